@@ -1,0 +1,51 @@
+//! The published figures as programs: `./x bench NAME`.
+//!
+//! Every benchmark measures Pando and its peers in the same invocation, sample by sample in turn, keeps the raw samples as JSON, prints a table,
+//! and ends with one verdict a figure. The exit code is 1 where a figure is missed; a peer that cannot be measured is a miss.
+//!
+//! ```text
+//!   settings ─▶ own_pando (a state root, a daemon) ─▶ start | many ─▶ report: table, verdicts, samples
+//! ```
+
+mod busybox_root;
+mod interrupt;
+mod many;
+mod own_pando;
+mod report;
+mod settings;
+mod spread;
+mod start;
+mod varlink;
+
+use anyhow::Context;
+use settings::Settings;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(error) => {
+            eprintln!("bench: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Whether every figure was met.
+fn run() -> anyhow::Result<bool> {
+    let settings = Settings::from_arguments(std::env::args().skip(1))?;
+    if !rustix::process::geteuid().is_root() {
+        anyhow::bail!("guests need root; run it as root");
+    }
+    interrupt::listen().context("cannot listen for Ctrl-C")?;
+    let report = match settings.benchmark.as_str() {
+        "start" => start::measure(&settings)?,
+        "many" => many::measure(&settings)?,
+        other => anyhow::bail!("there is no benchmark '{other}'; there are start and many"),
+    };
+    let path = report.save(&settings.output)?;
+    print!("{report}");
+    println!("\nsamples: {}", path.display());
+    Ok(report.all_met())
+}

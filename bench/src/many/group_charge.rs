@@ -1,0 +1,68 @@
+//! What the kernel charges the guests' memory groups: processes, page tables, kernel stacks, mounts.
+
+use crate::own_pando::OwnPando;
+use anyhow::Context;
+use pando_api::Method;
+use pando_kernel::cgroup::Hierarchies;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// The groups as they were before the guests started.
+#[derive(Debug)]
+pub(crate) struct GroupCharge {
+    field: PathBuf,
+    file: &'static str,
+}
+
+impl GroupCharge {
+    /// Finds the memory groups of a Pando: version 1's, or version 2's where that holds the memory controller.
+    pub(crate) fn of(pando: &OwnPando) -> anyhow::Result<Self> {
+        let hierarchies = Hierarchies::detect()?;
+        let legacy = hierarchies.legacy.iter().find(|(_, held)| held.iter().any(|name| name == "memory"));
+        let unified =
+            hierarchies.unified.as_ref().filter(|_| hierarchies.unified_controllers().contains(&"memory".into()));
+        let (root, file) = legacy
+            .map(|(root, _)| (root, "memory.usage_in_bytes"))
+            .or(unified.map(|root| (root, "memory.current")))
+            .context("no cgroup hierarchy of this machine has the memory controller")?;
+        Ok(Self { field: root.join(pando.field()), file })
+    }
+
+    /// Kilobytes of the average guest, its seed included, and of the average seed that waits for a guest, if one does.
+    pub(crate) fn each(&self, pando: &OwnPando) -> anyhow::Result<(f64, Option<f64>)> {
+        let groups = self.groups()?;
+        let occupied = occupied(pando)?;
+        let (guests, seeds): (Vec<_>, Vec<_>) = groups.iter().partition(|(slot, _)| occupied.contains(slot));
+        let average = |charges: Vec<(&String, &f64)>| {
+            (!charges.is_empty()).then(|| charges.iter().map(|(_, kb)| **kb).sum::<f64>() / charges.len() as f64)
+        };
+        Ok((average(guests).context("no guest has a memory group")?, average(seeds)))
+    }
+
+    fn groups(&self) -> anyhow::Result<BTreeMap<String, f64>> {
+        let entries =
+            std::fs::read_dir(&self.field).with_context(|| format!("cannot list {}", self.field.display()))?;
+        let directories = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        directories
+            .map(|entry| {
+                let path = entry.path().join(self.file);
+                let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+                let bytes: f64 = text.trim().parse().with_context(|| format!("{} is no number", path.display()))?;
+                Ok((entry.file_name().to_string_lossy().into_owned(), bytes / 1024.0))
+            })
+            .collect()
+    }
+}
+
+/// The names of the groups that belong to guests.
+fn occupied(pando: &OwnPando) -> anyhow::Result<Vec<String>> {
+    let mut client = pando.connect()?;
+    let listing = client.call(&Method::List {})?;
+    let mut slots = Vec::new();
+    for name in listing["guests"].as_array().into_iter().flatten().filter_map(|guest| guest["name"].as_str()) {
+        let answer = client.call(&Method::Inspect { name: name.to_owned() })?;
+        let group = answer["guest"]["cgroups"][0].as_str().and_then(|path| Path::new(path).file_name()?.to_str());
+        slots.extend(group.map(str::to_owned));
+    }
+    Ok(slots)
+}

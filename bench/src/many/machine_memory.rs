@@ -1,0 +1,34 @@
+//! The machine's memory that is in use and cannot be had back: what somebody with hundreds of guests has to buy.
+
+use anyhow::Context;
+
+/// Kilobytes in use: all but what is free, and what the page cache and the reclaimable slabs would give back.
+///
+/// What others do on the machine meanwhile is in it too, so it takes repeats, and many guests.
+pub(crate) fn used_kib() -> anyhow::Result<f64> {
+    let text = std::fs::read_to_string("/proc/meminfo").context("cannot read /proc/meminfo")?;
+    used(&text).context("/proc/meminfo lacks a line")
+}
+
+fn used(text: &str) -> Option<f64> {
+    let field = |name: &str| -> Option<f64> {
+        let rest = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+        rest.split_ascii_whitespace().next()?.parse().ok()
+    };
+    // Shared memory counts as page cache there, and cannot be had back.
+    let reclaimable = field("Buffers")? + field("Cached")? - field("Shmem")? + field("SReclaimable")?;
+    Some(field("MemTotal")? - field("MemFree")? - reclaimable)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_would_be_given_back_is_not_in_use() {
+        let text =
+            "MemTotal: 1000 kB\nMemFree: 300 kB\nBuffers: 50 kB\nCached: 200 kB\nShmem: 20 kB\nSReclaimable: 70 kB\n";
+        assert_eq!(used(text), Some(400.0));
+        assert_eq!(used("MemTotal: 1 kB\n"), None);
+    }
+}

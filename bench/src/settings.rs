@@ -1,0 +1,55 @@
+//! What the caller of a benchmark wants.
+
+use anyhow::{Context, bail};
+use std::path::PathBuf;
+
+/// The arguments, read.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    /// Which benchmark.
+    pub(crate) benchmark: String,
+    /// The command to measure.
+    pub(crate) pando: PathBuf,
+    /// Where the raw samples go.
+    pub(crate) output: PathBuf,
+    /// How many samples, if not as many as the benchmark itself finds right.
+    pub(crate) samples: Option<usize>,
+    /// Few samples and small crowds: whether it works, not what it is worth.
+    pub(crate) quick: bool,
+}
+
+impl Settings {
+    /// Reads `NAME --pando PATH --output DIR [--samples N] [--quick]`.
+    pub(crate) fn from_arguments(arguments: impl Iterator<Item = String>) -> anyhow::Result<Self> {
+        let (mut benchmark, mut pando, mut output, mut samples, mut quick) = (None, None, None, None, false);
+        let mut arguments = arguments;
+        while let Some(argument) = arguments.next() {
+            let mut value = || arguments.next().with_context(|| format!("{argument} needs a value"));
+            match argument.as_str() {
+                "--pando" => pando = Some(PathBuf::from(value()?)),
+                "--output" => output = Some(PathBuf::from(value()?)),
+                "--samples" => samples = Some(value()?.parse().context("--samples needs a number")?),
+                "--quick" => quick = true,
+                option if option.starts_with('-') => bail!("there is no option '{option}'; see docs/benchmarks.md"),
+                _ if benchmark.is_some() => bail!("one benchmark at a time"),
+                _ => benchmark = Some(argument),
+            }
+        }
+        if samples == Some(0) {
+            bail!("--samples needs at least 1");
+        }
+        let pando = pando.context("--pando PATH is missing; ./x bench gives it")?;
+        Ok(Self {
+            benchmark: benchmark.context("which benchmark? ./x bench start, or many")?,
+            pando: pando.canonicalize().with_context(|| format!("there is no command {}", pando.display()))?,
+            output: output.context("--output DIR is missing; ./x bench gives it")?,
+            samples,
+            quick,
+        })
+    }
+
+    /// How many samples to take: as asked for, or `usual`, or `few` of them when it has to be quick.
+    pub(crate) fn samples(&self, usual: usize, few: usize) -> usize {
+        self.samples.unwrap_or(if self.quick { few } else { usual })
+    }
+}

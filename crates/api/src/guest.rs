@@ -1,0 +1,112 @@
+//! What the daemon tells of guests.
+
+use crate::Spec;
+use serde::{Deserialize, Serialize};
+
+/// Where a guest stands in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum GuestState {
+    /// Its files exist; nothing runs.
+    Stopped,
+    /// Being started.
+    Starting,
+    /// Its first process runs.
+    Running,
+    /// Being stopped.
+    Stopping,
+}
+
+impl std::fmt::Display for GuestState {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.pad(match self {
+            Self::Stopped => "stopped",
+            Self::Starting => "starting",
+            Self::Running => "running",
+            Self::Stopping => "stopping",
+        })
+    }
+}
+
+/// A guest in one line.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuestStatus {
+    /// Its name.
+    pub name: String,
+    /// Where it stands.
+    pub state: GuestState,
+    /// Host pid of its first process, when it runs.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub pid: Option<i32>,
+    /// What it was made from.
+    pub source: String,
+    /// Whether it goes away when its command ends (`pando run`).
+    pub ephemeral: bool,
+    /// Seconds since the epoch when it was created.
+    pub created: i64,
+    /// Seconds since the epoch when it was last started, when it runs.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub started: Option<i64>,
+    /// How the last run ended: 0–255, 128 + signal for a death by signal. Absent: never ended, or nobody could tell.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub exit_code: Option<i32>,
+    /// What it runs.
+    pub command: Vec<String>,
+}
+
+/// All that is known of a guest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Inspection {
+    /// The line of `ls`.
+    pub status: GuestStatus,
+    /// What its user said of it.
+    pub spec: Spec,
+    /// Its directory of state on the host.
+    pub directory: String,
+    /// Its log file on the host.
+    pub log: String,
+    /// The read-only trees below its own files, uppermost first.
+    pub layers: Vec<String>,
+    /// The first host id of its 65,536, when it runs in a user namespace.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub first_id: Option<u32>,
+    /// Its cgroups on the host, when it runs.
+    pub cgroups: Vec<String>,
+}
+
+/// A process of a guest, or of the host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessEntry {
+    /// The guest's name; empty for the host's own.
+    pub guest: String,
+    /// Pid as the host sees it.
+    pub host_pid: i32,
+    /// Pid as the guest sees it.
+    pub pid: i32,
+    /// Pid of its parent as the guest sees it; 0 where the parent is outside.
+    pub ppid: i32,
+    /// User id as the guest sees it.
+    pub uid: u32,
+    /// The letter of ps(1): R, S, D, Z, T, …
+    pub state: String,
+    /// CPU time so far, in milliseconds.
+    pub cpu_ms: i64,
+    /// Resident memory in KiB.
+    pub rss_kib: i64,
+    /// Its command line, or its name in brackets where it has none.
+    pub command: String,
+}
+
+/// Something that happened to a guest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Event {
+    /// Milliseconds since the epoch.
+    pub time_ms: i64,
+    /// The guest's name.
+    pub guest: String,
+    /// `create`, `start`, `exit`, `stop`, `kill`, `remove`, `exec`, `set`, `adopt`, …
+    pub what: String,
+    /// Details, such as an exit code.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub detail: Option<String>,
+}

@@ -1,0 +1,28 @@
+//! The interface between Pando's daemon and its clients, types only.
+//!
+//! The daemon speaks [varlink](https://varlink.org): JSON messages over a Unix socket, with file descriptors travelling beside them. The interface
+//! is described once, in [`DESCRIPTION`] (`org.pando.Guests.varlink`), and any varlink client can use it; the types here are the same interface for
+//! Rust, and a test holds the two against each other.
+//!
+//! ```text
+//!   pando (cli) ──Method──▶ socket ──▶ daemon
+//!               ◀─Reply / Fault──
+//! ```
+//!
+//! [`Spec`] is what a user says of a guest. It travels on the socket, and is the same structure that lies on disk as `spec.toml`.
+
+mod fault;
+mod guest;
+mod method;
+mod spec;
+
+pub use fault::{Fault, FaultKind};
+pub use guest::{Event, GuestState, GuestStatus, Inspection, ProcessEntry};
+pub use method::{Copying, Method, MethodCall, Process, ProcessNotice, Progress, Reply};
+pub use spec::{Network, Rlimit, SeccompProfile, Spec, SpecError, Volume};
+
+/// The interface's varlink name.
+pub const INTERFACE: &str = "org.pando.Guests";
+
+/// The interface's description, as the daemon serves it to `org.varlink.service.GetInterfaceDescription`.
+pub const DESCRIPTION: &str = include_str!("org.pando.Guests.varlink");

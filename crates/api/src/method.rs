@@ -1,0 +1,152 @@
+//! The calls of the interface and their replies.
+
+use crate::{Event, GuestStatus, Inspection, ProcessEntry, Spec};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// A process to start in a guest, and how it is tied to the caller.
+///
+/// The call carries file descriptors: without `terminal` three, the process's standard input, output and error; with it one, a socket on which
+/// the master of a terminal of the guest's own arrives.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Process {
+    /// The command and its arguments. Empty: the spec's command, for `Run`.
+    pub command: Vec<String>,
+    /// Added to the guest's environment.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
+    /// Where it starts. Default: the guest's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workdir: Option<String>,
+    /// Who runs it. Default: the guest's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// Whether it gets a terminal.
+    pub terminal: bool,
+    /// Rows of that terminal.
+    pub rows: u16,
+    /// Columns of that terminal.
+    pub columns: u16,
+}
+
+/// Which way a copy goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Copying {
+    /// A tar stream is read from the call's file descriptor and unpacked inside the guest.
+    In,
+    /// A tar stream of the guest's path is written to the call's file descriptor.
+    Out,
+}
+
+/// A call. The wire form is varlink's: `{"method": "org.pando.Guests.NAME", "parameters": {…}}`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "method", content = "parameters")]
+#[allow(missing_docs)] // The description file says what each does.
+pub enum Method {
+    #[serde(rename = "org.pando.Guests.Version")]
+    Version {},
+    #[serde(rename = "org.pando.Guests.Quit")]
+    Quit {},
+    #[serde(rename = "org.pando.Guests.Run")]
+    Run { name: Option<String>, source: Option<String>, spec: Spec, process: Process },
+    #[serde(rename = "org.pando.Guests.Exec")]
+    Exec { name: String, process: Process },
+    #[serde(rename = "org.pando.Guests.Signal")]
+    Signal { name: String, pid: i32, signal: i32 },
+    #[serde(rename = "org.pando.Guests.Create")]
+    Create { name: String, source: Option<String>, spec: Spec, start: bool },
+    #[serde(rename = "org.pando.Guests.Start")]
+    Start { name: String },
+    #[serde(rename = "org.pando.Guests.Stop")]
+    Stop { name: String, signal: Option<String>, grace: Option<u32> },
+    #[serde(rename = "org.pando.Guests.Restart")]
+    Restart { name: String, grace: Option<u32> },
+    #[serde(rename = "org.pando.Guests.Kill")]
+    Kill { name: String, signal: Option<String> },
+    #[serde(rename = "org.pando.Guests.Remove")]
+    Remove { name: String, force: bool },
+    #[serde(rename = "org.pando.Guests.List")]
+    List {},
+    #[serde(rename = "org.pando.Guests.Inspect")]
+    Inspect { name: String },
+    #[serde(rename = "org.pando.Guests.Processes")]
+    Processes { name: Option<String>, host: bool },
+    #[serde(rename = "org.pando.Guests.Set")]
+    Set { name: String, assignments: Vec<String> },
+    #[serde(rename = "org.pando.Guests.Events")]
+    Events {},
+    #[serde(rename = "org.pando.Guests.Log")]
+    Log { name: String },
+    #[serde(rename = "org.pando.Guests.Copy")]
+    Copy { name: String, path: String, direction: Copying },
+}
+
+/// A call as it comes off the wire: any method, parameters not looked at yet, so that a wrong one can be answered by name.
+#[derive(Clone, Debug, Deserialize)]
+pub struct MethodCall {
+    /// The full name.
+    pub method: String,
+    /// Its parameters; varlink clients may leave them out where a method takes none.
+    #[serde(default)]
+    pub parameters: serde_json::Value,
+}
+
+impl MethodCall {
+    /// The call, typed; the error is serde's, and names the field.
+    pub fn typed(self) -> Result<Method, serde_json::Error> {
+        let parameters = match self.parameters {
+            serde_json::Value::Null => serde_json::Value::Object(serde_json::Map::new()),
+            given => given,
+        };
+        serde_json::from_value(serde_json::json!({ "method": self.method, "parameters": parameters }))
+    }
+}
+
+/// How a long call gets on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Progress {
+    /// What is being done, for people.
+    pub stage: String,
+    /// How much of it is done, in the stage's own unit.
+    pub done: i64,
+    /// How much there is, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub total: Option<i64>,
+}
+
+/// What becomes of a process that `Run`, `Exec` or `Copy` started.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ProcessNotice {
+    /// The guest it is in.
+    pub guest: String,
+    /// Its host pid, or that of the guest's first process for `Run`: what `Signal` takes.
+    pub pid: i32,
+    /// Whether it has ended; the notices before say that it runs.
+    pub exited: bool,
+    /// Its exit code, 128 + signal for a death by signal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
+    /// Microseconds inside the daemon, from reading the request to knowing of the exit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub micros: Option<i64>,
+}
+
+/// The parameters of a reply. Which one a method answers with stands in the description.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+#[allow(missing_docs)]
+#[allow(clippy::large_enum_variant, reason = "one exists at a time, for as long as it takes to write it out")]
+pub enum Reply {
+    Version { version: String, pid: i32, root: String },
+    Guests { guests: Vec<GuestStatus> },
+    Inspection { guest: Inspection },
+    Processes { processes: Vec<ProcessEntry> },
+    Applied { applied: Vec<String>, at_next_start: Vec<String> },
+    Event { event: Event },
+    Progress { progress: Option<Progress> },
+    Notice { notice: ProcessNotice },
+    Done {},
+}

@@ -1,0 +1,200 @@
+//! What a user says of a guest: `spec.toml` on disk, `Spec` on the wire.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// What a user says of a guest. Every field has a default: an empty spec is a valid one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Spec {
+    /// What the guest runs, as the first process below its init. Empty: the guest idles, ready for `exec`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub command: Vec<String>,
+    /// The guest's own init, run as its first process in place of Pando's: a path inside the guest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub init: Option<String>,
+    /// The name the guest sees as its own. Default: the guest's name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hostname: Option<String>,
+    /// Who runs `command`: `NAME`, `UID`, `NAME:GROUP` or `UID:GID`, looked up inside the guest. Default: root.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// Where `command` starts. Default: `/`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workdir: Option<String>,
+    /// Environment of `command` and of every `exec`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
+    /// What network the guest has.
+    pub network: Network,
+    /// Whether the guest has a user namespace of its own (65,536 ids). Without one, root inside is root outside.
+    pub user_namespace: bool,
+    /// Host directories or files shown inside.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub volumes: Vec<Volume>,
+    /// Capabilities added to the default set, by name (`NET_RAW` or `CAP_NET_RAW`; `ALL`).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub cap_add: Vec<String>,
+    /// Capabilities taken from the default set, by name; `ALL` takes every one. Taken first, then added.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub cap_drop: Vec<String>,
+    /// Which system calls are denied.
+    pub seccomp: SeccompProfile,
+    /// Resource limits of the first process, inherited by all others: `nofile`, `nproc`, `core`, …
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub rlimits: BTreeMap<String, Rlimit>,
+    /// Paths of the host that `--from host` shows although they are left out by default.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub expose: Vec<String>,
+    /// The signal that asks the guest to stop. Default: `SIGTERM`; for a guest with its own init, what that init understands as "halt".
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stop_signal: Option<String>,
+    /// Seconds between that signal and SIGKILL. Default: 10.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stop_grace: Option<u32>,
+}
+
+impl Default for Spec {
+    fn default() -> Self {
+        Self {
+            command: Vec::new(),
+            init: None,
+            hostname: None,
+            user: None,
+            workdir: None,
+            env: BTreeMap::new(),
+            network: Network::None,
+            user_namespace: true,
+            volumes: Vec::new(),
+            cap_add: Vec::new(),
+            cap_drop: Vec::new(),
+            seccomp: SeccompProfile::Default,
+            rlimits: BTreeMap::new(),
+            expose: Vec::new(),
+            stop_signal: None,
+            stop_grace: None,
+        }
+    }
+}
+
+/// What network a guest has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Network {
+    /// A network namespace with nothing but a loopback device.
+    #[default]
+    None,
+    /// The host's network, unrestricted.
+    Host,
+}
+
+/// Which system calls a guest is denied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SeccompProfile {
+    /// The calls that act on the whole machine, and those that no ordinary program needs.
+    #[default]
+    Default,
+    /// None.
+    Off,
+}
+
+/// A host directory or file shown inside a guest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Volume {
+    /// Absolute path on the host.
+    pub source: String,
+    /// Absolute path in the guest; made if it is missing.
+    pub target: String,
+    /// Whether the guest can only read it.
+    #[serde(default)]
+    pub read_only: bool,
+}
+
+/// A resource limit: soft and hard value in the limit's own unit (see getrlimit(2)); absent is unlimited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rlimit {
+    /// What the process is held to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub soft: Option<u64>,
+    /// How far the process may raise it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hard: Option<u64>,
+}
+
+/// A word of a spec that cannot be read.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum SpecError {
+    /// `--volume`
+    #[error(
+        "volume '{0}' is not HOST:GUEST or HOST:GUEST:ro with two absolute paths; for example --volume /srv/www:/var/www:ro"
+    )]
+    Volume(String),
+    /// `--ulimit`
+    #[error("limit '{0}' is not NAME=SOFT[:HARD] with numbers or 'unlimited'; for example --ulimit nofile=1024:4096")]
+    Rlimit(String),
+}
+
+impl std::str::FromStr for Volume {
+    type Err = SpecError;
+
+    /// Reads `HOST:GUEST[:ro|:rw]`, as docker and podman write it.
+    fn from_str(text: &str) -> Result<Self, SpecError> {
+        let wrong = || SpecError::Volume(text.to_owned());
+        let mut parts = text.split(':');
+        let (source, target) = (parts.next().ok_or_else(wrong)?, parts.next().ok_or_else(wrong)?);
+        let read_only = match parts.next() {
+            None | Some("rw") => false,
+            Some("ro") => true,
+            Some(_) => return Err(wrong()),
+        };
+        if parts.next().is_some() || !source.starts_with('/') || !target.starts_with('/') {
+            return Err(wrong());
+        }
+        Ok(Self { source: source.to_owned(), target: target.to_owned(), read_only })
+    }
+}
+
+impl std::str::FromStr for Rlimit {
+    type Err = SpecError;
+
+    /// Reads `SOFT[:HARD]`, as docker writes it; one value stands for both.
+    fn from_str(text: &str) -> Result<Self, SpecError> {
+        let value = |word: &str| match word {
+            "unlimited" | "-1" => Ok(None),
+            number => number.parse().map(Some).map_err(|_| SpecError::Rlimit(text.to_owned())),
+        };
+        let (soft, hard) = text.split_once(':').unwrap_or((text, text));
+        let limit = Self { soft: value(soft)?, hard: value(hard)? };
+        match (limit.soft, limit.hard) {
+            (None, Some(_)) => Err(SpecError::Rlimit(text.to_owned())),
+            (Some(soft), Some(hard)) if soft > hard => Err(SpecError::Rlimit(text.to_owned())),
+            _ => Ok(limit),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_volume_is_two_absolute_paths() {
+        let volume: Volume = "/a:/b:ro".parse().unwrap();
+        assert_eq!(volume, Volume { source: "/a".into(), target: "/b".into(), read_only: true });
+        for wrong in ["", "/a", "a:/b", "/a:b", "/a:/b:rx", "/a:/b:ro:ro"] {
+            assert!(wrong.parse::<Volume>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_limit_is_one_or_two_numbers_in_order() {
+        assert_eq!("5".parse(), Ok(Rlimit { soft: Some(5), hard: Some(5) }));
+        assert_eq!("5:unlimited".parse(), Ok(Rlimit { soft: Some(5), hard: None }));
+        for wrong in ["", "x", "6:5", "unlimited:5", "-3"] {
+            assert!(wrong.parse::<Rlimit>().is_err(), "{wrong}");
+        }
+    }
+}

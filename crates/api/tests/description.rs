@@ -1,0 +1,84 @@
+//! The types and the description file are one interface: every method, error and record in the one stands in the other, field by field.
+
+use pando_api::{DESCRIPTION, FaultKind, Method, Process, Spec};
+use std::collections::BTreeMap;
+use zlink::idl::Interface;
+
+fn interface() -> Interface<'static> {
+    Interface::try_from(DESCRIPTION).expect("the description parses")
+}
+
+/// The fields of a record that the description declares, whether optional or not.
+fn declared(name: &str) -> Vec<String> {
+    let interface = interface();
+    let record = interface.custom_types().find(|t| t.name() == name).unwrap_or_else(|| panic!("no type {name}"));
+    let mut fields: Vec<_> =
+        record.as_object().expect("a record").fields().map(|field| field.name().to_string()).collect();
+    fields.sort();
+    fields
+}
+
+fn keys(value: &serde_json::Value) -> Vec<String> {
+    let mut keys: Vec<_> = value.as_object().expect("an object").keys().cloned().collect();
+    keys.sort();
+    keys
+}
+
+#[test]
+fn spec_is_as_described() {
+    let full = Spec {
+        command: vec!["x".into()],
+        init: Some("/sbin/init".into()),
+        hostname: Some("h".into()),
+        user: Some("u".into()),
+        workdir: Some("/".into()),
+        env: BTreeMap::from([("A".into(), "b".into())]),
+        volumes: vec!["/a:/b:ro".parse().unwrap()],
+        cap_add: vec!["NET_RAW".into()],
+        cap_drop: vec!["ALL".into()],
+        rlimits: BTreeMap::from([("nofile".into(), "1:2".parse().unwrap())]),
+        expose: vec!["/home".into()],
+        stop_signal: Some("TERM".into()),
+        stop_grace: Some(1),
+        ..Spec::default()
+    };
+    let wire = serde_json::to_value(&full).unwrap();
+    assert_eq!(keys(&wire), declared("Spec"));
+    assert_eq!(keys(&wire["volumes"][0]), declared("Volume"));
+    assert_eq!(keys(&wire["rlimits"]["nofile"]), declared("Rlimit"));
+}
+
+#[test]
+fn process_is_as_described() {
+    let full = Process {
+        env: BTreeMap::from([("A".into(), "b".into())]),
+        workdir: Some("/".into()),
+        user: Some("root".into()),
+        ..Process::default()
+    };
+    assert_eq!(keys(&serde_json::to_value(full).unwrap()), declared("Process"));
+}
+
+#[test]
+fn every_described_method_is_understood() {
+    for method in interface().methods() {
+        let known = serde_json::from_value::<Method>(serde_json::json!({
+            "method": format!("org.pando.Guests.{}", method.name()),
+            "parameters": {
+                "name": "n", "spec": {}, "process": {}, "start": false, "pid": 1, "signal": null, "force": false, "host": false,
+                "assignments": [], "path": "/", "direction": "in"
+            },
+        }));
+        // Only `signal` differs between methods (a number, or an optional name); anything else is a disagreement.
+        if let Err(error) = known {
+            assert!(error.to_string().contains("i32"), "{}: {error}", method.name());
+        }
+    }
+}
+
+#[test]
+fn every_described_error_is_a_kind() {
+    for error in interface().errors() {
+        serde_json::from_value::<FaultKind>(error.name().to_string().into()).expect("a kind of fault");
+    }
+}

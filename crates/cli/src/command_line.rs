@@ -1,0 +1,117 @@
+//! From the words of the command line to the verb that does it.
+
+use crate::complaint::Usage;
+use crate::plain_line::{self, PlainLine};
+use crate::state_root::StateRoot;
+use crate::verb::{ENTRIES, Entry, Verb};
+use clap::{Arg, Command};
+use std::ffi::OsString;
+
+const ROOT: &str = "root";
+const ROOT_VARIABLE: &str = "PANDO_ROOT";
+
+/// The whole command. The options of a verb are defined when that verb is used: all of them together cost a tenth of a
+/// millisecond.
+pub(crate) fn definition() -> Command {
+    let root = Arg::new(ROOT)
+        .long("root")
+        .value_name("DIR")
+        .env(ROOT_VARIABLE)
+        .hide_env_values(true)
+        .default_value("/")
+        .hide_default_value(true)
+        .global(true)
+        .help("Keep all state under DIR, with a daemon of its own [default: /]");
+    Command::new("pando")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about("Many guests on one Linux kernel")
+        .after_help(EXAMPLES)
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .disable_help_subcommand(true)
+        .arg(root)
+        .subcommands(ENTRIES.iter().map(Entry::command))
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  pando run -- python3 -c 'print(\"hello\")'     a fresh guest over the host's own files, gone when it ends
+  pando create web --from debian:bookworm      a guest that lasts
+  pando start web && pando shell web           a terminal in it
+  pando COMMAND --help                         more about a command, with examples";
+
+/// Does what the words say; the answer is the exit code.
+pub(crate) fn obey(words: impl Iterator<Item = OsString>) -> anyhow::Result<u8> {
+    let words: Vec<OsString> = words.collect();
+    match plain_line::read(&words).zip(root_of_environment()) {
+        Some((PlainLine::Run(run), root)) => plain(run, &root),
+        Some((PlainLine::Exec(exec), root)) => plain(exec, &root),
+        None => by_clap(words),
+    }
+}
+
+fn plain<V: Verb>(verb: V, root: &str) -> anyhow::Result<u8> {
+    check_user(V::NAME, V::NEEDS_ROOT)?;
+    verb.run(&StateRoot::at(root)?)
+}
+
+fn by_clap(words: Vec<OsString>) -> anyhow::Result<u8> {
+    let matches = match definition().try_get_matches_from(words) {
+        Ok(matches) => matches,
+        Err(refused) => return Err(Usage::from(refused).into()),
+    };
+    let Some((name, rest)) = matches.subcommand() else {
+        return Err(Usage::sentence("no command is given. `pando --help` lists them").into());
+    };
+    let entry = ENTRIES.iter().find(|entry| entry.name == name).expect("clap accepts only the entries' names");
+    check_user(name, entry.needs_root)?;
+    let root = rest.get_one::<String>(ROOT).or_else(|| matches.get_one(ROOT)).map_or("/", String::as_str);
+    (entry.run)(rest, &StateRoot::at(root)?)
+}
+
+/// The root of the state when no option gives it. None if only clap can say what is wrong with it.
+fn root_of_environment() -> Option<String> {
+    match std::env::var_os(ROOT_VARIABLE) {
+        Some(root) => root.into_string().ok(),
+        None => Some("/".to_owned()),
+    }
+}
+
+fn check_user(verb: &str, needs_root: bool) -> anyhow::Result<()> {
+    let user = rustix::process::geteuid();
+    if needs_root && !user.is_root() {
+        anyhow::bail!("pando {verb} has to act as root, and this is user {user}. Try `sudo pando {verb}`");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_definition_holds_together() {
+        definition().debug_assert();
+    }
+
+    #[test]
+    fn every_verb_shows_examples() {
+        let mut whole = definition();
+        whole.build();
+        for verb in whole.get_subcommands() {
+            let help = verb.clone().render_long_help().to_string();
+            assert!(verb.is_hide_set() || help.contains("Examples:"), "{}", verb.get_name());
+            let entry = ENTRIES.iter().find(|entry| entry.name == verb.get_name()).unwrap();
+            assert_eq!(verb.get_about().map(ToString::to_string).as_deref(), Some(entry.about), "{}", entry.name);
+        }
+    }
+
+    #[test]
+    fn the_root_may_stand_before_or_after_the_verb() {
+        for line in [["pando", "--root", "/x", "ls"], ["pando", "ls", "--root", "/x"]] {
+            let matches = definition().try_get_matches_from(line).unwrap();
+            let (_, rest) = matches.subcommand().unwrap();
+            assert_eq!(rest.get_one::<String>(ROOT).map(String::as_str), Some("/x"), "{line:?}");
+        }
+    }
+}

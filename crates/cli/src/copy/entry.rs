@@ -1,0 +1,250 @@
+//! The entries of a tar stream, read without trust.
+//!
+//! The tar crate reads long names and pax headers into memory whatever size they claim, so it gives the entries raw
+//! here, and the extensions are put together under a bound.
+
+use anyhow::{Context, bail, ensure};
+use std::io::Read;
+use tar::{Archive, Entry as Raw, EntryType, Header, PaxExtensions};
+
+/// The largest extension header: a pax header holds a path, a link and a few numbers.
+const LARGEST_EXTENSION: u64 = 64 * 1024;
+/// The longest path, as the kernel has it.
+const LONGEST_PATH: usize = 4096;
+/// How many extension headers may stand before one entry: long name, long link, pax, and a global one.
+const MOST_EXTENSIONS: usize = 4;
+
+/// What an entry is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    File,
+    Directory,
+    Symlink,
+    Hardlink,
+    /// A device or a FIFO.
+    Special,
+}
+
+/// An entry's header, extensions applied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) path: Vec<u8>,
+    /// The target of a link.
+    pub(super) link: Vec<u8>,
+    pub(super) kind: Kind,
+    /// Permission bits and the three above them.
+    pub(super) mode: u32,
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    /// Seconds since the epoch.
+    pub(super) modified: i64,
+    pub(super) size: u64,
+}
+
+/// Calls `each` for every entry, with its content.
+pub(super) fn for_each<R: Read>(
+    stream: R,
+    mut each: impl FnMut(&Entry, &mut dyn Read) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let mut archive = Archive::new(stream);
+    let mut extensions = Extensions::default();
+    for raw in archive.entries().context("cannot read the tar stream")?.raw(true) {
+        let mut raw = raw.context("cannot read the tar stream")?;
+        if extensions.take(&mut raw)? {
+            continue;
+        }
+        let entry = std::mem::take(&mut extensions).applied(raw.header())?;
+        each(&entry, &mut raw)?;
+    }
+    Ok(())
+}
+
+/// What the headers before an entry say of it.
+#[derive(Default)]
+struct Extensions {
+    count: usize,
+    path: Option<Vec<u8>>,
+    link: Option<Vec<u8>>,
+    modified: Option<i64>,
+}
+
+impl Extensions {
+    /// Takes a raw entry if it is an extension header.
+    fn take<R: Read>(&mut self, raw: &mut Raw<'_, R>) -> anyhow::Result<bool> {
+        let kind = raw.header().entry_type();
+        if !(kind.is_gnu_longname()
+            || kind.is_gnu_longlink()
+            || kind.is_pax_local_extensions()
+            || kind.is_pax_global_extensions())
+        {
+            return Ok(false);
+        }
+        self.count += 1;
+        ensure!(self.count <= MOST_EXTENSIONS, "the tar stream has too many extension headers in a row");
+        let size = raw.header().entry_size().context("the tar stream has a wrong header")?;
+        ensure!(size <= LARGEST_EXTENSION, "the tar stream has an extension header of {size} bytes");
+        let mut content = Vec::new();
+        raw.read_to_end(&mut content).context("cannot read the tar stream")?;
+        match kind {
+            EntryType::GNULongName => self.path = Some(before_nul(content)),
+            EntryType::GNULongLink => self.link = Some(before_nul(content)),
+            EntryType::XHeader => self.pax(&content)?,
+            // A global header holds a comment (git's commit) in practice, and nothing that this side wants to believe.
+            _ => {}
+        }
+        Ok(true)
+    }
+
+    fn pax(&mut self, content: &[u8]) -> anyhow::Result<()> {
+        for extension in PaxExtensions::new(content) {
+            let extension = extension.context("the tar stream has a wrong pax header")?;
+            let value = extension.value_bytes();
+            match extension.key_bytes() {
+                b"path" => self.path = Some(value.to_vec()),
+                b"linkpath" => self.link = Some(value.to_vec()),
+                b"mtime" => self.modified = extension.value().ok().and_then(seconds),
+                // Where the next header begins would depend on it; two readers that differ there see two archives.
+                b"size" => bail!(
+                    "the tar stream has a size in a pax header, which is not supported; write it with --format=gnu"
+                ),
+                key if key.starts_with(b"GNU.sparse") => {
+                    bail!("the tar stream has a sparse file, which is not supported")
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn applied(self, header: &Header) -> anyhow::Result<Entry> {
+        let wrong = "the tar stream has a wrong header";
+        let path = self.path.unwrap_or_else(|| header.path_bytes().into_owned());
+        let link = self.link.or_else(|| header.link_name_bytes().map(|link| link.into_owned())).unwrap_or_default();
+        ensure!(
+            path.len() < LONGEST_PATH && link.len() < LONGEST_PATH,
+            "the tar stream has a path of more than 4,095 bytes"
+        );
+        let kind = match header.entry_type() {
+            // Before ustar a directory was a file whose name ends in a slash.
+            EntryType::Regular | EntryType::Continuous if path.ends_with(b"/") => Kind::Directory,
+            EntryType::Regular | EntryType::Continuous => Kind::File,
+            EntryType::Directory => Kind::Directory,
+            EntryType::Symlink => Kind::Symlink,
+            EntryType::Link => Kind::Hardlink,
+            EntryType::Char | EntryType::Block | EntryType::Fifo => Kind::Special,
+            EntryType::GNUSparse => bail!("the tar stream has a sparse file, which is not supported"),
+            other => bail!("the tar stream has an entry of the unknown kind {:?}", char::from(other.as_byte())),
+        };
+        Ok(Entry {
+            path,
+            link,
+            kind,
+            mode: header.mode().context(wrong)? & 0o7777,
+            uid: u32::try_from(header.uid().context(wrong)?).context(wrong)?,
+            gid: u32::try_from(header.gid().context(wrong)?).context(wrong)?,
+            modified: match self.modified {
+                Some(modified) => modified,
+                None => i64::try_from(header.mtime().context(wrong)?).context(wrong)?,
+            },
+            size: header.entry_size().context(wrong)?,
+        })
+    }
+}
+
+fn before_nul(mut bytes: Vec<u8>) -> Vec<u8> {
+    if let Some(end) = bytes.iter().position(|byte| *byte == 0) {
+        bytes.truncate(end);
+    }
+    bytes
+}
+
+/// The whole seconds of `1700000000.25`.
+fn seconds(text: &str) -> Option<i64> {
+    text.split('.').next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header(kind: u8, size: u64) -> Header {
+        let mut header = Header::new_gnu();
+        header.set_entry_type(EntryType::new(kind));
+        header.set_size(size);
+        header.set_mode(0o644);
+        header.set_uid(0);
+        header.set_gid(0);
+        header.set_mtime(5);
+        header
+    }
+
+    fn block(mut header: Header, name: &[u8], content: &[u8]) -> Vec<u8> {
+        header.as_mut_bytes()[..name.len()].copy_from_slice(name);
+        header.set_cksum();
+        let mut bytes = header.as_bytes().to_vec();
+        bytes.extend_from_slice(content);
+        bytes.resize(bytes.len().next_multiple_of(512), 0);
+        bytes
+    }
+
+    fn read(stream: &[u8]) -> anyhow::Result<Vec<Entry>> {
+        let mut entries = Vec::new();
+        for_each(stream, |entry, _| {
+            entries.push(entry.clone());
+            Ok(())
+        })?;
+        Ok(entries)
+    }
+
+    fn pax(key: &str, value: &str) -> Vec<u8> {
+        let rest = format!(" {key}={value}\n");
+        let length = rest.len() + 2;
+        let line = format!("{}{rest}", if length > 99 { length + 1 } else { length });
+        block(header(b'x', line.len() as u64), b"pax", line.as_bytes())
+    }
+
+    #[test]
+    fn long_names_are_put_together() {
+        let long = "d/".repeat(200) + "f";
+        let stream = [
+            block(header(b'L', long.len() as u64), b"././@LongLink", long.as_bytes()),
+            block(header(b'0', 2), b"f", b"hi"),
+        ];
+        let entries = read(&stream.concat()).unwrap();
+        assert_eq!(entries.len(), 1);
+        assert_eq!((entries[0].path.as_slice(), entries[0].size, entries[0].modified), (long.as_bytes(), 2, 5));
+        let stream = [pax("path", "a/b"), block(header(b'0', 0), b"f", b""), block(header(b'0', 0), b"g", b"")];
+        let entries = read(&stream.concat()).unwrap();
+        assert_eq!(
+            (&entries[0].path[..], &entries[1].path[..]),
+            (&b"a/b"[..], &b"g"[..]),
+            "an extension is for one entry"
+        );
+    }
+
+    #[test]
+    fn extensions_are_bounded() {
+        let huge = block(header(b'L', 1 << 40), b"x", b"");
+        assert!(read(&huge).unwrap_err().to_string().contains("extension header of"));
+        let many = block(header(b'L', 1), b"x", b"a").repeat(9);
+        assert!(read(&many).unwrap_err().to_string().contains("too many"));
+        let long = vec![b'a'; 5000];
+        let stream = [block(header(b'L', 5000), b"x", &long), block(header(b'0', 0), b"f", b"")].concat();
+        assert!(read(&stream).unwrap_err().to_string().contains("4,095"));
+    }
+
+    #[test]
+    fn what_two_readers_could_read_differently_is_refused() {
+        let stream = [pax("size", "0"), block(header(b'0', 512), b"f", &[0; 512])].concat();
+        assert!(read(&stream).unwrap_err().to_string().contains("pax"));
+        assert!(read(&block(header(b'S', 0), b"f", b"")).unwrap_err().to_string().contains("sparse"));
+        assert!(read(&block(header(b'?', 0), b"f", b"")).unwrap_err().to_string().contains("unknown kind"));
+    }
+
+    #[test]
+    fn noise_is_an_error_and_nothing_is_nothing() {
+        assert!(read(&[0x5a; 2048]).is_err());
+        assert!(read(&[]).unwrap().is_empty());
+        assert!(read(&[0; 1024]).unwrap().is_empty());
+    }
+}

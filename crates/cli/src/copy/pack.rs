@@ -1,0 +1,191 @@
+//! Files made into a tar stream.
+
+use anyhow::{Context, bail};
+use std::fs::{File, Metadata};
+use std::io::{BufWriter, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use tar::{Builder, EntryType, Header};
+
+/// Who owns the entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owners {
+    /// Root, as docker does it: the ids of this side mean somebody else on the other.
+    Root,
+    /// The numbers that they have.
+    Kept,
+}
+
+/// Packs `source` under its own name, or, if it ends in `/.`, what is in it. The answer names what was left out:
+/// sockets, devices, FIFOs.
+///
+/// Symbolic links are packed as such, the first one too. Hard links become files of their own.
+pub(crate) fn pack(source: &Path, out: impl Write, owners: Owners) -> anyhow::Result<Vec<String>> {
+    let contents = source.as_os_str().as_bytes().ends_with(b"/.");
+    let name = match source.file_name() {
+        Some(name) if !contents => PathBuf::from(name),
+        // "/", "." and "dir/.": there is no name to give.
+        _ => PathBuf::from("."),
+    };
+    let mut packer =
+        Packer { builder: Builder::new(BufWriter::with_capacity(64 * 1024, out)), owners, left_out: Vec::new() };
+    // A stack of our own: a tree may be deeper than a program's.
+    let mut waiting = vec![(source.to_owned(), name)];
+    while let Some((path, name)) = waiting.pop() {
+        let failed = || format!("cannot copy '{}'", crate::printable::printable(&path.to_string_lossy()));
+        if packer.entry(&path, &name).with_context(failed)? {
+            let mut children = Vec::new();
+            for child in std::fs::read_dir(&path).with_context(failed)? {
+                let child = child.with_context(failed)?.file_name();
+                children.push((path.join(&child), name.join(&child)));
+            }
+            // The same tree gives the same stream.
+            children.sort_unstable_by(|left, right| right.cmp(left));
+            waiting.append(&mut children);
+        }
+    }
+    let mut out = packer.builder.into_inner().context("cannot write the tar stream")?;
+    out.flush().context("cannot write the tar stream")?;
+    Ok(packer.left_out)
+}
+
+struct Packer<W: Write> {
+    builder: Builder<W>,
+    owners: Owners,
+    left_out: Vec<String>,
+}
+
+impl<W: Write> Packer<W> {
+    /// Packs one; `true` says that it is a directory.
+    fn entry(&mut self, path: &Path, name: &Path) -> anyhow::Result<bool> {
+        let status = path.symlink_metadata()?;
+        let mut header = self.header(&status);
+        if status.is_dir() {
+            header.set_entry_type(EntryType::Directory);
+            header.set_size(0);
+            self.builder.append_data(&mut header, name.join(""), std::io::empty())?;
+        } else if status.is_symlink() {
+            header.set_entry_type(EntryType::Symlink);
+            header.set_size(0);
+            self.builder.append_link(&mut header, name, std::fs::read_link(path)?)?;
+        } else if status.is_file() {
+            header.set_entry_type(EntryType::Regular);
+            let content = Exactly { file: File::open(path)?, left: status.len() };
+            header.set_size(status.len());
+            self.builder.append_data(&mut header, name, content)?;
+        } else if name.components().count() <= 1 {
+            bail!("it is a socket, a device or a FIFO");
+        } else {
+            self.left_out.push(crate::printable::printable(&path.to_string_lossy()));
+        }
+        Ok(status.is_dir())
+    }
+
+    fn header(&self, status: &Metadata) -> Header {
+        let mut header = Header::new_gnu();
+        header.set_mode(status.mode() & 0o7777);
+        header.set_mtime(u64::try_from(status.mtime()).unwrap_or(0));
+        let (uid, gid) = match self.owners {
+            Owners::Root => (0, 0),
+            Owners::Kept => (status.uid(), status.gid()),
+        };
+        header.set_uid(uid.into());
+        header.set_gid(gid.into());
+        header
+    }
+}
+
+/// As many bytes as the header said, whatever becomes of the file meanwhile: zeros when it shrinks, its beginning when
+/// it grows.
+struct Exactly {
+    file: File,
+    left: u64,
+}
+
+impl Read for Exactly {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let room = usize::try_from(self.left).unwrap_or(usize::MAX).min(buffer.len());
+        let buffer = &mut buffer[..room];
+        let mut length = self.file.read(buffer)?;
+        if length == 0 {
+            buffer.fill(0);
+            length = room;
+        }
+        self.left -= length as u64;
+        Ok(length)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::copy::{Landing, Trust, unpack};
+
+    fn tree() -> tempfile::TempDir {
+        let directory = tempfile::tempdir().unwrap();
+        let tree = directory.path().join("tree");
+        std::fs::create_dir_all(tree.join("sub")).unwrap();
+        std::fs::write(tree.join("sub/file"), "text").unwrap();
+        let long = "n".repeat(180);
+        std::fs::write(tree.join(&long), "").unwrap();
+        std::os::unix::fs::symlink(format!("/{long}"), tree.join("link")).unwrap();
+        std::os::unix::net::UnixListener::bind(tree.join("socket")).unwrap();
+        directory
+    }
+
+    fn round(source: &Path, destination: &Path) -> Vec<String> {
+        let mut stream = Vec::new();
+        let left_out = pack(source, &mut stream, Owners::Root).unwrap();
+        unpack(stream.as_slice(), Landing::at(destination).unwrap(), Trust::Hostile).unwrap();
+        left_out
+    }
+
+    #[test]
+    fn a_tree_goes_through_and_comes_out_the_same() {
+        let (from, to) = (tree(), tempfile::tempdir().unwrap());
+        let left_out = round(&from.path().join("tree"), to.path());
+        assert_eq!(left_out.len(), 1, "the socket");
+        assert_eq!(std::fs::read_to_string(to.path().join("tree/sub/file")).unwrap(), "text");
+        let link = std::fs::read_link(to.path().join("tree/link")).unwrap();
+        assert_eq!(link.as_os_str().len(), 181);
+        round(&from.path().join("tree"), &to.path().join("renamed"));
+        assert!(to.path().join("renamed/sub/file").exists());
+        round(&from.path().join("tree/."), &to.path().join("contents"));
+        assert!(to.path().join("contents/sub/file").exists());
+        std::fs::create_dir(to.path().join("into")).unwrap();
+        round(&from.path().join("tree/."), &to.path().join("into"));
+        assert!(to.path().join("into/sub/file").exists());
+    }
+
+    #[test]
+    fn a_file_is_renamed_or_put_into_a_directory() {
+        let (from, to) = (tree(), tempfile::tempdir().unwrap());
+        let file = from.path().join("tree/sub/file");
+        round(&file, &to.path().join("new"));
+        round(&file, to.path());
+        round(&file, &to.path().join("new"));
+        assert!(to.path().join("new").is_file() && to.path().join("file").is_file());
+    }
+
+    #[test]
+    fn a_file_that_shrinks_keeps_the_stream_in_step() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "abc").unwrap();
+        let mut content = Vec::new();
+        Exactly { file: file.reopen().unwrap(), left: 5 }.read_to_end(&mut content).unwrap();
+        assert_eq!(content, b"abc\0\0");
+        content.clear();
+        Exactly { file: file.reopen().unwrap(), left: 2 }.read_to_end(&mut content).unwrap();
+        assert_eq!(content, b"ab");
+    }
+
+    #[test]
+    fn what_is_not_there_is_told() {
+        let error = pack(Path::new("/no/such"), Vec::new(), Owners::Kept).unwrap_err();
+        assert_eq!(
+            crate::complaint::sentences(&error),
+            "cannot copy '/no/such': it does not exist. Check the spelling of the path."
+        );
+    }
+}

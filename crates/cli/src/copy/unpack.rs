@@ -1,0 +1,180 @@
+//! A tar stream made into files.
+
+use super::Landing;
+use super::entry::{Entry, Kind, for_each};
+use anyhow::{Context, bail, ensure};
+use rustix::fs::{
+    AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps, Uid, chownat, fchmod, fchown, fstat,
+    futimens, linkat, mkdirat, openat2, symlinkat, unlinkat, utimensat,
+};
+use rustix::io::Errno;
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+/// Whose word the archive is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trust {
+    /// A guest's, unpacked on the host: files are the caller's, and none is setuid or setgid.
+    Hostile,
+    /// The host's, unpacked by the guest inside itself: owners and all mode bits are kept.
+    Own,
+}
+
+/// Beneath the destination, through no symbolic link: what an earlier entry made does not lead a later one astray.
+const BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
+
+/// Unpacks `stream`; the answer names the entries that were left out (devices and FIFOs).
+pub(crate) fn unpack(stream: impl Read, landing: Landing, trust: Trust) -> anyhow::Result<Vec<String>> {
+    let mut unpacker = Unpacker { landing, trust, left_out: Vec::new(), count: 0 };
+    for_each(stream, |entry, content| {
+        let shown = crate::printable::printable(&String::from_utf8_lossy(&entry.path));
+        unpacker.entry(entry, content).with_context(|| format!("cannot unpack '{shown}'"))
+    })?;
+    Ok(unpacker.left_out)
+}
+
+/// How many left-out entries are named; more are only counted.
+const MOST_NAMED: usize = 10;
+
+struct Unpacker {
+    landing: Landing,
+    trust: Trust,
+    left_out: Vec<String>,
+    count: u64,
+}
+
+impl Unpacker {
+    fn entry(&mut self, entry: &Entry, content: &mut dyn Read) -> anyhow::Result<()> {
+        let path = self.landing.place(&entry.path)?;
+        ensure!(
+            self.count > 0 || !self.landing.must_be_directory || entry.kind == Kind::Directory,
+            "the destination is written as a directory, which does not exist"
+        );
+        self.count += 1;
+        let Some(name) = path.file_name().map(PathBuf::from) else {
+            // The destination itself: it keeps its mode and its owner.
+            ensure!(entry.kind == Kind::Directory, "it would replace the destination directory");
+            return Ok(());
+        };
+        if entry.kind == Kind::Special {
+            if self.left_out.len() < MOST_NAMED {
+                self.left_out.push(path.to_string_lossy().into_owned());
+            }
+            return Ok(());
+        }
+        let parent = self.parent(path.parent().unwrap_or(Path::new("")))?;
+        match entry.kind {
+            Kind::File => self.file(&parent, &name, entry, content),
+            Kind::Directory => self.directory(&parent, &name, entry),
+            Kind::Symlink => self.symlink(&parent, &name, entry),
+            Kind::Hardlink => self.hardlink(&parent, &name, entry),
+            Kind::Special => unreachable!("left out above"),
+        }
+    }
+
+    /// The directory that an entry lies in; archives may leave directories out that their files imply.
+    fn parent(&self, path: &Path) -> anyhow::Result<OwnedFd> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        if path.as_os_str().is_empty() {
+            return Ok(self.landing.directory.try_clone()?);
+        }
+        match openat2(&self.landing.directory, path, flags, Mode::empty(), BENEATH) {
+            Err(Errno::NOENT) => {}
+            other => return Ok(other?),
+        }
+        let mut at = self.landing.directory.try_clone()?;
+        for part in path.components() {
+            match mkdirat(&at, part.as_os_str(), Mode::from_raw_mode(0o755)) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+            at = openat2(&at, part.as_os_str(), flags, Mode::empty(), BENEATH)?;
+        }
+        Ok(at)
+    }
+
+    fn file(&self, parent: &OwnedFd, name: &Path, entry: &Entry, content: &mut dyn Read) -> anyhow::Result<()> {
+        clear(parent, name)?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mut file = File::from(openat2(parent, name, flags, Mode::from_raw_mode(0o600), BENEATH)?);
+        let copied = std::io::copy(content, &mut file)?;
+        ensure!(copied == entry.size, "the tar stream ends in the middle of it");
+        self.finish(&file.into(), entry)
+    }
+
+    fn directory(&self, parent: &OwnedFd, name: &Path, entry: &Entry) -> anyhow::Result<()> {
+        let made = match mkdirat(parent, name, Mode::from_raw_mode(0o700)) {
+            Ok(()) => true,
+            Err(Errno::EXIST) => false,
+            Err(errno) => return Err(errno.into()),
+        };
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let directory = openat2(parent, name, flags, Mode::empty(), BENEATH)?;
+        // One that was there before keeps what its owner gave it.
+        if made { self.finish(&directory, entry) } else { Ok(()) }
+    }
+
+    fn symlink(&self, parent: &OwnedFd, name: &Path, entry: &Entry) -> anyhow::Result<()> {
+        clear(parent, name)?;
+        symlinkat(entry.link.as_slice(), parent, name)?;
+        if self.trust == Trust::Own {
+            let (uid, gid) = owner(entry);
+            chownat(parent, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
+        }
+        utimensat(parent, name, &times(entry), AtFlags::SYMLINK_NOFOLLOW)?;
+        Ok(())
+    }
+
+    /// The target is looked up like any name of the archive, below the destination, and has to be a plain file there.
+    fn hardlink(&mut self, parent: &OwnedFd, name: &Path, entry: &Entry) -> anyhow::Result<()> {
+        let target = self.landing.place(&entry.link).context("it is a link to another entry")?;
+        let Some(target_name) = target.file_name() else { bail!("it is a link to the destination itself") };
+        let target_parent = self.parent(target.parent().unwrap_or(Path::new("")))?;
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let found = openat2(&target_parent, target_name, flags, Mode::empty(), BENEATH)?;
+        let kind = FileType::from_raw_mode(fstat(&found)?.st_mode);
+        ensure!(kind == FileType::RegularFile, "it is a hard link to something that is not a file");
+        clear(parent, name)?;
+        linkat(&target_parent, target_name, parent, name, AtFlags::empty())?;
+        Ok(())
+    }
+
+    /// Owner first: changing it clears the bits that the mode may set.
+    fn finish(&self, made: &OwnedFd, entry: &Entry) -> anyhow::Result<()> {
+        let mode = match self.trust {
+            Trust::Hostile => entry.mode & 0o777,
+            Trust::Own => {
+                let (uid, gid) = owner(entry);
+                fchown(made, Some(uid), Some(gid))?;
+                entry.mode
+            }
+        };
+        fchmod(made, Mode::from_raw_mode(mode))?;
+        futimens(made, &times(entry))?;
+        Ok(())
+    }
+}
+
+/// Removes what a new file or link replaces. Never a directory.
+fn clear(parent: &OwnedFd, name: &Path) -> anyhow::Result<()> {
+    match unlinkat(parent, name, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(Errno::ISDIR) => bail!("a directory of that name is there already"),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+fn owner(entry: &Entry) -> (Uid, Gid) {
+    (Uid::from_raw(entry.uid), Gid::from_raw(entry.gid))
+}
+
+fn times(entry: &Entry) -> Timestamps {
+    let time = Timespec { tv_sec: entry.modified, tv_nsec: 0 };
+    Timestamps { last_access: time, last_modification: time }
+}
+
+#[cfg(test)]
+#[path = "unpack_tests.rs"]
+mod tests;

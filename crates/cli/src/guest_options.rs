@@ -1,0 +1,244 @@
+//! The options of `run` and `create`, and the spec that they make.
+
+use crate::{signal_name, source, spec_file};
+use anyhow::Context;
+use clap::ValueEnum;
+use pando_api::{Network, Rlimit, SeccompProfile, Spec, SpecError, Volume};
+use std::path::PathBuf;
+
+/// What a guest is made of and what it may do.
+#[derive(Debug, Default, clap::Args)]
+#[command(next_help_heading = "The guest")]
+pub(crate) struct GuestOptions {
+    /// What its files are: host, DIR, FILE.tar[.gz|.zst], oci:DIR, debian:SUITE or guest:NAME [default: host]
+    #[arg(long, value_name = "SOURCE", value_parser = source::source)]
+    pub(crate) from: Option<String>,
+    /// Read a spec in TOML first; the options given beside it win
+    #[arg(long, value_name = "FILE")]
+    spec: Option<PathBuf>,
+    /// Set an environment variable; without a value, take the caller's
+    #[arg(short, long, value_name = "NAME[=VALUE]", value_parser = environment)]
+    env: Vec<Option<(String, String)>>,
+    /// Run the command as this user of the guest: NAME, UID, NAME:GROUP or UID:GID
+    #[arg(short, long)]
+    user: Option<String>,
+    /// Start the command in this directory of the guest
+    #[arg(short, long, value_name = "DIR")]
+    workdir: Option<String>,
+    /// Show a directory or file of the host inside
+    #[arg(short, long, value_name = "HOST:GUEST[:ro]", value_parser = volume)]
+    volume: Vec<Volume>,
+    /// The network: none (a loopback device only) or host (the host's own) [default: none]
+    #[arg(long, alias = "network", value_name = "KIND")]
+    net: Option<Net>,
+    /// The name that the guest sees as its own
+    #[arg(long, value_name = "NAME")]
+    hostname: Option<String>,
+    /// Run the guest's own init, such as /sbin/init, as its first process
+    #[arg(long, value_name = "PATH")]
+    init: Option<String>,
+    /// Show a path of the host that --from host leaves out
+    #[arg(long, value_name = "PATH")]
+    expose: Vec<String>,
+    /// Add a capability to the default set; ALL adds every one
+    #[arg(long, value_name = "CAP")]
+    cap_add: Vec<String>,
+    /// Take a capability from the default set; ALL takes every one, before any is added
+    #[arg(long, value_name = "CAP")]
+    cap_drop: Vec<String>,
+    /// Which system calls are denied: those of the default profile, or none (off)
+    #[arg(long, value_name = "PROFILE")]
+    seccomp: Option<Seccomp>,
+    /// User ids: auto (65,536 of the guest's own) or host (root inside is root outside)
+    #[arg(long, value_name = "KIND")]
+    userns: Option<UserNamespace>,
+    /// Set a resource limit, such as nofile=1024:4096
+    #[arg(long, value_name = "NAME=SOFT[:HARD]", value_parser = rlimit)]
+    ulimit: Vec<(String, Rlimit)>,
+    /// The signal that asks the guest to stop [default: TERM]
+    #[arg(long, value_name = "SIGNAL", value_parser = signal_name::checked)]
+    stop_signal: Option<String>,
+    /// Seconds between that signal and KILL [default: 10]
+    #[arg(long, value_name = "SECONDS")]
+    stop_timeout: Option<u32>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Net {
+    None,
+    Host,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Seccomp {
+    Default,
+    Off,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum UserNamespace {
+    Auto,
+    Host,
+}
+
+impl GuestOptions {
+    /// The spec: the file's, if one is given, with the options laid over it. Lists are added to; single values replace.
+    pub(crate) fn into_spec(self, command: Vec<String>) -> anyhow::Result<Spec> {
+        let mut spec = self.spec.as_deref().map(spec_file::read).transpose()?.unwrap_or_default();
+        if !command.is_empty() {
+            spec.command = command;
+        }
+        spec.user = self.user.or(spec.user);
+        spec.workdir = self.workdir.or(spec.workdir);
+        spec.hostname = self.hostname.or(spec.hostname);
+        spec.init = self.init.or(spec.init);
+        spec.stop_signal = self.stop_signal.or(spec.stop_signal);
+        spec.stop_grace = self.stop_timeout.or(spec.stop_grace);
+        spec.env.extend(self.env.into_iter().flatten());
+        spec.rlimits.extend(self.ulimit);
+        spec.volumes.extend(self.volume);
+        spec.expose.extend(self.expose);
+        spec.cap_add.extend(self.cap_add);
+        spec.cap_drop.extend(self.cap_drop);
+        match self.net {
+            Some(Net::None) => spec.network = Network::None,
+            Some(Net::Host) => spec.network = Network::Host,
+            None => {}
+        }
+        match self.seccomp {
+            Some(Seccomp::Default) => spec.seccomp = SeccompProfile::Default,
+            Some(Seccomp::Off) => spec.seccomp = SeccompProfile::Off,
+            None => {}
+        }
+        if let Some(kind) = self.userns {
+            spec.user_namespace = matches!(kind, UserNamespace::Auto);
+        }
+        Ok(spec)
+    }
+}
+
+/// `NAME=VALUE`, or the caller's value of `NAME`: none if the caller has none, as docker does it.
+pub(crate) fn environment(word: &str) -> Result<Option<(String, String)>, String> {
+    let (name, value) = match word.split_once('=') {
+        Some((name, value)) => (name, Some(value.to_owned())),
+        None => (word, std::env::var(word).ok()),
+    };
+    if name.is_empty() || word.contains('\0') {
+        return Err(format!("'{word}' is not NAME=VALUE; for example --env LANG=C.UTF-8"));
+    }
+    Ok(value.map(|value| (name.to_owned(), value)))
+}
+
+/// `HOST:GUEST[:ro]`, where HOST may also be written relative to the current directory, with a dot in front.
+fn volume(word: &str) -> anyhow::Result<Volume> {
+    match word.split_once(':') {
+        Some((host, rest)) if host.starts_with('.') => {
+            let host =
+                source::absolute(host).map_err(anyhow::Error::msg).context(SpecError::Volume(word.to_owned()))?;
+            Ok(format!("{host}:{rest}").parse()?)
+        }
+        _ => Ok(word.parse()?),
+    }
+}
+
+fn rlimit(word: &str) -> Result<(String, Rlimit), SpecError> {
+    let wrong = || SpecError::Rlimit(word.to_owned());
+    let (name, value) = word.split_once('=').filter(|(name, _)| !name.is_empty()).ok_or_else(wrong)?;
+    Ok((name.to_owned(), value.parse().map_err(|_| wrong())?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::{Args, FromArgMatches};
+
+    fn options(words: &[&str]) -> Result<GuestOptions, clap::Error> {
+        let command = GuestOptions::augment_args(clap::Command::new("run").no_binary_name(true));
+        GuestOptions::from_arg_matches(&command.try_get_matches_from(words)?)
+    }
+
+    fn spec(words: &[&str]) -> Spec {
+        options(words).unwrap().into_spec(Vec::new()).unwrap()
+    }
+
+    #[test]
+    fn no_option_is_the_default_spec() {
+        assert_eq!(spec(&[]), Spec::default());
+    }
+
+    #[test]
+    fn options_reach_the_spec() {
+        let spec = spec(&[
+            "-e",
+            "A=b=c",
+            "-e",
+            "PANDO_NO_SUCH_VARIABLE",
+            "-u",
+            "bob",
+            "-w",
+            "/srv",
+            "-v",
+            "/a:/b:ro",
+            "--net",
+            "host",
+            "--cap-add",
+            "NET_RAW",
+            "--cap-drop=ALL",
+            "--seccomp",
+            "off",
+            "--userns",
+            "host",
+            "--ulimit",
+            "nofile=1:2",
+            "--expose",
+            "/home",
+            "--hostname",
+            "h",
+            "--init",
+            "/sbin/init",
+            "--stop-timeout",
+            "3",
+            "--stop-signal",
+            "INT",
+        ]);
+        assert_eq!(spec.env.into_iter().collect::<Vec<_>>(), [("A".to_owned(), "b=c".to_owned())]);
+        assert_eq!((spec.user.as_deref(), spec.workdir.as_deref()), (Some("bob"), Some("/srv")));
+        assert!(spec.volumes[0].read_only && !spec.user_namespace);
+        assert_eq!((spec.network, spec.seccomp), (Network::Host, SeccompProfile::Off));
+        assert_eq!((spec.cap_add, spec.cap_drop), (vec!["NET_RAW".to_owned()], vec!["ALL".to_owned()]));
+        assert_eq!(spec.rlimits["nofile"], Rlimit { soft: Some(1), hard: Some(2) });
+        assert_eq!((spec.stop_grace, spec.stop_signal.as_deref()), (Some(3), Some("INT")));
+    }
+
+    #[test]
+    fn options_win_over_the_file() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "user = \"a\"\nuser_namespace = false\ncommand = [\"x\"]\n[env]\nA = \"1\"\n")
+            .unwrap();
+        let path = file.path().to_str().unwrap();
+        let spec = options(&["--spec", path, "-u", "b", "-e", "B=2"]).unwrap().into_spec(vec!["y".into()]).unwrap();
+        assert_eq!((spec.user.as_deref(), spec.user_namespace), (Some("b"), false));
+        assert_eq!((spec.command, spec.env.len()), (vec!["y".to_owned()], 2));
+    }
+
+    #[test]
+    fn a_volume_may_be_relative() {
+        let volume = volume("./x:/y").unwrap();
+        assert_eq!(volume.source, std::env::current_dir().unwrap().join("x").to_str().unwrap());
+    }
+
+    #[test]
+    fn wrong_words_are_refused_with_an_example() {
+        for (words, expected) in [
+            (["-v", "x:/y"], "for example --volume"),
+            (["--ulimit", "nofile"], "for example --ulimit"),
+            (["--ulimit", "nofile=2:1"], "nofile=2:1"),
+            (["-e", "=x"], "for example --env"),
+            (["--stop-signal", "NOPE"], "for example TERM"),
+            (["--net", "bridge"], "possible values"),
+        ] {
+            let text = options(&words).unwrap_err().to_string();
+            assert!(text.contains(expected), "{text}");
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! `pando`: the command.
+//!
+//! A thin client. It reads the command line, says one method of `org.pando.Guests` to the daemon, shows the answer:
+//!
+//! ```text
+//!   argv ─▶ command_line ─▶ verb/NAME ──Method──▶ client ─▶ wire ─▶ daemon (started by daemon_start if it is not there)
+//!                              │  ▲                 │
+//!                              │  └── Reply/Fault ──┘
+//!                              ├─▶ session   run, exec, shell: carries a process's input, output and signals
+//!                              ├─▶ copy      cp: tar streams, hostile ones too
+//!                              └─▶ table     listings          any error ─▶ complaint ─▶ a sentence, an exit code
+//! ```
+//!
+//! `pando run -- true` is measured from start to exit, so this program has no runtime and no threads: one poll(2) loop,
+//! and a command line definition of which only the part in use is built.
+
+mod client;
+mod command_line;
+mod complaint;
+mod copy;
+mod daemon_start;
+mod errno_words;
+mod guest_options;
+mod plain_line;
+mod printable;
+mod replies;
+mod session;
+mod signal_name;
+mod source;
+mod spec_file;
+mod state_root;
+mod table;
+mod time_span;
+mod verb;
+mod wire;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match command_line::obey(std::env::args_os()) {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => ExitCode::from(complaint::complain(&error)),
+    }
+}

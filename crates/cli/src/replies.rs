@@ -1,0 +1,54 @@
+//! What the methods answer with, one type a reply.
+//!
+//! `pando_api::Reply` is one untagged enum: good for sending, but read back, `{}` is taken for the first variant whose
+//! fields are all optional.
+
+use pando_api::{Event, GuestStatus, Inspection, ProcessEntry, ProcessNotice, Progress};
+use serde::Deserialize;
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Done {}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Version {
+    pub(crate) version: String,
+    pub(crate) pid: i32,
+    pub(crate) root: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Guests {
+    pub(crate) guests: Vec<GuestStatus>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Inspected {
+    pub(crate) guest: Inspection,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Processes {
+    pub(crate) processes: Vec<ProcessEntry>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Applied {
+    pub(crate) applied: Vec<String>,
+    pub(crate) at_next_start: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Happened {
+    pub(crate) event: Event,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Progressed {
+    #[serde(default)]
+    pub(crate) progress: Option<Progress>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Noticed {
+    pub(crate) notice: ProcessNotice,
+}

@@ -1,0 +1,273 @@
+//! The loop of `run`, `exec` and `shell`: one poll(2) over the daemon, the signals and the relays.
+
+use super::detach_keys::DetachKeys;
+use super::end::End;
+use super::raw_mode::RawMode;
+use super::relay::{Brought, Relay};
+use super::signals::{Asked, Forwarder, Signals};
+use super::stdio::Stdio;
+use super::{TerminalOptions, master};
+use crate::client::Client;
+use crate::replies::Noticed;
+use crate::state_root::StateRoot;
+use anyhow::{Context, bail};
+use pando_api::{Method, Process, ProcessNotice};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{Errno, fcntl_dupfd_cloexec};
+use rustix::stdio::{stdin, stdout};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+/// How long the first of the detach keys waits for the second before it is passed on.
+const KEY_PATIENCE: Duration = Duration::from_secs(1);
+/// How often a terminal that nobody has open is looked at again.
+const REST: Duration = Duration::from_millis(50);
+/// How long after the exit output may still be on its way through the terminal, when a process left behind keeps that
+/// open.
+const LAST_OUTPUT: Duration = Duration::from_millis(100);
+/// How long after the exit output is read at all: a process left behind may never stop writing.
+const LAST_READ: Duration = Duration::from_secs(3);
+
+/// Starts the process of `method` and stands for it until it has ended: the answer is its exit code.
+pub(crate) fn attach(
+    root: &StateRoot,
+    options: TerminalOptions,
+    mut process: Process,
+    method: impl FnOnce(Process) -> Method,
+) -> anyhow::Result<u8> {
+    process.terminal = options.wanted();
+    if process.terminal {
+        let size = master::callers_size();
+        (process.rows, process.columns) = (size.ws_row, size.ws_col);
+        if let Ok(term) = std::env::var("TERM") {
+            process.env.entry("TERM".to_owned()).or_insert(term);
+        }
+    }
+    let (mut session, descriptors) = Session::prepare(root, process.terminal, options.detach_keys)?;
+    session.client.send(method(process), true, descriptors)?;
+    let ended = session.carry();
+    // The terminal is as it was before anything is said on it.
+    let (notice, master) = (session.notice.take(), session.master.take());
+    drop(session);
+    match (ended?, notice) {
+        (Ended::Exited(code), _) => Ok(code),
+        (Ended::Detached, notice) => {
+            let master = master.expect("only a terminal has keys to detach");
+            crate::verb::hold(master)?;
+            let name = notice.map_or_else(|| "the guest".to_owned(), |notice| format!("guest '{}'", notice.guest));
+            eprintln!("\r\nDetached from {name}: it goes on running. `pando ls` shows it, `pando kill` ends it.");
+            Ok(0)
+        }
+    }
+}
+
+/// How a session ends without an error.
+enum Ended {
+    Exited(u8),
+    Detached,
+}
+
+struct Session {
+    client: Client,
+    signals: Signals,
+    forwarder: Forwarder,
+    keys: Option<DetachKeys>,
+    /// Where the master of the guest's terminal will arrive.
+    arrival: Option<UnixStream>,
+    master: Option<OwnedFd>,
+    raw: Option<RawMode>,
+    inward: Vec<Relay>,
+    outward: Vec<Relay>,
+    notice: Option<ProcessNotice>,
+    /// The exit code, and when it was heard of.
+    exit: Option<(u8, Instant)>,
+}
+
+/// What poll(2) waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    Daemon,
+    Signals,
+    Arrival,
+    ReadInward(usize),
+    WriteInward(usize),
+    ReadOutward(usize),
+    WriteOutward(usize),
+}
+
+impl Session {
+    /// Everything ready for the call, and the descriptors that go with it.
+    fn prepare(root: &StateRoot, terminal: bool, keys: DetachKeys) -> anyhow::Result<(Self, Vec<OwnedFd>)> {
+        let (stdio, arrival) = match terminal {
+            true => {
+                let (ours, guests) = UnixStream::pair().context("cannot make a socket for the terminal")?;
+                let descriptors = vec![guests.into()];
+                (Stdio { descriptors, inward: Vec::new(), outward: Vec::new() }, Some(ours))
+            }
+            false => (Stdio::of_caller()?, None),
+        };
+        // The daemon may have to be started: before the signals are blocked, so that ctrl-C ends the wait.
+        let client = crate::daemon_start::connected(root)?;
+        let signals = Signals::take(terminal).map_err(std::io::Error::from).context("cannot take over the signals")?;
+        let session = Self {
+            client,
+            signals,
+            forwarder: Forwarder::new(root),
+            keys: Some(keys),
+            arrival,
+            master: None,
+            raw: None,
+            inward: stdio.inward,
+            outward: stdio.outward,
+            notice: None,
+            exit: None,
+        };
+        Ok((session, stdio.descriptors))
+    }
+
+    /// Carries until the process has ended and its output is written.
+    fn carry(&mut self) -> anyhow::Result<Ended> {
+        loop {
+            if let Some((code, since)) = self.exit {
+                let late = since.elapsed() > LAST_READ;
+                self.outward.iter_mut().filter(|relay| late || relay.is_resting()).for_each(Relay::end);
+                if self.outward.iter().all(Relay::is_done) {
+                    return Ok(Ended::Exited(code));
+                }
+            }
+            let ready = self.wait()?;
+            match self.exit {
+                // Nothing came for a while, and a process that was left behind may keep the output open for ever.
+                Some((code, _)) if ready.is_empty() => return Ok(Ended::Exited(code)),
+                None if ready.is_empty() => self.wake(),
+                _ => {}
+            }
+            for source in ready {
+                if let Some(ended) = self.serve(source)? {
+                    return Ok(ended);
+                }
+            }
+        }
+    }
+
+    /// Sleeps until something can be done; empty when a patience ran out.
+    fn wait(&self) -> anyhow::Result<Vec<Source>> {
+        let mut watched = Vec::with_capacity(8);
+        if self.exit.is_none() {
+            watched.push((Source::Daemon, self.client.as_fd(), PollFlags::IN));
+        }
+        watched.push((Source::Signals, self.signals.as_fd(), PollFlags::IN));
+        watched.extend(self.arrival.as_ref().map(|socket| (Source::Arrival, socket.as_fd(), PollFlags::IN)));
+        for (index, relay) in self.inward.iter().enumerate() {
+            watched.extend(relay.readable().map(|(fd, flags)| (Source::ReadInward(index), fd, flags)));
+            watched.extend(relay.writable().map(|(fd, flags)| (Source::WriteInward(index), fd, flags)));
+        }
+        for (index, relay) in self.outward.iter().enumerate() {
+            watched.extend(relay.readable().map(|(fd, flags)| (Source::ReadOutward(index), fd, flags)));
+            watched.extend(relay.writable().map(|(fd, flags)| (Source::WriteOutward(index), fd, flags)));
+        }
+        let mut polled: Vec<PollFd<'_>> =
+            watched.iter().map(|(_, fd, flags)| PollFd::from_borrowed_fd(*fd, *flags)).collect();
+        let patience = self.patience().map(|patience| Timespec::try_from(patience).unwrap_or_default());
+        loop {
+            match poll(&mut polled, patience.as_ref()) {
+                Err(Errno::INTR) => continue,
+                other => other.context("cannot wait for the guest")?,
+            };
+            let ready = watched.iter().zip(&polled).filter(|(_, polled)| !polled.revents().is_empty());
+            return Ok(ready.map(|((source, _, _), _)| *source).collect());
+        }
+    }
+
+    fn patience(&self) -> Option<Duration> {
+        let keys = self.inward.iter().any(Relay::holds_keys).then_some(KEY_PATIENCE);
+        let rest = self.outward.iter().any(Relay::is_resting).then_some(REST);
+        let last = self.exit.map(|_| LAST_OUTPUT);
+        [keys, rest, last].into_iter().flatten().min()
+    }
+
+    /// Nothing happened in time: held keys are passed on, a terminal without users is looked at again.
+    fn wake(&mut self) {
+        self.inward.iter_mut().for_each(Relay::release_keys);
+        self.outward.iter_mut().for_each(Relay::wake);
+    }
+
+    fn serve(&mut self, source: Source) -> anyhow::Result<Option<Ended>> {
+        match source {
+            Source::Daemon => self.hear()?,
+            Source::Signals => self.obey_signals()?,
+            Source::Arrival => self.begin_terminal()?,
+            Source::ReadInward(index) if self.inward[index].read() == Brought::Detach => {
+                return Ok(Some(Ended::Detached));
+            }
+            Source::ReadInward(_) => {}
+            Source::WriteInward(index) => self.inward[index].write(),
+            Source::ReadOutward(index) => drop(self.outward[index].read()),
+            Source::WriteOutward(index) => self.outward[index].write(),
+        }
+        Ok(None)
+    }
+
+    /// What the daemon says: that the process runs, or how it ended.
+    fn hear(&mut self) -> anyhow::Result<()> {
+        while let Some(answer) = self.client.receive_now::<Noticed>().with_context(|| self.fate())? {
+            let notice = answer.reply.notice;
+            if notice.exited {
+                let code = notice.exit_code.and_then(|code| u8::try_from(code).ok());
+                let Some(code) = code else { bail!("the command ended, but nobody could tell how") };
+                self.exit = Some((code, Instant::now()));
+                // The terminal may have arrived together with the exit.
+                return if self.arrival.is_some() { self.begin_terminal_if_here() } else { Ok(()) };
+            }
+            anyhow::ensure!(answer.continues, "the daemon said that the command runs, and then no more about it");
+            self.forwarder.deliver(&notice);
+            self.notice = Some(notice);
+        }
+        Ok(())
+    }
+
+    /// What becomes of the process when the conversation about it breaks off.
+    fn fate(&self) -> String {
+        match &self.notice {
+            Some(notice) => format!("cannot follow the command in guest '{}', which may go on running", notice.guest),
+            None => "cannot run the command".to_owned(),
+        }
+    }
+
+    fn obey_signals(&mut self) -> anyhow::Result<()> {
+        while let Some(asked) = self.signals.next() {
+            match (asked, &self.raw) {
+                (Asked::Resize, _) => self.master.iter().for_each(master::resize),
+                (Asked::Suspend, Some(raw)) => raw.suspend().context("cannot suspend")?,
+                // Before the terminal is ours there is nothing to give back; the user may ask again.
+                (Asked::Suspend, None) => {}
+                (Asked::Forward(signal), _) => self.forwarder.forward(signal, self.notice.as_ref()),
+            }
+        }
+        Ok(())
+    }
+
+    fn begin_terminal_if_here(&mut self) -> anyhow::Result<()> {
+        let Some(arrival) = &self.arrival else { return Ok(()) };
+        let mut polled = [PollFd::new(arrival, PollFlags::IN)];
+        let here = poll(&mut polled, Some(&Timespec::default())).context("cannot wait for the guest's terminal")?;
+        if here > 0 { self.begin_terminal() } else { Ok(()) }
+    }
+
+    /// The guest's terminal is here: from now on the caller's is raw, and both are tied together.
+    fn begin_terminal(&mut self) -> anyhow::Result<()> {
+        let Some(arrival) = self.arrival.take() else { return Ok(()) };
+        // Closed without a terminal: the daemon's fault, which says why, is on its way.
+        let Some(master) = master::take(&arrival)? else { return Ok(()) };
+        master::resize(&master);
+        let copy = |fd: &OwnedFd| fcntl_dupfd_cloexec(fd, 3).context("cannot use the guest's terminal");
+        let (typed, shown) = (copy(&master)?, copy(&master)?);
+        self.master = Some(master);
+        self.raw = Some(RawMode::enter().context("cannot switch the terminal to raw mode")?);
+        let keys = self.keys.take().expect("a terminal begins once");
+        self.inward.push(Relay::typing(End::Callers(stdin()), End::Ours(typed), keys));
+        self.outward.push(Relay::new(End::Ours(shown), End::Callers(stdout())));
+        Ok(())
+    }
+}

@@ -1,0 +1,114 @@
+//! The signals that this program gets for the process it stands for.
+
+use crate::client::Client;
+use crate::replies::Done;
+use crate::state_root::StateRoot;
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use pando_api::{Method, ProcessNotice};
+use std::os::fd::{AsFd, BorrowedFd};
+
+/// Passed on to the process.
+const FORWARDED: [Signal; 7] = [
+    Signal::SIGINT,
+    Signal::SIGTERM,
+    Signal::SIGHUP,
+    Signal::SIGQUIT,
+    Signal::SIGUSR1,
+    Signal::SIGUSR2,
+    Signal::SIGALRM,
+];
+/// The most that wait for the process to run; more of the same say nothing new.
+const MOST_WAITING: usize = 16;
+
+/// What a signal asks of this program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
+    Resize,
+    Suspend,
+    Forward(i32),
+}
+
+/// The signals as a descriptor that poll(2) waits for: blocked, they can neither end this program past its drops nor
+/// interrupt it.
+pub(crate) struct Signals {
+    descriptor: SignalFd,
+}
+
+impl Signals {
+    /// Blocks the signals from now on; with a terminal also those about its size and job control.
+    pub(crate) fn take(terminal: bool) -> Result<Self, nix::Error> {
+        let mut set = SigSet::empty();
+        set.extend(FORWARDED);
+        if terminal {
+            set.extend([Signal::SIGWINCH, Signal::SIGTSTP]);
+        }
+        set.thread_block()?;
+        let descriptor = SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
+        Ok(Self { descriptor })
+    }
+
+    /// The next one that has come.
+    pub(crate) fn next(&mut self) -> Option<Asked> {
+        let signal = self.descriptor.read_signal().ok().flatten()?.ssi_signo.cast_signed();
+        Some(match Signal::try_from(signal) {
+            Ok(Signal::SIGWINCH) => Asked::Resize,
+            Ok(Signal::SIGTSTP) => Asked::Suspend,
+            _ => Asked::Forward(signal),
+        })
+    }
+}
+
+impl AsFd for Signals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+/// Brings signals to the process: over a connection of its own, because the first one is busy until the process has
+/// ended.
+pub(crate) struct Forwarder {
+    root: StateRoot,
+    client: Option<Client>,
+    waiting: Vec<i32>,
+}
+
+impl Forwarder {
+    pub(crate) fn new(root: &StateRoot) -> Self {
+        Self { root: root.clone(), client: None, waiting: Vec::new() }
+    }
+
+    /// Sends `signal` to the process, or keeps it until there is one.
+    pub(crate) fn forward(&mut self, signal: i32, process: Option<&ProcessNotice>) {
+        if self.waiting.len() < MOST_WAITING {
+            self.waiting.push(signal);
+        }
+        if let Some(process) = process {
+            self.deliver(process);
+        }
+    }
+
+    /// Sends what waits. A failure is told and no more: the process may have ended at this moment.
+    pub(crate) fn deliver(&mut self, process: &ProcessNotice) {
+        for signal in std::mem::take(&mut self.waiting) {
+            if let Err(error) = self.send(signal, process) {
+                eprintln!("pando: signal {signal} was not delivered: {}", crate::complaint::sentences(&error));
+                self.client = None;
+            }
+        }
+    }
+
+    fn send(&mut self, signal: i32, process: &ProcessNotice) -> anyhow::Result<()> {
+        let mut client = match self.client.take() {
+            Some(client) => client,
+            None => Client::connect(&self.root.socket())?,
+        };
+        // Answers are not waited for: a daemon that hangs must not take the terminal with it. Nor do they say more than
+        // the exit will.
+        while let Ok(Some(_)) = client.receive_now::<Done>() {}
+        let (name, pid) = (process.guest.clone(), process.pid);
+        client.send(Method::Signal { name, pid, signal }, false, Vec::new())?;
+        self.client = Some(client);
+        Ok(())
+    }
+}

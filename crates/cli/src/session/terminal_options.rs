@@ -1,0 +1,30 @@
+//! Whether a process gets a terminal, and how the caller leaves it.
+
+use super::detach_keys::DetachKeys;
+use rustix::stdio::{stdin, stdout};
+use rustix::termios::isatty;
+
+/// The options of `run`, `exec` and `shell` about the terminal.
+#[derive(Debug, Default, clap::Args)]
+#[command(next_help_heading = "The terminal")]
+pub(crate) struct TerminalOptions {
+    /// Give the command a terminal [default: when standard input and output are terminals]
+    #[arg(short, long, overrides_with = "no_tty")]
+    tty: bool,
+    /// Give the command no terminal
+    #[arg(short = 'T', long, overrides_with = "tty")]
+    no_tty: bool,
+    /// Accepted for the habit: standard input is always passed on
+    #[arg(short, long)]
+    interactive: bool,
+    /// The keys that leave the command running and end this one
+    #[arg(long, value_name = "KEYS", default_value = DetachKeys::DEFAULT)]
+    pub(crate) detach_keys: DetachKeys,
+}
+
+impl TerminalOptions {
+    /// Whether the process gets a terminal.
+    pub(crate) fn wanted(&self) -> bool {
+        !self.no_tty && (self.tty || (isatty(stdin()) && isatty(stdout())))
+    }
+}

@@ -1,0 +1,50 @@
+//! Where the daemon of this state listens and writes its log.
+
+use anyhow::Context;
+use std::path::{Path, PathBuf};
+
+/// The directory under which `/run/pando`, `/var/lib/pando` and `/etc/pando` lie: `/`, unless `--root` or `PANDO_ROOT`
+/// says otherwise.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StateRoot(PathBuf);
+
+impl StateRoot {
+    /// Relative to the current directory; the daemon gets it absolute, since it starts elsewhere.
+    pub(crate) fn at(directory: &str) -> anyhow::Result<Self> {
+        let absolute = std::path::absolute(directory)
+            .with_context(|| format!("cannot use '{directory}' as the root of Pando's state"))?;
+        Ok(Self(absolute))
+    }
+
+    /// The directory itself.
+    pub(crate) fn directory(&self) -> &Path {
+        &self.0
+    }
+
+    /// Run-time state: gone after a reboot.
+    pub(crate) fn run(&self) -> PathBuf {
+        self.0.join("run/pando")
+    }
+
+    /// Where the daemon listens.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.run().join("pando.sock")
+    }
+
+    /// What a daemon that was started by this command says.
+    pub(crate) fn daemon_log(&self) -> PathBuf {
+        self.run().join("daemon.log")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_lie_under_the_root() {
+        assert_eq!(StateRoot::at("/").unwrap().socket(), Path::new("/run/pando/pando.sock"));
+        assert_eq!(StateRoot::at("/t").unwrap().daemon_log(), Path::new("/t/run/pando/daemon.log"));
+        assert!(StateRoot::at("t").unwrap().directory().is_absolute());
+    }
+}

@@ -1,0 +1,218 @@
+//! `pando cp`, and the two hidden verbs that are its other side: this program, run inside the guest.
+
+use super::Verb;
+use crate::client::Client;
+use crate::complaint::Usage;
+use crate::copy::{Landing, Owners, Place, Trust, pack, unpack};
+use crate::replies::Noticed;
+use crate::state_root::StateRoot;
+use anyhow::{Context, bail, ensure};
+use pando_api::{Copying, Fault, Method};
+use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
+use rustix::termios::isatty;
+use std::fs::File;
+use std::io::{ErrorKind, Write};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+/// Fewer turns between the two sides than with the customary 64 KiB.
+const PIPE_SIZE: usize = 1 << 20;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Cp {
+    /// Keep the numbers of users and groups when copying into a guest [default: root's]
+    #[arg(short, long)]
+    archive: bool,
+    /// GUEST:PATH, a path of the host's, or - for a tar stream on standard input; DIR/. means what is in it
+    #[arg(value_name = "SRC")]
+    source: Place,
+    /// GUEST:PATH, a path of the host's, or - for a tar stream on standard output
+    #[arg(value_name = "DST")]
+    destination: Place,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Pack {
+    path: PathBuf,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Unpack {
+    path: PathBuf,
+}
+
+impl Verb for Cp {
+    const NAME: &'static str = "cp";
+    const ABOUT: &'static str = "Copy files between the host and a running guest";
+    const EXAMPLES: &'static str = "\
+Examples:
+  pando cp nginx.conf web:/etc/nginx/      into a directory, under its own name
+  pando cp web:/var/log/nginx ./logs       logs/nginx if logs exists, else logs
+  pando cp site/. web:/var/www             what is in site
+  pando cp web:/etc - | tar tv             as a tar stream
+
+Out of a guest, files become the caller's; setuid bits and devices stay behind.";
+
+    fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
+        use Place::{Guest, Host, Stream};
+        let owners = if self.archive { Owners::Kept } else { Owners::Root };
+        match (self.source, self.destination) {
+            (Host(source), Guest { name, path }) => {
+                into_guest(root, &name, path, |out| left_behind(pack(&source, out, owners)?))
+            }
+            (Stream, Guest { name, path }) => into_guest(root, &name, path, |mut out| {
+                ensure!(!isatty(rustix::stdio::stdin()), "standard input is a terminal, not a tar stream");
+                std::io::copy(&mut std::io::stdin().lock(), &mut out).context("cannot pass the tar stream on").map(drop)
+            }),
+            (Guest { name, path }, Host(destination)) => {
+                // Before anything is asked of the guest: the destination may be impossible.
+                let landing = Landing::at(&destination)?;
+                out_of_guest(root, &name, path, |stream| left_behind(unpack(stream, landing, Trust::Hostile)?))
+            }
+            (Guest { name, path }, Stream) => {
+                ensure!(
+                    !isatty(rustix::stdio::stdout()),
+                    "a tar stream is not for a terminal; redirect standard output"
+                );
+                out_of_guest(root, &name, path, |mut stream| {
+                    std::io::copy(&mut stream, &mut std::io::stdout().lock())
+                        .context("cannot pass the tar stream on")
+                        .map(drop)
+                })
+            }
+            _ => Err(Usage::sentence(
+                "one side of a copy is a guest's: GUEST:PATH. For example pando cp web:/etc/hosts .",
+            )
+            .into()),
+        }
+    }
+}
+
+/// Says what was not copied; that is no failure.
+fn left_behind(names: Vec<String>) -> anyhow::Result<()> {
+    for name in names {
+        let _ = writeln!(
+            std::io::stderr(),
+            "pando: '{}' was not copied: it is not a file, a directory or a link.",
+            crate::printable::printable(&name)
+        );
+    }
+    Ok(())
+}
+
+fn into_guest(
+    root: &StateRoot,
+    name: &str,
+    path: String,
+    write: impl FnOnce(File) -> anyhow::Result<()>,
+) -> anyhow::Result<u8> {
+    let (theirs, ours) = pipe_with(PipeFlags::CLOEXEC).context("cannot make a pipe")?;
+    let _ = fcntl_setpipe_size(&ours, PIPE_SIZE);
+    let mut client = crate::daemon_start::connected(root)?;
+    let method = Method::Copy { name: name.to_owned(), path: path.clone(), direction: Copying::In };
+    let reason = Reason::new()?;
+    let reason = client.send(method, true, vec![theirs, reason.theirs]).map(|_| reason.ours)?;
+    let written = write(ours.into());
+    let what = || format!("cannot copy to '{path}' in guest '{name}'");
+    match (written, finished(&mut client, reason)) {
+        // The guest's side stopped reading because it failed: its reason is the reason.
+        (Err(error), Err(reason)) if stopped_reading(&error) => Err(reason).with_context(what),
+        (Err(error), _) => Err(error),
+        (Ok(()), finished) => finished.with_context(what).map(|()| 0),
+    }
+}
+
+fn out_of_guest(
+    root: &StateRoot,
+    name: &str,
+    path: String,
+    read: impl FnOnce(File) -> anyhow::Result<()>,
+) -> anyhow::Result<u8> {
+    let (ours, theirs) = pipe_with(PipeFlags::CLOEXEC).context("cannot make a pipe")?;
+    let _ = fcntl_setpipe_size(&ours, PIPE_SIZE);
+    let mut client = crate::daemon_start::connected(root)?;
+    let method = Method::Copy { name: name.to_owned(), path: path.clone(), direction: Copying::Out };
+    let reason = Reason::new()?;
+    let reason = client.send(method, true, vec![theirs, reason.theirs]).map(|_| reason.ours)?;
+    let read = read(ours.into());
+    let what = || format!("cannot copy '{path}' out of guest '{name}'");
+    match (read, finished(&mut client, reason)) {
+        // A stream that is cut short has its cause there.
+        (_, Err(reason)) if reason.is::<Fault>() => Err(reason).with_context(what),
+        (Err(error), _) => Err(error).with_context(what),
+        (Ok(()), finished) => finished.with_context(what).map(|()| 0),
+    }
+}
+
+fn stopped_reading(error: &anyhow::Error) -> bool {
+    let broken = |error: &std::io::Error| error.kind() == ErrorKind::BrokenPipe;
+    error.chain().any(|cause| cause.downcast_ref().is_some_and(broken))
+}
+
+/// Where the guest's side says why it failed.
+struct Reason {
+    ours: OwnedFd,
+    theirs: OwnedFd,
+}
+
+impl Reason {
+    fn new() -> anyhow::Result<Self> {
+        let (ours, theirs) = pipe_with(PipeFlags::CLOEXEC).context("cannot make a pipe")?;
+        Ok(Self { ours, theirs })
+    }
+}
+
+/// The last line of what the guest's side said. It runs among the guest's processes, so its words are the guest's too.
+fn last_words(reason: OwnedFd) -> Option<String> {
+    const LONGEST: usize = 4096;
+    let mut bytes = [0; LONGEST];
+    rustix::io::ioctl_fionbio(&reason, true).ok()?;
+    let length = rustix::io::read(&reason, &mut bytes).ok()?;
+    let text = String::from_utf8_lossy(&bytes[..length]).into_owned();
+    let line = text.lines().rev().find(|line| !line.trim().is_empty())?;
+    let sentence = line.strip_prefix("pando: ").unwrap_or(line).trim_end_matches('.');
+    Some(crate::printable::printable(sentence).to_string())
+}
+
+/// Waits for the guest's side to end well.
+fn finished(client: &mut Client, reason: OwnedFd) -> anyhow::Result<()> {
+    loop {
+        let answer = client.receive::<Noticed>()?;
+        let notice = answer.reply.notice;
+        match (notice.exited, notice.exit_code) {
+            (true, Some(0)) => return Ok(()),
+            (true, Some(code)) => match last_words(reason) {
+                Some(words) => bail!("{words}"),
+                None => bail!("its side of the copy ended with exit code {code}"),
+            },
+            (true, None) => bail!("nobody could tell how its side of the copy ended"),
+            (false, _) => ensure!(answer.continues, "the daemon said no more about it"),
+        }
+    }
+}
+
+impl Verb for Pack {
+    const NAME: &'static str = "pack";
+    const ABOUT: &'static str = "Write a tar stream of a path; the guest's side of cp";
+    const EXAMPLES: &'static str = "";
+    const NEEDS_ROOT: bool = false;
+    const HIDDEN: bool = true;
+
+    fn run(self, _: &StateRoot) -> anyhow::Result<u8> {
+        pack(&self.path, std::io::stdout().lock(), Owners::Kept)?;
+        Ok(0)
+    }
+}
+
+impl Verb for Unpack {
+    const NAME: &'static str = "unpack";
+    const ABOUT: &'static str = "Unpack a tar stream at a path; the guest's side of cp";
+    const EXAMPLES: &'static str = "";
+    const NEEDS_ROOT: bool = false;
+    const HIDDEN: bool = true;
+
+    fn run(self, _: &StateRoot) -> anyhow::Result<u8> {
+        left_behind(unpack(std::io::stdin().lock(), Landing::at(Path::new(&self.path))?, Trust::Own)?)?;
+        Ok(0)
+    }
+}

@@ -1,0 +1,76 @@
+//! `pando create`: a guest that lasts.
+
+use super::Verb;
+use crate::guest_options::GuestOptions;
+use crate::replies::Progressed;
+use crate::state_root::StateRoot;
+use anyhow::Context;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use pando_api::{Method, Progress};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Create {
+    /// Start it at once
+    #[arg(long)]
+    start: bool,
+    #[command(flatten)]
+    guest: GuestOptions,
+    /// The guest's name
+    name: String,
+    /// What it runs, and the arguments [default: nothing; it is ready for `exec`]
+    #[arg(trailing_var_arg = true, value_name = "CMD")]
+    command: Vec<String>,
+}
+
+impl Verb for Create {
+    const NAME: &'static str = "create";
+    const ABOUT: &'static str = "Make a guest that lasts";
+    const EXAMPLES: &'static str = "\
+Examples:
+  pando create web --from debian:bookworm --start
+  pando create db --from ./rootfs.tar.zst --spec db.toml
+  pando create job --from guest:web -e MODE=batch -- /usr/bin/job --once";
+
+    fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
+        let source = self.guest.from.clone();
+        let spec = self.guest.into_spec(self.command)?;
+        let (name, start) = (self.name, self.start);
+        let mut client = crate::daemon_start::connected(root)?;
+        client.send(Method::Create { name: name.clone(), source, spec, start }, true, Vec::new())?;
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+        let made = loop {
+            match client.receive::<Progressed>() {
+                Ok(answer) => {
+                    if let Some(progress) = &answer.reply.progress {
+                        show(&bar, progress);
+                    }
+                    if !answer.continues {
+                        break Ok(());
+                    }
+                }
+                Err(error) => break Err(error),
+            }
+        };
+        // The line goes away before anything is said about how it ended.
+        bar.finish_and_clear();
+        made.with_context(|| format!("cannot create guest '{name}'"))?;
+        crate::table::print(&format!("{name}\n"))?;
+        Ok(0)
+    }
+}
+
+/// On a terminal only; indicatif is silent elsewhere.
+fn show(bar: &ProgressBar, progress: &Progress) {
+    let template = match progress.total {
+        Some(_) => "{msg} {bar:30} {percent}%",
+        None => "{msg} {human_pos}",
+    };
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    bar.set_message(crate::printable::printable(&progress.stage));
+    if let Some(total) = progress.total {
+        bar.set_length(u64::try_from(total).unwrap_or(0));
+    }
+    bar.set_position(u64::try_from(progress.done).unwrap_or(0));
+}

@@ -1,0 +1,181 @@
+//! `pando doctor`: what this kernel grants, and what Pando makes of it.
+
+use super::Verb;
+use crate::printable::printable;
+use crate::state_root::StateRoot;
+use crate::table::{print, print_json};
+use pando_kernel::probe::{self, Finding, Verdict};
+use serde_json::{Value, json};
+use std::fmt::Write;
+use unicode_width::UnicodeWidthStr;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Doctor {
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Verb for Doctor {
+    const NAME: &'static str = "doctor";
+    const ABOUT: &'static str = "Say what this kernel grants, and what Pando makes of it";
+    const EXAMPLES: &'static str = "\
+Examples:
+  pando doctor
+  pando doctor --json | jq -r '.findings[] | select(.verdict == \"missing\") | .name'
+
+Exits with 0 if guests can be had here, and with 1 if something is missing that none can do without.";
+    const NEEDS_ROOT: bool = false;
+
+    fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
+        let findings = probe::all(&root.directory().join("var/lib/pando"));
+        let privileged = rustix::process::geteuid().is_root();
+        if self.json {
+            print_json(&as_json(&findings, privileged))?;
+        } else {
+            print(&as_text(&findings, privileged))?;
+        }
+        Ok(u8::from(findings.iter().any(Finding::stands_in_the_way)))
+    }
+}
+
+fn as_text(findings: &[Finding], privileged: bool) -> String {
+    let mut text = String::new();
+    if !privileged {
+        text += "These are findings of an unprivileged user; Pando runs as root, and root may be granted more.\n\n";
+    }
+    let width = findings.iter().map(|finding| finding.name.width()).max().unwrap_or(0);
+    for (index, area) in findings.chunk_by(|a, b| a.area == b.area).enumerate() {
+        text += if index == 0 { "" } else { "\n" };
+        text.extend(area.first().map(|first| format!("{}\n", first.area)));
+        text.extend(area.iter().map(|finding| lines(finding, width)));
+    }
+    text + "\n" + &summary(findings)
+}
+
+/// A finding's line, and for what falls short a second one.
+fn lines(finding: &Finding, width: usize) -> String {
+    let words = match &finding.verdict {
+        Verdict::Granted => String::new(),
+        Verdict::Missing => format!("missing (Linux {} has it)", finding.since),
+        Verdict::Refused(why) => format!("refused: {}", printable(why)),
+        Verdict::Partial(how) => printable(how),
+    };
+    let padding = " ".repeat(width.saturating_sub(finding.name.width()));
+    let line = format!("  {} {}{padding}  {words}", mark(&finding.verdict), finding.name);
+    let mut text = line.trim_end().to_owned() + "\n";
+    if finding.verdict != Verdict::Granted {
+        let need = if finding.needed { " (needed)" } else { "" };
+        // A string takes whatever is written to it.
+        let _ = writeln!(text, "      without it{need}: {}", finding.without);
+    }
+    text
+}
+
+fn mark(verdict: &Verdict) -> char {
+    match verdict {
+        Verdict::Granted => '✓',
+        Verdict::Missing | Verdict::Refused(_) => '✗',
+        Verdict::Partial(_) => '~',
+    }
+}
+
+fn summary(findings: &[Finding]) -> String {
+    let lacking: Vec<_> = findings.iter().filter(|one| one.stands_in_the_way()).map(|one| one.name).collect();
+    let granted = findings.iter().filter(|one| one.verdict == Verdict::Granted).count();
+    let count = format!("{granted} of {} granted.", findings.len());
+    if lacking.is_empty() {
+        format!("{count} Guests can be had here.\n")
+    } else {
+        format!("{count} No guests can be had here, for the lack of: {}.\n", lacking.join(", "))
+    }
+}
+
+fn as_json(findings: &[Finding], privileged: bool) -> Value {
+    json!({
+        "privileged": privileged,
+        "able": !findings.iter().any(Finding::stands_in_the_way),
+        "findings": findings.iter().map(entry).collect::<Vec<_>>(),
+    })
+}
+
+fn entry(finding: &Finding) -> Value {
+    let (verdict, detail) = match &finding.verdict {
+        Verdict::Granted => ("granted", None),
+        Verdict::Missing => ("missing", None),
+        Verdict::Refused(why) => ("refused", Some(why)),
+        Verdict::Partial(how) => ("partial", Some(how)),
+    };
+    json!({
+        "area": finding.area,
+        "name": finding.name,
+        "verdict": verdict,
+        "detail": detail,
+        "without": finding.without,
+        "since": finding.since,
+        "needed": finding.needed,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn finding(area: &'static str, name: &'static str, verdict: Verdict, needed: bool) -> Finding {
+        Finding { area, name, verdict, without: "less is possible", since: "5.7", needed }
+    }
+
+    fn four() -> [Finding; 4] {
+        [
+            finding("files", "overlay", Verdict::Granted, true),
+            finding("files", "erofs", Verdict::Partial("from block devices alone".into()), false),
+            finding("bpf", "lsm", Verdict::Missing, false),
+            finding("bpf", "tracing", Verdict::Refused("Operation not permitted".into()), true),
+        ]
+    }
+
+    #[test]
+    fn a_finding_is_a_line_and_what_falls_short_has_a_second() {
+        let expected = "\
+files
+  ✓ overlay
+  ~ erofs    from block devices alone
+      without it: less is possible
+
+bpf
+  ✗ lsm      missing (Linux 5.7 has it)
+      without it: less is possible
+  ✗ tracing  refused: Operation not permitted
+      without it (needed): less is possible
+
+1 of 4 granted. No guests can be had here, for the lack of: tracing.
+";
+        assert_eq!(as_text(&four(), true), expected);
+        assert!(as_text(&four()[..3], true).ends_with("1 of 3 granted. Guests can be had here.\n"));
+    }
+
+    #[test]
+    fn findings_of_an_unprivileged_user_are_called_so() {
+        assert!(as_text(&four(), false).starts_with("These are findings of an unprivileged user"));
+        assert_eq!(as_json(&four(), false)["privileged"], json!(false));
+    }
+
+    #[test]
+    fn programs_get_the_same() {
+        let json = as_json(&four(), true);
+        assert_eq!(json["able"], json!(false));
+        let verdicts: Vec<_> = json["findings"].as_array().unwrap().iter().map(|one| one["verdict"].clone()).collect();
+        assert_eq!(verdicts, ["granted", "partial", "missing", "refused"]);
+        let last = json!({
+            "area": "bpf", "name": "tracing", "verdict": "refused", "detail": "Operation not permitted",
+            "without": "less is possible", "since": "5.7", "needed": true,
+        });
+        assert_eq!(json["findings"][3], last);
+    }
+
+    #[test]
+    fn a_file_systems_name_has_no_power_over_the_terminal() {
+        let text = lines(&finding("files", "a", Verdict::Partial("\u{1b}[2J".into()), false), 1);
+        assert!(!text.contains('\u{1b}'));
+    }
+}

@@ -1,0 +1,131 @@
+//! `pando exec` and `pando shell`: a process in a guest that runs.
+
+use super::Verb;
+use crate::guest_options::environment;
+use crate::session::{TerminalOptions, attach};
+use crate::state_root::StateRoot;
+use pando_api::{Method, Process};
+
+#[derive(Debug, Default, clap::Args)]
+pub(crate) struct Exec {
+    #[command(flatten)]
+    process: ProcessOptions,
+    #[command(flatten)]
+    terminal: TerminalOptions,
+    /// The guest
+    name: String,
+    /// What to run, and its arguments
+    #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
+    command: Vec<String>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Shell {
+    #[command(flatten)]
+    process: ProcessOptions,
+    #[command(flatten)]
+    terminal: TerminalOptions,
+    /// The guest
+    name: String,
+}
+
+/// Who runs a process, where, and with what environment.
+#[derive(Debug, Default, clap::Args)]
+struct ProcessOptions {
+    /// Set an environment variable; without a value, take the caller's
+    #[arg(short, long, value_name = "NAME[=VALUE]", value_parser = environment)]
+    env: Vec<Option<(String, String)>>,
+    /// Run as this user of the guest: NAME, UID, NAME:GROUP or UID:GID [default: the guest's]
+    #[arg(short, long)]
+    user: Option<String>,
+    /// Start in this directory of the guest [default: the guest's]
+    #[arg(short, long, value_name = "DIR")]
+    workdir: Option<String>,
+}
+
+impl ProcessOptions {
+    fn into_process(self, command: Vec<String>) -> Process {
+        let env = self.env.into_iter().flatten().collect();
+        Process { command, env, user: self.user, workdir: self.workdir, ..Process::default() }
+    }
+}
+
+impl Exec {
+    /// What the line `pando exec NAME -- COMMAND` means.
+    pub(crate) fn plain(name: String, command: Vec<String>) -> Self {
+        Self { name, command, ..Self::default() }
+    }
+}
+
+impl Verb for Exec {
+    const NAME: &'static str = "exec";
+    const ABOUT: &'static str = "Run a command in a running guest";
+    const EXAMPLES: &'static str = "\
+Examples:
+  pando exec web -- apt-get install -y nginx
+  pando exec -u www-data -w /srv web ls -l
+  echo 'select 1' | pando exec db psql
+
+The exit code is the command's own; 125 is Pando's failure, 126 and 127 say that the command cannot be run or found.";
+
+    fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
+        let name = self.name;
+        let process = self.process.into_process(self.command);
+        attach(root, self.terminal, process, |process| Method::Exec { name, process })
+    }
+}
+
+impl Verb for Shell {
+    const NAME: &'static str = "shell";
+    const ABOUT: &'static str = "Open a login shell in a running guest";
+    const EXAMPLES: &'static str = "\
+Examples:
+  pando shell web                the shell of root, as the guest's /etc/passwd names it
+  pando shell -u www-data web
+  pando shell web < setup.sh     without a terminal
+
+ctrl-p ctrl-q leaves the shell running.";
+
+    fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
+        let name = self.name;
+        let process = self.process.into_process(login_shell());
+        attach(root, self.terminal, process, |process| Method::Exec { name, process })
+    }
+}
+
+/// A command that becomes the login shell of whoever runs it. The guest alone knows that shell, and may have none of
+/// getent, awk or bash: the shell's own `read` does, over the guest's own file.
+pub(super) fn login_shell() -> Vec<String> {
+    ["/bin/sh", "-c", LOGIN_SHELL].map(str::to_owned).into()
+}
+
+const LOGIN_SHELL: &str = "\
+u=$(id -u 2>/dev/null || echo 0); s=; h=
+if [ -r /etc/passwd ]; then
+  while IFS=: read -r _ _ i _ _ h s; do [ \"$i\" = \"$u\" ] && break; s=; h=; done </etc/passwd
+fi
+case $s in */nologin|*/false|*/sync) s= ;; esac
+[ -d \"$h\" ] && { HOME=$h; export HOME; cd \"$h\" 2>/dev/null; }
+for s in \"$s\" /bin/bash /usr/bin/bash /bin/sh; do
+  [ -x \"$s\" ] && { SHELL=$s; export SHELL; exec \"$s\" -l; }
+done
+exec sh";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn the_line_becomes_a_shell_and_keeps_input() {
+        let mut line = login_shell();
+        let program = line.remove(0);
+        let mut shell = Command::new(program);
+        shell.args(line).stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+        let mut child = shell.spawn().unwrap();
+        std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"echo shell=$SHELL; exit 7\n").unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(7));
+        assert!(String::from_utf8_lossy(&output.stdout).contains("shell=/"), "{output:?}");
+    }
+}

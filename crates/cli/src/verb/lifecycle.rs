@@ -1,0 +1,152 @@
+//! `start`, `stop`, `restart`, `kill`, `rm`: one call for each guest named.
+
+use super::Verb;
+use crate::client::Client;
+use crate::complaint::{Told, complain};
+use crate::replies::Done;
+use crate::signal_name;
+use crate::state_root::StateRoot;
+use anyhow::Context;
+use pando_api::{Fault, Method};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Start {
+    /// The guests
+    #[arg(required = true, value_name = "NAME")]
+    names: Vec<String>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Stop {
+    /// Seconds until a guest that has not stopped is killed [default: the guest's own]
+    #[arg(short, long, visible_alias = "timeout", value_name = "SECONDS")]
+    time: Option<u32>,
+    /// The signal that asks it to stop [default: the guest's own]
+    #[arg(short, long, value_name = "SIGNAL", value_parser = signal_name::checked)]
+    signal: Option<String>,
+    /// The guests
+    #[arg(required = true, value_name = "NAME")]
+    names: Vec<String>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Restart {
+    /// Seconds until a guest that has not stopped is killed [default: the guest's own]
+    #[arg(short, long, visible_alias = "timeout", value_name = "SECONDS")]
+    time: Option<u32>,
+    /// The guests
+    #[arg(required = true, value_name = "NAME")]
+    names: Vec<String>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Kill {
+    /// Send this signal to the first process [default: KILL]
+    #[arg(short, long, value_name = "SIGNAL", value_parser = signal_name::checked)]
+    signal: Option<String>,
+    /// The guests
+    #[arg(required = true, value_name = "NAME")]
+    names: Vec<String>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Rm {
+    /// Remove a running guest too, killing it first
+    #[arg(short, long)]
+    force: bool,
+    /// The guests
+    #[arg(required = true, value_name = "NAME")]
+    names: Vec<String>,
+}
+
+impl Verb for Start {
+    const NAME: &'static str = "start";
+    const ABOUT: &'static str = "Start guests";
+    const EXAMPLES: &'static str = "\
+Examples:
+  pando start web
+  pando start web db";
+
+    fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
+        for_each(root, "start", &self.names, |name| Method::Start { name })
+    }
+}
+
+impl Verb for Stop {
+    const NAME: &'static str = "stop";
+    const ABOUT: &'static str = "Ask guests to stop, and kill those that do not";
+    const EXAMPLES: &'static str = "\
+Examples:
+  pando stop web
+  pando stop -t 60 -s INT db";
+
+    fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
+        let (signal, grace) = (self.signal, self.time);
+        for_each(root, "stop", &self.names, |name| Method::Stop { name, signal: signal.clone(), grace })
+    }
+}
+
+impl Verb for Restart {
+    const NAME: &'static str = "restart";
+    const ABOUT: &'static str = "Stop guests and start them again";
+    const EXAMPLES: &'static str = "\
+Examples:
+  pando restart web
+  pando restart -t 60 db";
+
+    fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
+        let grace = self.time;
+        for_each(root, "restart", &self.names, |name| Method::Restart { name, grace })
+    }
+}
+
+impl Verb for Kill {
+    const NAME: &'static str = "kill";
+    const ABOUT: &'static str = "Kill guests, or send a signal to their first process";
+    const EXAMPLES: &'static str = "\
+Examples:
+  pando kill web
+  pando kill -s HUP web db";
+
+    fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
+        let signal = self.signal;
+        for_each(root, "kill", &self.names, |name| Method::Kill { name, signal: signal.clone() })
+    }
+}
+
+impl Verb for Rm {
+    const NAME: &'static str = "rm";
+    const ABOUT: &'static str = "Remove guests and all their files";
+    const EXAMPLES: &'static str = "\
+Examples:
+  pando rm web
+  pando rm -f $(pando ls -q)     every guest, running or not";
+
+    fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
+        let force = self.force;
+        for_each(root, "remove", &self.names, |name| Method::Remove { name, force })
+    }
+}
+
+/// Calls a method for each guest and prints the names of those where it worked. A failure is told and the next one
+/// tried.
+fn for_each(root: &StateRoot, verb: &str, names: &[String], method: impl Fn(String) -> Method) -> anyhow::Result<u8> {
+    let mut client = crate::daemon_start::connected(root)?;
+    let mut failed = false;
+    for name in names {
+        match one(&mut client, method(name.clone())).with_context(|| format!("cannot {verb} guest '{name}'")) {
+            Ok(()) => crate::table::print(&format!("{name}\n"))?,
+            // Without the daemon the others would fail for the same reason.
+            Err(error) if !error.chain().any(|cause| cause.is::<Fault>()) => return Err(error),
+            Err(error) => {
+                complain(&error);
+                failed = true;
+            }
+        }
+    }
+    if failed { Err(Told.into()) } else { Ok(0) }
+}
+
+fn one(client: &mut Client, method: Method) -> anyhow::Result<()> {
+    client.call::<Done>(method).map(drop)
+}

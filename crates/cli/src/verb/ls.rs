@@ -1,0 +1,106 @@
+//! `pando ls`: the guests.
+
+use super::Verb;
+use crate::replies::Guests;
+use crate::state_root::StateRoot;
+use crate::table::{Lean, Table, print, print_json};
+use crate::time_span::span;
+use anyhow::Context;
+use pando_api::{GuestState, GuestStatus, Method};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Ls {
+    /// Names only
+    #[arg(short, long, conflicts_with = "json")]
+    quiet: bool,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+    /// Accepted for the habit: stopped guests are always listed
+    #[arg(short, long, hide = true)]
+    all: bool,
+}
+
+impl Verb for Ls {
+    const NAME: &'static str = "ls";
+    const ABOUT: &'static str = "List the guests";
+    const EXAMPLES: &'static str = "\
+Examples:
+  pando ls
+  pando ls -q                                          names only
+  pando ls --json | jq -r '.[] | select(.state == \"running\") | .name'";
+
+    fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
+        let mut client = crate::daemon_start::connected(root)?;
+        let guests = client.call::<Guests>(Method::List {}).context("cannot list the guests")?.guests;
+        if self.json {
+            print_json(&guests)?;
+        } else if self.quiet {
+            print(&guests.iter().map(|guest| format!("{}\n", guest.name)).collect::<String>())?;
+        } else {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+            table(&guests, i64::try_from(now).unwrap_or(i64::MAX)).print()?;
+        }
+        Ok(0)
+    }
+}
+
+fn table(guests: &[GuestStatus], now: i64) -> Table {
+    let mut table = Table::new(&[
+        ("NAME", Lean::Left),
+        ("STATE", Lean::Left),
+        ("PID", Lean::Right),
+        ("UPTIME", Lean::Right),
+        ("SOURCE", Lean::Left),
+        ("COMMAND", Lean::Left),
+    ]);
+    for guest in guests {
+        let state = match (guest.state, guest.exit_code) {
+            (GuestState::Stopped, Some(code)) => format!("stopped ({code})"),
+            (state, _) => state.to_string(),
+        };
+        table.row([
+            guest.name.clone(),
+            state,
+            guest.pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string()),
+            guest.started.map_or_else(|| "-".to_owned(), |started| span(now - started)),
+            guest.source.clone(),
+            guest.command.join(" "),
+        ]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guest_is_a_line() {
+        let running = GuestStatus {
+            name: "web".into(),
+            state: GuestState::Running,
+            pid: Some(77),
+            source: "host".into(),
+            ephemeral: false,
+            created: 0,
+            started: Some(1000),
+            exit_code: None,
+            command: vec!["sleep".into(), "1".into()],
+        };
+        let stopped = GuestStatus {
+            state: GuestState::Stopped,
+            pid: None,
+            started: None,
+            exit_code: Some(143),
+            ..running.clone()
+        };
+        let expected = "\
+NAME  STATE          PID  UPTIME  SOURCE  COMMAND
+web   running         77   1m 1s  host    sleep 1
+web   stopped (143)    -       -  host    sleep 1
+";
+        assert_eq!(table(&[running, stopped], 1061).text(None), expected);
+    }
+}

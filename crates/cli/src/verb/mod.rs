@@ -1,0 +1,106 @@
+//! What the command can do, one file a verb (or a few that are alike).
+
+mod completions;
+mod cp;
+mod create;
+mod daemon_command;
+mod doctor_command;
+mod events;
+mod exec;
+mod hold_terminal;
+mod inspect;
+mod lifecycle;
+mod logs;
+mod ls;
+mod man;
+mod ps;
+mod run;
+mod set;
+mod version;
+
+pub(crate) use exec::Exec;
+pub(crate) use hold_terminal::hold;
+pub(crate) use run::Run;
+
+use crate::state_root::StateRoot;
+use clap::{ArgMatches, Command};
+
+/// A verb: its options, and what it does.
+pub(crate) trait Verb: clap::Args {
+    const NAME: &'static str;
+    /// One line for `pando --help`.
+    const ABOUT: &'static str;
+    const EXAMPLES: &'static str;
+    /// Whether only root may use it.
+    const NEEDS_ROOT: bool = true;
+    /// Whether it is part of the machinery, and not shown.
+    const HIDDEN: bool = false;
+
+    /// Does it; the answer is the exit code.
+    fn run(self, root: &StateRoot) -> anyhow::Result<u8>;
+}
+
+/// A verb as a row of [`ENTRIES`].
+pub(crate) struct Entry {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+    examples: &'static str,
+    pub(crate) needs_root: bool,
+    hidden: bool,
+    define: fn(Command) -> Command,
+    pub(crate) run: fn(&ArgMatches, &StateRoot) -> anyhow::Result<u8>,
+}
+
+impl Entry {
+    const fn of<V: Verb>() -> Self {
+        Self {
+            name: V::NAME,
+            about: V::ABOUT,
+            examples: V::EXAMPLES,
+            needs_root: V::NEEDS_ROOT,
+            hidden: V::HIDDEN,
+            define: define::<V>,
+            run: |matches, root| V::from_arg_matches(matches).map_err(crate::complaint::Usage::from)?.run(root),
+        }
+    }
+
+    /// Its clap definition; the options follow when the verb is used.
+    pub(crate) fn command(&self) -> Command {
+        Command::new(self.name).about(self.about).after_help(self.examples).hide(self.hidden).defer(self.define)
+    }
+}
+
+/// The options of a verb. Its one line comes last: clap takes the words about a group of options for words about the
+/// command.
+fn define<V: Verb>(command: Command) -> Command {
+    V::augment_args(command).about(V::ABOUT).long_about(None)
+}
+
+/// Every verb, in the order of the help.
+pub(crate) const ENTRIES: &[Entry] = &[
+    Entry::of::<run::Run>(),
+    Entry::of::<create::Create>(),
+    Entry::of::<lifecycle::Start>(),
+    Entry::of::<lifecycle::Stop>(),
+    Entry::of::<lifecycle::Restart>(),
+    Entry::of::<lifecycle::Kill>(),
+    Entry::of::<lifecycle::Rm>(),
+    Entry::of::<exec::Exec>(),
+    Entry::of::<exec::Shell>(),
+    Entry::of::<cp::Cp>(),
+    Entry::of::<cp::Pack>(),
+    Entry::of::<cp::Unpack>(),
+    Entry::of::<ls::Ls>(),
+    Entry::of::<ps::Ps>(),
+    Entry::of::<inspect::Inspect>(),
+    Entry::of::<logs::Logs>(),
+    Entry::of::<events::Events>(),
+    Entry::of::<set::Set>(),
+    Entry::of::<doctor_command::Doctor>(),
+    Entry::of::<daemon_command::Daemon>(),
+    Entry::of::<daemon_command::Spawner>(),
+    Entry::of::<hold_terminal::HoldTerminal>(),
+    Entry::of::<completions::Completions>(),
+    Entry::of::<man::Man>(),
+    Entry::of::<version::Version>(),
+];

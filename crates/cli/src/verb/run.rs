@@ -1,0 +1,64 @@
+//! `pando run`: a process in a fresh guest that goes away with it.
+
+use super::Verb;
+use super::exec::login_shell;
+use crate::complaint::Usage;
+use crate::guest_options::GuestOptions;
+use crate::session::{TerminalOptions, attach};
+use crate::state_root::StateRoot;
+use pando_api::{Method, Process};
+
+#[derive(Debug, Default, clap::Args)]
+pub(crate) struct Run {
+    /// The guest's name [default: one that is free]
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// Accepted for the habit: a guest of `run` always goes away
+    #[arg(long, hide = true)]
+    rm: bool,
+    #[command(flatten)]
+    guest: GuestOptions,
+    #[command(flatten)]
+    terminal: TerminalOptions,
+    /// What to run, and its arguments [default on a terminal: a shell]
+    #[arg(trailing_var_arg = true, value_name = "CMD")]
+    command: Vec<String>,
+}
+
+impl Run {
+    /// What the line `pando run -- COMMAND` means.
+    pub(crate) fn plain(command: Vec<String>) -> Self {
+        Self { command, ..Self::default() }
+    }
+}
+
+impl Verb for Run {
+    const NAME: &'static str = "run";
+    const ABOUT: &'static str = "Run a command in a fresh guest that goes away when it ends";
+    const EXAMPLES: &'static str = "\
+Examples:
+  pando run -- python3 -c 'print(\"hello\")'       over the host's own files; what it writes is dropped
+  pando run --from debian:bookworm               a shell in another system
+  pando run -v .:/src:ro -w /src -- make check   with a directory of the host's, read-only
+  pando run --net host -e LANG=C -- curl example.org
+
+The exit code is the command's own; 125 is Pando's failure, 126 and 127 say that the command cannot be run or found.";
+
+    fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
+        let source = self.guest.from.clone();
+        let mut spec = self.guest.into_spec(self.command)?;
+        // An image may bring a command of its own, and an init needs none.
+        let needs_command = spec.init.is_none() && !source.as_deref().is_some_and(|source| source.starts_with("oci:"));
+        if spec.command.is_empty() && needs_command {
+            if !self.terminal.wanted() {
+                return Err(Usage::sentence(
+                    "there is nothing to run: give a command, for example `pando run -- uname -a`",
+                )
+                .into());
+            }
+            spec.command = login_shell();
+        }
+        let name = self.name;
+        attach(root, self.terminal, Process::default(), |process| Method::Run { name, source, spec, process })
+    }
+}

@@ -1,0 +1,127 @@
+//! What the daemon holds.
+
+use crate::events::Events;
+use crate::failure;
+use crate::guest::Guest;
+use crate::lull::Lull;
+use crate::pool::Pool;
+use crate::ready_files::ReadyFiles;
+use pando_api::Fault;
+use pando_guest::{GuestName, Places};
+use pando_kernel::CallError;
+use pando_kernel::cgroup::{Field, Hierarchies};
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, HashSet};
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// Everything, shared by the tasks of the daemon's one thread.
+#[derive(Debug)]
+pub(crate) struct Daemon {
+    pub(crate) places: Places,
+    pub(crate) field: Field,
+    /// Whether this host has a unified cgroup hierarchy.
+    pub(crate) unified: bool,
+    pub(crate) guests: RefCell<BTreeMap<GuestName, Rc<Guest>>>,
+    /// Names of guests that are being made.
+    pub(crate) making: RefCell<HashSet<GuestName>>,
+    pub(crate) pool: Rc<Pool>,
+    /// Files for guests that go away with their command, made ahead.
+    pub(crate) files: Rc<ReadyFiles>,
+    pub(crate) events: Events,
+    /// When to do what can wait.
+    pub(crate) lull: Lull,
+    /// This boot's identity.
+    pub(crate) boot: String,
+    /// Counts the guests that were given no name.
+    pub(crate) unnamed: Cell<u64>,
+    /// Told when the daemon is to end.
+    pub(crate) quit: Notify,
+}
+
+impl Daemon {
+    pub(crate) fn new(places: Places) -> Result<Rc<Self>, CallError> {
+        let hierarchies = Hierarchies::detect()?;
+        let lull = Lull::new();
+        Ok(Rc::new(Self {
+            field: hierarchies.field(&places.field())?,
+            unified: hierarchies.unified.is_some(),
+            guests: RefCell::default(),
+            making: RefCell::default(),
+            pool: Pool::new(&places, lull.clone()),
+            files: ReadyFiles::new(&places, lull.clone()),
+            events: Events::new(),
+            boot: crate::record::boot(),
+            unnamed: Cell::new(0),
+            quit: Notify::new(),
+            lull,
+            places,
+        }))
+    }
+
+    /// The guest of a name.
+    pub(crate) fn guest(&self, name: &str) -> Result<Rc<Guest>, Fault> {
+        let parsed: GuestName = name.parse().map_err(|error| failure::bad_name(name, &error))?;
+        self.guests.borrow().get(&parsed).cloned().ok_or_else(|| failure::no_such_guest(name))
+    }
+
+    /// Reserves a name for a guest that is being made.
+    pub(crate) fn reserve(self: &Rc<Self>, name: &GuestName) -> Result<Reservation, Fault> {
+        if self.guests.borrow().contains_key(name) {
+            return Err(failure::exists(name));
+        }
+        if !self.making.borrow_mut().insert(name.clone()) {
+            return Err(failure::busy(name, "created"));
+        }
+        Ok(Reservation { daemon: Rc::clone(self), name: name.clone() })
+    }
+
+    /// A name for a guest that was given none.
+    pub(crate) fn invent_name(&self) -> GuestName {
+        loop {
+            let number = self.unnamed.get() + 1;
+            self.unnamed.set(number);
+            if let Ok(name) = format!("run-{number}").parse::<GuestName>()
+                && !self.guests.borrow().contains_key(&name)
+            {
+                return name;
+            }
+        }
+    }
+
+    /// Whether a slot is that of a guest that runs.
+    pub(crate) fn uses(&self, slot: u32) -> bool {
+        let is_its = |guest: &Rc<Guest>| guest.running.borrow().as_ref().is_some_and(|running| running.slot == slot);
+        self.guests.borrow().values().any(is_its)
+    }
+
+    /// Removes the cgroups of a slot and its seed's socket. The last process leaves its group a moment after it was seen to end.
+    pub(crate) async fn clear_slot(&self, slot: u32) {
+        const MOMENT: Duration = Duration::from_millis(2);
+        const MOMENTS: u32 = 500;
+        let _ = std::fs::remove_file(self.places.seed(slot));
+        let plot = self.field.plot(slot);
+        for moment in 0..MOMENTS {
+            match plot.remove() {
+                Ok(()) => return,
+                Err(_) if moment == MOMENTS / 2 => plot.kill(),
+                Err(_) => tokio::time::sleep(MOMENT).await,
+            }
+        }
+        tracing::warn!(slot, "its cgroups could not be removed; the next start will try again");
+    }
+}
+
+/// A name that is taken for as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Reservation {
+    daemon: Rc<Daemon>,
+    name: GuestName,
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.daemon.making.borrow_mut().remove(&self.name);
+    }
+}

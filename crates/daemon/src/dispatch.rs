@@ -1,0 +1,399 @@
+//! From a call on the wire to what does it, and back.
+
+use crate::daemon::Daemon;
+use crate::failure;
+use crate::life::{copy, create, exec, remove, run, set, start, stop};
+use crate::processes;
+use pando_api::{Event, Fault, Inspection, Method, MethodCall, ProcessNotice, Progress, Reply};
+use pando_kernel::pidfd;
+use serde::Serialize;
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+use tokio::sync::broadcast::error::RecvError;
+use zlink::tokio::unix::Stream;
+
+type Connection = zlink::Connection<Stream>;
+
+/// The client has gone.
+struct Gone;
+
+impl<E: std::error::Error> From<E> for Gone {
+    fn from(error: E) -> Self {
+        tracing::debug!(%error, "a client has gone");
+        Self
+    }
+}
+
+/// How often a long call tells of its progress.
+const PULSE: Duration = Duration::from_millis(100);
+
+/// Answers one client until it goes.
+pub(crate) async fn converse(daemon: Rc<Daemon>, connection: Connection) {
+    let mut client = Client { daemon, connection };
+    while let Ok(()) = client.turn().await {}
+}
+
+struct Client {
+    daemon: Rc<Daemon>,
+    connection: Connection,
+}
+
+/// A call that is being answered.
+struct Call {
+    method: Method,
+    more: bool,
+    fds: Vec<OwnedFd>,
+    since: Instant,
+}
+
+impl Client {
+    async fn turn(&mut self) -> Result<(), Gone> {
+        let (call, fds) = self.connection.receive_call::<MethodCall>().await?;
+        let since = Instant::now();
+        let (untyped, more) = (call.method().clone(), call.more());
+        drop(call);
+        for fd in &fds {
+            // The varlink library receives them without that mark; programs that the daemon starts must not get them.
+            rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::CLOEXEC)?;
+        }
+        if untyped.method.starts_with("org.varlink.service.") {
+            return self.describe(&untyped).await;
+        }
+        if !DESCRIBED.iter().any(|name| {
+            untyped.method.strip_prefix(pando_api::INTERFACE).and_then(|rest| rest.strip_prefix('.')) == Some(name)
+        }) {
+            return self.varlink_error("MethodNotFound", &serde_json::json!({ "method": untyped.method })).await;
+        }
+        match untyped.typed() {
+            Ok(method) => self.answer(Call { method, more, fds, since }).await,
+            Err(error) => {
+                self.fault(&failure::bad("parameters", format!("the call's parameters cannot be read: {error}"))).await
+            }
+        }
+    }
+
+    async fn answer(&mut self, call: Call) -> Result<(), Gone> {
+        let daemon = Rc::clone(&self.daemon);
+        let Call { method, more, fds, since } = call;
+        let done = |outcome: Result<(), Fault>| outcome.map(|()| Reply::Done {});
+        let reply = match method {
+            Method::Run { name, source, spec, process } => {
+                return self.run(run::Order { name, source, spec, process, stdio: fds }, more, since).await;
+            }
+            Method::Exec { name, process } => {
+                let started = match daemon.guest(&name) {
+                    Ok(guest) => exec::exec(&daemon, &guest, process, fds).await,
+                    Err(fault) => Err(fault),
+                };
+                return self.follow(&name, started, more, since).await;
+            }
+            Method::Copy { name, path, direction } => {
+                let started = match daemon.guest(&name) {
+                    Ok(guest) => copy::copy(&daemon, &guest, path, direction, fds).await,
+                    Err(fault) => Err(fault),
+                };
+                return self.follow(&name, started, more, since).await;
+            }
+            Method::Create { name, source, spec, start } => {
+                return self.create(create::Order { name, source, spec, start }, more).await;
+            }
+            Method::Events {} => return self.events().await,
+            Method::Log { name } => return self.log(&name).await,
+            Method::Quit {} => {
+                self.reply(Reply::Done {}, false, vec![]).await?;
+                daemon.quit.notify_one();
+                return Ok(());
+            }
+            Method::Start { name } => match daemon.guest(&name) {
+                Ok(guest) => done(start::start(&daemon, &guest).await),
+                Err(fault) => Err(fault),
+            },
+            Method::Stop { name, signal, grace } => match daemon.guest(&name) {
+                Ok(guest) => done(stop::stop(&daemon, &guest, signal.as_deref(), grace).await),
+                Err(fault) => Err(fault),
+            },
+            Method::Restart { name, grace } => match daemon.guest(&name) {
+                Ok(guest) => done(stop::restart(&daemon, &guest, grace).await),
+                Err(fault) => Err(fault),
+            },
+            Method::Remove { name, force } => match daemon.guest(&name) {
+                Ok(guest) => done(remove::remove(&daemon, &guest, force).await),
+                Err(fault) => Err(fault),
+            },
+            at_once => immediate(&daemon, at_once),
+        };
+        match reply {
+            Ok(reply) => self.reply(reply, false, vec![]).await,
+            Err(fault) => self.fault(&fault).await,
+        }
+    }
+
+    async fn reply(&mut self, reply: Reply, continues: bool, fds: Vec<OwnedFd>) -> Result<(), Gone> {
+        let reply = zlink::Reply::new(Some(reply)).set_continues(Some(continues));
+        Ok(self.connection.send_reply(&reply, fds).await?)
+    }
+
+    async fn fault(&mut self, fault: &Fault) -> Result<(), Gone> {
+        let error = ErrorReply {
+            error: fault.error_name(),
+            parameters: serde_json::json!({ "object": fault.object, "message": failure::without_numbers(&fault.message) }),
+        };
+        Ok(self.connection.send_error(&error, vec![]).await?)
+    }
+
+    async fn varlink_error(&mut self, name: &str, parameters: &serde_json::Value) -> Result<(), Gone> {
+        let error = ErrorReply { error: format!("org.varlink.service.{name}"), parameters: parameters.clone() };
+        Ok(self.connection.send_error(&error, vec![]).await?)
+    }
+
+    /// The interface that every varlink service has.
+    async fn describe(&mut self, call: &MethodCall) -> Result<(), Gone> {
+        let parameters = match call.method.rsplit('.').next() {
+            Some("GetInfo") => serde_json::json!({
+                "vendor": "Pando", "product": "Pando", "version": env!("CARGO_PKG_VERSION"), "url": "https://github.com/pando/pando",
+                "interfaces": ["org.varlink.service", pando_api::INTERFACE],
+            }),
+            Some("GetInterfaceDescription") => {
+                match call.parameters.get("interface").and_then(serde_json::Value::as_str) {
+                    Some(pando_api::INTERFACE) => serde_json::json!({ "description": pando_api::DESCRIPTION }),
+                    other => {
+                        return self
+                            .varlink_error("InterfaceNotFound", &serde_json::json!({ "interface": other }))
+                            .await;
+                    }
+                }
+            }
+            _ => return self.varlink_error("MethodNotFound", &serde_json::json!({ "method": call.method })).await,
+        };
+        Ok(self.connection.send_reply(&zlink::Reply::new(Some(parameters)), vec![]).await?)
+    }
+
+    async fn run(&mut self, order: run::Order, more: bool, since: Instant) -> Result<(), Gone> {
+        let daemon = Rc::clone(&self.daemon);
+        let (guest, running) = match run::run(&daemon, order).await {
+            Ok(started) => started,
+            Err(fault) => return self.fault(&fault).await,
+        };
+        let notice = ProcessNotice { guest: guest.name.to_string(), pid: running.pid, ..ProcessNotice::default() };
+        if more {
+            self.reply(Reply::Notice { notice: notice.clone() }, true, vec![]).await?;
+        }
+        let exit_code = run::outcome(&running).await;
+        self.ended(notice, exit_code, since).await
+    }
+
+    /// Tells of a process that was started, and of its end.
+    async fn follow(
+        &mut self,
+        name: &str,
+        started: Result<exec::Started, Fault>,
+        more: bool,
+        since: Instant,
+    ) -> Result<(), Gone> {
+        let started = match started {
+            Ok(started) => started,
+            Err(fault) => return self.fault(&fault).await,
+        };
+        let notice = ProcessNotice { guest: name.to_owned(), pid: started.pid, ..ProcessNotice::default() };
+        if more && let Err(gone) = self.reply(Reply::Notice { notice: notice.clone() }, true, vec![]).await {
+            // The process lives on; somebody has to see its end all the same.
+            tokio::task::spawn_local(async move { exec::outcome(&started).await });
+            return Err(gone);
+        }
+        let exit_code = exec::outcome(&started).await;
+        self.ended(notice, exit_code, since).await
+    }
+
+    async fn ended(&mut self, notice: ProcessNotice, exit_code: Option<i32>, since: Instant) -> Result<(), Gone> {
+        let micros = i64::try_from(since.elapsed().as_micros()).ok();
+        self.reply(Reply::Notice { notice: ProcessNotice { exited: true, exit_code, micros, ..notice } }, false, vec![])
+            .await
+    }
+
+    async fn create(&mut self, order: create::Order, more: bool) -> Result<(), Gone> {
+        let (sender, progress) = mpsc::channel();
+        let daemon = Rc::clone(&self.daemon);
+        let mut making = tokio::task::spawn_local(async move { create::create(&daemon, order, sender).await });
+        let mut stage = String::new();
+        let outcome = loop {
+            match tokio::time::timeout(PULSE, &mut making).await {
+                Ok(outcome) => break outcome,
+                Err(_) if more => {
+                    if let Some(latest) = latest(&progress, &mut stage)
+                        && let Err(gone) = self.reply(Reply::Progress { progress: Some(latest) }, true, vec![]).await
+                    {
+                        // The guest is made all the same: half a create is worth nothing to anybody.
+                        return Err(gone);
+                    }
+                }
+                Err(_) => {}
+            }
+        };
+        match outcome {
+            Ok(Ok(())) => self.reply(Reply::Progress { progress: None }, false, vec![]).await,
+            Ok(Err(fault)) => self.fault(&fault).await,
+            Err(error) => {
+                self.fault(&failure::bad("create", format!("making the guest failed inside Pando: {error}"))).await
+            }
+        }
+    }
+
+    async fn events(&mut self) -> Result<(), Gone> {
+        let mut events = self.daemon.events.listen();
+        loop {
+            let event = match events.recv().await {
+                Ok(event) => event,
+                Err(RecvError::Lagged(missed)) => Event {
+                    time_ms: 0,
+                    guest: String::new(),
+                    what: "missed".to_owned(),
+                    detail: Some(format!("{missed} events: this listener is too slow")),
+                },
+                Err(RecvError::Closed) => return Err(Gone),
+            };
+            self.reply(Reply::Event { event }, true, vec![]).await?;
+        }
+    }
+
+    async fn log(&mut self, name: &str) -> Result<(), Gone> {
+        let opened = self.daemon.guest(name).and_then(|guest| {
+            let path = guest.log(&self.daemon.places);
+            let open = || match File::open(&path) {
+                // It has said nothing yet.
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => File::open("/dev/null"),
+                opened => opened,
+            };
+            open().map_err(|error| failure::io("opening the guest's log", name, &error))
+        });
+        match opened {
+            Ok(log) => self.reply(Reply::Done {}, false, vec![log.into()]).await,
+            Err(fault) => self.fault(&fault).await,
+        }
+    }
+}
+
+/// The newest progress that was told since the last time, with its stage.
+fn latest(progress: &mpsc::Receiver<Progress>, stage: &mut String) -> Option<Progress> {
+    let mut newest = None;
+    for mut told in progress.try_iter() {
+        if told.stage.is_empty() {
+            told.stage.clone_from(stage);
+        } else {
+            stage.clone_from(&told.stage);
+        }
+        newest = Some(told);
+    }
+    newest
+}
+
+#[derive(Debug, Serialize)]
+struct ErrorReply {
+    error: String,
+    parameters: serde_json::Value,
+}
+
+/// The methods of the interface.
+const DESCRIBED: [&str; 18] = [
+    "Version",
+    "Quit",
+    "Run",
+    "Exec",
+    "Signal",
+    "Create",
+    "Start",
+    "Stop",
+    "Restart",
+    "Kill",
+    "Remove",
+    "List",
+    "Inspect",
+    "Processes",
+    "Set",
+    "Events",
+    "Log",
+    "Copy",
+];
+
+/// Calls that wait for nothing.
+fn immediate(daemon: &Rc<Daemon>, method: Method) -> Result<Reply, Fault> {
+    match method {
+        Method::Version {} => Ok(Reply::Version {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: i32::try_from(std::process::id()).unwrap_or(0),
+            root: daemon.places.root().to_string_lossy().into_owned(),
+        }),
+        Method::List {} => {
+            Ok(Reply::Guests { guests: daemon.guests.borrow().values().map(|guest| guest.status()).collect() })
+        }
+        Method::Inspect { name } => inspect(daemon, &name),
+        Method::Processes { name: Some(name), .. } => {
+            let guest = daemon.guest(&name)?;
+            guest.life()?;
+            Ok(Reply::Processes { processes: processes::of_guest(daemon, &guest) })
+        }
+        Method::Processes { name: None, host: true } => Ok(Reply::Processes { processes: processes::of_host(daemon) }),
+        Method::Processes { name: None, host: false } => {
+            let guests: Vec<_> = daemon.guests.borrow().values().cloned().collect();
+            Ok(Reply::Processes {
+                processes: guests.iter().flat_map(|guest| processes::of_guest(daemon, guest)).collect(),
+            })
+        }
+        Method::Signal { name, pid, signal } => send_signal(daemon, &name, pid, signal),
+        Method::Kill { name, signal } => {
+            stop::kill(daemon, &daemon.guest(&name)?, signal.as_deref())?;
+            Ok(Reply::Done {})
+        }
+        Method::Set { name, assignments } => {
+            let outcome = set::set(daemon, &daemon.guest(&name)?, &assignments)?;
+            Ok(Reply::Applied { applied: outcome.applied, at_next_start: outcome.at_next_start })
+        }
+        _ => Err(failure::bad("method", "the daemon does not know what to do with this call")),
+    }
+}
+
+fn inspect(daemon: &Daemon, name: &str) -> Result<Reply, Fault> {
+    let guest = daemon.guest(name)?;
+    let running = guest.running.borrow().clone();
+    let text = |path: std::path::PathBuf| path.to_string_lossy().into_owned();
+    let layers = daemon.places.layers();
+    let inspection = Inspection {
+        status: guest.status(),
+        spec: guest.spec.borrow().clone(),
+        directory: text(guest.directory(&daemon.places)),
+        log: text(guest.log(&daemon.places)),
+        layers: guest.record.borrow().layers.iter().map(|layer| text(layers.join(layer))).collect(),
+        first_id: running
+            .as_ref()
+            .filter(|life| life.namespace.is_some())
+            .map(|life| pando_guest::slot::first_id(life.slot)),
+        cgroups: running.iter().flat_map(|life| daemon.field.plot(life.slot).paths()).map(text).collect(),
+    };
+    Ok(Reply::Inspection { guest: inspection })
+}
+
+fn send_signal(daemon: &Daemon, name: &str, pid: i32, signal: i32) -> Result<Reply, Fault> {
+    let guest = daemon.guest(name)?;
+    let running = guest.life()?;
+    if !running.started_by_clients.borrow().contains(&pid) {
+        return Err(failure::bad(
+            &pid.to_string(),
+            format!("process {pid} was not started by 'run' or 'exec' in guest '{name}', or has ended"),
+        ));
+    }
+    if !(1..=64).contains(&signal) {
+        return Err(failure::bad(
+            &signal.to_string(),
+            format!("{signal} is not a signal's number; they go from 1 to 64"),
+        ));
+    }
+    let sent = if pid == running.pid {
+        pidfd::send_signal(&running.trunk, signal)
+    } else {
+        pidfd::open(pid).and_then(|process| pidfd::send_signal(&process, signal))
+    };
+    sent.map_err(|error| failure::io("sending a signal", name, &error))?;
+    Ok(Reply::Done {})
+}

@@ -1,0 +1,110 @@
+//! From errors inside to faults that a client can show.
+
+use pando_api::{Fault, FaultKind};
+use pando_guest::plan::PlanError;
+use pando_guest::{GuestName, NameError};
+use pando_kernel::CallError;
+use std::io;
+
+/// No guest of that name.
+pub(crate) fn no_such_guest(name: &str) -> Fault {
+    Fault::new(FaultKind::NoSuchGuest, name, format!("there is no guest '{name}'; 'pando ls' lists those there are"))
+}
+
+/// The name is taken.
+pub(crate) fn exists(name: &GuestName) -> Fault {
+    let message =
+        format!("there is a guest '{name}' already; choose another name, or remove it with 'pando rm {name}'");
+    Fault::new(FaultKind::GuestExists, name.as_ref(), message)
+}
+
+/// It runs.
+pub(crate) fn running(name: &GuestName, instead: &str) -> Fault {
+    Fault::new(FaultKind::GuestRunning, name.as_ref(), format!("guest '{name}' is running; {instead}"))
+}
+
+/// It does not run.
+pub(crate) fn not_running(name: &GuestName) -> Fault {
+    let message = format!("guest '{name}' is not running; start it with 'pando start {name}'");
+    Fault::new(FaultKind::GuestNotRunning, name.as_ref(), message)
+}
+
+/// Another command works on it.
+pub(crate) fn busy(name: &GuestName, doing: &str) -> Fault {
+    let message = format!("guest '{name}' is being {doing} by another command; try again when that is done");
+    Fault::new(FaultKind::Busy, name.as_ref(), message)
+}
+
+/// A wrong name.
+pub(crate) fn bad_name(name: &str, error: &NameError) -> Fault {
+    Fault::new(FaultKind::BadRequest, name, error.to_string())
+}
+
+/// A request that makes no sense.
+pub(crate) fn bad(object: &str, message: impl Into<String>) -> Fault {
+    Fault::new(FaultKind::BadRequest, object, message)
+}
+
+/// A spec that cannot be turned into steps.
+pub(crate) fn bad_plan(name: &GuestName, error: &PlanError) -> Fault {
+    Fault::new(FaultKind::BadRequest, name.as_ref(), format!("guest '{name}' cannot be started as asked: {error}"))
+}
+
+/// A system call that failed while something was done to a guest.
+pub(crate) fn call(doing: &str, object: &str, error: &CallError) -> Fault {
+    let kind = match error.source.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::Unsupported => {
+            FaultKind::Unavailable
+        }
+        _ => FaultKind::Failed,
+    };
+    Fault::new(
+        kind,
+        object,
+        format!("{doing} failed: {}: {}{}", error.what, reason(&error.source), advice(&error.source)),
+    )
+}
+
+/// An error of a file of ours.
+pub(crate) fn io(doing: &str, object: &str, error: &io::Error) -> Fault {
+    Fault::new(FaultKind::Failed, object, format!("{doing} failed: {}{}", reason(error), advice(error)))
+}
+
+/// A sentence without the numbers that the standard library puts behind the kernel's words.
+pub(crate) fn without_numbers(text: &str) -> String {
+    let mut parts = text.split(" (os error ");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |plain, part| plain + part.split_once(')').map_or(part, |(_, rest)| rest))
+}
+
+/// An error's words without its number.
+pub(crate) fn reason(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or_default().to_lowercase()
+}
+
+fn advice(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::ENOSPC) => "; free some space there, or move the state with --root",
+        Some(libc::EPERM | libc::EACCES) => "; 'pando doctor' shows what this kernel grants",
+        Some(libc::ENOSYS | libc::EOPNOTSUPP | libc::EINVAL) => {
+            "; this kernel may lack the feature: 'pando doctor' shows what it grants"
+        }
+        Some(libc::EMFILE | libc::ENFILE) => "; raise the limit of open files ('ulimit -n') and restart the daemon",
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_errors_are_left_out_and_nothing_else() {
+        assert_eq!(
+            without_numbers("a: No such file (os error 2); b (c): x (os error 13)"),
+            "a: No such file; b (c): x"
+        );
+        assert_eq!(without_numbers("plain (text)"), "plain (text)");
+    }
+}

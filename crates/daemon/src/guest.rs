@@ -1,0 +1,118 @@
+//! A guest, as the daemon holds it.
+
+use crate::failure;
+use crate::life::end::Ending;
+use crate::link::Link;
+use crate::record::{GuestRecord, LOG};
+use pando_api::{Fault, GuestState, GuestStatus, Spec};
+use pando_guest::{GuestName, Places};
+use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::rc::Rc;
+use tokio::sync::watch;
+
+/// A guest.
+#[derive(Debug)]
+pub(crate) struct Guest {
+    pub(crate) name: GuestName,
+    /// Whether it goes away with its command.
+    pub(crate) ephemeral: bool,
+    pub(crate) record: RefCell<GuestRecord>,
+    pub(crate) spec: RefCell<Spec>,
+    pub(crate) state: Cell<GuestState>,
+    pub(crate) running: RefCell<Option<Rc<Running>>>,
+    /// What a command is doing to it now.
+    doing: Cell<Option<&'static str>>,
+    /// Counts its ends, for those who wait for one.
+    pub(crate) ends: watch::Sender<u64>,
+}
+
+/// A guest's life from start to end.
+#[derive(Debug)]
+pub(crate) struct Running {
+    pub(crate) slot: u32,
+    pub(crate) link: Rc<Link>,
+    /// The seed's process.
+    pub(crate) seed: OwnedFd,
+    /// The guest's first process.
+    pub(crate) pid: i32,
+    pub(crate) trunk: OwnedFd,
+    /// Its user namespace.
+    pub(crate) namespace: Option<OwnedFd>,
+    /// Its mounts, held so that they are taken down by the daemon, at leisure, and not by the first process on its way out, which would keep its
+    /// end from being seen for several grace periods.
+    pub(crate) mounts: RefCell<Option<OwnedFd>>,
+    /// Seconds since the epoch.
+    pub(crate) started: i64,
+    /// Processes that clients started in it, by host pid: those that they may signal.
+    pub(crate) started_by_clients: RefCell<HashSet<i32>>,
+    /// How it ended, as soon as that is known; clearing away comes after.
+    pub(crate) over: watch::Sender<Option<Ending>>,
+}
+
+impl Guest {
+    pub(crate) fn new(name: GuestName, ephemeral: bool, record: GuestRecord, spec: Spec) -> Rc<Self> {
+        Rc::new(Self {
+            name,
+            ephemeral,
+            record: RefCell::new(record),
+            spec: RefCell::new(spec),
+            state: Cell::new(GuestState::Stopped),
+            running: RefCell::new(None),
+            doing: Cell::new(None),
+            ends: watch::Sender::new(0),
+        })
+    }
+
+    /// Its directory.
+    pub(crate) fn directory(&self, places: &Places) -> PathBuf {
+        if self.ephemeral { places.ephemeral().join(self.name.as_ref()) } else { places.guest(&self.name) }
+    }
+
+    /// What its command says goes there.
+    pub(crate) fn log(&self, places: &Places) -> PathBuf {
+        self.directory(places).join(LOG)
+    }
+
+    /// Begins to do something to it that nothing else may happen beside.
+    pub(crate) fn begin(self: &Rc<Self>, doing: &'static str) -> Result<Doing, Fault> {
+        if let Some(other) = self.doing.get() {
+            return Err(failure::busy(&self.name, other));
+        }
+        self.doing.set(Some(doing));
+        Ok(Doing(Rc::clone(self)))
+    }
+
+    /// Its life, if it runs.
+    pub(crate) fn life(&self) -> Result<Rc<Running>, Fault> {
+        self.running.borrow().clone().ok_or_else(|| failure::not_running(&self.name))
+    }
+
+    /// Its line in a listing.
+    pub(crate) fn status(&self) -> GuestStatus {
+        let (record, spec, running) = (self.record.borrow(), self.spec.borrow(), self.running.borrow());
+        GuestStatus {
+            name: self.name.to_string(),
+            state: self.state.get(),
+            pid: running.as_ref().map(|running| running.pid),
+            source: record.source.clone(),
+            ephemeral: self.ephemeral,
+            created: record.created,
+            started: running.as_ref().map(|running| running.started),
+            exit_code: record.exit_code,
+            command: spec.init.iter().cloned().chain(spec.command.iter().cloned()).collect(),
+        }
+    }
+}
+
+/// Something that is being done to a guest, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Doing(Rc<Guest>);
+
+impl Drop for Doing {
+    fn drop(&mut self) {
+        self.0.doing.set(None);
+    }
+}

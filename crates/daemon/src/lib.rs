@@ -1,0 +1,42 @@
+//! The daemon: it knows the guests, starts and stops them, and answers clients.
+//!
+//! ```text
+//!   client ──varlink──▶ server ──▶ dispatch ──▶ life (create, start, stop, remove, run, exec, copy)
+//!                                                 │  registry: guests by name, one command at a time on each
+//!                                                 ▼
+//!                        spawner ──seeds──▶ pool ──▶ link: one seed's socket, watched by its keeper
+//! ```
+//!
+//! It has one thread for all of this, and lends work that may block to others. It may be killed at any moment: guests do not depend on it, what it
+//! knows lies in files replaced as a whole, and the next daemon finds the guests by their seeds (`recover`).
+
+#![forbid(unsafe_code)]
+
+mod crash;
+mod daemon;
+mod dispatch;
+mod events;
+mod failure;
+mod guest;
+mod life;
+mod link;
+mod lull;
+mod pool;
+mod processes;
+mod readable;
+mod ready_files;
+mod record;
+mod recover;
+mod server;
+mod settings_key;
+mod spawner_link;
+
+pub use server::{ServeError, serve};
+
+/// The spawner's main: serves the daemon on the socket that is its standard input.
+pub fn spawn(places: &pando_guest::Places) -> Result<(), pando_kernel::CallError> {
+    use pando_kernel::Context;
+    use std::os::fd::AsFd;
+    let socket = std::io::stdin().as_fd().try_clone_to_owned().context(|| "taking over the daemon's socket".into())?;
+    pando_guest::spawner::serve(places, &socket)
+}

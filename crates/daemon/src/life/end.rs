@@ -1,0 +1,133 @@
+//! How a guest ends, and what is left to do then.
+
+use super::start;
+use crate::daemon::Daemon;
+use crate::guest::{Guest, Running};
+use crate::readable::readable;
+use crate::record::{self, RECORD};
+use pando_api::GuestState;
+use pando_kernel::pidfd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
+
+/// How a first process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// With an exit code, or 128 + a signal's number.
+    Code(i32),
+    /// By reboot(2) from inside, asking to be started again.
+    Reboot,
+    /// By reboot(2) from inside, asking to stay down.
+    Halt,
+    /// Nobody could tell.
+    Unknown,
+}
+
+impl Ending {
+    /// From a status as waitpid(2) gives it. An own init that calls reboot(2) in its pid namespace dies by SIGHUP for a restart and by SIGINT for
+    /// a halt or a power-off (pid_namespaces(7)).
+    pub(crate) fn from_status(status: Option<i32>, own_init: bool) -> Self {
+        let Some(status) = status else { return Self::Unknown };
+        let signal = status & 0x7f;
+        match (signal, own_init) {
+            (0, _) => Self::Code(status >> 8 & 0xff),
+            (libc::SIGHUP, true) => Self::Reboot,
+            (libc::SIGINT, true) => Self::Halt,
+            (signal, _) => Self::Code(128 + signal),
+        }
+    }
+
+    /// The exit code to remember.
+    pub(crate) fn exit_code(self) -> Option<i32> {
+        match self {
+            Self::Code(code) => Some(code),
+            Self::Reboot | Self::Halt => Some(0),
+            Self::Unknown => None,
+        }
+    }
+}
+
+/// Watches over a life to its end.
+pub(crate) fn watch(daemon: &Rc<Daemon>, guest: &Rc<Guest>, running: &Rc<Running>) {
+    let (daemon, guest, running) = (Rc::clone(daemon), Rc::clone(guest), Rc::clone(running));
+    tokio::task::spawn_local(async move {
+        let status = status(&running).await;
+        finish(&daemon, &guest, &running, status).await;
+    });
+}
+
+/// The first process's status, from the seed that started it; if that has gone, from the kernel.
+async fn status(running: &Running) -> Option<i32> {
+    if let Some(status) = running.link.ended(running.pid).await {
+        return Some(status);
+    }
+    wait_for(&running.trunk).await;
+    pidfd::exit_status(&running.trunk)
+}
+
+/// Waits until a process has ended.
+pub(crate) async fn wait_for(process: &OwnedFd) {
+    let Ok(copy) = process.as_fd().try_clone_to_owned() else { return };
+    if let Ok(process) = readable(copy) {
+        let _ = process.readable().await;
+    }
+}
+
+/// Clears away what a life leaves, and starts the guest again if it asked for that.
+pub(crate) async fn finish(daemon: &Rc<Daemon>, guest: &Rc<Guest>, running: &Rc<Running>, status: Option<i32>) {
+    let ending = Ending::from_status(status, guest.spec.borrow().init.is_some());
+    let stopping = guest.state.get() == GuestState::Stopping;
+    guest.record.borrow_mut().exit_code = ending.exit_code();
+    running.over.send_replace(Some(ending));
+    guest.state.set(GuestState::Stopping);
+    crate::crash::point("end.noticed");
+    // Before the seed goes, which alone could tell the next daemon.
+    if !guest.ephemeral {
+        let path = guest.directory(&daemon.places).join(RECORD);
+        let record = guest.record.borrow().clone();
+        if let Err(error) = record::write_toml(&path, &record) {
+            tracing::warn!(%error, guest = %guest.name, "remembering how it ended failed");
+        }
+    }
+    crate::crash::point("end.remembered");
+    running.link.quit();
+    let mounts = running.mounts.borrow_mut().take();
+    let unmounted = tokio::task::spawn_blocking(move || drop(mounts));
+    wait_for(&running.seed).await;
+    crate::crash::point("end.quit");
+    daemon.clear_slot(running.slot).await;
+    // The next start needs the guest's own files to itself.
+    let _ = unmounted.await;
+    crate::crash::point("end.cleared");
+    record::remove_run(&daemon.places, &guest.name);
+    *guest.running.borrow_mut() = None;
+    let detail = ending.exit_code().map_or("its exit code is not known".to_owned(), |code| format!("exit code {code}"));
+    daemon.events.tell(guest.name.as_ref(), "exit", Some(detail));
+    if ending == Ending::Reboot && !stopping {
+        daemon.events.tell(guest.name.as_ref(), "reboot", None);
+        match start::again(daemon, guest).await {
+            Ok(()) => return,
+            Err(fault) => tracing::warn!(%fault, guest = %guest.name, "starting it again failed"),
+        }
+    }
+    guest.state.set(GuestState::Stopped);
+    guest.ends.send_modify(|ends| *ends += 1);
+    if guest.ephemeral {
+        super::remove::forget(daemon, guest);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_ending_is_told_as_the_shell_tells_it() {
+        assert_eq!(Ending::from_status(Some(3 << 8), false), Ending::Code(3));
+        assert_eq!(Ending::from_status(Some(9), false), Ending::Code(137));
+        assert_eq!(Ending::from_status(Some(1), false), Ending::Code(129));
+        assert_eq!(Ending::from_status(Some(1), true), Ending::Reboot);
+        assert_eq!(Ending::from_status(Some(2), true), Ending::Halt);
+        assert_eq!(Ending::from_status(None, true).exit_code(), None);
+    }
+}

@@ -1,0 +1,193 @@
+//! A further process in a running guest.
+
+use super::boot::{Wish, born, find_account, owned};
+use super::run::process_wish;
+use crate::daemon::Daemon;
+use crate::failure;
+use crate::guest::{Guest, Running};
+use pando_api::{Fault, FaultKind, Process, Spec};
+use pando_guest::GuestName;
+use pando_guest::launch::{Launched, Supplies, launch};
+use pando_guest::plan::{self, Plan, Program};
+use pando_guest::seed::SeedLink;
+use pando_kernel::pidfd;
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+/// A process that was started.
+#[derive(Debug)]
+pub(crate) struct Started {
+    pub(crate) running: Rc<Running>,
+    pub(crate) pid: i32,
+}
+
+/// Starts it as a client asked.
+pub(crate) async fn exec(
+    daemon: &Rc<Daemon>,
+    guest: &Rc<Guest>,
+    process: Process,
+    stdio: Vec<OwnedFd>,
+) -> Result<Started, Fault> {
+    if process.command.is_empty() {
+        return Err(failure::bad(
+            "command",
+            "there is nothing to run; name a command, for example: pando exec NAME -- sh",
+        ));
+    }
+    let wish = process_wish(process, &stdio)?;
+    enter(daemon, guest, wish, stdio).await
+}
+
+/// Starts a command of the guest's that nobody listens to.
+pub(crate) async fn quietly(daemon: &Rc<Daemon>, guest: &Rc<Guest>, command: &[&str]) -> Result<(), Fault> {
+    let null = || File::options().read(true).write(true).open("/dev/null").map(OwnedFd::from);
+    let stdio = (0..3).map(|_| null()).collect::<Result<Vec<_>, _>>();
+    let stdio = stdio.map_err(|error| failure::io("opening the null device", guest.name.as_ref(), &error))?;
+    let process = Process {
+        command: command.iter().map(|word| (*word).to_owned()).collect(),
+        user: Some("0:0".to_owned()),
+        ..Process::default()
+    };
+    let started = exec(daemon, guest, process, stdio).await?;
+    tokio::task::spawn_local(async move { outcome(&started).await });
+    Ok(())
+}
+
+/// Starts it.
+pub(crate) async fn enter(
+    daemon: &Rc<Daemon>,
+    guest: &Rc<Guest>,
+    wish: Wish,
+    stdio: Vec<OwnedFd>,
+) -> Result<Started, Fault> {
+    let running = guest.life()?;
+    let site = Site {
+        name: guest.name.clone(),
+        spec: guest.spec.borrow().clone(),
+        trunk_pid: running.pid,
+        guest_cgroup: daemon.field.plot(running.slot).guest(),
+        empty: daemon.places.empty(),
+        stdio,
+        user: wish.user.clone().unwrap_or_default(),
+        sent: wish.program.as_ref().map(|fd| owned(fd.as_fd())).transpose()?,
+        program: wish.program(pando_guest::account::Account::root()),
+        seed: SeedLink::from_connected(owned(running.link.seed().as_fd())?),
+    };
+    crate::crash::point("exec.begun");
+    // One launch at a time on a seed's socket, so that answers find the right one.
+    let turn = running.link.turn().await;
+    let birth = running.link.expect_birth();
+    let built = tokio::task::spawn_blocking(move || site.build()).await;
+    let (plan, launched) = match built.map_err(|error| inside(&guest.name, &error)).and_then(|built| built) {
+        Ok(built) => built,
+        Err(fault) => {
+            running.link.cancel_birth();
+            return Err(ended_meanwhile(guest, &running).unwrap_or(fault));
+        }
+    };
+    crate::crash::point("exec.launched");
+    let born = born(&guest.name, birth, &plan, launched).await;
+    // A guest that ended just now takes no process, for reasons that name anything but that.
+    let (pid, _pidfd) = born.map_err(|fault| ended_meanwhile(guest, &running).unwrap_or(fault))?;
+    crate::crash::point("exec.born");
+    drop(turn);
+    running.started_by_clients.borrow_mut().insert(pid);
+    daemon.events.tell(guest.name.as_ref(), "exec", Some(shown(&plan)));
+    Ok(Started { running, pid })
+}
+
+fn ended_meanwhile(guest: &Guest, running: &Running) -> Option<Fault> {
+    pidfd::has_ended(&running.trunk).then(|| failure::not_running(&guest.name))
+}
+
+fn shown(plan: &Plan) -> String {
+    plan.last_label().strip_prefix("running ").unwrap_or_default().to_owned()
+}
+
+fn inside(name: &GuestName, error: &tokio::task::JoinError) -> Fault {
+    Fault::new(
+        FaultKind::Failed,
+        name.as_ref(),
+        format!("starting a process in guest '{name}' failed inside Pando: {error}"),
+    )
+}
+
+/// Waits for its end: its exit code, 128 + signal for a death by signal.
+pub(crate) async fn outcome(started: &Started) -> Option<i32> {
+    let status = started.running.link.ended(started.pid).await;
+    started.running.started_by_clients.borrow_mut().remove(&started.pid);
+    super::end::Ending::from_status(status, false).exit_code()
+}
+
+/// Everything that a thread needs to put the process together.
+struct Site {
+    name: GuestName,
+    spec: Spec,
+    trunk_pid: i32,
+    guest_cgroup: Option<PathBuf>,
+    empty: PathBuf,
+    stdio: Vec<OwnedFd>,
+    user: String,
+    program: Program,
+    sent: Option<OwnedFd>,
+    seed: SeedLink,
+}
+
+impl Site {
+    /// Blocking.
+    fn build(mut self) -> Result<(Plan, Launched), Fault> {
+        let name = self.name.to_string();
+        let wanted = if self.user.is_empty() { self.spec.user.clone().unwrap_or_default() } else { self.user.clone() };
+        if !pando_guest::account::Account::is_plain_root(&wanted) {
+            let root = File::open(format!("/proc/{}/root", self.trunk_pid));
+            let root = root.map_err(|error| failure::io(&format!("looking into guest '{name}'"), &name, &error))?;
+            self.program.account = find_account(&name, &wanted, root.as_fd())?;
+        }
+        let cgroup = self.guest_cgroup.as_deref().map(|guest| cgroup_of(self.trunk_pid, guest));
+        let plan = plan::exec(&self.spec, &self.program, cgroup.is_some())
+            .map_err(|error| failure::bad_plan(&self.name, &error))?;
+        let mut supplies = Supplies {
+            spec: &self.spec,
+            owner: None,
+            root: None,
+            cgroup,
+            empty: &self.empty,
+            stdio: &self.stdio,
+            trunk: Some(self.trunk_pid),
+            program: self.sent.as_ref(),
+        };
+        // Its namespaces are opened by pid. Had it just ended, they could be another process's: its seed has no right to enter those.
+        let launched = launch(&self.seed, &plan, &mut supplies)
+            .map_err(|error| failure::call(&format!("starting a process in guest '{name}'"), &name, &error))?;
+        Ok((plan, launched))
+    }
+}
+
+/// Where the guest's first process is, inside the guest's group: an init that manages groups leaves the top one empty, and the kernel then takes
+/// no process there. Anything but a path below the guest's own group is not believed.
+fn cgroup_of(pid: i32, guest: &Path) -> PathBuf {
+    let text = pando_kernel::process::read(pid, "cgroup").unwrap_or_default();
+    let inner = text.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or_default();
+    let below = guest.ancestors().find_map(|ancestor| {
+        let tail = guest.strip_prefix(ancestor).ok()?;
+        let found = Path::new(inner).strip_prefix(Path::new("/").join(tail)).ok()?;
+        (tail.components().count() >= 3).then(|| found.to_owned())
+    });
+    match below {
+        Some(rest) if rest.components().all(|part| matches!(part, std::path::Component::Normal(_))) => guest.join(rest),
+        _ => guest.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_born_in_the_guests_group_and_nowhere_else() {
+        let guest = Path::new("/nowhere/pando/7/guest");
+        assert_eq!(cgroup_of(i32::MAX, guest), guest);
+    }
+}

@@ -1,0 +1,162 @@
+//! What a guest stands on: which read-only trees, and how they come to be.
+
+use crate::daemon::Daemon;
+use crate::guest::Guest;
+use crate::record::FILES;
+use crate::{crash, failure};
+use pando_api::{Fault, FaultKind, Progress, Spec};
+use pando_guest::root::Root;
+use pando_guest::source::{self, Options, Source, Suggested};
+use pando_guest::{GuestName, Places};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+
+/// The root file system of a guest.
+pub(crate) fn root(daemon: &Daemon, guest: &Guest) -> Result<Root, Fault> {
+    let layers = daemon.places.layers();
+    let record = guest.record.borrow();
+    Ok(Root {
+        name: guest.name.to_string(),
+        // Joining an absolute path takes it as it is: a tree of the host's.
+        layers: record.layers.iter().map(|layer| layers.join(layer)).collect(),
+        files: guest.directory(&daemon.places).join(FILES),
+        passing: guest.ephemeral,
+    })
+}
+
+/// Reads a source as the user wrote it.
+pub(crate) fn parse(text: Option<&str>) -> Result<Source, Fault> {
+    let text = text.unwrap_or("host");
+    text.parse().map_err(|error: source::NotationError| failure::bad(text, error.to_string()))
+}
+
+/// The layers of a guest that runs on a tree of the host as it lies there; `None` for a source that has to be unpacked first.
+pub(crate) fn live(source: &Source) -> Result<Option<Vec<String>>, Fault> {
+    match source {
+        Source::Host => Ok(Some(vec!["/".to_owned()])),
+        Source::Directory(path) => {
+            let path = std::fs::canonicalize(path).map_err(|error| {
+                failure::io(&format!("opening the guest's files, {},", path.display()), &path.to_string_lossy(), &error)
+            })?;
+            if !path.is_dir() {
+                return Err(failure::bad(
+                    &path.to_string_lossy(),
+                    format!(
+                        "{} is not a directory; a tarball ends in .tar, .tar.gz, .tar.zst or .tar.xz",
+                        path.display()
+                    ),
+                ));
+            }
+            Ok(Some(vec![path.to_string_lossy().into_owned()]))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Directories of Pando itself.
+pub(crate) fn own_directories(places: &Places) -> Vec<PathBuf> {
+    if places.root() == Path::new("/") { vec![places.state(), places.run()] } else { vec![places.root().to_owned()] }
+}
+
+/// An empty directory beside the layers, whose name no layer has.
+fn stage(places: &Places) -> Result<PathBuf, Fault> {
+    let make = || tempfile::Builder::new().prefix(".new-").tempdir_in(places.layers());
+    make()
+        .map(tempfile::TempDir::keep)
+        .map_err(|error| failure::io("making a layer", &places.layers().to_string_lossy(), &error))
+}
+
+/// A staged layer becomes one: from here on a crash finds it whole.
+fn settle(new: &Path, path: &Path) -> Result<(), Fault> {
+    let settle = || -> std::io::Result<()> {
+        let directory = std::fs::File::open(new)?;
+        rustix::fs::syncfs(&directory)?;
+        match std::fs::rename(new, path) {
+            // Another command made the same one meanwhile.
+            Err(error) if error.kind() == std::io::ErrorKind::DirectoryNotEmpty => std::fs::remove_dir_all(new),
+            done => done,
+        }
+    };
+    settle().map_err(|error| failure::io("keeping a layer", &path.to_string_lossy(), &error))
+}
+
+/// A layer that was made, and how its source would like to be run.
+#[derive(Debug)]
+pub(crate) struct MadeLayer {
+    pub(crate) name: String,
+    pub(crate) suggested: Suggested,
+}
+
+/// What a maker of layers needs of the daemon, to work on another thread.
+pub(crate) struct Maker {
+    pub(crate) places: Places,
+    pub(crate) source: Source,
+    pub(crate) spec: Spec,
+    pub(crate) name: GuestName,
+    pub(crate) guest_tree: Option<PathBuf>,
+    pub(crate) progress: mpsc::Sender<Progress>,
+}
+
+impl Maker {
+    /// Unpacks or copies the source into a layer. Blocking.
+    pub(crate) fn make(self) -> Result<MadeLayer, Fault> {
+        let options = Options {
+            expose: self.spec.expose.iter().map(PathBuf::from).collect(),
+            leave_out: own_directories(&self.places),
+            guest_tree: self.guest_tree.clone(),
+        };
+        let new = stage(&self.places)?;
+        crash::point("create.staged");
+        let made = source::materialize(&self.source, &new, &options, &Teller(&self.progress)).map_err(|error| {
+            let kind =
+                if error.to_string().contains("no space left") { FaultKind::Unavailable } else { FaultKind::Failed };
+            Fault::new(kind, self.source.to_string(), error.to_string())
+        });
+        let name = format!("{}-{}", self.name, unique());
+        let kept = made.and_then(|summary| {
+            crash::point("create.filled");
+            settle(&new, &self.places.layers().join(&name)).map(|()| summary)
+        });
+        if kept.is_err() {
+            // `materialize` has emptied it already, as far as that could be done.
+            let _ = std::fs::remove_dir(&new);
+        }
+        kept.map(|summary| MadeLayer { name, suggested: summary.suggested })
+    }
+}
+
+/// A number that no other layer or directory of this machine was named by.
+pub(crate) fn unique() -> String {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    format!("{:x}", since.map_or(0, |since| since.as_nanos()))
+}
+
+/// Passes progress on to whoever waits for the layer.
+struct Teller<'a>(&'a mpsc::Sender<Progress>);
+
+impl source::Progress for Teller<'_> {
+    fn stage(&self, what: &str) {
+        // A client that has gone does not want to know.
+        let _ = self.0.send(Progress { stage: what.to_owned(), done: 0, total: None });
+    }
+
+    fn advance(&self, done: u64, total: Option<u64>) {
+        let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+        let _ = self.0.send(Progress { stage: String::new(), done: number(done), total: total.map(number) });
+    }
+}
+
+/// Fills in what the user left open and the image knows.
+pub(crate) fn complete(spec: &mut Spec, suggested: &Suggested) {
+    if spec.command.is_empty() && spec.init.is_none() {
+        spec.command = suggested.entrypoint.iter().chain(&suggested.command).cloned().collect();
+    }
+    for variable in &suggested.environment {
+        if let Some((name, value)) = variable.split_once('=') {
+            spec.env.entry(name.to_owned()).or_insert_with(|| value.to_owned());
+        }
+    }
+    spec.workdir = spec.workdir.take().or_else(|| suggested.workdir.clone());
+    spec.user = spec.user.take().or_else(|| suggested.user.clone());
+    spec.stop_signal = spec.stop_signal.take().or_else(|| suggested.stop_signal.clone());
+}

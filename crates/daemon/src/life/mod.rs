@@ -1,0 +1,13 @@
+//! The life of guests: one file a thing that can be done.
+
+pub(crate) mod boot;
+pub(crate) mod copy;
+pub(crate) mod create;
+pub(crate) mod end;
+pub(crate) mod exec;
+pub(crate) mod layers;
+pub(crate) mod remove;
+pub(crate) mod run;
+pub(crate) mod set;
+pub(crate) mod start;
+pub(crate) mod stop;

@@ -1,0 +1,83 @@
+//! Removing guests, and what only they needed.
+
+use super::stop;
+use crate::daemon::Daemon;
+use crate::failure;
+use crate::guest::Guest;
+use pando_api::{Fault, GuestState};
+use pando_guest::Places;
+use std::path::Path;
+use std::rc::Rc;
+
+/// Removes a guest at rest; with `force`, a running one too.
+pub(crate) async fn remove(daemon: &Rc<Daemon>, guest: &Rc<Guest>, force: bool) -> Result<(), Fault> {
+    let _doing = guest.begin("removed")?;
+    if let Ok(running) = guest.life() {
+        if !force {
+            return Err(failure::running(&guest.name, "stop it first, or use 'pando rm --force'"));
+        }
+        stop::force(guest, &running).await?;
+    }
+    if guest.state.get() != GuestState::Stopped {
+        return Err(failure::busy(&guest.name, "changed"));
+    }
+    if !guest.ephemeral {
+        crate::crash::point("remove.begun");
+        let directory = guest.directory(&daemon.places);
+        set_aside(&daemon.places, &directory)
+            .map_err(|error| failure::io("removing the guest", guest.name.as_ref(), &error))?;
+        crate::crash::point("remove.aside");
+        forget(daemon, guest);
+    }
+    Ok(())
+}
+
+/// Forgets a guest, and throws away its files and the layers that only it stood on.
+pub(crate) fn forget(daemon: &Rc<Daemon>, guest: &Rc<Guest>) {
+    daemon.guests.borrow_mut().remove(&guest.name);
+    if guest.ephemeral {
+        discard(&daemon.places, &guest.directory(&daemon.places));
+    }
+    let guests = daemon.guests.borrow();
+    for layer in guest.record.borrow().layers.iter().filter(|layer| is_own(layer)) {
+        let used = guests.values().any(|other| other.record.borrow().layers.contains(layer));
+        if !used {
+            discard(&daemon.places, &daemon.places.layers().join(layer));
+        }
+    }
+    daemon.events.tell(guest.name.as_ref(), "remove", None);
+    empty_trash(daemon.places.clone());
+}
+
+/// Whether a layer was made for guests, and is no tree of the host's.
+pub(crate) fn is_own(layer: &str) -> bool {
+    !layer.starts_with('/')
+}
+
+/// Puts a directory where it is deleted later: gone by one rename.
+fn set_aside(places: &Places, path: &Path) -> std::io::Result<()> {
+    std::fs::rename(path, places.trash().join(super::layers::unique()))
+}
+
+/// The same, for what nobody waits for.
+pub(crate) fn discard(places: &Places, path: &Path) {
+    if let Err(error) = set_aside(places, path)
+        && error.kind() != std::io::ErrorKind::NotFound
+    {
+        tracing::warn!(%error, path = %path.display(), "throwing it away failed");
+    }
+}
+
+/// Deletes what was set aside, in the background.
+pub(crate) fn empty_trash(places: Places) {
+    tokio::task::spawn_blocking(move || {
+        let Ok(entries) = std::fs::read_dir(places.trash()) else { return };
+        for entry in entries.flatten() {
+            // Never across a mount: an installer that was killed may have left the host's own /dev or /proc in there. What cannot be deleted,
+            // or what another thread deletes at the same time, is found next time.
+            if pando_guest::source::empty_directory(&entry.path()).is_ok() {
+                let _ = std::fs::remove_dir(entry.path());
+            }
+        }
+    });
+}

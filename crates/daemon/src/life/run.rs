@@ -1,0 +1,117 @@
+//! A fresh guest for one command, gone with it.
+
+use super::boot::{Wish, boot};
+use super::{create, end, layers};
+use crate::daemon::Daemon;
+use crate::events::now;
+use crate::failure;
+use crate::guest::{Guest, Running};
+use crate::record::GuestRecord;
+use pando_api::{Fault, Process, Spec};
+use pando_guest::GuestName;
+use pando_guest::plan::Stdio;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::mpsc;
+
+/// What `run` was asked for.
+#[derive(Debug)]
+pub(crate) struct Order {
+    pub(crate) name: Option<String>,
+    pub(crate) source: Option<String>,
+    pub(crate) spec: Spec,
+    pub(crate) process: Process,
+    pub(crate) stdio: Vec<OwnedFd>,
+}
+
+/// Starts it. It ends by itself.
+pub(crate) async fn run(daemon: &Rc<Daemon>, order: Order) -> Result<(Rc<Guest>, Rc<Running>), Fault> {
+    let Order { name, source, mut spec, process, stdio } = order;
+    let name = match name {
+        Some(name) => name.parse().map_err(|error| failure::bad_name(&name, &error))?,
+        None => daemon.invent_name(),
+    };
+    let source = layers::parse(source.as_deref())?;
+    create::check(&name, &spec)?;
+    let reservation = daemon.reserve(&name)?;
+    let layers = match layers::live(&source)? {
+        Some(layers) => layers,
+        None => unpacked(daemon, &name, &source, &mut spec).await?,
+    };
+    let wish = wish(&spec, process, &stdio)?;
+    let record = GuestRecord { source: source.to_string(), created: now(), layers, exit_code: None };
+    let shown = wish.command.clone();
+    spec.command = if spec.init.is_some() { Vec::new() } else { shown };
+    let files = daemon.files.take(&source, &mut spec).await?;
+    let guest = Guest::new(name.clone(), true, record, spec);
+    files
+        .become_those_of(&guest.directory(&daemon.places))
+        .map_err(|error| failure::io("making the guest's files", guest.name.as_ref(), &error))?;
+    let _doing = guest.begin("started")?;
+    daemon.guests.borrow_mut().insert(name, Rc::clone(&guest));
+    drop(reservation);
+    match boot(daemon, &guest, Some(wish), stdio).await {
+        Ok(running) => Ok((guest, running)),
+        Err(fault) => {
+            super::remove::forget(daemon, &guest);
+            Err(fault)
+        }
+    }
+}
+
+/// A source that has to be unpacked is unpacked for this guest alone.
+async fn unpacked(
+    daemon: &Rc<Daemon>,
+    name: &GuestName,
+    source: &pando_guest::source::Source,
+    spec: &mut Spec,
+) -> Result<Vec<String>, Fault> {
+    let (progress, _nobody) = mpsc::channel();
+    let made = create::layer(daemon, name, source, spec, progress).await?;
+    layers::complete(spec, &made.suggested);
+    Ok(vec![made.name])
+}
+
+fn wish(spec: &Spec, process: Process, stdio: &[OwnedFd]) -> Result<Wish, Fault> {
+    let given = if process.command.is_empty() { spec.command.clone() } else { process.command.clone() };
+    let command: Vec<_> = spec.init.iter().cloned().chain(given).collect();
+    if command.is_empty() {
+        return Err(failure::bad("command", "there is nothing to run; name a command, for example: pando run -- sh"));
+    }
+    Ok(Wish { command, ..process_wish(process, stdio)? })
+}
+
+/// What a client asked for, and the descriptors that it must have sent along.
+pub(crate) fn process_wish(process: Process, stdio: &[OwnedFd]) -> Result<Wish, Fault> {
+    let expected = if process.terminal { 1 } else { 3 };
+    if stdio.len() != expected {
+        let message = format!("the call must carry {expected} file descriptors beside it, and carried {}", stdio.len());
+        return Err(failure::bad("process", message));
+    }
+    for (number, fd) in stdio.iter().enumerate() {
+        let kind = rustix::fs::fstat(fd).map(|found| rustix::fs::FileType::from_raw_mode(found.st_mode));
+        if kind.is_ok_and(|kind| kind.is_dir()) {
+            let message = format!(
+                "standard descriptor {number} is a directory, through which the guest could leave its root; redirect it"
+            );
+            return Err(failure::bad("process", message));
+        }
+    }
+    let stdio =
+        if process.terminal { Stdio::Terminal { rows: process.rows, columns: process.columns } } else { Stdio::Given };
+    Ok(Wish {
+        command: process.command,
+        env: process.env,
+        workdir: process.workdir,
+        user: process.user,
+        stdio,
+        program: None,
+    })
+}
+
+/// How it ended, told before it is cleared away.
+pub(crate) async fn outcome(running: &Running) -> Option<i32> {
+    let mut over = running.over.subscribe();
+    let ending = over.wait_for(Option::is_some).await;
+    ending.ok().and_then(|ending| *ending).and_then(end::Ending::exit_code)
+}

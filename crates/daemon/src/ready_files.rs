@@ -1,0 +1,166 @@
+//! Files for guests that go away with their command, made ahead: empty ones, and ones that hide the host's secrets.
+
+use crate::failure;
+use crate::life::layers::{own_directories, unique};
+use crate::lull::Lull;
+use pando_api::{Fault, FaultKind, Spec, Volume};
+use pando_guest::source::Source;
+use pando_guest::{Places, mask, root};
+use pando_kernel::CallError;
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+/// How many of a kind are kept ready.
+const READY: usize = 4;
+
+/// How many kinds are kept ready; more are made when they are asked for.
+const KINDS: usize = 4;
+
+/// What kind of files: those for a guest on the host's own root know what is exposed of it, and the state of the host that they were made in.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Kind {
+    Empty,
+    Masked { expose: Vec<String>, state: Vec<(i64, i64)> },
+}
+
+/// The files that are ready.
+#[derive(Debug)]
+pub(crate) struct ReadyFiles {
+    places: Places,
+    lull: Lull,
+    ready: RefCell<HashMap<Kind, VecDeque<Files>>>,
+    refilling: Cell<bool>,
+}
+
+/// A directory of files that is nobody's yet, and is deleted if it never becomes anybody's.
+#[derive(Debug)]
+pub(crate) struct Files(Option<PathBuf>);
+
+impl Files {
+    /// Gives them to a guest, whose directory they become.
+    pub(crate) fn become_those_of(mut self, directory: &Path) -> io::Result<()> {
+        let path = self.0.as_ref().ok_or(io::ErrorKind::NotFound)?;
+        std::fs::rename(path, directory)?;
+        self.0 = None;
+        Ok(())
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        if let Some(path) = self.0.take() {
+            // What cannot be deleted now is swept away by the next daemon.
+            let _ = std::fs::remove_dir_all(path);
+        }
+    }
+}
+
+impl ReadyFiles {
+    pub(crate) fn new(places: &Places, lull: Lull) -> Rc<Self> {
+        Rc::new(Self { places: places.clone(), lull, ready: RefCell::default(), refilling: Cell::new(false) })
+    }
+
+    /// Files for a guest on `source`. What is exposed below something hidden becomes a volume of the spec.
+    pub(crate) async fn take(self: &Rc<Self>, source: &Source, spec: &mut Spec) -> Result<Files, Fault> {
+        let kind = self.kind(source, spec)?;
+        let ready = self.ready.borrow_mut().get_mut(&kind).and_then(VecDeque::pop_front);
+        let files = match ready {
+            Some(files) => files,
+            None => self.make(&kind).await?,
+        };
+        self.refill(kind);
+        Ok(files)
+    }
+
+    fn kind(&self, source: &Source, spec: &mut Spec) -> Result<Kind, Fault> {
+        if *source != Source::Host {
+            return Ok(Kind::Empty);
+        }
+        let expose: Vec<_> = spec.expose.iter().map(PathBuf::from).collect();
+        if let Some(relative) = expose.iter().find(|path| !path.is_absolute()) {
+            return Err(failure::bad(
+                &relative.to_string_lossy(),
+                format!("--expose '{}' is not an absolute path", relative.display()),
+            ));
+        }
+        for path in mask::on_top(&expose, &own_directories(&self.places)) {
+            let path = path.to_string_lossy().into_owned();
+            spec.volumes.push(Volume { source: path.clone(), target: path, read_only: true });
+        }
+        Ok(Kind::Masked { expose: spec.expose.clone(), state: state_of_host() })
+    }
+
+    async fn make(&self, kind: &Kind) -> Result<Files, Fault> {
+        let (places, kind) = (self.places.clone(), kind.clone());
+        let made = tokio::task::spawn_blocking(move || make(&places, &kind)).await;
+        match made {
+            Ok(made) => made.map_err(|error| failure::call("making a guest's files", "run", &error)),
+            Err(error) => Err(Fault::new(
+                FaultKind::Failed,
+                "run",
+                format!("making a guest's files failed inside Pando: {error}"),
+            )),
+        }
+    }
+
+    /// Makes files of a kind until enough are ready, in the background. Of the kinds, those used last are kept.
+    fn refill(self: &Rc<Self>, kind: Kind) {
+        if self.refilling.replace(true) {
+            return;
+        }
+        let this = Rc::clone(self);
+        tokio::task::spawn_local(async move {
+            this.lull.come().await;
+            if this.ready.borrow().len() >= KINDS && !this.ready.borrow().contains_key(&kind) {
+                let old = std::mem::take(&mut *this.ready.borrow_mut());
+                drop(tokio::task::spawn_blocking(move || drop(old)));
+            }
+            while this.ready.borrow().get(&kind).map_or(0, VecDeque::len) < READY {
+                match this.make(&kind).await {
+                    Ok(files) => this.ready.borrow_mut().entry(kind.clone()).or_default().push_back(files),
+                    Err(fault) => {
+                        tracing::warn!(%fault, "making files ahead failed");
+                        break;
+                    }
+                }
+            }
+            this.refilling.set(false);
+        });
+    }
+}
+
+fn make(places: &Places, kind: &Kind) -> Result<Files, CallError> {
+    // A leading dot: no guest's name has one.
+    let path = places.ephemeral().join(format!(".{}", unique()));
+    let files = Files(Some(path.clone()));
+    let inside = path.join(crate::record::FILES);
+    root::prepare(&inside)?;
+    if let Kind::Masked { expose, .. } = kind {
+        let expose: Vec<_> = expose.iter().map(PathBuf::from).collect();
+        mask::make(&inside.join("upper"), &expose, &own_directories(places))?;
+    }
+    Ok(files)
+}
+
+/// When the directories last changed in which secrets come and go by name: a mask is good for one state of them.
+fn state_of_host() -> Vec<(i64, i64)> {
+    const WATCHED: [&str; 12] = [
+        "/",
+        "/etc",
+        "/etc/ssh",
+        "/etc/ssl",
+        "/etc/apt",
+        "/etc/passwd",
+        "/etc/group",
+        "/var",
+        "/var/lib",
+        "/home",
+        "/root",
+        "/boot",
+    ];
+    WATCHED.map(|path| Path::new(path).metadata().map_or((0, 0), |found| (found.ctime(), found.ctime_nsec()))).to_vec()
+}

@@ -1,0 +1,153 @@
+//! What is known of guests, on disk.
+//!
+//! A lasting guest is a directory, which appears and goes by one rename: `guest.toml` and `spec.toml` are replaced as a whole. A running guest has a
+//! record among the run-time state, written before its first process is made and removed when its last one has gone.
+
+use pando_api::Spec;
+use pando_guest::{GuestName, Places};
+use pando_kernel::{CallError, Context};
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+
+/// What Pando itself knows of a lasting guest (`guest.toml`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct GuestRecord {
+    /// What it was made from, as the user gave it.
+    pub(crate) source: String,
+    /// Seconds since the epoch.
+    pub(crate) created: i64,
+    /// The read-only trees it stands on, by directory name, uppermost first. Absolute ones are the host's own.
+    pub(crate) layers: Vec<String>,
+    /// How its last run ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) exit_code: Option<i32>,
+}
+
+/// What is needed to find a running guest again (`run/guests/NAME.json`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct RunRecord {
+    /// Its slot.
+    pub(crate) slot: u32,
+    /// The boot it runs in: records of another one are of no guest.
+    pub(crate) boot: String,
+    /// Seconds since the epoch.
+    pub(crate) started: i64,
+    /// For a guest that goes away with its command: all there is to know of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) ephemeral: Option<EphemeralRecord>,
+}
+
+/// A guest that has no directory of its own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct EphemeralRecord {
+    /// As a lasting one has it.
+    pub(crate) record: GuestRecord,
+    /// What its user said.
+    pub(crate) spec: Spec,
+}
+
+/// The file of a guest's record, its spec and its log.
+pub(crate) const RECORD: &str = "guest.toml";
+/// What the user said.
+pub(crate) const SPEC: &str = "spec.toml";
+/// What its command says.
+pub(crate) const LOG: &str = "log";
+/// Its own files.
+pub(crate) const FILES: &str = "files";
+
+/// Replaces a file as a whole: after a crash it is the old one or the new one.
+pub(crate) fn replace(path: &Path, content: &[u8], durable: bool) -> Result<(), CallError> {
+    let write = || -> io::Result<()> {
+        let directory = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
+        let mut file = tempfile::Builder::new().prefix(".new-").tempfile_in(directory)?;
+        file.write_all(content)?;
+        if durable {
+            file.as_file().sync_all()?;
+        }
+        file.persist(path)?;
+        if durable {
+            File::open(directory)?.sync_all()?;
+        }
+        Ok(())
+    };
+    write().context(|| format!("writing {}", path.display()))
+}
+
+/// Reads a TOML file.
+pub(crate) fn read_toml<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, CallError> {
+    let read = || -> io::Result<T> {
+        let text = std::fs::read_to_string(path)?;
+        toml::from_str(&text).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))
+    };
+    read().context(|| format!("reading {}", path.display()))
+}
+
+/// Writes a record or spec into a guest's directory.
+pub(crate) fn write_toml<T: Serialize>(path: &Path, value: &T) -> Result<(), CallError> {
+    let text =
+        toml::to_string_pretty(value).map_err(io::Error::other).context(|| format!("writing {}", path.display()))?;
+    replace(path, text.as_bytes(), true)
+}
+
+/// Notes that a guest is about to run. What lies there does not survive a boot, so nothing is synced.
+pub(crate) fn write_run(places: &Places, name: &GuestName, record: &RunRecord) -> Result<(), CallError> {
+    let path = places.running().join(format!("{name}.json"));
+    let text =
+        serde_json::to_vec(record).map_err(io::Error::other).context(|| format!("writing {}", path.display()))?;
+    replace(&path, &text, false)
+}
+
+/// Forgets that a guest runs.
+pub(crate) fn remove_run(places: &Places, name: &GuestName) {
+    let _ = std::fs::remove_file(places.running().join(format!("{name}.json")));
+}
+
+/// The guests that were noted to run, in this boot or another. A damaged note is removed: it was never relied on to be whole.
+pub(crate) fn all_runs(places: &Places) -> Vec<(GuestName, RunRecord)> {
+    let Ok(entries) = std::fs::read_dir(places.running()) else { return Vec::new() };
+    let mut found = Vec::new();
+    for entry in entries.flatten() {
+        let file = entry.file_name().to_string_lossy().into_owned();
+        let name = file.strip_suffix(".json").and_then(|name| name.parse().ok());
+        let record = std::fs::read(entry.path()).ok().and_then(|text| serde_json::from_slice(&text).ok());
+        match (name, record) {
+            (Some(name), Some(record)) => found.push((name, record)),
+            _ => {
+                let _ = std::fs::remove_file(entry.path());
+            }
+        }
+    }
+    found
+}
+
+/// This boot's identity.
+pub(crate) fn boot() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_replaced_as_a_whole() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("x");
+        replace(&path, b"one", true).unwrap();
+        replace(&path, b"two", false).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"two");
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn damaged_notes_are_dropped() {
+        let directory = tempfile::tempdir().unwrap();
+        let places = Places::new(directory.path());
+        std::fs::create_dir_all(places.running()).unwrap();
+        std::fs::write(places.running().join("web.json"), "{").unwrap();
+        assert!(all_runs(&places).is_empty());
+        assert!(!places.running().join("web.json").exists());
+    }
+}

@@ -1,0 +1,201 @@
+//! What a new daemon does first: finds the guests that run, finishes or undoes what a crash left half done.
+
+use crate::daemon::Daemon;
+use crate::guest::{Guest, Running};
+use crate::life::{end, remove};
+use crate::link::{Link, TrunkStatus};
+use crate::record::{self, GuestRecord, RECORD, RunRecord, SPEC};
+use pando_api::{GuestState, Spec};
+use pando_guest::seed::SeedLink;
+use pando_guest::{GuestName, slot};
+use pando_kernel::{CallError, Context, id_map, pidfd};
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// Makes the directories that everything lies in.
+pub(crate) fn directories(daemon: &Daemon) -> Result<(), CallError> {
+    let places = &daemon.places;
+    let make = |path: &Path, mode| {
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(mode)
+            .create(path)
+            .context(|| format!("making {}", path.display()))
+    };
+    // What is below holds setuid files of guests, and sockets: for root alone.
+    for path in [
+        places.state(),
+        places.run(),
+        places.seeds(),
+        places.running(),
+        places.guests(),
+        places.layers(),
+        places.ephemeral(),
+        places.trash(),
+    ] {
+        make(&path, 0o700)?;
+    }
+    make(&places.empty(), 0o555)
+}
+
+/// Loads the guests that last.
+pub(crate) fn load(daemon: &Rc<Daemon>) -> Result<(), CallError> {
+    let path = daemon.places.guests();
+    let entries = std::fs::read_dir(&path).context(|| format!("reading {}", path.display()))?;
+    for entry in entries.flatten() {
+        let Some(name) = entry.file_name().to_str().and_then(|name| name.parse::<GuestName>().ok()) else {
+            // Half made when the power went: it never was a guest.
+            remove::discard(&daemon.places, &entry.path());
+            continue;
+        };
+        let read = || -> Result<(GuestRecord, Spec), CallError> {
+            Ok((record::read_toml(&entry.path().join(RECORD))?, record::read_toml(&entry.path().join(SPEC))?))
+        };
+        match read() {
+            Ok((record, spec)) => {
+                drop(daemon.guests.borrow_mut().insert(name.clone(), Guest::new(name, false, record, spec)))
+            }
+            // Its files are left alone: a person can mend what was edited by hand.
+            Err(error) => {
+                tracing::error!(%error, guest = %name, "it cannot be read and is passed over; mend the file and restart the daemon")
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Finds the guests that run, by their notes and their seeds.
+pub(crate) async fn adopt(daemon: &Rc<Daemon>) {
+    for (name, run) in record::all_runs(&daemon.places) {
+        let known = daemon.guests.borrow().get(&name).cloned();
+        let guest = match (known, &run.ephemeral) {
+            (Some(guest), _) => guest,
+            (None, Some(own)) => {
+                let guest = Guest::new(name.clone(), true, own.record.clone(), own.spec.clone());
+                daemon.guests.borrow_mut().insert(name.clone(), Rc::clone(&guest));
+                guest
+            }
+            (None, None) => {
+                undo(daemon, &name, &run).await;
+                continue;
+            }
+        };
+        if run.boot != daemon.boot || !take_over(daemon, &guest, &run).await {
+            undo(daemon, &name, &run).await;
+            if guest.ephemeral {
+                remove::forget(daemon, &guest);
+            }
+        }
+    }
+}
+
+/// Takes over a guest whose first process was made; `false` if it never was, or if its seed has gone and with it the guest.
+async fn take_over(daemon: &Rc<Daemon>, guest: &Rc<Guest>, run: &RunRecord) -> bool {
+    let path = daemon.places.seed(run.slot);
+    let Ok(link) = SeedLink::connect(&path).and_then(Link::new) else { return false };
+    let Some(TrunkStatus { seed, pid, ended }) = link.status().await else { return false };
+    let processes = pidfd::open(seed).and_then(|seed| Ok((first_process(pid, ended, &seed)?, seed)));
+    let (Ok((trunk, seed_process)), true) = (processes, pid != 0) else {
+        link.quit();
+        return false;
+    };
+    let namespace = guest.spec.borrow().user_namespace.then(|| id_map::open(seed)).and_then(Result::ok);
+    let running = Rc::new(Running {
+        slot: run.slot,
+        link,
+        seed: seed_process,
+        pid,
+        mounts: RefCell::new(crate::life::boot::mounts(pid)),
+        trunk,
+        namespace,
+        started: run.started,
+        started_by_clients: RefCell::new(HashSet::from([pid])),
+        over: watch::Sender::new(None),
+    });
+    *guest.running.borrow_mut() = Some(Rc::clone(&running));
+    guest.state.set(GuestState::Running);
+    match ended {
+        Some(status) => end::finish(daemon, guest, &running, Some(status)).await,
+        None => {
+            daemon.events.tell(guest.name.as_ref(), "adopt", None);
+            end::watch(daemon, guest, &running);
+        }
+    }
+    true
+}
+
+/// The first process's descriptor. One that has ended was reaped by its seed, whose own descriptor then stands in: all that is still asked of it is
+/// to be let go.
+fn first_process(pid: i32, ended: Option<i32>, seed: &OwnedFd) -> std::io::Result<OwnedFd> {
+    match ended {
+        Some(_) => seed.try_clone(),
+        None => pidfd::open(pid),
+    }
+}
+
+/// A start that did not come to anything.
+async fn undo(daemon: &Rc<Daemon>, name: &GuestName, run: &RunRecord) {
+    tracing::info!(guest = %name, slot = run.slot, "its start is undone");
+    if run.boot == daemon.boot && !slot::is_held(run.slot) {
+        daemon.clear_slot(run.slot).await;
+    }
+    record::remove_run(&daemon.places, name);
+}
+
+/// Removes what nothing refers to: layers and files half made, cgroups of slots that nobody holds.
+pub(crate) async fn sweep(daemon: &Rc<Daemon>) {
+    let used: HashSet<String> =
+        daemon.guests.borrow().values().flat_map(|guest| guest.record.borrow().layers.clone()).collect();
+    let names = |path: &Path| -> Vec<String> {
+        let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+    };
+    for layer in names(&daemon.places.layers()) {
+        if remove::is_own(&layer) && !used.contains(&layer) {
+            remove::discard(&daemon.places, &daemon.places.layers().join(layer));
+        }
+    }
+    for name in names(&daemon.places.ephemeral()) {
+        // Files made ahead by an earlier daemon go as well: their names are no guest's.
+        let lives = name.parse().is_ok_and(|name: GuestName| daemon.guests.borrow().contains_key(&name));
+        if !lives {
+            remove::discard(&daemon.places, &daemon.places.ephemeral().join(name));
+        }
+    }
+    remove::empty_trash(daemon.places.clone());
+    sweep_slots(daemon).await;
+}
+
+/// Removes the cgroups of slots that nobody holds.
+async fn sweep_slots(daemon: &Daemon) {
+    for number in daemon.field.slots() {
+        if !slot::is_held(number) {
+            daemon.clear_slot(number).await;
+        }
+    }
+}
+
+/// Removes what groups are left of a daemon that was killed, when this one ends and makes no more. Who holds the slot does not tell: a Pando with
+/// another root may have taken it since. Groups with a process in them stay; the seeds of a killed daemon die a moment after it.
+pub(crate) async fn sweep_empty_slots(daemon: &Daemon) {
+    const MOMENT: Duration = Duration::from_millis(5);
+    const LOOKS: u32 = 20;
+    for _ in 0..LOOKS {
+        let left: Vec<u32> = daemon.field.slots().into_iter().filter(|number| !daemon.uses(*number)).collect();
+        if left.is_empty() {
+            return;
+        }
+        for number in left {
+            if daemon.field.plot(number).remove().is_ok() {
+                let _ = std::fs::remove_file(daemon.places.seed(number));
+            }
+        }
+        tokio::time::sleep(MOMENT).await;
+    }
+}

@@ -1,0 +1,131 @@
+//! The varlink server: one task a connection.
+
+use crate::daemon::Daemon;
+use crate::{dispatch, recover};
+use pando_api::GuestState;
+use pando_guest::Places;
+use pando_kernel::lock::FileLock;
+use pando_kernel::{CallError, Context};
+use std::os::unix::fs::PermissionsExt;
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
+use zlink::Listener;
+
+/// Why the daemon could not serve.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// Another daemon does already.
+    #[error("another daemon serves {0} already; commands find it by themselves")]
+    Already(String),
+    /// It lacks something.
+    #[error("starting the daemon failed: {0}")]
+    Call(#[from] CallError),
+    /// Its socket.
+    #[error("serving at {path} failed: {reason}")]
+    Socket {
+        /// Where.
+        path: String,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// How long a command may still be under way when the daemon ends.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
+/// How long guests that are just ending may take to be cleared away; the next daemon clears away what is left then.
+const LAST_LIVES: Duration = Duration::from_secs(2);
+
+/// Serves until told to end. Guests that run go on.
+///
+/// # Errors
+///
+/// [`ServeError::Already`] where a daemon serves the same root.
+pub fn serve(places: Places) -> Result<(), ServeError> {
+    for directory in [places.run(), places.state()] {
+        let mode = std::os::unix::fs::DirBuilderExt::mode(&mut std::fs::DirBuilder::new(), 0o700)
+            .recursive(true)
+            .create(&directory);
+        mode.context(|| format!("making {}", directory.display()))?;
+    }
+    let lock_path = places.run().join("lock");
+    let lock = FileLock::try_take(&lock_path).context(|| format!("locking {}", lock_path.display()))?;
+    let Some(_lock) = lock else { return Err(ServeError::Already(places.root().display().to_string())) };
+    raise_open_files();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(16)
+        .thread_keep_alive(Duration::from_secs(2))
+        .build()
+        .context(|| "starting the daemon's runtime".into())?;
+    let local = tokio::task::LocalSet::new();
+    local.block_on(&runtime, main(places))?;
+    // Threads that copy or delete are not waited for: what they leave half done is thrown away by the next daemon.
+    runtime.shutdown_timeout(LAST_WORDS);
+    Ok(())
+}
+
+/// A guest that runs costs the daemon a handful of descriptors, and the usual soft limit would end at two hundred guests.
+fn raise_open_files() {
+    let mut limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    limit.current = limit.maximum;
+    // Whoever runs out of them is told so when it happens.
+    let _ = rustix::process::setrlimit(rustix::process::Resource::Nofile, limit);
+}
+
+async fn main(places: Places) -> Result<(), ServeError> {
+    let daemon = Daemon::new(places)?;
+    recover::directories(&daemon)?;
+    recover::load(&daemon)?;
+    recover::adopt(&daemon).await;
+    let path = daemon.places.socket();
+    // The lock is held: a socket that lies there belongs to nobody.
+    let _ = std::fs::remove_file(&path);
+    let socket = |reason: String| ServeError::Socket { path: path.display().to_string(), reason };
+    let mut listener = zlink::tokio::unix::bind(&path).map_err(|error| socket(error.to_string()))?;
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))
+        .map_err(|error| socket(error.to_string()))?;
+    tracing::info!(socket = %path.display(), pid = std::process::id(), "serving");
+    let sweeper = Rc::clone(&daemon);
+    tokio::task::spawn_local(async move { recover::sweep(&sweeper).await });
+    let mut terminate = signal(SignalKind::terminate()).context(|| "waiting for signals".into())?;
+    let mut interrupt = signal(SignalKind::interrupt()).context(|| "waiting for signals".into())?;
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok(Some(connection)) => drop(tokio::task::spawn_local(dispatch::converse(Rc::clone(&daemon), connection))),
+                Ok(None) => break,
+                Err(error) => {
+                    tracing::warn!(%error, "accepting a client failed");
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+            },
+            () = daemon.quit.notified() => break,
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
+        }
+    }
+    let _ = std::fs::remove_file(&path);
+    last_lives(&daemon).await;
+    for (slot, seed) in daemon.pool.close().await {
+        crate::life::end::wait_for(&seed).await;
+        daemon.clear_slot(slot).await;
+    }
+    recover::sweep_empty_slots(&daemon).await;
+    daemon.field.remove();
+    tracing::info!("ending; guests that run go on");
+    Ok(())
+}
+
+/// Waits for guests that are ending: their clients know of the end already, and no other daemon may ever come to clear away what they leave.
+async fn last_lives(daemon: &Daemon) {
+    const MOMENT: Duration = Duration::from_millis(2);
+    let ending = || daemon.guests.borrow().values().any(|guest| guest.state.get() == GuestState::Stopping);
+    let ended = async {
+        while ending() {
+            tokio::time::sleep(MOMENT).await;
+        }
+    };
+    let _ = tokio::time::timeout(LAST_LIVES, ended).await;
+}

@@ -1,0 +1,137 @@
+//! Users of a guest, as its own /etc/passwd and /etc/group name them. Both files are the guest's to write, so both are read with bounds.
+
+/// Who a process runs as.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Account {
+    /// User id.
+    pub uid: u32,
+    /// Group id.
+    pub gid: u32,
+    /// Further groups.
+    pub groups: Vec<u32>,
+    /// Home directory; `/` where none is known.
+    pub home: String,
+    /// Name, where one is known.
+    pub name: Option<String>,
+}
+
+/// A user that a guest does not have.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum AccountError {
+    /// No such user.
+    #[error("the guest has no user '{0}' in its /etc/passwd; give a name from there, or a number")]
+    NoUser(String),
+    /// No such group.
+    #[error("the guest has no group '{0}' in its /etc/group; give a name from there, or a number")]
+    NoGroup(String),
+}
+
+/// The most bytes read of either file.
+pub const LONGEST: u64 = 4 << 20;
+
+/// The most further groups of a user: what the seed takes.
+const MOST_GROUPS: usize = 256;
+
+impl Account {
+    /// Root, whose home is the same on every system.
+    pub fn root() -> Self {
+        Self { home: "/root".to_owned(), name: Some("root".to_owned()), ..Self::default() }
+    }
+
+    /// Whether `wanted` can be resolved without looking into the guest.
+    pub fn is_plain_root(wanted: &str) -> bool {
+        matches!(wanted, "" | "root" | "0" | "0:0" | "root:root")
+    }
+
+    /// Resolves `USER` or `USER:GROUP`, each a name or a number, by the text of the guest's two files.
+    pub fn resolve(wanted: &str, passwd: &str, group: &str) -> Result<Self, AccountError> {
+        let (user, own_group) = wanted.split_once(':').map_or((wanted, None), |(user, group)| (user, Some(group)));
+        let entry = passwd
+            .lines()
+            .filter_map(Entry::read)
+            .find(|entry| entry.name == user || Some(entry.uid) == user.parse().ok());
+        let mut account = match (&entry, user.parse()) {
+            (Some(entry), _) => Self {
+                uid: entry.uid,
+                gid: entry.gid,
+                groups: Vec::new(),
+                home: entry.home.to_owned(),
+                name: Some(entry.name.to_owned()),
+            },
+            (None, Ok(uid)) => Self { uid, home: "/".to_owned(), ..Self::default() },
+            (None, Err(_)) => return Err(AccountError::NoUser(user.to_owned())),
+        };
+        match own_group {
+            Some(name) => account.gid = find_group(name, group)?,
+            None => account.groups = account.name.as_deref().map(|name| groups_of(name, group)).unwrap_or_default(),
+        }
+        Ok(account)
+    }
+}
+
+struct Entry<'a> {
+    name: &'a str,
+    uid: u32,
+    gid: u32,
+    home: &'a str,
+}
+
+impl<'a> Entry<'a> {
+    fn read(line: &'a str) -> Option<Self> {
+        let mut fields = line.split(':');
+        let (name, _password) = (fields.next()?, fields.next()?);
+        let (uid, gid) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+        let _full_name = fields.next()?;
+        Some(Self { name, uid, gid, home: fields.next().filter(|home| home.starts_with('/')).unwrap_or("/") })
+    }
+}
+
+fn find_group(wanted: &str, group: &str) -> Result<u32, AccountError> {
+    let found = group.lines().filter_map(read_group).find(|(name, ..)| *name == wanted).map(|(_, gid, _)| gid);
+    found.or(wanted.parse().ok()).ok_or_else(|| AccountError::NoGroup(wanted.to_owned()))
+}
+
+fn groups_of(user: &str, group: &str) -> Vec<u32> {
+    let member = |members: &str| members.split(',').any(|member| member == user);
+    group
+        .lines()
+        .filter_map(read_group)
+        .filter(|(.., members)| member(members))
+        .map(|(_, gid, _)| gid)
+        .take(MOST_GROUPS)
+        .collect()
+}
+
+fn read_group(line: &str) -> Option<(&str, u32, &str)> {
+    let mut fields = line.split(':');
+    let (name, _password) = (fields.next()?, fields.next()?);
+    Some((name, fields.next()?.parse().ok()?, fields.next().unwrap_or_default()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PASSWD: &str = "root:x:0:0:root:/root:/bin/bash\nwww:x:33:33:www:/var/www:/bin/sh\nbroken\n:::\n";
+    const GROUP: &str = "root:x:0:\nadm:x:4:www,other\nwww:x:33:\n";
+
+    #[test]
+    fn a_name_or_a_number_finds_the_same_user() {
+        let by_name = Account::resolve("www", PASSWD, GROUP).unwrap();
+        assert_eq!(by_name, Account::resolve("33", PASSWD, GROUP).unwrap());
+        assert_eq!((by_name.gid, by_name.groups.as_slice(), by_name.home.as_str()), (33, &[4][..], "/var/www"));
+    }
+
+    #[test]
+    fn a_group_can_be_given() {
+        let account = Account::resolve("www:adm", PASSWD, GROUP).unwrap();
+        assert_eq!((account.gid, account.groups.len()), (4, 0));
+        assert_eq!(Account::resolve("1234:99", PASSWD, GROUP).unwrap().gid, 99);
+    }
+
+    #[test]
+    fn unknown_ones_are_named() {
+        assert_eq!(Account::resolve("nobody", PASSWD, GROUP), Err(AccountError::NoUser("nobody".into())));
+        assert_eq!(Account::resolve("www:nobody", PASSWD, GROUP), Err(AccountError::NoGroup("nobody".into())));
+    }
+}

@@ -1,0 +1,61 @@
+//! A guest's /dev: a small file system with the nodes that every program expects, and no others.
+
+use pando_kernel::mount::{Attributes, Tree};
+use pando_kernel::{CallError, Context};
+use rustix::fs::{Mode, OFlags};
+use std::os::fd::AsFd;
+
+/// Name, major and minor number (Documentation/admin-guide/devices.txt).
+const NODES: [(&str, u32, u32); 6] =
+    [("null", 1, 3), ("zero", 1, 5), ("full", 1, 7), ("random", 1, 8), ("urandom", 1, 9), ("tty", 5, 0)];
+
+const LINKS: [(&str, &str); 6] = [
+    ("ptmx", "pts/ptmx"),
+    ("fd", "/proc/self/fd"),
+    ("stdin", "/proc/self/fd/0"),
+    ("stdout", "/proc/self/fd/1"),
+    ("stderr", "/proc/self/fd/2"),
+    ("core", "/proc/kcore"),
+];
+
+/// What all files of /dev, shared memory included, may take together.
+const SIZE: &str = "64m";
+/// Makes it, owned by `owner` on the host.
+///
+/// It is made outside the guest's user namespace, where alone device nodes come alive; the guest owns the directory but cannot make nodes in it.
+pub fn tree(owner: u32) -> Result<Tree, CallError> {
+    let id = owner.to_string();
+    let options = [("mode", "0755"), ("size", SIZE), ("nr_inodes", "4k"), ("uid", &id), ("gid", &id)];
+    let attributes = Attributes::MOUNT_ATTR_NOSUID | Attributes::MOUNT_ATTR_NOEXEC;
+    let tree = Tree::new("tmpfs", &options, attributes)?;
+    for (name, major, minor) in NODES {
+        tree.make_device(name, 0o666, major, minor)?;
+        permit(&tree, name)?;
+    }
+    for (name, target) in LINKS {
+        rustix::fs::symlinkat(target, &tree, name).context(|| format!("making /dev/{name}"))?;
+    }
+    for (name, mode) in [("pts", 0o755), ("mqueue", 0o755), ("shm", 0o1777)] {
+        let own = || -> rustix::io::Result<()> {
+            rustix::fs::mkdirat(&tree, name, Mode::from_raw_mode(mode))?;
+            let directory = rustix::fs::openat(
+                tree.as_fd(),
+                name,
+                OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC,
+                Mode::empty(),
+            )?;
+            rustix::fs::fchmod(&directory, Mode::from_raw_mode(mode))?;
+            let id = rustix::fs::Uid::from_raw(owner);
+            rustix::fs::fchown(&directory, Some(id), Some(rustix::fs::Gid::from_raw(owner)))
+        };
+        own().context(|| format!("making /dev/{name}"))?;
+    }
+    Ok(tree)
+}
+
+/// Whatever this process's umask, everybody may use the nodes.
+fn permit(tree: &Tree, name: &str) -> Result<(), CallError> {
+    let mode = Mode::from_raw_mode(0o666);
+    rustix::fs::chmodat(tree.as_fd(), name, mode, rustix::fs::AtFlags::empty())
+        .context(|| format!("making /dev/{name}"))
+}

@@ -1,0 +1,125 @@
+//! From a plan to a process: opens what the plan wants, and hands both to a seed.
+
+use crate::devices;
+use crate::plan::{Plan, Want};
+use crate::root::Owner;
+use crate::seed::SeedLink;
+use crate::volume;
+use pando_api::Spec;
+use pando_kernel::mount::{Attributes, Tree};
+use pando_kernel::{CallError, Context, memory_file, packet};
+use pando_seed::Request;
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+/// What a plan's wants are made of.
+#[derive(Debug)]
+pub struct Supplies<'a> {
+    /// What the user said.
+    pub spec: &'a Spec,
+    /// The guest's ids.
+    pub owner: Option<Owner<'a>>,
+    /// The root file system.
+    pub root: Option<Tree>,
+    /// The cgroup to be born in.
+    pub cgroup: Option<PathBuf>,
+    /// An empty directory of the host.
+    pub empty: &'a Path,
+    /// The caller's standard descriptors, or the socket for a terminal's master.
+    pub stdio: &'a [OwnedFd],
+    /// The guest's first process.
+    pub trunk: Option<i32>,
+    /// The program that comes along.
+    pub program: Option<&'a OwnedFd>,
+}
+
+/// A launch that was sent to a seed.
+#[derive(Debug)]
+pub struct Launched {
+    /// Where the process reports: see [`crate::seed::read_report`].
+    pub report: OwnedFd,
+}
+
+/// A descriptor of ours or of the caller's.
+enum Supply<'a> {
+    Own(OwnedFd),
+    Lent(BorrowedFd<'a>),
+}
+
+impl AsFd for Supply<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Own(fd) => fd.as_fd(),
+            Self::Lent(fd) => *fd,
+        }
+    }
+}
+
+/// Opens what the plan wants and sends the launch. The answer comes on the link.
+pub fn launch(link: &SeedLink, plan: &Plan, supplies: &mut Supplies<'_>) -> Result<Launched, CallError> {
+    let opened = plan.wants.iter().map(|want| supplies.supply(*want)).collect::<Result<Vec<_>, _>>()?;
+    let steps =
+        memory_file::sealed("pando-plan", plan.bytes(), false).context(|| "putting a plan into memory".into())?;
+    let (report, theirs) = packet::pair().context(|| "making a socket pair".into())?;
+    let mut fds = vec![steps.as_fd(), theirs.as_fd()];
+    fds.extend(opened.iter().map(AsFd::as_fd));
+    link.send(Request::Launch(plan.start), &fds).context(|| "sending a plan to a seed".into())?;
+    Ok(Launched { report })
+}
+
+impl<'a> Supplies<'a> {
+    fn supply(&mut self, want: Want) -> Result<Supply<'a>, CallError> {
+        let missing = || std::io::Error::other("it was not supplied");
+        let lent = |fd: Option<&'a OwnedFd>| {
+            fd.map(|fd| Supply::Lent(fd.as_fd())).ok_or_else(missing).context(|| format!("looking for {want:?}"))
+        };
+        let own = |tree: Tree| Supply::Own(tree.into());
+        let first_id = self.owner.map_or(0, |owner| owner.first_id);
+        match want {
+            Want::Cgroup => {
+                let path =
+                    self.cgroup.take().ok_or_else(missing).context(|| "looking for the guest's cgroup".into())?;
+                let directory = File::open(&path).context(|| format!("opening {}", path.display()))?;
+                Ok(Supply::Own(directory.into()))
+            }
+            Want::Root => {
+                self.root.take().map(own).ok_or_else(missing).context(|| "looking for the root file system".into())
+            }
+            Want::Devices => devices::tree(first_id).map(own),
+            Want::HostSys => read_only(Path::new("/sys")).map(own),
+            Want::Empty(_) => read_only(self.empty).map(own),
+            Want::Resolver => resolver().map(own),
+            Want::Volume(number) => {
+                volume::tree(&self.spec.volumes[number], self.owner.map(|owner| owner.namespace)).map(own)
+            }
+            Want::Namespace(name) => {
+                let trunk =
+                    self.trunk.ok_or_else(missing).context(|| "looking for the guest's first process".into())?;
+                let path = format!("/proc/{trunk}/ns/{name}");
+                File::open(&path).map(|namespace| Supply::Own(namespace.into())).context(|| format!("opening {path}"))
+            }
+            Want::Stdio(number) => lent(self.stdio.get(number)),
+            Want::Terminal => lent(self.stdio.first()),
+            Want::Program => lent(self.program),
+        }
+    }
+}
+
+/// The files at a path of the host, without the mounts below, as nobody can change them.
+fn read_only(path: &Path) -> Result<Tree, CallError> {
+    let tree = Tree::clone_of(path, false)?;
+    let attributes = Attributes::MOUNT_ATTR_RDONLY
+        | Attributes::MOUNT_ATTR_NOSUID
+        | Attributes::MOUNT_ATTR_NODEV
+        | Attributes::MOUNT_ATTR_NOEXEC;
+    tree.set_attributes(false, attributes)?;
+    Ok(tree)
+}
+
+/// The host's resolver configuration, wherever its link leads.
+fn resolver() -> Result<Tree, CallError> {
+    const PATH: &str = "/etc/resolv.conf";
+    let path = std::fs::canonicalize(PATH).unwrap_or_else(|_| PathBuf::from("/dev/null"));
+    read_only(&path)
+}

@@ -1,0 +1,33 @@
+//! A guest from its spec.
+//!
+//! Data flows one way: a [`Spec`](pando_api::Spec), what the user said, becomes a [`Plan`](plan::Plan), every step resolved and checked, plain data
+//! that needs no privilege; the plan and the file descriptors it wants go to a [seed](pando_seed), which takes the steps.
+//!
+//! ```text
+//!   Spec ──plan──▶ Plan (steps + wants) ──launch──▶ seed ──▶ trunk, the guest's first process
+//!                         ▲                  ▲
+//!            policy (capabilities,     root (layers ▷ overlay), devices, volumes: detached trees, undone by drop
+//!            seccomp, masks, limits)
+//!
+//!   spawner: a small process that makes seeds, each in its slot: cgroups, range of ids, namespaces
+//! ```
+
+#![forbid(unsafe_code)]
+
+pub mod account;
+pub mod devices;
+pub mod launch;
+pub mod mask;
+pub mod name;
+pub mod places;
+pub mod plan;
+pub mod policy;
+pub mod root;
+pub mod seed;
+pub mod slot;
+pub mod source;
+pub mod spawner;
+pub mod volume;
+
+pub use name::{GuestName, NameError};
+pub use places::Places;

@@ -1,0 +1,100 @@
+//! Where things lie.
+
+use crate::GuestName;
+use std::path::{Path, PathBuf};
+
+/// The directories of one Pando: the machine's own, or one moved under a root of its own for tests and trials.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Places {
+    root: PathBuf,
+}
+
+impl Places {
+    /// Those under `root`; `/` for the machine's own.
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    /// What everything lies under.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// What survives a boot.
+    pub fn state(&self) -> PathBuf {
+        self.root.join("var/lib/pando")
+    }
+
+    /// What does not.
+    pub fn run(&self) -> PathBuf {
+        self.root.join("run/pando")
+    }
+
+    /// Settings.
+    pub fn settings(&self) -> PathBuf {
+        self.root.join("etc/pando/pando.toml")
+    }
+
+    /// The daemon's socket.
+    pub fn socket(&self) -> PathBuf {
+        self.run().join("pando.sock")
+    }
+
+    /// The sockets of the seeds, by slot.
+    pub fn seeds(&self) -> PathBuf {
+        self.run().join("seeds")
+    }
+
+    /// The socket of one seed.
+    pub fn seed(&self, slot: u32) -> PathBuf {
+        self.seeds().join(slot.to_string())
+    }
+
+    /// What is known of running guests.
+    pub fn running(&self) -> PathBuf {
+        self.run().join("guests")
+    }
+
+    /// An empty directory that nobody can write to: what hidden directories show.
+    pub fn empty(&self) -> PathBuf {
+        self.run().join("empty")
+    }
+
+    /// The guests that last.
+    pub fn guests(&self) -> PathBuf {
+        self.state().join("guests")
+    }
+
+    /// One of them.
+    pub fn guest(&self, name: &GuestName) -> PathBuf {
+        self.guests().join(name.as_ref())
+    }
+
+    /// Read-only trees that guests stand on.
+    pub fn layers(&self) -> PathBuf {
+        self.state().join("layers")
+    }
+
+    /// The files of guests that go away with their command.
+    pub fn ephemeral(&self) -> PathBuf {
+        self.state().join("ephemeral")
+    }
+
+    /// What is being deleted. Nothing in it is needed.
+    pub fn trash(&self) -> PathBuf {
+        self.state().join("trash")
+    }
+
+    /// The name of this Pando's cgroups: one for the machine's own, and one that no other root shares for each other.
+    pub fn field(&self) -> String {
+        if self.root == Path::new("/") {
+            return "pando".to_owned();
+        }
+        // FNV-1a: the name must be the same from one daemon to the next, whatever they were built with.
+        let bytes = self.root.as_os_str().as_encoded_bytes();
+        let hash = bytes
+            .iter()
+            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
+        format!("pando-{hash:016x}")
+    }
+}

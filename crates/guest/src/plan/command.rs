@@ -1,0 +1,148 @@
+//! The steps of a process that becomes a program of the guest.
+
+use super::{Plan, PlanError, Want, c_string, text};
+use crate::account::Account;
+use crate::policy::{capabilities, seccomp};
+use pando_api::{SeccompProfile, Spec};
+use pando_seed::{Capabilities, Start, Step};
+use std::collections::BTreeMap;
+
+/// Where a name without a slash is looked for if the environment does not say.
+const SEARCH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// Where standard input, output and error come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stdio {
+    /// From the caller.
+    Given,
+    /// A terminal of the guest's own.
+    Terminal {
+        /// Its height.
+        rows: u16,
+        /// Its width.
+        columns: u16,
+    },
+}
+
+/// A program to run in a guest.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// The command and its arguments; never empty.
+    pub command: Vec<String>,
+    /// Variables beyond the guest's own.
+    pub env: BTreeMap<String, String>,
+    /// Where it starts; default the spec's.
+    pub workdir: Option<String>,
+    /// Who runs it.
+    pub account: Account,
+    /// Its standard descriptors.
+    pub stdio: Stdio,
+    /// Whether it comes as a descriptor instead of lying in the guest's files.
+    pub sent_along: bool,
+}
+
+/// The plan of a process that joins a running guest. `into_cgroup` says whether it can be born in the guest's cgroup.
+pub fn exec(spec: &Spec, program: &Program, into_cgroup: bool) -> Result<Plan, PlanError> {
+    let mut plan = Plan::new(Start { trunk: false, namespaces: 0, pid_namespace: 0, into_cgroup: None });
+    plan.start.pid_namespace = plan.want(Want::Namespace("pid"));
+    plan.start.into_cgroup = into_cgroup.then(|| plan.want(Want::Cgroup));
+    // The mounts last: where they are is where the others' files were opened.
+    for name in ["uts", "ipc", "cgroup", "mnt"].into_iter().filter(|name| into_cgroup || *name != "cgroup") {
+        let fd = plan.want(Want::Namespace(name));
+        plan.step(format!("entering the guest's {name} namespace"), Step::Join { fd });
+    }
+    for (name, limit) in &spec.rlimits {
+        plan.step(format!("setting limit {name}"), crate::policy::limits::step(name, limit)?);
+    }
+    let keep = bound(spec)?;
+    confine(&mut plan, spec, keep);
+    run(&mut plan, spec, program, keep)?;
+    Ok(plan)
+}
+
+/// The capabilities that a spec asks for.
+pub(super) fn bound(spec: &Spec) -> Result<Capabilities, PlanError> {
+    let base = if spec.init.is_some() { capabilities::system(spec.user_namespace) } else { capabilities::default() };
+    Ok(capabilities::adjusted(base, &spec.cap_drop, &spec.cap_add)?)
+}
+
+/// What no process of the guest gets back.
+pub(super) fn confine(plan: &mut Plan, spec: &Spec, keep: Capabilities) {
+    if spec.seccomp == SeccompProfile::Default {
+        plan.step("installing the system call filter", Step::Seccomp { program: seccomp::program() });
+    }
+    plan.step("giving up capabilities", Step::Bound { keep });
+}
+
+/// From a process inside the guest to the program.
+pub(super) fn run(plan: &mut Plan, spec: &Spec, program: &Program, keep: Capabilities) -> Result<(), PlanError> {
+    match program.stdio {
+        Stdio::Given => {
+            let fds = [0, 1, 2].map(|number| plan.want(Want::Stdio(number)));
+            plan.step("connecting standard input, output and error", Step::Stdio { fds });
+            plan.step("starting a session", Step::Session);
+        }
+        Stdio::Terminal { rows, columns } => {
+            let fd = plan.want(Want::Terminal);
+            plan.step("opening a terminal inside the guest", Step::Terminal { fd, rows, columns });
+        }
+    }
+    let workdir = program.workdir.as_ref().or(spec.workdir.as_ref());
+    if let Some(path) = workdir {
+        if !path.starts_with('/') {
+            return Err(PlanError::Relative { what: "working directory", path: path.clone() });
+        }
+        let path = c_string("working directory", path)?;
+        plan.step(format!("changing to {}", path.to_string_lossy()), Step::WorkingDirectory { path: text(&path) });
+    }
+    let groups: Vec<u8> = program.account.groups.iter().flat_map(|gid| gid.to_le_bytes()).collect();
+    let Account { uid, gid, .. } = program.account;
+    plan.step(format!("becoming user {uid}"), Step::User { uid, gid, groups: &groups });
+    if uid == 0 {
+        plan.step("holding the guest's capabilities", Step::Hold { keep });
+    }
+    execute(plan, spec, program)
+}
+
+fn execute(plan: &mut Plan, spec: &Spec, program: &Program) -> Result<(), PlanError> {
+    let mut arguments = Vec::new();
+    for argument in &program.command {
+        arguments.extend_from_slice(c_string("argument", argument)?.as_bytes_with_nul());
+    }
+    let label = format!("running {}", program.command.first().map_or("nothing", String::as_str));
+    if program.sent_along {
+        let fd = plan.want(Want::Program);
+        plan.step(label, Step::ExecFd { fd, arguments: &arguments });
+        return Ok(());
+    }
+    let variables = environment(spec, program);
+    let mut packed = Vec::new();
+    for (name, value) in &variables {
+        if name.is_empty() || name.contains('=') {
+            return Err(PlanError::Variable(name.clone()));
+        }
+        packed.extend_from_slice(c_string("environment variable", &format!("{name}={value}"))?.as_bytes_with_nul());
+    }
+    let search = variables.get("PATH").map_or(SEARCH, String::as_str);
+    plan.step(label, Step::Exec { arguments: &arguments, environment: &packed, search: search.as_bytes() });
+    Ok(())
+}
+
+/// The few variables that programs expect, then the spec's, then the call's.
+fn environment(spec: &Spec, program: &Program) -> BTreeMap<String, String> {
+    let mut variables = BTreeMap::from([
+        ("PATH".to_owned(), SEARCH.to_owned()),
+        ("HOME".to_owned(), program.account.home.clone()),
+        ("container".to_owned(), "pando".to_owned()),
+    ]);
+    if let Some(name) = &program.account.name {
+        variables.insert("USER".to_owned(), name.clone());
+        variables.insert("LOGNAME".to_owned(), name.clone());
+    }
+    if let Stdio::Terminal { .. } = program.stdio {
+        variables.insert("TERM".to_owned(), "xterm".to_owned());
+    }
+    let given = spec.env.iter().chain(&program.env);
+    variables.extend(given.map(|(name, value)| (name.clone(), value.clone())));
+    variables
+}

@@ -1,0 +1,243 @@
+//! The steps of a guest's first process.
+
+use super::command::{bound, confine, run};
+use super::{Plan, PlanError, Program, Want, c_string, text};
+use crate::policy::{limits, paths};
+use pando_api::{Network, Spec};
+use pando_seed::{Attributes, Make, Mountpoint, Namespaces, Start, Step, Text};
+use std::ffi::CStr;
+
+/// What a plan needs to know besides the spec.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// The guest's name, which is its host name too if the spec gives none.
+    pub name: String,
+    /// Whether this host has a unified cgroup hierarchy.
+    pub unified: bool,
+    /// The numbers of the volumes whose source is no directory.
+    pub file_volumes: Vec<usize>,
+}
+
+/// The longest host name the kernel takes.
+const LONGEST_HOST_NAME: usize = 64;
+
+/// The most volumes, so that all descriptors fit a message.
+const MOST_VOLUMES: usize = 48;
+
+/// Attributes of file systems that hold no programs and no devices.
+const DATA: Attributes = Attributes::NO_SUID.union(Attributes::NO_DEV).union(Attributes::NO_EXEC);
+
+/// Paths that a guest needs for itself.
+const RESERVED: [&str; 7] = ["/", "/proc", "/sys", "/dev", "/dev/pts", "/dev/mqueue", "/sys/fs/cgroup"];
+
+/// The plan of a guest's first process. `program` is what it runs below its init, or as its init; without one it idles.
+pub fn trunk(spec: &Spec, facts: &Facts, program: Option<&Program>) -> Result<Plan, PlanError> {
+    let mut namespaces = Namespaces::PID | Namespaces::MOUNT | Namespaces::UTS | Namespaces::IPC;
+    if facts.unified {
+        namespaces |= Namespaces::CGROUP;
+    }
+    let mut plan = Plan::new(Start { trunk: true, namespaces: namespaces.bits(), pid_namespace: 0, into_cgroup: None });
+    plan.start.into_cgroup = facts.unified.then(|| plan.want(Want::Cgroup));
+    root(&mut plan);
+    kernel_file_systems(&mut plan, spec, facts);
+    hide(&mut plan, spec)?;
+    volumes(&mut plan, spec, facts)?;
+    plan.step("taking the new root", Step::Pivot);
+    host_name(&mut plan, spec, facts)?;
+    for (name, limit) in &spec.rlimits {
+        plan.step(format!("setting limit {name}"), limits::step(name, limit)?);
+    }
+    let keep = bound(spec)?;
+    confine(&mut plan, spec, keep);
+    if spec.init.is_none() {
+        plan.step("becoming the guest's init", Step::Trunk);
+    }
+    if let Some(program) = program {
+        run(&mut plan, spec, program, keep)?;
+    }
+    Ok(plan)
+}
+
+fn root(plan: &mut Plan) {
+    plan.step("leaving the host's mounts", Step::Private);
+    let fd = plan.want(Want::Root);
+    // Over the host's root itself: any path to elsewhere may lead through a directory that the guest's ids may not enter.
+    plan.step("entering the root file system", Step::EnterRoot { fd, over: Text::from(c"/") });
+}
+
+fn on(at: &CStr) -> Mountpoint<'_> {
+    Mountpoint { at: Text::from(at), make: Make::Directory }
+}
+
+fn mount(plan: &mut Plan, kind: &CStr, options: &str, attributes: Attributes, at: &CStr) {
+    let label = format!("mounting /{}", at.to_string_lossy());
+    plan.step(label, Step::Mount { kind: Text::from(kind), options, attributes, on: on(at) });
+}
+
+fn kernel_file_systems(plan: &mut Plan, spec: &Spec, facts: &Facts) {
+    let devices = plan.want(Want::Devices);
+    plan.step("attaching /dev", Step::Attach { fd: devices, on: on(c"dev") });
+    let quiet = Attributes::NO_SUID | Attributes::NO_EXEC;
+    mount(plan, c"devpts", "ptmxmode=0666,mode=0620,gid=5", quiet, c"dev/pts");
+    mount(plan, c"mqueue", "", DATA, c"dev/mqueue");
+    mount(plan, c"proc", "", DATA, c"proc");
+    match spec.network {
+        // A sysfs shows the devices of a network namespace, and only that one's owner may mount it.
+        Network::None => mount(plan, c"sysfs", "", DATA | Attributes::READ_ONLY, c"sys"),
+        Network::Host => {
+            let fd = plan.want(Want::HostSys);
+            plan.step("attaching /sys", Step::Attach { fd, on: on(c"sys") });
+        }
+    }
+    if facts.unified {
+        let own_init = spec.init.is_some();
+        let attributes = if own_init { DATA } else { DATA | Attributes::READ_ONLY };
+        let label = "mounting /sys/fs/cgroup";
+        let on = Mountpoint { at: Text::from(c"sys/fs/cgroup"), make: Make::Skip };
+        plan.step(label, Step::Mount { kind: Text::from(c"cgroup2"), options: "", attributes, on });
+    }
+}
+
+fn hide(plan: &mut Plan, spec: &Spec) -> Result<(), PlanError> {
+    for path in paths::MASKED_FILES {
+        let at = c_string("path", path)?;
+        plan.step(format!("hiding /{path}"), Step::Mask { at: text(&at) });
+    }
+    for (number, path) in paths::masked_directories() {
+        let empty = plan.want(Want::Empty(number));
+        let at = c_string("path", path)?;
+        let on = Mountpoint { at: text(&at), make: Make::Skip };
+        plan.step(format!("hiding /{path}"), Step::Attach { fd: empty, on });
+    }
+    if !spec.user_namespace {
+        for path in paths::READ_ONLY {
+            let at = c_string("path", path)?;
+            plan.step(format!("protecting /{path}"), Step::Protect { at: text(&at) });
+        }
+    }
+    Ok(())
+}
+
+fn volumes(plan: &mut Plan, spec: &Spec, facts: &Facts) -> Result<(), PlanError> {
+    if spec.volumes.len() > MOST_VOLUMES {
+        return Err(PlanError::TooMany { given: spec.volumes.len(), most: MOST_VOLUMES });
+    }
+    if spec.network == Network::Host {
+        let fd = plan.want(Want::Resolver);
+        let on = Mountpoint { at: Text::from(c"etc/resolv.conf"), make: Make::File };
+        plan.step("showing the host's resolver configuration", Step::Attach { fd, on });
+    }
+    for (number, volume) in spec.volumes.iter().enumerate() {
+        let target = clean(&volume.target)
+            .ok_or_else(|| PlanError::Relative { what: "volume's target", path: volume.target.clone() })?;
+        if RESERVED.contains(&target.as_str()) {
+            return Err(PlanError::VolumeTarget(target));
+        }
+        let at = c_string("volume's target", target.trim_start_matches('/'))?;
+        let fd = plan.want(Want::Volume(number));
+        let make = if facts.file_volumes.contains(&number) { Make::File } else { Make::Directory };
+        let on = Mountpoint { at: text(&at), make };
+        plan.step(format!("mounting volume {target}"), Step::Attach { fd, on });
+    }
+    Ok(())
+}
+
+/// An absolute path without doubled or closing slashes and without `.`; `None` where it is relative or climbs.
+fn clean(path: &str) -> Option<String> {
+    let rest = path.strip_prefix('/')?;
+    let parts: Vec<_> = rest.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
+    (!parts.contains(&"..")).then(|| format!("/{}", parts.join("/")))
+}
+
+fn host_name(plan: &mut Plan, spec: &Spec, facts: &Facts) -> Result<(), PlanError> {
+    let name = spec.hostname.as_ref().unwrap_or(&facts.name);
+    if name.is_empty() || name.len() > LONGEST_HOST_NAME || name.contains('\0') {
+        return Err(PlanError::HostName(name.escape_debug().to_string()));
+    }
+    plan.step("setting the host name", Step::HostName { name: name.as_bytes() });
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::account::Account;
+    use crate::plan::Stdio;
+    use std::collections::BTreeMap;
+
+    fn facts() -> Facts {
+        Facts { name: "web".into(), unified: true, file_volumes: Vec::new() }
+    }
+
+    fn program(command: &[&str]) -> Program {
+        Program {
+            command: command.iter().map(|word| (*word).to_owned()).collect(),
+            env: BTreeMap::new(),
+            workdir: None,
+            account: Account::root(),
+            stdio: Stdio::Given,
+            sent_along: false,
+        }
+    }
+
+    /// Where in the plan a step with this label stands.
+    fn place(plan: &Plan, label: &str) -> usize {
+        plan.labels.iter().position(|known| known == label).unwrap_or_else(|| panic!("no step '{label}' in {plan:?}"))
+    }
+
+    #[test]
+    fn privilege_is_given_up_before_anything_of_the_guest_runs() {
+        let plan = trunk(&Spec::default(), &facts(), Some(&program(&["true"]))).unwrap();
+        let order = [
+            "taking the new root",
+            "installing the system call filter",
+            "giving up capabilities",
+            "becoming the guest's init",
+            "running true",
+        ];
+        let places: Vec<_> = order.iter().map(|label| place(&plan, label)).collect();
+        assert!(places.is_sorted(), "{plan:?}");
+        assert_eq!(place(&plan, "running true") + 1, plan.labels.len());
+    }
+
+    #[test]
+    fn a_guest_without_a_command_idles() {
+        let plan = trunk(&Spec::default(), &facts(), None).unwrap();
+        assert_eq!(plan.labels.last().unwrap(), "becoming the guest's init");
+        assert!(!plan.wants.contains(&Want::Stdio(0)));
+    }
+
+    #[test]
+    fn a_guest_with_its_own_init_has_no_other() {
+        let spec = Spec { init: Some("/sbin/init".into()), ..Spec::default() };
+        let plan = trunk(&spec, &facts(), Some(&program(&["/sbin/init"]))).unwrap();
+        assert!(!plan.labels.iter().any(|label| label == "becoming the guest's init"));
+    }
+
+    #[test]
+    fn volumes_stay_inside_and_off_the_guests_own_places() {
+        for target in ["relative", "/../etc", "/a/../../b"] {
+            let spec = Spec { volumes: vec![format!("/srv:/{}", "x").parse().unwrap()], ..Spec::default() };
+            let mut spec = spec;
+            spec.volumes[0].target = target.into();
+            assert!(matches!(trunk(&spec, &facts(), None), Err(PlanError::Relative { .. })), "{target}");
+        }
+        for target in ["/", "//", "/proc/", "/dev/./pts"] {
+            let mut spec = Spec { volumes: vec!["/srv:/x".parse().unwrap()], ..Spec::default() };
+            spec.volumes[0].target = target.into();
+            assert!(matches!(trunk(&spec, &facts(), None), Err(PlanError::VolumeTarget(_))), "{target}");
+        }
+    }
+
+    #[test]
+    fn nul_bytes_are_refused_by_name() {
+        let error = trunk(&Spec::default(), &facts(), Some(&program(&["a\0b"]))).unwrap_err();
+        assert!(error.to_string().contains("argument 'a\\0b'"), "{error}");
+    }
+
+    #[test]
+    fn a_plan_can_be_printed() {
+        let plan = trunk(&Spec::default(), &facts(), None).unwrap();
+        assert!(format!("{plan:?}").contains("mounting /proc: Mount"));
+    }
+}

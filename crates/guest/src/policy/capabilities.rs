@@ -1,0 +1,99 @@
+//! Which capabilities a guest's root holds.
+
+use caps::Capability;
+use pando_seed::Capabilities;
+use std::str::FromStr;
+
+/// What ordinary servers need to start, drop privilege and listen; the same fourteen as docker and podman give.
+const DEFAULT: [Capability; 14] = [
+    Capability::CAP_AUDIT_WRITE,
+    Capability::CAP_CHOWN,
+    Capability::CAP_DAC_OVERRIDE,
+    Capability::CAP_FOWNER,
+    Capability::CAP_FSETID,
+    Capability::CAP_KILL,
+    Capability::CAP_MKNOD,
+    Capability::CAP_NET_BIND_SERVICE,
+    Capability::CAP_NET_RAW,
+    Capability::CAP_SETFCAP,
+    Capability::CAP_SETGID,
+    Capability::CAP_SETPCAP,
+    Capability::CAP_SETUID,
+    Capability::CAP_SYS_CHROOT,
+];
+
+/// A name that is no capability's.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("'{0}' is not a capability; use a name from capabilities(7) such as NET_ADMIN or CAP_NET_ADMIN, or ALL")]
+pub struct CapabilityError(String);
+
+fn bit(capability: Capability) -> Capabilities {
+    1 << capability.index()
+}
+
+/// Every capability that this kernel may know.
+pub fn all() -> Capabilities {
+    u64::MAX >> (64 - 41)
+}
+
+/// The documented default set.
+pub fn default() -> Capabilities {
+    DEFAULT.iter().fold(0, |set, capability| set | bit(*capability))
+}
+
+/// The set for a guest that boots its own init: everything, where a user namespace confines it to the guest's own objects; without one, the
+/// default set, since there the same capabilities rule the host.
+pub fn system(user_namespace: bool) -> Capabilities {
+    if user_namespace { all() } else { default() | bit(Capability::CAP_SYS_BOOT) }
+}
+
+/// Applies `--cap-drop` and then `--cap-add` to a set.
+pub fn adjusted(base: Capabilities, drop: &[String], add: &[String]) -> Result<Capabilities, CapabilityError> {
+    let dropped = drop.iter().try_fold(base, |set, name| Ok(set & !parse(name)?))?;
+    add.iter().try_fold(dropped, |set, name| Ok(set | parse(name)?))
+}
+
+fn parse(name: &str) -> Result<Capabilities, CapabilityError> {
+    let upper = name.to_ascii_uppercase();
+    if upper == "ALL" {
+        return Ok(all());
+    }
+    let full = if upper.starts_with("CAP_") { upper } else { format!("CAP_{upper}") };
+    Capability::from_str(&full).map(bit).map_err(|_| CapabilityError(name.to_owned()))
+}
+
+/// The names in a set, for people.
+pub fn names(set: Capabilities) -> Vec<String> {
+    let mut names: Vec<_> =
+        caps::all().into_iter().filter(|one| set & bit(*one) != 0).map(|one| one.to_string()).collect();
+    names.sort();
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drop_comes_before_add() {
+        let set = adjusted(default(), &["ALL".into()], &["net_raw".into()]).unwrap();
+        assert_eq!(names(set), ["CAP_NET_RAW"]);
+    }
+
+    #[test]
+    fn the_default_rules_no_host() {
+        for dangerous in [
+            Capability::CAP_SYS_ADMIN,
+            Capability::CAP_SYS_MODULE,
+            Capability::CAP_SYS_PTRACE,
+            Capability::CAP_NET_ADMIN,
+        ] {
+            assert_eq!(default() & bit(dangerous), 0, "{dangerous}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_name_is_named() {
+        assert_eq!(adjusted(0, &[], &["FLY".into()]), Err(CapabilityError("FLY".into())));
+    }
+}

@@ -1,0 +1,40 @@
+//! Resource limits by name (getrlimit(2)).
+
+use pando_api::Rlimit;
+use pando_seed::Step;
+
+/// Names as ulimit, docker and systemd spell them, and the kernel's numbers.
+#[allow(clippy::unnecessary_cast, reason = "the C library decides the type")]
+const NAMES: [(&str, u32); 16] = [
+    ("cpu", libc::RLIMIT_CPU),
+    ("fsize", libc::RLIMIT_FSIZE),
+    ("data", libc::RLIMIT_DATA),
+    ("stack", libc::RLIMIT_STACK),
+    ("core", libc::RLIMIT_CORE),
+    ("rss", libc::RLIMIT_RSS),
+    ("nproc", libc::RLIMIT_NPROC),
+    ("nofile", libc::RLIMIT_NOFILE),
+    ("memlock", libc::RLIMIT_MEMLOCK),
+    ("as", libc::RLIMIT_AS),
+    ("locks", libc::RLIMIT_LOCKS),
+    ("sigpending", libc::RLIMIT_SIGPENDING),
+    ("msgqueue", libc::RLIMIT_MSGQUEUE),
+    ("nice", libc::RLIMIT_NICE),
+    ("rtprio", libc::RLIMIT_RTPRIO),
+    ("rttime", libc::RLIMIT_RTTIME),
+];
+
+/// A limit that cannot be set.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error(
+    "'{0}' is not a resource limit; known are cpu, fsize, data, stack, core, rss, nproc, nofile, memlock, as, locks, sigpending, msgqueue, nice, rtprio, rttime"
+)]
+pub struct LimitError(String);
+
+/// The step that sets a limit.
+pub fn step(name: &str, limit: &Rlimit) -> Result<Step<'static>, LimitError> {
+    let short = name.to_ascii_lowercase();
+    let short = short.strip_prefix("rlimit_").unwrap_or(&short);
+    let found = NAMES.iter().find(|(known, _)| *known == short).ok_or_else(|| LimitError(name.to_owned()))?;
+    Ok(Step::Limit { resource: found.1, soft: limit.soft.unwrap_or(u64::MAX), hard: limit.hard.unwrap_or(u64::MAX) })
+}

@@ -1,0 +1,6 @@
+//! What a guest may do, as data.
+
+pub mod capabilities;
+pub mod limits;
+pub mod paths;
+pub mod seccomp;

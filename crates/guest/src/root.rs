@@ -1,0 +1,121 @@
+//! A guest's root file system: read-only trees, and the guest's own files over them.
+//!
+//! Writing to a shared file copies it up; reading it shares one copy in the page cache between all guests. Files lie on disk as the guest's own ids
+//! (0 is its root): whatever range of ids it runs under is mapped at the mount, so nothing is ever chowned.
+
+use pando_kernel::fs_owner::FsOwner;
+use pando_kernel::mount::{Attributes, Tree};
+use pando_kernel::overlay::Overlay;
+use pando_kernel::{CallError, Context};
+use rustix::fs::{Mode, OFlags, ResolveFlags};
+use std::io::Read;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+/// So that a transaction's view can stand on a guest's overlay later (it needs file handles), and renamed directories stay cheap.
+const LASTING: [(&str, &str); 4] = [("index", "on"), ("nfs_export", "on"), ("metacopy", "off"), ("redirect_dir", "on")];
+
+/// Over a tree that others may change, such as the host's own root, none of these is sound: they remember things about the lower tree.
+const PASSING: [(&str, &str); 3] = [("index", "off"), ("metacopy", "off"), ("redirect_dir", "off")];
+
+/// A root file system to be put together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Root {
+    /// The guest's name, for /proc/mounts.
+    pub name: String,
+    /// The read-only trees, uppermost first.
+    pub layers: Vec<PathBuf>,
+    /// A directory that holds the guest's own files: `upper` and `work`.
+    pub files: PathBuf,
+    /// Whether the guest is gone after its command: its files need no durability, and its layers may change under it.
+    pub passing: bool,
+}
+
+/// A user of the guest's ids: its namespace, and the first host id of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Owner<'a> {
+    /// The user namespace.
+    pub namespace: BorrowedFd<'a>,
+    /// Where its ids begin on the host.
+    pub first_id: u32,
+}
+
+/// Makes the directories for a guest's own files.
+pub fn prepare(files: &Path) -> Result<(), CallError> {
+    let mut builder = std::fs::DirBuilder::new();
+    // Its files may be setuid: nobody but root may reach them from the host's side.
+    builder.mode(0o700).recursive(true);
+    builder.create(files).context(|| format!("making {}", files.display()))?;
+    for (name, mode) in [("upper", 0o755), ("work", 0o700)] {
+        let path = files.join(name);
+        match std::fs::DirBuilder::new().mode(mode).create(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+                return Err(error).context(|| format!("making {}", path.display()));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// A root file system that was put together.
+#[derive(Debug)]
+pub struct Mounted {
+    /// It, as a detached tree.
+    pub tree: Tree,
+    /// The trees that it was put together from. It does not need them any more, but closing each waits for a grace period: where nobody waits, please.
+    pub parts: Vec<Tree>,
+}
+
+impl Root {
+    /// Puts it together.
+    pub fn mount(&self, owner: Option<Owner<'_>>) -> Result<Mounted, CallError> {
+        let tree = |path: &Path| -> Result<Tree, CallError> {
+            let tree = Tree::clone_of(path, false)?;
+            if let Some(owner) = owner {
+                tree.map_ids(owner.namespace)?;
+            }
+            Ok(tree)
+        };
+        let mut parts = self.layers.iter().map(|layer| tree(layer)).collect::<Result<Vec<_>, _>>()?;
+        let files = tree(&self.files)?;
+        let overlay = Overlay {
+            name: &self.name,
+            lowers: parts.iter().collect(),
+            files: &files,
+            options: if self.passing { &PASSING } else { &LASTING },
+            volatile: self.passing,
+        };
+        let _as_owner = owner
+            .map(|owner| FsOwner::assume(owner.first_id))
+            .transpose()
+            .context(|| "taking on the guest's ids".into())?;
+        let tree = overlay.mount(Attributes::MOUNT_ATTR_NODEV, &self.files)?;
+        parts.push(files);
+        Ok(Mounted { tree, parts })
+    }
+}
+
+/// How often a path is looked up again; the next time nearly always succeeds.
+const MAX_TRIES: u32 = 64;
+
+/// Reads a file of a guest, whose tree or root directory is `root`, as text: no link leads out, nothing but a regular file is opened, and no more
+/// than `most` bytes are read. `None` where there is no such file.
+pub fn read_inside(root: BorrowedFd<'_>, path: &str, most: u64) -> std::io::Result<Option<String>> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let confined = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    let attempt = || rustix::fs::openat2(root, path, flags, Mode::empty(), confined);
+    // EAGAIN: a rename or a mount anywhere on the machine raced with a `..` of a link on the way.
+    let found = (1..MAX_TRIES).map(|_| attempt()).find(|found| !matches!(found, Err(rustix::io::Errno::AGAIN)));
+    let file: OwnedFd = match found.unwrap_or_else(attempt) {
+        Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => return Ok(None),
+        opened => opened?,
+    };
+    if !rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode).is_file() {
+        return Ok(None);
+    }
+    let mut bytes = Vec::new();
+    std::fs::File::from(file).take(most).read_to_end(&mut bytes)?;
+    Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
+}

@@ -1,0 +1,353 @@
+//! Entries of an archive become files, and only below the destination.
+//!
+//! The parent of each entry is resolved by the kernel with the destination as root ([`Root`]); the last name is never followed.
+//! What stands there already is replaced, as in every archiver: the later entry counts. Directories get their attributes at the
+//! end, since each file made in one changes its times, and a read-only one must take its files first.
+
+use super::tar_reader::{Entry, Kind};
+use crate::source::Summary;
+use crate::source::copy::{Attributes, remove};
+use crate::source::meter::Cancelled;
+use crate::source::root::{Root, new_file, object};
+use crate::source::write_error::WriteError;
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, linkat, mkdirat, mknodat, openat, statat, symlinkat};
+use rustix::io::Errno;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+const BUFFER: usize = 256 << 10;
+
+/// No file system takes a longer name.
+const LONGEST_NAME: usize = 255;
+
+/// Far beyond any real tree, and little enough that a path does not become a weapon.
+const LONGEST_PATH: usize = 64 << 10;
+
+/// Why an entry was not unpacked.
+#[derive(Debug)]
+pub(crate) enum UnpackError {
+    /// What the entry asks for, as the rest of a sentence.
+    Refused(String),
+    /// Its content could not be read.
+    Read(io::Error),
+    Write(WriteError),
+    Cancelled(Cancelled),
+}
+
+impl From<WriteError> for UnpackError {
+    fn from(error: WriteError) -> Self {
+        Self::Write(error)
+    }
+}
+
+impl From<Cancelled> for UnpackError {
+    fn from(cancelled: Cancelled) -> Self {
+        Self::Cancelled(cancelled)
+    }
+}
+
+pub(crate) struct Unpacker<'a> {
+    into: &'a Path,
+    root: Root,
+    /// In the order of the archive: of two entries for one directory the later counts.
+    directories: Vec<(PathBuf, Attributes)>,
+    /// The last entry's parent: the next one's is mostly the same.
+    parent: Option<(PathBuf, Rc<OwnedFd>)>,
+    summary: Summary,
+}
+
+impl<'a> Unpacker<'a> {
+    pub(crate) fn new(into: &'a Path) -> Result<Self, WriteError> {
+        let root = Root::open(into).map_err(|error| WriteError::new("open", Path::new("."), into, error))?;
+        Ok(Self { into, root, directories: Vec::new(), parent: None, summary: Summary::default() })
+    }
+
+    /// Makes the entry at `path`, which [`entry_path`] made of its name.
+    pub(crate) fn place(
+        &mut self,
+        path: &Path,
+        entry: &Entry,
+        content: &mut dyn Read,
+        step: &mut dyn FnMut() -> Result<(), Cancelled>,
+    ) -> Result<(), UnpackError> {
+        match entry.kind {
+            Kind::Device => self.summary.left.devices += 1,
+            Kind::Unknown => self.summary.left.unknown += 1,
+            Kind::Directory => self.directory(path, entry)?,
+            _ => self.file(path, entry, content, step)?,
+        }
+        Ok(())
+    }
+
+    /// Gives the directories their attributes. Returns what was made.
+    pub(crate) fn finish(mut self) -> Result<Summary, WriteError> {
+        for (path, attributes) in std::mem::take(&mut self.directories) {
+            let directory = match self.exactly(&path) {
+                Ok(directory) => directory,
+                // A later entry replaced it.
+                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => continue,
+                Err(error) => return Err(self.unwritten("open", &path, error)),
+            };
+            self.attributes(&path, &directory, FileType::Directory, &attributes)?;
+        }
+        Ok(self.summary)
+    }
+
+    /// Removes what is at `path`, if anything is.
+    pub(crate) fn remove(&mut self, path: &Path) -> Result<(), WriteError> {
+        let Some(name) = path.file_name() else { return Ok(()) };
+        let parent = match self.root.directory(path.parent().unwrap_or(Path::new(""))) {
+            Ok(parent) => parent,
+            Err(Errno::NOENT | Errno::NOTDIR) => return Ok(()),
+            Err(error) => return Err(self.unwritten("open the directory of", path, error)),
+        };
+        self.replace(&parent, path, name)
+    }
+
+    /// The names in the directory at `path`; none if it is not there.
+    pub(crate) fn names(&self, path: &Path) -> Result<Vec<OsString>, WriteError> {
+        let read = || -> Result<Vec<OsString>, Errno> {
+            let directory = self.exactly(path)?;
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let entries = rustix::fs::Dir::new(openat(&directory, ".", flags, Mode::empty())?)?;
+            let names = entries.map(|entry| Ok(OsString::from_vec(entry?.file_name().to_bytes().to_vec())));
+            names.filter(|name| !name.as_ref().is_ok_and(|name| name == "." || name == "..")).collect()
+        };
+        match read() {
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(Vec::new()),
+            done => done.map_err(|error| self.unwritten("read", path, error)),
+        }
+    }
+
+    /// The directory at `path` itself: if a link stands there now, it is not meant.
+    fn exactly(&self, path: &Path) -> Result<OwnedFd, Errno> {
+        let Some(name) = path.file_name() else { return self.root.directory(path) };
+        let parent = self.root.directory(path.parent().unwrap_or(Path::new("")))?;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        openat(&parent, name, flags, Mode::empty())
+    }
+
+    fn directory(&mut self, path: &Path, entry: &Entry) -> Result<(), UnpackError> {
+        self.summary.left.attributes += entry.dropped;
+        if let Some(name) = path.file_name() {
+            self.in_parent(path, |this, parent| {
+                match mkdirat(parent, name, Mode::RWXU) {
+                    Ok(()) => return Ok(()),
+                    Err(Errno::EXIST) => {}
+                    Err(error) => return Err(this.unwritten("make", path, error)),
+                }
+                let there = statat(parent, name, AtFlags::SYMLINK_NOFOLLOW);
+                let there = there.map_err(|error| this.unwritten("look at", path, error))?;
+                if FileType::from_raw_mode(there.st_mode) == FileType::Directory {
+                    return Ok(());
+                }
+                this.replace(parent, path, name)?;
+                mkdirat(parent, name, Mode::RWXU).map_err(|error| this.unwritten("make", path, error))
+            })?;
+        }
+        self.directories.push((path.to_owned(), entry.attributes.clone()));
+        Ok(())
+    }
+
+    fn file(
+        &mut self,
+        path: &Path,
+        entry: &Entry,
+        content: &mut dyn Read,
+        step: &mut dyn FnMut() -> Result<(), Cancelled>,
+    ) -> Result<(), UnpackError> {
+        let Some(name) = path.file_name() else {
+            return Err(UnpackError::Refused(
+                "would replace the root itself by something that is not a directory".to_owned(),
+            ));
+        };
+        if let Kind::HardLink(target) = &entry.kind {
+            return self.hard_link(path, name, target);
+        }
+        let kind = self.in_parent(path, |this, parent| {
+            this.replace(parent, path, name)?;
+            this.make(parent, path, name, entry, content, step)
+        })?;
+        self.in_parent(path, |this, parent| {
+            let made = object(parent, name).map_err(|error| this.unwritten("open", path, error))?;
+            Ok::<_, UnpackError>(this.attributes(path, &made, kind, &entry.attributes)?)
+        })?;
+        self.summary.left.attributes += entry.dropped;
+        self.summary.files += 1;
+        Ok(())
+    }
+
+    /// Makes something that is not there yet, without its attributes.
+    fn make(
+        &mut self,
+        parent: BorrowedFd<'_>,
+        path: &Path,
+        name: &OsStr,
+        entry: &Entry,
+        content: &mut dyn Read,
+        step: &mut dyn FnMut() -> Result<(), Cancelled>,
+    ) -> Result<FileType, UnpackError> {
+        match &entry.kind {
+            Kind::Symlink(target) => {
+                if target.is_empty() || target.contains(&0) || target.len() >= 4_096 {
+                    return Err(UnpackError::Refused("is a symbolic link to no possible path".to_owned()));
+                }
+                symlinkat(&**target, parent, name)
+                    .map_err(|error| self.unwritten("make the symbolic link", path, error))?;
+                Ok(FileType::Symlink)
+            }
+            Kind::Fifo => {
+                mknodat(parent, name, FileType::Fifo, Mode::from_raw_mode(0o600), 0)
+                    .map_err(|error| self.unwritten("make the fifo", path, error))?;
+                Ok(FileType::Fifo)
+            }
+            _ => {
+                let file = new_file(parent, name).map_err(|error| self.unwritten("make", path, error))?;
+                let whole = [(0, entry.size)];
+                let (map, size) = match &entry.kind {
+                    Kind::Sparse(map, size) => (&map[..], *size),
+                    _ => (&whole[..], entry.size),
+                };
+                for (offset, length) in map {
+                    self.run(path, &file, (*offset, *length), content, step)?;
+                }
+                if matches!(entry.kind, Kind::Sparse(..)) {
+                    file.set_len(size).map_err(|error| self.unwritten("write", path, error))?;
+                }
+                self.summary.bytes += size;
+                Ok(FileType::RegularFile)
+            }
+        }
+    }
+
+    /// Writes one run of data.
+    fn run(
+        &self,
+        path: &Path,
+        file: &File,
+        (offset, length): (u64, u64),
+        content: &mut dyn Read,
+        step: &mut dyn FnMut() -> Result<(), Cancelled>,
+    ) -> Result<(), UnpackError> {
+        let mut buffer = vec![0; usize::try_from(length).map_or(BUFFER, |length| length.min(BUFFER))];
+        let mut done = 0;
+        while done < length {
+            let most = usize::try_from(length - done).map_or(BUFFER, |left| left.min(BUFFER));
+            let count = content.read(&mut buffer[..most]).map_err(UnpackError::Read)?;
+            if count == 0 {
+                return Err(UnpackError::Read(io::ErrorKind::UnexpectedEof.into()));
+            }
+            file.write_all_at(&buffer[..count], offset + done).map_err(|error| self.unwritten("write", path, error))?;
+            done += count as u64;
+            step()?;
+        }
+        Ok(())
+    }
+
+    /// Gives a file another name. The target is what the archive calls by that path, inside the destination.
+    fn hard_link(&mut self, path: &Path, name: &OsStr, target: &[u8]) -> Result<(), UnpackError> {
+        let refused = |why: &str| {
+            let target = String::from_utf8_lossy(target);
+            UnpackError::Refused(format!("is a hard link to '{}', which {why}", target.escape_debug()))
+        };
+        let target = entry_path(target).map_err(|why| refused(&why))?;
+        let Some(old) = target.file_name() else { return Err(refused("is the root")) };
+        let from = match self.root.directory(target.parent().unwrap_or(Path::new(""))) {
+            Ok(from) => from,
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Err(refused("is not in the archive before it")),
+            Err(error) => return Err(self.unwritten("open the directory of", &target, error).into()),
+        };
+        let stat = match statat(&from, old, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => stat,
+            Err(Errno::NOENT) => return Err(refused("is not in the archive before it")),
+            Err(error) => return Err(self.unwritten("look at", &target, error).into()),
+        };
+        if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
+            return Err(refused("is a directory"));
+        }
+        self.in_parent(path, |this, parent| {
+            let there = statat(parent, name, AtFlags::SYMLINK_NOFOLLOW);
+            // To itself, or once more: removing the old name first could remove the file.
+            if there.is_ok_and(|there| (there.st_dev, there.st_ino) == (stat.st_dev, stat.st_ino)) {
+                return Ok(());
+            }
+            this.replace(parent, path, name)?;
+            linkat(&from, old, parent, name, AtFlags::empty())
+                .map_err(|error| UnpackError::from(this.unwritten("link", path, error)))
+        })?;
+        self.summary.files += 1;
+        Ok(())
+    }
+
+    /// Runs `action` with the parent directory of `path`, made if it is missing.
+    fn in_parent<T, E: From<WriteError>>(
+        &mut self,
+        path: &Path,
+        action: impl FnOnce(&mut Self, BorrowedFd<'_>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let wanted = path.parent().unwrap_or(Path::new(""));
+        let parent = match self.parent.take() {
+            Some((known, parent)) if known == wanted => parent,
+            _ => match self.root.make_directory(wanted) {
+                Ok(parent) => Rc::new(parent),
+                Err(error) => return Err(self.unwritten("make the directory of", path, error).into()),
+            },
+        };
+        // `replace` clears it; then what was resolved may have changed its meaning.
+        self.parent = Some((wanted.to_owned(), Rc::clone(&parent)));
+        action(self, (*parent).as_fd())
+    }
+
+    /// Makes room for a new `name`.
+    fn replace(&mut self, parent: impl AsFd, path: &Path, name: &OsStr) -> Result<(), WriteError> {
+        match remove(parent.as_fd(), name) {
+            Ok(()) => {
+                self.parent = None;
+                Ok(())
+            }
+            Err(Errno::NOENT) => Ok(()),
+            Err(error) => Err(self.unwritten("remove", path, error)),
+        }
+    }
+
+    fn attributes(
+        &mut self,
+        path: &Path,
+        made: &OwnedFd,
+        kind: FileType,
+        attributes: &Attributes,
+    ) -> Result<(), WriteError> {
+        let applied = attributes.apply(made.as_fd(), kind);
+        self.summary.left.attributes += applied.map_err(|(action, error)| self.unwritten(action, path, error))?;
+        Ok(())
+    }
+
+    fn unwritten(&self, action: &'static str, path: &Path, source: impl Into<io::Error>) -> WriteError {
+        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+        WriteError::new(action, path, self.into, source)
+    }
+}
+
+/// The place of an entry in the tree: its name without leading slashes and without `.`. The error is the rest of a sentence.
+pub(crate) fn entry_path(name: &[u8]) -> Result<PathBuf, String> {
+    if name.len() > LONGEST_PATH {
+        return Err("has a path longer than 64 KiB".to_owned());
+    }
+    let mut path = PathBuf::new();
+    for part in name.split(|byte| *byte == b'/') {
+        match part {
+            b"" | b"." => {}
+            b".." => return Err("leaves the archive by '..'".to_owned()),
+            part if part.contains(&0) => return Err("has a zero byte in its path".to_owned()),
+            part if part.len() > LONGEST_NAME => return Err("has a name longer than 255 bytes".to_owned()),
+            part => path.push(OsStr::from_bytes(part)),
+        }
+    }
+    Ok(path)
+}

@@ -1,0 +1,121 @@
+//! From an index to one manifest: by tag, by platform.
+
+use super::layer::Wanted;
+use super::store::{Store, blob_path};
+use super::{MAX_LAYERS, OciError, Resolved, this_platform};
+use oci_spec::image::{Descriptor, Digest, ImageConfiguration, ImageIndex, ImageManifest};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use std::collections::BTreeSet;
+use std::str::FromStr;
+
+/// An index may name indexes; no tool makes more than two levels.
+const MAX_DEPTH: u32 = 4;
+
+const REF_NAME: &str = "org.opencontainers.image.ref.name";
+/// What containerd writes: the full name of the image.
+const IMAGE_NAME: &str = "io.containerd.image.name";
+
+/// What a document is, told by what it has: media types are often missing or wrong.
+#[derive(Deserialize)]
+struct Shape {
+    manifests: Option<IgnoredAny>,
+    layers: Option<IgnoredAny>,
+}
+
+pub(super) fn resolve(store: &Store, tag: Option<&str>) -> Result<Resolved, OciError> {
+    let index: ImageIndex = store.parse("index.json", &store.small("index.json")?)?;
+    let mut descriptor = tagged(store, index.manifests(), tag)?;
+    for _ in 0..MAX_DEPTH {
+        let content = store.described("manifest", &descriptor)?;
+        let shape: Shape = store.parse("manifest", &content)?;
+        match (shape.manifests, shape.layers) {
+            (Some(_), None) => {
+                let index: ImageIndex = store.parse("index", &content)?;
+                descriptor = for_this_machine(store, index.manifests().iter().collect())?;
+            }
+            (None, Some(_)) => return manifest(store, &store.parse("manifest", &content)?),
+            _ => return Err(store.document("manifest", "it is neither an index nor a manifest with layers")),
+        }
+    }
+    Err(store.document("index", format!("it leads through more than {MAX_DEPTH} indexes")))
+}
+
+fn manifest(store: &Store, manifest: &ImageManifest) -> Result<Resolved, OciError> {
+    let content = store.described("configuration", manifest.config())?;
+    let configuration: ImageConfiguration = store.parse("configuration", &content)?;
+    let plain = configuration.rootfs().diff_ids();
+    if plain.len() != manifest.layers().len() || plain.len() > MAX_LAYERS {
+        let reason = format!("its manifest has {} layers, its configuration {}", manifest.layers().len(), plain.len());
+        return Err(store.document("manifest", reason));
+    }
+    let mut layers = Vec::new();
+    for (descriptor, plain) in manifest.layers().iter().zip(plain) {
+        if descriptor.media_type().to_string().ends_with("+encrypted") {
+            return Err(
+                store.document("layer", "it is encrypted; decrypt the image first (`skopeo copy --decryption-key`)")
+            );
+        }
+        let digest = descriptor.digest().clone();
+        layers.push(Wanted {
+            member: blob_path(&digest),
+            size: Some(descriptor.size()),
+            packed: Some(digest),
+            plain: Digest::from_str(plain).map_err(|error| store.document("configuration", error))?,
+        });
+    }
+    Ok(Resolved { configuration, layers })
+}
+
+/// The one that `tag` names, or the only one.
+fn tagged(store: &Store, manifests: &[Descriptor], tag: Option<&str>) -> Result<Descriptor, OciError> {
+    let names = |descriptor: &Descriptor| -> Vec<String> {
+        let notes = descriptor.annotations().iter().flatten();
+        notes.filter(|(key, _)| *key == REF_NAME || *key == IMAGE_NAME).map(|(_, name)| name.clone()).collect()
+    };
+    let all: BTreeSet<String> = manifests.iter().flat_map(names).collect();
+    let has = || {
+        let list: Vec<_> = all.iter().map(|name| format!("'{name}'")).collect();
+        if list.is_empty() { "no tags at all".to_owned() } else { list.join(", ") }
+    };
+    let Some(tag) = tag else {
+        // Several without a name are the variants of one image.
+        let named: BTreeSet<_> = manifests.iter().map(|descriptor| names(descriptor).into_iter().next()).collect();
+        if named.len() > 1 {
+            return Err(OciError::Several { image: store.image().to_owned(), has: has() });
+        }
+        return for_this_machine(store, manifests.iter().collect());
+    };
+    // In full, or by what stands after the last colon of a full name.
+    let short = |name: &String| name.rsplit_once(':').is_some_and(|(_, short)| short == tag && !short.contains('/'));
+    let exact: Vec<_> =
+        manifests.iter().filter(|descriptor| names(descriptor).iter().any(|name| name == tag)).collect();
+    let fitting = if exact.is_empty() {
+        manifests.iter().filter(|descriptor| names(descriptor).iter().any(short)).collect()
+    } else {
+        exact
+    };
+    if fitting.is_empty() {
+        return Err(OciError::NoTag { image: store.image().to_owned(), tag: tag.to_owned(), has: has() });
+    }
+    for_this_machine(store, fitting)
+}
+
+/// The first that runs here. One without a platform may: its configuration tells.
+fn for_this_machine(store: &Store, manifests: Vec<&Descriptor>) -> Result<Descriptor, OciError> {
+    let (os, architecture) = this_platform();
+    let fits = |descriptor: &&&Descriptor| {
+        descriptor.platform().as_ref().is_some_and(|is| (is.os(), is.architecture()) == (&os, &architecture))
+    };
+    let silent = |descriptor: &&&Descriptor| descriptor.platform().is_none();
+    if let Some(found) = manifests.iter().find(fits).or_else(|| manifests.iter().find(silent)) {
+        return Ok((**found).clone());
+    }
+    let has: BTreeSet<_> = manifests
+        .iter()
+        .filter_map(|descriptor| descriptor.platform().as_ref())
+        .map(|is| format!("{}/{}", is.os(), is.architecture()))
+        .collect();
+    let has = if has.is_empty() { "nothing: it is empty".to_owned() } else { Vec::from_iter(has).join(", ") };
+    Err(OciError::NoPlatform { image: store.image().to_owned(), wanted: format!("{os}/{architecture}"), has })
+}

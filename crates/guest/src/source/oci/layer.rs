@@ -1,0 +1,151 @@
+//! One layer over those before it: new files, replaced files, and whiteouts that remove what lower layers have.
+
+use super::OciError;
+use super::store::Store;
+use crate::source::archive::{
+    ArchiveError, Entry, Receiver, TarReader, UnpackError, Unpacker, each_entry, entry_path, unpacked,
+};
+use crate::source::meter::{Cancelled, Meter};
+use crate::source::write_error::WriteError;
+use crate::source::{Progress, Summary};
+use oci_spec::image::Digest;
+use std::cell::Cell;
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+const WHITEOUT: &[u8] = b".wh.";
+/// Names that aufs had for itself.
+const RESERVED: &[u8] = b".wh..wh.";
+const OPAQUE: &[u8] = b".wh..wh..opq";
+
+/// A layer, and what it must turn out to be.
+pub(super) struct Wanted {
+    /// Its file in the store.
+    pub(super) member: String,
+    /// Its size as it is stored, if that is known.
+    pub(super) size: Option<u64>,
+    /// The digest of it as it is stored, if that is known.
+    pub(super) packed: Option<Digest>,
+    /// The digest of its plain content.
+    pub(super) plain: Digest,
+}
+
+/// The layers so far.
+pub(super) struct Layers<'a> {
+    store: &'a Store,
+    unpacker: Unpacker<'a>,
+}
+
+impl<'a> Layers<'a> {
+    pub(super) fn new(store: &'a Store, into: &'a Path) -> Result<Self, OciError> {
+        Ok(Self { store, unpacker: Unpacker::new(into).map_err(ArchiveError::from)? })
+    }
+
+    /// Unpacks the next one.
+    pub(super) fn apply(&mut self, wanted: &Wanted, progress: &dyn Progress) -> Result<(), OciError> {
+        let store = self.store;
+        let name = wanted.packed.as_ref().unwrap_or(&wanted.plain);
+        let file = PathBuf::from(format!("{} (layer {name})", store.image().display()));
+        let unread = |source: io::Error| OciError::Read {
+            image: store.image().to_owned(),
+            member: wanted.member.clone(),
+            source,
+        };
+        let (_, stored) = store.read(&wanted.member)?;
+        if let Some(size) = wanted.size.filter(|size| *size != stored) {
+            return Err(store.corrupt("layer", name, format!("has {stored} bytes in place of {size}")));
+        }
+        let mut blob = store.blob(&wanted.member, name)?;
+        let mut meter = Meter::new(progress, Some(stored));
+        let position = Rc::new(Cell::new(0));
+        let (_, plain) = unpacked(blob.share(), &file, Rc::clone(&position))?;
+        let plain = super::digest::Digesting::new(plain, store.digester("layer", &wanted.plain)?);
+        let mut layer = Layer { unpacker: &mut self.unpacker, placed: HashSet::new() };
+        let done = each_entry(plain.share(), &file, &position, &mut meter, &mut layer);
+        if let Err(error @ (ArchiveError::Cancelled(_) | ArchiveError::Write(_))) = done {
+            return Err(error.into());
+        }
+        // Before complaining of what is in it: is it the layer at all?
+        io::copy(&mut blob, &mut io::sink()).map_err(unread)?;
+        if wanted.packed.is_some() && !blob.agrees() {
+            return Err(store.corrupt("layer", name, "has other content than its digest says"));
+        }
+        done?;
+        if !plain.agrees() {
+            return Err(store.corrupt("layer", &wanted.plain, "has, unpacked, other content than its digest says"));
+        }
+        meter.report()?;
+        Ok(())
+    }
+
+    pub(super) fn finish(self) -> Result<Summary, OciError> {
+        Ok(self.unpacker.finish().map_err(ArchiveError::from)?)
+    }
+}
+
+/// Unpacks the entries of one layer.
+struct Layer<'u, 'a> {
+    unpacker: &'u mut Unpacker<'a>,
+    /// What this layer has made, with the directories above: its whiteouts are only for what was there before.
+    placed: HashSet<PathBuf>,
+}
+
+impl<R: Read> Receiver<R> for Layer<'_, '_> {
+    fn receive(
+        &mut self,
+        entry: &Entry,
+        reader: &mut TarReader<R>,
+        step: &mut dyn FnMut() -> Result<(), Cancelled>,
+    ) -> Result<(), UnpackError> {
+        let path = entry_path(&entry.path).map_err(UnpackError::Refused)?;
+        let name = path.file_name().unwrap_or(OsStr::new("")).as_bytes();
+        let parent = path.parent().unwrap_or(Path::new(""));
+        if name == OPAQUE {
+            return Ok(self.clear(parent)?);
+        }
+        if name.starts_with(RESERVED) {
+            return Ok(());
+        }
+        if let Some(hidden) = name.strip_prefix(WHITEOUT) {
+            if matches!(hidden, b"" | b"." | b"..") {
+                return Err(UnpackError::Refused("is a whiteout of no possible name".to_owned()));
+            }
+            return Ok(self.white_out(&parent.join(OsStr::from_bytes(hidden)))?);
+        }
+        self.unpacker.place(&path, entry, &mut reader.content(), step)?;
+        self.placed.extend(path.ancestors().map(Path::to_owned));
+        Ok(())
+    }
+
+    /// The digest says that the layer is whole; some tools write no mark at the end.
+    fn end_is_marked(&self) -> bool {
+        false
+    }
+}
+
+impl Layer<'_, '_> {
+    /// Removes what lower layers have at `path`.
+    fn white_out(&mut self, path: &Path) -> Result<(), WriteError> {
+        if self.placed.contains(path) { self.clear(path) } else { self.unpacker.remove(path) }
+    }
+
+    /// Removes what lower layers have in the directory `path`.
+    fn clear(&mut self, path: &Path) -> Result<(), WriteError> {
+        let mut todo = vec![path.to_owned()];
+        while let Some(directory) = todo.pop() {
+            for name in self.unpacker.names(&directory)? {
+                let path = directory.join(name);
+                if self.placed.contains(&path) {
+                    todo.push(path);
+                } else {
+                    self.unpacker.remove(&path)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

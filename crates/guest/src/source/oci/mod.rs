@@ -1,0 +1,174 @@
+//! An OCI image: its layers, one over the other.
+//!
+//! ```text
+//!  layout directory ─┐                     ┌─ index.json ─ choice ─┐
+//!  tar of a layout ──┼─ store (blobs) ─────┤                       ├─ configuration, layers ─ layer ─ unpack
+//!  docker save ──────┘                     └─ manifest.json ───────┘
+//! ```
+//!
+//! Nothing is believed: each blob's size and digest is checked against the one who named it, from the index down, and each
+//! layer's plain content against the configuration.
+
+mod choice;
+mod digest;
+mod docker_save;
+mod layer;
+mod store;
+
+use super::archive::ArchiveError;
+use super::meter::{Cancelled, Meter};
+use super::{Progress, Suggested, Summary};
+use layer::{Layers, Wanted};
+use oci_spec::image::ImageConfiguration;
+use std::io;
+use std::path::{Path, PathBuf};
+use store::Store;
+
+/// No image has as many layers: overlay-based engines stop at 128.
+const MAX_LAYERS: usize = 500;
+
+/// Why an image was not unpacked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OciError {
+    /// A file of the image cannot be read.
+    #[error("cannot read '{member}' of the image '{image}': {source}; check that the image is complete and readable")]
+    Read {
+        /// The image.
+        image: PathBuf,
+        /// The file in it.
+        member: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// It is no image.
+    #[error(
+        "'{0}' holds no image: neither an index.json, as an OCI layout has, nor a manifest.json, as `docker save` writes; \
+         `skopeo copy SOURCE oci:DIR` makes a layout"
+    )]
+    NotAnImage(PathBuf),
+    /// A blob is not what was named.
+    #[error(
+        "the image '{image}' is damaged: the {what} '{digest}' {reason}; copy the image again, and be careful with where it came from"
+    )]
+    Corrupt {
+        /// The image.
+        image: PathBuf,
+        /// What the blob should be.
+        what: String,
+        /// By which digest it was named.
+        digest: String,
+        /// How it differs.
+        reason: String,
+    },
+    /// A document of the image cannot be understood.
+    #[error("the image '{image}' has a {what} that cannot be used: {reason}; make it again with a current tool")]
+    Document {
+        /// The image.
+        image: PathBuf,
+        /// Which document.
+        what: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// There is no such tag.
+    #[error("the image '{image}' has no tag '{tag}'; it has {has}")]
+    NoTag {
+        /// The image.
+        image: PathBuf,
+        /// What was asked for.
+        tag: String,
+        /// What there is.
+        has: String,
+    },
+    /// It holds several, and none was named.
+    #[error("'{image}' holds several images ({has}); name one: oci:{image}:TAG")]
+    Several {
+        /// The image.
+        image: PathBuf,
+        /// Their tags.
+        has: String,
+    },
+    /// It is for other machines.
+    #[error("the image '{image}' is not made for this machine ({wanted}) but for {has}; get its variant for {wanted}")]
+    NoPlatform {
+        /// The image.
+        image: PathBuf,
+        /// What this machine is.
+        wanted: String,
+        /// What there is.
+        has: String,
+    },
+    /// Unpacking failed.
+    #[error(transparent)]
+    Archive(#[from] ArchiveError),
+    /// The user stopped the work.
+    #[error(transparent)]
+    Cancelled(#[from] Cancelled),
+}
+
+/// What an image turned out to be made of.
+struct Resolved {
+    configuration: ImageConfiguration,
+    layers: Vec<Wanted>,
+}
+
+pub(crate) fn unpack_image(
+    path: &Path,
+    tag: Option<&str>,
+    into: &Path,
+    progress: &dyn Progress,
+) -> Result<Summary, OciError> {
+    progress.stage(&format!("reading the image {}", path.display()));
+    let mut meter = Meter::new(progress, None);
+    // Beside the destination: only root can look there, and there is room.
+    let store = Store::open(path, into.parent().unwrap_or(into), &mut meter)?;
+    let image = if store.has("index.json") {
+        choice::resolve(&store, tag)?
+    } else if store.has("manifest.json") {
+        docker_save::resolve(&store, tag)?
+    } else {
+        return Err(OciError::NotAnImage(path.to_owned()));
+    };
+    if image.layers.len() > MAX_LAYERS {
+        let reason = format!("it has {} layers, and at most {MAX_LAYERS} are unpacked", image.layers.len());
+        return Err(store.document("manifest", reason));
+    }
+    check_platform(&store, &image.configuration)?;
+    let mut layers = Layers::new(&store, into)?;
+    let count = image.layers.len();
+    for (number, layer) in (1..).zip(&image.layers) {
+        progress.stage(&format!("unpacking layer {number} of {count}"));
+        layers.apply(layer, progress)?;
+    }
+    let mut summary = layers.finish()?;
+    summary.suggested = suggested(&image.configuration);
+    Ok(summary)
+}
+
+/// What this machine is, in the words of OCI.
+fn this_platform() -> (oci_spec::image::Os, oci_spec::image::Arch) {
+    (oci_spec::image::Os::Linux, oci_spec::image::Arch::default())
+}
+
+fn check_platform(store: &Store, configuration: &ImageConfiguration) -> Result<(), OciError> {
+    let (os, architecture) = this_platform();
+    if (configuration.os(), configuration.architecture()) == (&os, &architecture) {
+        return Ok(());
+    }
+    let has = format!("{}/{}", configuration.os(), configuration.architecture());
+    Err(OciError::NoPlatform { image: store.image().to_owned(), wanted: format!("{os}/{architecture}"), has })
+}
+
+fn suggested(configuration: &ImageConfiguration) -> Suggested {
+    let Some(config) = configuration.config() else { return Suggested::default() };
+    let some = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+    Suggested {
+        entrypoint: config.entrypoint().clone().unwrap_or_default(),
+        command: config.cmd().clone().unwrap_or_default(),
+        environment: config.env().clone().unwrap_or_default(),
+        workdir: some(config.working_dir()),
+        user: some(config.user()),
+        stop_signal: some(config.stop_signal()),
+    }
+}

@@ -1,0 +1,56 @@
+//! The one way in which every source fails alike: the destination takes no more.
+
+use rustix::io::Errno;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Something could not be written into the destination.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WriteError {
+    /// The disk is full.
+    #[error(
+        "cannot write '{path}' into '{into}': no space left on the file system that holds it (`df {into}`, and `df -i {into}` \
+         for the number of files, show how full it is); free some, or use a larger one with --root"
+    )]
+    NoSpace {
+        /// What was being written, relative to the destination.
+        path: PathBuf,
+        /// The destination.
+        into: PathBuf,
+    },
+    /// The quota is used up.
+    #[error(
+        "cannot write '{path}' into '{into}': the disk quota there is used up; raise it, or use another place with --root"
+    )]
+    Quota {
+        /// What was being written, relative to the destination.
+        path: PathBuf,
+        /// The destination.
+        into: PathBuf,
+    },
+    /// Anything else.
+    #[error("cannot {action} '{path}' in '{into}': {source}; check the file system that holds '{into}'")]
+    Other {
+        /// What was tried, as a verb.
+        action: &'static str,
+        /// What was being written, relative to the destination.
+        path: PathBuf,
+        /// The destination.
+        into: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+impl WriteError {
+    /// Doing `action` on `path`, relative to `into`, failed with `source`.
+    pub(crate) fn new(action: &'static str, path: &Path, into: &Path, source: impl Into<io::Error>) -> Self {
+        let (path, into, source) = (path.to_owned(), into.to_owned(), source.into());
+        match Errno::from_io_error(&source) {
+            Some(Errno::NOSPC) => Self::NoSpace { path, into },
+            Some(Errno::DQUOT) => Self::Quota { path, into },
+            _ => Self::Other { action, path, into, source },
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! The spawner: a small process with one thread that makes seeds.
+//!
+//! Making one takes a good part of a millisecond, so the daemon asks ahead. The daemon's end of the socket
+//! is its life: when that closes, the spawner ends, and with it the seeds that nobody connected to.
+
+use crate::places::Places;
+use crate::seed::PROGRAM;
+use crate::slot::{self, Slot};
+use pando_kernel::cgroup::{Entrances, Field, Hierarchies, Plot};
+use pando_kernel::{CallError, Context, id_map, memory_file, packet};
+use pando_seed::Namespaces;
+use rustix::net::RecvFlags;
+use rustix::process::Resource;
+use serde::{Deserialize, Serialize};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+/// What kind of seed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct SeedKind {
+    /// In a user namespace of its own.
+    pub user_namespace: bool,
+    /// In a network namespace of its own, with nothing but a loopback device.
+    pub network_namespace: bool,
+}
+
+/// A seed, as the spawner tells of it. A user namespace's descriptor comes along, if it has one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MadeSeed {
+    /// Its slot.
+    pub slot: u32,
+    /// Its pid.
+    pub pid: i32,
+}
+
+/// The largest message in either direction.
+pub const MAX_MESSAGE: usize = 4096;
+
+/// The answer to a [`SeedKind`]: a seed, or why there is none.
+pub type Answer = Result<MadeSeed, String>;
+
+/// The soft limit on open files that guests begin with, as systemd recommends: programs that use select(2) break above it.
+const GUEST_FILES: u64 = 1024;
+
+/// Serves requests on `socket` until it closes.
+pub fn serve(places: &Places, socket: &OwnedFd) -> Result<(), CallError> {
+    rustix::thread::set_name(c"pando-spawner").context(|| "naming the spawner".into())?;
+    let mut limit = rustix::process::getrlimit(Resource::Nofile);
+    limit.current = Some(limit.maximum.map_or(GUEST_FILES, |most| most.min(GUEST_FILES)));
+    rustix::process::setrlimit(Resource::Nofile, limit).context(|| "limiting open files".into())?;
+    let spawner = Spawner { places, field: Hierarchies::detect()?.field(&places.field())?, nursery: Nursery::start()? };
+    let mut hint = 0;
+    let mut bytes = [0; MAX_MESSAGE];
+    let mut unused = Unused::default();
+    loop {
+        let (length, _) = packet::receive(socket, &mut bytes).context(|| "waiting for the daemon".into())?;
+        if length == 0 {
+            return Ok(());
+        }
+        let made = match postcard::from_bytes::<SeedKind>(&bytes[..length]) {
+            Ok(kind) => spawner.make(kind, hint).map_err(|error| error.to_string()),
+            Err(error) => Err(format!("reading a request: {error}")),
+        };
+        let (answer, namespace): (Answer, _) = match made {
+            Ok(made) => {
+                hint = (made.seed.slot + 1) % slot::SLOTS;
+                unused.keep(made.handshake);
+                (Ok(made.seed), made.namespace)
+            }
+            Err(message) => (Err(message), None),
+        };
+        let mut bytes = [0; MAX_MESSAGE];
+        let bytes = postcard::to_slice(&answer, &mut bytes).map_err(io::Error::other).context(|| "answering".into())?;
+        let fds: Vec<_> = namespace.iter().map(AsFd::as_fd).collect();
+        packet::send(socket, bytes, &fds).context(|| "answering the daemon".into())?;
+    }
+}
+
+/// The handshakes of seeds that nobody has connected to: they end with the spawner, whose end of the socket they watch.
+#[derive(Debug, Default)]
+struct Unused {
+    handshakes: Vec<OwnedFd>,
+    sweep_at: usize,
+}
+
+impl Unused {
+    /// Keeps one more. Seeds that found a client have closed theirs; looking for those at every doubling costs each only a few looks.
+    fn keep(&mut self, handshake: OwnedFd) {
+        const FEW: usize = 16;
+        self.handshakes.push(handshake);
+        if self.handshakes.len() > self.sweep_at {
+            self.handshakes.retain(|handshake| !has_closed(handshake));
+            self.sweep_at = (self.handshakes.len() * 2).max(FEW);
+        }
+    }
+}
+
+fn has_closed(handshake: &OwnedFd) -> bool {
+    let read = rustix::net::recv(handshake, &mut [0; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT);
+    matches!(read, Ok((_, 0)) | Err(rustix::io::Errno::CONNRESET))
+}
+
+struct Spawner<'a> {
+    places: &'a Places,
+    field: Field,
+    nursery: Nursery,
+}
+
+struct Made {
+    seed: MadeSeed,
+    namespace: Option<OwnedFd>,
+    handshake: OwnedFd,
+}
+
+/// The process that seeds are forked from: see `nursery.rs` of the seed. It ends when this value goes.
+#[derive(Debug)]
+struct Nursery(OwnedFd);
+
+impl Nursery {
+    fn start() -> Result<Self, CallError> {
+        let program = memory_file::sealed("pando-seed", PROGRAM, true)
+            .context(|| "putting the seed's program into memory".into())?;
+        let (ours, theirs) = packet::pair().context(|| "making a socket pair".into())?;
+        Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()))
+            .arg0("pando-seed")
+            .env_clear()
+            .current_dir("/")
+            .stdin(Stdio::from(theirs))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .context(|| "starting the nursery".into())?;
+        Ok(Self(ours))
+    }
+
+    /// Orders a seed: it has a handshake, a socket to listen on, a slot to hold, and cgroups to live in.
+    fn order(&self, handshake: &OwnedFd, listener: &OwnedFd, lock: &OwnedFd, into: &Entrances) -> io::Result<()> {
+        let mut fds = vec![handshake.as_fd(), listener.as_fd(), lock.as_fd()];
+        fds.extend(into.unified.iter().chain(&into.tasks).map(AsFd::as_fd));
+        packet::send(&self.0, &[u8::from(into.unified.is_some())], &fds)
+    }
+}
+
+impl Spawner<'_> {
+    fn make(&self, kind: SeedKind, hint: u32) -> Result<Made, CallError> {
+        let slot = slot::claim(hint).context(|| "taking a slot".into())?;
+        let slot =
+            slot.ok_or_else(|| io::Error::other("all are taken")).context(|| "taking a slot for a guest".into())?;
+        let plot = self.field.plot(slot.number);
+        plot.make()?;
+        let made = self.sow(kind, &slot, &plot);
+        if made.is_err() {
+            // What was made of it goes again; whatever cannot is found and removed when the slot is next used.
+            let _ = plot.remove();
+            let _ = std::fs::remove_file(self.places.seed(slot.number));
+        }
+        made
+    }
+
+    /// Has the seed made and settles it into its place.
+    fn sow(&self, kind: SeedKind, slot: &Slot, plot: &Plot) -> Result<Made, CallError> {
+        let path = self.places.seed(slot.number);
+        // A name left by a crash: the slot was free, so nobody listens there.
+        let _ = std::fs::remove_file(&path);
+        let listener = packet::listen(&path).context(|| format!("listening at {}", path.display()))?;
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair().context(|| "making a socket pair".into())?;
+        self.nursery
+            .order(&theirs.into(), &listener, &slot.lock, &plot.entrances()?)
+            .context(|| "ordering a seed".into())?;
+        let mut namespaces = Namespaces::empty();
+        namespaces.set(Namespaces::USER, kind.user_namespace);
+        namespaces.set(Namespaces::NET, kind.network_namespace);
+        let mut handshake = Handshake(ours);
+        handshake.say(namespaces.bits())?;
+        let pid = handshake.hear("entering its cgroups or making namespaces (user.max_user_namespaces may be 0)")?;
+        if kind.user_namespace {
+            id_map::write(pid, slot::first_id(slot.number))?;
+            plot.delegate(slot::first_id(slot.number))?;
+        }
+        handshake.say(0)?;
+        handshake.hear("becoming root of its namespaces")?;
+        let namespace = kind.user_namespace.then(|| id_map::open(pid)).transpose()?;
+        let seed = MadeSeed { slot: slot.number, pid };
+        Ok(Made { seed, namespace, handshake: OwnedFd::from(handshake.0) })
+    }
+}
+
+/// The seed's first words: see its `main.rs`.
+struct Handshake(std::os::unix::net::UnixStream);
+
+impl Handshake {
+    fn say(&mut self, word: u32) -> Result<(), CallError> {
+        self.0.write_all(&word.to_le_bytes()).context(|| "speaking to a seed".into())
+    }
+
+    fn hear(&mut self, doing: &str) -> Result<i32, CallError> {
+        let mut word = [0; 4];
+        self.0.read_exact(&mut word).context(|| format!("waiting for a seed that was {doing}"))?;
+        match i32::from_le_bytes(word) {
+            errno if errno < 0 => Err(io::Error::from_raw_os_error(-errno)).context(|| format!("in a seed, {doing}")),
+            word => Ok(word),
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! Control groups, version 1 and 2, decided hierarchy by hierarchy.
+//!
+//! A host may have the one unified hierarchy of version 2, the many of version 1, or both (a *hybrid* host: version 2 without controllers, for its
+//! `cgroup.kill`, `cgroup.freeze` and programs, and version 1 for the controllers). A [`Plot`] is the same place in all of them: one group a
+//! hierarchy, made together and removed together.
+//!
+//! ```text
+//!   version 2:  …/pando/SLOT        limits; its cgroup.procs is delegated, so that a seed may put children below
+//!               …/pando/SLOT/seed   the seed
+//!               …/pando/SLOT/guest  the guest: the root of what it sees
+//!   version 1:  …/pando/SLOT        both
+//! ```
+
+use crate::mount::{MountEntry, mounts};
+use crate::{CallError, Context};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+/// Controllers of version 1 whose hierarchies a guest is put into.
+const WANTED: [&str; 4] = ["cpu", "cpuacct", "memory", "pids"];
+
+/// Files of version 2 that a guest's own init needs to write to manage its part of the tree.
+const DELEGATED: [&str; 3] = ["cgroup.procs", "cgroup.threads", "cgroup.subtree_control"];
+
+/// How deep a guest's own groups are followed when they are removed.
+const DEEPEST: usize = 64;
+
+/// The hierarchies of this host.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Hierarchies {
+    /// Where the unified hierarchy is mounted.
+    pub unified: Option<PathBuf>,
+    /// Hierarchies of version 1 that hold a controller we use: where mounted, and which controllers.
+    pub legacy: Vec<(PathBuf, Vec<String>)>,
+}
+
+impl Hierarchies {
+    /// Those that are mounted.
+    pub fn detect() -> Result<Self, CallError> {
+        Ok(Self::among(&mounts()?))
+    }
+
+    fn among(mounts: &[MountEntry]) -> Self {
+        let mut found = Self::default();
+        for mount in mounts.iter().filter(|mount| mount.root == Path::new("/")) {
+            let options: Vec<_> = mount.options.split(',').collect();
+            match mount.kind.as_str() {
+                "cgroup2" if found.unified.is_none() => found.unified = Some(mount.at.clone()),
+                "cgroup" => {
+                    let controllers: Vec<_> =
+                        WANTED.iter().filter(|name| options.contains(name)).map(|name| (*name).to_owned()).collect();
+                    let known = found.legacy.iter().any(|(_, others)| *others == controllers);
+                    if !controllers.is_empty() && !known {
+                        found.legacy.push((mount.at.clone(), controllers));
+                    }
+                }
+                _ => {}
+            }
+        }
+        found
+    }
+
+    /// The controllers that version 2 offers here.
+    pub fn unified_controllers(&self) -> Vec<String> {
+        let read = |root: &PathBuf| std::fs::read_to_string(root.join("cgroup.controllers")).ok();
+        let text = self.unified.as_ref().and_then(read).unwrap_or_default();
+        text.split_ascii_whitespace().map(str::to_owned).collect()
+    }
+
+    /// Makes the field that plots lie in: a group named `name` in each hierarchy.
+    pub fn field(&self, name: &str) -> Result<Field, CallError> {
+        let field = Field { hierarchies: self.clone(), name: name.to_owned() };
+        for (root, _) in &self.legacy {
+            make(&root.join(name))?;
+        }
+        if let Some(unified) = &self.unified {
+            make(&unified.join(name))?;
+            hand_down(&unified.join(name));
+        }
+        Ok(field)
+    }
+}
+
+/// A group of ours in each hierarchy, which plots lie in.
+#[derive(Clone, Debug)]
+pub struct Field {
+    hierarchies: Hierarchies,
+    name: String,
+}
+
+impl Field {
+    /// The plot of a number: only its paths, whether they exist or not.
+    pub fn plot(&self, slot: u32) -> Plot {
+        let below = |root: &Path| root.join(&self.name).join(slot.to_string());
+        Plot {
+            unified: self.hierarchies.unified.as_deref().map(below),
+            legacy: self.hierarchies.legacy.iter().map(|(root, _)| below(root)).collect(),
+        }
+    }
+
+    /// The numbers of all plots that exist, in whatever hierarchy.
+    pub fn slots(&self) -> Vec<u32> {
+        let roots = self.hierarchies.unified.iter().chain(self.hierarchies.legacy.iter().map(|(root, _)| root));
+        let entries = roots.filter_map(|root| std::fs::read_dir(root.join(&self.name)).ok()).flatten().flatten();
+        let mut slots: Vec<u32> = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+        slots.sort_unstable();
+        slots.dedup();
+        slots
+    }
+
+    /// Removes the field, if no plot is left in it.
+    pub fn remove(&self) {
+        let roots = self.hierarchies.unified.iter().chain(self.hierarchies.legacy.iter().map(|(root, _)| root));
+        for root in roots {
+            // A plot that is still in use keeps it, which is right.
+            let _ = std::fs::remove_dir(root.join(&self.name));
+        }
+    }
+}
+
+/// Ways into the groups of a plot.
+#[derive(Debug)]
+pub struct Entrances {
+    /// The group of version 2 for a seed to be born in (clone3(2), CLONE_INTO_CGROUP, since Linux 5.7).
+    pub unified: Option<OwnedFd>,
+    /// The `tasks` files of version 1, open for writing: a thread that writes "0" moves itself, alone, and waits for nobody.
+    pub tasks: Vec<OwnedFd>,
+}
+
+/// The groups of one guest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plot {
+    unified: Option<PathBuf>,
+    legacy: Vec<PathBuf>,
+}
+
+impl Plot {
+    /// Makes the groups. Ones left by a crash are used again.
+    pub fn make(&self) -> Result<(), CallError> {
+        for group in &self.legacy {
+            make(group)?;
+        }
+        if let Some(group) = &self.unified {
+            make(group)?;
+            hand_down(group);
+            make(&group.join("seed"))?;
+            make(&group.join("guest"))?;
+        }
+        Ok(())
+    }
+
+    /// What a seed needs to get into all of them without a process ever being moved by another: for that the kernel stops every fork and exit
+    /// of the machine and waits for a grace period, ten milliseconds after a moment of idleness.
+    pub fn entrances(&self) -> Result<Entrances, CallError> {
+        let open = |path: PathBuf, options: &std::fs::OpenOptions| {
+            options.open(&path).map(OwnedFd::from).context(|| format!("opening {}", path.display()))
+        };
+        let (read, write) = (std::fs::File::options().read(true).clone(), std::fs::File::options().write(true).clone());
+        Ok(Entrances {
+            unified: self.unified.as_ref().map(|group| open(group.join("seed"), &read)).transpose()?,
+            tasks: self.legacy.iter().map(|group| open(group.join("tasks"), &write)).collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// Hands the guest's part of the unified hierarchy to `id`: it may move its processes there and make groups below.
+    pub fn delegate(&self, id: u32) -> Result<(), CallError> {
+        let Some(group) = &self.unified else { return Ok(()) };
+        let guest = group.join("guest");
+        let files = DELEGATED.iter().map(|file| guest.join(file));
+        for path in [group.join("cgroup.procs"), guest.clone()].into_iter().chain(files) {
+            std::os::unix::fs::chown(&path, Some(id), Some(id))
+                .context(|| format!("handing {} to the guest", path.display()))?;
+        }
+        Ok(())
+    }
+
+    /// The group of the unified hierarchy that the guest's processes are born in.
+    pub fn guest(&self) -> Option<PathBuf> {
+        self.unified.as_ref().map(|group| group.join("guest"))
+    }
+
+    /// Every group, for people.
+    pub fn paths(&self) -> Vec<PathBuf> {
+        self.unified.iter().chain(&self.legacy).cloned().collect()
+    }
+
+    /// Kills every process in the groups (cgroup.kill, since Linux 5.14; else one by one).
+    pub fn kill(&self) {
+        if let Some(group) = &self.unified
+            && std::fs::write(group.join("cgroup.kill"), "1").is_ok()
+        {
+            return;
+        }
+        for group in self.paths() {
+            let pids = std::fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+            for pid in pids.lines().filter_map(|line| line.parse().ok()) {
+                if let Ok(process) = crate::pidfd::open(pid) {
+                    let _ = crate::pidfd::send_signal(&process, libc::SIGKILL);
+                }
+            }
+        }
+    }
+
+    /// Removes the groups, and those that the guest made below. Fails with EBUSY while a process is in them.
+    pub fn remove(&self) -> Result<(), CallError> {
+        for group in self.paths() {
+            remove_below(&group, 0).context(|| format!("removing cgroup {}", group.display()))?;
+        }
+        Ok(())
+    }
+
+    /// Whether any of the groups exists.
+    pub fn exists(&self) -> bool {
+        self.paths().iter().any(|group| group.exists())
+    }
+}
+
+fn make(group: &Path) -> Result<(), CallError> {
+    match std::fs::create_dir(group) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            Err(error).context(|| format!("making cgroup {}", group.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Offers every controller that a group of ours has to the groups below it. One that refuses is missing there, which its user will be told.
+fn hand_down(group: &Path) {
+    let offered = std::fs::read_to_string(group.join("cgroup.controllers")).unwrap_or_default();
+    for controller in offered.split_ascii_whitespace() {
+        let _ = std::fs::write(group.join("cgroup.subtree_control"), format!("+{controller}"));
+    }
+}
+
+fn remove_below(group: &Path, depth: usize) -> io::Result<()> {
+    let entries = match std::fs::read_dir(group) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        found => found?,
+    };
+    for entry in entries.flatten() {
+        if depth < DEEPEST && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            remove_below(&entry.path(), depth + 1)?;
+        }
+    }
+    match std::fs::remove_dir(group) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => done,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mount(kind: &str, at: &str, options: &str) -> MountEntry {
+        MountEntry { at: at.into(), root: "/".into(), kind: kind.into(), source: kind.into(), options: options.into() }
+    }
+
+    #[test]
+    fn a_hybrid_host_has_both() {
+        let found = Hierarchies::among(&[
+            mount("cgroup", "/c/cpu", "rw,cpu,cpuacct"),
+            mount("cgroup", "/c/memory", "rw,memory"),
+            mount("cgroup", "/c/systemd", "rw,name=systemd"),
+            mount("cgroup2", "/c/unified", "rw"),
+        ]);
+        assert_eq!(found.unified, Some("/c/unified".into()));
+        assert_eq!(found.legacy.len(), 2);
+        assert_eq!(found.legacy[0].1, ["cpu", "cpuacct"]);
+    }
+
+    #[test]
+    fn a_plot_is_one_place_in_all_hierarchies() {
+        let hierarchies = Hierarchies::among(&[mount("cgroup", "/c/pids", "rw,pids"), mount("cgroup2", "/c/u", "rw")]);
+        let field = Field { hierarchies, name: "pando".into() };
+        let plot = field.plot(7);
+        assert_eq!(plot.paths(), [PathBuf::from("/c/u/pando/7"), PathBuf::from("/c/pids/pando/7")]);
+        assert_eq!(plot.guest(), Some("/c/u/pando/7/guest".into()));
+    }
+}

@@ -1,0 +1,50 @@
+//! The kernel's offers as safe Rust: what std, rustix and nix leave out, and what they offer too thinly for hosting guests.
+//!
+//! This crate knows no guests. Each module is one offer of the kernel; each resource is a value whose drop releases it; each function is named by
+//! its system call and says its units, its errors and since which kernel it exists. With the freestanding [seed](../pando_seed) it is the only
+//! place of Pando that holds unsafe code.
+//!
+//! ```text
+//!   mount     detached trees: clone, id-map, overlay, tmpfs        cgroup   v1 and v2, decided hierarchy by hierarchy
+//!   fs_owner  the file-system identity of this thread              pidfd    processes without pid races
+//!   id_map    ids of a user namespace                              packet   messages that carry descriptors
+//!   memory_file  sealed memory as a file                           signal   signals by name
+//!   inheritance  what an executed program gets of ours             probe    what this kernel grants
+//! ```
+
+pub mod cgroup;
+pub mod fs_owner;
+pub mod id_map;
+pub mod inheritance;
+pub mod lock;
+pub mod memory_file;
+pub mod mount;
+pub mod overlay;
+pub mod packet;
+pub mod pidfd;
+pub mod probe;
+pub mod process;
+pub mod signal;
+
+/// An error of a system call, and what the call was about.
+#[derive(Debug, thiserror::Error)]
+#[error("{what}: {source}")]
+pub struct CallError {
+    /// What was tried, on what.
+    pub what: String,
+    /// Why it failed.
+    #[source]
+    pub source: std::io::Error,
+}
+
+/// Names what a fallible system call was about.
+pub trait Context<T> {
+    /// Adds what was tried, on what.
+    fn context(self, what: impl FnOnce() -> String) -> Result<T, CallError>;
+}
+
+impl<T, E: Into<std::io::Error>> Context<T> for Result<T, E> {
+    fn context(self, what: impl FnOnce() -> String) -> Result<T, CallError> {
+        self.map_err(|source| CallError { what: what(), source: source.into() })
+    }
+}

@@ -1,0 +1,40 @@
+//! Locks that end with their holder, however it ends.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+/// An advisory lock on a file (flock(2)).
+#[derive(Debug)]
+pub struct FileLock(#[allow(dead_code, reason = "held for its drop")] File);
+
+impl FileLock {
+    /// Takes the lock; `None` where another process holds it.
+    pub fn try_take(path: &Path) -> io::Result<Option<Self>> {
+        let file = File::options().create(true).truncate(false).write(true).open(path)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(Self(file))),
+            Err(std::fs::TryLockError::WouldBlock) => Ok(None),
+            Err(std::fs::TryLockError::Error(error)) => Err(error),
+        }
+    }
+}
+
+/// A name that one socket of a network namespace can hold at a time (unix(7), abstract names). Nothing listens on it.
+///
+/// The name lives as long as any copy of the descriptor, in whatever process.
+pub fn claim(name: &str) -> io::Result<Option<OwnedFd>> {
+    let address = rustix::net::SocketAddrUnix::new_abstract_name(name.as_bytes())?;
+    let socket = rustix::net::socket_with(
+        rustix::net::AddressFamily::UNIX,
+        rustix::net::SocketType::STREAM,
+        rustix::net::SocketFlags::CLOEXEC,
+        None,
+    )?;
+    match rustix::net::bind(&socket, &address) {
+        Ok(()) => Ok(Some(socket)),
+        Err(rustix::io::Errno::ADDRINUSE) => Ok(None),
+        Err(errno) => Err(errno.into()),
+    }
+}

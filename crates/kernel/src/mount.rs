@@ -1,0 +1,209 @@
+//! Detached mounts (the mount API of Linux 5.2): trees that exist as descriptors and are seen by nobody until somebody attaches them.
+//!
+//! Dropping one that was never attached unmounts it. Putting several over each other: [`overlay`](crate::overlay).
+
+use crate::{CallError, Context};
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, OpenTreeFlags};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+pub use rustix::mount::MountAttrFlags as Attributes;
+
+/// A detached mount.
+#[derive(Debug)]
+pub struct Tree(OwnedFd);
+
+impl AsFd for Tree {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl From<OwnedFd> for Tree {
+    /// The mount behind a descriptor that fsmount(2) or open_tree(2) gave.
+    fn from(mount: OwnedFd) -> Self {
+        Self(mount)
+    }
+}
+
+impl From<Tree> for OwnedFd {
+    fn from(tree: Tree) -> Self {
+        tree.0
+    }
+}
+
+/// What mount_setattr(2) is to change of a mount.
+struct Change<'a> {
+    attributes: Attributes,
+    propagation: u64,
+    namespace: Option<BorrowedFd<'a>>,
+}
+
+impl Default for Change<'_> {
+    fn default() -> Self {
+        Self { attributes: Attributes::empty(), propagation: 0, namespace: None }
+    }
+}
+
+impl Tree {
+    /// A copy of the mount at `path`, from `path` downwards (open_tree(2) with OPEN_TREE_CLONE, since Linux 5.2); with `recursive` the mounts
+    /// below too. It is private: on a host whose mounts are shared, as systemd makes them, what a guest mounts on it would appear on the host.
+    pub fn clone_of(path: &Path, recursive: bool) -> Result<Self, CallError> {
+        let mut flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+        if recursive {
+            flags |= OpenTreeFlags::AT_RECURSIVE;
+        }
+        let take = || {
+            let tree = Self(rustix::mount::open_tree(CWD, path, flags)?);
+            tree.set(recursive, Change { propagation: libc::MS_PRIVATE, ..Change::default() })?;
+            std::io::Result::Ok(tree)
+        };
+        take().context(|| format!("taking the files at {}", path.display()))
+    }
+
+    /// Shows the tree's files as owned through the map of a user namespace: what is owned by 0 on disk is owned by the namespace's root
+    /// (mount_setattr(2) with MOUNT_ATTR_IDMAP, since Linux 5.12).
+    ///
+    /// # Errors
+    ///
+    /// EINVAL on file systems that cannot: overlay, NFS, and others before their time (tmpfs since 6.3, FUSE since 6.12).
+    pub fn map_ids(&self, user_namespace: BorrowedFd<'_>) -> Result<(), CallError> {
+        let attributes = MountAttrFlags::MOUNT_ATTR_IDMAP;
+        self.set(false, Change { attributes, namespace: Some(user_namespace), ..Change::default() })
+            .context(|| "mapping the owners of a tree of files".into())
+    }
+
+    /// Sets attributes on the mount, and with `recursive` on those below.
+    pub fn set_attributes(&self, recursive: bool, attributes: Attributes) -> Result<(), CallError> {
+        self.set(recursive, Change { attributes, ..Change::default() })
+            .context(|| format!("setting mount attributes {attributes:?}"))
+    }
+
+    fn set(&self, recursive: bool, change: Change<'_>) -> std::io::Result<()> {
+        let arguments = libc::mount_attr {
+            attr_set: u64::from(change.attributes.bits()),
+            attr_clr: 0,
+            propagation: change.propagation,
+            userns_fd: change.namespace.map_or(0, |fd| fd.as_raw_fd() as u64),
+        };
+        let flags = libc::AT_EMPTY_PATH | if recursive { libc::AT_RECURSIVE } else { 0 };
+        // SAFETY: the path is an empty C string; the kernel reads the arguments, whose size is passed along.
+        let result = unsafe {
+            libc::syscall(
+                libc::SYS_mount_setattr,
+                self.0.as_raw_fd(),
+                c"".as_ptr(),
+                flags,
+                &raw const arguments,
+                size_of_val(&arguments),
+            )
+        };
+        if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+    }
+
+    /// A new file system of a kind, with `key=value` options.
+    pub fn new(kind: &str, options: &[(&str, &str)], attributes: Attributes) -> Result<Self, CallError> {
+        let make = || {
+            let context = rustix::mount::fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
+            for (key, value) in options {
+                rustix::mount::fsconfig_set_string(context.as_fd(), *key, *value)?;
+            }
+            rustix::mount::fsconfig_create(context.as_fd())?;
+            rustix::mount::fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)
+        };
+        make().map(Self).context(|| format!("making a file system of kind {kind}"))
+    }
+
+    /// A place inside the tree, opened as a mere place (O_PATH). Nothing on the way may be a link.
+    pub fn place(&self, path: &str) -> Result<OwnedFd, CallError> {
+        let resolve = rustix::fs::ResolveFlags::BENEATH | rustix::fs::ResolveFlags::NO_SYMLINKS;
+        rustix::fs::openat2(&self.0, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve)
+            .context(|| format!("opening {path} in a tree of files"))
+    }
+
+    /// Makes a device node in the tree's root.
+    pub fn make_device(&self, name: &str, mode: u32, major: u32, minor: u32) -> Result<(), CallError> {
+        let device = rustix::fs::makedev(major, minor);
+        rustix::fs::mknodat(&self.0, name, rustix::fs::FileType::CharacterDevice, Mode::from_raw_mode(mode), device)
+            .context(|| format!("making device {name}"))
+    }
+}
+
+/// A mount of this process's mount namespace, as `/proc/self/mountinfo` lists it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MountEntry {
+    /// Where.
+    pub at: PathBuf,
+    /// What part of its file system.
+    pub root: PathBuf,
+    /// Its file system's kind.
+    pub kind: String,
+    /// Its source.
+    pub source: String,
+    /// Options of mount and file system, joined by commas.
+    pub options: String,
+}
+
+/// The mounts of this mount namespace, in the order of mounting.
+pub fn mounts() -> Result<Vec<MountEntry>, CallError> {
+    let text = std::fs::read_to_string("/proc/self/mountinfo").context(|| "reading /proc/self/mountinfo".into())?;
+    Ok(text.lines().filter_map(entry).collect())
+}
+
+fn entry(line: &str) -> Option<MountEntry> {
+    let (mount, file_system) = line.split_once(" - ")?;
+    let mut mount = mount.split(' ').skip(3);
+    let (root, at, options) = (mount.next()?, mount.next()?, mount.next()?);
+    let mut file_system = file_system.split(' ');
+    let (kind, source, more) = (file_system.next()?, file_system.next()?, file_system.next()?);
+    Some(MountEntry {
+        at: unescape(at),
+        root: unescape(root),
+        kind: kind.to_owned(),
+        source: source.to_owned(),
+        options: format!("{options},{more}"),
+    })
+}
+
+/// Blanks, tabs, newlines and backslashes stand as three octal digits.
+fn unescape(text: &str) -> PathBuf {
+    let bytes = text.as_bytes();
+    let mut plain = Vec::with_capacity(bytes.len());
+    let mut index = 0;
+    while index < bytes.len() {
+        let octal = bytes.get(index + 1..index + 4).filter(|_| bytes[index] == b'\\');
+        match octal.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok()) {
+            Some(byte) => {
+                plain.push(byte);
+                index += 4;
+            }
+            None => {
+                plain.push(bytes[index]);
+                index += 1;
+            }
+        }
+    }
+    PathBuf::from(std::ffi::OsStr::from_bytes(&plain))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mount_line_is_taken_apart() {
+        let line = r"36 35 98:0 /mnt1 /mnt\0402 rw,noatime master:1 - ext3 /dev/root rw,errors=continue";
+        let entry = entry(line).unwrap();
+        assert_eq!(entry.at, Path::new("/mnt 2"));
+        assert_eq!((entry.kind.as_str(), entry.source.as_str()), ("ext3", "/dev/root"));
+        assert_eq!(entry.options, "rw,noatime,rw,errors=continue");
+    }
+
+    #[test]
+    fn a_cut_line_is_no_mount() {
+        assert_eq!(entry("36 35 98:0 / /mnt rw - ext4"), None);
+        assert_eq!(entry(""), None);
+    }
+}

@@ -1,0 +1,47 @@
+//! A directory for trials, on the file system that guests' files lie on.
+
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A directory that goes away with all that is in it.
+#[derive(Debug)]
+pub(super) struct Scratch(PathBuf);
+
+impl Scratch {
+    /// Makes one at `state` or, if that does not exist, in the nearest directory above that does: it is on the same file system then.
+    pub(super) fn near(state: &Path) -> io::Result<Self> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let at = state.ancestors().find(|path| path.is_dir()).unwrap_or(Path::new("/"));
+        let path = at.join(format!(".pando-doctor-{}-{number}", std::process::id()));
+        std::fs::DirBuilder::new().mode(0o700).create(&path)?;
+        Ok(Self(path))
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// A new directory in it.
+    pub(super) fn directory(&self, name: &str) -> io::Result<PathBuf> {
+        let path = self.0.join(name);
+        std::fs::DirBuilder::new().mode(0o755).recursive(true).create(&path)?;
+        Ok(path)
+    }
+
+    /// A new file in it.
+    pub(super) fn file(&self, name: &str, content: &[u8]) -> io::Result<PathBuf> {
+        let path = self.0.join(name);
+        std::fs::write(&path, content)?;
+        Ok(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // What cannot be removed has a name that tells whose it was.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

@@ -1,0 +1,116 @@
+//! What /proc tells of a process. All of it can be gone at any moment, and part of it is what a hostile program chose to put there.
+
+use std::io::{self, Read};
+
+/// No file of /proc/PID is read further than this.
+const LONGEST: u64 = 64 * 1024;
+
+/// A process in one line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Process {
+    /// Its pid here.
+    pub pid: i32,
+    /// Its pid in the innermost namespace that it is in.
+    pub inner_pid: i32,
+    /// Its parent's pid here.
+    pub parent: i32,
+    /// Its effective user id here.
+    pub uid: u32,
+    /// One letter, as ps(1) shows it.
+    pub state: char,
+    /// CPU time in clock ticks, usually hundredths of a second.
+    pub ticks: u64,
+    /// Resident memory in KiB.
+    pub rss_kib: u64,
+    /// When it started, in clock ticks since boot: with the pid, its identity.
+    pub start: u64,
+    /// Its command line, or its name in brackets.
+    pub command: String,
+}
+
+/// Reads a file of /proc as text, up to a bound.
+pub fn read(pid: i32, file: &str) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    std::fs::File::open(format!("/proc/{pid}/{file}"))?.take(LONGEST).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// When a process started, in clock ticks since boot.
+pub fn start_time(pid: i32) -> io::Result<u64> {
+    let stat = read(pid, "stat")?;
+    field(&stat, 22).and_then(|word| word.parse().ok()).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// Field `number` of /proc/PID/stat, counted from 1 as in proc(5). The name, field 2, may hold anything, so counting starts behind it.
+fn field(stat: &str, number: usize) -> Option<&str> {
+    let (_, behind) = stat.rsplit_once(')')?;
+    behind.split_ascii_whitespace().nth(number.checked_sub(3)?)
+}
+
+/// The line of one process.
+pub fn describe(pid: i32) -> io::Result<Process> {
+    let (stat, status) = (read(pid, "stat")?, read(pid, "status")?);
+    let number = |which| field(&stat, which).and_then(|word| word.parse::<u64>().ok()).unwrap_or(0);
+    let line = |key: &str| status.lines().find_map(|line| line.strip_prefix(key));
+    let word = |key: &str, which: usize| line(key).and_then(|rest| rest.split_ascii_whitespace().nth(which));
+    let arguments = read(pid, "cmdline").unwrap_or_default();
+    let command = printable(arguments.trim_end_matches('\0'));
+    let name = stat.split_once('(').and_then(|(_, rest)| rest.rsplit_once(')')).map_or("?", |(name, _)| name);
+    Ok(Process {
+        pid,
+        inner_pid: line("NSpid:").and_then(|pids| pids.split_ascii_whitespace().last()?.parse().ok()).unwrap_or(pid),
+        parent: field(&stat, 4).and_then(|word| word.parse().ok()).unwrap_or(0),
+        uid: word("Uid:", 1).and_then(|word| word.parse().ok()).unwrap_or(u32::MAX),
+        state: field(&stat, 3).and_then(|word| word.chars().next()).unwrap_or('?'),
+        ticks: number(14) + number(15),
+        rss_kib: word("VmRSS:", 0).and_then(|word| word.parse().ok()).unwrap_or(0),
+        start: number(22),
+        command: if command.is_empty() { format!("[{}]", printable(name)) } else { command },
+    })
+}
+
+/// A program chooses its own name and arguments: no control characters of it reach a terminal.
+fn printable(text: &str) -> String {
+    text.chars()
+        .map(|c| {
+            if c == '\0' {
+                ' '
+            } else if c.is_control() {
+                '·'
+            } else {
+                c
+            }
+        })
+        .collect()
+}
+
+/// Every pid of this namespace.
+pub fn all() -> io::Result<Vec<i32>> {
+    let entries = std::fs::read_dir("/proc")?;
+    Ok(entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_brackets_and_blanks_does_not_shift_the_fields() {
+        let stat = "7 (a) R (b) S 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4242 0";
+        assert_eq!(field(stat, 3), Some("S"));
+        assert_eq!(field(stat, 4), Some("1"));
+        assert_eq!(field(stat, 22), Some("4242"));
+    }
+
+    #[test]
+    fn this_process_is_described() {
+        let me = describe(std::process::id() as i32).unwrap();
+        assert_eq!(me.pid, me.inner_pid);
+        assert!(me.rss_kib > 0);
+    }
+
+    #[test]
+    fn control_characters_are_not_passed_on() {
+        assert_eq!(printable("a\0b\x1b[2J"), "a b·[2J");
+    }
+}

@@ -1,0 +1,360 @@
+//! The machine below: the program's entry, and the system calls that no safe library offers without std.
+//!
+//! All unsafe code of the seed stands here.
+
+use core::arch::{asm, naked_asm};
+use core::ffi::CStr;
+use core::panic::PanicInfo;
+use rustix::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use rustix::io::Errno;
+use rustix::process::Signal;
+
+#[cfg(target_arch = "x86_64")]
+mod number {
+    pub(super) const KILL: usize = 62;
+    pub(super) const SETNS: usize = 308;
+    pub(super) const SETRLIMIT: usize = 160;
+    pub(super) const MMAP: usize = 9;
+    pub(super) const MUNMAP: usize = 11;
+    pub(super) const RT_SIGPROCMASK: usize = 14;
+    pub(super) const IOCTL: usize = 16;
+    pub(super) const DUP3: usize = 292;
+    pub(super) const EXECVE: usize = 59;
+    pub(super) const EXIT_GROUP: usize = 231;
+    pub(super) const PRCTL: usize = 157;
+    pub(super) const RT_SIGTIMEDWAIT: usize = 128;
+    pub(super) const SECCOMP: usize = 317;
+    pub(super) const EXECVEAT: usize = 322;
+    pub(super) const UNSHARE: usize = 272;
+    pub(super) const CLONE3: usize = 435;
+    pub(super) const CLOSE_RANGE: usize = 436;
+    pub(super) const MOUNT_SETATTR: usize = 442;
+}
+
+/// Makes a system call.
+///
+/// # Safety
+///
+/// The call must be sound with these arguments: pointers valid for what the kernel reads and writes, no descriptor closed that a value owns.
+#[cfg(target_arch = "x86_64")]
+unsafe fn call(number: usize, a: [usize; 6]) -> Result<usize, Errno> {
+    let result: isize;
+    // SAFETY: the caller vouches for the call; the kernel clobbers rcx and r11 besides the result.
+    unsafe {
+        asm!("syscall", inlateout("rax") number as isize => result, in("rdi") a[0], in("rsi") a[1], in("rdx") a[2], in("r10") a[3],
+             in("r8") a[4], in("r9") a[5], lateout("rcx") _, lateout("r11") _, options(nostack));
+    }
+    outcome(result)
+}
+
+fn outcome(result: isize) -> Result<usize, Errno> {
+    if (-4095..0).contains(&result) { Err(Errno::from_raw_os_error(-result as i32)) } else { Ok(result as usize) }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+// SAFETY: the kernel enters here with the stack pointer at argc; nothing of it is needed, so the stack is aligned and the program called.
+unsafe extern "C" fn _start() -> ! {
+    naked_asm!("xor ebp, ebp", "and rsp, -16", "call {program}", "ud2", program = sym begin)
+}
+
+extern "C" fn begin() -> ! {
+    crate::program()
+}
+
+#[panic_handler]
+fn panic(_: &PanicInfo<'_>) -> ! {
+    exit(113)
+}
+
+/// Ends the process.
+pub(crate) fn exit(code: i32) -> ! {
+    loop {
+        // SAFETY: does not return, touches no memory.
+        let _ = unsafe { call(number::EXIT_GROUP, [code as usize, 0, 0, 0, 0, 0]) };
+    }
+}
+
+/// What a fork needs beyond its flags.
+#[repr(C)]
+#[derive(Default)]
+struct CloneArguments {
+    flags: u64,
+    pidfd: u64,
+    child_tid: u64,
+    parent_tid: u64,
+    exit_signal: u64,
+    stack: u64,
+    stack_size: u64,
+    tls: u64,
+    set_tid: u64,
+    set_tid_size: u64,
+    cgroup: u64,
+}
+
+const CLONE_PIDFD: u64 = 0x1000;
+const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
+const SIGCHLD: u64 = 17;
+
+/// What fork(2) returns twice.
+pub(crate) enum Forked {
+    /// In the new process.
+    Child,
+    /// In the old one.
+    Parent {
+        /// The child's pid.
+        pid: i32,
+        /// A pidfd of it.
+        pidfd: OwnedFd,
+    },
+}
+
+/// Forks into new namespaces and, if given, into a cgroup (clone3(2); CLONE_INTO_CGROUP since Linux 5.7).
+pub(crate) fn fork(namespaces: u32, cgroup: Option<BorrowedFd<'_>>) -> Result<Forked, Errno> {
+    let mut pidfd: RawFd = -1;
+    let mut arguments = CloneArguments {
+        flags: u64::from(namespaces) | CLONE_PIDFD,
+        pidfd: (&raw mut pidfd) as u64,
+        exit_signal: SIGCHLD,
+        ..CloneArguments::default()
+    };
+    if let Some(cgroup) = cgroup {
+        arguments.flags |= CLONE_INTO_CGROUP;
+        arguments.cgroup = cgroup.as_raw_fd() as u64;
+    }
+    // SAFETY: without CLONE_VM the child has its own copy of everything, and this program has one thread: it may go on as it likes.
+    let pid = unsafe { call(number::CLONE3, [(&raw const arguments) as usize, size_of_val(&arguments), 0, 0, 0, 0]) }?;
+    if pid == 0 {
+        return Ok(Forked::Child);
+    }
+    // SAFETY: the kernel has just made this descriptor for us.
+    Ok(Forked::Parent { pid: pid as i32, pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) } })
+}
+
+/// The bytes of a file, mapped read-only for as long as the process lives.
+pub(crate) fn map(file: &OwnedFd, length: usize) -> Result<&'static [u8], Errno> {
+    const PROT_READ: usize = 1;
+    const MAP_PRIVATE: usize = 2;
+    if length == 0 {
+        return Ok(&[]);
+    }
+    // SAFETY: a new mapping at a place of the kernel's choice; it is never unmapped. The file is a sealed memory file, so it cannot shrink.
+    unsafe {
+        let at = call(number::MMAP, [0, length, PROT_READ, MAP_PRIVATE, file.as_raw_fd() as usize, 0])?;
+        Ok(core::slice::from_raw_parts(at as *const u8, length))
+    }
+}
+
+/// A table of pointers to NUL-ended strings with a closing null pointer, as execve(2) takes it.
+pub(crate) struct Vector {
+    at: usize,
+    length: usize,
+}
+
+impl Vector {
+    /// A vector of the strings in `packed`, each of which ends in NUL.
+    pub(crate) fn new(packed: &'static [u8]) -> Result<Self, Errno> {
+        const READ_WRITE: usize = 3;
+        const MAP_PRIVATE_ANONYMOUS: usize = 0x22;
+        if packed.last().is_some_and(|last| *last != 0) {
+            return Err(Errno::INVAL);
+        }
+        let entries = packed.iter().filter(|byte| **byte == 0).count() + 1;
+        let length = entries * size_of::<usize>();
+        // SAFETY: a new mapping at a place of the kernel's choice, large enough for every entry written below; page-aligned, zeroed.
+        unsafe {
+            let at = call(number::MMAP, [0, length, READ_WRITE, MAP_PRIVATE_ANONYMOUS, usize::MAX, 0])?;
+            let mut entry = at as *mut *const u8;
+            let mut rest = packed;
+            while let Some(end) = rest.iter().position(|byte| *byte == 0) {
+                entry.write(rest.as_ptr());
+                entry = entry.add(1);
+                rest = &rest[end + 1..];
+            }
+            Ok(Self { at, length })
+        }
+    }
+}
+
+impl Drop for Vector {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours alone, and nothing borrows from it.
+        let _ = unsafe { call(number::MUNMAP, [self.at, self.length, 0, 0, 0, 0]) };
+    }
+}
+
+/// Executes a program; returns only if that fails (execve(2)).
+pub(crate) fn execute(path: &CStr, arguments: &Vector, environment: &Vector) -> Errno {
+    // SAFETY: the path ends in NUL; the vectors end in null and point at strings that live as long as the process.
+    match unsafe { call(number::EXECVE, [path.as_ptr() as usize, arguments.at, environment.at, 0, 0, 0]) } {
+        Err(errno) => errno,
+        Ok(_) => Errno::INVAL,
+    }
+}
+
+/// Executes an open file; returns only if that fails (execveat(2) with AT_EMPTY_PATH, since Linux 3.19).
+pub(crate) fn execute_fd(file: BorrowedFd<'_>, arguments: &Vector, environment: &Vector) -> Errno {
+    const AT_EMPTY_PATH: usize = 0x1000;
+    let empty = c"".as_ptr() as usize;
+    // SAFETY: as for `execute`.
+    match unsafe {
+        call(number::EXECVEAT, [file.as_raw_fd() as usize, empty, arguments.at, environment.at, AT_EMPTY_PATH, 0])
+    } {
+        Err(errno) => errno,
+        Ok(_) => Errno::INVAL,
+    }
+}
+
+/// Makes `onto` a copy of `fd` that survives exec.
+pub(crate) fn duplicate(fd: BorrowedFd<'_>, onto: RawFd) -> Result<(), Errno> {
+    // SAFETY: callers pass 0, 1 or 2, which no value of this program owns by then, or numbers that were just cleared.
+    unsafe { call(number::DUP3, [fd.as_raw_fd() as usize, onto as usize, 0, 0, 0, 0]) }.map(drop)
+}
+
+/// Moves this process into new namespaces (unshare(2)).
+pub(crate) fn unshare(namespaces: u32) -> Result<(), Errno> {
+    // SAFETY: only namespace flags are passed, which share no memory or descriptors; this program has one thread.
+    unsafe { call(number::UNSHARE, [namespaces as usize, 0, 0, 0, 0, 0]) }.map(drop)
+}
+
+/// Closes every descriptor from `first` to `last` (close_range(2), since Linux 5.9).
+pub(crate) fn close_range(first: u32, last: u32) {
+    if first > last {
+        return;
+    }
+    // SAFETY: called only where the process lets go of all values that own them: they are forgotten, not dropped, or dropping them fails harmlessly.
+    let _ = unsafe { call(number::CLOSE_RANGE, [first as usize, last as usize, 0, 0, 0, 0]) };
+}
+
+/// Every signal, as a kernel signal set.
+const ALL_SIGNALS: u64 = u64::MAX;
+
+/// Blocks every signal for good, so that they wait for [`next_signal`].
+pub(crate) fn block_signals() {
+    set_mask(ALL_SIGNALS);
+}
+
+/// Blocks none, as a program expects to find it.
+pub(crate) fn unblock_signals() {
+    set_mask(0);
+}
+
+fn set_mask(mask: u64) {
+    const SIG_SETMASK: usize = 2;
+    // SAFETY: reads eight bytes at the mask.
+    let _ = unsafe { call(number::RT_SIGPROCMASK, [SIG_SETMASK, (&raw const mask) as usize, 0, 8, 0, 0]) };
+}
+
+/// Waits for the next signal and takes it; its number, or `None` after `milliseconds`.
+pub(crate) fn next_signal(milliseconds: Option<u64>) -> Option<i32> {
+    let time = milliseconds.map(|ms| [ms / 1000, ms % 1000 * 1_000_000]);
+    let time = time.as_ref().map_or(0, |time| time.as_ptr() as usize);
+    loop {
+        // SAFETY: reads eight bytes at the set and sixteen at the time, writes nothing.
+        match unsafe { call(number::RT_SIGTIMEDWAIT, [(&raw const ALL_SIGNALS_SET) as usize, 0, time, 8, 0, 0]) } {
+            Ok(signal) => return Some(signal as i32),
+            Err(Errno::INTR) => {}
+            Err(_) => return None,
+        }
+    }
+}
+
+static ALL_SIGNALS_SET: u64 = ALL_SIGNALS;
+
+/// Installs a seccomp filter (seccomp(2), since Linux 3.17). `program` holds `struct sock_filter`s of eight bytes.
+pub(crate) fn seccomp(program: &[u8]) -> Result<(), Errno> {
+    #[repr(C)]
+    struct Program {
+        length: u16,
+        filter: *const u8,
+    }
+    const SET_MODE_FILTER: usize = 1;
+    let length = u16::try_from(program.len() / 8).map_err(|_| Errno::INVAL)?;
+    let program = Program { length, filter: program.as_ptr() };
+    // SAFETY: the kernel reads `length` filters of eight bytes, all of which are in the slice; it needs no alignment of them.
+    unsafe { call(number::SECCOMP, [SET_MODE_FILTER, 0, (&raw const program) as usize, 0, 0, 0]) }.map(drop)
+}
+
+/// Makes this process's memory unreadable for others, `/proc` included (prctl(2), PR_SET_DUMPABLE).
+pub(crate) fn undumpable() {
+    const PR_SET_DUMPABLE: usize = 4;
+    // SAFETY: touches no memory.
+    let _ = unsafe { call(number::PRCTL, [PR_SET_DUMPABLE, 0, 0, 0, 0, 0]) };
+}
+
+/// Brings up the loopback device of the current network namespace (netdevice(7)).
+pub(crate) fn loopback_up(socket: BorrowedFd<'_>) -> Result<(), Errno> {
+    #[repr(C)]
+    struct InterfaceRequest {
+        name: [u8; 16],
+        flags: u16,
+        rest: [u8; 22],
+    }
+    const SIOCSIFFLAGS: usize = 0x8914;
+    const IFF_UP: u16 = 1;
+    let mut request = InterfaceRequest { name: [0; 16], flags: IFF_UP, rest: [0; 22] };
+    request.name[..2].copy_from_slice(b"lo");
+    // SAFETY: the request is a `struct ifreq` of 40 bytes that the kernel reads.
+    unsafe { call(number::IOCTL, [socket.as_raw_fd() as usize, SIOCSIFFLAGS, (&raw mut request) as usize, 0, 0, 0]) }
+        .map(drop)
+}
+
+/// Sets the attributes or the propagation of a mount, or of a whole tree of mounts (mount_setattr(2), since Linux 5.12).
+pub(crate) fn mount_setattr(
+    at: BorrowedFd<'_>,
+    path: &CStr,
+    recursive: bool,
+    attributes: u32,
+    propagation: u64,
+) -> Result<(), Errno> {
+    const AT_EMPTY_PATH: usize = 0x1000;
+    const AT_RECURSIVE: usize = 0x8000;
+    let arguments: [u64; 4] = [u64::from(attributes), 0, propagation, 0];
+    let flags = AT_EMPTY_PATH | if recursive { AT_RECURSIVE } else { 0 };
+    // SAFETY: the path ends in NUL; the kernel reads a `struct mount_attr` of 32 bytes.
+    unsafe {
+        call(
+            number::MOUNT_SETATTR,
+            [at.as_raw_fd() as usize, path.as_ptr() as usize, flags, arguments.as_ptr() as usize, 32, 0],
+        )
+    }
+    .map(drop)
+}
+
+/// Enters a namespace: all at once for mounts, for children for processes (setns(2)).
+pub(crate) fn enter(namespace: BorrowedFd<'_>) -> Result<(), Errno> {
+    // SAFETY: touches no memory; this program has one thread.
+    unsafe { call(number::SETNS, [namespace.as_raw_fd() as usize, 0, 0, 0, 0, 0]) }.map(drop)
+}
+
+/// Sets a resource limit by its kernel number (setrlimit(2)).
+pub(crate) fn set_limit(resource: u32, soft: u64, hard: u64) -> Result<(), Errno> {
+    let limit = [soft, hard];
+    // SAFETY: the kernel reads a `struct rlimit` of two words.
+    unsafe { call(number::SETRLIMIT, [resource as usize, limit.as_ptr() as usize, 0, 0, 0, 0]) }.map(drop)
+}
+
+/// Standard input, once a plan has put something there.
+pub(crate) fn standard_input() -> BorrowedFd<'static> {
+    // SAFETY: a plan with a terminal has made descriptor 0 before it asks for it, and nothing closes it.
+    unsafe { BorrowedFd::borrow_raw(0) }
+}
+
+/// A signal by its number, real-time ones included.
+pub(crate) fn signal(number: i32) -> Option<Signal> {
+    // SAFETY: any number is a fine signal to send; the kernel checks it.
+    (1..=64).contains(&number).then(|| unsafe { Signal::from_raw_unchecked(number) })
+}
+
+/// Sends a signal to every process of the namespace but this one.
+pub(crate) fn signal_all(signal: Signal) {
+    // SAFETY: touches no memory.
+    let _ = unsafe { call(number::KILL, [usize::MAX, signal.as_raw() as usize, 0, 0, 0, 0]) };
+}
+
+/// Whether the namespace has another process.
+pub(crate) fn anyone_else() -> bool {
+    // SAFETY: touches no memory; signal 0 merely asks.
+    unsafe { call(number::KILL, [usize::MAX, 0, 0, 0, 0, 0]) }.is_ok()
+}

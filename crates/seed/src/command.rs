@@ -1,0 +1,147 @@
+//! The steps of a process that is about to become a program of the guest.
+
+use crate::bare::{self, Vector};
+use crate::grow::Luggage;
+use core::ffi::CStr;
+use core::mem::MaybeUninit;
+use pando_seed::{Capabilities, Step};
+use rustix::fd::{AsFd, BorrowedFd};
+use rustix::io::{Errno, IoSlice};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+use rustix::process::{Gid, Uid};
+use rustix::pty::OpenptFlags;
+use rustix::termios::Winsize;
+use rustix::thread::{CapabilitySet, CapabilitySets};
+
+/// Takes a step that concerns the process alone.
+pub(crate) fn take(luggage: &Luggage, terminal: bool, step: Step<'static>) -> Result<(), Errno> {
+    match step {
+        Step::Limit { resource, soft, hard } => limit(resource, soft, hard),
+        Step::Join { fd } => bare::enter(luggage.fd(fd)?),
+        Step::Seccomp { program } => bare::seccomp(program),
+        Step::Bound { keep } => bound(keep),
+        Step::Stdio { fds } => {
+            for (onto, fd) in (0..).zip(fds) {
+                bare::duplicate(luggage.fd(fd)?, onto)?;
+            }
+            Ok(())
+        }
+        Step::Session => rustix::process::setsid().map(drop),
+        Step::WorkingDirectory { path } => rustix::process::chdir(path.c_str()),
+        Step::User { uid, gid, groups } => user(terminal, uid, gid, groups),
+        Step::Hold { keep } => hold(keep),
+        Step::NoNewPrivileges => rustix::thread::set_no_new_privs(true),
+        Step::Exec { arguments, environment, search } => Err(execute(arguments, environment, search)),
+        Step::ExecFd { fd, arguments } => {
+            bare::unblock_signals();
+            let (arguments, environment) = (Vector::new(arguments)?, Vector::new(&[])?);
+            Err(bare::execute_fd(luggage.fd(fd)?, &arguments, &environment))
+        }
+        _ => Err(Errno::NOSYS),
+    }
+}
+
+fn limit(resource: u32, soft: u64, hard: u64) -> Result<(), Errno> {
+    bare::set_limit(resource, soft, hard)
+}
+
+/// Gives up every capability that the kernel knows and `keep` lacks.
+fn bound(keep: Capabilities) -> Result<(), Errno> {
+    for bit in 0..64 {
+        if keep & 1 << bit == 0 {
+            match rustix::thread::remove_capability_from_bounding_set(CapabilitySet::from_bits_retain(1 << bit)) {
+                // The kernel has no capability of that number, nor of a higher one.
+                Err(Errno::INVAL) => break,
+                outcome => outcome?,
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Holds `keep`, as far as it was held, and nothing else.
+pub(crate) fn hold(keep: Capabilities) -> Result<(), Errno> {
+    let held = rustix::thread::capabilities(None)?;
+    let keep = CapabilitySet::from_bits_retain(keep) & held.permitted;
+    rustix::thread::set_capabilities(
+        None,
+        CapabilitySets { effective: keep, permitted: keep, inheritable: CapabilitySet::empty() },
+    )
+}
+
+fn user(terminal: bool, uid: u32, gid: u32, groups: &[u8]) -> Result<(), Errno> {
+    const MOST: usize = 256;
+    let mut list = [Gid::ROOT; MOST];
+    let count = groups.len() / 4;
+    for (place, bytes) in list.iter_mut().zip(groups.chunks_exact(4)) {
+        *place = Gid::from_raw(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]));
+    }
+    let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
+    if terminal {
+        // The terminal was opened by root; programs such as mesg and screen expect it to be their user's.
+        rustix::fs::fchown(bare::standard_input(), Some(uid), None)?;
+    }
+    rustix::thread::set_thread_groups(list.get(..count).ok_or(Errno::INVAL)?)?;
+    rustix::thread::set_thread_res_gid(gid, gid, gid)?;
+    rustix::thread::set_thread_res_uid(uid, uid, uid)
+}
+
+/// Opens a terminal of the guest's own, makes it this process's, and sends its master away.
+pub(crate) fn terminal(socket: BorrowedFd<'_>, rows: u16, columns: u16) -> Result<(), Errno> {
+    let master = rustix::pty::openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
+    rustix::pty::unlockpt(&master)?;
+    let slave =
+        rustix::pty::ioctl_tiocgptpeer(&master, OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
+    if rows > 0 && columns > 0 {
+        rustix::termios::tcsetwinsize(&slave, Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 })?;
+    }
+    rustix::process::setsid()?;
+    rustix::process::ioctl_tiocsctty(&slave)?;
+    for onto in 0..3 {
+        bare::duplicate(slave.as_fd(), onto)?;
+    }
+    let fds = [master.as_fd()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    control.push(SendAncillaryMessage::ScmRights(&fds));
+    rustix::net::sendmsg(socket, &[IoSlice::new(b"m")], &mut control, SendFlags::NOSIGNAL).map(drop)
+}
+
+/// Executes a program as execvp(3) does: a name with a slash as it stands, any other in each directory of `search`.
+fn execute(arguments: &'static [u8], environment: &'static [u8], search: &[u8]) -> Errno {
+    let (vector, environment) = match (Vector::new(arguments), Vector::new(environment)) {
+        (Ok(arguments), Ok(environment)) => (arguments, environment),
+        (Err(errno), _) | (_, Err(errno)) => return errno,
+    };
+    let Ok(name) = CStr::from_bytes_until_nul(arguments) else { return Errno::INVAL };
+    bare::unblock_signals();
+    if name.is_empty() {
+        return Errno::NOENT;
+    }
+    if name.to_bytes().contains(&b'/') {
+        return bare::execute(name, &vector, &environment);
+    }
+    let mut verdict = Errno::NOENT;
+    for directory in search.split(|byte| *byte == b':') {
+        let mut path = [0_u8; 4096];
+        let Some(path) = join(&mut path, directory, name.to_bytes()) else { continue };
+        match bare::execute(path, &vector, &environment) {
+            Errno::NOENT | Errno::NOTDIR => {}
+            // One that may not be executed is worth telling, unless a later directory has one that may.
+            Errno::ACCESS => verdict = Errno::ACCESS,
+            other => return other,
+        }
+    }
+    verdict
+}
+
+/// `directory/name` with a closing NUL, if it fits.
+fn join<'a>(space: &'a mut [u8], directory: &[u8], name: &[u8]) -> Option<&'a CStr> {
+    let slash = directory.len();
+    let end = slash + 1 + name.len();
+    space.get_mut(..slash)?.copy_from_slice(directory);
+    *space.get_mut(slash)? = b'/';
+    space.get_mut(slash + 1..end)?.copy_from_slice(name);
+    *space.get_mut(end)? = 0;
+    CStr::from_bytes_with_nul(space.get(..=end)?).ok()
+}

@@ -1,0 +1,200 @@
+//! Taking the steps of a plan, one after another. The first that fails is reported by its number, and ends the process.
+
+use crate::{bare, command, mountpoint, trunk};
+use core::ffi::CStr;
+use pando_seed::{Attributes, MAX_FDS, Make, Report, Step, next_step};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, OpenTreeFlags, UnmountFlags};
+
+/// Exit codes of the shell: the command could not be executed; there is none of that name; something else stood in the way.
+const NOT_EXECUTABLE: i32 = 126;
+const NOT_FOUND: i32 = 127;
+const FAILED: i32 = 125;
+
+/// The descriptors of a launch: the plan, the report's socket, and those that the plan names.
+#[derive(Default)]
+pub(crate) struct Luggage {
+    plan: Option<OwnedFd>,
+    report: Option<OwnedFd>,
+    named: Named,
+    count: usize,
+}
+
+struct Named([Option<OwnedFd>; MAX_FDS]);
+
+impl Default for Named {
+    fn default() -> Self {
+        Self([const { None }; MAX_FDS])
+    }
+}
+
+impl Luggage {
+    /// Takes the next descriptor off a message. More than there is room for are closed.
+    pub(crate) fn add(&mut self, fd: OwnedFd) {
+        match self.count {
+            0 => self.plan = Some(fd),
+            1 => self.report = Some(fd),
+            n if n - 2 < MAX_FDS => self.named.0[n - 2] = Some(fd),
+            _ => return,
+        }
+        self.count += 1;
+    }
+
+    /// The descriptor that the plan calls `index`.
+    pub(crate) fn fd(&self, index: u8) -> Result<BorrowedFd<'_>, Errno> {
+        self.named.0.get(usize::from(index)).and_then(Option::as_ref).map(AsFd::as_fd).ok_or(Errno::BADF)
+    }
+}
+
+/// What the steps so far have led to.
+struct Growing {
+    luggage: Luggage,
+    /// The new root, once there is one.
+    root: Option<OwnedFd>,
+    /// Whether standard input is a terminal made by this plan.
+    terminal: bool,
+}
+
+/// Takes the steps that came with a launch. Does not return.
+pub(crate) fn grow(luggage: Luggage) -> ! {
+    let mut growing = Growing { luggage, root: None, terminal: false };
+    let plan = growing.luggage.plan.as_ref().ok_or(Errno::BADF).and_then(|plan| {
+        let length = rustix::fs::fstat(plan)?.st_size;
+        bare::map(plan, usize::try_from(length).map_err(|_| Errno::FBIG)?)
+    });
+    let mut plan = match plan {
+        Ok(plan) => plan,
+        Err(errno) => growing.fail(0, errno),
+    };
+    let mut number = 0;
+    while let Some(step) = next_step(&mut plan) {
+        let outcome = match step {
+            Ok(Step::Trunk) => growing.trunk(plan.is_empty()),
+            Ok(step) => growing.take(step),
+            Err(_) => Err(Errno::BADMSG),
+        };
+        if let Err(errno) = outcome {
+            growing.fail(number, errno);
+        }
+        number += 1;
+    }
+    growing.fail(number, Errno::NODATA)
+}
+
+impl Growing {
+    fn fail(&self, step: u32, errno: Errno) -> ! {
+        let mut bytes = [0; 16];
+        if let (Some(report), Ok(bytes)) =
+            (&self.luggage.report, postcard::to_slice(&Report { step, errno: errno.raw_os_error() }, &mut bytes))
+        {
+            let _ = rustix::net::send(report, bytes, rustix::net::SendFlags::NOSIGNAL);
+        }
+        bare::exit(match errno {
+            Errno::NOENT => NOT_FOUND,
+            Errno::ACCESS | Errno::NOEXEC => NOT_EXECUTABLE,
+            _ => FAILED,
+        })
+    }
+
+    /// Becomes the guest's init. The child, if there is more to do, returns and goes on.
+    fn trunk(&mut self, idle: bool) -> Result<(), Errno> {
+        if idle {
+            trunk::stand(None);
+        }
+        match bare::fork(0, None)? {
+            bare::Forked::Child => Ok(()),
+            bare::Forked::Parent { pid, .. } => trunk::stand(Some(pid)),
+        }
+    }
+
+    fn take(&mut self, step: Step<'static>) -> Result<(), Errno> {
+        match step {
+            Step::Private => {
+                const MS_PRIVATE: u64 = 1 << 18;
+                bare::mount_setattr(rustix::fs::CWD, c"/", true, 0, MS_PRIVATE)
+            }
+            Step::EnterRoot { fd, over } => self.enter_root(fd, over.c_str()),
+            Step::Attach { fd, on } => {
+                let tree = self.luggage.fd(fd)?;
+                mountpoint::attach(tree, self.root()?, on.at.c_str(), on.make)
+            }
+            Step::Mount { kind, options, attributes, on } => {
+                if on.make == Make::Skip && self.is_missing(on.at.c_str())? {
+                    return Ok(());
+                }
+                let tree = new_file_system(kind.c_str(), options, attributes)?;
+                mountpoint::attach(tree.as_fd(), self.root()?, on.at.c_str(), on.make)
+            }
+            Step::Mask { at } => self.mount_on_itself(at.c_str(), Some(c"dev/null"), Attributes::READ_ONLY),
+            Step::Protect { at } => self.mount_on_itself(at.c_str(), None, Attributes::READ_ONLY),
+            Step::Pivot => {
+                rustix::process::pivot_root(c".", c".")?;
+                rustix::mount::unmount(c".", UnmountFlags::DETACH)?;
+                self.root = None;
+                rustix::process::chdir(c"/")
+            }
+            Step::HostName { name } => rustix::system::sethostname(name),
+            Step::Terminal { fd, rows, columns } => {
+                command::terminal(self.luggage.fd(fd)?, rows, columns)?;
+                self.terminal = true;
+                Ok(())
+            }
+            other => command::take(&self.luggage, self.terminal, other),
+        }
+    }
+
+    fn root(&self) -> Result<BorrowedFd<'_>, Errno> {
+        self.root.as_ref().map(AsFd::as_fd).ok_or(Errno::NOTDIR)
+    }
+
+    fn enter_root(&mut self, fd: u8, over: &CStr) -> Result<(), Errno> {
+        let tree = self.luggage.fd(fd)?;
+        let flags = rustix::mount::MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+        rustix::mount::move_mount(tree, c"", rustix::fs::CWD, over, flags)?;
+        rustix::process::fchdir(tree)?;
+        self.root = Some(rustix::io::fcntl_dupfd_cloexec(tree, 3)?);
+        Ok(())
+    }
+
+    /// Whether the new root has no such path. Asked before a tree is made for it: one that is closed unused waits for a grace period.
+    fn is_missing(&self, at: &CStr) -> Result<bool, Errno> {
+        match mountpoint::resolve(self.root()?, at) {
+            Err(Errno::NOENT) => Ok(true),
+            found => found.map(|_| false),
+        }
+    }
+
+    /// Mounts `what` (default: the path itself) on a path of the new root. A path that is missing is passed over.
+    fn mount_on_itself(&self, at: &CStr, what: Option<&CStr>, attributes: Attributes) -> Result<(), Errno> {
+        if self.is_missing(at)? {
+            return Ok(());
+        }
+        let root = self.root()?;
+        let source = match mountpoint::resolve(root, what.unwrap_or(at)) {
+            Err(Errno::NOENT) => return Ok(()),
+            found => found?,
+        };
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
+        let tree = rustix::mount::open_tree(&source, c"", flags)?;
+        bare::mount_setattr(tree.as_fd(), c"", false, attributes.bits(), 0)?;
+        mountpoint::attach(tree.as_fd(), root, at, Make::Skip)
+    }
+}
+
+/// A new file system, not attached anywhere yet.
+fn new_file_system(kind: &CStr, options: &str, attributes: Attributes) -> Result<OwnedFd, Errno> {
+    let context = rustix::mount::fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
+    for option in options.split(',').filter(|option| !option.is_empty()) {
+        match option.split_once('=') {
+            Some((key, value)) => rustix::mount::fsconfig_set_string(context.as_fd(), key, value)?,
+            None => rustix::mount::fsconfig_set_flag(context.as_fd(), option)?,
+        }
+    }
+    rustix::mount::fsconfig_create(context.as_fd())?;
+    rustix::mount::fsmount(
+        context.as_fd(),
+        FsMountFlags::FSMOUNT_CLOEXEC,
+        MountAttrFlags::from_bits_retain(attributes.bits()),
+    )
+}

@@ -1,0 +1,71 @@
+//! The seed: what a guest grows from. See the library for the language it understands.
+//!
+//! The spawner starts this program once, as the nursery, with a socket as descriptor 0; seeds are forked from it (see `nursery.rs`), each with a
+//! handshake socket, a listening socket, and a descriptor that it merely holds (the lock on its slot). It has no arguments, no environment and no
+//! heap; its memory is a few pages.
+//!
+//! The handshake: the seed, already in its cgroups, makes its namespaces *after* the program was executed, so that its memory belongs to the
+//! host's user namespace and stays out of reach of a guest's root, whatever capabilities that has inside; then the spawner maps its ids; then it
+//! becomes root of its namespace and listens. Words are four bytes: a negative one is an error number.
+
+#![no_std]
+#![no_main]
+
+mod bare;
+mod command;
+mod grow;
+mod memory;
+mod mountpoint;
+mod nursery;
+mod packet;
+mod serve;
+mod trunk;
+
+use nursery::Newborn;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::process::{Gid, Uid};
+use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+
+const CLONE_NEWUSER: u32 = 0x1000_0000;
+const CLONE_NEWNET: u32 = 0x4000_0000;
+
+fn program() -> ! {
+    bare::block_signals();
+    bare::undumpable();
+    let Newborn { handshake, listener } = nursery::tend();
+    let outcome = match settle(&handshake) {
+        Ok(()) => serve::serve(handshake, listener),
+        Err(errno) => say(&handshake, -errno.raw_os_error()),
+    };
+    bare::exit(if outcome.is_ok() { 1 } else { 2 })
+}
+
+fn say(handshake: &OwnedFd, word: i32) -> Result<(), Errno> {
+    rustix::io::write(handshake, &word.to_le_bytes()).map(drop)
+}
+
+/// Moves into the namespaces that the spawner names (four bytes, `CLONE_NEW*`) and becomes root there.
+fn settle(handshake: &OwnedFd) -> Result<(), Errno> {
+    let mut wanted = [0; 4];
+    if rustix::io::read(handshake, &mut wanted)? != wanted.len() {
+        bare::exit(0);
+    }
+    let namespaces = u32::from_le_bytes(wanted);
+    bare::unshare(namespaces & (CLONE_NEWUSER | CLONE_NEWNET))?;
+    // Only the nursery knows its pid otherwise; the spawner writes its id maps now.
+    say(handshake, rustix::process::getpid().as_raw_nonzero().get())?;
+    if rustix::io::read(handshake, &mut wanted)? != wanted.len() {
+        bare::exit(0);
+    }
+    if namespaces & CLONE_NEWUSER != 0 {
+        set_thread_groups(&[])?;
+        set_thread_res_gid(Gid::ROOT, Gid::ROOT, Gid::ROOT)?;
+        set_thread_res_uid(Uid::ROOT, Uid::ROOT, Uid::ROOT)?;
+    }
+    if namespaces & CLONE_NEWNET != 0 {
+        let socket = rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::DGRAM, None)?;
+        bare::loopback_up(socket.as_fd())?;
+    }
+    say(handshake, 0)
+}

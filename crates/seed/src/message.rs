@@ -1,0 +1,73 @@
+//! The messages on a seed's socket (`SOCK_SEQPACKET`): one request, one answer, and an answer unasked whenever a process of the guest ends.
+
+use serde::{Deserialize, Serialize};
+
+/// The largest message, in bytes. Plans travel beside it, in a memory file.
+pub const MAX_MESSAGE: usize = 64;
+
+/// The most file descriptors that a request carries.
+pub const MAX_FDS: usize = 64;
+
+/// What the daemon asks of a seed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Request {
+    /// Start a process. File descriptors: the plan, the report's socket, then what the plan names (index 0 is the first after these two).
+    Launch(Start),
+    /// Say again what there is to say of the trunk.
+    Status,
+    /// End. A living trunk is killed first.
+    Quit,
+}
+
+/// Which process to start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Start {
+    /// Whether it is the guest's first process, in new namespaces; otherwise it joins them.
+    pub trunk: bool,
+    /// Namespaces to make for the trunk, besides that of processes: `CLONE_NEW*`.
+    pub namespaces: u32,
+    /// For a process that is not the trunk: which of the plan's descriptors is the trunk's pid namespace, to be born in.
+    pub pid_namespace: u8,
+    /// Which is the cgroup of the unified hierarchy to be born in.
+    pub into_cgroup: Option<u8>,
+}
+
+/// What a seed says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Answer {
+    /// The process exists; a pidfd of it comes along.
+    Forked {
+        /// Its pid on the host.
+        pid: i32,
+    },
+    /// No process could be made.
+    NotForked {
+        /// Why.
+        errno: i32,
+    },
+    /// A process has ended.
+    Ended {
+        /// Its pid on the host.
+        pid: i32,
+        /// As waitpid(2) gives it.
+        status: i32,
+    },
+    /// The trunk's pid (0 before it exists) and, once it has ended, its status.
+    Trunk {
+        /// The seed's own pid on the host.
+        seed: i32,
+        /// The trunk's.
+        pid: i32,
+        /// As waitpid(2) gives it.
+        ended: Option<i32>,
+    },
+}
+
+/// A step that failed, from the process itself, on the report's socket. The socket's end without one says that every step was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// The step's number, from 0.
+    pub step: u32,
+    /// Why.
+    pub errno: i32,
+}

@@ -1,0 +1,209 @@
+//! The seed's life: answer the daemon, start processes, tell of their ends.
+//!
+//! There is one client at a time, the daemon; a new connection takes the place of the old one. A seed that never grew goes away with its client,
+//! or with the spawner before there is one. A seed whose trunk lives, or has ended unheard, stays: after a crash of the daemon the next one asks it.
+
+use crate::bare::{self, Forked};
+use crate::grow::{self, Luggage};
+use crate::packet;
+use core::mem::MaybeUninit;
+use pando_seed::{Answer, MAX_MESSAGE, Request, Start};
+use rustix::event::{PollFd, PollFlags};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::{Errno, IoSlice};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags};
+use rustix::process::{Pid, Signal, WaitOptions};
+
+/// How many processes of one guest the daemon may have started and not seen end.
+const MAX_PROCESSES: usize = 256;
+
+struct Process {
+    pid: i32,
+    pidfd: OwnedFd,
+    trunk: bool,
+}
+
+struct Seed {
+    listener: OwnedFd,
+    /// Until there is a client. The spawner's end closes with the spawner.
+    handshake: Option<OwnedFd>,
+    client: Option<OwnedFd>,
+    processes: [Option<Process>; MAX_PROCESSES],
+    trunk: i32,
+    trunk_ended: Option<i32>,
+}
+
+/// Serves until there is nothing left to do.
+pub(crate) fn serve(handshake: OwnedFd, listener: OwnedFd) -> ! {
+    let mut seed = Seed {
+        listener,
+        handshake: Some(handshake),
+        client: None,
+        processes: [const { None }; MAX_PROCESSES],
+        trunk: 0,
+        trunk_ended: None,
+    };
+    loop {
+        seed.turn();
+    }
+}
+
+/// What poll(2) watches.
+#[derive(Clone, Copy)]
+enum Source {
+    Listener,
+    Handshake,
+    Client,
+    Process(usize),
+}
+
+/// What it found, in order.
+type Happened = [Option<Source>; MAX_PROCESSES + 3];
+
+impl Seed {
+    /// Waits for something to happen and deals with it.
+    fn turn(&mut self) {
+        for source in self.wait().into_iter().flatten() {
+            match source {
+                Source::Listener => self.accept(),
+                Source::Handshake => self.orphaned(),
+                Source::Client => self.request(),
+                Source::Process(index) => self.ended(index),
+            }
+        }
+    }
+
+    fn wait(&self) -> Happened {
+        let mut happened = [None; MAX_PROCESSES + 3];
+        let mut fds: [PollFd<'_>; MAX_PROCESSES + 3] =
+            core::array::from_fn(|_| PollFd::new(&self.listener, PollFlags::IN));
+        let mut sources = [Source::Listener; MAX_PROCESSES + 3];
+        let others = (self.handshake.iter().map(|fd| (fd, Source::Handshake)))
+            .chain(self.client.iter().map(|fd| (fd, Source::Client)))
+            .chain(
+                (0..)
+                    .zip(&self.processes)
+                    .filter_map(|(index, slot)| Some((&slot.as_ref()?.pidfd, Source::Process(index)))),
+            );
+        let mut count = 1;
+        for (fd, source) in others {
+            fds[count] = PollFd::new(fd, PollFlags::IN);
+            sources[count] = source;
+            count += 1;
+        }
+        if rustix::event::poll(&mut fds[..count], None).is_ok() {
+            for index in (0..count).filter(|index| !fds[*index].revents().is_empty()) {
+                happened[index] = Some(sources[index]);
+            }
+        }
+        happened
+    }
+
+    fn accept(&mut self) {
+        if let Ok(client) = rustix::net::accept_with(&self.listener, SocketFlags::CLOEXEC) {
+            self.client = Some(client);
+            // From here on it goes with its client, not with the spawner, which need not keep its end any longer.
+            self.handshake = None;
+        }
+    }
+
+    fn orphaned(&mut self) {
+        self.handshake = None;
+        if self.client.is_none() && self.trunk == 0 {
+            bare::exit(0);
+        }
+    }
+
+    fn request(&mut self) {
+        let Some(client) = &self.client else { return };
+        let mut bytes = [0; MAX_MESSAGE];
+        let mut luggage = Luggage::default();
+        let received = packet::receive(client, &mut bytes, |fd| luggage.add(fd));
+        match received.map(|length| postcard::from_bytes(&bytes[..length])) {
+            Ok(Ok(Request::Launch(start))) => self.launch(start, luggage),
+            Ok(Ok(Request::Status)) => self.tell_of_trunk(),
+            Ok(Ok(Request::Quit)) => self.quit(),
+            Ok(Err(_)) | Err(_) => {
+                self.client = None;
+                if self.trunk == 0 {
+                    bare::exit(0);
+                }
+            }
+        }
+    }
+
+    fn tell_of_trunk(&self) {
+        let seed = rustix::process::getpid().as_raw_nonzero().get();
+        self.answer(Answer::Trunk { seed, pid: self.trunk, ended: self.trunk_ended }, None);
+    }
+
+    fn quit(&mut self) -> ! {
+        for process in self.processes.iter().flatten() {
+            let _ = rustix::process::pidfd_send_signal(&process.pidfd, Signal::KILL);
+        }
+        bare::exit(0)
+    }
+
+    fn launch(&mut self, start: Start, luggage: Luggage) {
+        match self.fork(start, luggage) {
+            Ok((pid, pidfd)) => {
+                let copy = rustix::io::fcntl_dupfd_cloexec(&pidfd, 3).ok();
+                let free = self.processes.iter_mut().find(|slot| slot.is_none());
+                if let Some(slot) = free {
+                    *slot = Some(Process { pid, pidfd, trunk: start.trunk });
+                }
+                if start.trunk {
+                    self.trunk = pid;
+                }
+                self.answer(Answer::Forked { pid }, copy.as_ref().map(AsFd::as_fd));
+            }
+            Err(errno) => self.answer(Answer::NotForked { errno: errno.raw_os_error() }, None),
+        }
+    }
+
+    fn fork(&self, start: Start, luggage: Luggage) -> Result<(i32, OwnedFd), Errno> {
+        if start.trunk != (self.trunk == 0) {
+            return Err(Errno::INVAL);
+        }
+        if self.processes.iter().all(Option::is_some) {
+            return Err(Errno::AGAIN);
+        }
+        let cgroup = start.into_cgroup.map(|index| luggage.fd(index)).transpose()?;
+        let namespaces = if start.trunk { start.namespaces } else { 0 };
+        if !start.trunk {
+            // For children alone: the seed itself stays outside, where no process of the guest can name it.
+            bare::enter(luggage.fd(start.pid_namespace)?)?;
+        }
+        match bare::fork(namespaces, cgroup)? {
+            Forked::Child => grow::grow(luggage),
+            Forked::Parent { pid, pidfd } => Ok((pid, pidfd)),
+        }
+    }
+
+    fn ended(&mut self, index: usize) {
+        let Some(process) = &self.processes[index] else { return };
+        let status =
+            Pid::from_raw(process.pid).and_then(|pid| rustix::process::waitpid(Some(pid), WaitOptions::NOHANG).ok()?);
+        let Some((_, status)) = status else { return };
+        let (pid, trunk) = (process.pid, process.trunk);
+        self.processes[index] = None;
+        if trunk {
+            self.trunk_ended = Some(status.as_raw());
+        }
+        self.answer(Answer::Ended { pid, status: status.as_raw() }, None);
+    }
+
+    /// Tells the client. That it may be gone is no matter: the next one asks.
+    fn answer(&self, answer: Answer, fd: Option<BorrowedFd<'_>>) {
+        let Some(client) = &self.client else { return };
+        let mut bytes = [0; MAX_MESSAGE];
+        let Ok(bytes) = postcard::to_slice(&answer, &mut bytes) else { return };
+        let fds = fd.map(|fd| [fd]);
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if let Some(fds) = &fds {
+            control.push(SendAncillaryMessage::ScmRights(fds));
+        }
+        let _ = rustix::net::sendmsg(client, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL);
+    }
+}

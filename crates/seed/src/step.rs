@@ -1,0 +1,254 @@
+//! The steps that a process takes on its way into a guest.
+
+use core::ffi::CStr;
+use serde::{Deserialize, Serialize};
+
+/// Bytes that end in NUL and have no other: what a system call takes as a path or a name.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Text<'a>(#[serde(borrow)] &'a [u8]);
+
+/// Bytes that are no [`Text`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TextError;
+
+impl<'a> Text<'a> {
+    /// The text of bytes that include the closing NUL.
+    pub fn new(with_nul: &'a [u8]) -> Result<Self, TextError> {
+        CStr::from_bytes_with_nul(with_nul).map(|_| Self(with_nul)).map_err(|_| TextError)
+    }
+
+    /// For system calls. An empty string stands in for bytes that are none, so that a damaged plan fails as ENOENT.
+    pub fn c_str(&self) -> &'a CStr {
+        CStr::from_bytes_with_nul(self.0).unwrap_or(c"")
+    }
+}
+
+impl<'a> From<&'a CStr> for Text<'a> {
+    fn from(text: &'a CStr) -> Self {
+        Self(text.to_bytes_with_nul())
+    }
+}
+
+impl core::fmt::Debug for Text<'_> {
+    fn fmt(&self, out: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(out, "{:?}", self.c_str())
+    }
+}
+
+bitflags::bitflags! {
+    /// Attributes of a mount (`MOUNT_ATTR_*`, linux/mount.h).
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct Attributes: u32 {
+        /// Nothing can be written.
+        const READ_ONLY = 0x01;
+        /// Set-user-id bits and file capabilities are ignored.
+        const NO_SUID = 0x02;
+        /// Device nodes are dead.
+        const NO_DEV = 0x04;
+        /// Nothing can be executed.
+        const NO_EXEC = 0x08;
+    }
+
+    /// Kinds of namespaces (`CLONE_NEW*`, linux/sched.h).
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct Namespaces: u32 {
+        /// Mounts.
+        const MOUNT = 0x0002_0000;
+        /// The cgroup tree's root.
+        const CGROUP = 0x0200_0000;
+        /// Host and domain name.
+        const UTS = 0x0400_0000;
+        /// System V and POSIX message queues, semaphores, shared memory.
+        const IPC = 0x0800_0000;
+        /// Users.
+        const USER = 0x1000_0000;
+        /// Processes.
+        const PID = 0x2000_0000;
+        /// The network.
+        const NET = 0x4000_0000;
+    }
+}
+
+/// A set of capabilities: bit N is capability N (linux/capability.h).
+pub type Capabilities = u64;
+
+/// What to make where a mount point is missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Make {
+    /// Nothing: the step fails.
+    Nothing,
+    /// Nothing: the step is passed over.
+    Skip,
+    /// A directory, and those above it.
+    Directory,
+    /// An empty file, and the directories above it.
+    File,
+}
+
+/// A place inside the new root. It is resolved there and nowhere else: a link in a guest's files never leads out of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mountpoint<'a> {
+    /// Path, relative to the new root.
+    #[serde(borrow)]
+    pub at: Text<'a>,
+    /// What to do where it is missing.
+    pub make: Make,
+}
+
+/// One step. Numbers named `fd` are indices into the descriptors that came with the message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Step<'a> {
+    /// No mount made from here on is seen outside, and none made outside is seen here.
+    Private,
+    /// Attach a detached tree at a path of the host (seen by this process only) and work relative to its root from here on.
+    EnterRoot {
+        /// The root file system.
+        fd: u8,
+        /// An existing directory of the host to put it on.
+        #[serde(borrow)]
+        over: Text<'a>,
+    },
+    /// Attach a detached tree inside the new root.
+    Attach {
+        /// The tree.
+        fd: u8,
+        /// Where.
+        #[serde(borrow)]
+        on: Mountpoint<'a>,
+    },
+    /// Mount a new file system of a kind inside the new root.
+    Mount {
+        /// Its kind: `proc`, `sysfs`, `devpts`, …
+        #[serde(borrow)]
+        kind: Text<'a>,
+        /// `key=value` pairs and flags, separated by commas.
+        #[serde(borrow)]
+        options: &'a str,
+        /// Attributes of the mount.
+        attributes: Attributes,
+        /// Where.
+        #[serde(borrow)]
+        on: Mountpoint<'a>,
+    },
+    /// Hide a file behind the new root's null device. A missing one is passed over.
+    Mask {
+        /// Path, relative to the new root.
+        #[serde(borrow)]
+        at: Text<'a>,
+    },
+    /// Make a path read-only by mounting it on itself. A missing one is passed over.
+    Protect {
+        /// Path, relative to the new root.
+        #[serde(borrow)]
+        at: Text<'a>,
+    },
+    /// Make the new root the root, and let go of the old.
+    Pivot,
+    /// Set the host name.
+    HostName {
+        /// 64 bytes at most.
+        #[serde(borrow)]
+        name: &'a [u8],
+    },
+    /// Set a resource limit (setrlimit(2)).
+    Limit {
+        /// `RLIMIT_*`.
+        resource: u32,
+        /// Soft value; `u64::MAX` is unlimited.
+        soft: u64,
+        /// Hard value.
+        hard: u64,
+    },
+    /// Enter a namespace.
+    Join {
+        /// It, as opened under /proc/PID/ns. A pidfd will not do: the trunk's memory is out of bounds for everybody in its user namespace, the seed
+        /// included.
+        fd: u8,
+    },
+    /// Deny system calls by a program of classic BPF.
+    Seccomp {
+        /// `struct sock_filter`s.
+        #[serde(borrow)]
+        program: &'a [u8],
+    },
+    /// Give up every capability outside a set, for good.
+    Bound {
+        /// The set.
+        keep: Capabilities,
+    },
+    /// Become the guest's init: what follows is done by a child, which this process then waits for. Without steps behind it, it idles.
+    Trunk,
+    /// Standard input, output and error.
+    Stdio {
+        /// Index of each.
+        fds: [u8; 3],
+    },
+    /// A new session on a new terminal of the guest's own, whose master goes out over a socket.
+    Terminal {
+        /// The socket.
+        fd: u8,
+        /// Height in characters.
+        rows: u16,
+        /// Width in characters.
+        columns: u16,
+    },
+    /// A new session without a terminal.
+    Session,
+    /// Set the working directory.
+    WorkingDirectory {
+        /// A path in the guest.
+        #[serde(borrow)]
+        path: Text<'a>,
+    },
+    /// Become a user of the guest.
+    User {
+        /// User id.
+        uid: u32,
+        /// Group id.
+        gid: u32,
+        /// Further groups.
+        #[serde(borrow)]
+        groups: Groups<'a>,
+    },
+    /// Hold a set of capabilities and no others.
+    Hold {
+        /// The set.
+        keep: Capabilities,
+    },
+    /// Never gain privilege by executing a file.
+    NoNewPrivileges,
+    /// Execute a program: the last step.
+    Exec {
+        /// Arguments, each ended by NUL. The first names the program.
+        #[serde(borrow)]
+        arguments: &'a [u8],
+        /// `NAME=value`s, each ended by NUL.
+        #[serde(borrow)]
+        environment: &'a [u8],
+        /// Where to look for a name without a slash: directories separated by colons.
+        #[serde(borrow)]
+        search: &'a [u8],
+    },
+    /// Execute a program that came along as a file descriptor: the last step.
+    ExecFd {
+        /// The program.
+        fd: u8,
+        /// Arguments, each ended by NUL.
+        #[serde(borrow)]
+        arguments: &'a [u8],
+    },
+}
+
+/// Group ids, four bytes each, little-endian.
+pub type Groups<'a> = &'a [u8];
+
+/// Takes the next step off a plan; `None` at its end, an error where the bytes are no step.
+pub fn next_step<'a>(plan: &mut &'a [u8]) -> Option<Result<Step<'a>, postcard::Error>> {
+    if plan.is_empty() {
+        return None;
+    }
+    Some(postcard::take_from_bytes(plan).map(|(step, rest)| {
+        *plan = rest;
+        step
+    }))
+}

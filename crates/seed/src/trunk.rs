@@ -1,0 +1,65 @@
+//! The guest's first process: reaps what dies, passes signals on to the command, and ends with the command's exit code.
+//!
+//! When it ends the kernel ends everything else in the guest.
+
+use crate::{bare, command};
+use rustix::process::{Pid, Signal, WaitOptions};
+
+const SIGHUP: i32 = 1;
+const SIGINT: i32 = 2;
+const SIGQUIT: i32 = 3;
+const SIGTERM: i32 = 15;
+const SIGCHLD: i32 = 17;
+const SIGPWR: i32 = 30;
+const CAP_KILL: u64 = 1 << 5;
+
+/// Stands until the command, if there is one, has ended.
+pub(crate) fn stand(command: Option<i32>) -> ! {
+    // It needs no descriptor any more. Letting go of the report's socket says that all went well; should the command's own steps fail, its
+    // process still holds a copy.
+    bare::close_range(0, u32::MAX);
+    // Of its capabilities it needs the one to signal a command that runs as another user.
+    let _ = command::hold(CAP_KILL);
+    loop {
+        match bare::next_signal(None) {
+            Some(SIGCHLD) => reap(command),
+            Some(signal) => match command {
+                Some(pid) => forward(pid, signal),
+                None if matches!(signal, SIGHUP | SIGINT | SIGQUIT | SIGTERM | SIGPWR) => leave(),
+                None => {}
+            },
+            None => {}
+        }
+    }
+}
+
+/// Takes every dead child; the command's death is this process's own.
+fn reap(command: Option<i32>) {
+    while let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG) {
+        if Some(pid.as_raw_nonzero().get()) == command {
+            let code = status.exit_status().or(status.terminating_signal().map(|signal| 128 + signal));
+            bare::exit(code.unwrap_or(125));
+        }
+    }
+}
+
+fn forward(pid: i32, signal: i32) {
+    if let (Some(pid), Some(signal)) = (Pid::from_raw(pid), bare::signal(signal)) {
+        let _ = rustix::process::kill_process(pid, signal);
+    }
+}
+
+/// An idle guest was told to stop: whatever runs in it by `exec` is asked to end and given a moment.
+fn leave() -> ! {
+    const MOMENT_MS: u64 = 2;
+    const MOMENTS: u32 = 1000;
+    bare::signal_all(Signal::TERM);
+    for _ in 0..MOMENTS {
+        if !bare::anyone_else() {
+            break;
+        }
+        let _ = bare::next_signal(Some(MOMENT_MS));
+        while let Ok(Some(_)) = rustix::process::wait(WaitOptions::NOHANG) {}
+    }
+    bare::exit(0)
+}

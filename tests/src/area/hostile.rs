@@ -1,0 +1,213 @@
+//! Guests, and trees of files, that try to get out.
+
+use crate::case::{Case, Tag};
+use crate::line::Line;
+use crate::need::Need;
+use crate::patience::eventually;
+use crate::sandbox::Sandbox;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+
+pub(crate) const CASES: &[Case] = &[
+    Case::new("hostile::links_in_a_tree_lead_no_mount_outside", links_in_a_tree_lead_no_mount_outside).tags(&[Tag::Vm]),
+    Case::new("hostile::links_in_a_tree_lead_no_volume_outside", links_in_a_tree_lead_no_volume_outside),
+    Case::new("hostile::links_in_a_tarball_lead_nothing_outside", links_in_a_tarball_lead_nothing_outside),
+    Case::new("hostile::account_files_that_are_links", account_files_that_are_links),
+    Case::new("hostile::a_starting_process_cannot_be_robbed", a_starting_process_cannot_be_robbed)
+        .needs(&[Need::Root, Need::Program("python3", "python3")]),
+    Case::new("hostile::a_fork_bomb_ends_with_its_guest", a_fork_bomb_ends_with_its_guest),
+    Case::new("hostile::output_cannot_drive_the_terminal", output_cannot_drive_the_terminal),
+];
+
+/// A copy of the small tree in which some paths are links.
+fn tree_with(sandbox: &Sandbox, links: &[(&str, &str)]) -> String {
+    let tree: PathBuf = sandbox.scratch().join("tree");
+    let _ = std::fs::remove_dir_all(&tree);
+    Line::new("cp").args(["-a", sandbox.busybox()]).args([tree.as_os_str()]).ok();
+    for (at, to) in links {
+        let at = tree.join(at);
+        let _ = std::fs::remove_file(&at);
+        let _ = std::fs::remove_dir_all(&at);
+        symlink(to, &at).expect("a link");
+    }
+    tree.to_string_lossy().into_owned()
+}
+
+/// A directory of the host that nothing may be mounted on and nothing written to.
+fn bait(sandbox: &Sandbox) -> PathBuf {
+    let bait = sandbox.scratch().join("bait");
+    std::fs::create_dir_all(&bait).expect("a directory");
+    std::fs::write(bait.join("untouched"), "untouched").expect("a file");
+    bait
+}
+
+#[track_caller]
+fn is_untouched(bait: &std::path::Path) {
+    let names: Vec<_> =
+        std::fs::read_dir(bait).expect("it is there").flatten().map(|entry| entry.file_name()).collect();
+    assert_eq!(names, ["untouched"]);
+    assert_eq!(std::fs::read_to_string(bait.join("untouched")).expect("it is there"), "untouched");
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("the mounts");
+    assert!(!mounts.contains(&*bait.to_string_lossy()), "something is mounted there");
+}
+
+fn links_in_a_tree_lead_no_mount_outside(sandbox: &Sandbox) {
+    let bait = bait(sandbox);
+    let path = bait.to_string_lossy().into_owned();
+    let climbing = format!("../../../../../../../../..{path}");
+    for target in [path.as_str(), climbing.as_str(), "/proc/1/root/etc"] {
+        for name in ["dev", "proc", "sys", "etc", "etc/resolv.conf"] {
+            let tree = tree_with(sandbox, &[(name, target)]);
+            for options in [&[] as &[&str], &["--net", "host"], &["--userns", "host"]] {
+                let words = [&["run", "--from", tree.as_str()], options, &["--", "sh", "-c", "echo ran; ls /dev/null"]]
+                    .concat();
+                let ended = sandbox.pando(words).run();
+                assert!(matches!(ended.code(), 0 | 1 | 125), "{name} -> {target}: {} {}", ended.code(), ended.err());
+                is_untouched(&bait);
+            }
+        }
+    }
+}
+
+fn links_in_a_tree_lead_no_volume_outside(sandbox: &Sandbox) {
+    let bait = bait(sandbox);
+    let path = bait.to_string_lossy().into_owned();
+    let climbing = format!("../../../../../../../../..{path}");
+    let given = sandbox.scratch().join("given");
+    std::fs::create_dir_all(&given).expect("a directory");
+    for target in [path.as_str(), climbing.as_str()] {
+        let tree = tree_with(sandbox, &[("data", target)]);
+        for inside in ["/data", "/data/new"] {
+            let option = format!("{}:{inside}", given.display());
+            let ended =
+                sandbox.pando(["run", "--from", &tree, "-v", &option, "--", "sh", "-c", "echo x >/data/x"]).run();
+            assert!(matches!(ended.code(), 0 | 1 | 125), "{}", ended.err());
+            is_untouched(&bait);
+        }
+    }
+    // A lasting guest may change its tree between two starts.
+    let option = format!("{}:/data", given.display());
+    sandbox.guest("web", &["-v", &option]);
+    sandbox.pando(["stop", "web"]).ok();
+    let upper = sandbox.places().guests().join("web/files/upper");
+    let _ = std::fs::remove_dir_all(upper.join("data"));
+    symlink(&path, upper.join("data")).expect("a link");
+    sandbox.pando(["start", "web"]).run();
+    is_untouched(&bait);
+}
+
+fn links_in_a_tarball_lead_nothing_outside(sandbox: &Sandbox) {
+    let bait = bait(sandbox);
+    let path = bait.to_string_lossy().into_owned();
+    let parts = sandbox.scratch().join("parts");
+    std::fs::create_dir_all(parts.join("one")).expect("a directory");
+    std::fs::create_dir_all(parts.join("two/link")).expect("a directory");
+    symlink(&path, parts.join("one/link")).expect("a link");
+    std::fs::write(parts.join("two/link/planted"), "x").expect("a file");
+    let tar = parts.join("root.tar");
+    let tar_with = |arguments: &[&str]| Line::new("tar").directory(&parts).args(arguments).ok();
+    tar_with(&["-cf", "root.tar", "-C", "one", "link"]);
+    tar_with(&["-rf", "root.tar", "-C", "two", "link/planted"]);
+    tar_with(&["-rf", "root.tar", "-P", "--transform", "s,.*,../../../../escaped,", "two/link/planted"]);
+    let tar = tar.to_string_lossy().into_owned();
+    sandbox.pando(["create", "web", "--from", &tar]).run();
+    is_untouched(&bait);
+    assert!(!sandbox.root().join("escaped").exists() && !std::path::Path::new("/escaped").exists());
+}
+
+fn account_files_that_are_links(sandbox: &Sandbox) {
+    let secret = sandbox.scratch().join("passwd");
+    std::fs::write(&secret, "planted:x:4242:4242::/:/bin/sh\n").expect("a file");
+    let path = secret.to_string_lossy().into_owned();
+    for target in
+        [path.clone(), format!("../../../../../../..{path}"), "/dev/zero".to_owned(), "/proc/self/mem".to_owned()]
+    {
+        let tree = tree_with(sandbox, &[("etc/passwd", &target)]);
+        let ended = sandbox.pando(["run", "--from", &tree, "-u", "planted", "--", "id", "-u"]).run();
+        ended.ended_with(125).complains_of(&["planted"]);
+    }
+    let tree = tree_with(sandbox, &[]);
+    Line::new("mkfifo").args([format!("{tree}/etc/fifo")]).ok();
+    std::fs::rename(format!("{tree}/etc/fifo"), format!("{tree}/etc/passwd")).expect("a file takes another's place");
+    sandbox.pando(["run", "--from", &tree, "-u", "ada", "--", "true"]).run().ended_with(125);
+}
+
+/// Tries, in a loop, to take descriptors from and to write into every process that it sees: processes that `exec` brings in are on their way from
+/// the host's side to the guest's.
+const ROBBER: &str = r#"
+import ctypes, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+me, got = os.getpid(), []
+open("/robbing", "w").close()
+while not os.path.exists("/enough"):
+    for name in os.listdir("/proc"):
+        if not name.isdigit() or int(name) == me:
+            continue
+        pid = int(name)
+        try:
+            cmd = open(f"/proc/{pid}/cmdline").read()
+        except OSError:
+            cmd = ""
+        if "victim" in cmd:
+            continue
+        fd = libc.syscall(434, pid, 0)
+        if fd < 0:
+            continue
+        for number in range(12):
+            stolen = libc.syscall(438, fd, number, 0)
+            if stolen >= 0:
+                link = os.readlink(f"/proc/self/fd/{stolen}")
+                # What it has as its standard descriptors once it is the guest's, others of the guest may have.
+                if number > 2 or not link.startswith("pipe:"):
+                    got.append(f"{pid} {cmd!r} {number} {link}")
+                os.close(stolen)
+        os.close(fd)
+        try:
+            os.close(os.open(f"/proc/{pid}/mem", os.O_RDWR))
+            again = open(f"/proc/{pid}/cmdline").read()
+            if "victim" not in again and again:
+                got.append(f"memory of {pid} {again!r}")
+        except OSError:
+            pass
+print("\n".join(sorted(set(got))))
+"#;
+
+fn a_starting_process_cannot_be_robbed(sandbox: &Sandbox) {
+    for options in [&[] as &[&str], &["--cap-add", "ALL", "--seccomp", "off"]] {
+        let words = [&["run", "--name", "thief"], options, &["--", "python3", "-c", ROBBER]].concat();
+        let mut robbing = sandbox.pando(words).limit(120).start();
+        eventually("the thief runs or has failed", || robbing.has_ended() || sandbox.state("thief") == "running");
+        if robbing.has_ended() {
+            robbing.wait().succeeded();
+            panic!("the thief ended before there was anything to rob");
+        }
+        if !crate::patience::comes_true(|| {
+            sandbox.pando(["exec", "thief", "--", "/bin/sh", "-c", "[ -e /robbing ] # victim"]).run().code() == 0
+        }) {
+            crate::case::skip("the host's python3 does not run in a guest over the host's root");
+        }
+        for _ in 0..40 {
+            sandbox.pando(["exec", "thief", "--", "/bin/sh", "-c", ": # victim"]).ok();
+        }
+        sandbox.pando(["exec", "thief", "--", "/bin/sh", "-c", ": >/enough # victim"]).ok();
+        let ended = robbing.wait().succeeded();
+        assert_eq!(ended.out().trim(), "", "with {options:?} it got hold of something");
+    }
+}
+
+fn a_fork_bomb_ends_with_its_guest(sandbox: &Sandbox) {
+    let bomb = "b() { b | b & }; ulimit -u 200 2>/dev/null; b; sleep 100000";
+    sandbox.guest("bomb", &["--ulimit", "nproc=200", "-u", "ada", "--", "sh", "-c", bomb]);
+    sandbox.pando(["kill", "bomb"]).ok();
+    sandbox.becomes("bomb", "stopped");
+    sandbox.pando(["rm", "bomb"]).ok();
+}
+
+/// What a guest names its processes reaches the host's terminal by ps and ls.
+fn output_cannot_drive_the_terminal(sandbox: &Sandbox) {
+    sandbox.guest("web", &["--", "sh", "-c", "sleep 100000; :", "a\u{1b}[2Jb"]);
+    for words in [&["ps", "web"] as &[&str], &["ps", "--all"], &["ls"], &["inspect", "web"]] {
+        let out = sandbox.pando(words).ok();
+        assert!(!out.contains('\u{1b}'), "{words:?}: {out:?}");
+    }
+}

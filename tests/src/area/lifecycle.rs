@@ -1,0 +1,190 @@
+//! create, start, stop, restart, kill, rm: the life of a guest that lasts.
+
+use crate::case::{Case, Tag};
+use crate::line::Line;
+use crate::patience::eventually;
+use crate::process;
+use crate::sandbox::Sandbox;
+use crate::world::World;
+
+const VM: &[Tag] = &[Tag::Vm];
+
+pub(crate) const CASES: &[Case] = &[
+    Case::new("lifecycle::from_create_to_rm", from_create_to_rm).tags(VM),
+    Case::new("lifecycle::files_outlive_a_restart", files_outlive_a_restart),
+    Case::new("lifecycle::a_command_runs_and_its_exit_code_is_kept", a_command_runs_and_its_exit_code_is_kept),
+    Case::new("lifecycle::stop_asks_and_then_kills", stop_asks_and_then_kills),
+    Case::new("lifecycle::stop_uses_the_guests_own_signal", stop_uses_the_guests_own_signal),
+    Case::new("lifecycle::kill_kills_and_sends_signals", kill_kills_and_sends_signals),
+    Case::new("lifecycle::several_guests_at_once", several_guests_at_once),
+    Case::new("lifecycle::from_a_tarball", from_a_tarball),
+    Case::new("lifecycle::from_another_guest", from_another_guest),
+    Case::new("lifecycle::from_the_host", from_the_host),
+    Case::new("lifecycle::started_with_create", started_with_create),
+    Case::new("lifecycle::rm_leaves_nothing", rm_leaves_nothing).tags(VM),
+    Case::new("lifecycle::an_own_init_is_process_one", an_own_init_is_process_one).tags(VM),
+    Case::new("lifecycle::orphans_are_reaped", orphans_are_reaped),
+];
+
+fn from_create_to_rm(sandbox: &Sandbox) {
+    sandbox.pando(["create", "web", "--from", sandbox.busybox()]).run().succeeded().says("web\n");
+    assert_eq!(sandbox.state("web"), "stopped");
+    sandbox.pando(["start", "web"]).run().succeeded().says("web\n");
+    assert_eq!(sandbox.state("web"), "running");
+    let first = sandbox.first_process("web");
+    sandbox.pando(["restart", "web"]).ok();
+    assert_eq!(sandbox.state("web"), "running");
+    assert_ne!(sandbox.first_process("web"), first);
+    sandbox.pando(["stop", "web"]).run().succeeded().says("web\n");
+    assert_eq!(sandbox.state("web"), "stopped");
+    sandbox.pando(["stop", "web"]).ok();
+    sandbox.pando(["rm", "web"]).run().succeeded().says("web\n");
+    assert_eq!(sandbox.state("web"), "absent");
+}
+
+fn files_outlive_a_restart(sandbox: &Sandbox) {
+    sandbox.guest("web", &[]);
+    sandbox.exec_sh("web", "echo kept >/srv/kept; rm /etc/hostname; : >/dev/shm/gone").ok();
+    sandbox.pando(["restart", "web"]).ok();
+    sandbox.exec_sh("web", "cat /srv/kept; ls /etc/hostname /dev/shm/gone 2>/dev/null").run().says("kept\n");
+    sandbox.pando(["stop", "web"]).ok();
+    sandbox.end_daemon();
+    sandbox.pando(["start", "web"]).ok();
+    sandbox.exec_sh("web", "cat /srv/kept").run().succeeded().says("kept\n");
+}
+
+fn a_command_runs_and_its_exit_code_is_kept(sandbox: &Sandbox) {
+    sandbox.guest("job", &["--", "sh", "-c", "echo at work; echo trouble >&2; exit 7"]);
+    sandbox.becomes("job", "stopped");
+    assert_eq!(sandbox.status("job").expect("it is there")["exit_code"], 7);
+    sandbox.pando(["logs", "job"]).run().succeeded().says("at work\ntrouble\n");
+    sandbox.end_daemon();
+    assert_eq!(sandbox.status("job").expect("it is there")["exit_code"], 7);
+    sandbox.pando(["start", "job"]).ok();
+    sandbox.becomes("job", "stopped");
+    sandbox.pando(["logs", "job"]).run().succeeded().says("at work\ntrouble\nat work\ntrouble\n");
+}
+
+fn stop_asks_and_then_kills(sandbox: &Sandbox) {
+    let polite = "trap 'echo asked; exit 3' TERM; : >/ready; while :; do sleep 0.1; done";
+    sandbox.guest("polite", &["--", "sh", "-c", polite]);
+    sandbox.exec_sh("polite", "until [ -e /ready ]; do sleep 0.1; done").ok();
+    sandbox.pando(["stop", "polite"]).ok();
+    assert_eq!(sandbox.status("polite").expect("it is there")["exit_code"], 3);
+    sandbox.pando(["logs", "polite"]).run().says("asked\n");
+    let stubborn = "trap '' TERM; : >/ready; while :; do sleep 0.1; done";
+    sandbox.guest("stubborn", &["--", "sh", "-c", stubborn]);
+    sandbox.exec_sh("stubborn", "until [ -e /ready ]; do sleep 0.1; done").ok();
+    sandbox.pando(["stop", "--time", "1", "stubborn"]).ok();
+    let status = sandbox.status("stubborn").expect("it is there");
+    assert_eq!((status["state"].as_str(), status["exit_code"].as_i64()), (Some("stopped"), Some(137)));
+}
+
+fn stop_uses_the_guests_own_signal(sandbox: &Sandbox) {
+    let script = "trap 'exit 4' USR1; trap '' TERM; : >/ready; while :; do sleep 0.1; done";
+    sandbox.guest("own", &["--stop-signal", "USR1", "--", "sh", "-c", script]);
+    sandbox.exec_sh("own", "until [ -e /ready ]; do sleep 0.1; done").ok();
+    sandbox.pando(["stop", "own"]).ok();
+    assert_eq!(sandbox.status("own").expect("it is there")["exit_code"], 4);
+}
+
+fn kill_kills_and_sends_signals(sandbox: &Sandbox) {
+    let script = "trap 'echo heard' HUP; : >/ready; while :; do sleep 0.1; done";
+    sandbox.guest("web", &["--", "sh", "-c", script]);
+    sandbox.exec_sh("web", "until [ -e /ready ]; do sleep 0.1; done").ok();
+    sandbox.pando(["kill", "--signal", "HUP", "web"]).ok();
+    eventually("the signal is heard", || sandbox.pando(["logs", "web"]).ok() == "heard\n");
+    sandbox.pando(["kill", "web"]).ok();
+    sandbox.becomes("web", "stopped");
+    assert_eq!(sandbox.status("web").expect("it is there")["exit_code"], 137);
+}
+
+fn several_guests_at_once(sandbox: &Sandbox) {
+    for name in ["a", "b", "c"] {
+        sandbox.create(name, &[]);
+    }
+    sandbox.pando(["start", "a", "b", "c"]).run().succeeded().says("a\nb\nc\n");
+    let ended = sandbox.pando(["stop", "a", "nobody", "c"]).run();
+    ended.ended_with(125).complains_of(&["nobody"]).says("a\nc\n");
+    assert_eq!((sandbox.state("a"), sandbox.state("b")), ("stopped".to_owned(), "running".to_owned()));
+    sandbox.pando(["rm", "-f", "a", "b", "c"]).run().succeeded().says("a\nb\nc\n");
+    assert_eq!(sandbox.pando(["ls", "-q"]).ok(), "");
+}
+
+fn from_a_tarball(sandbox: &Sandbox) {
+    for (option, name) in [("-cf", "root.tar"), ("-czf", "root.tar.gz")] {
+        let file = sandbox.scratch().join(name);
+        Line::new("tar").args(["-C", sandbox.busybox(), option]).args([file.as_os_str()]).args(["."]).ok();
+        let file = file.to_string_lossy().into_owned();
+        sandbox.pando(["create", "tarred", "--from", &file, "--start"]).ok();
+        sandbox.exec_sh("tarred", "cat /etc/hostname; stat -c %u:%g /home/ada").run().says("tree\n1000:1000\n");
+        sandbox.pando(["run", "--from", &file, "--", "cat", "/etc/hostname"]).run().succeeded().says("tree\n");
+        sandbox.pando(["rm", "-f", "tarred"]).ok();
+    }
+}
+
+fn from_another_guest(sandbox: &Sandbox) {
+    sandbox.guest("first", &[]);
+    sandbox.exec_sh("first", "echo of the first >/srv/x; chown ada /srv/x; rm /etc/hostname").ok();
+    let running = sandbox.pando(["create", "second", "--from", "guest:first"]).run();
+    running.ended_with(125).complains_of(&["first", "running"]);
+    sandbox.pando(["stop", "first"]).ok();
+    sandbox.pando(["create", "second", "--from", "guest:first", "--start"]).ok();
+    sandbox.pando(["rm", "first"]).ok();
+    sandbox.exec_sh("second", "cat /srv/x; stat -c %U /srv/x; ls /etc/hostname").run().says("of the first\nada\n");
+}
+
+fn from_the_host(sandbox: &Sandbox) {
+    // A copy of a whole host is large; a guest in a guest's stead is not: the host of this test is only asked for what it says at once.
+    let ended = sandbox.pando(["run", "--from", "host", "--", "sh", "-c", "echo $((6 * 7))"]).run();
+    ended.succeeded().says("42\n");
+}
+
+fn started_with_create(sandbox: &Sandbox) {
+    sandbox.create("web", &["--start", "--", "sleep", "1000"]);
+    assert_eq!(sandbox.state("web"), "running");
+    let sleeps = sandbox.processes().into_iter().any(|process| process.words.iter().any(|word| word == "sleep"));
+    assert!(sleeps, "its command does not run");
+}
+
+fn rm_leaves_nothing(sandbox: &Sandbox) {
+    sandbox.create("stays", &[]);
+    let before = World::of(sandbox);
+    sandbox.guest("goes", &["--", "sleep", "1000"]);
+    sandbox.exec_sh("goes", "mkdir -p /a/b/c; echo x >/a/b/c/d; chmod 000 /a/b; sleep 1000 >/dev/null 2>&1 &").ok();
+    sandbox.pando(["rm", "goes"]).run().ended_with(125).complains_of(&["goes", "running", "--force"]);
+    assert_eq!(sandbox.state("goes"), "running");
+    sandbox.pando(["rm", "--force", "goes"]).ok();
+    before.is_unchanged(sandbox, "after create, start, exec and rm");
+}
+
+fn an_own_init_is_process_one(sandbox: &Sandbox) {
+    let init = "#!/bin/sh\ntrap 'exit 0' TERM\necho \"init $$\" >/pid\nwhile :; do sleep 0.1; done\n";
+    sandbox.create("none", &["--init", "/bin/own-init"]);
+    sandbox.pando(["start", "none"]).run().ended_with(125).complains_of(&["none", "/bin/own-init"]);
+    let tree = sandbox.scratch().join("tree");
+    Line::new("cp").args(["-a", sandbox.busybox()]).args([tree.as_os_str()]).ok();
+    std::fs::write(tree.join("bin/own-init"), init).expect("a file");
+    Line::new("chmod").args([std::ffi::OsStr::new("755"), tree.join("bin/own-init").as_os_str()]).ok();
+    let tree = tree.to_string_lossy().into_owned();
+    sandbox
+        .pando(["create", "own", "--from", &tree, "--init", "/bin/own-init", "--stop-signal", "TERM", "--start"])
+        .ok();
+    let said = || sandbox.exec_sh("own", "cat /pid; cat /proc/1/comm").run().out();
+    eventually("its init has said its number", || said() == "init 1\nown-init\n");
+    sandbox.pando(["stop", "own"]).ok();
+    assert_eq!(sandbox.state("own"), "stopped");
+}
+
+fn orphans_are_reaped(sandbox: &Sandbox) {
+    sandbox.guest("web", &[]);
+    sandbox.exec_sh("web", "for i in 1 2 3 4 5; do (sh -c 'sleep 0.1 & sleep 0.1 &' &) ; done").ok();
+    let rest =
+        || sandbox.processes().into_iter().filter(|process| process.words.iter().any(|word| word == "sleep")).count();
+    eventually("no orphan runs", || rest() == 0);
+    let first = sandbox.first_process("web");
+    let children = || std::fs::read_to_string(format!("/proc/{first}/task/{first}/children")).unwrap_or_default();
+    eventually("no orphan is left unreaped", || {
+        children().split_whitespace().all(|pid| pid.parse().is_ok_and(process::is_alive)) && children().is_empty()
+    });
+}

@@ -1,0 +1,47 @@
+//! The tests, a file an area. A new file is a `mod` line and a line in [`AREAS`].
+
+mod clients;
+mod confinement;
+mod crash;
+mod crash_at_random;
+mod exec;
+mod hostile;
+mod images;
+mod lifecycle;
+mod listing;
+mod programs;
+mod refusals;
+mod run;
+mod servers;
+mod systemd;
+mod sysvinit;
+mod terminals;
+mod volumes;
+
+use crate::case::Case;
+
+/// The long ones first, so that the others run beside them.
+const AREAS: &[&[Case]] = &[
+    crash_at_random::CASES,
+    sysvinit::CASES,
+    crash::CASES,
+    systemd::CASES,
+    hostile::CASES,
+    clients::CASES,
+    refusals::CASES,
+    run::CASES,
+    lifecycle::CASES,
+    exec::CASES,
+    listing::CASES,
+    confinement::CASES,
+    volumes::CASES,
+    terminals::CASES,
+    programs::CASES,
+    images::CASES,
+    servers::CASES,
+];
+
+/// Every test.
+pub(crate) fn all() -> impl Iterator<Item = Case> {
+    AREAS.iter().flat_map(|cases| cases.iter().copied())
+}

@@ -1,0 +1,83 @@
+//! Servers in a guest of their own, without an init: each as its own user, started by name.
+
+use crate::case::Case;
+use crate::debian_image::tarball;
+use crate::line::Started;
+use crate::need::Need;
+use crate::sandbox::Sandbox;
+use rustix::process::Signal;
+
+const NEEDS: &[Need] = &[Need::Root, Need::Program("mmdebstrap", "mmdebstrap")];
+
+pub(crate) const CASES: &[Case] =
+    &[Case::new("servers::postgres_redis_and_nginx_each_in_the_foreground", each_in_the_foreground).needs(NEEDS)];
+
+fn each_in_the_foreground(sandbox: &Sandbox) {
+    let image = tarball(sandbox);
+    sandbox.pando(["create", "deb", "--from", &image]).limit(300).ok();
+    sandbox.pando(["start", "deb"]).ok();
+    postgres(sandbox);
+    redis(sandbox);
+    nginx(sandbox);
+}
+
+fn server(sandbox: &Sandbox, user: &str, command: &[&str]) -> Started {
+    sandbox.pando(["exec", "-u", user, "deb", "--"]).args(command).start()
+}
+
+#[track_caller]
+fn asks(sandbox: &Sandbox, script: &str, answer: &str) {
+    sandbox
+        .exec_sh("deb", &format!("until {script} >/tmp/answer 2>/dev/null; do sleep 0.1; done; cat /tmp/answer"))
+        .run()
+        .succeeded()
+        .says(answer);
+}
+
+/// A server that is told to end does so by itself, not by being killed.
+#[track_caller]
+fn ends(server: Started) {
+    server.signal(Signal::TERM);
+    server.wait().ended_with(0);
+}
+
+fn postgres(sandbox: &Sandbox) {
+    let programs = "/usr/lib/postgresql/15/bin";
+    let make = format!("{programs}/initdb -D /var/lib/postgresql/own >/dev/null && install -d /tmp/sockets");
+    sandbox.pando(["exec", "-u", "postgres", "deb", "--", "sh", "-c", &make]).ok();
+    let program = format!("{programs}/postgres");
+    let running = server(
+        sandbox,
+        "postgres",
+        &[&program, "-D", "/var/lib/postgresql/own", "-k", "/tmp/sockets", "-h", "127.0.0.1"],
+    );
+    asks(sandbox, "psql -h 127.0.0.1 -U postgres -Atc 'select sum(n) from generate_series(1, 1000) n'", "500500\n");
+    ends(running);
+}
+
+fn redis(sandbox: &Sandbox) {
+    let running = server(
+        sandbox,
+        "redis",
+        &["redis-server", "--bind", "127.0.0.1", "--dir", "/var/lib/redis", "--appendonly", "yes"],
+    );
+    asks(sandbox, "redis-cli ping", "PONG\n");
+    asks(sandbox, "redis-cli set word kept", "OK\n");
+    ends(running);
+    let running = server(
+        sandbox,
+        "redis",
+        &["redis-server", "--bind", "127.0.0.1", "--dir", "/var/lib/redis", "--appendonly", "yes"],
+    );
+    asks(sandbox, "redis-cli ping", "PONG\n");
+    asks(sandbox, "redis-cli get word", "kept\n");
+    ends(running);
+}
+
+fn nginx(sandbox: &Sandbox) {
+    let running = server(sandbox, "root", &["nginx", "-g", "daemon off;"]);
+    sandbox.exec_sh("deb", "echo a page >/var/www/html/page").run().succeeded();
+    let get = r#"bash -c "exec 3<>/dev/tcp/127.0.0.1/80; printf 'GET /page HTTP/1.0\r\n\r\n' >&3; sed '1,/^.$/d' <&3 | grep page""#;
+    asks(sandbox, get, "a page\n");
+    ends(running);
+}

@@ -1,0 +1,125 @@
+//! Directories and files of the host shown inside, and copies in and out.
+
+use crate::case::Case;
+use crate::sandbox::Sandbox;
+use std::os::unix::fs::MetadataExt;
+
+pub(crate) const CASES: &[Case] = &[
+    Case::new("volumes::a_directory_is_shared_both_ways", a_directory_is_shared_both_ways),
+    Case::new("volumes::read_only", read_only),
+    Case::new("volumes::a_file", a_file),
+    Case::new("volumes::lasting_guests_have_them_too", lasting_guests_have_them_too),
+    Case::new("copy::into_a_guest_and_out_again", into_a_guest_and_out_again),
+    Case::new("copy::as_a_stream", as_a_stream),
+    Case::new("copy::names_what_is_missing", names_what_is_missing),
+    Case::new("copy::a_guests_links_do_not_lead_to_the_host", a_guests_links_do_not_lead_to_the_host),
+];
+
+fn volume(path: &std::path::Path, rest: &str) -> String {
+    format!("{}:{rest}", path.display())
+}
+
+fn a_directory_is_shared_both_ways(sandbox: &Sandbox) {
+    let shared = sandbox.scratch();
+    std::fs::write(shared.join("of-the-host"), "from outside\n").expect("a file");
+    let option = volume(&shared, "/new/place");
+    let script =
+        "cat /new/place/of-the-host; echo from inside >/new/place/of-the-guest; stat -c %u /new/place/of-the-host";
+    sandbox.run_sh(&["-v", &option], script).run().succeeded().says("from outside\n0\n");
+    let written = shared.join("of-the-guest");
+    assert_eq!(std::fs::read_to_string(&written).expect("the guest's file"), "from inside\n");
+    assert_eq!(written.metadata().expect("it is there").uid(), 0, "the guest's root is root in a volume");
+}
+
+fn read_only(sandbox: &Sandbox) {
+    let shared = sandbox.scratch();
+    std::fs::write(shared.join("x"), "x").expect("a file");
+    let option = volume(&shared, "/ro:ro");
+    for more in [&[] as &[&str], &["--userns", "host"]] {
+        let script = "mount -o remount,rw,bind /ro 2>/dev/null; echo y >/ro/x; rm -f /ro/x; cat /ro/x";
+        let ended = sandbox.run_sh(&[&["-v", &option], more].concat(), script).run();
+        assert_eq!(ended.out(), "x", "{more:?}: {}", ended.err());
+    }
+    assert_eq!(std::fs::read_to_string(shared.join("x")).expect("it is there"), "x");
+}
+
+fn a_file(sandbox: &Sandbox) {
+    let file = sandbox.scratch().join("hosts");
+    std::fs::write(&file, "one\n").expect("a file");
+    let option = volume(&file, "/etc/hosts");
+    sandbox.run_sh(&["-v", &option], "cat /etc/hosts; echo two >/etc/hosts").run().succeeded().says("one\n");
+    assert_eq!(std::fs::read_to_string(&file).expect("it is there"), "two\n");
+}
+
+fn lasting_guests_have_them_too(sandbox: &Sandbox) {
+    let shared = sandbox.scratch();
+    sandbox.guest("web", &["-v", &volume(&shared, "/data")]);
+    sandbox.exec_sh("web", "echo 1 >/data/x").ok();
+    sandbox.pando(["restart", "web"]).ok();
+    sandbox.exec_sh("web", "cat /data/x").run().says("1\n");
+    sandbox.pando(["stop", "web"]).ok();
+    std::fs::remove_dir_all(&shared).expect("it is the test's");
+    let path = shared.to_string_lossy().into_owned();
+    sandbox.pando(["start", "web"]).run().ended_with(125).complains_of(&[&path]);
+    assert_eq!(sandbox.state("web"), "stopped");
+}
+
+fn into_a_guest_and_out_again(sandbox: &Sandbox) {
+    let scratch = sandbox.scratch();
+    std::fs::create_dir_all(scratch.join("tree/below")).expect("a directory");
+    std::fs::write(scratch.join("tree/below/file"), "content").expect("a file");
+    std::os::unix::fs::symlink("below/file", scratch.join("tree/link")).expect("a link");
+    sandbox.guest("web", &[]);
+    let tree = scratch.join("tree").to_string_lossy().into_owned();
+    sandbox.pando(["cp", &tree, "web:/srv/"]).ok();
+    sandbox.exec_sh("web", "cat /srv/tree/link; stat -c %u:%g /srv/tree/below/file").run().says("content0:0\n");
+    let back = scratch.join("back").to_string_lossy().into_owned();
+    sandbox.pando(["cp", "web:/srv/tree", &back]).ok();
+    assert_eq!(std::fs::read_to_string(scratch.join("back/link")).expect("it came back"), "content");
+    sandbox.exec_sh("web", "head -c 10485760 /dev/urandom >/big; md5sum </big").ok();
+    let big = scratch.join("big").to_string_lossy().into_owned();
+    sandbox.pando(["cp", "web:/big", &big]).ok();
+    sandbox.pando(["cp", &big, "web:/again"]).ok();
+    sandbox.exec_sh("web", "cmp /big /again").ok();
+}
+
+fn as_a_stream(sandbox: &Sandbox) {
+    sandbox.guest("web", &[]);
+    let stream = sandbox.pando(["cp", "web:/etc", "-"]).run().succeeded().stdout;
+    let listed = crate::line::Line::new("tar").args(["t"]).input(stream.clone()).ok();
+    assert!(listed.contains("etc/passwd"), "{listed}");
+    sandbox.exec_sh("web", "mkdir /copy").ok();
+    sandbox.pando(["cp", "-", "web:/copy"]).input(stream).ok();
+    sandbox.exec_sh("web", "cmp /etc/passwd /copy/etc/passwd").ok();
+}
+
+fn names_what_is_missing(sandbox: &Sandbox) {
+    sandbox.guest("web", &[]);
+    let to = sandbox.scratch().join("to").to_string_lossy().into_owned();
+    sandbox.pando(["cp", "web:/no/such", &to]).run().ended_with(125).complains_of(&["/no/such"]);
+    sandbox.pando(["cp", "/no/such/file", "web:/srv"]).run().ended_with(125).complains_of(&["/no/such/file"]);
+    sandbox.pando(["cp", "/etc/passwd", "nobody:/srv"]).run().ended_with(125).complains_of(&["nobody"]);
+    sandbox.pando(["cp", "/etc/passwd", &to]).run().ended_with(125).complains_of(&["GUEST:PATH"]);
+    sandbox.pando(["stop", "web"]).ok();
+    sandbox.pando(["cp", "/etc/passwd", "web:/srv"]).run().ended_with(125).complains_of(&["web", "not running"]);
+}
+
+fn a_guests_links_do_not_lead_to_the_host(sandbox: &Sandbox) {
+    let scratch = sandbox.scratch();
+    std::fs::write(scratch.join("secret"), "of the host").expect("a file");
+    std::fs::write(scratch.join("given"), "given").expect("a file");
+    sandbox.guest("web", &[]);
+    let secret = scratch.join("secret").to_string_lossy().into_owned();
+    let given = scratch.join("given").to_string_lossy().into_owned();
+    sandbox.exec_sh("web", &format!("ln -s {secret} /srv/out; ln -s ../../../../../../..{secret} /srv/up")).ok();
+    for link in ["/srv/out", "/srv/up"] {
+        sandbox.pando(["cp", &given, &format!("web:{link}")]).run();
+        assert_eq!(std::fs::read_to_string(&secret).expect("it is there"), "of the host");
+        let to = scratch.join("got").to_string_lossy().into_owned();
+        sandbox.pando(["cp", &format!("web:{link}"), &to]).run();
+        let got = std::fs::symlink_metadata(&to).is_ok_and(|found| found.is_file())
+            && std::fs::read_to_string(&to).is_ok_and(|text| text == "of the host");
+        assert!(!got, "{link} led out of the guest");
+        let _ = std::fs::remove_file(&to);
+    }
+}

@@ -1,0 +1,62 @@
+//! A Debian system with servers and an init that is not systemd, as a tarball that is made once.
+//!
+//! Installing it takes minutes and the network; so it is kept beside this program, under a name that stands for its packages.
+
+use crate::sandbox::Sandbox;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::PathBuf;
+use std::sync::Mutex;
+
+const SUITE: &str = "bookworm";
+
+/// rsyslog brings no script for this init any more: those of such packages are in one of their own.
+const PACKAGES: [&str; 10] = [
+    "cron",
+    "nginx",
+    "openssh-server",
+    "orphan-sysvinit-scripts",
+    "postgresql",
+    "procps",
+    "psmisc",
+    "redis-server",
+    "rsyslog",
+    "sysvinit-core",
+];
+
+/// Seconds that a slow mirror may take.
+const LIMIT: u64 = 900;
+
+/// One test makes it, the others wait for it.
+static MAKING: Mutex<()> = Mutex::new(());
+
+/// Where the tarball is; it is made first if it is not there yet.
+#[track_caller]
+pub(crate) fn tarball(sandbox: &Sandbox) -> String {
+    let _turn = MAKING.lock().unwrap_or_else(|failed| failed.into_inner());
+    let path = place();
+    if !path.is_file() {
+        make(sandbox, &path);
+    }
+    path.to_string_lossy().into_owned()
+}
+
+fn place() -> PathBuf {
+    let mut hasher = DefaultHasher::new();
+    (SUITE, PACKAGES).hash(&mut hasher);
+    let program = std::env::current_exe().expect("this program has a path");
+    program.with_file_name(format!("debian-{SUITE}-{:016x}.tar", hasher.finish()))
+}
+
+#[track_caller]
+fn make(sandbox: &Sandbox, path: &std::path::Path) {
+    const NAME: &str = "debian-to-keep";
+    let source = format!("debian:{SUITE}+{}", PACKAGES.join(","));
+    sandbox.pando(["create", NAME, "--from", &source]).limit(LIMIT).ok();
+    let layer = sandbox.inspect(NAME)["layers"][0].as_str().expect("a guest has a layer").to_owned();
+    // Named at the end, since another program may look for it at the same time.
+    let unfinished = path.with_extension(format!("tar.{}", std::process::id()));
+    let tar = crate::line::Line::new("tar").args(["--numeric-owner", "--xattrs", "--acls", "-cf"]);
+    tar.args([unfinished.as_os_str()]).args(["-C", &layer, "."]).limit(LIMIT).ok();
+    std::fs::rename(&unfinished, path).expect("a file can be renamed in its directory");
+    sandbox.pando(["rm", NAME]).ok();
+}

@@ -1,0 +1,48 @@
+//! Black-box tests: they drive the built command on state roots of their own, many at a time, and look at what it does from outside.
+//!
+//! ```text
+//!   area/*.rs     the tests, by what they are about: a list of Cases each
+//!      │
+//!    case ── need          what the machine must have; a case without it is skipped, with the reason
+//!      │
+//!   Sandbox ── Line        a state root, and command lines in it, none of which can hang
+//!      │   └── World       what is there: files, groups, mounts, processes
+//!   teardown               everything stopped; what is left over is a failure
+//! ```
+//!
+//! A new test is a function that takes a [`sandbox::Sandbox`], and a line in its file's list. A new file is a line in `area/mod.rs`.
+//!
+//! `PANDO_TEST_COMMAND` names the command to test (default: `pando` beside this program), `PANDO_TEST_PATIENCE` multiplies every time limit for slow
+//! machines. `--slow` runs the long tests too, `--vm` only those that say more on another kernel; every other option is libtest's.
+
+mod area;
+mod busybox_root;
+mod case;
+mod choice;
+mod debian_image;
+mod line;
+mod need;
+mod patience;
+mod process;
+mod sandbox;
+mod teardown;
+mod terminal;
+mod world;
+
+use choice::Choice;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let (choice, arguments) = Choice::read(std::env::args());
+    let root = match busybox_root::BusyboxRoot::make() {
+        Ok(root) => root,
+        Err(error) => {
+            eprintln!("pando-tests: making the guests' root file system failed: {error}; is busybox-static installed?");
+            return ExitCode::FAILURE;
+        }
+    };
+    let trials = area::all().filter(|case| choice.takes(case)).map(|case| case.trial(root.path())).collect();
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    drop(root);
+    conclusion.exit_code()
+}
