@@ -138,16 +138,18 @@ const ROBBER: &str = r#"
 import ctypes, os, sys
 libc = ctypes.CDLL(None, use_errno=True)
 me, got = os.getpid(), []
+def command_line(pid):
+    try:
+        return open(f"/proc/{pid}/cmdline").read()
+    except OSError:
+        return ""
 open("/robbing", "w").close()
 while not os.path.exists("/enough"):
     for name in os.listdir("/proc"):
         if not name.isdigit() or int(name) == me:
             continue
         pid = int(name)
-        try:
-            cmd = open(f"/proc/{pid}/cmdline").read()
-        except OSError:
-            cmd = ""
+        cmd = command_line(pid)
         if "victim" in cmd:
             continue
         fd = libc.syscall(434, pid, 0)
@@ -157,14 +159,16 @@ while not os.path.exists("/enough"):
             stolen = libc.syscall(438, fd, number, 0)
             if stolen >= 0:
                 link = os.readlink(f"/proc/self/fd/{stolen}")
-                # What it has as its standard descriptors once it is the guest's, others of the guest may have.
-                if number > 2 or not link.startswith("pipe:"):
+                # Between the first look and now it may have become the guest's own: what others of the guest may have then are its standard
+                # descriptors and what its loader opens.
+                guests_own = "victim" in command_line(pid) and link.startswith(("/lib", "/usr/lib", "/etc/ld.so"))
+                if not guests_own and (number > 2 or not link.startswith("pipe:")):
                     got.append(f"{pid} {cmd!r} {number} {link}")
                 os.close(stolen)
         os.close(fd)
         try:
             os.close(os.open(f"/proc/{pid}/mem", os.O_RDWR))
-            again = open(f"/proc/{pid}/cmdline").read()
+            again = command_line(pid)
             if "victim" not in again and again:
                 got.append(f"memory of {pid} {again!r}")
         except OSError:
