@@ -24,6 +24,19 @@ pub(crate) struct OwnPando {
     daemon: Child,
     /// Last, so that it goes when nothing uses it any more.
     directory: TempDir,
+    _run: Option<TempDir>,
+}
+
+/// Run-time state lies in memory wherever Pando is used, since that is what /run is on every distribution; here too, where there is any.
+fn in_memory() -> anyhow::Result<Option<TempDir>> {
+    const TMPFS_MAGIC: i64 = 0x0102_1994;
+    for place in ["/run", "/dev/shm"] {
+        if rustix::fs::statfs(place).is_ok_and(|found| found.f_type == TMPFS_MAGIC) {
+            let directory = tempfile::Builder::new().prefix("pando-bench-").tempdir_in(place);
+            return directory.map(Some).with_context(|| format!("cannot make a directory in {place}"));
+        }
+    }
+    Ok(None)
 }
 
 impl OwnPando {
@@ -35,6 +48,10 @@ impl OwnPando {
         let log = File::create(directory.path().join("daemon.log"))?;
         let places = Places::new(directory.path().join("root"));
         std::fs::create_dir(places.root())?;
+        let run = in_memory()?;
+        if let Some(run) = &run {
+            std::os::unix::fs::symlink(run.path(), places.root().join("run"))?;
+        }
         let daemon = Command::new(command)
             .arg("--root")
             .arg(places.root())
@@ -46,7 +63,7 @@ impl OwnPando {
             .stderr(log)
             .spawn()
             .with_context(|| format!("cannot start {}", command.display()))?;
-        let pando = Self { command: command.to_owned(), places, daemon, directory };
+        let pando = Self { command: command.to_owned(), places, daemon, directory, _run: run };
         pando.wait_for_socket()?;
         Ok(pando)
     }

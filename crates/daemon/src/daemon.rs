@@ -6,6 +6,7 @@ use crate::guest::Guest;
 use crate::lull::Lull;
 use crate::pool::Pool;
 use crate::ready_files::ReadyFiles;
+use crate::ready_roots::ReadyRoots;
 use pando_api::Fault;
 use pando_guest::{GuestName, Places};
 use pando_kernel::CallError;
@@ -13,7 +14,6 @@ use pando_kernel::cgroup::{Field, Hierarchies};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashSet};
 use std::rc::Rc;
-use std::time::Duration;
 use tokio::sync::Notify;
 
 /// Everything, shared by the tasks of the daemon's one thread.
@@ -29,6 +29,8 @@ pub(crate) struct Daemon {
     pub(crate) pool: Rc<Pool>,
     /// Files for guests that go away with their command, made ahead.
     pub(crate) files: Rc<ReadyFiles>,
+    /// Whole root file systems for them.
+    pub(crate) roots: Rc<ReadyRoots>,
     pub(crate) events: Events,
     /// When to do what can wait.
     pub(crate) lull: Lull,
@@ -44,17 +46,22 @@ impl Daemon {
     pub(crate) fn new(places: Places) -> Result<Rc<Self>, CallError> {
         let hierarchies = Hierarchies::detect()?;
         let lull = Lull::new();
+        let field = hierarchies.field(&places.field())?;
+        let unified = hierarchies.unified.is_some();
+        let pool = Pool::new(&places, &field, unified, lull.clone());
+        let files = ReadyFiles::new(&places, lull.clone());
         Ok(Rc::new(Self {
-            field: hierarchies.field(&places.field())?,
-            unified: hierarchies.unified.is_some(),
             guests: RefCell::default(),
             making: RefCell::default(),
-            pool: Pool::new(&places, lull.clone()),
-            files: ReadyFiles::new(&places, lull.clone()),
+            roots: ReadyRoots::new(&pool, &files, &lull),
+            pool,
+            files,
             events: Events::new(),
             boot: crate::record::boot(),
             unnamed: Cell::new(0),
             quit: Notify::new(),
+            field,
+            unified,
             lull,
             places,
         }))
@@ -96,20 +103,9 @@ impl Daemon {
         self.guests.borrow().values().any(is_its)
     }
 
-    /// Removes the cgroups of a slot and its seed's socket. The last process leaves its group a moment after it was seen to end.
+    /// Removes what a slot leaves.
     pub(crate) async fn clear_slot(&self, slot: u32) {
-        const MOMENT: Duration = Duration::from_millis(2);
-        const MOMENTS: u32 = 500;
-        let _ = std::fs::remove_file(self.places.seed(slot));
-        let plot = self.field.plot(slot);
-        for moment in 0..MOMENTS {
-            match plot.remove() {
-                Ok(()) => return,
-                Err(_) if moment == MOMENTS / 2 => plot.kill(),
-                Err(_) => tokio::time::sleep(MOMENT).await,
-            }
-        }
-        tracing::warn!(slot, "its cgroups could not be removed; the next start will try again");
+        crate::clearing::clear_slot(&self.places, &self.field, slot).await;
     }
 }
 

@@ -18,7 +18,7 @@ impl Events {
 
     /// Tells that something happened to a guest. That nobody listens is no matter.
     pub(crate) fn tell(&self, guest: &str, what: &str, detail: Option<String>) {
-        tracing::info!(guest, what, detail, "event");
+        tracing::debug!(guest, what, detail, "event");
         let _ = self.0.send(Event { time_ms: now_ms(), guest: guest.to_owned(), what: what.to_owned(), detail });
     }
 

@@ -12,6 +12,7 @@
 
 #![forbid(unsafe_code)]
 
+mod clearing;
 mod crash;
 mod daemon;
 mod dispatch;
@@ -25,6 +26,7 @@ mod pool;
 mod processes;
 mod readable;
 mod ready_files;
+mod ready_roots;
 mod record;
 mod recover;
 mod server;

@@ -1,17 +1,26 @@
-//! Seeds made ahead, so that a start need not wait for one.
+//! Seeds made ahead, each grown into a sprout as far as it can be without knowing the guest, so that a start need not wait for that.
 
+use crate::clearing::clear_slot;
+use crate::life::boot::mounts;
+use crate::life::end::wait_for;
 use crate::link::Link;
 use crate::lull::Lull;
 use crate::spawner_link::Spawner;
 use pando_guest::Places;
+use pando_guest::launch::{Launched, Supplies, launch};
+use pando_guest::plan::{self, SproutKind};
+use pando_guest::root::Owner;
 use pando_guest::seed::SeedLink;
+use pando_guest::slot;
 use pando_guest::spawner::SeedKind;
+use pando_kernel::cgroup::Field;
 use pando_kernel::pidfd;
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
+use std::time::Duration;
 use tokio::sync::Mutex;
 
 /// How many of a kind are kept ready once one of it was asked for.
@@ -20,64 +29,109 @@ const READY: usize = 4;
 /// How often the spawner is started again for one seed.
 const TRIES: usize = 3;
 
-/// A seed that waits to be grown.
+/// A guest's first process that waits to learn which guest it is.
 #[derive(Debug)]
-pub(crate) struct ReadySeed {
-    /// Its slot.
+pub(crate) struct Sprout {
+    /// The slot.
     pub(crate) slot: u32,
-    /// Its process.
-    pub(crate) process: OwnedFd,
-    /// Its socket.
+    /// The process of the seed that it grew from.
+    pub(crate) seed: OwnedFd,
+    /// The seed's socket.
     pub(crate) link: Rc<Link>,
-    /// Its user namespace.
+    /// The user namespace.
     pub(crate) namespace: Option<OwnedFd>,
+    /// Its pid.
+    pub(crate) pid: i32,
+    /// Its process.
+    pub(crate) trunk: OwnedFd,
+    /// Where it takes the rest of its plan and tells how that went.
+    pub(crate) report: OwnedFd,
+    /// Its mount namespace.
+    pub(crate) mounts: Option<OwnedFd>,
 }
 
-/// The seeds that are ready, and the spawner that makes more.
+impl Sprout {
+    /// Whether somebody has killed it.
+    pub(crate) fn has_ended(&self) -> bool {
+        pidfd::has_ended(&self.trunk) || pidfd::has_ended(&self.seed)
+    }
+}
+
+/// Something that the pool must not be closed under.
+struct Busy(Rc<Pool>);
+
+impl Busy {
+    fn new(pool: &Rc<Pool>) -> Self {
+        pool.busy.set(pool.busy.get() + 1);
+        Self(Rc::clone(pool))
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.busy.set(self.0.busy.get() - 1);
+    }
+}
+
+/// A seed that nothing has grown from yet.
+struct Seed {
+    slot: u32,
+    process: OwnedFd,
+    link: Rc<Link>,
+    namespace: Option<OwnedFd>,
+}
+
+/// The sprouts that are ready, and the spawner that makes seeds for more.
 #[derive(Debug)]
 pub(crate) struct Pool {
     places: Places,
+    field: Field,
+    unified: bool,
     lull: Lull,
-    ready: RefCell<HashMap<SeedKind, VecDeque<ReadySeed>>>,
+    ready: RefCell<HashMap<SproutKind, VecDeque<Sprout>>>,
     spawner: Mutex<Option<Spawner>>,
     refilling: Cell<bool>,
+    /// How many are being made or cleared away now.
+    busy: Cell<usize>,
     closed: Cell<bool>,
 }
 
 impl Pool {
-    pub(crate) fn new(places: &Places, lull: Lull) -> Rc<Self> {
+    pub(crate) fn new(places: &Places, field: &Field, unified: bool, lull: Lull) -> Rc<Self> {
         Rc::new(Self {
             places: places.clone(),
+            field: field.clone(),
+            unified,
             lull,
             ready: RefCell::default(),
             spawner: Mutex::new(None),
             refilling: Cell::new(false),
+            busy: Cell::new(0),
             closed: Cell::new(false),
         })
     }
 
-    /// A seed of a kind: a ready one, or one made now.
-    pub(crate) async fn take(self: &Rc<Self>, kind: SeedKind) -> io::Result<ReadySeed> {
+    /// A sprout of a kind: a ready one, or one made now.
+    pub(crate) async fn take(self: &Rc<Self>, kind: SproutKind) -> io::Result<Sprout> {
         loop {
             let ready = self.ready.borrow_mut().entry(kind).or_default().pop_front();
             match ready {
-                // The spawner may have been killed, and its unused seeds with it.
-                Some(seed) if pidfd::has_ended(&seed.process) => {}
-                Some(seed) => {
+                Some(sprout) if sprout.has_ended() => self.discard(sprout),
+                Some(sprout) => {
                     self.refill(kind);
-                    return Ok(seed);
+                    return Ok(sprout);
                 }
                 None => {
-                    let seed = self.make(kind).await?;
+                    let sprout = self.make(kind).await?;
                     self.refill(kind);
-                    return Ok(seed);
+                    return Ok(sprout);
                 }
             }
         }
     }
 
-    /// Makes seeds until enough of each kind that was asked for are ready, in the background.
-    pub(crate) fn refill(self: &Rc<Self>, kind: SeedKind) {
+    /// Makes sprouts until enough of each kind that was asked for are ready, in the background.
+    pub(crate) fn refill(self: &Rc<Self>, kind: SproutKind) {
         self.ready.borrow_mut().entry(kind).or_default();
         if self.refilling.replace(true) {
             return;
@@ -89,9 +143,9 @@ impl Pool {
                     pool.lull.come().await;
                 }
                 match pool.make(kind).await {
-                    Ok(seed) => pool.ready.borrow_mut().entry(kind).or_default().push_back(seed),
+                    Ok(sprout) => pool.ready.borrow_mut().entry(kind).or_default().push_back(sprout),
                     Err(error) => {
-                        tracing::warn!(%error, "making a seed ahead failed");
+                        tracing::warn!(%error, "making a sprout ahead failed");
                         break;
                     }
                 }
@@ -100,19 +154,66 @@ impl Pool {
         });
     }
 
-    /// Whether so many guests are being started that the next one would have to wait for its seed: then there is no lull to wait for.
-    fn is_scarce(&self, kind: SeedKind) -> bool {
+    /// Whether so many guests are being started that the next one would have to wait for its sprout: then there is no lull to wait for.
+    fn is_scarce(&self, kind: SproutKind) -> bool {
         const SCARCE: usize = READY / 2;
-        self.ready.borrow().get(&kind).is_none_or(|seeds| seeds.len() < SCARCE)
+        self.ready.borrow().get(&kind).is_none_or(|sprouts| sprouts.len() < SCARCE)
     }
 
     /// A kind of which there are too few.
-    fn short_of(&self) -> Option<SeedKind> {
+    fn short_of(&self) -> Option<SproutKind> {
         let ready = self.ready.borrow();
-        ready.iter().find(|(_, seeds)| seeds.len() < READY && !self.closed.get()).map(|(kind, _)| *kind)
+        ready.iter().find(|(_, sprouts)| sprouts.len() < READY && !self.closed.get()).map(|(kind, _)| *kind)
     }
 
-    async fn make(&self, kind: SeedKind) -> io::Result<ReadySeed> {
+    /// A sprout that is made now.
+    pub(crate) async fn make(self: &Rc<Self>, kind: SproutKind) -> io::Result<Sprout> {
+        let _busy = Busy::new(self);
+        let seed = self.seed(kind).await?;
+        let (slot, link, process) = (seed.slot, Rc::clone(&seed.link), seed.process.try_clone()?);
+        let sprout = self.grow(kind, seed).await;
+        if sprout.is_err() {
+            self.clear(slot, &link, process);
+        }
+        sprout
+    }
+
+    /// Lets one go that nobody needs.
+    pub(crate) fn discard(self: &Rc<Self>, sprout: Sprout) {
+        self.clear(sprout.slot, &sprout.link, sprout.seed);
+    }
+
+    fn clear(self: &Rc<Self>, slot: u32, link: &Link, seed: OwnedFd) {
+        link.quit();
+        let busy = Busy::new(self);
+        tokio::task::spawn_local(async move {
+            wait_for(&seed).await;
+            clear_slot(&busy.0.places, &busy.0.field, slot).await;
+        });
+    }
+
+    /// Has a seed's first process made and sent on its way to where it waits.
+    async fn grow(&self, kind: SproutKind, seed: Seed) -> io::Result<Sprout> {
+        let Seed { slot, process, link, namespace } = seed;
+        let plan = plan::sprout(kind, self.unified).map_err(io::Error::other)?;
+        let (owner, socket) =
+            (namespace.as_ref().map(OwnedFd::try_clone).transpose()?, link.seed().as_fd().try_clone_to_owned()?);
+        let (cgroup, empty, stage) = (self.field.plot(slot).guest(), self.places.empty(), self.places.stage());
+        let birth = link.expect_birth();
+        let launched = tokio::task::spawn_blocking(move || {
+            let first_id = slot::first_id(slot);
+            let owner = owner.as_ref().map(|owner| Owner { namespace: owner.as_fd(), first_id });
+            let mut supplies =
+                Supplies { owner, cgroup, empty: Some(&empty), stage: Some(&stage), ..Supplies::default() };
+            launch(&SeedLink::from_connected(socket), &plan, &mut supplies)
+        });
+        let Launched { report } = launched.await.map_err(io::Error::other)?.map_err(io::Error::other)?;
+        let (pid, trunk) = birth.await.unwrap_or_else(|_| Err(io::Error::other("its seed has gone")))?;
+        Ok(Sprout { slot, seed: process, link, namespace, pid, trunk, report, mounts: mounts(pid) })
+    }
+
+    async fn seed(&self, kind: SproutKind) -> io::Result<Seed> {
+        let kind = SeedKind { user_namespace: kind.user_namespace, network_namespace: kind.network_namespace };
         let mut spawner = self.spawner.lock().await;
         if self.closed.get() {
             return Err(io::Error::other("the daemon is ending"));
@@ -128,7 +229,7 @@ impl Pool {
                     let (seed, namespace) = answer.map_err(io::Error::other)?;
                     let process = pidfd::open(seed.pid)?;
                     let link = Link::new(SeedLink::connect(&self.places.seed(seed.slot))?)?;
-                    return Ok(ReadySeed { slot: seed.slot, process, link, namespace });
+                    return Ok(Seed { slot: seed.slot, process, link, namespace });
                 }
                 Err(error) => tracing::warn!(%error, pid = current.pid(), "the spawner has gone; starting another"),
             }
@@ -136,16 +237,20 @@ impl Pool {
         Err(io::Error::other("the spawner ends again and again; its last words are in the daemon's log"))
     }
 
-    /// Lets every unused seed go, and the spawner. The slots that they held are returned, for their cgroups to be removed.
+    /// Lets every unused sprout go, and the spawner. The slots that they held are returned, for their cgroups to be removed.
     pub(crate) async fn close(&self) -> Vec<(u32, OwnedFd)> {
+        const MOMENT: Duration = Duration::from_millis(1);
         self.closed.set(true);
-        // One that is being made is waited for: its groups have to go as well.
         *self.spawner.lock().await = None;
-        let seeds: Vec<_> = self.ready.borrow_mut().drain().flat_map(|(_, seeds)| seeds).collect();
-        let quit = |seed: ReadySeed| {
-            seed.link.quit();
-            (seed.slot, seed.process)
+        // One that is being made is waited for: its groups have to go as well.
+        while self.busy.get() > 0 {
+            tokio::time::sleep(MOMENT).await;
+        }
+        let sprouts: Vec<_> = self.ready.borrow_mut().drain().flat_map(|(_, sprouts)| sprouts).collect();
+        let quit = |sprout: Sprout| {
+            sprout.link.quit();
+            (sprout.slot, sprout.seed)
         };
-        seeds.into_iter().map(quit).collect()
+        sprouts.into_iter().map(quit).collect()
     }
 }

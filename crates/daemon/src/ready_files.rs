@@ -20,11 +20,18 @@ const READY: usize = 4;
 /// How many kinds are kept ready; more are made when they are asked for.
 const KINDS: usize = 4;
 
-/// What kind of files: those for a guest on the host's own root know what is exposed of it, and the state of the host that they were made in.
+/// What kind of files.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Kind {
+pub(crate) enum FilesKind {
+    /// None.
     Empty,
-    Masked { expose: Vec<String>, state: Vec<(i64, i64)> },
+    /// Those for a guest on the host's own root, which hide what is secret there.
+    Masked {
+        /// What of it is not hidden.
+        expose: Vec<String>,
+        /// The state of the host that they were made in.
+        state: Vec<(i64, i64)>,
+    },
 }
 
 /// The files that are ready.
@@ -32,7 +39,7 @@ enum Kind {
 pub(crate) struct ReadyFiles {
     places: Places,
     lull: Lull,
-    ready: RefCell<HashMap<Kind, VecDeque<Files>>>,
+    ready: RefCell<HashMap<FilesKind, VecDeque<Files>>>,
     refilling: Cell<bool>,
 }
 
@@ -41,6 +48,11 @@ pub(crate) struct ReadyFiles {
 pub(crate) struct Files(Option<PathBuf>);
 
 impl Files {
+    /// Where they lie for now.
+    pub(crate) fn path(&self) -> PathBuf {
+        self.0.clone().unwrap_or_default()
+    }
+
     /// Gives them to a guest, whose directory they become.
     pub(crate) fn become_those_of(mut self, directory: &Path) -> io::Result<()> {
         let path = self.0.as_ref().ok_or(io::ErrorKind::NotFound)?;
@@ -64,9 +76,8 @@ impl ReadyFiles {
         Rc::new(Self { places: places.clone(), lull, ready: RefCell::default(), refilling: Cell::new(false) })
     }
 
-    /// Files for a guest on `source`. What is exposed below something hidden becomes a volume of the spec.
-    pub(crate) async fn take(self: &Rc<Self>, source: &Source, spec: &mut Spec) -> Result<Files, Fault> {
-        let kind = self.kind(source, spec)?;
+    /// Files of a kind: ready ones, or ones made now.
+    pub(crate) async fn take(self: &Rc<Self>, kind: FilesKind) -> Result<Files, Fault> {
         let ready = self.ready.borrow_mut().get_mut(&kind).and_then(VecDeque::pop_front);
         let files = match ready {
             Some(files) => files,
@@ -76,9 +87,10 @@ impl ReadyFiles {
         Ok(files)
     }
 
-    fn kind(&self, source: &Source, spec: &mut Spec) -> Result<Kind, Fault> {
+    /// The kind for a guest on `source`. What is exposed below something hidden becomes a volume of the spec.
+    pub(crate) fn kind(&self, source: &Source, spec: &mut Spec) -> Result<FilesKind, Fault> {
         if *source != Source::Host {
-            return Ok(Kind::Empty);
+            return Ok(FilesKind::Empty);
         }
         let expose: Vec<_> = spec.expose.iter().map(PathBuf::from).collect();
         if let Some(relative) = expose.iter().find(|path| !path.is_absolute()) {
@@ -91,10 +103,11 @@ impl ReadyFiles {
             let path = path.to_string_lossy().into_owned();
             spec.volumes.push(Volume { source: path.clone(), target: path, read_only: true });
         }
-        Ok(Kind::Masked { expose: spec.expose.clone(), state: state_of_host() })
+        Ok(FilesKind::Masked { expose: spec.expose.clone(), state: state_of_host() })
     }
 
-    async fn make(&self, kind: &Kind) -> Result<Files, Fault> {
+    /// Files of a kind, made now.
+    pub(crate) async fn make(&self, kind: &FilesKind) -> Result<Files, Fault> {
         let (places, kind) = (self.places.clone(), kind.clone());
         let made = tokio::task::spawn_blocking(move || make(&places, &kind)).await;
         match made {
@@ -108,7 +121,7 @@ impl ReadyFiles {
     }
 
     /// Makes files of a kind until enough are ready, in the background. Of the kinds, those used last are kept.
-    fn refill(self: &Rc<Self>, kind: Kind) {
+    fn refill(self: &Rc<Self>, kind: FilesKind) {
         if self.refilling.replace(true) {
             return;
         }
@@ -133,13 +146,13 @@ impl ReadyFiles {
     }
 }
 
-fn make(places: &Places, kind: &Kind) -> Result<Files, CallError> {
+fn make(places: &Places, kind: &FilesKind) -> Result<Files, CallError> {
     // A leading dot: no guest's name has one.
     let path = places.ephemeral().join(format!(".{}", unique()));
     let files = Files(Some(path.clone()));
     let inside = path.join(crate::record::FILES);
     root::prepare(&inside)?;
-    if let Kind::Masked { expose, .. } = kind {
+    if let FilesKind::Masked { expose, .. } = kind {
         let expose: Vec<_> = expose.iter().map(PathBuf::from).collect();
         mask::make(&inside.join("upper"), &expose, &own_directories(places))?;
     }

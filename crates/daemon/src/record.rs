@@ -91,12 +91,12 @@ pub(crate) fn write_toml<T: Serialize>(path: &Path, value: &T) -> Result<(), Cal
     replace(path, text.as_bytes(), true)
 }
 
-/// Notes that a guest is about to run. What lies there does not survive a boot, so nothing is synced.
+/// Notes that a guest is about to run. What lies there does not survive a boot, so nothing is synced; and until the note is whole there is no guest,
+/// so it need not appear at once.
 pub(crate) fn write_run(places: &Places, name: &GuestName, record: &RunRecord) -> Result<(), CallError> {
     let path = places.running().join(format!("{name}.json"));
-    let text =
-        serde_json::to_vec(record).map_err(io::Error::other).context(|| format!("writing {}", path.display()))?;
-    replace(&path, &text, false)
+    let write = || std::fs::write(&path, serde_json::to_vec(record)?);
+    write().context(|| format!("writing {}", path.display()))
 }
 
 /// Forgets that a guest runs.

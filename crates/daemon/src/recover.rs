@@ -41,7 +41,11 @@ pub(crate) fn directories(daemon: &Daemon) -> Result<(), CallError> {
     ] {
         make(&path, 0o700)?;
     }
-    make(&places.empty(), 0o555)
+    make(&places.empty(), 0o555)?;
+    for name in pando_guest::plan::STAGE {
+        make(&places.stage().join(name), 0o555)?;
+    }
+    Ok(())
 }
 
 /// Loads the guests that last.

@@ -108,6 +108,7 @@ async fn main(places: Places) -> Result<(), ServeError> {
     }
     let _ = std::fs::remove_file(&path);
     last_lives(&daemon).await;
+    daemon.roots.close();
     for (slot, seed) in daemon.pool.close().await {
         crate::life::end::wait_for(&seed).await;
         daemon.clear_slot(slot).await;

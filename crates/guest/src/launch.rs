@@ -5,7 +5,7 @@ use crate::plan::{Plan, Want};
 use crate::root::Owner;
 use crate::seed::SeedLink;
 use crate::volume;
-use pando_api::Spec;
+use pando_api::Volume;
 use pando_kernel::mount::{Attributes, Tree};
 use pando_kernel::{CallError, Context, memory_file, packet};
 use pando_seed::Request;
@@ -14,10 +14,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 /// What a plan's wants are made of.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Supplies<'a> {
-    /// What the user said.
-    pub spec: &'a Spec,
+    /// The volumes of the spec.
+    pub volumes: &'a [Volume],
     /// The guest's ids.
     pub owner: Option<Owner<'a>>,
     /// The root file system.
@@ -25,7 +25,9 @@ pub struct Supplies<'a> {
     /// The cgroup to be born in.
     pub cgroup: Option<PathBuf>,
     /// An empty directory of the host.
-    pub empty: &'a Path,
+    pub empty: Option<&'a Path>,
+    /// A directory of the host that holds nothing but those of [`crate::plan::STAGE`], empty.
+    pub stage: Option<&'a Path>,
     /// The caller's standard descriptors, or the socket for a terminal's master.
     pub stdio: &'a [OwnedFd],
     /// The guest's first process.
@@ -58,17 +60,33 @@ impl AsFd for Supply<'_> {
 
 /// Opens what the plan wants and sends the launch. The answer comes on the link.
 pub fn launch(link: &SeedLink, plan: &Plan, supplies: &mut Supplies<'_>) -> Result<Launched, CallError> {
-    let opened = plan.wants.iter().map(|want| supplies.supply(*want)).collect::<Result<Vec<_>, _>>()?;
-    let steps =
-        memory_file::sealed("pando-plan", plan.bytes(), false).context(|| "putting a plan into memory".into())?;
+    let what = || "sending a plan to a seed".into();
+    let start = plan.start.ok_or_else(|| std::io::Error::other("it begins no process")).context(what)?;
+    let (steps, opened) = supplies.pack(plan)?;
     let (report, theirs) = packet::pair().context(|| "making a socket pair".into())?;
     let mut fds = vec![steps.as_fd(), theirs.as_fd()];
     fds.extend(opened.iter().map(AsFd::as_fd));
-    link.send(Request::Launch(plan.start), &fds).context(|| "sending a plan to a seed".into())?;
+    link.send(Request::Launch(start), &fds).context(what)?;
+    rustix::io::ioctl_fionbio(&report, true).context(what)?;
     Ok(Launched { report })
 }
 
+/// Opens what the rest of a plan wants and sends it to the process that waits for it at the other end of `report`.
+pub fn go_on(report: &OwnedFd, plan: &Plan, supplies: &mut Supplies<'_>) -> Result<(), CallError> {
+    let (steps, opened) = supplies.pack(plan)?;
+    let fds: Vec<_> = std::iter::once(steps.as_fd()).chain(opened.iter().map(AsFd::as_fd)).collect();
+    packet::send(report, &[0], &fds).context(|| "sending the rest of a plan to a guest's first process".into())
+}
+
 impl<'a> Supplies<'a> {
+    /// The steps, as a file in memory, and what the plan wants, opened.
+    fn pack(&mut self, plan: &Plan) -> Result<(OwnedFd, Vec<Supply<'a>>), CallError> {
+        let opened = plan.wants.iter().map(|want| self.supply(*want)).collect::<Result<Vec<_>, _>>()?;
+        let steps =
+            memory_file::sealed("pando-plan", plan.bytes(), false).context(|| "putting a plan into memory".into())?;
+        Ok((steps, opened))
+    }
+
     fn supply(&mut self, want: Want) -> Result<Supply<'a>, CallError> {
         let missing = || std::io::Error::other("it was not supplied");
         let lent = |fd: Option<&'a OwnedFd>| {
@@ -88,10 +106,11 @@ impl<'a> Supplies<'a> {
             }
             Want::Devices => devices::tree(first_id).map(own),
             Want::HostSys => read_only(Path::new("/sys")).map(own),
-            Want::Empty(_) => read_only(self.empty).map(own),
+            Want::Empty(_) => self.directory(self.empty, want),
+            Want::Stage => self.directory(self.stage, want),
             Want::Resolver => resolver().map(own),
             Want::Volume(number) => {
-                volume::tree(&self.spec.volumes[number], self.owner.map(|owner| owner.namespace)).map(own)
+                volume::tree(&self.volumes[number], self.owner.map(|owner| owner.namespace)).map(own)
             }
             Want::Namespace(name) => {
                 let trunk =
@@ -103,6 +122,14 @@ impl<'a> Supplies<'a> {
             Want::Terminal => lent(self.stdio.first()),
             Want::Program => lent(self.program),
         }
+    }
+}
+
+impl<'a> Supplies<'a> {
+    fn directory(&self, path: Option<&Path>, want: Want) -> Result<Supply<'a>, CallError> {
+        let missing = || std::io::Error::other("it was not supplied");
+        let path = path.ok_or_else(missing).context(|| format!("looking for {want:?}"))?;
+        read_only(path).map(|tree| Supply::Own(tree.into()))
     }
 }
 

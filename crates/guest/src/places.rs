@@ -60,6 +60,11 @@ impl Places {
         self.run().join("empty")
     }
 
+    /// A directory with nothing but empty ones, on which a guest's first process mounts what it needs before its root file system is known.
+    pub fn stage(&self) -> PathBuf {
+        self.run().join("stage")
+    }
+
     /// The guests that last.
     pub fn guests(&self) -> PathBuf {
         self.state().join("guests")

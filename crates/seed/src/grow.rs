@@ -1,8 +1,8 @@
 //! Taking the steps of a plan, one after another. The first that fails is reported by its number, and ends the process.
 
-use crate::{bare, command, mountpoint, trunk};
+use crate::{bare, command, mountpoint, packet, trunk};
 use core::ffi::CStr;
-use pando_seed::{Attributes, MAX_FDS, Make, Report, Step, next_step};
+use pando_seed::{Attributes, MAX_FDS, MAX_MESSAGE, Make, Report, Step, next_step};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, OpenTreeFlags, UnmountFlags};
@@ -41,6 +41,27 @@ impl Luggage {
         self.count += 1;
     }
 
+    /// The steps, which stay in memory for good.
+    fn plan(&self) -> Result<&'static [u8], Errno> {
+        let plan = self.plan.as_ref().ok_or(Errno::BADF)?;
+        let length = rustix::fs::fstat(plan)?.st_size;
+        bare::map(plan, usize::try_from(length).map_err(|_| Errno::FBIG)?)
+    }
+
+    /// Lets go of everything but the report's socket, and takes what comes over that.
+    fn renew(&mut self) -> Result<(), Errno> {
+        let report = self.report.take().ok_or(Errno::BADF)?;
+        *self = Self::default();
+        let mut bytes = [0; MAX_MESSAGE];
+        packet::receive(&report, &mut bytes, |fd| {
+            self.add(fd);
+            // The report's place is taken: it is at hand already.
+            self.count = self.count.max(2);
+        })?;
+        self.report = Some(report);
+        Ok(())
+    }
+
     /// The descriptor that the plan calls `index`.
     pub(crate) fn fd(&self, index: u8) -> Result<BorrowedFd<'_>, Errno> {
         self.named.0.get(usize::from(index)).and_then(Option::as_ref).map(AsFd::as_fd).ok_or(Errno::BADF)
@@ -59,11 +80,7 @@ struct Growing {
 /// Takes the steps that came with a launch. Does not return.
 pub(crate) fn grow(luggage: Luggage) -> ! {
     let mut growing = Growing { luggage, root: None, terminal: false };
-    let plan = growing.luggage.plan.as_ref().ok_or(Errno::BADF).and_then(|plan| {
-        let length = rustix::fs::fstat(plan)?.st_size;
-        bare::map(plan, usize::try_from(length).map_err(|_| Errno::FBIG)?)
-    });
-    let mut plan = match plan {
+    let mut plan = match growing.luggage.plan() {
         Ok(plan) => plan,
         Err(errno) => growing.fail(0, errno),
     };
@@ -71,6 +88,7 @@ pub(crate) fn grow(luggage: Luggage) -> ! {
     while let Some(step) = next_step(&mut plan) {
         let outcome = match step {
             Ok(Step::Trunk) => growing.trunk(plan.is_empty()),
+            Ok(Step::Await) => growing.rest().map(|rest| plan = rest),
             Ok(step) => growing.take(step),
             Err(_) => Err(Errno::BADMSG),
         };
@@ -108,6 +126,15 @@ impl Growing {
         }
     }
 
+    /// Waits for the rest of the plan. A daemon that has gone sends none.
+    fn rest(&mut self) -> Result<&'static [u8], Errno> {
+        match self.luggage.renew() {
+            Err(Errno::PIPE | Errno::CONNRESET) => bare::exit(0),
+            outcome => outcome?,
+        }
+        self.luggage.plan()
+    }
+
     fn take(&mut self, step: Step<'static>) -> Result<(), Errno> {
         match step {
             Step::Private => {
@@ -128,6 +155,16 @@ impl Growing {
             }
             Step::Mask { at } => self.mount_on_itself(at.c_str(), Some(c"dev/null"), Attributes::READ_ONLY),
             Step::Protect { at } => self.mount_on_itself(at.c_str(), None, Attributes::READ_ONLY),
+            Step::Bring { from, on } => {
+                let mounted =
+                    rustix::mount::open_tree(rustix::fs::CWD, from.c_str(), OpenTreeFlags::OPEN_TREE_CLOEXEC)?;
+                mountpoint::attach(mounted.as_fd(), self.root()?, on.at.c_str(), on.make)
+            }
+            Step::TakeRoot => {
+                rustix::process::chroot(c".")?;
+                self.root = None;
+                rustix::process::chdir(c"/")
+            }
             Step::Pivot => {
                 rustix::process::pivot_root(c".", c".")?;
                 rustix::mount::unmount(c".", UnmountFlags::DETACH)?;

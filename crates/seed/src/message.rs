@@ -15,6 +15,8 @@ pub enum Request {
     Launch(Start),
     /// Say again what there is to say of the trunk.
     Status,
+    /// The trunk is a guest's from here on: stay for as long as it lives, and until its end was told, even without a client. Is not answered.
+    Settle,
     /// End. A living trunk is killed first.
     Quit,
 }

@@ -1,7 +1,8 @@
 //! The seed's life: answer the daemon, start processes, tell of their ends.
 //!
-//! There is one client at a time, the daemon; a new connection takes the place of the old one. A seed that never grew goes away with its client,
-//! or with the spawner before there is one. A seed whose trunk lives, or has ended unheard, stays: after a crash of the daemon the next one asks it.
+//! There is one client at a time, the daemon; a new connection takes the place of the old one. A seed whose trunk is nobody's yet goes away with its
+//! client, or with the spawner before there is one. A seed whose trunk is a guest's stays, also if that has ended unheard: after a crash of the
+//! daemon the next one asks it.
 
 use crate::bare::{self, Forked};
 use crate::grow::{self, Luggage};
@@ -31,6 +32,7 @@ struct Seed {
     processes: [Option<Process>; MAX_PROCESSES],
     trunk: i32,
     trunk_ended: Option<i32>,
+    settled: bool,
 }
 
 /// Serves until there is nothing left to do.
@@ -42,6 +44,7 @@ pub(crate) fn serve(handshake: OwnedFd, listener: OwnedFd) -> ! {
         processes: [const { None }; MAX_PROCESSES],
         trunk: 0,
         trunk_ended: None,
+        settled: false,
     };
     loop {
         seed.turn();
@@ -109,7 +112,7 @@ impl Seed {
 
     fn orphaned(&mut self) {
         self.handshake = None;
-        if self.client.is_none() && self.trunk == 0 {
+        if self.client.is_none() && !self.settled {
             bare::exit(0);
         }
     }
@@ -122,11 +125,12 @@ impl Seed {
         match received.map(|length| postcard::from_bytes(&bytes[..length])) {
             Ok(Ok(Request::Launch(start))) => self.launch(start, luggage),
             Ok(Ok(Request::Status)) => self.tell_of_trunk(),
+            Ok(Ok(Request::Settle)) => self.settled = true,
             Ok(Ok(Request::Quit)) => self.quit(),
             Ok(Err(_)) | Err(_) => {
                 self.client = None;
-                if self.trunk == 0 {
-                    bare::exit(0);
+                if !self.settled {
+                    self.quit();
                 }
             }
         }

@@ -144,6 +144,21 @@ pub enum Step<'a> {
     },
     /// Make the new root the root, and let go of the old.
     Pivot,
+    /// Wait for the rest of the plan: another message on the report's socket, with the plan and its descriptors, which take the place of those at
+    /// hand. Should the socket close instead, the process ends.
+    Await,
+    /// Move what is mounted at a path of the present root into the new one, with everything that is mounted below it.
+    Bring {
+        /// An absolute path.
+        #[serde(borrow)]
+        from: Text<'a>,
+        /// Where to.
+        #[serde(borrow)]
+        on: Mountpoint<'a>,
+    },
+    /// Make the new root, which lies over the present one, the root. The present one stays below it, out of sight: it has to be one that a guest
+    /// might see. Unlike [`Step::Pivot`] this does not look at every process of the machine.
+    TakeRoot,
     /// Set the host name.
     HostName {
         /// 64 bytes at most.

@@ -1,26 +1,25 @@
-//! From a guest at rest to a running one: a seed, a root file system, a plan, and the first process.
+//! From a guest at rest to a running one: a sprout, a root file system, a plan.
 
 use crate::daemon::Daemon;
 use crate::events::now;
 use crate::guest::{Guest, Running};
-use crate::pool::ReadySeed;
+use crate::pool::Sprout;
 use crate::record::{self, EphemeralRecord, RunRecord};
 use crate::{crash, failure};
-use pando_api::{Fault, FaultKind, GuestState, Network, Spec};
+use pando_api::{Fault, FaultKind, GuestState, Spec};
 use pando_guest::account::{self, Account};
-use pando_guest::launch::{Launched, Supplies, launch};
-use pando_guest::plan::{self, Facts, Plan, Program, Stdio};
+use pando_guest::launch::{Launched, Supplies, go_on};
+use pando_guest::plan::{self, Facts, Plan, Program, SproutKind, Stdio};
 use pando_guest::root::{self, Mounted, Owner, Root};
-use pando_guest::seed::{SeedLink, read_report};
-use pando_guest::spawner::SeedKind;
+use pando_guest::seed::read_report;
 use pando_guest::{slot, volume};
 use pando_kernel::mount::Tree;
-use pando_seed::Report;
+use pando_seed::{Report, Request};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
 use std::rc::Rc;
+use std::time::Duration;
 use tokio::sync::watch;
 
 /// What a guest is to run, before its user is looked up.
@@ -53,13 +52,25 @@ impl Wish {
 struct Site {
     name: String,
     spec: Spec,
-    root: Root,
     owner: Option<(OwnedFd, u32)>,
-    cgroup: Option<PathBuf>,
-    empty: PathBuf,
     stdio: Vec<OwnedFd>,
     wish: Option<SiteWish>,
-    seed: SeedLink,
+    report: OwnedFd,
+}
+
+/// A root file system, or what is needed to put it together.
+enum SiteRoot {
+    Ready(Tree),
+    Plan(Root),
+}
+
+/// What was made ahead for a start.
+#[derive(Debug)]
+pub(crate) struct Ready {
+    /// The first process.
+    pub(crate) sprout: Sprout,
+    /// The root file system, over the guest's own files.
+    pub(crate) tree: Tree,
 }
 
 /// A wish without what cannot go to another thread.
@@ -75,10 +86,11 @@ pub(crate) async fn boot(
     guest: &Rc<Guest>,
     wish: Option<Wish>,
     stdio: Vec<OwnedFd>,
+    ready: Option<Ready>,
 ) -> Result<Rc<Running>, Fault> {
     guest.state.set(GuestState::Starting);
     daemon.lull.disturb();
-    let booted = attempt(daemon, guest, wish, stdio).await;
+    let booted = attempt(daemon, guest, wish, stdio, ready).await;
     match &booted {
         Ok(running) => {
             crash::point("start.born");
@@ -97,30 +109,35 @@ async fn attempt(
     guest: &Rc<Guest>,
     wish: Option<Wish>,
     stdio: Vec<OwnedFd>,
+    ready: Option<Ready>,
 ) -> Result<Rc<Running>, Fault> {
-    let name = guest.name.to_string();
     let spec = guest.spec.borrow().clone();
-    let kind = SeedKind { user_namespace: spec.user_namespace, network_namespace: spec.network == Network::None };
-    let seed =
-        daemon.pool.take(kind).await.map_err(|error| failure::io("making a place for the guest", &name, &error))?;
+    let (sprout, tree) = match ready {
+        Some(Ready { sprout, tree }) => (sprout, Some(tree)),
+        None => {
+            let sprout = daemon.pool.take(SproutKind::of(&spec)).await;
+            let doing = "making a place for the guest";
+            (sprout.map_err(|error| failure::io(doing, guest.name.as_ref(), &error))?, None)
+        }
+    };
     crash::point("start.seed");
-    let outcome = grow(daemon, guest, spec, &seed, wish, stdio).await;
+    let outcome = grow(daemon, guest, spec, &sprout, tree, wish, stdio).await;
     match outcome {
-        Ok((pid, trunk)) => Ok(Rc::new(Running {
-            slot: seed.slot,
-            link: seed.link,
-            seed: seed.process,
-            pid,
-            trunk,
-            mounts: RefCell::new(mounts(pid)),
-            namespace: seed.namespace,
+        Ok(()) => Ok(Rc::new(Running {
+            slot: sprout.slot,
+            link: sprout.link,
+            seed: sprout.seed,
+            pid: sprout.pid,
+            trunk: sprout.trunk,
+            mounts: RefCell::new(sprout.mounts),
+            namespace: sprout.namespace,
             started: now(),
-            started_by_clients: RefCell::new(HashSet::from([pid])),
+            started_by_clients: RefCell::new(HashSet::from([sprout.pid])),
             over: watch::Sender::new(None),
         })),
         Err(fault) => {
-            seed.link.quit();
-            daemon.clear_slot(seed.slot).await;
+            sprout.link.quit();
+            daemon.clear_slot(sprout.slot).await;
             record::remove_run(&daemon.places, &guest.name);
             Err(fault)
         }
@@ -136,45 +153,54 @@ async fn grow(
     daemon: &Rc<Daemon>,
     guest: &Rc<Guest>,
     spec: Spec,
-    seed: &ReadySeed,
+    sprout: &Sprout,
+    tree: Option<Tree>,
     wish: Option<Wish>,
     stdio: Vec<OwnedFd>,
-) -> Result<(i32, OwnedFd), Fault> {
-    note(daemon, guest, seed.slot)?;
+) -> Result<(), Fault> {
+    note(daemon, guest, sprout.slot)?;
     crash::point("start.noted");
+    // Before the sprout is told anything: once it runs the guest, the seed has to outlive this daemon.
+    let settled = sprout.link.seed().send(Request::Settle, &[]);
+    settled.map_err(|error| failure::io("starting a process", guest.name.as_ref(), &error))?;
     let site = Site {
         name: guest.name.to_string(),
-        root: super::layers::root(daemon, guest)?,
-        owner: seed
+        owner: sprout
             .namespace
             .as_ref()
             .map(|fd| owned(fd.as_fd()))
             .transpose()?
-            .map(|fd| (fd, slot::first_id(seed.slot))),
-        cgroup: daemon.field.plot(seed.slot).guest(),
-        empty: daemon.places.empty(),
+            .map(|fd| (fd, slot::first_id(sprout.slot))),
         stdio,
         wish: wish.map(site_wish).transpose()?,
-        seed: SeedLink::from_connected(owned(seed.link.seed().as_fd())?),
+        report: owned(sprout.report.as_fd())?,
         spec,
+    };
+    let root = match tree {
+        Some(tree) => SiteRoot::Ready(tree),
+        None => SiteRoot::Plan(super::layers::root(daemon, guest)?),
     };
     let unified = daemon.unified;
     let name = guest.name.clone();
-    let birth = seed.link.expect_birth();
-    let built = tokio::task::spawn_blocking(move || site.build(unified)).await.map_err(|error| {
+    let built = tokio::task::spawn_blocking(move || site.build(root, unified)).await.map_err(|error| {
         Fault::new(FaultKind::Failed, name.as_ref(), format!("starting guest '{name}' failed inside Pando: {error}"))
     });
-    let (plan, launched, parts) = match built.and_then(|built| built) {
-        Ok(built) => built,
-        Err(fault) => {
-            seed.link.cancel_birth();
-            return Err(fault);
-        }
-    };
+    let (plan, report, parts) = built.and_then(|built| built)?;
     crash::point("start.launched");
-    let outcome = born(&guest.name, birth, &plan, launched).await;
-    drop(tokio::task::spawn_blocking(move || drop(parts)));
+    let outcome = grown(&guest.name, &plan, report).await;
+    close_later(daemon, parts);
     outcome
+}
+
+/// Closing a tree that was never attached waits for a grace period, which on a machine with few processors is time taken from the guest that just
+/// began. A lull may be long in coming where guests start all the time.
+fn close_later(daemon: &Daemon, parts: Vec<Tree>) {
+    const LATEST: Duration = Duration::from_millis(500);
+    let lull = daemon.lull.clone();
+    tokio::task::spawn_local(async move {
+        let _ = tokio::time::timeout(LATEST, lull.come()).await;
+        drop(tokio::task::spawn_blocking(move || drop(parts)));
+    });
 }
 
 /// Waits for a launched process to exist and to have taken its steps.
@@ -185,19 +211,22 @@ pub(crate) async fn born(
     launched: Launched,
 ) -> Result<(i32, OwnedFd), Fault> {
     let birth = birth.await.unwrap_or_else(|_| Err(std::io::Error::other("its seed has gone")));
-    let (pid, pidfd) = birth.map_err(|error| failure::io("starting a process", name.as_ref(), &error))?;
-    let report = report(launched).await.map_err(|error| failure::call("starting a process", name.as_ref(), &error))?;
-    match report {
-        None => Ok((pid, pidfd)),
+    let born = birth.map_err(|error| failure::io("starting a process", name.as_ref(), &error))?;
+    grown(name, plan, launched.report).await.map(|()| born)
+}
+
+/// Waits for a process to have taken the steps of its plan.
+async fn grown(name: &pando_guest::GuestName, plan: &Plan, report: OwnedFd) -> Result<(), Fault> {
+    let report = self::report(report).await;
+    match report.map_err(|error| failure::call("starting a process", name.as_ref(), &error))? {
+        None => Ok(()),
         Some(report) => Err(step_failed(name.as_ref(), plan, report)),
     }
 }
 
-async fn report(launched: Launched) -> Result<Option<Report>, pando_kernel::CallError> {
+async fn report(fd: OwnedFd) -> Result<Option<Report>, pando_kernel::CallError> {
     use pando_kernel::Context;
-    let fd = &launched.report;
-    rustix::io::ioctl_fionbio(fd, true).context(|| "waiting for a report".into())?;
-    let socket = crate::readable::readable(launched.report).context(|| "waiting for a report".into())?;
+    let socket = crate::readable::readable(fd).context(|| "waiting for a report".into())?;
     loop {
         let mut ready = socket.readable().await.context(|| "waiting for a report".into())?;
         let read = ready.try_io(|socket| match read_report(socket.get_ref()) {
@@ -254,12 +283,14 @@ fn site_wish(wish: Wish) -> Result<SiteWish, Fault> {
 
 impl Site {
     /// Puts everything together and sends it off. Blocking. What the root was put together from is given back, to be closed later.
-    fn build(mut self, unified: bool) -> Result<(Plan, Launched, Vec<Tree>), Fault> {
+    fn build(mut self, root: SiteRoot, unified: bool) -> Result<(Plan, OwnedFd, Vec<Tree>), Fault> {
         let name = self.name.clone();
         let fault = |error| failure::call(&format!("starting guest '{name}'"), &name, &error);
         let owner = self.owner.as_ref().map(|(fd, first_id)| Owner { namespace: fd.as_fd(), first_id: *first_id });
-        root::prepare(&self.root.files).map_err(fault)?;
-        let Mounted { tree, parts } = self.root.mount(owner).map_err(fault)?;
+        let Mounted { tree, parts } = match root {
+            SiteRoot::Ready(tree) => Mounted { tree, parts: Vec::new() },
+            SiteRoot::Plan(root) => root::prepare(&root.files).and_then(|()| root.mount(owner)).map_err(fault)?,
+        };
         let program = self.wish.take().map(|wish| self.resolve(wish, &tree)).transpose()?;
         let (program, sent) = program.map_or((None, None), |(program, sent)| (Some(program), sent));
         let facts = self.facts(unified).map_err(fault)?;
@@ -271,17 +302,21 @@ impl Site {
             )
         })?;
         let mut supplies = Supplies {
-            spec: &self.spec,
+            volumes: &self.spec.volumes,
             owner,
             root: Some(tree),
-            cgroup: self.cgroup.take(),
-            empty: &self.empty,
             stdio: &self.stdio,
-            trunk: None,
             program: sent.as_ref(),
+            ..Supplies::default()
         };
-        let launched = launch(&self.seed, &plan, &mut supplies).map_err(fault)?;
-        Ok((plan, launched, parts))
+        match go_on(&self.report, &plan, &mut supplies) {
+            Ok(()) => Ok((plan, self.report, parts)),
+            // A sprout that did not get to where it waits has left word.
+            Err(error) => Err(match read_report(&self.report) {
+                Ok(Some(report)) => step_failed(&name, &plan, report),
+                _ => fault(error),
+            }),
+        }
     }
 
     fn facts(&self, unified: bool) -> Result<Facts, pando_kernel::CallError> {

@@ -55,6 +55,12 @@ pub(crate) async fn create(daemon: &Rc<Daemon>, order: Order, progress: mpsc::Se
 
 /// Looks for everything in a spec that would keep the guest from starting, before anything is made.
 pub(crate) fn check(name: &GuestName, spec: &Spec) -> Result<(), Fault> {
+    check_plan(name, spec)?;
+    check_words(spec)
+}
+
+/// Whether the spec can be turned into a plan.
+pub(crate) fn check_plan(name: &GuestName, spec: &Spec) -> Result<(), Fault> {
     let facts = Facts { name: name.to_string(), unified: true, file_volumes: Vec::new() };
     let command: Vec<_> = spec.init.iter().cloned().chain(spec.command.iter().cloned()).collect();
     let program = (!command.is_empty()).then(|| Program {
@@ -65,7 +71,11 @@ pub(crate) fn check(name: &GuestName, spec: &Spec) -> Result<(), Fault> {
         stdio: Stdio::Given,
         sent_along: false,
     });
-    plan::trunk(spec, &facts, program.as_ref()).map_err(|error| failure::bad_plan(name, &error))?;
+    plan::trunk(spec, &facts, program.as_ref()).map(drop).map_err(|error| failure::bad_plan(name, &error))
+}
+
+/// Whether what no plan holds makes sense.
+pub(crate) fn check_words(spec: &Spec) -> Result<(), Fault> {
     if let Some(init) = spec.init.as_ref().filter(|init| !init.starts_with('/')) {
         return Err(failure::bad(
             init,

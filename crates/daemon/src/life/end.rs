@@ -80,6 +80,8 @@ pub(crate) async fn finish(daemon: &Rc<Daemon>, guest: &Rc<Guest>, running: &Rc<
     guest.record.borrow_mut().exit_code = ending.exit_code();
     running.over.send_replace(Some(ending));
     guest.state.set(GuestState::Stopping);
+    // Whoever waits for the end hears of it before anything is cleared away.
+    tokio::task::yield_now().await;
     crate::crash::point("end.noticed");
     // Before the seed goes, which alone could tell the next daemon.
     if !guest.ephemeral {

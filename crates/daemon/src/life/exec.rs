@@ -68,7 +68,6 @@ pub(crate) async fn enter(
         spec: guest.spec.borrow().clone(),
         trunk_pid: running.pid,
         guest_cgroup: daemon.field.plot(running.slot).guest(),
-        empty: daemon.places.empty(),
         stdio,
         user: wish.user.clone().unwrap_or_default(),
         sent: wish.program.as_ref().map(|fd| owned(fd.as_fd())).transpose()?,
@@ -127,7 +126,6 @@ struct Site {
     spec: Spec,
     trunk_pid: i32,
     guest_cgroup: Option<PathBuf>,
-    empty: PathBuf,
     stdio: Vec<OwnedFd>,
     user: String,
     program: Program,
@@ -149,14 +147,11 @@ impl Site {
         let plan = plan::exec(&self.spec, &self.program, cgroup.is_some())
             .map_err(|error| failure::bad_plan(&self.name, &error))?;
         let mut supplies = Supplies {
-            spec: &self.spec,
-            owner: None,
-            root: None,
             cgroup,
-            empty: &self.empty,
             stdio: &self.stdio,
             trunk: Some(self.trunk_pid),
             program: self.sent.as_ref(),
+            ..Supplies::default()
         };
         // Its namespaces are opened by pid. Had it just ended, they could be another process's: its seed has no right to enter those.
         let launched = launch(&self.seed, &plan, &mut supplies)

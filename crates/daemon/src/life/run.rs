@@ -1,15 +1,18 @@
 //! A fresh guest for one command, gone with it.
 
-use super::boot::{Wish, boot};
+use super::boot::{Ready, Wish, boot};
 use super::{create, end, layers};
 use crate::daemon::Daemon;
 use crate::events::now;
 use crate::failure;
 use crate::guest::{Guest, Running};
+use crate::ready_files::Files;
+use crate::ready_roots::{ReadyRoot, RootKind};
 use crate::record::GuestRecord;
 use pando_api::{Fault, Process, Spec};
 use pando_guest::GuestName;
-use pando_guest::plan::Stdio;
+use pando_guest::plan::{SproutKind, Stdio};
+use pando_guest::source::Source;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::mpsc;
@@ -32,17 +35,21 @@ pub(crate) async fn run(daemon: &Rc<Daemon>, order: Order) -> Result<(Rc<Guest>,
         None => daemon.invent_name(),
     };
     let source = layers::parse(source.as_deref())?;
-    create::check(&name, &spec)?;
+    create::check_words(&spec)?;
     let reservation = daemon.reserve(&name)?;
     let layers = match layers::live(&source)? {
+        // Its plan is made at once, before anything that would have to be undone.
         Some(layers) => layers,
-        None => unpacked(daemon, &name, &source, &mut spec).await?,
+        None => {
+            create::check_plan(&name, &spec)?;
+            unpacked(daemon, &name, &source, &mut spec).await?
+        }
     };
     let wish = wish(&spec, process, &stdio)?;
     let record = GuestRecord { source: source.to_string(), created: now(), layers, exit_code: None };
     let shown = wish.command.clone();
     spec.command = if spec.init.is_some() { Vec::new() } else { shown };
-    let files = daemon.files.take(&source, &mut spec).await?;
+    let (files, ready) = files(daemon, &source, &record.layers, &mut spec).await?;
     let guest = Guest::new(name.clone(), true, record, spec);
     files
         .become_those_of(&guest.directory(&daemon.places))
@@ -50,7 +57,7 @@ pub(crate) async fn run(daemon: &Rc<Daemon>, order: Order) -> Result<(Rc<Guest>,
     let _doing = guest.begin("started")?;
     daemon.guests.borrow_mut().insert(name, Rc::clone(&guest));
     drop(reservation);
-    match boot(daemon, &guest, Some(wish), stdio).await {
+    match boot(daemon, &guest, Some(wish), stdio, ready).await {
         Ok(running) => Ok((guest, running)),
         Err(fault) => {
             super::remove::forget(daemon, &guest);
@@ -59,11 +66,27 @@ pub(crate) async fn run(daemon: &Rc<Daemon>, order: Order) -> Result<(Rc<Guest>,
     }
 }
 
+/// The guest's own files, and the root file system over them if one was made ahead.
+async fn files(
+    daemon: &Rc<Daemon>,
+    source: &Source,
+    layers: &[String],
+    spec: &mut Spec,
+) -> Result<(Files, Option<Ready>), Fault> {
+    let kind = daemon.files.kind(source, spec)?;
+    let live = matches!(source, Source::Host | Source::Directory(_));
+    let root = live.then(|| RootKind::new(&daemon.places, SproutKind::of(spec), layers, &kind)).flatten();
+    match root.and_then(|root| daemon.roots.take(root)) {
+        Some(ReadyRoot { sprout, tree, files }) => Ok((files, Some(Ready { sprout, tree }))),
+        None => Ok((daemon.files.take(kind).await?, None)),
+    }
+}
+
 /// A source that has to be unpacked is unpacked for this guest alone.
 async fn unpacked(
     daemon: &Rc<Daemon>,
     name: &GuestName,
-    source: &pando_guest::source::Source,
+    source: &Source,
     spec: &mut Spec,
 ) -> Result<Vec<String>, Fault> {
     let (progress, _nobody) = mpsc::channel();

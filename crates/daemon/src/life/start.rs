@@ -36,7 +36,7 @@ pub(crate) async fn again(daemon: &Rc<Daemon>, guest: &Rc<Guest>) -> Result<(), 
         let stdio = if wish.is_some() { log_stdio(daemon, guest)? } else { Vec::new() };
         (wish, stdio)
     };
-    boot(daemon, guest, wish, stdio).await.map(drop)
+    boot(daemon, guest, wish, stdio, None).await.map(drop)
 }
 
 /// Standard input from nowhere; output and errors straight into the log, so that they do not depend on the daemon.

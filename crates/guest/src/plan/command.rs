@@ -43,9 +43,13 @@ pub struct Program {
 
 /// The plan of a process that joins a running guest. `into_cgroup` says whether it can be born in the guest's cgroup.
 pub fn exec(spec: &Spec, program: &Program, into_cgroup: bool) -> Result<Plan, PlanError> {
-    let mut plan = Plan::new(Start { trunk: false, namespaces: 0, pid_namespace: 0, into_cgroup: None });
-    plan.start.pid_namespace = plan.want(Want::Namespace("pid"));
-    plan.start.into_cgroup = into_cgroup.then(|| plan.want(Want::Cgroup));
+    let mut plan = Plan::new();
+    plan.start = Some(Start {
+        trunk: false,
+        namespaces: 0,
+        pid_namespace: plan.want(Want::Namespace("pid")),
+        into_cgroup: into_cgroup.then(|| plan.want(Want::Cgroup)),
+    });
     // The mounts last: where they are is where the others' files were opened.
     for name in ["uts", "ipc", "cgroup", "mnt"].into_iter().filter(|name| into_cgroup || *name != "cgroup") {
         let fd = plan.want(Want::Namespace(name));

@@ -4,9 +4,11 @@
 //! names the descriptors that its steps need, its *wants*; the launch opens each and sends them along in the same order.
 
 mod command;
+mod sprout;
 mod trunk;
 
 pub use command::{Program, Stdio, exec};
+pub use sprout::{STAGE, SproutKind, sprout};
 pub use trunk::{Facts, trunk};
 
 use crate::account::AccountError;
@@ -21,6 +23,8 @@ use std::fmt;
 pub enum Want {
     /// The cgroup of the unified hierarchy to be born in.
     Cgroup,
+    /// The directories that a sprout mounts things on.
+    Stage,
     /// The root file system.
     Root,
     /// The tree for /dev.
@@ -46,14 +50,16 @@ pub enum Want {
 /// The steps of a launch, and what they need.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Plan {
-    /// What kind of process.
-    pub start: Start,
+    /// What kind of process; `None` for the rest of the plan of one that waits.
+    pub start: Option<Start>,
     /// The descriptors, in the order that the steps number them.
     pub wants: Vec<Want>,
     /// The steps as the seed reads them.
     steps: Vec<u8>,
-    /// What each step does, in words.
+    /// What each step does, in words; those of the steps before, in a plan that goes on.
     labels: Vec<String>,
+    /// How many steps there were before.
+    before: usize,
 }
 
 /// A spec that cannot be turned into steps.
@@ -104,8 +110,13 @@ pub enum PlanError {
 }
 
 impl Plan {
-    fn new(start: Start) -> Self {
-        Self { start, wants: Vec::new(), steps: Vec::new(), labels: Vec::new() }
+    fn new() -> Self {
+        Self { start: None, wants: Vec::new(), steps: Vec::new(), labels: Vec::new(), before: 0 }
+    }
+
+    /// What follows where this plan waits: nothing yet, but its steps are numbered on.
+    fn rest(self) -> Self {
+        Self { start: None, wants: Vec::new(), steps: Vec::new(), before: self.labels.len(), labels: self.labels }
     }
 
     fn step(&mut self, label: impl Into<String>, step: Step<'_>) {
@@ -142,7 +153,7 @@ impl fmt::Debug for Plan {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(out, "{:?} wants {:?}", self.start, self.wants)?;
         let mut rest = self.steps.as_slice();
-        for label in &self.labels {
+        for label in &self.labels[self.before..] {
             let Some(Ok(step)) = next_step(&mut rest) else { return Err(fmt::Error) };
             writeln!(out, "{label}: {step:?}")?;
         }

@@ -1,11 +1,11 @@
-//! The steps of a guest's first process.
+//! The steps of a guest's first process from the moment that its root file system is there.
 
 use super::command::{bound, confine, run};
+use super::sprout::{self, SproutKind};
 use super::{Plan, PlanError, Program, Want, c_string, text};
-use crate::policy::{limits, paths};
+use crate::policy::limits;
 use pando_api::{Network, Spec};
-use pando_seed::{Attributes, Make, Mountpoint, Namespaces, Start, Step, Text};
-use std::ffi::CStr;
+use pando_seed::{Make, Mountpoint, Step, Text};
 
 /// What a plan needs to know besides the spec.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,25 +24,16 @@ const LONGEST_HOST_NAME: usize = 64;
 /// The most volumes, so that all descriptors fit a message.
 const MOST_VOLUMES: usize = 48;
 
-/// Attributes of file systems that hold no programs and no devices.
-const DATA: Attributes = Attributes::NO_SUID.union(Attributes::NO_DEV).union(Attributes::NO_EXEC);
-
 /// Paths that a guest needs for itself.
 const RESERVED: [&str; 7] = ["/", "/proc", "/sys", "/dev", "/dev/pts", "/dev/mqueue", "/sys/fs/cgroup"];
 
-/// The plan of a guest's first process. `program` is what it runs below its init, or as its init; without one it idles.
+/// What is left to do for a guest's first process once its [`sprout`](super::sprout()) stands: it goes on where that plan waits. `program` is what it
+/// runs below its init, or as its init; without one it idles.
 pub fn trunk(spec: &Spec, facts: &Facts, program: Option<&Program>) -> Result<Plan, PlanError> {
-    let mut namespaces = Namespaces::PID | Namespaces::MOUNT | Namespaces::UTS | Namespaces::IPC;
-    if facts.unified {
-        namespaces |= Namespaces::CGROUP;
-    }
-    let mut plan = Plan::new(Start { trunk: true, namespaces: namespaces.bits(), pid_namespace: 0, into_cgroup: None });
-    plan.start.into_cgroup = facts.unified.then(|| plan.want(Want::Cgroup));
+    let mut plan = sprout::sprout(SproutKind::of(spec), facts.unified)?.rest();
     root(&mut plan);
-    kernel_file_systems(&mut plan, spec, facts);
-    hide(&mut plan, spec)?;
     volumes(&mut plan, spec, facts)?;
-    plan.step("taking the new root", Step::Pivot);
+    plan.step("taking the new root", Step::TakeRoot);
     host_name(&mut plan, spec, facts)?;
     for (name, limit) in &spec.rlimits {
         plan.step(format!("setting limit {name}"), limits::step(name, limit)?);
@@ -59,63 +50,12 @@ pub fn trunk(spec: &Spec, facts: &Facts, program: Option<&Program>) -> Result<Pl
 }
 
 fn root(plan: &mut Plan) {
-    plan.step("leaving the host's mounts", Step::Private);
     let fd = plan.want(Want::Root);
-    // Over the host's root itself: any path to elsewhere may lead through a directory that the guest's ids may not enter.
     plan.step("entering the root file system", Step::EnterRoot { fd, over: Text::from(c"/") });
-}
-
-fn on(at: &CStr) -> Mountpoint<'_> {
-    Mountpoint { at: Text::from(at), make: Make::Directory }
-}
-
-fn mount(plan: &mut Plan, kind: &CStr, options: &str, attributes: Attributes, at: &CStr) {
-    let label = format!("mounting /{}", at.to_string_lossy());
-    plan.step(label, Step::Mount { kind: Text::from(kind), options, attributes, on: on(at) });
-}
-
-fn kernel_file_systems(plan: &mut Plan, spec: &Spec, facts: &Facts) {
-    let devices = plan.want(Want::Devices);
-    plan.step("attaching /dev", Step::Attach { fd: devices, on: on(c"dev") });
-    let quiet = Attributes::NO_SUID | Attributes::NO_EXEC;
-    mount(plan, c"devpts", "ptmxmode=0666,mode=0620,gid=5", quiet, c"dev/pts");
-    mount(plan, c"mqueue", "", DATA, c"dev/mqueue");
-    mount(plan, c"proc", "", DATA, c"proc");
-    match spec.network {
-        // A sysfs shows the devices of a network namespace, and only that one's owner may mount it.
-        Network::None => mount(plan, c"sysfs", "", DATA | Attributes::READ_ONLY, c"sys"),
-        Network::Host => {
-            let fd = plan.want(Want::HostSys);
-            plan.step("attaching /sys", Step::Attach { fd, on: on(c"sys") });
-        }
+    for (from, at) in sprout::BROUGHT {
+        let on = Mountpoint { at: Text::from(at), make: Make::Directory };
+        plan.step(format!("attaching {}", from.to_string_lossy()), Step::Bring { from: Text::from(from), on });
     }
-    if facts.unified {
-        let own_init = spec.init.is_some();
-        let attributes = if own_init { DATA } else { DATA | Attributes::READ_ONLY };
-        let label = "mounting /sys/fs/cgroup";
-        let on = Mountpoint { at: Text::from(c"sys/fs/cgroup"), make: Make::Skip };
-        plan.step(label, Step::Mount { kind: Text::from(c"cgroup2"), options: "", attributes, on });
-    }
-}
-
-fn hide(plan: &mut Plan, spec: &Spec) -> Result<(), PlanError> {
-    for path in paths::MASKED_FILES {
-        let at = c_string("path", path)?;
-        plan.step(format!("hiding /{path}"), Step::Mask { at: text(&at) });
-    }
-    for (number, path) in paths::masked_directories() {
-        let empty = plan.want(Want::Empty(number));
-        let at = c_string("path", path)?;
-        let on = Mountpoint { at: text(&at), make: Make::Skip };
-        plan.step(format!("hiding /{path}"), Step::Attach { fd: empty, on });
-    }
-    if !spec.user_namespace {
-        for path in paths::READ_ONLY {
-            let at = c_string("path", path)?;
-            plan.step(format!("protecting /{path}"), Step::Protect { at: text(&at) });
-        }
-    }
-    Ok(())
 }
 
 fn volumes(plan: &mut Plan, spec: &Spec, facts: &Facts) -> Result<(), PlanError> {
@@ -236,8 +176,17 @@ mod tests {
     }
 
     #[test]
+    fn it_goes_on_where_the_sprout_waits() {
+        let before = sprout::sprout(SproutKind::of(&Spec::default()), true).unwrap();
+        let plan = trunk(&Spec::default(), &facts(), None).unwrap();
+        assert_eq!(place(&plan, "entering the root file system"), before.labels.len());
+        assert_eq!(plan.start, None);
+        assert!(plan.label(0).contains("host's mounts"), "a step of the sprout that failed keeps its words");
+    }
+
+    #[test]
     fn a_plan_can_be_printed() {
         let plan = trunk(&Spec::default(), &facts(), None).unwrap();
-        assert!(format!("{plan:?}").contains("mounting /proc: Mount"));
+        assert!(format!("{plan:?}").contains("attaching /proc: Bring"));
     }
 }

@@ -1,0 +1,135 @@
+//! The steps of a guest's first process that no particular guest is needed for. A *sprout* is a first process that has taken them and waits: it has
+//! its namespaces, its /dev, /proc and /sys with everything masked that has to be, on a stage; what is missing is a root file system.
+
+use super::{Plan, PlanError, Want, c_string, text};
+use crate::policy::paths;
+use pando_api::{Network, Spec};
+use pando_seed::{Attributes, Make, Mountpoint, Namespaces, Start, Step, Text};
+use std::ffi::CStr;
+
+/// What kind of sprout a guest needs: all that its first steps depend on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SproutKind {
+    /// In a user namespace of its own.
+    pub user_namespace: bool,
+    /// In a network namespace of its own.
+    pub network_namespace: bool,
+    /// The guest brings its own init, which manages cgroups.
+    pub own_init: bool,
+}
+
+impl SproutKind {
+    /// The kind that a spec asks for.
+    pub fn of(spec: &Spec) -> Self {
+        Self {
+            user_namespace: spec.user_namespace,
+            network_namespace: spec.network == Network::None,
+            own_init: spec.init.is_some(),
+        }
+    }
+}
+
+/// The directories of the stage: what is mounted there is brought into the root file system when that is known.
+pub const STAGE: [&str; 3] = ["dev", "proc", "sys"];
+
+/// From where on the stage to where in the root.
+pub(super) const BROUGHT: [(&CStr, &CStr); 3] = [(c"/dev", c"dev"), (c"/proc", c"proc"), (c"/sys", c"sys")];
+
+/// Attributes of file systems that hold no programs and no devices.
+const DATA: Attributes = Attributes::NO_SUID.union(Attributes::NO_DEV).union(Attributes::NO_EXEC);
+
+/// The plan of a first process up to where it waits. `unified`: whether this host has a unified cgroup hierarchy.
+pub fn sprout(kind: SproutKind, unified: bool) -> Result<Plan, PlanError> {
+    let mut namespaces = Namespaces::PID | Namespaces::MOUNT | Namespaces::UTS | Namespaces::IPC;
+    namespaces.set(Namespaces::CGROUP, unified);
+    let mut plan = Plan::new();
+    plan.start = Some(Start {
+        trunk: true,
+        namespaces: namespaces.bits(),
+        pid_namespace: 0,
+        into_cgroup: unified.then(|| plan.want(Want::Cgroup)),
+    });
+    plan.step("leaving the host's mounts", Step::Private);
+    let fd = plan.want(Want::Stage);
+    // Over the host's root itself: any path to elsewhere may lead through a directory that the guest's ids may not enter.
+    plan.step("entering the stage", Step::EnterRoot { fd, over: Text::from(c"/") });
+    kernel_file_systems(&mut plan, kind, unified);
+    hide(&mut plan, kind)?;
+    plan.step("taking the stage as root", Step::Pivot);
+    plan.step("waiting for a root file system", Step::Await);
+    Ok(plan)
+}
+
+fn on(at: &CStr) -> Mountpoint<'_> {
+    Mountpoint { at: Text::from(at), make: Make::Nothing }
+}
+
+fn mount(plan: &mut Plan, kind: &CStr, options: &str, attributes: Attributes, at: &CStr) {
+    let label = format!("mounting /{}", at.to_string_lossy());
+    plan.step(label, Step::Mount { kind: Text::from(kind), options, attributes, on: on(at) });
+}
+
+fn kernel_file_systems(plan: &mut Plan, kind: SproutKind, unified: bool) {
+    let devices = plan.want(Want::Devices);
+    plan.step("attaching /dev", Step::Attach { fd: devices, on: on(c"dev") });
+    let quiet = Attributes::NO_SUID | Attributes::NO_EXEC;
+    mount(plan, c"devpts", "ptmxmode=0666,mode=0620,gid=5", quiet, c"dev/pts");
+    mount(plan, c"mqueue", "", DATA, c"dev/mqueue");
+    mount(plan, c"proc", "", DATA, c"proc");
+    if kind.network_namespace {
+        mount(plan, c"sysfs", "", DATA | Attributes::READ_ONLY, c"sys");
+    } else {
+        // A sysfs shows the devices of a network namespace, and only that one's owner may mount it.
+        let fd = plan.want(Want::HostSys);
+        plan.step("attaching /sys", Step::Attach { fd, on: on(c"sys") });
+    }
+    if unified {
+        let attributes = if kind.own_init { DATA } else { DATA | Attributes::READ_ONLY };
+        let on = Mountpoint { at: Text::from(c"sys/fs/cgroup"), make: Make::Skip };
+        plan.step("mounting /sys/fs/cgroup", Step::Mount { kind: Text::from(c"cgroup2"), options: "", attributes, on });
+    }
+}
+
+fn hide(plan: &mut Plan, kind: SproutKind) -> Result<(), PlanError> {
+    for path in paths::MASKED_FILES {
+        let at = c_string("path", path)?;
+        plan.step(format!("hiding /{path}"), Step::Mask { at: text(&at) });
+    }
+    for (number, path) in paths::masked_directories() {
+        let empty = plan.want(Want::Empty(number));
+        let at = c_string("path", path)?;
+        let on = Mountpoint { at: text(&at), make: Make::Skip };
+        plan.step(format!("hiding /{path}"), Step::Attach { fd: empty, on });
+    }
+    if !kind.user_namespace {
+        for path in paths::READ_ONLY {
+            let at = c_string("path", path)?;
+            plan.step(format!("protecting /{path}"), Step::Protect { at: text(&at) });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_waits_after_all_is_hidden_and_the_host_is_gone() {
+        for user_namespace in [true, false] {
+            let kind = SproutKind { user_namespace, ..SproutKind::of(&Spec::default()) };
+            let plan = sprout(kind, true).unwrap();
+            let place = |label: &str| plan.labels.iter().position(|known| known == label).expect(label);
+            assert_eq!(place("waiting for a root file system") + 1, plan.labels.len());
+            assert_eq!(place("taking the stage as root") + 2, plan.labels.len());
+            assert!(place("mounting /proc") < place("hiding /proc/kcore"));
+            assert_eq!(plan.labels.iter().any(|label| label == "protecting /proc/sys"), !user_namespace);
+        }
+    }
+
+    #[test]
+    fn the_stage_has_a_place_for_all_that_is_brought() {
+        let places: Vec<_> = BROUGHT.iter().map(|(_, at)| at.to_str().unwrap()).collect();
+        assert_eq!(places, STAGE);
+    }
+}
