@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 const APPLETS: [&str; 6] = ["cat", "echo", "ls", "sh", "sleep", "true"];
 
-/// Directories that the OCI runtimes and bwrap mount over, and would otherwise make themselves at every start.
+/// Directories that the OCI runtimes and bwrap mount over, and would otherwise make themselves at every start; the same goes for the file
+/// that [`make`] adds, which Pando mounts over where the guest shares the host's network.
 const DIRECTORIES: [&str; 7] = ["bin", "dev", "etc", "proc", "root", "sys", "tmp"];
 
 /// Makes it at `root`, which must not exist.
@@ -18,6 +19,7 @@ pub(crate) fn make(root: &Path) -> anyhow::Result<()> {
         }
         // A guest's root is another user of the host, who must be able to get here.
         std::fs::set_permissions(root, std::fs::Permissions::from_mode(0o755))?;
+        std::fs::write(root.join("etc/resolv.conf"), "")?;
         std::fs::copy(&busybox, root.join("bin/busybox"))?;
         APPLETS.iter().try_for_each(|applet| symlink("busybox", root.join("bin").join(applet)))
     };

@@ -19,7 +19,7 @@ pub(crate) type Birth = io::Result<(i32, OwnedFd)>;
 pub(crate) struct TrunkStatus {
     /// The seed's own pid.
     pub(crate) seed: i32,
-    /// The trunk's pid; 0 before it exists.
+    /// The trunk's pid; 0 before it is a guest's.
     pub(crate) pid: i32,
     /// How it ended, as waitpid(2) gives it.
     pub(crate) ended: Option<i32>,

@@ -1,7 +1,7 @@
 //! Root file systems for guests that go away with their command, put together ahead, each with the sprout that it is for: its ids are that one's.
 //!
-//! Putting one together takes a good part of what a start takes besides. Who runs one short command after another runs most of them on the same tree,
-//! so as soon as a kind of root was asked for twice in a row, a few of that kind are kept ready.
+//! Putting one together takes a good part of what a start takes besides. Who runs one short command after another runs most of them on the same few
+//! trees, so once a kind of root was asked for twice within a few starts, some of that kind are kept ready.
 
 use crate::failure;
 use crate::lull::Lull;
@@ -13,6 +13,7 @@ use pando_guest::plan::SproutKind;
 use pando_guest::root::{Mounted, Owner, Root};
 use pando_guest::{Places, slot};
 use pando_kernel::mount::Tree;
+use pando_kernel::{CallError, Context};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,8 +21,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-/// How many are kept ready.
+/// How many of a kind are kept ready, and of how many kinds.
 const READY: usize = 4;
+const KINDS: usize = 4;
+
+/// Within how many starts a kind must have been asked for twice.
+const FEW: usize = 8;
 
 /// The name of a guest's root file system in /proc/mounts where the guest's own is not known yet.
 pub(crate) const NAME: &str = "pando";
@@ -64,9 +69,10 @@ pub(crate) struct ReadyRoots {
     pool: Rc<Pool>,
     files: Rc<ReadyFiles>,
     lull: Lull,
-    kind: RefCell<Option<RootKind>>,
-    /// Of the last kind that was asked for twice in a row.
-    ready: RefCell<VecDeque<(RootKind, ReadyRoot)>>,
+    /// The kinds that were asked for last, the latest first.
+    asked: RefCell<VecDeque<RootKind>>,
+    /// By kind, the one asked for last first.
+    ready: RefCell<Vec<(RootKind, VecDeque<ReadyRoot>)>>,
     refilling: Cell<bool>,
     closed: Cell<bool>,
 }
@@ -77,7 +83,7 @@ impl ReadyRoots {
             pool: Rc::clone(pool),
             files: Rc::clone(files),
             lull: lull.clone(),
-            kind: RefCell::default(),
+            asked: RefCell::default(),
             ready: RefCell::default(),
             refilling: Cell::new(false),
             closed: Cell::new(false),
@@ -86,35 +92,43 @@ impl ReadyRoots {
 
     /// A ready root of a kind, if there is one.
     pub(crate) fn take(self: &Rc<Self>, kind: RootKind) -> Option<ReadyRoot> {
-        let again = self.kind.replace(Some(kind.clone())).as_ref() == Some(&kind);
+        let again = self.asked.borrow().contains(&kind);
+        self.asked.borrow_mut().push_front(kind.clone());
+        self.asked.borrow_mut().truncate(FEW);
+        let mut of_kind = self.remove(&kind);
         let mut taken = None;
-        while taken.is_none() {
-            let found = self.ready.borrow().iter().position(|(ready, _)| *ready == kind);
-            let Some((_, root)) = found.and_then(|found| self.ready.borrow_mut().remove(found)) else { break };
-            if root.sprout.has_ended() { self.discard(root) } else { taken = Some(root) }
+        while let Some(root) = of_kind.pop_front() {
+            if !root.sprout.has_ended() {
+                taken = Some(root);
+                break;
+            }
+            self.discard(root);
         }
         if again {
-            self.refill(kind);
+            self.ready.borrow_mut().insert(0, (kind, of_kind));
+            self.refill();
         }
         taken
     }
 
-    /// Makes roots of a kind until enough are ready, in the background. Those of other kinds go.
-    fn refill(self: &Rc<Self>, kind: RootKind) {
+    /// The ready roots of a kind, which are not kept any more.
+    fn remove(&self, kind: &RootKind) -> VecDeque<ReadyRoot> {
+        let mut ready = self.ready.borrow_mut();
+        let found = ready.iter().position(|(ready, _)| ready == kind);
+        found.map(|found| ready.remove(found).1).unwrap_or_default()
+    }
+
+    /// Makes roots until enough of each kind are ready, in the background. Those of kinds that were not asked for lately go.
+    fn refill(self: &Rc<Self>) {
         if self.refilling.replace(true) {
             return;
         }
         let this = Rc::clone(self);
         tokio::task::spawn_local(async move {
             this.lull.come().await;
-            let (wanted, others) = this.ready.take().into_iter().partition(|(ready, _)| *ready == kind);
-            this.ready.replace(wanted);
-            let others: VecDeque<(RootKind, ReadyRoot)> = others;
-            others.into_iter().for_each(|(_, root)| this.discard(root));
-            while this.ready.borrow().len() < READY && !this.closed.get() {
+            while let Some(kind) = this.short_of() {
                 match this.make(&kind).await {
-                    Ok(root) if this.closed.get() => this.discard(root),
-                    Ok(root) => this.ready.borrow_mut().push_back((kind.clone(), root)),
+                    Ok(root) => this.keep(&kind, root),
                     // The guest's own start meets the same hindrance, and tells of it.
                     Err(fault) => {
                         tracing::debug!(%fault, "making a root file system ahead failed");
@@ -127,6 +141,23 @@ impl ReadyRoots {
         });
     }
 
+    /// A kind of which there are too few.
+    fn short_of(&self) -> Option<RootKind> {
+        let mut ready = self.ready.borrow_mut();
+        let kinds = ready.len().min(KINDS);
+        ready.drain(kinds..).flat_map(|(_, roots)| roots).for_each(|root| self.discard(root));
+        ready.iter().find(|(_, roots)| roots.len() < READY && !self.closed.get()).map(|(kind, _)| kind.clone())
+    }
+
+    /// Keeps a root, if its kind is still wanted.
+    fn keep(&self, kind: &RootKind, root: ReadyRoot) {
+        let mut ready = self.ready.borrow_mut();
+        match ready.iter_mut().find(|(ready, _)| ready == kind).filter(|_| !self.closed.get()) {
+            Some((_, roots)) => roots.push_back(root),
+            None => self.discard(root),
+        }
+    }
+
     async fn make(&self, kind: &RootKind) -> Result<ReadyRoot, Fault> {
         let files = self.files.make(&kind.files).await?;
         let root = Root {
@@ -136,23 +167,19 @@ impl ReadyRoots {
             passing: true,
         };
         let sprout = self.pool.make(kind.sprout).await.map_err(|error| failure::io("making a place", NAME, &error))?;
+        let identities = kind.identities.clone();
         let owner = sprout.namespace.as_ref().map(OwnedFd::try_clone).transpose();
-        let (owner, first_id) =
-            (owner.map_err(|error| failure::io("copying a descriptor", NAME, &error))?, slot::first_id(sprout.slot));
+        let first_id = slot::first_id(sprout.slot);
         let made = tokio::task::spawn_blocking(move || {
-            let owner = owner.as_ref().map(|owner| Owner { namespace: owner.as_fd(), first_id });
-            root.mount(owner).map(|Mounted { tree, .. }| tree)
+            let owner = owner.context(|| "copying a descriptor".into())?;
+            mount(&root, owner.as_ref().map(|owner| Owner { namespace: owner.as_fd(), first_id }), &identities)
         });
-        let made = made.await.map_err(std::io::Error::other);
-        match made.map(|made| made.map_err(|error| failure::call("putting a root together", NAME, &error))) {
-            Ok(Ok(tree)) => Ok(ReadyRoot { sprout, tree, files }),
-            Ok(Err(fault)) => {
-                self.pool.discard(sprout);
-                Err(fault)
-            }
+        let made = made.await.unwrap_or_else(|error| Err(std::io::Error::other(error)).context(|| "mounting".into()));
+        match made {
+            Ok(tree) => Ok(ReadyRoot { sprout, tree, files }),
             Err(error) => {
                 self.pool.discard(sprout);
-                Err(failure::io("putting a root together", NAME, &error))
+                Err(failure::call("putting a root together", NAME, &error))
             }
         }
     }
@@ -167,6 +194,19 @@ impl ReadyRoots {
     /// Lets all of them go, and makes no more.
     pub(crate) fn close(&self) {
         self.closed.set(true);
-        self.ready.take().into_iter().for_each(|(_, root)| self.discard(root));
+        self.ready.take().into_iter().flat_map(|(_, roots)| roots).for_each(|root| self.discard(root));
     }
+}
+
+/// Puts a root together of layers that still are what they were when it was asked for. Blocking.
+fn mount(root: &Root, owner: Option<Owner<'_>>, identities: &[(u64, u64)]) -> Result<Tree, CallError> {
+    let Mounted { tree, parts } = root.mount(owner)?;
+    for (layer, identity) in parts.iter().zip(identities) {
+        let found = rustix::fs::fstat(layer.as_fd()).context(|| "looking at a layer".into())?;
+        // What is mounted is held: from here on its inode's number is no other's.
+        if (found.st_dev, found.st_ino) != *identity {
+            return Err(std::io::Error::from(std::io::ErrorKind::NotFound)).context(|| "looking for a layer".into());
+        }
+    }
+    Ok(tree)
 }

@@ -145,9 +145,18 @@ fn first_process(pid: i32, ended: Option<i32>, seed: &OwnedFd) -> std::io::Resul
 
 /// A start that did not come to anything.
 async fn undo(daemon: &Rc<Daemon>, name: &GuestName, run: &RunRecord) {
+    const MOMENT: Duration = Duration::from_millis(2);
+    const MOMENTS: u32 = 250;
     tracing::info!(guest = %name, slot = run.slot, "its start is undone");
-    if run.boot == daemon.boot && !slot::is_held(run.slot) {
-        daemon.clear_slot(run.slot).await;
+    if run.boot == daemon.boot {
+        // A seed that was not told that its guest stays dies with the daemon, but not at once; the guest's files are in use until then.
+        for _ in 0..MOMENTS {
+            if !slot::is_held(run.slot) {
+                daemon.clear_slot(run.slot).await;
+                break;
+            }
+            tokio::time::sleep(MOMENT).await;
+        }
     }
     record::remove_run(&daemon.places, name);
 }

@@ -54,7 +54,7 @@ pub enum Answer {
         /// As waitpid(2) gives it.
         status: i32,
     },
-    /// The trunk's pid (0 before it exists) and, once it has ended, its status.
+    /// The trunk's pid (0 before it is a guest's) and, once it has ended, its status.
     Trunk {
         /// The seed's own pid on the host.
         seed: i32,

@@ -138,7 +138,8 @@ impl Seed {
 
     fn tell_of_trunk(&self) {
         let seed = rustix::process::getpid().as_raw_nonzero().get();
-        self.answer(Answer::Trunk { seed, pid: self.trunk, ended: self.trunk_ended }, None);
+        let pid = if self.settled { self.trunk } else { 0 };
+        self.answer(Answer::Trunk { seed, pid, ended: self.trunk_ended }, None);
     }
 
     fn quit(&mut self) -> ! {

@@ -160,9 +160,6 @@ async fn grow(
 ) -> Result<(), Fault> {
     note(daemon, guest, sprout.slot)?;
     crash::point("start.noted");
-    // Before the sprout is told anything: once it runs the guest, the seed has to outlive this daemon.
-    let settled = sprout.link.seed().send(Request::Settle, &[]);
-    settled.map_err(|error| failure::io("starting a process", guest.name.as_ref(), &error))?;
     let site = Site {
         name: guest.name.to_string(),
         owner: sprout
@@ -182,14 +179,26 @@ async fn grow(
     };
     let unified = daemon.unified;
     let name = guest.name.clone();
-    let built = tokio::task::spawn_blocking(move || site.build(root, unified)).await.map_err(|error| {
-        Fault::new(FaultKind::Failed, name.as_ref(), format!("starting guest '{name}' failed inside Pando: {error}"))
-    });
-    let (plan, report, parts) = built.and_then(|built| built)?;
-    crash::point("start.launched");
+    let built = match root {
+        // All that is left is a message: another thread would take longer to be woken.
+        SiteRoot::Ready(_) => site.build(root, unified),
+        SiteRoot::Plan(_) => {
+            let built = tokio::task::spawn_blocking(move || site.build(root, unified)).await;
+            built.unwrap_or_else(|error| {
+                let message = format!("starting guest '{name}' failed inside Pando: {error}");
+                Err(Fault::new(FaultKind::Failed, name.as_ref(), message))
+            })
+        }
+    };
+    let (plan, report, parts) = built?;
+    crash::point("start.sent");
     let outcome = grown(&guest.name, &plan, report).await;
     close_later(daemon, parts);
-    outcome
+    outcome?;
+    crash::point("start.launched");
+    // From here on the seed has to outlive this daemon. Until it knows, the daemon's death is the guest's, whose start is then undone.
+    let settled = sprout.link.seed().send(Request::Settle, &[]);
+    settled.map_err(|error| failure::io("starting a process", guest.name.as_ref(), &error))
 }
 
 /// Closing a tree that was never attached waits for a grace period, which on a machine with few processors is time taken from the guest that just
