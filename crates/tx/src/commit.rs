@@ -1,0 +1,174 @@
+//! From the directories that a transaction leaves to the live tree.
+//!
+//! ```text
+//!   upper, index ─walk─▶ Node ─validate─▶ ─plan─▶ Steps ─▶ sync ─▶ journal (the commit point) ─▶ apply ─▶ sync ─▶ journal dropped
+//!                                                                         └── a crash from here on is finished by `recover` ──┘
+//! ```
+
+use crate::apply::{Apply, ApplyError};
+use crate::attributes::Moment;
+use crate::change::{Change, Op, Sign, Steps, changes, plan};
+use crate::crash::step;
+use crate::journal::{Journal, JournalFile};
+use crate::part::Part;
+use crate::tree::Tree;
+use crate::upper::{WalkError, walk};
+use crate::validate::{Conflict, conflict};
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+/// Kept free beside the content of changed files, for directories that grow.
+const SLACK: u64 = 256 << 10;
+
+/// Why a transaction was not committed, or not wholly.
+#[derive(Debug, thiserror::Error)]
+pub enum CommitError {
+    /// Others changed what it built on. Nothing was done.
+    #[error("{0}")]
+    Conflict(Conflict),
+    /// Its changes cannot be read. Nothing was done.
+    #[error(transparent)]
+    Walk(#[from] WalkError),
+    /// It could not be made ready. Nothing was done.
+    #[error("{what}: {source}")]
+    Prepare {
+        /// What was tried, on what.
+        what: String,
+        /// Why it failed.
+        #[source]
+        source: io::Error,
+    },
+    /// It is committed, but could not be applied to its end: `recover` has to finish it.
+    #[error("it is committed, but its changes are not all in place yet: {0}")]
+    Unfinished(#[from] ApplyError),
+}
+
+/// What a transaction changed on one mount.
+#[derive(Debug)]
+pub struct PartChanges {
+    /// The part.
+    pub part: Part,
+    /// The changes for people.
+    pub changes: Vec<Change>,
+    /// What a commit does.
+    pub(crate) steps: Steps,
+}
+
+/// What was changed, in figures.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// Paths that come, change and go.
+    pub paths: usize,
+    /// Bytes of content.
+    pub bytes: u64,
+}
+
+impl Figures {
+    /// Adds up.
+    pub fn of(parts: &[PartChanges]) -> Self {
+        let all = || parts.iter().flat_map(|part| &part.changes);
+        Self { paths: all().count(), bytes: all().map(|change| change.bytes).sum() }
+    }
+}
+
+/// Reads what a transaction changed, and checks that nobody else changed the same since it began. Nobody may be writing to it any more.
+pub fn read(parts: &[Part], begun: Option<Moment>) -> Result<Vec<PartChanges>, CommitError> {
+    parts.iter().map(|part| read_part(part, begun)).collect()
+}
+
+fn read_part(part: &Part, begun: Option<Moment>) -> Result<PartChanges, CommitError> {
+    let open = |path: &Path| {
+        Tree::open(path).map_err(|source| CommitError::Prepare { what: format!("opening {}", path.display()), source })
+    };
+    let (upper, live) = (open(&part.upper())?, open(&part.live)?);
+    let index = part.index();
+    let index = index.exists().then(|| open(&index)).transpose()?;
+    let (root, indexed) = match walk(&upper, index.as_ref(), &live) {
+        Err(WalkError::Lost(path)) => {
+            return Err(CommitError::Conflict(Conflict { path, what: "was moved or removed by others" }));
+        }
+        read => read?,
+    };
+    if let Some(found) = begun.and_then(|begun| conflict(&root, &indexed, begun)) {
+        let path = part.live.join(found.path.trim_start_matches('/')).display().to_string();
+        return Err(CommitError::Conflict(Conflict { path, ..found }));
+    }
+    Ok(PartChanges { part: part.clone(), changes: changes(&root), steps: plan(&root, &indexed) })
+}
+
+/// Commits what was read. `directory` is the transaction's; the lock of its home must be held.
+pub fn commit(directory: &Path, parts: Vec<PartChanges>, durable: bool) -> Result<(), CommitError> {
+    let parts: Vec<_> = parts.into_iter().filter(|part| !part.steps.is_empty()).collect();
+    if parts.is_empty() {
+        return Ok(());
+    }
+    for part in &parts {
+        let failed = |source| CommitError::Prepare {
+            what: format!("keeping room free on {}", part.part.live.display()),
+            source,
+        };
+        keep_room(part).map_err(failed)?;
+    }
+    step();
+    if durable {
+        sync(parts.iter().map(|part| &part.part))?;
+    }
+    let journal = Journal { durable, parts: parts.into_iter().map(|part| (part.part, part.steps)).collect() };
+    let file = JournalFile::of(directory);
+    file.write(&journal).map_err(|source| CommitError::Prepare { what: "writing the journal".into(), source })?;
+    finish(&file, &journal)
+}
+
+/// Does what a journal says, from the start, and drops it.
+pub(crate) fn finish(file: &JournalFile, journal: &Journal) -> Result<(), CommitError> {
+    let trees: Vec<_> = journal
+        .parts
+        .iter()
+        .map(|(part, steps)| Ok((Apply::new(part)?, part, steps)))
+        .collect::<Result<_, ApplyError>>()?;
+    if !file.is_staged() {
+        for (apply, part, steps) in &trees {
+            // Whatever it kept free is needed from now on. Where it is gone already, this is a recovery.
+            let _ = std::fs::remove_file(part.room());
+            apply.stage(steps)?;
+        }
+        step();
+        file.mark_staged().map_err(|source| ApplyError::new("noting how far the commit is", source))?;
+    }
+    for (apply, _, steps) in &trees {
+        apply.change(steps)?;
+    }
+    step();
+    if journal.durable {
+        sync(journal.parts.iter().map(|(part, _)| part))?;
+    }
+    file.drop_it().map_err(|source| ApplyError::new("dropping the journal", source))?;
+    step();
+    Ok(())
+}
+
+/// Brings everything of the parts' file systems to the disk.
+fn sync<'a>(parts: impl Iterator<Item = &'a Part>) -> Result<(), CommitError> {
+    for part in parts {
+        File::open(&part.base)
+            .and_then(|base| Ok(rustix::fs::syncfs(&base)?))
+            .map_err(|source| CommitError::Prepare { what: format!("syncing {}", part.live.display()), source })?;
+    }
+    Ok(())
+}
+
+/// Takes the room that the commit will need, so that a full disk is known before the commit point.
+fn keep_room(part: &PartChanges) -> io::Result<()> {
+    let rewritten = part.steps.change.iter().any(|op| matches!(op, Op::Update { .. }));
+    let content = |change: &&Change| change.sign == Sign::Changed && change.content;
+    let bytes: u64 = part.changes.iter().filter(content).map(|change| change.bytes).sum();
+    let wanted = SLACK + if rewritten { bytes } else { 0 };
+    let room = File::create(part.part.room())?;
+    match fallocate(&room, FallocateFlags::empty(), 0, wanted) {
+        Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
+}
