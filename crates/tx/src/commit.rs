@@ -75,7 +75,7 @@ impl Figures {
 }
 
 /// Reads what a transaction changed, and checks that nobody else changed the same since it began. Nobody may be writing to it any more.
-pub fn read(parts: &[Part], begun: Option<Moment>) -> Result<Vec<PartChanges>, CommitError> {
+pub(crate) fn read(parts: &[Part], begun: Option<Moment>) -> Result<Vec<PartChanges>, CommitError> {
     parts.iter().map(|part| read_part(part, begun)).collect()
 }
 
@@ -100,7 +100,7 @@ fn read_part(part: &Part, begun: Option<Moment>) -> Result<PartChanges, CommitEr
 }
 
 /// Commits what was read. `directory` is the transaction's; the lock of its home must be held.
-pub fn commit(directory: &Path, parts: Vec<PartChanges>, durable: bool) -> Result<(), CommitError> {
+pub(crate) fn commit(directory: &Path, parts: Vec<PartChanges>, durable: bool) -> Result<(), CommitError> {
     let parts: Vec<_> = parts.into_iter().filter(|part| !part.steps.is_empty()).collect();
     if parts.is_empty() {
         return Ok(());

@@ -16,7 +16,7 @@ const LONGEST: u64 = 4 << 30;
 
 /// The operations on every part.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Journal {
+pub(crate) struct Journal {
     /// Whether it has to survive a loss of power.
     pub durable: bool,
     /// What is done where.

@@ -13,42 +13,42 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The group of one transaction.
 #[derive(Debug)]
-pub struct Scope {
+pub(crate) struct Scope {
     path: PathBuf,
 }
 
 impl Scope {
     /// Makes the group.
-    pub fn make(path: &Path) -> Result<Self, CallError> {
+    pub(crate) fn make(path: &Path) -> Result<Self, CallError> {
         std::fs::create_dir_all(path).context(|| format!("making cgroup {}", path.display()))?;
         Ok(Self { path: path.to_owned() })
     }
 
     /// The group that is there, or was.
-    pub fn at(path: &Path) -> Self {
+    pub(crate) fn at(path: &Path) -> Self {
         Self { path: path.to_owned() }
     }
 
     /// A descriptor for processes to be born in it.
-    pub fn entrance(&self) -> Result<File, CallError> {
+    pub(crate) fn entrance(&self) -> Result<File, CallError> {
         File::open(&self.path).context(|| format!("opening cgroup {}", self.path.display()))
     }
 
     /// The pids in it.
-    pub fn processes(&self) -> Vec<i32> {
+    pub(crate) fn processes(&self) -> Vec<i32> {
         let text = std::fs::read_to_string(self.path.join("cgroup.procs")).unwrap_or_default();
         text.lines().filter_map(|line| line.parse().ok()).collect()
     }
 
     /// Freezes or thaws them (cgroup.freeze, since Linux 5.2).
-    pub fn freeze(&self, frozen: bool) -> Result<(), CallError> {
+    pub(crate) fn freeze(&self, frozen: bool) -> Result<(), CallError> {
         std::fs::write(self.path.join("cgroup.freeze"), if frozen { "1" } else { "0" })
             .context(|| format!("freezing cgroup {}", self.path.display()))?;
         self.wait_for("frozen", frozen)
     }
 
     /// Kills them (cgroup.kill, since Linux 5.14) and waits until they are gone.
-    pub fn kill(&self) -> Result<(), CallError> {
+    pub(crate) fn kill(&self) -> Result<(), CallError> {
         match std::fs::write(self.path.join("cgroup.kill"), "1") {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             done => done.context(|| format!("killing cgroup {}", self.path.display()))?,
@@ -80,7 +80,7 @@ impl Scope {
     }
 
     /// Removes the group, and the one around it if this was its last.
-    pub fn remove(&self) {
+    pub(crate) fn remove(&self) {
         for _ in 0..100 {
             match std::fs::remove_dir(&self.path) {
                 // A process that has ended leaves its group a little later.

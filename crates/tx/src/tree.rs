@@ -119,7 +119,7 @@ impl Tree {
     pub(crate) fn object(&self, path: &TreePath) -> io::Result<OwnedFd> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         if path.as_bytes().is_empty() {
-            return Ok(self.root.try_clone()?);
+            return self.root.try_clone();
         }
         let (directory, name) = self.place(path)?;
         Ok(openat2(&*directory, name, flags, Mode::empty(), ResolveFlags::BENEATH | ResolveFlags::NO_XDEV)?)

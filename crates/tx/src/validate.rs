@@ -27,7 +27,7 @@ const REMOVED: &str = "was removed by others";
 const CREATED: &str = "was created by others";
 
 /// The first conflict of a transaction that began at `begun`, if there is one.
-pub fn conflict(root: &Node, indexed: &[Indexed], begun: Moment) -> Option<Conflict> {
+pub(crate) fn conflict(root: &Node, indexed: &[Indexed], begun: Moment) -> Option<Conflict> {
     let of_index = || {
         let changed = |file: &&Indexed| is_changed_by_others(&file.file, begun);
         indexed
@@ -105,7 +105,7 @@ mod tests {
     }
 
     fn file(origin: Option<(u64, Moment)>) -> What {
-        let origin = origin.map(|(ino, changed)| Origin { ino, handle_kind: 1, handle: vec![], names: 1, changed });
+        let origin = origin.map(|(ino, changed)| Origin { ino, handle_kind: 1, handle: vec![], changed });
         What::File(File { origin, content_differs: true, attributes_differ: true, size: 0, kind: '-' })
     }
 

@@ -43,7 +43,7 @@ pub struct Change {
 }
 
 /// The changes in a tree whose root's node is `root`, in the order of the paths.
-pub fn changes(root: &Node) -> Vec<Change> {
+pub(crate) fn changes(root: &Node) -> Vec<Change> {
     let mut found = Vec::new();
     collect(root, &mut found);
     found

@@ -4,6 +4,7 @@ mod diff;
 mod op;
 mod plan;
 
-pub use diff::{Change, Sign, changes};
-pub use op::{Op, Source, Steps, Target};
-pub use plan::plan;
+pub(crate) use diff::changes;
+pub use diff::{Change, Sign};
+pub(crate) use op::{Op, Source, Steps, Target};
+pub(crate) use plan::plan;

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 /// The operations on one tree, in the order in which they are done.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Steps {
+pub(crate) struct Steps {
     /// Puts aside what changes its place, before anything moves. Once all of it is done it must not be done again: what was put aside may by then
     /// stand at a place with the same name.
     pub stage: Vec<Op>,
@@ -23,19 +23,14 @@ pub struct Steps {
 
 impl Steps {
     /// Whether there is nothing to do.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.stage.is_empty() && self.change.is_empty() && self.finish.is_empty()
-    }
-
-    /// All of them in order.
-    pub fn all(&self) -> impl Iterator<Item = &Op> {
-        self.stage.iter().chain(&self.change).chain(&self.finish)
     }
 }
 
 /// Where new content or attributes come from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Source {
+pub(crate) enum Source {
     /// The upper directory.
     Upper(TreePath),
     /// The overlay's index.
@@ -44,7 +39,7 @@ pub enum Source {
 
 /// A file of the live tree.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Target {
+pub(crate) enum Target {
     /// By its name.
     Live(TreePath),
     /// The one that was put aside under a number.
@@ -53,7 +48,7 @@ pub enum Target {
 
 /// One operation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Op {
+pub(crate) enum Op {
     /// Takes a directory out of the live tree and puts it aside.
     StageDirectory {
         /// Where it is.

@@ -6,7 +6,7 @@ use crate::upper::{Directory, DirectorySource, File, Indexed, LiveName, Node, Or
 use std::collections::{HashMap, HashSet};
 
 /// Plans the commit of a tree whose root's node is `root`.
-pub fn plan(root: &Node, indexed: &[Indexed]) -> Steps {
+pub(crate) fn plan(root: &Node, indexed: &[Indexed]) -> Steps {
     let mut planner = Planner::default();
     if let What::Directory(directory) = &root.what {
         planner.children(&root.path, directory);

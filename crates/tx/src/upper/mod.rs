@@ -9,6 +9,6 @@ mod marks;
 mod node;
 mod walk;
 
-pub use node::{Directory, DirectorySource, File, Indexed, LiveName, Node, Origin, What};
-pub use walk::WalkError;
+pub(crate) use node::{Directory, DirectorySource, File, Indexed, LiveName, Node, Origin, What};
+pub(crate) use walk::WalkError;
 pub(crate) use walk::walk;

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// A name that the transaction changed, or a directory with such names in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Node {
+pub(crate) struct Node {
     /// Where it is now, in the transaction's view, and will be after the commit.
     pub path: TreePath,
     /// The inode of its object in the upper directory.
@@ -19,7 +19,7 @@ pub struct Node {
 
 /// A name of the live tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LiveName {
+pub(crate) struct LiveName {
     /// The inode that it leads to.
     pub ino: u64,
     /// Whether that is a directory.
@@ -30,7 +30,7 @@ pub struct LiveName {
 
 /// What is at a name now.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum What {
+pub(crate) enum What {
     /// Nothing: it was removed.
     Gone,
     /// A directory.
@@ -41,7 +41,7 @@ pub enum What {
 
 /// A directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Directory {
+pub(crate) struct Directory {
     /// Which one of the live tree it is.
     pub source: DirectorySource,
     /// Whether owner, mode, time or extended attributes are other than the source's. Always for a new one.
@@ -54,7 +54,7 @@ pub struct Directory {
 
 /// Where a directory comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum DirectorySource {
+pub(crate) enum DirectorySource {
     /// It was made by the transaction.
     New,
     /// The live tree's directory at the same place.
@@ -70,8 +70,9 @@ pub enum DirectorySource {
 
 /// A file that is no directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct File {
-    /// The live tree's file that it is, if it was not made by the transaction.
+pub(crate) struct File {
+    /// The live tree's file that it is. None if the transaction made it, or if it changed a program that is being run outside: that one must not
+    /// be written to, so that the commit puts a new file in its place.
     pub origin: Option<Origin>,
     /// Whether it may have another content than its origin.
     pub content_differs: bool,
@@ -85,15 +86,13 @@ pub struct File {
 
 /// A file of the live tree, whatever its names there are.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Origin {
+pub(crate) struct Origin {
     /// Its inode.
     pub ino: u64,
     /// The kind of its handle.
     pub handle_kind: i32,
     /// Its handle, with which it is found again.
     pub handle: Vec<u8>,
-    /// How many names it has.
-    pub names: u64,
     /// When anything of it last changed.
     pub changed: Moment,
 }
@@ -101,7 +100,7 @@ pub struct Origin {
 /// A file with several names that was changed by one that the transaction then removed: its other names are not in the upper directory, and only the
 /// overlay's index knows the change.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Indexed {
+pub(crate) struct Indexed {
     /// Its place in the work directory.
     pub path: TreePath,
     /// What changed. It has an origin.
@@ -110,7 +109,7 @@ pub struct Indexed {
 
 impl Node {
     /// Whether nothing in it comes from the live tree and nothing of the live tree is in its way: then one rename commits it.
-    pub fn is_wholly_new(&self) -> bool {
+    pub(crate) fn is_wholly_new(&self) -> bool {
         match &self.what {
             What::Gone => false,
             What::File(file) => file.origin.is_none() && self.live.is_none(),

@@ -28,6 +28,9 @@ pub enum WalkError {
     /// Somebody else changed what the transaction built on.
     #[error("{0} was moved or removed by others")]
     Lost(String),
+    /// A program with several names, which is being run outside, was changed: neither can it be written to, nor all its names be replaced at once.
+    #[error("{0} is being run outside and has other names, so that it cannot be changed")]
+    Executed(String),
     /// A name with several links was changed on a file system that does not let them be told.
     #[error("{0}: its file system does not tell which file it is a copy of")]
     Untold(String),
@@ -154,8 +157,8 @@ impl Walk<'_> {
         };
         let stat = self.read(path, rustix::fs::fstat(&object).map_err(Into::into))?;
         let FileHandle { kind: handle_kind, bytes } = handle.clone();
-        let (ino, names) = (stat.st_ino, u64::from(stat.st_nlink));
-        let origin = Origin { ino, handle_kind, handle: bytes, names, changed: Moment::changed(&stat) };
+        let ino = stat.st_ino;
+        let origin = Origin { ino, handle_kind, handle: bytes, changed: Moment::changed(&stat) };
         Ok(Some((origin, self.read(path, CallPath::of(object))?)))
     }
 
@@ -170,10 +173,10 @@ impl Walk<'_> {
             }
             return Ok(File { origin: None, content_differs: true, attributes_differ: true, size, kind: letter });
         };
-        if origin.names == 0 {
+        let old = self.read(path, rustix::fs::stat(call.text.as_c_str()).map_err(Into::into))?;
+        if old.st_nlink == 0 {
             return Err(WalkError::Lost(self.live.shown(path)));
         }
-        let old = self.read(path, rustix::fs::stat(call.text.as_c_str()).map_err(Into::into))?;
         let old_xattrs = self.read(path, xattr::read(&call))?.own;
         let attributes_differ = Attributes::new(stat, xattrs) != Attributes::new(&old, old_xattrs);
         let content_differs = regular
@@ -181,7 +184,14 @@ impl Walk<'_> {
             && (stat.st_size != old.st_size
                 || Moment::modified(stat) != Moment::modified(&old)
                 || !self.read(path, self.upper.file(path, false).and_then(|file| same_content(&file, &call)))?);
-        Ok(File { origin: Some(origin), content_differs, attributes_differ, size, kind: letter })
+        let mut origin = Some(origin);
+        if content_differs && self.read(path, is_executed(&call))? {
+            if old.st_nlink > 1 {
+                return Err(WalkError::Executed(self.live.shown(path)));
+            }
+            origin = None;
+        }
+        Ok(File { origin, content_differs, attributes_differ, size, kind: letter })
     }
 
     fn differs_from(&self, path: &TreePath, stat: &Stat, live: &TreePath) -> io::Result<bool> {
@@ -208,6 +218,17 @@ impl Walk<'_> {
             }
         }
         Ok(found)
+    }
+}
+
+/// Whether a file is a program that is being run: the kernel refuses to open it for writing (ETXTBSY). What else is in the way of writing to it, being
+/// immutable for example, is an error, and better now than after the commit point.
+fn is_executed(file: &CallPath) -> io::Result<bool> {
+    let flags = rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::CLOEXEC;
+    match rustix::fs::open(file.text.as_c_str(), flags, rustix::fs::Mode::empty()) {
+        Ok(_) => Ok(false),
+        Err(rustix::io::Errno::TXTBSY) => Ok(true),
+        Err(errno) => Err(errno.into()),
     }
 }
 

@@ -141,7 +141,7 @@ fn enter_root(tree: &Tree) -> io::Result<()> {
 }
 
 /// Takes this thread, alone, into the view that a process is in.
-pub fn join(pid: i32) -> Result<(), CallError> {
+pub(crate) fn join(pid: i32) -> Result<(), CallError> {
     let back = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
     let path = format!("/proc/{pid}/ns/mnt");
     let namespace = File::open(&path).context(|| format!("opening {path}"))?;

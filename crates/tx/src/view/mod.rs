@@ -9,5 +9,5 @@ mod make;
 mod plan;
 mod sockets;
 
-pub use make::{View, join};
+pub(crate) use make::{View, join};
 pub use plan::{How, ViewPlan};

@@ -8,7 +8,7 @@ fn path(text: &str) -> TreePath {
 }
 
 fn origin(ino: u64) -> Origin {
-    Origin { ino, handle_kind: 1, handle: vec![1], names: 1, changed: MOMENT }
+    Origin { ino, handle_kind: 1, handle: vec![1], changed: MOMENT }
 }
 
 fn file(origin: Option<Origin>, content_differs: bool) -> What {
