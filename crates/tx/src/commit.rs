@@ -1,7 +1,7 @@
 //! From the directories that a transaction leaves to the live tree.
 //!
 //! ```text
-//!   upper, index ─walk─▶ Node ─validate─▶ ─plan─▶ Steps ─▶ sync ─▶ journal (the commit point) ─▶ apply ─▶ sync ─▶ journal dropped
+//!   upper, index ─walk─▶ Node ─validate─▶ ─plan─▶ Steps ─▶ sync ─▶ journal (the commit point) ─▶ apply ─▶ sync ─▶ journal closed
 //!                                                                         └── a crash from here on is finished by `recover` ──┘
 //! ```
 
@@ -122,7 +122,7 @@ pub(crate) fn commit(directory: &Path, parts: Vec<PartChanges>, durable: bool) -
     finish(&file, &journal)
 }
 
-/// Does what a journal says, from the start, and drops it.
+/// Does what a journal says, from the start, and closes it.
 pub(crate) fn finish(file: &JournalFile, journal: &Journal) -> Result<(), CommitError> {
     let trees: Vec<_> = journal
         .parts
@@ -145,7 +145,9 @@ pub(crate) fn finish(file: &JournalFile, journal: &Journal) -> Result<(), Commit
     if journal.durable {
         sync(journal.parts.iter().map(|(part, _)| part))?;
     }
-    file.drop_it().map_err(|source| ApplyError::new("dropping the journal", source))?;
+    // Parts on other file systems are thrown away next: the journal must not come back and look for them.
+    let elsewhere = journal.durable && journal.parts.iter().any(|(part, _)| !file.is_beside(&part.base));
+    file.mark_done(elsewhere).map_err(|source| ApplyError::new("closing the journal", source))?;
     step();
     Ok(())
 }

@@ -39,6 +39,10 @@ impl JournalFile {
         self.directory.join("journal")
     }
 
+    fn done(&self) -> PathBuf {
+        self.directory.join("done")
+    }
+
     fn staged_mark(&self) -> PathBuf {
         self.directory.join("staged")
     }
@@ -103,9 +107,22 @@ impl JournalFile {
         Ok(())
     }
 
-    /// Removes it: the commit is done.
-    pub(crate) fn drop_it(&self) -> io::Result<()> {
-        std::fs::remove_file(self.path())
+    /// Takes its name away: everything that it says is in place. It keeps another, which tells this from never having been committed.
+    ///
+    /// With `sync` that is on the disk when this returns. Else, after a loss of power, what it says may be done once more.
+    pub(crate) fn mark_done(&self, sync: bool) -> io::Result<()> {
+        std::fs::rename(self.path(), self.done())?;
+        if sync { File::open(&self.directory)?.sync_all() } else { Ok(()) }
+    }
+
+    /// Whether a directory lies in the one that the journal lies in.
+    pub(crate) fn is_beside(&self, directory: &Path) -> bool {
+        directory.starts_with(&self.directory)
+    }
+
+    /// Whether everything that it said was done.
+    pub(crate) fn is_done(&self) -> bool {
+        self.done().exists()
     }
 }
 
@@ -129,8 +146,9 @@ mod tests {
         assert!(file.read().unwrap().is_none());
         file.write(&journal()).unwrap();
         assert_eq!(file.read().unwrap(), Some(journal()));
-        file.drop_it().unwrap();
-        assert!(file.read().unwrap().is_none());
+        assert!(!file.is_done());
+        file.mark_done(true).unwrap();
+        assert!(file.read().unwrap().is_none() && file.is_done());
     }
 
     #[test]

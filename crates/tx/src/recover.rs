@@ -60,6 +60,7 @@ fn recover_one(home: &Home, name: TxName, mounts: &mut Vec<PathBuf>) -> Result<O
             Ok(()) => Recovered::Finished(name),
             Err(error) => return Ok(Some(Recovered::Stuck(name, error))),
         },
+        Ok(None) if file.is_done() => Recovered::Finished(name),
         Ok(None) => Recovered::Dropped(name),
         Err(source) => {
             let error =
