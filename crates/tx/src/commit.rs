@@ -11,14 +11,19 @@ use crate::change::{Change, Op, Sign, Steps, changes, plan};
 use crate::crash::step;
 use crate::journal::{Journal, JournalFile};
 use crate::part::Part;
+use crate::read_set::{Known, ReadSet, check};
 use crate::tree::Tree;
-use crate::upper::{WalkError, walk};
+use crate::tree_path::TreePath;
+use crate::upper::{Node, WalkError, walk};
 use crate::validate::{Conflict, conflict};
+use pando_kernel::mount::mounts;
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
+use std::collections::HashSet;
 use std::fs::File;
 use std::io;
-use std::path::Path;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 /// Kept free beside the content of changed files, for directories that grow.
 const SLACK: u64 = 256 << 10;
@@ -64,22 +69,42 @@ pub struct Figures {
     pub paths: usize,
     /// Bytes of content.
     pub bytes: u64,
+    /// Names that were looked up, and found to be the same at the commit. `None` where only the changes were validated.
+    pub read: Option<usize>,
 }
 
 impl Figures {
     /// Adds up.
     pub fn of(parts: &[PartChanges]) -> Self {
         let all = || parts.iter().flat_map(|part| &part.changes);
-        Self { paths: all().count(), bytes: all().map(|change| change.bytes).sum() }
+        Self { paths: all().count(), bytes: all().map(|change| change.bytes).sum(), read: None }
     }
 }
 
-/// Reads what a transaction changed, and checks that nobody else changed the same since it began. Nobody may be writing to it any more.
-pub(crate) fn read(parts: &[Part], begun: Option<Moment>) -> Result<Vec<PartChanges>, CommitError> {
-    parts.iter().map(|part| read_part(part, begun)).collect()
+/// What a transaction is validated by.
+#[derive(Debug)]
+pub(crate) struct Basis {
+    /// When it began.
+    pub(crate) begun: Moment,
+    /// What it read, where that is known.
+    pub(crate) read: Option<Vec<(Part, ReadSet)>>,
+    /// Paths that its view was made of.
+    pub(crate) places: Vec<PathBuf>,
 }
 
-fn read_part(part: &Part, begun: Option<Moment>) -> Result<PartChanges, CommitError> {
+impl Basis {
+    /// How many names it read.
+    pub(crate) fn names(&self) -> Option<usize> {
+        Some(self.read.as_ref()?.iter().map(|(_, set)| set.looked.len()).sum())
+    }
+}
+
+/// Reads what a transaction changed, and with a basis checks that nobody else changed what it changed or read. Nobody may be writing to it any more.
+pub(crate) fn read(parts: &[Part], basis: Option<&Basis>) -> Result<Vec<PartChanges>, CommitError> {
+    parts.iter().map(|part| read_part(part, basis)).collect()
+}
+
+fn read_part(part: &Part, basis: Option<&Basis>) -> Result<PartChanges, CommitError> {
     let open = |path: &Path| {
         Tree::open(path).map_err(|source| CommitError::Prepare { what: format!("opening {}", path.display()), source })
     };
@@ -92,11 +117,43 @@ fn read_part(part: &Part, begun: Option<Moment>) -> Result<PartChanges, CommitEr
         }
         read => read?,
     };
-    if let Some(found) = begun.and_then(|begun| conflict(&root, &indexed, begun)) {
-        let path = part.live.join(found.path.trim_start_matches('/')).display().to_string();
-        return Err(CommitError::Conflict(Conflict { path, ..found }));
+    if let Some(basis) = basis {
+        let found = match conflict(&root, &indexed, basis.begun) {
+            None => read_conflict(part, &live, &root, basis)?,
+            found => found,
+        };
+        if let Some(found) = found {
+            let path = part.live.join(found.path.trim_start_matches('/')).display().to_string();
+            return Err(CommitError::Conflict(Conflict { path, ..found }));
+        }
     }
     Ok(PartChanges { part: part.clone(), changes: changes(&root), steps: plan(&root, &indexed) })
+}
+
+/// A conflict about what was only read.
+fn read_conflict(part: &Part, live: &Tree, root: &Node, basis: &Basis) -> Result<Option<Conflict>, CommitError> {
+    let Some((_, set)) = basis.read.iter().flatten().find(|(other, _)| other == part) else { return Ok(None) };
+    let failed =
+        |source| CommitError::Prepare { what: format!("validating what was read on {}", part.live.display()), source };
+    let mounts = mounts().map_err(|error| failed(error.source))?;
+    let below = |path: &Path| TreePath::new(path.strip_prefix(&part.live).ok()?.as_os_str().as_bytes());
+    let known = Known {
+        begun: basis.begun,
+        root,
+        covered: mounts.iter().filter_map(|mount| below(&mount.at)).collect(),
+        places: basis.places.iter().filter_map(|place| below(place)).collect(),
+        output: output(live).map_err(failed)?,
+    };
+    check(live, set, &known).map_err(failed)
+}
+
+/// The files that this process, and so the command, has its standard descriptors in: what the command says there changes them.
+fn output(live: &Tree) -> io::Result<HashSet<u64>> {
+    let device = live.stat(&TreePath::ROOT)?.st_dev;
+    let stdio = [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()];
+    // One that is closed is none.
+    let stats = stdio.into_iter().filter_map(|fd| rustix::fs::fstat(fd).ok());
+    Ok(stats.filter(|stat| stat.st_dev == device).map(|stat| stat.st_ino).collect())
 }
 
 /// Commits what was read. `directory` is the transaction's; the lock of its home must be held.

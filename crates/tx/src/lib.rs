@@ -16,6 +16,8 @@
 //!                                                   └─ recover ─┘
 //! ```
 //!
+//! What a transaction read is validated as well, where the kernel tells it: see `read_set`.
+//!
 //! The crate works on plain paths, processes and control groups. It knows no guests and needs no daemon.
 
 mod apply;
@@ -28,6 +30,7 @@ mod home;
 mod journal;
 mod name;
 mod part;
+mod read_set;
 mod record;
 mod recover;
 mod scope;
@@ -46,6 +49,7 @@ pub use commit::{CommitError, Figures, PartChanges};
 pub use home::Home;
 pub use name::{BadName, TxName};
 pub use part::Part;
+pub use read_set::Watch;
 pub use record::Record;
 pub use recover::{Recovered, recover};
 pub use session::{

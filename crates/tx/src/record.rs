@@ -21,6 +21,12 @@ pub struct Record {
     pub group: PathBuf,
     /// The pid of the process that it lives with.
     pub holder: i32,
+    /// Paths that its view was made of, looked up in it by Pando itself.
+    pub places: Vec<PathBuf>,
+    /// The descriptor, in that process, by which the kernel tells what is opened in it.
+    pub listener: Option<i32>,
+    /// What others changed so that it cannot be committed any more.
+    pub lost: Option<String>,
     /// What runs in it; empty for one that is entered.
     pub command: Vec<String>,
 }

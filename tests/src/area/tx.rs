@@ -162,11 +162,20 @@ fn conflicts_are_found(sandbox: &Sandbox) {
         ("rm gone", "rm gone"),
         ("mkdir both", "mkdir both"),
         ("echo in >>d/in", "mv d away"),
+        // What was only read counts as well, and so does what was not there, and what a listing showed.
+        ("cat keep >copy", "echo out >>keep"),
+        ("test -e missing || echo x >copy2", "echo out >missing"),
+        ("ls d >copy3", "echo out >d/new"),
+        ("stat d/in >copy4", "mv d away4"),
     ]
     .into_iter()
     .enumerate()
     {
         let name = format!("t{number}");
+        let _ = fs::create_dir(directory.join("d"));
+        let _ = fs::write(directory.join("d/in"), "in\n");
+        // What is as young as the transaction counts as changed meanwhile.
+        std::thread::sleep(std::time::Duration::from_millis(12));
         sandbox.pando(["tx", "begin", &name]).ok();
         sandbox.pando(["tx", "enter", &name, "--", "sh", "-c", inside]).directory(&directory).ok();
         crate::line::Line::new("sh").args(["-c", outside]).directory(&directory).ok();

@@ -1,7 +1,7 @@
 //! Commits of random changes, killed at random steps, and killed again while they are recovered: the tree is what it was before or what it was to be
 //! after, and nothing else.
 //!
-//! `PANDO_TEST_COMMITS` says how many commits (default 40; the slow case makes 2,000), `PANDO_TEST_SEED` which.
+//! `PANDO_TEST_COMMITS` says how many commits (default 150; the slow case makes 2,000), `PANDO_TEST_SEED` which.
 
 use crate::case::{Case, Tag, skip};
 use crate::dice::Dice;
@@ -12,7 +12,7 @@ use crate::tree_state;
 use std::path::Path;
 
 /// How many commits are made where the environment does not say.
-const COMMITS: u64 = 40;
+const COMMITS: u64 = 150;
 const MANY: u64 = 2000;
 
 /// How many commits a planted bug may stay hidden.

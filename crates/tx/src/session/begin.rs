@@ -4,6 +4,7 @@ use super::Transaction;
 use crate::attributes::Moment;
 use crate::home::Home;
 use crate::name::TxName;
+use crate::read_set::Watch;
 use crate::record::Record;
 use crate::scope::Scope;
 use crate::view::ViewPlan;
@@ -12,6 +13,7 @@ use pando_kernel::{CallError, Context};
 use rustix::fs::{CWD, RenameFlags};
 use rustix::io::Errno;
 use std::io;
+use std::os::fd::AsRawFd;
 
 /// Why a transaction could not begin.
 #[derive(Debug, thiserror::Error)]
@@ -48,16 +50,20 @@ impl Transaction {
         }
         let begun = Moment::now();
         let plan = ViewPlan::of_now(home, name)?;
+        let watch = Watch::new().ok();
         let record = Record {
             name: name.clone(),
             begun,
             parts: plan.parts().cloned().collect(),
             group: home.group(name)?,
             holder: std::process::id().cast_signed(),
+            places: plan.places(),
+            listener: watch.as_ref().map(|watch| watch.listener().as_raw_fd()),
+            lost: None,
             command: command.to_vec(),
         };
         record.write(&directory)?;
         let scope = Scope::make(&record.group)?;
-        Ok((Self { home: home.clone(), directory, record, scope, _lock: lock }, plan))
+        Ok((Self { home: home.clone(), directory, record, scope, watch, _lock: lock }, plan))
     }
 }

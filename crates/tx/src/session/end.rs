@@ -1,14 +1,17 @@
 //! The end of a transaction.
 
 use super::Transaction;
-use crate::commit::{CommitError, Figures, PartChanges, commit, read};
+use crate::commit::{Basis, CommitError, Figures, PartChanges, commit, read};
 use crate::home::{Home, wait_for_lock};
 use crate::name::TxName;
+use crate::read_set::{ReadSetError, Watch};
 use crate::record::Record;
 use crate::scope::Scope;
 use crate::trash;
+use crate::validate::Conflict;
 use pando_kernel::{CallError, Context};
-use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, Signal, WaitOptions, kill_process, waitpid};
+use std::path::Path;
 use std::time::Duration;
 
 /// How long the process that held a transaction may take to end once it is killed.
@@ -20,6 +23,9 @@ pub enum EndError {
     /// There is none of that name.
     #[error("there is no transaction '{0}'")]
     Unknown(TxName),
+    /// A commit has failed before.
+    #[error("{0}, so that it can only be aborted")]
+    Lost(String),
     /// It was not, or not wholly, committed.
     #[error(transparent)]
     Commit(#[from] CommitError),
@@ -43,21 +49,24 @@ impl Transaction {
         read(&self.record.parts, None)
     }
 
-    /// Commits it: everything is in the live tree, or nothing. Its processes must have ended.
-    pub fn commit(self, durable: bool) -> Result<Figures, EndError> {
+    /// Commits it: everything is in the live tree, or nothing. Its processes must have ended. `watch` is what came with their end.
+    pub fn commit(self, watch: Option<Watch>, durable: bool) -> Result<Figures, EndError> {
         let _one_at_a_time = self.home.lock()?;
-        self.commit_locked(durable)
-    }
-
-    fn commit_locked(self, durable: bool) -> Result<Figures, EndError> {
-        let changes = match read(&self.record.parts, Some(self.record.begun)) {
-            Ok(changes) => changes,
+        let changes = basis(&self.record, watch).and_then(|basis| {
+            let changes = read(&self.record.parts, Some(&basis))?;
+            Ok((changes, basis.names()))
+        });
+        match changes {
+            Ok((changes, names)) => self.apply(changes, names, durable),
             Err(error) => {
                 self.throw_away()?;
-                return Err(error.into());
+                Err(error.into())
             }
-        };
-        let figures = Figures::of(&changes);
+        }
+    }
+
+    fn apply(self, changes: Vec<PartChanges>, names: Option<usize>, durable: bool) -> Result<Figures, EndError> {
+        let figures = Figures { read: names, ..Figures::of(&changes) };
         match commit(&self.directory, changes, durable) {
             Ok(()) => {}
             // What was committed must not be thrown away before it is in place.
@@ -90,6 +99,19 @@ impl Transaction {
     }
 }
 
+/// What a transaction is validated by. Where the kernel does not tell what it read, that is its changes alone.
+fn basis(record: &Record, watch: Option<Watch>) -> Result<Basis, CommitError> {
+    let read = match watch.map(|watch| watch.read_sets()) {
+        Some(Ok(sets)) => Some(sets),
+        Some(Err(ReadSetError::Forgotten)) => {
+            let what = "was forgotten by the kernel, for the lack of memory";
+            return Err(CommitError::Conflict(Conflict { path: "what it read".to_owned(), what }));
+        }
+        Some(Err(ReadSetError::Refused(_))) | None => None,
+    };
+    Ok(Basis { begun: record.begun, read, places: record.places.clone() })
+}
+
 /// What a transaction has changed as far as can be seen while it goes on.
 pub fn changes_now(record: &Record) -> Result<Vec<PartChanges>, CommitError> {
     read(&record.parts, None)
@@ -110,21 +132,47 @@ pub fn changes_of_open(home: &Home, name: &TxName) -> Result<Vec<PartChanges>, E
     Ok(read?)
 }
 
-/// Commits a transaction that another process holds. On a conflict it stays open.
+/// Commits a transaction that another process holds. On a conflict it stays open, to be looked at and aborted.
 pub fn commit_open(home: &Home, name: &TxName, durable: bool) -> Result<Figures, EndError> {
     home.prepare()?;
     let lock = home.lock()?;
     let record = Record::read(&home.of(name)).map_err(|_| EndError::Unknown(name.clone()))?;
+    if let Some(what) = &record.lost {
+        return Err(EndError::Lost(what.clone()));
+    }
     let scope = Scope::at(&record.group);
     scope.freeze(true)?;
-    if let Err(error) = read(&record.parts, Some(record.begun)) {
-        scope.freeze(false)?;
-        return Err(error.into());
+    let changes = watch_of_holder(&record).and_then(|watch| {
+        let basis = basis(&record, watch)?;
+        let changes = read(&record.parts, Some(&basis))?;
+        Ok((changes, basis.names()))
+    });
+    match changes {
+        Ok((changes, names)) => {
+            let figures = take_over(home, record)?.apply(changes, names, durable);
+            drop(lock);
+            figures
+        }
+        Err(error) => {
+            if let EndError::Commit(CommitError::Conflict(conflict)) = &error {
+                // What the kernel told of it is read, and not told again.
+                Record { lost: Some(conflict.to_string()), ..record.clone() }.write(&home.of(name))?;
+            }
+            scope.freeze(false)?;
+            Err(error)
+        }
     }
-    let taken = take_over(home, record)?;
-    let figures = taken.commit_locked(durable);
-    drop(lock);
-    figures
+}
+
+/// The watch over a transaction that another process holds.
+fn watch_of_holder(record: &Record) -> Result<Option<Watch>, EndError> {
+    let (Some(listener), Some(pid)) = (record.listener, Pid::from_raw(record.holder)) else { return Ok(None) };
+    let take = || {
+        let holder = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
+        let listener = rustix::process::pidfd_getfd(&holder, listener, PidfdGetfdFlags::empty())?;
+        Watch::of_another(listener, Path::new(&format!("/proc/{}/root", record.holder)), &record.parts)
+    };
+    Ok(Some(take().context(|| format!("looking into the view that process {} holds", record.holder))?))
 }
 
 /// Aborts a transaction that another process holds.
@@ -155,5 +203,5 @@ fn take_over(home: &Home, record: Record) -> Result<Transaction, EndError> {
             waited.ok_or_else(|| std::io::Error::from(std::io::ErrorKind::TimedOut)).context(what)?
         }
     };
-    Ok(Transaction { home: home.clone(), directory, record, scope, _lock: lock })
+    Ok(Transaction { home: home.clone(), directory, record, scope, watch: None, _lock: lock })
 }

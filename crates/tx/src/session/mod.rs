@@ -9,6 +9,7 @@ pub use end::{EndError, abort_open, changes_now, changes_of_open, commit_open, p
 pub use running::{Ended, Running, StartError};
 
 use crate::home::Home;
+use crate::read_set::Watch;
 use crate::record::Record;
 use crate::scope::Scope;
 use pando_kernel::lock::FileLock;
@@ -21,6 +22,8 @@ pub struct Transaction {
     directory: PathBuf,
     record: Record,
     scope: Scope,
+    /// Where the kernel grants what it takes to know what is read.
+    watch: Option<Watch>,
     /// Says to all others that the transaction lives.
     _lock: FileLock,
 }

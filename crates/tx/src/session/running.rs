@@ -1,6 +1,7 @@
 //! Commands inside a transaction.
 
 use super::Transaction;
+use crate::read_set::Watch;
 use crate::record::Record;
 use crate::scope::Scope;
 use crate::view::{View, ViewPlan, join};
@@ -51,6 +52,7 @@ pub enum StartError {
 #[derive(Debug)]
 pub struct Running {
     started: Started,
+    watch: Option<Watch>,
     release: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -76,18 +78,26 @@ impl Transaction {
     /// Makes the view and runs a command in it.
     ///
     /// `stdio` are its standard descriptors, where they are not this process's.
-    pub fn start(&self, plan: ViewPlan, command: &[OsString], stdio: [Option<File>; 3]) -> Result<Running, StartError> {
+    pub fn start(
+        &mut self,
+        plan: ViewPlan,
+        command: &[OsString],
+        stdio: [Option<File>; 3],
+    ) -> Result<Running, StartError> {
         // What the command starts and leaves behind is this process's to wait for.
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
             .context(|| "becoming a subreaper".into())
             .map_err(StartError::View)?;
-        let directory = self.directory.clone();
-        Running::new(&self.scope, command, stdio, Some(Signal::KILL), move || View::enter(&plan, &directory).map(drop))
+        let (directory, mut watch) = (self.directory.clone(), self.watch.take());
+        Running::new(&self.scope, command, stdio, Some(Signal::KILL), move || {
+            View::enter(&plan, &directory, watch.as_mut())?;
+            Ok(watch)
+        })
     }
 
     /// Makes the view and takes this process, which must have one thread, into it, for others to enter.
-    pub fn hold(&self, plan: &ViewPlan) -> Result<View, CallError> {
-        View::enter(plan, &self.directory)
+    pub fn hold(&mut self, plan: &ViewPlan) -> Result<View, CallError> {
+        View::enter(plan, &self.directory, self.watch.as_mut())
     }
 }
 
@@ -95,7 +105,7 @@ impl Running {
     /// Runs a command in a transaction that another process holds.
     pub fn entering(record: &Record, command: &[OsString]) -> Result<Self, StartError> {
         let holder = record.holder;
-        Self::new(&Scope::at(&record.group), command, [None, None, None], None, move || join(holder))
+        Self::new(&Scope::at(&record.group), command, [None, None, None], None, move || join(holder).map(|()| None))
     }
 
     fn new(
@@ -103,21 +113,24 @@ impl Running {
         command: &[OsString],
         stdio: [Option<File>; 3],
         death_signal: Option<Signal>,
-        enter: impl FnOnce() -> Result<(), CallError> + Send + 'static,
+        enter: impl FnOnce() -> Result<Option<Watch>, CallError> + Send + 'static,
     ) -> Result<Self, StartError> {
         let group = scope.entrance().map_err(StartError::View)?;
         let arguments = command.to_vec();
         let (tell, told) = channel();
         let (release, released) = channel::<()>();
         let start = move || {
-            enter().map_err(StartError::View)?;
+            let watch = enter().map_err(StartError::View)?;
             // A file that the caller has open outside would be a way around the view.
             inheritance::close_range_on_exec(3)
                 .context(|| "keeping descriptors back".into())
                 .map_err(StartError::View)?;
             let stdio = stdio.each_ref().map(|file| file.as_ref().map(AsFd::as_fd));
             let (group, death_signal) = (Some(group.as_fd()), death_signal.map(Signal::as_raw));
-            Program { arguments: &arguments, group, death_signal, stdio }.start().map_err(StartError::Command)
+            Program { arguments: &arguments, group, death_signal, stdio }
+                .start()
+                .map(|started| (started, watch))
+                .map_err(StartError::Command)
         };
         let body = move || {
             let started = start();
@@ -133,7 +146,7 @@ impl Running {
             result.context(|| "starting a thread for the view".into()).map_err(StartError::View)
         };
         let thread = view(std::thread::Builder::new().name("pando-view".into()).spawn(body))?;
-        let started = match told.recv() {
+        let (started, watch) = match told.recv() {
             Ok(started) => started?,
             Err(gone) => {
                 return Err(StartError::View(CallError {
@@ -142,7 +155,7 @@ impl Running {
                 }));
             }
         };
-        Ok(Self { started, release: Some(release), thread: Some(thread) })
+        Ok(Self { started, watch, release: Some(release), thread: Some(thread) })
     }
 
     /// Passes a signal on.
@@ -151,8 +164,8 @@ impl Running {
         let _ = pando_kernel::pidfd::send_signal(&self.started.process, number);
     }
 
-    /// Waits for the command's end.
-    pub fn wait(self) -> Result<Ended, CallError> {
+    /// Waits for the command's end; with it comes what is needed to know what it read.
+    pub fn wait(mut self) -> Result<(Ended, Option<Watch>), CallError> {
         let what = || "waiting for a command".to_owned();
         let pid = Pid::from_raw(self.started.pid);
         let status = loop {
@@ -163,6 +176,7 @@ impl Running {
             }
         };
         let exited = status.exit_status().and_then(|code| u8::try_from(code).ok()).map(Ended::Exited);
-        Ok(exited.unwrap_or_else(|| Ended::Killed(status.terminating_signal().unwrap_or(0))))
+        let ended = exited.unwrap_or_else(|| Ended::Killed(status.terminating_signal().unwrap_or(0)));
+        Ok((ended, self.watch.take()))
     }
 }

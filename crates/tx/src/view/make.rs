@@ -5,6 +5,7 @@ use super::sockets;
 use crate::home::Home;
 use crate::name::TxName;
 use crate::part::Part;
+use crate::read_set::Watch;
 use nix::sched::{CloneFlags, setns, unshare};
 use pando_kernel::file_handle::FileHandle;
 use pando_kernel::mount::{Attributes, MountEntry, Tree, mounts};
@@ -38,7 +39,7 @@ impl ViewPlan {
                 (mount, usable)
             })
             .collect();
-        Ok(Self::new(home, name, &mounts))
+        Ok(Self { sockets: sockets::listening(), ..Self::new(home, name, &mounts) })
     }
 }
 
@@ -57,16 +58,15 @@ fn usable(at: &Path) -> Use {
 }
 
 impl View {
-    /// Makes the view and takes this thread, alone, into it. Its mounts go with the last process in it.
+    /// Makes the view and takes this thread, alone, into it. Its mounts go with the last process in it. `watch` is to know what is read there.
     ///
     /// # Errors
     ///
     /// Where "/" cannot have an overlay: for the lack of CAP_SYS_ADMIN, or because its file system cannot.
-    pub fn enter(plan: &ViewPlan, directory: &Path) -> Result<Self, CallError> {
+    pub(crate) fn enter(plan: &ViewPlan, directory: &Path, mut watch: Option<&mut Watch>) -> Result<Self, CallError> {
         unshare(CloneFlags::CLONE_NEWNS).context(|| "making a mount namespace".into())?;
         let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
         rustix::mount::mount_change("/", private).context(|| "making the mounts private".into())?;
-        let sockets = sockets::listening();
         let (root, rest) = plan
             .fixtures
             .split_first()
@@ -77,32 +77,36 @@ impl View {
             return Err(io::Error::from(io::ErrorKind::Unsupported))
                 .context(|| "laying an overlay over /, whose file system has no file handles".into());
         };
-        let tree = overlay(part, directory)?;
+        let tree = overlay(part, directory, watch.as_deref_mut())?;
         // Any directory will do to hang it up before it becomes the root.
         attach(&tree, CWD, &part.base)?;
         for fixture in rest {
-            set_up(fixture, &tree, directory)?;
+            set_up(fixture, &tree, directory, watch.as_deref_mut())?;
         }
-        for socket in sockets {
-            bind_socket(&tree, &socket);
+        for socket in &plan.sockets {
+            bind_socket(&tree, socket);
         }
         enter_root(&tree).context(|| "entering the view".into())?;
         Ok(Self { root: tree.into() })
     }
 }
 
-fn overlay(part: &Part, beside: &Path) -> Result<Tree, CallError> {
+fn overlay(part: &Part, beside: &Path, watch: Option<&mut Watch>) -> Result<Tree, CallError> {
     part.make().context(|| format!("making {}", part.base.display()))?;
     let lower = Tree::clone_of(&part.live, false)?;
     let files = Tree::clone_of(&part.base, false)?;
     let overlay = Overlay { name: "pando-tx", lowers: vec![&lower], files: &files, options: &OPTIONS, volatile: true };
-    overlay.mount(Attributes::empty(), beside)
+    let tree = overlay.mount(Attributes::empty(), beside)?;
+    if let Some(watch) = watch {
+        watch.add(part, &tree).context(|| format!("watching the view of {}", part.live.display()))?;
+    }
+    Ok(tree)
 }
 
-fn set_up(fixture: &Fixture, root: &Tree, directory: &Path) -> Result<(), CallError> {
+fn set_up(fixture: &Fixture, root: &Tree, directory: &Path, watch: Option<&mut Watch>) -> Result<(), CallError> {
     let below = |path: &Path| path.strip_prefix("/").unwrap_or(path).to_owned();
     match &fixture.how {
-        How::Overlay(part) => attach(&overlay(part, directory)?, root.as_fd(), &below(&fixture.at)),
+        How::Overlay(part) => attach(&overlay(part, directory, watch)?, root.as_fd(), &below(&fixture.at)),
         How::Bound => attach(&Tree::clone_of(&fixture.at, true)?, root.as_fd(), &below(&fixture.at)),
         How::ReadOnly => {
             let tree = Tree::clone_of(&fixture.at, false)?;

@@ -60,6 +60,8 @@ pub enum How {
 pub struct ViewPlan {
     /// The mounts. The first is the root.
     pub fixtures: Vec<Fixture>,
+    /// Sockets that somebody outside can be reached by.
+    pub sockets: Vec<PathBuf>,
 }
 
 impl ViewPlan {
@@ -89,7 +91,7 @@ impl ViewPlan {
         fixtures.extend(hidden.into_iter().map(|at| Fixture { at, how: How::Hidden }));
         fixtures.push(Fixture { at: home.directory().to_owned(), how: How::Hidden });
         fixtures.dedup();
-        Self { fixtures }
+        Self { fixtures, sockets: Vec::new() }
     }
 
     fn hidden(home: &Home, fixture: &Fixture) -> Option<PathBuf> {
@@ -109,6 +111,11 @@ impl ViewPlan {
             Use::Overlay => Kind::Overlay,
             Use::Other => Kind::ReadOnly,
         }
+    }
+
+    /// Every path that making the view looks up in it: the transaction itself may never do so.
+    pub(crate) fn places(&self) -> Vec<PathBuf> {
+        self.fixtures.iter().map(|fixture| &fixture.at).chain(&self.sockets).cloned().collect()
     }
 
     /// The parts that hold what the transaction changes.

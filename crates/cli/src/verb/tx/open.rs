@@ -65,7 +65,8 @@ impl Hold {
     pub(super) fn run(self, home: &Home) -> anyhow::Result<u8> {
         rustix::thread::set_name(c"pando-tx").context("cannot take a name")?;
         rustix::process::setsid().or_else(|_| rustix::process::getsid(None)).context("cannot leave the session")?;
-        let (transaction, plan) = Transaction::begin(home, &self.name, &[]).context("cannot begin a transaction")?;
+        let (mut transaction, plan) =
+            Transaction::begin(home, &self.name, &[]).context("cannot begin a transaction")?;
         let view = transaction.hold(&plan).context("cannot make the transaction's view")?;
         let mut out = std::io::stdout();
         writeln!(out, "{READY}").and_then(|()| out.flush()).context("cannot say that the transaction is there")?;
@@ -100,7 +101,7 @@ impl Enter {
         let mut signals = Signals::take()?;
         match Running::entering(&record, &command) {
             Ok(running) => match signals.wait(running, None)? {
-                Some(ended) => Ok(ended.code()),
+                Some((ended, _)) => Ok(ended.code()),
                 None => bail!("the command's end was not seen"),
             },
             Err(StartError::Command(error)) => {

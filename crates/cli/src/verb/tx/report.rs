@@ -36,6 +36,12 @@ impl fmt::Display for Report<'_> {
         if matches!(self.outcome, Outcome::Committed(_)) {
             write!(out, ", gate none")?;
         }
+        if let Outcome::Committed(figures) = &self.outcome {
+            match figures.read {
+                Some(names) => write!(out, ", {} validated", counted(names, "name", "names"))?,
+                None => write!(out, ", only its changes validated")?,
+            }
+        }
         if self.ended > 0 {
             write!(out, ", {} ended", counted(self.ended, "process left in it", "processes left in it"))?;
         }
@@ -72,7 +78,7 @@ mod tests {
     fn a_line_says_it_all() {
         let time = Duration::from_millis(1500);
         let report = Report {
-            outcome: Outcome::Committed(Figures { paths: 1, bytes: 1536 }),
+            outcome: Outcome::Committed(Figures { paths: 1, bytes: 1536, read: Some(7) }),
             time,
             retries: 2,
             ended: 1,
@@ -80,7 +86,7 @@ mod tests {
         };
         assert_eq!(
             report.to_string(),
-            "committed: 1 path, 1.5 KiB; 1.500 s, 2 retries, gate none, 1 process left in it ended; read-only inside: /boot/efi"
+            "committed: 1 path, 1.5 KiB; 1.500 s, 2 retries, gate none, 7 names validated, 1 process left in it ended; read-only inside: /boot/efi"
         );
         let report = Report { outcome: Outcome::Aborted("exit code 1"), time, retries: 1, ended: 0, read_only: &[] };
         assert_eq!(report.to_string(), "aborted: exit code 1; nothing was changed; 1.500 s, 1 retry");

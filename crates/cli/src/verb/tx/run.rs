@@ -8,7 +8,7 @@ use super::wait::Signals;
 use crate::complaint::Usage;
 use crate::state_root::StateRoot;
 use anyhow::Context;
-use pando_tx::{CommitError, EndError, Ended, Figures, Home, Transaction, TxName};
+use pando_tx::{CommitError, EndError, Ended, Figures, Home, Transaction, TxName, Watch};
 use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
@@ -119,7 +119,7 @@ impl Run {
     fn attempt(&self, root: &StateRoot, home: &Home, signals: &mut Signals, number: u32) -> anyhow::Result<Tried> {
         let name = self.name.clone().unwrap_or_else(|| TxName::fresh(number));
         let shown: Vec<String> = self.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-        let (transaction, plan) = Transaction::begin(home, &name, &shown).context("cannot begin a transaction")?;
+        let (mut transaction, plan) = Transaction::begin(home, &name, &shown).context("cannot begin a transaction")?;
         let read_only = plan.read_only().map(|path| path.display().to_string()).collect();
         let held = (self.output == Output::Commit).then(HeldOutput::new).transpose()?;
         let stdio = held.as_ref().map(HeldOutput::descriptors).transpose()?.unwrap_or_default();
@@ -129,13 +129,14 @@ impl Run {
         };
         let left = transaction.end_processes()?;
         let mounts = transaction.other_mounts();
+        let (ended, watch) = ended.map_or((None, None), |(ended, watch)| (Some(ended), watch));
         let attempt = match ended {
             Some(Ended::Exited(0)) if self.dry_run => {
                 diff::show(&transaction.changes()?, false)?;
                 transaction.abort()?;
                 Attempt::Aborted(0, "a dry run".to_owned())
             }
-            Some(Ended::Exited(0)) => self.commit(transaction)?,
+            Some(Ended::Exited(0)) => self.commit(transaction, watch)?,
             ended => {
                 transaction.abort()?;
                 why(ended)
@@ -148,8 +149,8 @@ impl Run {
         Ok(Tried { attempt, ended: left, read_only })
     }
 
-    fn commit(&self, transaction: Transaction) -> anyhow::Result<Attempt> {
-        match transaction.commit(!self.no_durable) {
+    fn commit(&self, transaction: Transaction, watch: Option<Watch>) -> anyhow::Result<Attempt> {
+        match transaction.commit(watch, !self.no_durable) {
             Ok(figures) => Ok(Attempt::Committed(figures)),
             Err(EndError::Commit(CommitError::Conflict(conflict))) => Ok(Attempt::Lost(conflict.to_string())),
             Err(error @ EndError::Commit(CommitError::Unfinished(_))) => {

@@ -3,7 +3,7 @@
 use anyhow::Context;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use pando_tx::{Ended, Running};
+use pando_tx::{Ended, Running, Watch};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -35,7 +35,11 @@ impl Signals {
     }
 
     /// Waits for the command's end; `None` if it has not ended in time.
-    pub(super) fn wait(&mut self, running: Running, limit: Option<Duration>) -> anyhow::Result<Option<Ended>> {
+    pub(super) fn wait(
+        &mut self,
+        running: Running,
+        limit: Option<Duration>,
+    ) -> anyhow::Result<Option<(Ended, Option<Watch>)>> {
         let deadline = limit.map(|limit| Instant::now() + limit);
         loop {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
