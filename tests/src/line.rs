@@ -4,7 +4,7 @@ use crate::patience::seconds;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
 use std::ffi::OsStr;
-use std::io::{Read, Write};
+use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -19,11 +19,12 @@ pub(crate) struct Line {
     command: Command,
     input: Vec<u8>,
     limit: Duration,
+    held: Option<(PipeReader, PipeWriter)>,
 }
 
 impl Line {
     pub(crate) fn new(program: impl AsRef<OsStr>) -> Self {
-        Self { command: Command::new(program), input: Vec::new(), limit: seconds(LIMIT) }
+        Self { command: Command::new(program), input: Vec::new(), limit: seconds(LIMIT), held: None }
     }
 
     pub(crate) fn args<W: AsRef<OsStr>>(mut self, words: impl IntoIterator<Item = W>) -> Self {
@@ -56,15 +57,28 @@ impl Line {
     #[track_caller]
     pub(crate) fn start(mut self) -> Started {
         let shown = format!("{:?}", self.command);
-        self.command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let (stdin, held) = match self.held {
+            Some((read, write)) => (Stdio::from(read), Some(write)),
+            None => (Stdio::piped(), None),
+        };
+        self.command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = self.command.spawn().unwrap_or_else(|error| panic!("{shown} cannot be started: {error}"));
-        let mut stdin = child.stdin.take().expect("it was asked for");
-        let input = self.input;
-        // What it does not read is no matter: it may have ended.
-        std::thread::spawn(move || drop(stdin.write_all(&input)));
+        if let Some(mut stdin) = child.stdin.take() {
+            let input = self.input;
+            // What it does not read is no matter: it may have ended.
+            std::thread::spawn(move || drop(stdin.write_all(&input)));
+        }
         let out = collect(child.stdout.take().expect("it was asked for"));
         let err = collect(child.stderr.take().expect("it was asked for"));
-        Started { shown, child, out, err, limit: self.limit }
+        Started { shown, child, out, err, limit: self.limit, held }
+    }
+
+    /// Starts it with an input that has no end until [`Started::close_input`].
+    #[track_caller]
+    pub(crate) fn start_with_open_input(mut self) -> Started {
+        let (read, write) = std::io::pipe().expect("a pipe can be made");
+        self.held = Some((read, write));
+        self.start()
     }
 
     /// Runs it to its end.
@@ -99,6 +113,7 @@ pub(crate) struct Started {
     out: Receiver<Vec<u8>>,
     err: Receiver<Vec<u8>>,
     limit: Duration,
+    held: Option<PipeWriter>,
 }
 
 impl Started {
@@ -108,6 +123,12 @@ impl Started {
 
     pub(crate) fn signal(&self, signal: Signal) {
         let _ = rustix::process::kill_process(Pid::from_child(&self.child), signal);
+    }
+
+    /// Ends its input.
+    pub(crate) fn close_input(mut self) -> Self {
+        self.held = None;
+        self
     }
 
     /// Whether it has ended.

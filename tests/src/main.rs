@@ -20,6 +20,8 @@ mod busybox_root;
 mod case;
 mod choice;
 mod debian_image;
+mod dice;
+mod disorder;
 mod line;
 mod need;
 mod patience;
@@ -27,12 +29,17 @@ mod process;
 mod sandbox;
 mod teardown;
 mod terminal;
+mod tree_state;
 mod world;
 
 use choice::Choice;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    if words.first().is_some_and(|word| word == disorder::WORD) {
+        return disorder::obey(&words[1..]).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
+    }
     let (choice, arguments) = Choice::read(std::env::args());
     let root = match busybox_root::BusyboxRoot::make() {
         Ok(root) => root,

@@ -62,6 +62,7 @@ pub(crate) fn sentences(error: &anyhow::Error) -> String {
             parts = vec![fault.message.clone()];
             break;
         }
+        leave_to(cause, &mut parts);
         if let Some(cause) = cause.downcast_ref::<std::io::Error>() {
             parts.push(errno_words::reason(cause));
             advice = errno_words::advice(cause);
@@ -92,6 +93,15 @@ pub(crate) fn sentences(error: &anyhow::Error) -> String {
     text
 }
 
+/// Libraries' errors end with the words of their cause, which comes next: it is said once.
+fn leave_to(cause: &(dyn std::error::Error + 'static), parts: &mut [String]) {
+    if let Some(last) = parts.last_mut()
+        && let Some(own) = last.strip_suffix(&format!(": {cause}"))
+    {
+        *last = own.to_owned();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -105,6 +115,14 @@ mod tests {
             sentences(&error),
             "cannot read the spec '/no/such/file': it does not exist. Check the spelling of the path."
         );
+    }
+
+    #[test]
+    fn what_an_error_says_of_its_cause_is_said_once() {
+        let error =
+            pando_kernel::CallError { what: "opening '/x'".to_owned(), source: std::io::ErrorKind::StorageFull.into() };
+        let text = sentences(&anyhow::Error::new(error).context("cannot begin"));
+        assert!(text.starts_with("cannot begin: opening '/x': no space"), "{text}");
     }
 
     #[test]

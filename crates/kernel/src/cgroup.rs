@@ -254,7 +254,14 @@ mod tests {
     use super::*;
 
     fn mount(kind: &str, at: &str, options: &str) -> MountEntry {
-        MountEntry { at: at.into(), root: "/".into(), kind: kind.into(), source: kind.into(), options: options.into() }
+        MountEntry {
+            id: 0,
+            at: at.into(),
+            root: "/".into(),
+            kind: kind.into(),
+            source: kind.into(),
+            options: options.into(),
+        }
     }
 
     #[test]

@@ -10,9 +10,14 @@
 //!   id_map    ids of a user namespace                              packet   messages that carry descriptors
 //!   memory_file  sealed memory as a file                           signal   signals by name
 //!   inheritance  what an executed program gets of ours             probe    what this kernel grants
+//!   fanotify  who opens what on a file system                     file_handle  files by inode and generation
+//!   born_in_group  programs started in a control group
 //! ```
 
+pub mod born_in_group;
 pub mod cgroup;
+pub mod fanotify;
+pub mod file_handle;
 pub mod fs_owner;
 pub mod id_map;
 pub mod inheritance;

@@ -134,6 +134,8 @@ impl Tree {
 /// A mount of this process's mount namespace, as `/proc/self/mountinfo` lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountEntry {
+    /// Its number (statx(2) gives it as `stx_mnt_id`).
+    pub id: u64,
     /// Where.
     pub at: PathBuf,
     /// What part of its file system.
@@ -154,11 +156,14 @@ pub fn mounts() -> Result<Vec<MountEntry>, CallError> {
 
 fn entry(line: &str) -> Option<MountEntry> {
     let (mount, file_system) = line.split_once(" - ")?;
-    let mut mount = mount.split(' ').skip(3);
+    let mut mount = mount.split(' ');
+    let id = mount.next()?.parse().ok()?;
+    let mut mount = mount.skip(2);
     let (root, at, options) = (mount.next()?, mount.next()?, mount.next()?);
     let mut file_system = file_system.split(' ');
     let (kind, source, more) = (file_system.next()?, file_system.next()?, file_system.next()?);
     Some(MountEntry {
+        id,
         at: unescape(at),
         root: unescape(root),
         kind: kind.to_owned(),

@@ -16,6 +16,8 @@ mod servers;
 mod systemd;
 mod sysvinit;
 mod terminals;
+mod tx;
+mod tx_crash;
 mod volumes;
 
 use crate::case::Case;
@@ -24,6 +26,8 @@ use crate::case::Case;
 const AREAS: &[&[Case]] = &[
     crash_at_random::CASES,
     sysvinit::CASES,
+    tx_crash::CASES,
+    tx::CASES,
     crash::CASES,
     systemd::CASES,
     hostile::CASES,

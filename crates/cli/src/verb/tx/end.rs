@@ -1,0 +1,54 @@
+//! `pando tx commit` and `pando tx abort`.
+
+use super::recover::sweep_soon;
+use super::report::{Outcome, Report};
+use crate::state_root::StateRoot;
+use anyhow::Context;
+use pando_tx::{Home, TxName};
+use std::path::PathBuf;
+use std::time::Instant;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Commit {
+    /// The transaction's name
+    name: TxName,
+    /// Do not wait for the disk: a loss of power may undo the commit, or leave it half done
+    #[arg(long)]
+    no_durable: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Abort {
+    /// The transaction's name
+    name: TxName,
+}
+
+/// Where a transaction has parts of its own; nowhere if it does not exist.
+fn other_mounts(home: &Home, name: &TxName) -> Vec<PathBuf> {
+    let records = home.records().unwrap_or_default();
+    let parts = records.into_iter().filter(|record| record.name == *name).flat_map(|record| record.parts);
+    parts.filter(|part| !part.base.starts_with(home.directory())).map(|part| part.live).collect()
+}
+
+impl Commit {
+    pub(super) fn run(self, root: &StateRoot, home: &Home) -> anyhow::Result<u8> {
+        let begun = Instant::now();
+        let mounts = other_mounts(home, &self.name);
+        let committed = pando_tx::commit_open(home, &self.name, !self.no_durable);
+        let figures = committed.with_context(|| format!("cannot commit '{}'", self.name))?;
+        sweep_soon(root, home, &mounts);
+        let outcome = Outcome::Committed(figures);
+        let report = Report { outcome, time: begun.elapsed(), retries: 0, ended: 0, read_only: &[] };
+        eprintln!("pando: {report}");
+        Ok(0)
+    }
+}
+
+impl Abort {
+    pub(super) fn run(self, root: &StateRoot, home: &Home) -> anyhow::Result<u8> {
+        let mounts = other_mounts(home, &self.name);
+        pando_tx::abort_open(home, &self.name).with_context(|| format!("cannot abort '{}'", self.name))?;
+        sweep_soon(root, home, &mounts);
+        Ok(0)
+    }
+}

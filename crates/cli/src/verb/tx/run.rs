@@ -1,0 +1,208 @@
+//! `pando tx run`: one command, one transaction.
+
+use super::diff;
+use super::held_output::HeldOutput;
+use super::recover::sweep_soon;
+use super::report::{Outcome, Report};
+use super::wait::Signals;
+use crate::complaint::Usage;
+use crate::state_root::StateRoot;
+use anyhow::Context;
+use pando_tx::{CommitError, EndError, Ended, Figures, Home, Transaction, TxName, Watch};
+use std::ffi::OsString;
+use std::io::ErrorKind;
+use std::time::{Duration, Instant};
+
+/// What a shell says of a program that is not there, and of one that cannot be executed.
+const NOT_FOUND: u8 = 127;
+const NOT_EXECUTABLE: u8 = 126;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Run {
+    /// The transaction's name [default: one that is free]
+    #[arg(long, value_name = "NAME")]
+    name: Option<TxName>,
+    /// How often to run the command again when others changed what it changed
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    retry: u32,
+    /// Abort when it takes longer, in seconds
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    timeout: Option<Duration>,
+    /// Refuse to run where others could see a commit half done
+    #[arg(long)]
+    strict: bool,
+    /// Show what the command would change, and abort
+    #[arg(long)]
+    dry_run: bool,
+    /// When the command's output is passed on
+    #[arg(long, value_name = "WHEN", default_value = "live")]
+    output: Output,
+    /// Do not wait for the disk: a loss of power may undo the commit, or leave it half done
+    #[arg(long)]
+    no_durable: bool,
+    /// Do not say how it ended
+    #[arg(short, long)]
+    quiet: bool,
+    /// What to run, and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Output {
+    /// As it comes, also that of a run that is aborted
+    Live,
+    /// Once the transaction has committed
+    Commit,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("'{text}' is not a number of seconds, such as 30 or 0.5");
+    let seconds: f64 = text.parse().map_err(|_| wrong())?;
+    Duration::try_from_secs_f64(seconds).ok().filter(|span| !span.is_zero()).ok_or_else(wrong)
+}
+
+/// How one attempt ended.
+enum Attempt {
+    Committed(Figures),
+    /// The exit code, and why.
+    Aborted(u8, String),
+    /// What others changed.
+    Lost(String),
+}
+
+/// What one attempt leaves for the report.
+struct Tried {
+    attempt: Attempt,
+    ended: usize,
+    read_only: Vec<String>,
+}
+
+impl Run {
+    pub(super) fn run(self, root: &StateRoot, home: &Home) -> anyhow::Result<u8> {
+        if self.strict {
+            return Err(Usage::sentence(
+                "on the host there is no gate yet: others could see a commit half done, which --strict refuses. Leave it out to run all the same",
+            )
+            .into());
+        }
+        let begun = Instant::now();
+        let mut signals = Signals::take()?;
+        let mut retries = 0;
+        loop {
+            let tried = self.attempt(root, home, &mut signals, retries)?;
+            if let Attempt::Lost(what) = &tried.attempt
+                && retries < self.retry
+            {
+                retries += 1;
+                eprintln!("pando: {what}; running it again ({retries} of {})", self.retry);
+                continue;
+            }
+            return Ok(self.conclude(&tried, begun.elapsed(), retries));
+        }
+    }
+
+    fn conclude(&self, tried: &Tried, time: Duration, retries: u32) -> u8 {
+        let (outcome, code) = match &tried.attempt {
+            Attempt::Committed(figures) => (Outcome::Committed(*figures), 0),
+            Attempt::Aborted(code, why) => (Outcome::Aborted(why), *code),
+            Attempt::Lost(what) => (Outcome::Aborted(what), crate::complaint::OWN_FAILURE),
+        };
+        let failed = matches!(tried.attempt, Attempt::Lost(_));
+        if !self.quiet || failed {
+            let report = Report { outcome, time, retries, ended: tried.ended, read_only: &tried.read_only };
+            eprintln!("pando: {report}");
+        }
+        code
+    }
+
+    fn attempt(&self, root: &StateRoot, home: &Home, signals: &mut Signals, number: u32) -> anyhow::Result<Tried> {
+        let name = self.name.clone().unwrap_or_else(|| TxName::fresh(number));
+        let shown: Vec<String> = self.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+        let (mut transaction, plan) = Transaction::begin(home, &name, &shown).context("cannot begin a transaction")?;
+        let read_only = plan.read_only().map(|path| path.display().to_string()).collect();
+        let held = (self.output == Output::Commit).then(HeldOutput::new).transpose()?;
+        let stdio = held.as_ref().map(HeldOutput::descriptors).transpose()?.unwrap_or_default();
+        let ended = match transaction.start(plan, &self.command, stdio) {
+            Ok(running) => signals.wait(running, self.timeout)?,
+            Err(error) => return cannot_start(root, home, transaction, error),
+        };
+        let left = transaction.end_processes()?;
+        let mounts = transaction.other_mounts();
+        let (ended, watch) = ended.map_or((None, None), |(ended, watch)| (Some(ended), watch));
+        let attempt = match ended {
+            Some(Ended::Exited(0)) if self.dry_run => {
+                diff::show(&transaction.changes()?, false)?;
+                transaction.abort()?;
+                Attempt::Aborted(0, "a dry run".to_owned())
+            }
+            Some(Ended::Exited(0)) => self.commit(transaction, watch)?,
+            ended => {
+                transaction.abort()?;
+                why(ended)
+            }
+        };
+        sweep_soon(root, home, &mounts);
+        if let (Attempt::Committed(_), Some(held)) = (&attempt, held) {
+            held.release()?;
+        }
+        Ok(Tried { attempt, ended: left, read_only })
+    }
+
+    fn commit(&self, transaction: Transaction, watch: Option<Watch>) -> anyhow::Result<Attempt> {
+        match transaction.commit(watch, !self.no_durable) {
+            Ok(figures) => Ok(Attempt::Committed(figures)),
+            Err(EndError::Commit(CommitError::Conflict(conflict))) => Ok(Attempt::Lost(conflict.to_string())),
+            Err(error @ EndError::Commit(CommitError::Unfinished(_))) => {
+                Err(anyhow::Error::new(error).context("`pando tx recover` has to finish the commit"))
+            }
+            Err(error) => Err(anyhow::Error::new(error).context("not committed, and nothing was changed")),
+        }
+    }
+}
+
+fn why(ended: Option<Ended>) -> Attempt {
+    match ended {
+        Some(Ended::Exited(code)) => Attempt::Aborted(code, format!("exit code {code}")),
+        Some(Ended::Killed(signal)) => {
+            Attempt::Aborted(Ended::Killed(signal).code(), format!("ended by {}", pando_kernel::signal::name(signal)))
+        }
+        None => Attempt::Aborted(crate::complaint::OWN_FAILURE, "it took too long".to_owned()),
+    }
+}
+
+/// A command that cannot be executed is the caller's matter, as with a shell; anything else is Pando's.
+fn cannot_start(
+    root: &StateRoot,
+    home: &Home,
+    transaction: Transaction,
+    error: pando_tx::StartError,
+) -> anyhow::Result<Tried> {
+    let mounts = transaction.other_mounts();
+    transaction.end_processes()?;
+    transaction.abort()?;
+    sweep_soon(root, home, &mounts);
+    match error {
+        pando_tx::StartError::Command(error) => {
+            let code = if error.source.kind() == ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE };
+            let why = crate::complaint::sentences(&error.into());
+            Ok(Tried { attempt: Attempt::Aborted(code, why), ended: 0, read_only: Vec::new() })
+        }
+        pando_tx::StartError::View(error) => {
+            Err(anyhow::Error::new(error).context("cannot make the transaction's view"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_limit_is_a_span() {
+        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
+        for text in ["0", "-1", "x", "nan", "1e400"] {
+            assert!(seconds(text).is_err(), "{text}");
+        }
+    }
+}

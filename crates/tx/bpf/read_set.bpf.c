@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
+/*
+ * What a transaction looked up. Its view has dentries of its own, one for each name that it ever looked up, the missing ones included; walking them
+ * costs nothing while it runs. This program walks those of one overlay from its root down, when nobody is in it any more. See src/read_set.
+ *
+ * Everything is read by bpf_probe_read_kernel(): a dentry that the kernel frees meanwhile gives nonsense, never a fault, and the walk's reader
+ * finds out by the canary.
+ */
+
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+
+typedef __u8 u8;
+typedef __u16 u16;
+typedef __u32 u32;
+typedef __u64 u64;
+
+#define OURS __attribute__((preserve_access_index))
+
+/* The kernel's types, as far as they are needed; the loader finds the fields' places in the running kernel. */
+struct hlist_node { struct hlist_node *next; } OURS;
+struct hlist_head { struct hlist_node *first; } OURS;
+struct hlist_bl_node { struct hlist_bl_node **pprev; } OURS;
+struct qstr { u32 len; const unsigned char *name; } OURS;
+struct dentry;
+struct super_block { struct dentry *s_root; } OURS;
+struct inode { u16 i_mode; unsigned long i_ino; u32 i_generation; } OURS;
+struct dentry {
+	struct hlist_bl_node d_hash;
+	struct dentry *d_parent;
+	struct qstr d_name;
+	struct inode *d_inode;
+	struct super_block *d_sb;
+	struct hlist_node d_sib;
+	struct hlist_head d_children;
+} OURS;
+struct path { struct dentry *dentry; } OURS;
+struct file { struct path f_path; } OURS;
+struct task_struct { int tgid; } OURS;
+struct ovl_path { struct dentry *dentry; } OURS;
+struct ovl_entry { unsigned int __numlower; struct ovl_path __lowerstack[0]; } OURS;
+struct ovl_inode { struct inode vfs_inode; struct ovl_entry *oe; } OURS;
+struct bpf_iter_meta;
+struct bpf_iter__task_file {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task;
+	u32 fd;
+	struct file *file;
+} OURS;
+
+/* No file system has longer names. */
+#define NAME_MAX 255
+#define S_IFMT 0170000
+#define S_IFDIR 0040000
+
+/* At most so many names; a view with more is not validated, and said so. */
+#define MOST (1 << 23)
+
+struct record {
+	u64 self, parent;
+	u64 lower_ino;
+	u8 positive, directory, has_lower, pad;
+	u16 length;
+	u16 pad2;
+	unsigned char name[NAME_MAX + 1];
+};
+
+#define HEAD 32
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 20);
+} records SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct record);
+} scratch SEC(".maps");
+
+/* Set by the loader before the walk: a descriptor of a file in the view, and whose it is. */
+struct request { int tgid; u32 fd; };
+
+/* Read by it afterwards. */
+struct outcome { u64 done; u64 lost; };
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct request);
+} requests SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct outcome);
+} outcomes SEC(".maps");
+
+struct walk {
+	struct dentry *root, *at;
+	struct outcome *outcome;
+	u32 leaving;
+};
+
+static __always_inline struct inode *lower_of(struct inode *inode)
+{
+	struct ovl_inode *ovl = (void *)inode - bpf_core_field_offset(struct ovl_inode, vfs_inode);
+	struct ovl_entry *entry = BPF_CORE_READ(ovl, oe);
+	if (!entry || !BPF_CORE_READ(entry, __numlower))
+		return 0;
+	return BPF_CORE_READ(entry, __lowerstack[0].dentry, d_inode);
+}
+
+static __always_inline struct dentry *sibling(struct hlist_node *node)
+{
+	return (void *)node - bpf_core_field_offset(struct dentry, d_sib);
+}
+
+static __always_inline void tell(struct walk *walk)
+{
+	struct dentry *at = walk->at;
+	u32 zero = 0;
+	struct record *record = bpf_map_lookup_elem(&scratch, &zero);
+	/* Unhashed: the name was taken away. What took it is in the change set. */
+	if (!record || (at != walk->root && !BPF_CORE_READ(at, d_hash.pprev)))
+		return;
+	struct inode *inode = BPF_CORE_READ(at, d_inode);
+	struct inode *lower = inode ? lower_of(inode) : 0;
+	record->self = (u64)at;
+	record->parent = at == walk->root ? 0 : (u64)BPF_CORE_READ(at, d_parent);
+	record->positive = inode != 0;
+	record->directory = inode && (BPF_CORE_READ(inode, i_mode) & S_IFMT) == S_IFDIR;
+	record->has_lower = lower != 0;
+	record->lower_ino = lower ? BPF_CORE_READ(lower, i_ino) : 0;
+	u32 length = BPF_CORE_READ(at, d_name.len) & NAME_MAX;
+	record->length = length;
+	if (bpf_probe_read_kernel(record->name, length, BPF_CORE_READ(at, d_name.name)))
+		record->length = 0;
+	u32 size = HEAD + length;
+	if (size > sizeof(*record))
+		size = sizeof(*record);
+	if (bpf_ringbuf_output(&records, record, size, BPF_RB_NO_WAKEUP))
+		walk->outcome->lost++;
+}
+
+/* One step of the walk, down first, then to the side, then up. */
+static long step(u64 number, struct walk *walk)
+{
+	struct dentry *at = walk->at;
+	if (!walk->leaving) {
+		tell(walk);
+		struct hlist_node *first = BPF_CORE_READ(at, d_children.first);
+		if (first) {
+			walk->at = sibling(first);
+			return 0;
+		}
+	}
+	if (at == walk->root) {
+		walk->outcome->done = 1;
+		return 1;
+	}
+	struct hlist_node *next = BPF_CORE_READ(at, d_sib.next);
+	if (next) {
+		walk->at = sibling(next);
+		walk->leaving = 0;
+	} else {
+		walk->at = BPF_CORE_READ(at, d_parent);
+		walk->leaving = 1;
+	}
+	return 0;
+}
+
+SEC("iter/task_file")
+int read_set(struct bpf_iter__task_file *context)
+{
+	u32 zero = 0;
+	struct task_struct *task = context->task;
+	struct file *file = context->file;
+	struct request *request = bpf_map_lookup_elem(&requests, &zero);
+	struct outcome *outcome = bpf_map_lookup_elem(&outcomes, &zero);
+	if (!task || !file || !request || !outcome || outcome->done)
+		return 0;
+	if (task->tgid != request->tgid || context->fd != request->fd)
+		return 0;
+	struct dentry *root = BPF_CORE_READ(file, f_path.dentry, d_sb, s_root);
+	struct walk walk = { .root = root, .at = root, .outcome = outcome };
+	bpf_loop(MOST, step, &walk, 0);
+	return 0;
+}
+
+/* Most helpers are for programs under the kernel's own licence. */
+char LICENSE[] SEC("license") = "GPL";

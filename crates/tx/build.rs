@@ -1,0 +1,17 @@
+//! Compiles the BPF program, for whatever kernel it will be loaded into: the loader fits it.
+
+use std::env;
+use std::path::PathBuf;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    println!("cargo::rerun-if-changed=bpf");
+    let out = PathBuf::from(env::var("OUT_DIR")?);
+    // Where distributions that hold several architectures keep the headers of this one.
+    let headers = format!("-I/usr/include/{}-linux-gnu", env::var("CARGO_CFG_TARGET_ARCH")?);
+    libbpf_cargo::SkeletonBuilder::new()
+        .source("bpf/read_set.bpf.c")
+        .obj(out.join("read_set.bpf.o"))
+        .clang_args(["-Wall", "-mcpu=v3", headers.as_str()])
+        .build()?;
+    Ok(())
+}

@@ -1,0 +1,246 @@
+//! Doing what a journal says: idempotent, so that it is done again from the start after a crash at any point.
+
+use crate::attributes::Attributes;
+use crate::change::{Op, Source, Steps, Target};
+use crate::content::bring;
+use crate::crash::{planted, step};
+use crate::part::Part;
+use crate::tree::{CallPath, Tree};
+use crate::tree_path::TreePath;
+use crate::xattr;
+use pando_kernel::file_handle::FileHandle;
+use rustix::fs::{AtFlags, FileType, Mode};
+use rustix::io::Errno;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+/// An operation that could not be done.
+#[derive(Debug, thiserror::Error)]
+#[error("{what}: {source}")]
+pub struct ApplyError {
+    /// What was tried, on what.
+    what: String,
+    #[source]
+    source: io::Error,
+}
+
+impl ApplyError {
+    pub(crate) fn new(what: impl Into<String>, source: io::Error) -> Self {
+        Self { what: what.into(), source }
+    }
+}
+
+/// The trees that the operations on one part work on.
+pub(crate) struct Apply {
+    live: Tree,
+    upper: Tree,
+    index: Option<Tree>,
+    stage: Tree,
+    trash: Tree,
+}
+
+impl Apply {
+    pub(crate) fn new(part: &Part) -> Result<Self, ApplyError> {
+        let open = |path: &Path| {
+            Tree::open(path).map_err(|source| ApplyError::new(format!("opening {}", path.display()), source))
+        };
+        for path in [part.stage(), part.trash()] {
+            match std::fs::create_dir(&path) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                    return Err(ApplyError::new(format!("making {}", path.display()), error));
+                }
+                _ => {}
+            }
+        }
+        let index = part.index();
+        Ok(Self {
+            live: open(&part.live)?,
+            upper: open(&part.upper())?,
+            index: index.exists().then(|| open(&index)).transpose()?,
+            stage: open(&part.stage())?,
+            trash: open(&part.trash())?,
+        })
+    }
+
+    /// Puts aside.
+    pub(crate) fn stage(&self, steps: &Steps) -> Result<(), ApplyError> {
+        steps.stage.iter().try_for_each(|op| self.operate(op))
+    }
+
+    /// Everything else.
+    pub(crate) fn change(&self, steps: &Steps) -> Result<(), ApplyError> {
+        if planted("wrong-order") {
+            return steps.finish.iter().chain(&steps.change).try_for_each(|op| self.operate(op));
+        }
+        steps.change.iter().chain(&steps.finish).try_for_each(|op| self.operate(op))
+    }
+
+    fn operate(&self, op: &Op) -> Result<(), ApplyError> {
+        step();
+        let done = match op {
+            Op::StageDirectory { from, ino, slot } => self.stage_directory(from, *ino, *slot),
+            Op::StageLink { origin, slot } => {
+                let handle = FileHandle { kind: origin.handle_kind, bytes: origin.handle.clone() };
+                self.stage_link(&handle, *slot)
+            }
+            Op::Remove { at, ino, slot } => self.remove(at, *ino, *slot),
+            Op::Place { slot, ino, at, directory } => self.place(*slot, *ino, at, *directory),
+            Op::MakeDirectory { at } => self.make_directory(at),
+            Op::Move { at, ino } => self.bring_up(at, *ino),
+            Op::Update { source, target, .. } => self.update(source, target),
+            Op::Attributes { source, target, modified } => self.attributes(source, target, *modified),
+        };
+        done.map_err(|source| ApplyError::new(self.words(op), source))
+    }
+
+    fn words(&self, op: &Op) -> String {
+        let target = |target: &Target| match target {
+            Target::Live(path) => self.live.shown(path),
+            Target::Staged(slot) => format!("{} in {}", slot, self.stage.path().display()),
+        };
+        match op {
+            Op::StageDirectory { from, .. } => format!("putting {} aside", self.live.shown(from)),
+            Op::StageLink { slot, .. } => format!("putting file {slot} aside in {}", self.stage.path().display()),
+            Op::Remove { at, .. } => format!("removing {}", self.live.shown(at)),
+            Op::Place { at, .. } | Op::Move { at, .. } => format!("putting {} in place", self.live.shown(at)),
+            Op::MakeDirectory { at } => format!("making {}", self.live.shown(at)),
+            Op::Update { target: file, .. } => format!("writing {}", target(file)),
+            Op::Attributes { target: file, .. } => format!("setting the attributes of {}", target(file)),
+        }
+    }
+
+    fn stage_directory(&self, from: &TreePath, ino: u64, slot: u32) -> io::Result<()> {
+        if self.live.look(from)?.is_none_or(|stat| stat.st_ino != ino) {
+            return Ok(());
+        }
+        let (directory, name) = self.live.place(from)?;
+        rustix::fs::renameat(&*directory, name, self.stage.root(), slot_name(slot))?;
+        self.live.forget();
+        Ok(())
+    }
+
+    fn stage_link(&self, handle: &FileHandle, slot: u32) -> io::Result<()> {
+        let object = match handle.open(self.live.root()) {
+            // Linked and, in an earlier run, done with? Then it would still be in the stage directory.
+            Err(error) if error.raw_os_error() == Some(Errno::STALE.raw_os_error()) => return Err(error),
+            object => object?,
+        };
+        match rustix::fs::linkat(&object, "", self.stage.root(), slot_name(slot), AtFlags::EMPTY_PATH) {
+            Ok(()) | Err(Errno::EXIST) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    fn remove(&self, at: &TreePath, ino: u64, slot: u32) -> io::Result<()> {
+        let is_it = |ino_now: u64| ino_now == ino || planted("replay-not-idempotent");
+        let Some(stat) = self.live.look(at)?.filter(|stat| is_it(stat.st_ino)) else { return Ok(()) };
+        let (directory, name) = self.live.place(at)?;
+        rustix::fs::renameat(&*directory, name, self.trash.root(), slot_name(slot))?;
+        if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
+            self.live.forget();
+        }
+        Ok(())
+    }
+
+    fn place(&self, slot: u32, ino: u64, at: &TreePath, is_directory: bool) -> io::Result<()> {
+        if self.live.look(at)?.is_some_and(|stat| stat.st_ino == ino) {
+            return Ok(());
+        }
+        let (directory, name) = self.live.place(at)?;
+        if is_directory {
+            rustix::fs::renameat(self.stage.root(), slot_name(slot), &*directory, name)?;
+            self.live.forget();
+            return Ok(());
+        }
+        // The file stays in the stage directory: it may have more places to go to.
+        let mut copy = slot_name(slot);
+        copy.push("-link");
+        match rustix::fs::unlinkat(self.stage.root(), &*copy, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        rustix::fs::linkat(self.stage.root(), slot_name(slot), self.stage.root(), &*copy, AtFlags::empty())?;
+        step();
+        rustix::fs::renameat(self.stage.root(), &*copy, &*directory, name)?;
+        Ok(())
+    }
+
+    fn make_directory(&self, at: &TreePath) -> io::Result<()> {
+        let (directory, name) = self.live.place(at)?;
+        match rustix::fs::mkdirat(&*directory, name, Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    fn bring_up(&self, at: &TreePath, ino: u64) -> io::Result<()> {
+        let Some(stat) = self.upper.look(at)?.filter(|stat| stat.st_ino == ino) else { return Ok(()) };
+        let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+        self.strip(at, is_directory)?;
+        let (from, name) = self.upper.place(at)?;
+        let (to, _) = self.live.place(at)?;
+        rustix::fs::renameat(&*from, name, &*to, name)?;
+        if is_directory {
+            self.live.forget();
+            self.upper.forget();
+        }
+        Ok(())
+    }
+
+    /// Takes the overlay's marks off what leaves it.
+    fn strip(&self, at: &TreePath, is_directory: bool) -> io::Result<()> {
+        xattr::strip(&self.upper.call_path(at)?)?;
+        if !is_directory {
+            return Ok(());
+        }
+        for name in self.upper.names(at)? {
+            let child = at.join(&name);
+            let kind = FileType::from_raw_mode(self.upper.stat(&child)?.st_mode);
+            self.strip(&child, kind == FileType::Directory)?;
+        }
+        Ok(())
+    }
+
+    fn source(&self, source: &Source) -> io::Result<(&Tree, TreePath)> {
+        match source {
+            Source::Upper(path) => Ok((&self.upper, path.clone())),
+            Source::Index(path) => Ok((self.index.as_ref().ok_or(io::ErrorKind::NotFound)?, path.clone())),
+        }
+    }
+
+    fn target(&self, target: &Target) -> (&Tree, TreePath) {
+        match target {
+            Target::Live(path) => (&self.live, path.clone()),
+            Target::Staged(slot) => (&self.stage, TreePath::ROOT.join(&slot_name(*slot))),
+        }
+    }
+
+    fn update(&self, source: &Source, target: &Target) -> io::Result<()> {
+        let (from, path) = self.source(source)?;
+        let from: File = from.file(&path, false)?;
+        let (to, path) = self.target(target);
+        bring(&from, &to.file(&path, true)?)
+    }
+
+    fn attributes(
+        &self,
+        source: &Source,
+        target: &Target,
+        modified: Option<crate::attributes::Moment>,
+    ) -> io::Result<()> {
+        let (from, path) = self.source(source)?;
+        let stat = from.stat(&path)?;
+        let mut attributes = Attributes::new(&stat, xattr::read(&from.call_path(&path)?)?.own);
+        if let Some(modified) = modified {
+            attributes.modified = modified;
+        }
+        let (to, path) = self.target(target);
+        attributes.give(&CallPath::of(to.object(&path)?)?)
+    }
+}
+
+fn slot_name(slot: u32) -> OsString {
+    slot.to_string().into()
+}

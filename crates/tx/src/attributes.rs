@@ -1,0 +1,82 @@
+//! What a file has beside its name and its content: owner, mode, time of change, extended attributes.
+
+use crate::crash::step;
+use crate::tree::CallPath;
+use crate::xattr::{self, Xattrs};
+use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, Stat, Timespec, Timestamps, UTIME_OMIT, Uid};
+use serde::{Deserialize, Serialize};
+use std::io;
+
+/// A moment as file systems keep it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Moment {
+    /// Since 1970.
+    pub seconds: i64,
+    /// 0 to 999,999,999.
+    pub nanoseconds: u32,
+}
+
+impl Moment {
+    /// When the content of a file last changed.
+    pub(crate) fn modified(stat: &Stat) -> Self {
+        Self { seconds: stat.st_mtime, nanoseconds: stat.st_mtime_nsec as u32 }
+    }
+
+    /// When anything of a file last changed.
+    pub(crate) fn changed(stat: &Stat) -> Self {
+        Self { seconds: stat.st_ctime, nanoseconds: stat.st_ctime_nsec as u32 }
+    }
+
+    /// Now, by the clock that file systems take their times from, which moves once a timer tick.
+    pub fn now() -> Self {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+        Self { seconds: now.tv_sec, nanoseconds: now.tv_nsec as u32 }
+    }
+}
+
+/// Everything of a file but name and content.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Attributes {
+    kind: FileType,
+    mode: u32,
+    uid: u32,
+    gid: u32,
+    pub(crate) modified: Moment,
+    xattrs: Xattrs,
+}
+
+impl Attributes {
+    pub(crate) fn new(stat: &Stat, xattrs: Xattrs) -> Self {
+        Self {
+            kind: FileType::from_raw_mode(stat.st_mode),
+            mode: stat.st_mode & 0o7777,
+            uid: stat.st_uid,
+            gid: stat.st_gid,
+            modified: Moment::modified(stat),
+            xattrs,
+        }
+    }
+
+    /// Gives them to an open object. Times come last, since everything else changes them, and the mode after owner and access lists, since a new
+    /// owner takes setuid away and an access list sets the group's bits.
+    pub(crate) fn give(&self, object: &CallPath) -> io::Result<()> {
+        assert!(object.follow, "only the kernel's own links lead to one object for sure");
+        let path = object.text.as_c_str();
+        let now = rustix::fs::stat(path)?;
+        if (now.st_uid, now.st_gid) != (self.uid, self.gid) {
+            let (uid, gid) = (Uid::from_raw(self.uid), Gid::from_raw(self.gid));
+            rustix::fs::chownat(CWD, path, Some(uid), Some(gid), AtFlags::empty())?;
+        }
+        step();
+        xattr::write(object, &self.xattrs)?;
+        if self.kind != FileType::Symlink {
+            rustix::fs::chmodat(CWD, path, Mode::from_raw_mode(self.mode), AtFlags::empty())?;
+        }
+        step();
+        let omit = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
+        let modified = Timespec { tv_sec: self.modified.seconds, tv_nsec: self.modified.nanoseconds.into() };
+        let times = Timestamps { last_access: omit, last_modification: modified };
+        rustix::fs::utimensat(CWD, path, &times, AtFlags::empty())?;
+        Ok(())
+    }
+}

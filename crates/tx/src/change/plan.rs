@@ -1,0 +1,168 @@
+//! From what a transaction did to the operations that do it to the live tree.
+
+use super::op::{Op, Source, Steps, Target};
+use crate::tree_path::TreePath;
+use crate::upper::{Directory, DirectorySource, File, Indexed, LiveName, Node, Origin, What};
+use std::collections::{HashMap, HashSet};
+
+/// Plans the commit of a tree whose root's node is `root`.
+pub(crate) fn plan(root: &Node, indexed: &[Indexed]) -> Steps {
+    let mut planner = Planner::default();
+    if let What::Directory(directory) = &root.what {
+        planner.children(&root.path, directory);
+        if planner.has_changed_names(0) || directory.attributes_differ {
+            planner.directory_attributes(&root.path, directory);
+        }
+    }
+    for file in indexed {
+        planner.indexed(file);
+    }
+    planner.steps()
+}
+
+#[derive(Debug, Default)]
+struct Planner {
+    links: Vec<Op>,
+    moves: Vec<(usize, Op)>,
+    change: Vec<Op>,
+    finish: Vec<Op>,
+    /// Slots of files that have one, by inode.
+    staged: HashMap<u64, u32>,
+    /// Inodes of live files that some name in the upper directory stands for.
+    seen: HashSet<u64>,
+    next_slot: u32,
+}
+
+impl Planner {
+    fn steps(mut self) -> Steps {
+        // Links first, since their files may lie in directories that move; then the deepest directory first, since taking a directory away takes
+        // those in it along.
+        self.moves.sort_by_key(|(depth, _)| std::cmp::Reverse(*depth));
+        let mut stage = self.links;
+        stage.extend(self.moves.into_iter().map(|(_, op)| op));
+        Steps { stage, change: self.change, finish: self.finish }
+    }
+
+    fn slot(&mut self) -> u32 {
+        self.next_slot += 1;
+        self.next_slot - 1
+    }
+
+    fn has_changed_names(&self, before: usize) -> bool {
+        self.change.len() > before
+    }
+
+    fn children(&mut self, parent: &TreePath, directory: &Directory) {
+        debug_assert!(directory.children.iter().all(|child| child.path.is_within(parent)));
+        // What is removed goes first: a name that comes may need the place of one that goes.
+        for child in directory.children.iter().filter(|child| child.what == What::Gone) {
+            self.remove(child, false);
+        }
+        for child in &directory.children {
+            match &child.what {
+                What::Gone => {}
+                What::Directory(directory) => self.directory(child, directory),
+                What::File(file) => self.file(child, file),
+            }
+        }
+    }
+
+    /// Takes away what the live tree has at a node's name; only a directory, if a rename can replace anything else by itself.
+    fn remove(&mut self, node: &Node, directories_only: bool) {
+        if let Some(LiveName { ino, directory, .. }) = node.live
+            && (directory || !directories_only)
+        {
+            let slot = self.slot();
+            self.change.push(Op::Remove { at: node.path.clone(), ino, slot });
+        }
+    }
+
+    fn directory(&mut self, node: &Node, directory: &Directory) {
+        match &directory.source {
+            DirectorySource::New => {
+                self.remove(node, false);
+                if directory.children.iter().all(Node::is_wholly_new) {
+                    self.change.push(Op::Move { at: node.path.clone(), ino: node.ino });
+                } else {
+                    self.change.push(Op::MakeDirectory { at: node.path.clone() });
+                    self.children(&node.path, directory);
+                    self.directory_attributes(&node.path, directory);
+                }
+            }
+            DirectorySource::Moved { from, ino } => {
+                let slot = self.slot();
+                self.moves.push((from.depth(), Op::StageDirectory { from: from.clone(), ino: *ino, slot }));
+                self.remove(node, false);
+                self.change.push(Op::Place { slot, ino: *ino, at: node.path.clone(), directory: true });
+                self.children(&node.path, directory);
+                self.directory_attributes(&node.path, directory);
+            }
+            DirectorySource::SamePlace => {
+                let before = self.change.len();
+                self.children(&node.path, directory);
+                if self.has_changed_names(before) || directory.attributes_differ {
+                    self.directory_attributes(&node.path, directory);
+                }
+            }
+        }
+    }
+
+    fn directory_attributes(&mut self, path: &TreePath, directory: &Directory) {
+        self.finish.push(Op::Attributes {
+            source: Source::Upper(path.clone()),
+            target: Target::Live(path.clone()),
+            modified: Some(directory.modified),
+        });
+    }
+
+    fn file(&mut self, node: &Node, file: &File) {
+        let Some(origin) = &file.origin else {
+            self.remove(node, true);
+            self.change.push(Op::Move { at: node.path.clone(), ino: node.ino });
+            return;
+        };
+        self.seen.insert(origin.ino);
+        if node.live.as_ref().is_none_or(|live| live.ino != origin.ino) {
+            let slot = self.stage_link(origin);
+            self.remove(node, true);
+            self.change.push(Op::Place { slot, ino: origin.ino, at: node.path.clone(), directory: false });
+        }
+        let (source, target) = (Source::Upper(node.path.clone()), Target::Live(node.path.clone()));
+        self.rewrite(file, origin, source, target);
+    }
+
+    fn indexed(&mut self, indexed: &Indexed) {
+        let Some(origin) = indexed.file.origin.as_ref().filter(|origin| !self.seen.contains(&origin.ino)) else {
+            return;
+        };
+        if crate::crash::planted("lost-hard-link") {
+            return;
+        }
+        if indexed.file.content_differs || indexed.file.attributes_differ {
+            let slot = self.stage_link(origin);
+            self.rewrite(&indexed.file, origin, Source::Index(indexed.path.clone()), Target::Staged(slot));
+        }
+    }
+
+    fn rewrite(&mut self, file: &File, origin: &Origin, source: Source, target: Target) {
+        if file.content_differs {
+            self.change.push(Op::Update { source: source.clone(), target: target.clone(), ino: origin.ino });
+        }
+        if file.content_differs || file.attributes_differ {
+            self.finish.push(Op::Attributes { source, target, modified: None });
+        }
+    }
+
+    fn stage_link(&mut self, origin: &Origin) -> u32 {
+        if let Some(slot) = self.staged.get(&origin.ino) {
+            return *slot;
+        }
+        let slot = self.slot();
+        self.links.push(Op::StageLink { origin: origin.clone(), slot });
+        self.staged.insert(origin.ino, slot);
+        slot
+    }
+}
+
+#[cfg(test)]
+mod tests;

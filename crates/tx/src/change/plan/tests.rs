@@ -1,0 +1,109 @@
+use super::*;
+use crate::attributes::Moment;
+
+const MOMENT: Moment = Moment { seconds: 1, nanoseconds: 2 };
+
+fn path(text: &str) -> TreePath {
+    TreePath::new(text.as_bytes()).unwrap()
+}
+
+fn origin(ino: u64) -> Origin {
+    Origin { ino, handle_kind: 1, handle: vec![1], changed: MOMENT }
+}
+
+fn file(origin: Option<Origin>, content_differs: bool) -> What {
+    What::File(File { origin, content_differs, attributes_differ: false, size: 0, kind: '-' })
+}
+
+fn node(at: &str, live: Option<(u64, bool)>, what: What) -> Node {
+    let live = live.map(|(ino, directory)| LiveName { ino, directory, changed: MOMENT });
+    Node { path: path(at), ino: 900, live, what }
+}
+
+fn directory(source: DirectorySource, children: Vec<Node>) -> What {
+    What::Directory(Directory { source, attributes_differ: false, modified: MOMENT, children })
+}
+
+fn root(children: Vec<Node>) -> Node {
+    node("", Some((2, true)), directory(DirectorySource::SamePlace, children))
+}
+
+fn words(ops: &[Op]) -> Vec<String> {
+    let word = |op: &Op| match op {
+        Op::StageDirectory { from, slot, .. } => format!("put {from} aside as {slot}"),
+        Op::StageLink { origin, slot } => format!("link {} aside as {slot}", origin.ino),
+        Op::Remove { at, .. } => format!("remove {at}"),
+        Op::Place { slot, at, .. } => format!("place {slot} at {at}"),
+        Op::MakeDirectory { at } => format!("make {at}"),
+        Op::Move { at, .. } => format!("move {at}"),
+        Op::Update { target, .. } => format!("update {target:?}"),
+        Op::Attributes { target: Target::Live(at), .. } => format!("attributes of {at}"),
+        Op::Attributes { target, .. } => format!("attributes of {target:?}"),
+    };
+    ops.iter().map(word).collect()
+}
+
+#[test]
+fn nothing_changed_is_nothing_to_do() {
+    assert!(plan(&root(vec![]), &[]).is_empty());
+    let looked_into = node("d", Some((3, true)), directory(DirectorySource::SamePlace, vec![]));
+    assert!(plan(&root(vec![looked_into]), &[]).is_empty());
+    let opened = node("f", Some((7, false)), file(Some(origin(7)), false));
+    assert!(plan(&root(vec![opened]), &[]).is_empty());
+}
+
+#[test]
+fn a_new_directory_is_one_move_unless_something_old_is_in_it() {
+    let new = |children| node("d", None, directory(DirectorySource::New, children));
+    let steps = plan(&root(vec![new(vec![node("d/f", None, file(None, true))])]), &[]);
+    assert_eq!(words(&steps.change), ["move /d"]);
+    assert_eq!(words(&steps.finish), ["attributes of /"]);
+    let steps = plan(&root(vec![new(vec![node("d/f", None, file(Some(origin(7)), false))])]), &[]);
+    assert_eq!(words(&steps.stage), ["link 7 aside as 0"]);
+    assert_eq!(words(&steps.change), ["make /d", "place 0 at /d/f"]);
+}
+
+#[test]
+fn removals_come_before_what_takes_their_place() {
+    let file_for_directory = node("b", Some((5, true)), file(None, true));
+    let gone = node("c", Some((6, false)), What::Gone);
+    let replaced = node("a", Some((4, false)), file(None, true));
+    let steps = plan(&root(vec![replaced, file_for_directory, gone]), &[]);
+    assert_eq!(words(&steps.change), ["remove /c", "move /a", "remove /b", "move /b"]);
+}
+
+#[test]
+fn swapped_directories_are_both_put_aside_first_and_the_deepest_before_those_around_it() {
+    let moved = |at: &str, from: &str, ino, children| {
+        let source = DirectorySource::Moved { from: path(from), ino };
+        node(at, Some((ino + 1, true)), directory(source, children))
+    };
+    let steps = plan(&root(vec![moved("a", "b", 10, vec![]), moved("c", "b/x/y", 20, vec![])]), &[]);
+    assert_eq!(words(&steps.stage), ["put /b/x/y aside as 2", "put /b aside as 0"]);
+    assert_eq!(words(&steps.change), ["remove /a", "place 0 at /a", "remove /c", "place 2 at /c"]);
+}
+
+#[test]
+fn a_changed_file_is_updated_where_it_is_and_a_renamed_one_gets_its_new_name_first() {
+    let steps = plan(&root(vec![node("f", Some((7, false)), file(Some(origin(7)), true))]), &[]);
+    assert_eq!(words(&steps.change), ["update Live(TreePath([102]))"]);
+    assert_eq!(words(&steps.finish), ["attributes of /f", "attributes of /"]);
+    let renamed = node("g", None, file(Some(origin(7)), true));
+    let steps = plan(&root(vec![node("f", Some((7, false)), What::Gone), renamed]), &[]);
+    assert_eq!(words(&steps.stage), ["link 7 aside as 1"]);
+    assert_eq!(words(&steps.change), ["remove /f", "place 1 at /g", "update Live(TreePath([103]))"]);
+}
+
+#[test]
+fn what_only_the_index_knows_is_not_lost_and_what_a_name_knows_is_not_done_twice() {
+    let indexed = |ino| {
+        let What::File(file) = file(Some(origin(ino)), true) else { unreachable!("it is one") };
+        Indexed { path: path("00fb"), file }
+    };
+    let gone = node("alias", Some((7, false)), What::Gone);
+    let steps = plan(&root(vec![gone]), &[indexed(7)]);
+    assert_eq!(words(&steps.stage), ["link 7 aside as 1"]);
+    assert_eq!(words(&steps.change), ["remove /alias", "update Staged(1)"]);
+    let named = node("name", Some((8, false)), file(Some(origin(8)), true));
+    assert_eq!(plan(&root(vec![named]), &[indexed(8)]).change.len(), 1);
+}

@@ -1,0 +1,233 @@
+//! From the directories that a transaction leaves to the live tree.
+//!
+//! ```text
+//!   upper, index ─walk─▶ Node ─validate─▶ ─plan─▶ Steps ─▶ sync ─▶ journal (the commit point) ─▶ apply ─▶ sync ─▶ journal closed
+//!                                                                         └── a crash from here on is finished by `recover` ──┘
+//! ```
+
+use crate::apply::{Apply, ApplyError};
+use crate::attributes::Moment;
+use crate::change::{Change, Op, Sign, Steps, changes, plan};
+use crate::crash::step;
+use crate::journal::{Journal, JournalFile};
+use crate::part::Part;
+use crate::read_set::{Known, ReadSet, check};
+use crate::tree::Tree;
+use crate::tree_path::TreePath;
+use crate::upper::{Node, WalkError, walk};
+use crate::validate::{Conflict, conflict};
+use pando_kernel::mount::mounts;
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
+use std::collections::HashSet;
+use std::fs::File;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// Kept free beside the content of changed files, for directories that grow.
+const SLACK: u64 = 256 << 10;
+
+/// Why a transaction was not committed, or not wholly.
+#[derive(Debug, thiserror::Error)]
+pub enum CommitError {
+    /// Others changed what it built on. Nothing was done.
+    #[error("{0}")]
+    Conflict(Conflict),
+    /// Its changes cannot be read. Nothing was done.
+    #[error(transparent)]
+    Walk(#[from] WalkError),
+    /// It could not be made ready. Nothing was done.
+    #[error("{what}: {source}")]
+    Prepare {
+        /// What was tried, on what.
+        what: String,
+        /// Why it failed.
+        #[source]
+        source: io::Error,
+    },
+    /// It is committed, but could not be applied to its end: `recover` has to finish it.
+    #[error("it is committed, but its changes are not all in place yet: {0}")]
+    Unfinished(#[from] ApplyError),
+}
+
+/// What a transaction changed on one mount.
+#[derive(Debug)]
+pub struct PartChanges {
+    /// The part.
+    pub part: Part,
+    /// The changes for people.
+    pub changes: Vec<Change>,
+    /// What a commit does.
+    pub(crate) steps: Steps,
+}
+
+/// What was changed, in figures.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// Paths that come, change and go.
+    pub paths: usize,
+    /// Bytes of content.
+    pub bytes: u64,
+    /// Names that were looked up, and found to be the same at the commit. `None` where only the changes were validated.
+    pub read: Option<usize>,
+}
+
+impl Figures {
+    /// Adds up.
+    pub fn of(parts: &[PartChanges]) -> Self {
+        let all = || parts.iter().flat_map(|part| &part.changes);
+        Self { paths: all().count(), bytes: all().map(|change| change.bytes).sum(), read: None }
+    }
+}
+
+/// What a transaction is validated by.
+#[derive(Debug)]
+pub(crate) struct Basis {
+    /// When it began.
+    pub(crate) begun: Moment,
+    /// What it read, where that is known.
+    pub(crate) read: Option<Vec<(Part, ReadSet)>>,
+    /// Paths that its view was made of.
+    pub(crate) places: Vec<PathBuf>,
+}
+
+impl Basis {
+    /// How many names it read.
+    pub(crate) fn names(&self) -> Option<usize> {
+        Some(self.read.as_ref()?.iter().map(|(_, set)| set.looked.len()).sum())
+    }
+}
+
+/// Reads what a transaction changed, and with a basis checks that nobody else changed what it changed or read. Nobody may be writing to it any more.
+pub(crate) fn read(parts: &[Part], basis: Option<&Basis>) -> Result<Vec<PartChanges>, CommitError> {
+    parts.iter().map(|part| read_part(part, basis)).collect()
+}
+
+fn read_part(part: &Part, basis: Option<&Basis>) -> Result<PartChanges, CommitError> {
+    let open = |path: &Path| {
+        Tree::open(path).map_err(|source| CommitError::Prepare { what: format!("opening {}", path.display()), source })
+    };
+    let (upper, live) = (open(&part.upper())?, open(&part.live)?);
+    let index = part.index();
+    let index = index.exists().then(|| open(&index)).transpose()?;
+    let (root, indexed) = match walk(&upper, index.as_ref(), &live) {
+        Err(WalkError::Lost(path)) => {
+            return Err(CommitError::Conflict(Conflict { path, what: "was moved or removed by others" }));
+        }
+        read => read?,
+    };
+    if let Some(basis) = basis {
+        let found = match conflict(&root, &indexed, basis.begun) {
+            None => read_conflict(part, &live, &root, basis)?,
+            found => found,
+        };
+        if let Some(found) = found {
+            let path = part.live.join(found.path.trim_start_matches('/')).display().to_string();
+            return Err(CommitError::Conflict(Conflict { path, ..found }));
+        }
+    }
+    Ok(PartChanges { part: part.clone(), changes: changes(&root), steps: plan(&root, &indexed) })
+}
+
+/// A conflict about what was only read.
+fn read_conflict(part: &Part, live: &Tree, root: &Node, basis: &Basis) -> Result<Option<Conflict>, CommitError> {
+    let Some((_, set)) = basis.read.iter().flatten().find(|(other, _)| other == part) else { return Ok(None) };
+    let failed =
+        |source| CommitError::Prepare { what: format!("validating what was read on {}", part.live.display()), source };
+    let mounts = mounts().map_err(|error| failed(error.source))?;
+    let below = |path: &Path| TreePath::new(path.strip_prefix(&part.live).ok()?.as_os_str().as_bytes());
+    let known = Known {
+        begun: basis.begun,
+        root,
+        covered: mounts.iter().filter_map(|mount| below(&mount.at)).collect(),
+        places: basis.places.iter().filter_map(|place| below(place)).collect(),
+        output: output(live).map_err(failed)?,
+    };
+    check(live, set, &known).map_err(failed)
+}
+
+/// The files that this process, and so the command, has its standard descriptors in: what the command says there changes them.
+fn output(live: &Tree) -> io::Result<HashSet<u64>> {
+    let device = live.stat(&TreePath::ROOT)?.st_dev;
+    let stdio = [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()];
+    // One that is closed is none.
+    let stats = stdio.into_iter().filter_map(|fd| rustix::fs::fstat(fd).ok());
+    Ok(stats.filter(|stat| stat.st_dev == device).map(|stat| stat.st_ino).collect())
+}
+
+/// Commits what was read. `directory` is the transaction's; the lock of its home must be held.
+pub(crate) fn commit(directory: &Path, parts: Vec<PartChanges>, durable: bool) -> Result<(), CommitError> {
+    let parts: Vec<_> = parts.into_iter().filter(|part| !part.steps.is_empty()).collect();
+    if parts.is_empty() {
+        return Ok(());
+    }
+    for part in &parts {
+        let failed = |source| CommitError::Prepare {
+            what: format!("keeping room free on {}", part.part.live.display()),
+            source,
+        };
+        keep_room(part).map_err(failed)?;
+    }
+    step();
+    if durable {
+        sync(parts.iter().map(|part| &part.part))?;
+    }
+    let journal = Journal { durable, parts: parts.into_iter().map(|part| (part.part, part.steps)).collect() };
+    let file = JournalFile::of(directory);
+    file.write(&journal).map_err(|source| CommitError::Prepare { what: "writing the journal".into(), source })?;
+    finish(&file, &journal)
+}
+
+/// Does what a journal says, from the start, and closes it.
+pub(crate) fn finish(file: &JournalFile, journal: &Journal) -> Result<(), CommitError> {
+    let trees: Vec<_> = journal
+        .parts
+        .iter()
+        .map(|(part, steps)| Ok((Apply::new(part)?, part, steps)))
+        .collect::<Result<_, ApplyError>>()?;
+    if !file.is_staged() {
+        for (apply, part, steps) in &trees {
+            // Whatever it kept free is needed from now on. Where it is gone already, this is a recovery.
+            let _ = std::fs::remove_file(part.room());
+            apply.stage(steps)?;
+        }
+        step();
+        file.mark_staged().map_err(|source| ApplyError::new("noting how far the commit is", source))?;
+    }
+    for (apply, _, steps) in &trees {
+        apply.change(steps)?;
+    }
+    step();
+    if journal.durable {
+        sync(journal.parts.iter().map(|(part, _)| part))?;
+    }
+    // Parts on other file systems are thrown away next: the journal must not come back and look for them.
+    let elsewhere = journal.durable && journal.parts.iter().any(|(part, _)| !file.is_beside(&part.base));
+    file.mark_done(elsewhere).map_err(|source| ApplyError::new("closing the journal", source))?;
+    step();
+    Ok(())
+}
+
+/// Brings everything of the parts' file systems to the disk.
+fn sync<'a>(parts: impl Iterator<Item = &'a Part>) -> Result<(), CommitError> {
+    for part in parts {
+        File::open(&part.base)
+            .and_then(|base| Ok(rustix::fs::syncfs(&base)?))
+            .map_err(|source| CommitError::Prepare { what: format!("syncing {}", part.live.display()), source })?;
+    }
+    Ok(())
+}
+
+/// Takes the room that the commit will need, so that a full disk is known before the commit point.
+fn keep_room(part: &PartChanges) -> io::Result<()> {
+    let rewritten = part.steps.change.iter().any(|op| matches!(op, Op::Update { .. }));
+    let content = |change: &&Change| change.sign == Sign::Changed && change.content;
+    let bytes: u64 = part.changes.iter().filter(content).map(|change| change.bytes).sum();
+    let wanted = SLACK + if rewritten { bytes } else { 0 };
+    let room = File::create(part.part.room())?;
+    match fallocate(&room, FallocateFlags::empty(), 0, wanted) {
+        Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
+}

@@ -1,0 +1,34 @@
+//! Places where a test can make a commit die, as if it were killed just there.
+
+/// A step of a commit or of a recovery. Where `PANDO_TX_CRASH_STEP` of the environment is the number of the step, counted from 0, the process kills
+/// itself. In ordinary builds this is nothing.
+#[inline]
+pub(crate) fn step() {
+    #[cfg(feature = "crash-points")]
+    counted();
+}
+
+#[cfg(feature = "crash-points")]
+fn counted() {
+    use std::sync::OnceLock;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    static TAKEN: AtomicU64 = AtomicU64::new(0);
+    static LAST: OnceLock<Option<u64>> = OnceLock::new();
+    let last = LAST.get_or_init(|| std::env::var("PANDO_TX_CRASH_STEP").ok()?.parse().ok());
+    if *last == Some(TAKEN.fetch_add(1, Ordering::Relaxed)) {
+        let me = rustix::process::getpid();
+        let _ = rustix::process::kill_process(me, rustix::process::Signal::KILL);
+    }
+}
+
+/// Whether a bug is to be planted, for the tests to find (`PANDO_TX_PLANT`). Never in ordinary builds.
+#[inline]
+pub(crate) fn planted(bug: &str) -> bool {
+    #[cfg(feature = "crash-points")]
+    return std::env::var("PANDO_TX_PLANT").is_ok_and(|planted| planted == bug);
+    #[cfg(not(feature = "crash-points"))]
+    {
+        let _ = bug;
+        false
+    }
+}

@@ -1,0 +1,122 @@
+//! Where transactions are kept.
+//!
+//! ```text
+//!   ROOT/var/lib/pando/tx/NAME/     record.json  lock  journal  part-0/{upper,work,stage,trash}   of the mount that all of this lies on
+//!   MOUNT/.pando-tx/ID/             upper  work  stage  trash                                      of each other mount
+//!   ROOT/var/lib/pando/tx/.trash/   what is being deleted
+//!   CGROUP2/pando-tx/ID             the processes
+//! ```
+
+use crate::name::TxName;
+use crate::record::Record;
+use pando_kernel::cgroup::Hierarchies;
+use pando_kernel::lock::FileLock;
+use pando_kernel::{CallError, Context};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// The directory at the root of a mount that holds the parts of transactions there.
+pub(crate) const HIDDEN: &str = ".pando-tx";
+
+/// How often a lock that another process holds is tried again.
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// All transactions of one Pando.
+#[derive(Clone, Debug)]
+pub struct Home {
+    root: PathBuf,
+    directory: PathBuf,
+}
+
+impl Home {
+    /// Those of the Pando whose state lies under `root`, `/` for the machine's own.
+    pub fn new(root: &Path) -> Self {
+        Self { root: root.to_owned(), directory: root.join("var/lib/pando/tx") }
+    }
+
+    /// Where they are kept.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// The directory of one.
+    pub fn of(&self, name: &TxName) -> PathBuf {
+        self.directory.join(name.as_ref())
+    }
+
+    /// What is being deleted.
+    pub fn trash(&self) -> PathBuf {
+        self.directory.join(".trash")
+    }
+
+    /// A word that tells this Pando's transactions from another's on the same machine; empty for the machine's own.
+    pub(crate) fn mark(&self) -> String {
+        if self.root == Path::new("/") {
+            return String::new();
+        }
+        // FNV-1a: the word must be the same from one run to the next, whatever the command was built with.
+        let bytes = self.root.as_os_str().as_encoded_bytes();
+        let hash = bytes
+            .iter()
+            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
+        format!("-{hash:016x}")
+    }
+
+    /// The name of a transaction's part on a mount of its own.
+    pub(crate) fn part_name(&self, name: &TxName) -> String {
+        format!("{name}{}", self.mark())
+    }
+
+    /// The group that a transaction's processes are in.
+    pub(crate) fn group(&self, name: &TxName) -> Result<PathBuf, CallError> {
+        let unified = Hierarchies::detect()?.unified.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound));
+        let unified = unified.context(|| "looking for a mounted cgroup2 hierarchy, which transactions need".into())?;
+        Ok(unified.join(format!("pando-tx{}", self.mark())).join(name.as_ref()))
+    }
+
+    /// Makes the directories that everything lies in.
+    pub(crate) fn prepare(&self) -> Result<(), CallError> {
+        use std::os::unix::fs::DirBuilderExt;
+        let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(self.trash());
+        made.context(|| format!("making {}", self.trash().display()))
+    }
+
+    /// The lock under which commits and recoveries are done, one after another.
+    pub(crate) fn lock(&self) -> Result<FileLock, CallError> {
+        wait_for_lock(&self.directory.join(".lock"), None)
+            .and_then(|lock| lock.ok_or_else(|| io::ErrorKind::TimedOut.into()))
+            .context(|| format!("locking {}", self.directory.display()))
+    }
+
+    /// Every transaction that has a record, by name.
+    pub fn records(&self) -> Result<Vec<Record>, CallError> {
+        let mut records: Vec<Record> =
+            self.names()?.iter().filter_map(|name| Record::read(&self.of(name)).ok()).collect();
+        records.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(records)
+    }
+
+    /// The names of all transactions, half-made ones included.
+    pub(crate) fn names(&self) -> Result<Vec<TxName>, CallError> {
+        let entries = match std::fs::read_dir(&self.directory) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.context(|| format!("listing {}", self.directory.display()))?,
+        };
+        Ok(entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect())
+    }
+}
+
+/// Takes a lock, waiting for whoever holds it; `None` if that took longer than `limit`.
+pub(crate) fn wait_for_lock(path: &Path, limit: Option<Duration>) -> io::Result<Option<FileLock>> {
+    let begun = Instant::now();
+    loop {
+        if let Some(lock) = FileLock::try_take(path)? {
+            return Ok(Some(lock));
+        }
+        if limit.is_some_and(|limit| begun.elapsed() >= limit) {
+            return Ok(None);
+        }
+        std::thread::sleep(PAUSE);
+    }
+}

@@ -1,0 +1,166 @@
+//! The journal: what a commit does, on disk before the first of it is done. Its appearing under its name is the commit point.
+
+use crate::change::Steps;
+use crate::crash::{planted, step};
+use crate::part::Part;
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+/// How a journal begins; the last byte is the version of its format.
+const MAGIC: &[u8; 8] = b"PandoTx\x01";
+
+/// No journal is longer: 16 million operations of 256 bytes.
+const LONGEST: u64 = 4 << 30;
+
+/// The operations on every part.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Journal {
+    /// Whether it has to survive a loss of power.
+    pub durable: bool,
+    /// What is done where.
+    pub parts: Vec<(Part, Steps)>,
+}
+
+/// Where the journal of a transaction lies.
+#[derive(Clone, Debug)]
+pub(crate) struct JournalFile {
+    directory: PathBuf,
+}
+
+impl JournalFile {
+    /// The one in a transaction's directory.
+    pub(crate) fn of(directory: &Path) -> Self {
+        Self { directory: directory.to_owned() }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.directory.join("journal")
+    }
+
+    fn done(&self) -> PathBuf {
+        self.directory.join("done")
+    }
+
+    fn staged_mark(&self) -> PathBuf {
+        self.directory.join("staged")
+    }
+
+    /// Writes it. When this returns, the transaction is committed.
+    pub(crate) fn write(&self, journal: &Journal) -> io::Result<()> {
+        let body = postcard::to_stdvec(journal).map_err(io::Error::other)?;
+        let next = self.directory.join("journal.next");
+        let mut file = File::create(&next)?;
+        file.write_all(MAGIC)?;
+        file.write_all(&crc32fast::hash(&body).to_le_bytes())?;
+        file.write_all(&(body.len() as u64).to_le_bytes())?;
+        step();
+        file.write_all(&body)?;
+        step();
+        if journal.durable && !planted("no-fdatasync") {
+            file.sync_data()?;
+        }
+        step();
+        std::fs::rename(&next, self.path())?;
+        step();
+        if journal.durable && !planted("no-directory-sync") {
+            File::open(&self.directory)?.sync_all()?;
+        }
+        Ok(())
+    }
+
+    /// Reads it, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// InvalidData for one that is damaged: it was complete once, so that what it says must not be guessed.
+    pub(crate) fn read(&self) -> io::Result<Option<Journal>> {
+        let file = match File::open(self.path()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            file => file?,
+        };
+        let mut bytes = Vec::new();
+        file.take(LONGEST).read_to_end(&mut bytes)?;
+        let damaged = || io::Error::new(io::ErrorKind::InvalidData, "the journal is damaged");
+        let rest = bytes.strip_prefix(MAGIC).ok_or_else(damaged)?;
+        let (sum, rest) = rest.split_first_chunk::<4>().ok_or_else(damaged)?;
+        let (length, body) = rest.split_first_chunk::<8>().ok_or_else(damaged)?;
+        let whole =
+            u64::from_le_bytes(*length) == body.len() as u64 && u32::from_le_bytes(*sum) == crc32fast::hash(body);
+        if !whole {
+            return Err(damaged());
+        }
+        postcard::from_bytes(body).map(Some).map_err(|_| damaged())
+    }
+
+    /// Whether everything was put aside already.
+    pub(crate) fn is_staged(&self) -> bool {
+        self.staged_mark().exists()
+    }
+
+    /// Notes that everything was put aside.
+    pub(crate) fn mark_staged(&self) -> io::Result<()> {
+        File::create(self.staged_mark()).map(drop)
+    }
+
+    /// Takes its name away: everything that it says is in place. It keeps another, which tells this from never having been committed.
+    ///
+    /// With `sync` that is on the disk when this returns. Else, after a loss of power, what it says may be done once more.
+    pub(crate) fn mark_done(&self, sync: bool) -> io::Result<()> {
+        std::fs::rename(self.path(), self.done())?;
+        if sync { File::open(&self.directory)?.sync_all() } else { Ok(()) }
+    }
+
+    /// Whether a directory lies in the one that the journal lies in.
+    pub(crate) fn is_beside(&self, directory: &Path) -> bool {
+        directory.starts_with(&self.directory)
+    }
+
+    /// Whether everything that it said was done.
+    pub(crate) fn is_done(&self) -> bool {
+        self.done().exists()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::change::Op;
+    use crate::tree_path::TreePath;
+
+    fn journal() -> Journal {
+        let steps =
+            Steps { change: vec![Op::Move { at: TreePath::new(b"a/\xff").unwrap(), ino: 7 }], ..Steps::default() };
+        let part = Part { live: "/".into(), base: "/base".into() };
+        Journal { durable: true, parts: vec![(part, steps)] }
+    }
+
+    #[test]
+    fn what_was_written_is_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = JournalFile::of(directory.path());
+        assert!(file.read().unwrap().is_none());
+        file.write(&journal()).unwrap();
+        assert_eq!(file.read().unwrap(), Some(journal()));
+        assert!(!file.is_done());
+        file.mark_done(true).unwrap();
+        assert!(file.read().unwrap().is_none() && file.is_done());
+    }
+
+    #[test]
+    fn any_damage_is_found() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = JournalFile::of(directory.path());
+        file.write(&journal()).unwrap();
+        let whole = std::fs::read(file.path()).unwrap();
+        for at in 0..whole.len() {
+            let mut damaged = whole.clone();
+            damaged[at] ^= 1;
+            std::fs::write(file.path(), &damaged).unwrap();
+            assert!(file.read().is_err(), "byte {at}");
+            std::fs::write(file.path(), &whole[..at]).unwrap();
+            assert!(file.read().is_err(), "cut at {at}");
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! System transactions for whole commands: commit everything, or leave no trace.
+//!
+//! A transaction's processes see the live system through a *view*: private overlays whose lower layers are the live mounts. What they change lands in
+//! upper directories. A commit reads those as a *change set*, checks that nobody else changed the same things, writes a *journal*, and does what it
+//! says to the live tree, idempotently: a crash at any point is finished or undone by the next command. An abort throws the directories away.
+//!
+//! ```text
+//!   mounts ─▶ view ─▶ CMD in a scope ─▶ upper directories
+//!                                           │ walk
+//!                                           ▼
+//!   live tree ─────────────────────▶ Node (what each name was and is)
+//!                                           │ validate ─▶ conflict: abort, run again
+//!                                           │ plan
+//!                                           ▼
+//!                                        Steps ─▶ journal ─▶ apply ─▶ live tree
+//!                                                   └─ recover ─┘
+//! ```
+//!
+//! What a transaction read is validated as well, where the kernel tells it: see `read_set`.
+//!
+//! The crate works on plain paths, processes and control groups. It knows no guests and needs no daemon.
+
+mod apply;
+mod attributes;
+mod change;
+mod commit;
+mod content;
+mod crash;
+mod home;
+mod journal;
+mod name;
+mod part;
+mod read_set;
+mod record;
+mod recover;
+mod scope;
+mod session;
+mod trash;
+mod tree;
+mod tree_path;
+mod upper;
+mod validate;
+mod view;
+mod xattr;
+
+pub use attributes::Moment;
+pub use change::{Change, Sign};
+pub use commit::{CommitError, Figures, PartChanges};
+pub use home::Home;
+pub use name::{BadName, TxName};
+pub use part::Part;
+pub use read_set::Watch;
+pub use record::Record;
+pub use recover::{Recovered, recover};
+pub use session::{
+    BeginError, EndError, Ended, Running, StartError, Transaction, abort_open, changes_now, changes_of_open,
+    commit_open, processes,
+};
+pub use trash::{rubbish, sweep};
+pub use tree_path::TreePath;
+pub use validate::Conflict;
+pub use view::{How, ViewPlan};

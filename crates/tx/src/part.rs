@@ -1,0 +1,58 @@
+//! The part of a transaction that one mount of the live system holds: its overlay's directories, inside the same file system, so that what is new can
+//! be moved into place by a rename.
+
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+
+/// One part.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Part {
+    /// The root of the live tree: a mount point.
+    pub live: PathBuf,
+    /// The directory that everything of the part lies in.
+    pub base: PathBuf,
+}
+
+impl Part {
+    /// What was changed.
+    pub fn upper(&self) -> PathBuf {
+        self.base.join("upper")
+    }
+
+    /// The overlay's own.
+    pub fn work(&self) -> PathBuf {
+        self.base.join("work")
+    }
+
+    /// Where the overlay keeps hard-linked files.
+    pub fn index(&self) -> PathBuf {
+        self.work().join("index")
+    }
+
+    /// Where a commit puts things aside.
+    pub fn stage(&self) -> PathBuf {
+        self.base.join("stage")
+    }
+
+    /// Where a commit puts what is removed.
+    pub fn trash(&self) -> PathBuf {
+        self.base.join("trash")
+    }
+
+    /// What keeps room free for the commit.
+    pub fn room(&self) -> PathBuf {
+        self.base.join("room")
+    }
+
+    /// Makes the directories for an overlay over the live tree, whose root the upper directory looks like.
+    pub(crate) fn make(&self) -> std::io::Result<()> {
+        use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown};
+        let private = |path: &Path, recursive| std::fs::DirBuilder::new().mode(0o700).recursive(recursive).create(path);
+        private(&self.base, true)?;
+        private(&self.upper(), false)?;
+        private(&self.work(), false)?;
+        let root = std::fs::metadata(&self.live)?;
+        chown(self.upper(), Some(root.uid()), Some(root.gid()))?;
+        std::fs::set_permissions(self.upper(), std::fs::Permissions::from_mode(root.mode() & 0o7777))
+    }
+}

@@ -1,0 +1,209 @@
+//! Whether the live tree would answer today as it answered the transaction.
+
+use super::ReadSet;
+use crate::attributes::Moment;
+use crate::tree::{Tree, is_missing};
+use crate::tree_path::TreePath;
+use crate::upper::{DirectorySource, Node, What};
+use crate::validate::Conflict;
+use rustix::fs::Stat;
+use std::collections::HashSet;
+use std::io;
+
+/// What is known about a part beside its read set.
+pub(crate) struct Known<'a> {
+    /// When the transaction began.
+    pub(crate) begun: Moment,
+    /// What it changed. That is validated by itself.
+    pub(crate) root: &'a Node,
+    /// Paths at which another mount lies over the tree.
+    pub(crate) covered: HashSet<TreePath>,
+    /// Paths that the view was made of.
+    pub(crate) places: Vec<TreePath>,
+    /// Inodes that the transaction's own output goes to.
+    pub(crate) output: HashSet<u64>,
+}
+
+/// The first name or directory that is not what it was.
+pub(crate) fn check(live: &Tree, read: &ReadSet, known: &Known<'_>) -> io::Result<Option<Conflict>> {
+    let changed = Changed::of(known.root);
+    let pandos = pandos_own(read, &known.places);
+    for one in &read.looked {
+        if changed.names.contains(&one.path) || pandos.contains(&one.path) {
+            continue;
+        }
+        let path = changed.live(&one.path);
+        if known.covered.contains(&path) {
+            continue;
+        }
+        let what = match (look(live, &path)?, one.found) {
+            (None, None) => continue,
+            (Some(_), None) => "was created by others",
+            (None, Some(_)) => "was removed by others",
+            (Some(now), Some(ino)) if now.st_ino != ino => "was replaced by others",
+            // What is younger than the transaction may have been read before or after: only its content could tell.
+            (Some(now), Some(ino)) if !one.directory && !known.output.contains(&ino) && is_new(&now, known) => {
+                "was changed by others"
+            }
+            _ => continue,
+        };
+        return Ok(Some(Conflict { path: path.to_string(), what }));
+    }
+    for directory in &read.listed {
+        let path = changed.live(directory);
+        if look(live, &path)?.is_some_and(|now| is_new(&now, known)) && !changed.made.contains(directory) {
+            return Ok(Some(Conflict { path: path.to_string(), what: "was listed, and changed by others" }));
+        }
+    }
+    Ok(None)
+}
+
+/// Names that only the making of the view looked up: those on the way to its mounts and sockets, below which the transaction itself looked nothing up.
+fn pandos_own(read: &ReadSet, places: &[TreePath]) -> HashSet<TreePath> {
+    let mut own: HashSet<TreePath> = HashSet::new();
+    for place in places {
+        let mut path = Some(place.clone());
+        while let Some(at) = path {
+            path = at.split().map(|(around, _)| around);
+            own.insert(at);
+        }
+    }
+    let chains = own.clone();
+    for one in &read.looked {
+        if chains.contains(&one.path) {
+            continue;
+        }
+        let mut at = one.path.clone();
+        while let Some((around, _)) = at.split() {
+            own.remove(&around);
+            at = around;
+        }
+    }
+    own
+}
+
+fn is_new(now: &Stat, known: &Known<'_>) -> bool {
+    Moment::changed(now) >= known.begun
+}
+
+fn look(live: &Tree, path: &TreePath) -> io::Result<Option<Stat>> {
+    match live.look(path) {
+        // A directory on the way has become a link, or was mounted over.
+        Err(error) if !is_missing(&error) && matches!(error.raw_os_error(), Some(LOOP | XDEV)) => Ok(None),
+        found => found,
+    }
+}
+
+const LOOP: i32 = rustix::io::Errno::LOOP.raw_os_error();
+const XDEV: i32 = rustix::io::Errno::XDEV.raw_os_error();
+
+/// The change set as far as it matters here.
+#[derive(Default)]
+struct Changed {
+    /// Names that are not what they were.
+    names: HashSet<TreePath>,
+    /// Directories that the transaction made.
+    made: HashSet<TreePath>,
+    /// Directories that it moved: where to, and from where.
+    moved: Vec<(TreePath, TreePath)>,
+}
+
+impl Changed {
+    fn of(root: &Node) -> Self {
+        let mut changed = Self::default();
+        changed.collect(root);
+        changed
+    }
+
+    fn collect(&mut self, node: &Node) {
+        match &node.what {
+            What::Gone | What::File(_) => drop(self.names.insert(node.path.clone())),
+            What::Directory(directory) => {
+                match &directory.source {
+                    DirectorySource::SamePlace => {}
+                    DirectorySource::New => {
+                        self.names.insert(node.path.clone());
+                        self.made.insert(node.path.clone());
+                    }
+                    DirectorySource::Moved { from, .. } => {
+                        self.names.insert(node.path.clone());
+                        self.moved.push((node.path.clone(), from.clone()));
+                    }
+                }
+                directory.children.iter().for_each(|child| self.collect(child));
+            }
+        }
+    }
+
+    /// Where the live tree has what the view has at a path.
+    fn live(&self, path: &TreePath) -> TreePath {
+        let around = self.moved.iter().filter(|(to, _)| path.is_within(to));
+        let Some((to, from)) = around.max_by_key(|(to, _)| to.depth()) else { return path.clone() };
+        path.parts().skip(to.depth()).fold(from.clone(), |live, part| live.join(part))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::read_set::Looked;
+    use crate::upper::Directory;
+
+    fn path(text: &str) -> TreePath {
+        TreePath::new(text.as_bytes()).unwrap()
+    }
+
+    fn directory(at: &str, source: DirectorySource, children: Vec<Node>) -> Node {
+        let modified = Moment { seconds: 0, nanoseconds: 0 };
+        let what = What::Directory(Directory { source, attributes_differ: false, modified, children });
+        Node { path: path(at), ino: 1, live: None, what }
+    }
+
+    /// Looks at a name of a tree with the directory `a` and the file `a/f` in it, before which `new` was made of `a`.
+    fn found(at: &str, found: impl Fn(u64) -> Option<u64>, begun: Moment) -> Option<&'static str> {
+        let temporary = tempfile::tempdir().unwrap();
+        std::fs::create_dir(temporary.path().join("a")).unwrap();
+        std::fs::write(temporary.path().join("a/f"), "").unwrap();
+        let live = Tree::open(temporary.path()).unwrap();
+        let ino = live.stat(&path("a/f")).unwrap().st_ino;
+        let moved = directory("new", DirectorySource::Moved { from: path("a"), ino: 7 }, vec![]);
+        let root = directory("", DirectorySource::SamePlace, vec![moved]);
+        let looked = vec![Looked { path: path(at), found: found(ino), directory: false }];
+        let known = Known {
+            begun,
+            root: &root,
+            covered: HashSet::new(),
+            places: vec![path("socket/deep"), path("a/socket")],
+            output: HashSet::new(),
+        };
+        let read = ReadSet { looked, ..ReadSet::default() };
+        check(&live, &read, &known).unwrap().map(|conflict| conflict.what)
+    }
+
+    #[test]
+    fn an_answer_must_be_what_it_was() {
+        let (before, later) = (Moment { seconds: 1, nanoseconds: 0 }, Moment { seconds: i64::MAX, nanoseconds: 0 });
+        assert_eq!(found("a/f", Some, later), None);
+        assert_eq!(found("a/f", Some, before), Some("was changed by others"));
+        assert_eq!(found("a/f", |ino| Some(ino + 1), later), Some("was replaced by others"));
+        assert_eq!(found("a/f", |_| None, later), Some("was created by others"));
+        assert_eq!(found("a/g", Some, later), Some("was removed by others"));
+        assert_eq!(found("a/g", |_| None, later), None);
+    }
+
+    #[test]
+    fn what_only_the_making_of_the_view_looked_up_is_no_matter() {
+        let later = Moment { seconds: i64::MAX, nanoseconds: 0 };
+        assert_eq!(found("socket", Some, later), None);
+        assert_eq!(found("socket/deep", Some, later), None);
+        assert_eq!(found("socket/other", Some, later), Some("was removed by others"));
+    }
+
+    #[test]
+    fn in_a_moved_directory_it_is_asked_at_its_old_place() {
+        let later = Moment { seconds: i64::MAX, nanoseconds: 0 };
+        assert_eq!(found("new/f", Some, later), None);
+        assert_eq!(found("new/g", Some, later), Some("was removed by others"));
+        assert_eq!(found("new", |_| None, later), None, "it is in the change set");
+    }
+}

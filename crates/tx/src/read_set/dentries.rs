@@ -1,0 +1,135 @@
+//! Records of the walk, put together to paths.
+
+use crate::tree_path::TreePath;
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+/// A name that nothing has, looked up first of all: the kernel forgets the oldest names first, so that as long as it knows this one it knows all.
+pub(super) const CANARY: &str = ".pando-tx-canary";
+
+/// Bytes of a record before the name; see `struct record` of the BPF program.
+const HEAD: usize = 32;
+
+/// A dentry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Seen {
+    address: u64,
+    parent: u64,
+    lower: Option<u64>,
+    positive: bool,
+    directory: bool,
+    name: Vec<u8>,
+}
+
+/// A name of the live tree that was looked up in the view.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Looked {
+    /// Where the view has it.
+    pub(crate) path: TreePath,
+    /// The live tree's inode that it led to; none if it led to nothing.
+    pub(crate) found: Option<u64>,
+    /// Whether that was a directory.
+    pub(crate) directory: bool,
+}
+
+impl Seen {
+    /// Reads one; `None` for what is no record.
+    pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let number = |at: usize| Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
+        let flag = |at: usize| bytes.get(at).map(|byte| *byte != 0);
+        let length = usize::from(u16::from_ne_bytes(bytes.get(28..30)?.try_into().ok()?));
+        Some(Self {
+            address: number(0)?,
+            parent: number(8)?,
+            lower: flag(26)?.then_some(number(16)?),
+            positive: flag(24)?,
+            directory: flag(25)?,
+            name: bytes.get(HEAD..HEAD + length)?.to_vec(),
+        })
+    }
+}
+
+/// The names that the live tree answered for: those in directories that it has. `None` if the canary is not among them.
+pub(super) fn looked(seen: &[Seen]) -> Option<Vec<Looked>> {
+    let by_address: HashMap<u64, &Seen> = seen.iter().map(|one| (one.address, one)).collect();
+    let mut paths: HashMap<u64, TreePath> = HashMap::new();
+    let mut found = Vec::new();
+    let mut canary = false;
+    // The walk goes down first: a directory's record stands before those in it.
+    for one in seen {
+        if one.parent == 0 {
+            paths.insert(one.address, TreePath::ROOT);
+            continue;
+        }
+        let Some(path) = paths.get(&one.parent).map(|parent| parent.join(OsStr::from_bytes(&one.name))) else {
+            continue;
+        };
+        canary |= path.as_bytes() == CANARY.as_bytes();
+        let parent_is_live = by_address.get(&one.parent).is_some_and(|parent| parent.lower.is_some());
+        if parent_is_live && (one.lower.is_some() || !one.positive) {
+            found.push(Looked {
+                path: path.clone(),
+                found: one.lower.filter(|_| one.positive),
+                directory: one.directory,
+            });
+        }
+        paths.insert(one.address, path);
+    }
+    canary.then_some(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(address: u64, parent: u64, lower: Option<u64>, name: &str) -> Seen {
+        let positive = lower.is_some();
+        Seen { address, parent, lower, positive, directory: positive, name: name.as_bytes().to_vec() }
+    }
+
+    fn path(text: &str) -> TreePath {
+        TreePath::new(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn names_of_the_live_tree_are_told_from_new_ones() {
+        let new = Seen { positive: true, ..seen(4, 1, None, "new") };
+        let all = [
+            seen(1, 0, Some(2), "/"),
+            seen(2, 1, None, CANARY),
+            seen(3, 1, Some(7), "etc"),
+            seen(5, 3, None, "missing"),
+            new,
+            seen(6, 4, None, "missing in what is new"),
+        ];
+        let looked = looked(&all).unwrap();
+        let expected = [(CANARY, None), ("etc", Some(7)), ("etc/missing", None)];
+        assert_eq!(
+            looked.iter().map(|one| (one.path.clone(), one.found)).collect::<Vec<_>>(),
+            expected.map(|(text, found)| (path(text), found))
+        );
+    }
+
+    #[test]
+    fn without_its_canary_a_read_set_is_not_whole() {
+        assert_eq!(looked(&[seen(1, 0, Some(2), "/"), seen(3, 1, Some(7), "etc")]), None);
+    }
+
+    #[test]
+    fn records_are_read_as_the_program_writes_them() {
+        let mut bytes = Vec::new();
+        for number in [1_u64, 2, 3] {
+            bytes.extend(number.to_ne_bytes());
+        }
+        bytes.extend([1, 0, 1, 0]);
+        bytes.extend(2_u16.to_ne_bytes());
+        bytes.extend([0, 0, b'a', b'b']);
+        let read = Seen::from_bytes(&bytes).unwrap();
+        assert_eq!(
+            read,
+            Seen { address: 1, parent: 2, lower: Some(3), positive: true, directory: false, name: b"ab".into() }
+        );
+        assert_eq!(Seen::from_bytes(&bytes[..bytes.len() - 1]), None);
+    }
+}

@@ -1,0 +1,43 @@
+//! The read set: what a transaction looked up, and which directories it listed.
+//!
+//! A view has a dentry cache of its own, which holds every name that was ever looked up in it, the missing ones too. Nothing is recorded while the
+//! transaction runs; when it has ended, a BPF program walks the cache. Listing a directory leaves nothing there, so that opened directories are told
+//! by fanotify.
+//!
+//! ```text
+//!   view's dentries ──walk──▶ Seen ─┐
+//!                                   ├─▶ ReadSet ──check (against the live tree)──▶ conflict
+//!   opened directories ─────────────┘
+//! ```
+
+mod check;
+mod dentries;
+mod walk;
+mod watch;
+
+pub(crate) use check::{Known, check};
+pub(crate) use dentries::Looked;
+pub use watch::Watch;
+
+use crate::tree_path::TreePath;
+use std::collections::BTreeSet;
+
+/// What was read on one part.
+#[derive(Debug, Default)]
+pub(crate) struct ReadSet {
+    /// Names that were looked up.
+    pub(crate) looked: Vec<Looked>,
+    /// Directories that were opened, to be listed.
+    pub(crate) listed: BTreeSet<TreePath>,
+}
+
+/// Why there is no read set.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReadSetError {
+    /// The kernel does not grant what it takes.
+    #[error("this kernel does not tell what was read: {0}")]
+    Refused(String),
+    /// The kernel needed the memory that the names were kept in.
+    #[error("the kernel has dropped a part of what the transaction read, for the lack of memory")]
+    Forgotten,
+}

@@ -1,0 +1,93 @@
+//! What has to be done while a transaction runs, so that its read set is known afterwards: little.
+
+use super::dentries::{CANARY, looked};
+use super::{ReadSet, ReadSetError, walk};
+use crate::part::Part;
+use crate::tree_path::TreePath;
+use pando_kernel::fanotify::Listener;
+use rustix::fs::{Access, AtFlags, Mode, OFlags};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// A watch over the overlays of a view.
+#[derive(Debug)]
+pub struct Watch {
+    listener: Listener,
+    roots: Vec<(Part, OwnedFd)>,
+}
+
+impl Watch {
+    /// Begins one, with nothing in it.
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self { listener: Listener::new()?, roots: Vec::new() })
+    }
+
+    /// One that another process began: its listener, and its view by a path that leads into it.
+    pub(crate) fn of_another(listener: OwnedFd, view: &Path, parts: &[Part]) -> io::Result<Self> {
+        let root = |part: &Part| {
+            let path = view.join(part.live.strip_prefix("/").unwrap_or(&part.live));
+            Ok((
+                part.clone(),
+                rustix::fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?,
+            ))
+        };
+        Ok(Self { listener: Listener::from(listener), roots: parts.iter().map(root).collect::<io::Result<_>>()? })
+    }
+
+    /// The listener's descriptor.
+    pub(crate) fn listener(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+
+    /// Watches the overlay of a part, by any descriptor of its root, before anybody else looks at it.
+    pub(crate) fn add(&mut self, part: &Part, root: impl AsFd) -> io::Result<()> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = rustix::fs::openat(root, ".", flags, Mode::empty())?;
+        // What it answers does not matter: to ask is enough.
+        let _ = rustix::fs::accessat(&root, CANARY, Access::EXISTS, AtFlags::empty());
+        self.listener.listen_to_file_system(&root)?;
+        self.roots.push((part.clone(), root));
+        Ok(())
+    }
+
+    /// What was read, by part. Nobody may be in the view any more.
+    pub(crate) fn read_sets(&self) -> Result<Vec<(Part, ReadSet)>, ReadSetError> {
+        let refused = |error: io::Error| ReadSetError::Refused(error.to_string());
+        let listed = self.listed().map_err(refused)?;
+        let roots: Vec<_> = self.roots.iter().map(|(_, root)| root).collect();
+        let mut sets = Vec::new();
+        for ((part, _), seen) in self.roots.iter().zip(walk::walk(&roots)?) {
+            let looked = looked(&seen).ok_or(ReadSetError::Forgotten)?;
+            let of_part = listed.iter().filter(|path| self.part_of(path) == Some(part));
+            let below = |path: &PathBuf| TreePath::new(path.strip_prefix(&part.live).ok()?.as_os_str().as_bytes());
+            sets.push((part.clone(), ReadSet { looked, listed: of_part.filter_map(below).collect() }));
+        }
+        Ok(sets)
+    }
+
+    /// The part that a path of the view is on.
+    fn part_of(&self, path: &Path) -> Option<&Part> {
+        let around = self.roots.iter().map(|(part, _)| part).filter(|part| path.starts_with(&part.live));
+        around.max_by_key(|part| part.live.components().count())
+    }
+
+    /// The directories that were opened, by their paths in the view.
+    fn listed(&self) -> io::Result<Vec<PathBuf>> {
+        let mut listed = Vec::new();
+        loop {
+            let events = self.listener.read()?;
+            if events.is_empty() {
+                return Ok(listed);
+            }
+            for event in events.into_iter().filter(|event| event.directory) {
+                let path = std::fs::read_link(format!("/proc/self/fd/{}", event.object.as_raw_fd()))?;
+                // One that the transaction has removed since is in its change set.
+                if !path.as_os_str().as_bytes().ends_with(b" (deleted)") {
+                    listed.push(path);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! What is known of a transaction on disk, from before its first directory is made until its last is gone.
+
+use crate::attributes::Moment;
+use crate::name::TxName;
+use crate::part::Part;
+use pando_kernel::{CallError, Context};
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The record.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// Its name.
+    pub name: TxName,
+    /// When it began, by the file systems' clock.
+    pub begun: Moment,
+    /// Its parts, one a mount.
+    pub parts: Vec<Part>,
+    /// The group of its processes.
+    pub group: PathBuf,
+    /// The pid of the process that it lives with.
+    pub holder: i32,
+    /// Paths that its view was made of, looked up in it by Pando itself.
+    pub places: Vec<PathBuf>,
+    /// The descriptor, in that process, by which the kernel tells what is opened in it.
+    pub listener: Option<i32>,
+    /// What others changed so that it cannot be committed any more.
+    pub lost: Option<String>,
+    /// What runs in it; empty for one that is entered.
+    pub command: Vec<String>,
+}
+
+impl Record {
+    fn path(directory: &Path) -> PathBuf {
+        directory.join("record.json")
+    }
+
+    /// The lock that a transaction's process holds as long as the transaction lives.
+    pub(crate) fn lock(directory: &Path) -> PathBuf {
+        directory.join("lock")
+    }
+
+    /// Writes it into the transaction's directory. It need not survive a loss of power: then its processes do not either.
+    pub(crate) fn write(&self, directory: &Path) -> Result<(), CallError> {
+        let (path, next) = (Self::path(directory), directory.join("record.next"));
+        let text = serde_json::to_vec(self).map_err(io::Error::other);
+        text.and_then(|text| std::fs::write(&next, text))
+            .and_then(|()| std::fs::rename(&next, &path))
+            .context(|| format!("writing {}", path.display()))
+    }
+
+    /// Reads it from a transaction's directory.
+    pub(crate) fn read(directory: &Path) -> Result<Self, CallError> {
+        let path = Self::path(directory);
+        std::fs::read(&path)
+            .and_then(|text| serde_json::from_slice(&text).map_err(io::Error::other))
+            .context(|| format!("reading {}", path.display()))
+    }
+}

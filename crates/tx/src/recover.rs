@@ -1,0 +1,73 @@
+//! What a crash left: finished if it was committed, removed if it was not.
+
+use crate::commit::{CommitError, finish};
+use crate::home::{Home, wait_for_lock};
+use crate::journal::JournalFile;
+use crate::name::TxName;
+use crate::record::Record;
+use crate::scope::Scope;
+use crate::trash;
+use pando_kernel::{CallError, Context};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What became of a transaction.
+#[derive(Debug)]
+pub enum Recovered {
+    /// It was committed, and is in place now.
+    Finished(TxName),
+    /// It was not, and left no trace.
+    Dropped(TxName),
+    /// It cannot be finished now.
+    Stuck(TxName, CommitError),
+}
+
+/// Looks at every transaction whose process is gone.
+///
+/// # Errors
+///
+/// Where the transactions cannot be listed. What goes wrong with one is its own matter.
+pub fn recover(home: &Home) -> Result<Vec<Recovered>, CallError> {
+    if !home.directory().exists() {
+        return Ok(Vec::new());
+    }
+    let _lock = home.lock()?;
+    let mut recovered = Vec::new();
+    let mut mounts = Vec::new();
+    for name in home.names()? {
+        recovered.extend(recover_one(home, name, &mut mounts)?);
+    }
+    trash::sweep(home, &mounts);
+    Ok(recovered)
+}
+
+fn recover_one(home: &Home, name: TxName, mounts: &mut Vec<PathBuf>) -> Result<Option<Recovered>, CallError> {
+    let directory = home.of(&name);
+    let lock = wait_for_lock(&Record::lock(&directory), Some(Duration::ZERO));
+    let Some(_held) = lock.context(|| format!("locking {}", directory.display()))? else { return Ok(None) };
+    // Without a record nothing but its directory was made.
+    let record = Record::read(&directory).ok();
+    let parts = record.as_ref().map(|record| record.parts.clone()).unwrap_or_default();
+    mounts.extend(parts.iter().filter(|part| !part.base.starts_with(&directory)).map(|part| part.live.clone()));
+    if let Some(record) = &record {
+        let scope = Scope::at(&record.group);
+        scope.kill()?;
+        scope.remove();
+    }
+    let file = JournalFile::of(&directory);
+    let outcome = match file.read() {
+        Ok(Some(journal)) => match finish(&file, &journal) {
+            Ok(()) => Recovered::Finished(name),
+            Err(error) => return Ok(Some(Recovered::Stuck(name, error))),
+        },
+        Ok(None) if file.is_done() => Recovered::Finished(name),
+        Ok(None) => Recovered::Dropped(name),
+        Err(source) => {
+            let error =
+                CommitError::Prepare { what: format!("reading the journal in {}", directory.display()), source };
+            return Ok(Some(Recovered::Stuck(name, error)));
+        }
+    };
+    trash::throw_away(home, &directory, &parts).context(|| format!("removing {}", directory.display()))?;
+    Ok(Some(outcome))
+}

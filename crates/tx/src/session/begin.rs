@@ -1,0 +1,69 @@
+//! The beginning of a transaction.
+
+use super::Transaction;
+use crate::attributes::Moment;
+use crate::home::Home;
+use crate::name::TxName;
+use crate::read_set::Watch;
+use crate::record::Record;
+use crate::scope::Scope;
+use crate::view::ViewPlan;
+use pando_kernel::lock::FileLock;
+use pando_kernel::{CallError, Context};
+use rustix::fs::{CWD, RenameFlags};
+use rustix::io::Errno;
+use std::io;
+use std::os::fd::AsRawFd;
+
+/// Why a transaction could not begin.
+#[derive(Debug, thiserror::Error)]
+pub enum BeginError {
+    /// There is one of that name.
+    #[error("there is a transaction '{0}' already")]
+    Exists(TxName),
+    /// The kernel refused something.
+    #[error(transparent)]
+    Call(#[from] CallError),
+}
+
+impl Transaction {
+    /// Begins one: its directory, its record, its group. Its view is planned, and made by the first that enters it.
+    pub fn begin(home: &Home, name: &TxName, command: &[String]) -> Result<(Self, ViewPlan), BeginError> {
+        home.prepare()?;
+        // Under a name that nobody looks at until the lock is held: what is not locked is taken for what a crash left.
+        let new = home.directory().join(format!(".new-{name}-{}", std::process::id()));
+        std::fs::create_dir(&new).context(|| format!("making {}", new.display()))?;
+        let taken = FileLock::try_take(&Record::lock(&new));
+        let lock = taken.and_then(|lock| lock.ok_or_else(|| io::ErrorKind::ResourceBusy.into()));
+        let lock = lock.context(|| format!("locking {}", new.display()))?;
+        let directory = home.of(name);
+        match rustix::fs::renameat_with(CWD, &new, CWD, &directory, RenameFlags::NOREPLACE) {
+            Ok(()) => {}
+            Err(errno) => {
+                // It holds nothing but its lock.
+                let _ = std::fs::remove_dir_all(&new);
+                return match errno {
+                    Errno::EXIST => Err(BeginError::Exists(name.clone())),
+                    errno => Err(errno).context(|| format!("making {}", directory.display()))?,
+                };
+            }
+        }
+        let begun = Moment::now();
+        let plan = ViewPlan::of_now(home, name)?;
+        let watch = Watch::new().ok();
+        let record = Record {
+            name: name.clone(),
+            begun,
+            parts: plan.parts().cloned().collect(),
+            group: home.group(name)?,
+            holder: std::process::id().cast_signed(),
+            places: plan.places(),
+            listener: watch.as_ref().map(|watch| watch.listener().as_raw_fd()),
+            lost: None,
+            command: command.to_vec(),
+        };
+        record.write(&directory)?;
+        let scope = Scope::make(&record.group)?;
+        Ok((Self { home: home.clone(), directory, record, scope, watch, _lock: lock }, plan))
+    }
+}

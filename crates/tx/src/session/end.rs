@@ -1,0 +1,207 @@
+//! The end of a transaction.
+
+use super::Transaction;
+use crate::commit::{Basis, CommitError, Figures, PartChanges, commit, read};
+use crate::home::{Home, wait_for_lock};
+use crate::name::TxName;
+use crate::read_set::{ReadSetError, Watch};
+use crate::record::Record;
+use crate::scope::Scope;
+use crate::trash;
+use crate::validate::Conflict;
+use pando_kernel::{CallError, Context};
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, Signal, WaitOptions, kill_process, waitpid};
+use std::path::Path;
+use std::time::Duration;
+
+/// How long the process that held a transaction may take to end once it is killed.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Why a transaction could not be ended as wished.
+#[derive(Debug, thiserror::Error)]
+pub enum EndError {
+    /// There is none of that name.
+    #[error("there is no transaction '{0}'")]
+    Unknown(TxName),
+    /// A commit has failed before.
+    #[error("{0}, so that it can only be aborted")]
+    Lost(String),
+    /// It was not, or not wholly, committed.
+    #[error(transparent)]
+    Commit(#[from] CommitError),
+    /// The kernel refused something.
+    #[error(transparent)]
+    Call(#[from] CallError),
+}
+
+impl Transaction {
+    /// Ends every process that is left in it; how many there were.
+    pub fn end_processes(&self) -> Result<usize, CallError> {
+        let left = self.scope.processes().len();
+        self.scope.kill()?;
+        // Orphans of the command came to this process, which became their reaper.
+        while let Ok(Some(_)) = waitpid(None::<Pid>, WaitOptions::NOHANG) {}
+        Ok(left)
+    }
+
+    /// What it has changed. Nobody may be changing more.
+    pub fn changes(&self) -> Result<Vec<PartChanges>, CommitError> {
+        read(&self.record.parts, None)
+    }
+
+    /// Commits it: everything is in the live tree, or nothing. Its processes must have ended. `watch` is what came with their end.
+    pub fn commit(self, watch: Option<Watch>, durable: bool) -> Result<Figures, EndError> {
+        let _one_at_a_time = self.home.lock()?;
+        let changes = basis(&self.record, watch).and_then(|basis| {
+            let changes = read(&self.record.parts, Some(&basis))?;
+            Ok((changes, basis.names()))
+        });
+        match changes {
+            Ok((changes, names)) => self.apply(changes, names, durable),
+            Err(error) => {
+                self.throw_away()?;
+                Err(error.into())
+            }
+        }
+    }
+
+    fn apply(self, changes: Vec<PartChanges>, names: Option<usize>, durable: bool) -> Result<Figures, EndError> {
+        let figures = Figures { read: names, ..Figures::of(&changes) };
+        match commit(&self.directory, changes, durable) {
+            Ok(()) => {}
+            // What was committed must not be thrown away before it is in place.
+            Err(error @ CommitError::Unfinished(_)) => return Err(error.into()),
+            Err(error) => {
+                self.throw_away()?;
+                return Err(error.into());
+            }
+        }
+        self.throw_away()?;
+        Ok(figures)
+    }
+
+    /// Aborts it: nothing of it is left but rubbish, which [`sweep`](crate::sweep) deletes. Its processes must have ended.
+    pub fn abort(self) -> Result<(), CallError> {
+        self.throw_away()
+    }
+
+    fn throw_away(&self) -> Result<(), CallError> {
+        trash::throw_away(&self.home, &self.directory, &self.record.parts)
+            .context(|| format!("removing {}", self.directory.display()))?;
+        self.scope.remove();
+        Ok(())
+    }
+
+    /// The live mounts that it has parts on beside the one that its home lies on.
+    pub fn other_mounts(&self) -> Vec<std::path::PathBuf> {
+        let elsewhere = self.record.parts.iter().filter(|part| !part.base.starts_with(&self.directory));
+        elsewhere.map(|part| part.live.clone()).collect()
+    }
+}
+
+/// What a transaction is validated by. Where the kernel does not tell what it read, that is its changes alone.
+fn basis(record: &Record, watch: Option<Watch>) -> Result<Basis, CommitError> {
+    let read = match watch.map(|watch| watch.read_sets()) {
+        Some(Ok(sets)) => Some(sets),
+        Some(Err(ReadSetError::Forgotten)) => {
+            let what = "was forgotten by the kernel, for the lack of memory";
+            return Err(CommitError::Conflict(Conflict { path: "what it read".to_owned(), what }));
+        }
+        Some(Err(ReadSetError::Refused(_))) | None => None,
+    };
+    Ok(Basis { begun: record.begun, read, places: record.places.clone() })
+}
+
+/// What a transaction has changed as far as can be seen while it goes on.
+pub fn changes_now(record: &Record) -> Result<Vec<PartChanges>, CommitError> {
+    read(&record.parts, None)
+}
+
+/// How many processes are in a transaction.
+pub fn processes(record: &Record) -> usize {
+    Scope::at(&record.group).processes().len()
+}
+
+/// What an open transaction has changed so far; its processes stand still meanwhile.
+pub fn changes_of_open(home: &Home, name: &TxName) -> Result<Vec<PartChanges>, EndError> {
+    let record = Record::read(&home.of(name)).map_err(|_| EndError::Unknown(name.clone()))?;
+    let scope = Scope::at(&record.group);
+    scope.freeze(true)?;
+    let read = read(&record.parts, None);
+    scope.freeze(false)?;
+    Ok(read?)
+}
+
+/// Commits a transaction that another process holds. On a conflict it stays open, to be looked at and aborted.
+pub fn commit_open(home: &Home, name: &TxName, durable: bool) -> Result<Figures, EndError> {
+    home.prepare()?;
+    let lock = home.lock()?;
+    let record = Record::read(&home.of(name)).map_err(|_| EndError::Unknown(name.clone()))?;
+    if let Some(what) = &record.lost {
+        return Err(EndError::Lost(what.clone()));
+    }
+    let scope = Scope::at(&record.group);
+    scope.freeze(true)?;
+    let changes = watch_of_holder(&record).and_then(|watch| {
+        let basis = basis(&record, watch)?;
+        let changes = read(&record.parts, Some(&basis))?;
+        Ok((changes, basis.names()))
+    });
+    match changes {
+        Ok((changes, names)) => {
+            let figures = take_over(home, record)?.apply(changes, names, durable);
+            drop(lock);
+            figures
+        }
+        Err(error) => {
+            if let EndError::Commit(CommitError::Conflict(conflict)) = &error {
+                // What the kernel told of it is read, and not told again.
+                Record { lost: Some(conflict.to_string()), ..record.clone() }.write(&home.of(name))?;
+            }
+            scope.freeze(false)?;
+            Err(error)
+        }
+    }
+}
+
+/// The watch over a transaction that another process holds.
+fn watch_of_holder(record: &Record) -> Result<Option<Watch>, EndError> {
+    let (Some(listener), Some(pid)) = (record.listener, Pid::from_raw(record.holder)) else { return Ok(None) };
+    let take = || {
+        let holder = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
+        let listener = rustix::process::pidfd_getfd(&holder, listener, PidfdGetfdFlags::empty())?;
+        Watch::of_another(listener, Path::new(&format!("/proc/{}/root", record.holder)), &record.parts)
+    };
+    Ok(Some(take().context(|| format!("looking into the view that process {} holds", record.holder))?))
+}
+
+/// Aborts a transaction that another process holds.
+pub fn abort_open(home: &Home, name: &TxName) -> Result<(), EndError> {
+    home.prepare()?;
+    let _lock = home.lock()?;
+    let record = Record::read(&home.of(name)).map_err(|_| EndError::Unknown(name.clone()))?;
+    take_over(home, record)?.abort()?;
+    Ok(())
+}
+
+/// Ends the processes of a transaction and the one that holds it, and owns it from then on.
+fn take_over(home: &Home, record: Record) -> Result<Transaction, EndError> {
+    let directory = home.of(&record.name);
+    let scope = Scope::at(&record.group);
+    scope.kill()?;
+    let path = Record::lock(&directory);
+    let what = || format!("locking {}", directory.display());
+    let free = wait_for_lock(&path, Some(Duration::ZERO)).context(what)?;
+    let lock = match free {
+        Some(lock) => lock,
+        None => {
+            // As long as the lock is held its holder lives, and the pid is its own.
+            if let Some(pid) = Pid::from_raw(record.holder) {
+                let _ = kill_process(pid, Signal::KILL);
+            }
+            let waited = wait_for_lock(&path, Some(PATIENCE)).context(what)?;
+            waited.ok_or_else(|| std::io::Error::from(std::io::ErrorKind::TimedOut)).context(what)?
+        }
+    };
+    Ok(Transaction { home: home.clone(), directory, record, scope, watch: None, _lock: lock })
+}

@@ -1,0 +1,36 @@
+//! The life of a transaction: begun, entered by commands, committed or aborted.
+
+mod begin;
+mod end;
+mod running;
+
+pub use begin::BeginError;
+pub use end::{EndError, abort_open, changes_now, changes_of_open, commit_open, processes};
+pub use running::{Ended, Running, StartError};
+
+use crate::home::Home;
+use crate::read_set::Watch;
+use crate::record::Record;
+use crate::scope::Scope;
+use pando_kernel::lock::FileLock;
+use std::path::PathBuf;
+
+/// A transaction that this process owns: it is begun, and neither committed nor aborted. One that is dropped stays on disk, for `recover` to remove.
+#[derive(Debug)]
+pub struct Transaction {
+    home: Home,
+    directory: PathBuf,
+    record: Record,
+    scope: Scope,
+    /// Where the kernel grants what it takes to know what is read.
+    watch: Option<Watch>,
+    /// Says to all others that the transaction lives.
+    _lock: FileLock,
+}
+
+impl Transaction {
+    /// What is known of it.
+    pub fn record(&self) -> &Record {
+        &self.record
+    }
+}

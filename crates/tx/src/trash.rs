@@ -1,0 +1,75 @@
+//! Deleting what is not needed any more: out of the way by one rename, and gone later.
+
+use crate::home::{HIDDEN, Home};
+use crate::part::Part;
+use std::io;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// A name that nothing else has.
+fn unique() -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+    format!("{}-{now}", std::process::id())
+}
+
+/// Puts a transaction's directory, and those of its parts on other mounts, where [`sweep`] finds them.
+pub(crate) fn throw_away(home: &Home, directory: &Path, parts: &[Part]) -> io::Result<()> {
+    for part in parts.iter().filter(|part| !part.base.starts_with(directory)) {
+        let Some(around) = part.base.parent() else { continue };
+        if part.base.exists() {
+            let trash = around.join(".trash");
+            create(&trash)?;
+            std::fs::rename(&part.base, trash.join(unique()))?;
+        }
+    }
+    // Last, since its record is what leads to the others.
+    create(&home.trash())?;
+    match std::fs::rename(directory, home.trash().join(unique())) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+fn create(directory: &Path) -> io::Result<()> {
+    match std::fs::create_dir(directory) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Deletes what was thrown away, on these mounts and beside the transactions. What cannot be deleted stays for the next time.
+pub fn sweep(home: &Home, mounts: &[std::path::PathBuf]) {
+    empty(&home.trash());
+    for mount in mounts {
+        let hidden = mount.join(HIDDEN);
+        empty(&hidden.join(".trash"));
+        let _ = std::fs::remove_dir(hidden.join(".trash"));
+        // Where another transaction still has a part in it, it stays.
+        let _ = std::fs::remove_dir(hidden);
+    }
+}
+
+/// How many names are in what was thrown away, counted up to `most`.
+pub fn rubbish(home: &Home, mounts: &[std::path::PathBuf], most: usize) -> usize {
+    let elsewhere = mounts.iter().map(|mount| mount.join(HIDDEN).join(".trash"));
+    std::iter::once(home.trash()).chain(elsewhere).fold(0, |count, trash| count_below(&trash, count, most))
+}
+
+fn count_below(directory: &Path, mut count: usize, most: usize) -> usize {
+    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+        if count >= most {
+            break;
+        }
+        count += 1;
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            count = count_below(&entry.path(), count, most);
+        }
+    }
+    count
+}
+
+fn empty(trash: &Path) {
+    for entry in std::fs::read_dir(trash).into_iter().flatten().flatten() {
+        let _ = std::fs::remove_dir_all(entry.path());
+    }
+}

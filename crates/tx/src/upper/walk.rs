@@ -1,0 +1,255 @@
+//! From an upper directory to [`Node`]s: everything that has to be looked up in the live tree is looked up here.
+
+use super::marks::Marks;
+use super::node::{Directory, DirectorySource, File, Indexed, LiveName, Node, Origin, What};
+use crate::attributes::{Attributes, Moment};
+use crate::content::same_content;
+use crate::tree::{CallPath, Tree};
+use crate::tree_path::TreePath;
+use crate::xattr;
+use pando_kernel::file_handle::FileHandle;
+use rustix::fs::{FileType, Stat};
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+
+/// Why an upper directory could not be read as changes.
+#[derive(Debug, thiserror::Error)]
+pub enum WalkError {
+    /// Something could not be read.
+    #[error("reading the changes at {path}: {source}")]
+    Read {
+        /// What.
+        path: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// Somebody else changed what the transaction built on.
+    #[error("{0} was moved or removed by others")]
+    Lost(String),
+    /// A program with several names, which is being run outside, was changed: neither can it be written to, nor all its names be replaced at once.
+    #[error("{0} is being run outside and has other names, so that it cannot be changed")]
+    Executed(String),
+    /// A name with several links was changed on a file system that does not let them be told.
+    #[error("{0}: its file system does not tell which file it is a copy of")]
+    Untold(String),
+}
+
+/// The upper directory beside its live tree.
+struct Walk<'a> {
+    upper: &'a Tree,
+    live: &'a Tree,
+}
+
+/// Reads what was changed: the root's node and the files that only the index knows.
+///
+/// `upper` and `index` are the directories of an overlay that nobody writes to any more; `live` is the tree that it lay over.
+pub(crate) fn walk(upper: &Tree, index: Option<&Tree>, live: &Tree) -> Result<(Node, Vec<Indexed>), WalkError> {
+    let walk = Walk { upper, live };
+    let stat = walk.read(&TreePath::ROOT, upper.stat(&TreePath::ROOT))?;
+    let root = walk.directory(TreePath::ROOT, &stat, Some(TreePath::ROOT), &Marks::default())?;
+    let indexed = match index {
+        Some(index) => Walk { upper: index, live }.indexed()?,
+        None => Vec::new(),
+    };
+    Ok((root, indexed))
+}
+
+impl Walk<'_> {
+    fn read<T>(&self, path: &TreePath, result: io::Result<T>) -> Result<T, WalkError> {
+        result.map_err(|source| WalkError::Read { path: self.upper.shown(path), source })
+    }
+
+    /// The nodes in a directory; `live` is where the live tree has the directory, if it has it.
+    fn children(&self, directory: &TreePath, live: Option<&TreePath>) -> Result<Vec<Node>, WalkError> {
+        let names = self.read(directory, self.upper.names(directory))?;
+        names.iter().map(|name| self.node(directory.join(name), live.map(|live| live.join(name)))).collect()
+    }
+
+    fn node(&self, path: TreePath, live: Option<TreePath>) -> Result<Node, WalkError> {
+        let stat = self.read(&path, self.upper.stat(&path))?;
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        if kind == FileType::CharacterDevice && stat.st_rdev == 0 {
+            let name = self.live_name(&path, live.as_ref())?;
+            return Ok(Node { path, ino: stat.st_ino, live: name, what: What::Gone });
+        }
+        let xattrs = self.read(&path, self.upper.call_path(&path).and_then(|call| xattr::read(&call)))?;
+        let marks = Marks::of(&xattrs.overlay);
+        if kind == FileType::Directory {
+            return self.directory(path, &stat, live, &marks);
+        }
+        let name = self.live_name(&path, live.as_ref())?;
+        let file = self.file(&path, &stat, xattrs.own, &marks)?;
+        Ok(Node { path, ino: stat.st_ino, live: name, what: What::File(file) })
+    }
+
+    fn live_name(&self, path: &TreePath, live: Option<&TreePath>) -> Result<Option<LiveName>, WalkError> {
+        let Some(live) = live else { return Ok(None) };
+        let found = self.read(path, self.live.look(live))?;
+        Ok(found.map(|stat| LiveName {
+            ino: stat.st_ino,
+            directory: FileType::from_raw_mode(stat.st_mode) == FileType::Directory,
+            changed: Moment::changed(&stat),
+        }))
+    }
+
+    fn directory(&self, path: TreePath, stat: &Stat, live: Option<TreePath>, marks: &Marks) -> Result<Node, WalkError> {
+        let name = self.live_name(&path, live.as_ref())?;
+        let (source, below) = self.source(&path, live, name.as_ref(), marks)?;
+        let attributes_differ = match &below {
+            Some(below) => self.read(&path, self.differs_from(&path, stat, below))?,
+            None => true,
+        };
+        let children = self.children(&path, below.as_ref())?;
+        let modified = Moment::modified(stat);
+        let what = What::Directory(Directory { source, attributes_differ, modified, children });
+        Ok(Node { path, ino: stat.st_ino, live: name, what })
+    }
+
+    /// Where a directory comes from, and where the live tree has it.
+    fn source(
+        &self,
+        path: &TreePath,
+        live: Option<TreePath>,
+        name: Option<&LiveName>,
+        marks: &Marks,
+    ) -> Result<(DirectorySource, Option<TreePath>), WalkError> {
+        if marks.opaque {
+            return Ok((DirectorySource::New, None));
+        }
+        if let Some(redirect) = &marks.redirect {
+            let from = redirected(redirect, live.as_ref()).ok_or_else(|| WalkError::Untold(path.to_string()))?;
+            let found = self.read(path, self.live.look(&from))?;
+            let stat = found.ok_or_else(|| WalkError::Lost(self.live.shown(&from)))?;
+            if self.origin_ino(path, marks)?.is_some_and(|ino| ino != stat.st_ino) {
+                return Err(WalkError::Lost(self.live.shown(&from)));
+            }
+            if name.is_none_or(|name| name.ino != stat.st_ino) {
+                return Ok((DirectorySource::Moved { from: from.clone(), ino: stat.st_ino }, Some(from)));
+            }
+        }
+        let is_root = path.as_bytes().is_empty();
+        match (marks.origin.is_some() || marks.redirect.is_some() || is_root, name) {
+            (true, Some(name)) if name.directory => {
+                if self.origin_ino(path, marks)?.is_some_and(|ino| ino != name.ino) {
+                    return Err(WalkError::Lost(self.live.shown(path)));
+                }
+                Ok((DirectorySource::SamePlace, live))
+            }
+            (true, _) => Err(WalkError::Lost(self.live.shown(path))),
+            (false, _) => Ok((DirectorySource::New, None)),
+        }
+    }
+
+    fn origin_ino(&self, path: &TreePath, marks: &Marks) -> Result<Option<u64>, WalkError> {
+        Ok(self.origin(path, marks)?.map(|(origin, _)| origin.ino))
+    }
+
+    /// The live file that an object was copied from, opened.
+    fn origin(&self, path: &TreePath, marks: &Marks) -> Result<Option<(Origin, CallPath)>, WalkError> {
+        let Some(handle) = &marks.origin else { return Ok(None) };
+        let object = match handle.open(self.live.root()) {
+            Err(error) if error.raw_os_error() == Some(rustix::io::Errno::STALE.raw_os_error()) => {
+                return Err(WalkError::Lost(self.live.shown(path)));
+            }
+            object => self.read(path, object)?,
+        };
+        let stat = self.read(path, rustix::fs::fstat(&object).map_err(Into::into))?;
+        let FileHandle { kind: handle_kind, bytes } = handle.clone();
+        let ino = stat.st_ino;
+        let origin = Origin { ino, handle_kind, handle: bytes, changed: Moment::changed(&stat) };
+        Ok(Some((origin, self.read(path, CallPath::of(object))?)))
+    }
+
+    fn file(&self, path: &TreePath, stat: &Stat, xattrs: xattr::Xattrs, marks: &Marks) -> Result<File, WalkError> {
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        let regular = kind == FileType::RegularFile;
+        let size = stat.st_size.cast_unsigned();
+        let letter = letter(kind);
+        let Some((origin, call)) = self.origin(path, marks)? else {
+            if marks.metadata_only {
+                return Err(WalkError::Untold(path.to_string()));
+            }
+            return Ok(File { origin: None, content_differs: true, attributes_differ: true, size, kind: letter });
+        };
+        let old = self.read(path, rustix::fs::stat(call.text.as_c_str()).map_err(Into::into))?;
+        if old.st_nlink == 0 {
+            return Err(WalkError::Lost(self.live.shown(path)));
+        }
+        let old_xattrs = self.read(path, xattr::read(&call))?.own;
+        let attributes_differ = Attributes::new(stat, xattrs) != Attributes::new(&old, old_xattrs);
+        let content_differs = regular
+            && !marks.metadata_only
+            && (stat.st_size != old.st_size
+                || Moment::modified(stat) != Moment::modified(&old)
+                || !self.read(path, self.upper.file(path, false).and_then(|file| same_content(&file, &call)))?);
+        let mut origin = Some(origin);
+        if content_differs && self.read(path, is_executed(&call))? {
+            if old.st_nlink > 1 {
+                return Err(WalkError::Executed(self.live.shown(path)));
+            }
+            origin = None;
+        }
+        Ok(File { origin, content_differs, attributes_differ, size, kind: letter })
+    }
+
+    fn differs_from(&self, path: &TreePath, stat: &Stat, live: &TreePath) -> io::Result<bool> {
+        let new = Attributes::new(stat, xattr::read(&self.upper.call_path(path)?)?.own);
+        let old = Attributes::new(&self.live.stat(live)?, xattr::read(&self.live.call_path(live)?)?.own);
+        Ok(new != old)
+    }
+
+    /// The changed files of an index. Its other entries are directories' and removed files'.
+    fn indexed(&self) -> Result<Vec<Indexed>, WalkError> {
+        let mut found = Vec::new();
+        for name in self.read(&TreePath::ROOT, self.upper.names(&TreePath::ROOT))? {
+            let path = TreePath::ROOT.join(&name);
+            let stat = self.read(&path, self.upper.stat(&path))?;
+            let kind = FileType::from_raw_mode(stat.st_mode);
+            if kind == FileType::Directory || kind == FileType::CharacterDevice && stat.st_rdev == 0 {
+                continue;
+            }
+            let xattrs = self.read(&path, self.upper.call_path(&path).and_then(|call| xattr::read(&call)))?;
+            let marks = Marks::of(&xattrs.overlay);
+            let file = self.file(&path, &stat, xattrs.own, &marks)?;
+            if file.origin.is_some() {
+                found.push(Indexed { path, file });
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// Whether a file is a program that is being run: the kernel refuses to open it for writing (ETXTBSY). What else is in the way of writing to it, being
+/// immutable for example, is an error, and better now than after the commit point.
+fn is_executed(file: &CallPath) -> io::Result<bool> {
+    let flags = rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::CLOEXEC;
+    match rustix::fs::open(file.text.as_c_str(), flags, rustix::fs::Mode::empty()) {
+        Ok(_) => Ok(false),
+        Err(rustix::io::Errno::TXTBSY) => Ok(true),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Where a redirect leads in the live tree.
+fn redirected(redirect: &[u8], live: Option<&TreePath>) -> Option<TreePath> {
+    if redirect.starts_with(b"/") {
+        return TreePath::new(redirect);
+    }
+    let (parent, _) = live?.split()?;
+    (!redirect.contains(&b'/')).then(|| parent.join(OsStr::from_bytes(redirect)))
+}
+
+fn letter(kind: FileType) -> char {
+    match kind {
+        FileType::RegularFile => '-',
+        FileType::Directory => 'd',
+        FileType::Symlink => 'l',
+        FileType::Fifo => 'p',
+        FileType::Socket => 's',
+        FileType::CharacterDevice => 'c',
+        FileType::BlockDevice => 'b',
+        FileType::Unknown => '?',
+    }
+}

@@ -1,0 +1,128 @@
+//! Whether what a transaction built on is still what it found.
+//!
+//! What is checked here is everything that the change set touches: the names that it replaces, removes and creates, the files that it changes, the
+//! directories that it does so in. All of it must be older than the transaction, or the two of them changed the same thing.
+
+use crate::attributes::Moment;
+use crate::upper::{Directory, DirectorySource, File, Indexed, LiveName, Node, What};
+use std::fmt;
+
+/// Something that others changed while the transaction ran.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Conflict {
+    /// Its path, or as much as is known of it.
+    pub path: String,
+    /// What happened to it.
+    pub what: &'static str,
+}
+
+impl fmt::Display for Conflict {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{} {}", self.path, self.what)
+    }
+}
+
+const CHANGED: &str = "was changed by others";
+const REMOVED: &str = "was removed by others";
+const CREATED: &str = "was created by others";
+
+/// The first conflict of a transaction that began at `begun`, if there is one.
+pub(crate) fn conflict(root: &Node, indexed: &[Indexed], begun: Moment) -> Option<Conflict> {
+    let of_index = || {
+        let changed = |file: &&Indexed| is_changed_by_others(&file.file, begun);
+        indexed
+            .iter()
+            .find(changed)
+            .map(|file| Conflict { path: format!("a file with several names ({})", file.path), what: CHANGED })
+    };
+    of_node(root, begun).or_else(of_index)
+}
+
+fn of_node(node: &Node, begun: Moment) -> Option<Conflict> {
+    let conflict = |what| Some(Conflict { path: node.path.to_string(), what });
+    match &node.what {
+        What::Gone => match &node.live {
+            None => conflict(REMOVED),
+            // What is in a directory that was emptied and removed is not looked at: a name created in it since changes its time.
+            Some(live) if live.changed >= begun => conflict(CHANGED),
+            Some(_) => None,
+        },
+        What::File(file) => of_file(node, file, begun),
+        What::Directory(directory) => of_directory(node, directory, begun),
+    }
+}
+
+fn of_file(node: &Node, file: &File, begun: Moment) -> Option<Conflict> {
+    let conflict = |what| Some(Conflict { path: node.path.to_string(), what });
+    let replaced = |live: &LiveName| file.origin.as_ref().is_none_or(|origin| origin.ino != live.ino);
+    match &node.live {
+        Some(live) if replaced(live) && live.changed >= begun => conflict(CREATED),
+        _ if is_changed_by_others(file, begun) => conflict(CHANGED),
+        _ => None,
+    }
+}
+
+fn is_changed_by_others(file: &File, begun: Moment) -> bool {
+    let matters = file.content_differs || file.attributes_differ;
+    matters && file.origin.as_ref().is_some_and(|origin| origin.changed >= begun)
+}
+
+fn of_directory(node: &Node, directory: &Directory, begun: Moment) -> Option<Conflict> {
+    let newer = node.live.as_ref().is_some_and(|live| live.changed >= begun);
+    let of_itself = match directory.source {
+        // Names that come and go in a directory are no matter to one who uses others in it.
+        DirectorySource::SamePlace => None,
+        DirectorySource::New | DirectorySource::Moved { .. } if newer => {
+            Some(Conflict { path: node.path.to_string(), what: CREATED })
+        }
+        DirectorySource::New | DirectorySource::Moved { .. } => None,
+    };
+    of_itself.or_else(|| directory.children.iter().find_map(|child| of_node(child, begun)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tree_path::TreePath;
+    use crate::upper::Origin;
+
+    const BEFORE: Moment = Moment { seconds: 9, nanoseconds: 0 };
+    const BEGUN: Moment = Moment { seconds: 10, nanoseconds: 0 };
+    const SINCE: Moment = Moment { seconds: 11, nanoseconds: 0 };
+
+    fn found(live: Option<Moment>, what: What) -> Option<&'static str> {
+        let live = live.map(|changed| LiveName { ino: 5, directory: false, changed });
+        let child = Node { path: TreePath::new(b"a").unwrap(), ino: 9, live, what };
+        let top = Directory {
+            source: DirectorySource::SamePlace,
+            attributes_differ: true,
+            modified: BEGUN,
+            children: vec![child],
+        };
+        let live = Some(LiveName { ino: 2, directory: true, changed: SINCE });
+        let root = Node { path: TreePath::ROOT, ino: 1, live, what: What::Directory(top) };
+        conflict(&root, &[], BEGUN).map(|conflict| conflict.what)
+    }
+
+    fn file(origin: Option<(u64, Moment)>) -> What {
+        let origin = origin.map(|(ino, changed)| Origin { ino, handle_kind: 1, handle: vec![], changed });
+        What::File(File { origin, content_differs: true, attributes_differ: true, size: 0, kind: '-' })
+    }
+
+    #[test]
+    fn what_is_older_than_the_transaction_is_no_conflict() {
+        assert_eq!(found(Some(BEFORE), What::Gone), None);
+        assert_eq!(found(Some(BEFORE), file(None)), None);
+        assert_eq!(found(Some(BEFORE), file(Some((5, BEFORE)))), None);
+        assert_eq!(found(None, file(None)), None);
+    }
+
+    #[test]
+    fn what_others_did_since_is_one() {
+        assert_eq!(found(None, What::Gone), Some(REMOVED));
+        assert_eq!(found(Some(SINCE), What::Gone), Some(CHANGED));
+        assert_eq!(found(Some(BEGUN), file(None)), Some(CREATED));
+        assert_eq!(found(Some(SINCE), file(Some((5, SINCE)))), Some(CHANGED));
+        assert_eq!(found(Some(SINCE), file(Some((6, BEFORE)))), Some(CREATED));
+    }
+}

@@ -1,0 +1,156 @@
+//! Making a view, and entering one.
+
+use super::plan::{Fixture, How, Use, ViewPlan};
+use super::sockets;
+use crate::home::Home;
+use crate::name::TxName;
+use crate::part::Part;
+use crate::read_set::Watch;
+use nix::sched::{CloneFlags, setns, unshare};
+use pando_kernel::file_handle::FileHandle;
+use pando_kernel::mount::{Attributes, MountEntry, Tree, mounts};
+use pando_kernel::overlay::Overlay;
+use pando_kernel::{CallError, Context};
+use rustix::fs::{AtFlags, CWD, StatxFlags};
+use rustix::mount::{MountPropagationFlags, MoveMountFlags, UnmountFlags};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+/// How the overlays are mounted: directories may be renamed, a change of mode copies no content, hard links stay together, and nothing is synced,
+/// since the commit does that and an abort needs none. Numbers of inodes are the lower file systems'.
+const OPTIONS: [(&str, &str); 4] = [("redirect_dir", "on"), ("metacopy", "on"), ("index", "on"), ("xino", "off")];
+
+/// A view that this thread is in.
+#[derive(Debug)]
+pub struct View {
+    /// Its root.
+    pub root: OwnedFd,
+}
+
+impl ViewPlan {
+    /// Plans the view of a transaction over the mounts that are there now.
+    pub fn of_now(home: &Home, name: &TxName) -> Result<Self, CallError> {
+        let reachable = mounts()?.into_iter().filter(is_reachable);
+        let mounts: Vec<_> = reachable
+            .map(|mount| {
+                let usable = usable(&mount.at);
+                (mount, usable)
+            })
+            .collect();
+        Ok(Self { sockets: sockets::listening(), ..Self::new(home, name, &mounts) })
+    }
+}
+
+/// Whether a mount is what its path leads to, not hidden by another (STATX_MNT_ID, since Linux 5.8).
+fn is_reachable(mount: &MountEntry) -> bool {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+    rustix::fs::statx(CWD, &mount.at, flags, StatxFlags::MNT_ID).is_ok_and(|found| found.stx_mnt_id == mount.id)
+}
+
+/// Whether an overlay over a mount would know which files its files were copied from.
+fn usable(at: &Path) -> Use {
+    let known = File::open(at).is_ok_and(|directory| {
+        directory.metadata().is_ok_and(|metadata| metadata.is_dir()) && FileHandle::of(&directory).is_ok()
+    });
+    if known { Use::Overlay } else { Use::Other }
+}
+
+impl View {
+    /// Makes the view and takes this thread, alone, into it. Its mounts go with the last process in it. `watch` is to know what is read there.
+    ///
+    /// # Errors
+    ///
+    /// Where "/" cannot have an overlay: for the lack of CAP_SYS_ADMIN, or because its file system cannot.
+    pub(crate) fn enter(plan: &ViewPlan, directory: &Path, mut watch: Option<&mut Watch>) -> Result<Self, CallError> {
+        unshare(CloneFlags::CLONE_NEWNS).context(|| "making a mount namespace".into())?;
+        let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+        rustix::mount::mount_change("/", private).context(|| "making the mounts private".into())?;
+        let (root, rest) = plan
+            .fixtures
+            .split_first()
+            .ok_or(io::ErrorKind::InvalidInput)
+            .map_err(io::Error::from)
+            .context(|| "planning a view without a root".into())?;
+        let How::Overlay(part) = &root.how else {
+            return Err(io::Error::from(io::ErrorKind::Unsupported))
+                .context(|| "laying an overlay over /, whose file system has no file handles".into());
+        };
+        let tree = overlay(part, directory, watch.as_deref_mut())?;
+        // Any directory will do to hang it up before it becomes the root.
+        attach(&tree, CWD, &part.base)?;
+        for fixture in rest {
+            set_up(fixture, &tree, directory, watch.as_deref_mut())?;
+        }
+        for socket in &plan.sockets {
+            bind_socket(&tree, socket);
+        }
+        enter_root(&tree).context(|| "entering the view".into())?;
+        Ok(Self { root: tree.into() })
+    }
+}
+
+fn overlay(part: &Part, beside: &Path, watch: Option<&mut Watch>) -> Result<Tree, CallError> {
+    part.make().context(|| format!("making {}", part.base.display()))?;
+    let lower = Tree::clone_of(&part.live, false)?;
+    let files = Tree::clone_of(&part.base, false)?;
+    let overlay = Overlay { name: "pando-tx", lowers: vec![&lower], files: &files, options: &OPTIONS, volatile: true };
+    let tree = overlay.mount(Attributes::empty(), beside)?;
+    if let Some(watch) = watch {
+        watch.add(part, &tree).context(|| format!("watching the view of {}", part.live.display()))?;
+    }
+    Ok(tree)
+}
+
+fn set_up(fixture: &Fixture, root: &Tree, directory: &Path, watch: Option<&mut Watch>) -> Result<(), CallError> {
+    let below = |path: &Path| path.strip_prefix("/").unwrap_or(path).to_owned();
+    match &fixture.how {
+        How::Overlay(part) => attach(&overlay(part, directory, watch)?, root.as_fd(), &below(&fixture.at)),
+        How::Bound => attach(&Tree::clone_of(&fixture.at, true)?, root.as_fd(), &below(&fixture.at)),
+        How::ReadOnly => {
+            let tree = Tree::clone_of(&fixture.at, false)?;
+            tree.set_attributes(false, Attributes::MOUNT_ATTR_RDONLY)?;
+            attach(&tree, root.as_fd(), &below(&fixture.at))
+        }
+        How::Hidden => {
+            let empty = Tree::new("tmpfs", &[("size", "4k"), ("mode", "0500")], Attributes::MOUNT_ATTR_RDONLY)?;
+            attach(&empty, root.as_fd(), &below(&fixture.at))
+        }
+    }
+}
+
+fn attach(tree: &Tree, at: impl AsFd, path: &Path) -> Result<(), CallError> {
+    rustix::mount::move_mount(tree, "", at, path, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+        .context(|| format!("attaching a part of the view at {}", path.display()))
+}
+
+/// Shows a server's socket. One that has gone since, or lies where the view shows something else, is left out.
+fn bind_socket(root: &Tree, path: &Path) {
+    if let Ok(socket) = Tree::clone_of(path, false) {
+        let _ = attach(&socket, root.as_fd(), path.strip_prefix("/").unwrap_or(path));
+    }
+}
+
+fn enter_root(tree: &Tree) -> io::Result<()> {
+    let back = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
+    rustix::process::fchdir(tree)?;
+    rustix::process::pivot_root(".", ".")?;
+    // Both roots stand at the same place now, the old one above.
+    rustix::mount::unmount(".", UnmountFlags::DETACH)?;
+    rustix::process::chdir("/")?;
+    // A directory that the view does not have is none to be in.
+    let _ = rustix::process::chdir(&back);
+    Ok(())
+}
+
+/// Takes this thread, alone, into the view that a process is in.
+pub(crate) fn join(pid: i32) -> Result<(), CallError> {
+    let back = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
+    let path = format!("/proc/{pid}/ns/mnt");
+    let namespace = File::open(&path).context(|| format!("opening {path}"))?;
+    unshare(CloneFlags::CLONE_FS).context(|| "taking a thread's own root".into())?;
+    setns(namespace, CloneFlags::CLONE_NEWNS).context(|| format!("joining the mount namespace of process {pid}"))?;
+    let _ = rustix::process::chdir(&back);
+    Ok(())
+}

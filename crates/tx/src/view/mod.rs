@@ -1,0 +1,13 @@
+//! The view: the live system as the processes of a transaction see it, with their own changes.
+//!
+//! ```text
+//!   mounts ─▶ plan (plain data)  ─▶ overlays over "/" and every other writable mount   ─▶ this thread's mount namespace, entered
+//!                                   virtual and read-only mounts, live sockets: bound
+//! ```
+
+mod make;
+mod plan;
+mod sockets;
+
+pub(crate) use make::{View, join};
+pub use plan::{How, ViewPlan};

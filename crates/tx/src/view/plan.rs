@@ -1,0 +1,216 @@
+//! What becomes of each mount in a view.
+
+use crate::home::{HIDDEN, Home};
+use crate::name::TxName;
+use crate::part::Part;
+use pando_kernel::mount::MountEntry;
+use std::path::{Path, PathBuf};
+
+/// File systems that show or steer the kernel: nothing in them can be put off until a commit.
+const VIRTUAL: [&str; 20] = [
+    "proc",
+    "sysfs",
+    "devtmpfs",
+    "devpts",
+    "cgroup",
+    "cgroup2",
+    "mqueue",
+    "debugfs",
+    "tracefs",
+    "securityfs",
+    "bpf",
+    "pstore",
+    "hugetlbfs",
+    "binfmt_misc",
+    "fusectl",
+    "configfs",
+    "autofs",
+    "efivarfs",
+    "nsfs",
+    "rpc_pipefs",
+];
+
+/// Trees of the kernel's; whatever is mounted in them belongs to them.
+const KERNELS: [&str; 2] = ["/proc", "/sys"];
+
+/// A mount of a view.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fixture {
+    /// Where.
+    pub at: PathBuf,
+    /// How it is shown.
+    pub how: How,
+}
+
+/// How a mount is shown in a view.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum How {
+    /// With changes of the transaction's own.
+    Overlay(Part),
+    /// As it is, with everything below it.
+    Bound,
+    /// As it is, but read-only: what is written to it could not be undone.
+    ReadOnly,
+    /// As an empty directory: transactions do not see each other's files, nor their own from behind.
+    Hidden,
+}
+
+/// The mounts of a view, those that others lie in first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ViewPlan {
+    /// The mounts. The first is the root.
+    pub fixtures: Vec<Fixture>,
+    /// Sockets that somebody outside can be reached by.
+    pub sockets: Vec<PathBuf>,
+}
+
+impl ViewPlan {
+    /// Plans the view of a transaction over `mounts`: those of the live system that can be reached, with what each can be used for.
+    pub fn new(home: &Home, name: &TxName, mounts: &[(MountEntry, Use)]) -> Self {
+        let mut sorted: Vec<_> = mounts.iter().collect();
+        sorted.sort_by_key(|(mount, _)| mount.at.components().count());
+        let mut fixtures: Vec<Fixture> = Vec::new();
+        let own = home_mount(home, mounts);
+        for (number, (mount, usable)) in sorted.iter().enumerate() {
+            let at = mount.at.clone();
+            let how = match Self::kind(mount, *usable) {
+                Kind::Overlay if own == Some(at.as_path()) => {
+                    How::Overlay(Part { base: home.of(name).join(format!("part-{number}")), live: at })
+                }
+                Kind::Overlay => How::Overlay(Part { base: at.join(HIDDEN).join(home.part_name(name)), live: at }),
+                Kind::Bound => How::Bound,
+                Kind::ReadOnly => How::ReadOnly,
+            };
+            let bound = |fixture: &Fixture| fixture.how == How::Bound && mount.at.starts_with(&fixture.at);
+            // What lies in a tree that is bound with everything below comes along with it.
+            if how != How::Bound || !fixtures.iter().any(bound) {
+                fixtures.push(Fixture { at: mount.at.clone(), how });
+            }
+        }
+        let hidden: Vec<_> = fixtures.iter().filter_map(|fixture| Self::hidden(home, fixture)).collect();
+        fixtures.extend(hidden.into_iter().map(|at| Fixture { at, how: How::Hidden }));
+        fixtures.push(Fixture { at: home.directory().to_owned(), how: How::Hidden });
+        fixtures.dedup();
+        Self { fixtures, sockets: Vec::new() }
+    }
+
+    fn hidden(home: &Home, fixture: &Fixture) -> Option<PathBuf> {
+        match &fixture.how {
+            How::Overlay(part) if !part.base.starts_with(home.directory()) => Some(part.live.join(HIDDEN)),
+            _ => None,
+        }
+    }
+
+    fn kind(mount: &MountEntry, usable: Use) -> Kind {
+        let kernels = KERNELS.iter().any(|tree| mount.at != Path::new(tree) && mount.at.starts_with(tree));
+        let read_only = mount.options.split(',').next() == Some("ro");
+        if VIRTUAL.contains(&mount.kind.as_str()) || kernels || read_only {
+            return Kind::Bound;
+        }
+        match usable {
+            Use::Overlay => Kind::Overlay,
+            Use::Other => Kind::ReadOnly,
+        }
+    }
+
+    /// Every path that making the view looks up in it: the transaction itself may never do so.
+    pub(crate) fn places(&self) -> Vec<PathBuf> {
+        self.fixtures.iter().map(|fixture| &fixture.at).chain(&self.sockets).cloned().collect()
+    }
+
+    /// The parts that hold what the transaction changes.
+    pub fn parts(&self) -> impl Iterator<Item = &Part> {
+        self.fixtures.iter().filter_map(|fixture| match &fixture.how {
+            How::Overlay(part) => Some(part),
+            _ => None,
+        })
+    }
+
+    /// Mounts that can be written outside and not in the transaction.
+    pub fn read_only(&self) -> impl Iterator<Item = &Path> {
+        self.fixtures.iter().filter(|fixture| fixture.how == How::ReadOnly).map(|fixture| fixture.at.as_path())
+    }
+}
+
+enum Kind {
+    Overlay,
+    Bound,
+    ReadOnly,
+}
+
+/// What a mount can be used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// An overlay can lie over it, whose files know which files they were copied from.
+    Overlay,
+    /// It cannot: it is a file, or its file system knows no file handles or extended attributes.
+    Other,
+}
+
+/// The mount that the transactions' directory lies on.
+fn home_mount<'a>(home: &Home, mounts: &'a [(MountEntry, Use)]) -> Option<&'a Path> {
+    let around = mounts.iter().map(|(mount, _)| mount.at.as_path()).filter(|at| home.directory().starts_with(at));
+    around.max_by_key(|at| at.components().count())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mount(at: &str, kind: &str, options: &str) -> (MountEntry, Use) {
+        let (root, source) = ("/".into(), kind.to_owned());
+        (MountEntry { id: 0, at: at.into(), root, kind: kind.into(), source, options: options.into() }, Use::Overlay)
+    }
+
+    fn planned(mounts: &[(MountEntry, Use)]) -> Vec<String> {
+        let plan = ViewPlan::new(&Home::new(Path::new("/")), &"t".parse().unwrap(), mounts);
+        let word = |how: &How| match how {
+            How::Overlay(part) => format!("over {}", part.base.display()),
+            other => format!("{other:?}"),
+        };
+        plan.fixtures.iter().map(|fixture| format!("{} {}", fixture.at.display(), word(&fixture.how))).collect()
+    }
+
+    #[test]
+    fn what_can_be_written_gets_an_overlay_and_the_kernels_own_is_bound() {
+        let mounts = [
+            mount("/proc", "proc", "rw"),
+            mount("/dev/shm", "tmpfs", "rw"),
+            mount("/dev", "devtmpfs", "rw"),
+            mount("/dev/pts", "devpts", "rw"),
+            mount("/sys", "sysfs", "rw"),
+            mount("/sys/fs/cgroup", "tmpfs", "rw"),
+            mount("/", "ext4", "rw"),
+            mount("/srv", "xfs", "rw,noatime"),
+            mount("/cd", "iso9660", "ro"),
+        ];
+        assert_eq!(
+            planned(&mounts),
+            [
+                "/ over /var/lib/pando/tx/t/part-0",
+                "/proc Bound",
+                "/dev Bound",
+                "/sys Bound",
+                "/srv over /srv/.pando-tx/t",
+                "/cd Bound",
+                "/dev/shm over /dev/shm/.pando-tx/t",
+                "/srv/.pando-tx Hidden",
+                "/dev/shm/.pando-tx Hidden",
+                "/var/lib/pando/tx Hidden",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_undone_is_read_only() {
+        let mut file = mount("/etc/resolv.conf", "ext4", "rw");
+        file.1 = Use::Other;
+        assert_eq!(planned(&[mount("/", "ext4", "rw"), file])[1], "/etc/resolv.conf ReadOnly");
+    }
+
+    #[test]
+    fn the_state_may_lie_on_a_mount_of_its_own() {
+        let mounts = [mount("/", "ext4", "rw"), mount("/var", "xfs", "rw")];
+        assert_eq!(planned(&mounts)[..2], ["/ over /.pando-tx/t", "/var over /var/lib/pando/tx/t/part-1"]);
+    }
+}

@@ -1,0 +1,46 @@
+//! Sockets that servers outside listen on. Through an overlay a socket's file is another inode, which nobody listens on, so each is bound in.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+/// `__SO_ACCEPTCON`: somebody listens.
+const LISTENING: u64 = 0x1_0000;
+
+/// The type of a datagram socket, which needs nobody to listen.
+const DATAGRAM: u64 = 2;
+
+/// The paths of sockets that can be connected to, in this network namespace.
+pub(super) fn listening() -> Vec<PathBuf> {
+    listed(&std::fs::read_to_string("/proc/net/unix").unwrap_or_default())
+}
+
+fn listed(text: &str) -> Vec<PathBuf> {
+    let path = |line: &str| {
+        // Num RefCount Protocol Flags Type St Inode Path
+        let mut fields = line.split_ascii_whitespace().skip(3);
+        let flags = u64::from_str_radix(fields.next()?, 16).ok()?;
+        let kind = u64::from_str_radix(fields.next()?, 16).ok()?;
+        let path = fields.nth(2).filter(|path| path.starts_with('/'))?;
+        (flags & LISTENING != 0 || kind == DATAGRAM).then(|| PathBuf::from(path))
+    };
+    let unique: BTreeSet<PathBuf> = text.lines().skip(1).filter_map(path).collect();
+    unique.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_can_be_connected_to_by_path() {
+        let text = "\
+Num       RefCount Protocol Flags    Type St Inode Path
+0000: 00000002 00000000 00010000 0001 01 100 /run/b.sock
+0000: 00000002 00000000 00010000 0001 01 101 @abstract
+0000: 00000003 00000000 00000000 0001 03 102 /run/connected.sock
+0000: 00000002 00000000 00000000 0002 01 103 /dev/log
+0000: 00000003 00000000 00000000 0001 03 104
+";
+        assert_eq!(listed(text), [PathBuf::from("/dev/log"), PathBuf::from("/run/b.sock")]);
+    }
+}

@@ -1,0 +1,109 @@
+//! Extended attributes of files, and those among them by which an overlay keeps its own accounts.
+
+use crate::tree::CallPath;
+use rustix::io::Errno;
+use std::collections::BTreeMap;
+use std::ffi::{CStr, CString};
+use std::io;
+
+/// How an overlay's own attributes begin.
+const OVERLAY: &[u8] = b"trusted.overlay.";
+
+/// How often something that grows while it is read is read again.
+const MAX_TRIES: u32 = 8;
+
+/// Attributes by name.
+pub(crate) type Xattrs = BTreeMap<CString, Vec<u8>>;
+
+/// The attributes of a file, its overlay's apart.
+pub(crate) struct Both {
+    /// Everybody's: ACLs, capabilities, labels, users' own.
+    pub(crate) own: Xattrs,
+    /// The overlay's, without [`OVERLAY`] in front.
+    pub(crate) overlay: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+/// Reads all attributes of the object at a path.
+pub(crate) fn read(path: &CallPath) -> io::Result<Both> {
+    let mut both = Both { own: Xattrs::new(), overlay: BTreeMap::new() };
+    for name in names(path)? {
+        let value = match get(path, &name) {
+            // Removed since it was listed.
+            Err(Errno::NODATA) => continue,
+            value => value?,
+        };
+        match name.to_bytes().strip_prefix(OVERLAY) {
+            Some(rest) => both.overlay.insert(rest.to_vec(), value),
+            None => both.own.insert(name, value),
+        };
+    }
+    Ok(both)
+}
+
+/// Makes the own attributes of the object at `path` be `wanted`, changing only what differs.
+pub(crate) fn write(path: &CallPath, wanted: &Xattrs) -> io::Result<()> {
+    let now = read(path)?.own;
+    for name in now.keys().filter(|name| !wanted.contains_key(*name)) {
+        remove(path, name)?;
+    }
+    for (name, value) in wanted.iter().filter(|(name, value)| now.get(*name) != Some(value)) {
+        let set = if path.follow { rustix::fs::setxattr } else { rustix::fs::lsetxattr };
+        set(path.text.as_c_str(), name.as_c_str(), value, rustix::fs::XattrFlags::empty())?;
+    }
+    Ok(())
+}
+
+/// Removes the overlay's attributes: the object leaves the overlay.
+pub(crate) fn strip(path: &CallPath) -> io::Result<()> {
+    for name in names(path)?.iter().filter(|name| name.to_bytes().starts_with(OVERLAY)) {
+        match remove(path, name) {
+            Ok(()) | Err(Errno::NODATA) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(())
+}
+
+fn remove(path: &CallPath, name: &CStr) -> Result<(), Errno> {
+    let remove = if path.follow { rustix::fs::removexattr } else { rustix::fs::lremovexattr };
+    remove(path.text.as_c_str(), name)
+}
+
+fn names(path: &CallPath) -> io::Result<Vec<CString>> {
+    let listed = grown(|buffer| match path.follow {
+        true => rustix::fs::listxattr(path.text.as_c_str(), buffer),
+        false => rustix::fs::llistxattr(path.text.as_c_str(), buffer),
+    });
+    let list = match listed {
+        Err(Errno::OPNOTSUPP) => return Ok(Vec::new()),
+        list => list?,
+    };
+    let parts = list.split_inclusive(|byte| *byte == 0).filter_map(|name| CStr::from_bytes_with_nul(name).ok());
+    Ok(parts.map(CStr::to_owned).collect())
+}
+
+fn get(path: &CallPath, name: &CStr) -> Result<Vec<u8>, Errno> {
+    grown(|buffer| match path.follow {
+        true => rustix::fs::getxattr(path.text.as_c_str(), name, buffer),
+        false => rustix::fs::lgetxattr(path.text.as_c_str(), name, buffer),
+    })
+}
+
+/// Reads something whose size is not known: into a small buffer, which nearly always does, then into one of the size that the kernel names.
+fn grown(read: impl Fn(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<u8>, Errno> {
+    let mut buffer = vec![0; 512];
+    for _ in 0..MAX_TRIES {
+        match read(&mut buffer) {
+            Ok(filled) => {
+                buffer.truncate(filled);
+                return Ok(buffer);
+            }
+            Err(Errno::RANGE) => {
+                let size = read(&mut [])?;
+                buffer.resize(size.max(1), 0);
+            }
+            Err(errno) => return Err(errno),
+        }
+    }
+    Err(Errno::RANGE)
+}

@@ -1,0 +1,153 @@
+//! Commits of random changes, killed at random steps, and killed again while they are recovered: the tree is what it was before or what it was to be
+//! after, and nothing else.
+//!
+//! `PANDO_TEST_COMMITS` says how many commits (default 150; the slow case makes 2,000), `PANDO_TEST_SEED` which.
+
+use crate::case::{Case, Tag, skip};
+use crate::dice::Dice;
+use crate::disorder;
+use crate::line::Line;
+use crate::sandbox::Sandbox;
+use crate::tree_state;
+use std::path::Path;
+
+/// How many commits are made where the environment does not say.
+const COMMITS: u64 = 150;
+const MANY: u64 = 2000;
+
+/// How many commits a planted bug may stay hidden.
+const HIDDEN: u64 = 400;
+
+/// How often a recovery is killed before it is let go.
+const KILLS: u32 = 4;
+
+pub(crate) const CASES: &[Case] = &[
+    Case::new("tx::commits_killed_at_random_steps", at_random_steps),
+    Case::new("tx::2000_commits_killed_at_random_steps", at_very_many_steps).tags(&[Tag::Slow]),
+    Case::new("tx::planted_bugs_are_found", planted_bugs_are_found).tags(&[Tag::Slow]),
+];
+
+/// What was seen.
+#[derive(Debug, Default)]
+struct Tally {
+    unharmed: u64,
+    killed: u64,
+    killed_again: u64,
+    before: u64,
+    after: u64,
+}
+
+fn from_environment(name: &str, usual: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
+}
+
+fn at_random_steps(sandbox: &Sandbox) {
+    commits(sandbox, from_environment("PANDO_TEST_COMMITS", COMMITS));
+}
+
+fn at_very_many_steps(sandbox: &Sandbox) {
+    commits(sandbox, from_environment("PANDO_TEST_COMMITS", MANY));
+}
+
+fn commits(sandbox: &Sandbox, count: u64) {
+    let seed = from_environment("PANDO_TEST_SEED", 1);
+    println!("     PANDO_TEST_SEED={seed}");
+    let mut tally = Tally::default();
+    for number in 0..count {
+        if let Err(difference) = one_commit(sandbox, seed * 1_000_000 + number, None, &mut tally) {
+            panic!("commit {number} of seed {seed}: {difference}");
+        }
+    }
+    println!("     {tally:?}");
+    assert!(tally.killed > count / 4 && tally.killed_again > 0, "the steps were missed: {tally:?}");
+    assert!(tally.before > 0 && tally.after > 0, "only one outcome was seen: {tally:?}");
+}
+
+fn planted_bugs_are_found(sandbox: &Sandbox) {
+    for bug in ["wrong-order", "lost-hard-link", "replay-not-idempotent"] {
+        let mut tally = Tally::default();
+        let found = (0..HIDDEN).find(|number| one_commit(sandbox, 7_000_000 + number, Some(bug), &mut tally).is_err());
+        match found {
+            Some(number) => println!("     {bug}: found by commit {number}"),
+            None => panic!("{bug} was not found in {HIDDEN} commits: {tally:?}"),
+        }
+        // What the bug spoilt is no leftover of Pando's.
+        let _ = sandbox.pando(["tx", "recover"]).run();
+    }
+}
+
+/// Makes a tree, changes it in a transaction that is killed somewhere, recovers, and compares.
+fn one_commit(sandbox: &Sandbox, seed: u64, bug: Option<&str>, tally: &mut Tally) -> Result<(), String> {
+    let tree = sandbox.scratch().join("tree");
+    let _ = std::fs::remove_dir_all(&tree);
+    std::fs::create_dir(&tree).expect("a directory can be made");
+    let mut dice = Dice::new(seed);
+    disorder::make(&tree, &mut dice, 60);
+    let before = tree_state::lines(&tree);
+    // Changes of the same timer tick would count as made by others while the transaction ran.
+    std::thread::sleep(std::time::Duration::from_millis(12));
+    let changes = [3, 10, 30, 60][dice.throw(4) as usize];
+    let step = if dice.throw(7) == 0 { dice.throw(8) } else { dice.throw(changes * 5 + 20) };
+    let plant = |line: Line| match bug {
+        Some(bug) => line.env("PANDO_TX_PLANT", bug),
+        None => line,
+    };
+    let words = disorder_words(seed, changes, &tree);
+    let line = sandbox.pando(["tx", "run", "-q", "--retry", "0", "--no-durable", "--"]).args(words);
+    let ended = plant(line.env("PANDO_TX_CRASH_STEP", step.to_string())).run();
+    let after: Vec<String> = ended.out().lines().map(str::to_owned).collect();
+    let committed = match ended.code() {
+        0 => {
+            tally.unharmed += 1;
+            true
+        }
+        137 => {
+            tally.killed += 1;
+            recovered(sandbox, &mut dice, &plant, tally)?
+        }
+        code if bug.is_some() => return Err(format!("exit code {code}: {}", ended.err())),
+        code => panic!("seed {seed}: exit code {code}: {}", ended.err()),
+    };
+    let now = tree_state::lines(&tree);
+    *(if committed { &mut tally.after } else { &mut tally.before }) += 1;
+    compare(&now, if committed { &after } else { &before })
+}
+
+/// The words of a program that disorders a tree: this one.
+fn disorder_words(seed: u64, changes: u64, tree: &Path) -> [String; 5] {
+    let program = std::env::current_exe().expect("this program has a path");
+    let text = |path: &Path| path.to_str().expect("the path is text").to_owned();
+    [text(&program), disorder::WORD.to_owned(), (seed + 500_000).to_string(), changes.to_string(), text(tree)]
+}
+
+/// Recovers, killed a few times on the way; whether the transaction turned out to be committed.
+fn recovered(
+    sandbox: &Sandbox,
+    dice: &mut Dice,
+    plant: &impl Fn(Line) -> Line,
+    tally: &mut Tally,
+) -> Result<bool, String> {
+    for kill in 0..=KILLS {
+        let line = plant(sandbox.pando(["tx", "recover"]));
+        let line = match dice.throw(3) {
+            0 => line,
+            _ if kill == KILLS => line,
+            _ => line.env("PANDO_TX_CRASH_STEP", dice.throw(120).to_string()),
+        };
+        let ended = line.run();
+        match ended.code() {
+            137 => tally.killed_again += 1,
+            0 => return Ok(!ended.out().contains("not committed")),
+            code => return Err(format!("recovery ended with {code}: {}", ended.err())),
+        }
+    }
+    skip("a recovery that is not killed was killed")
+}
+
+fn compare(now: &[String], expected: &[String]) -> Result<(), String> {
+    let missing = |from: &[String], other: &[String]| -> Vec<String> {
+        from.iter().filter(|line| !other.contains(line)).take(8).cloned().collect()
+    };
+    let (lost, gained) = (missing(expected, now), missing(now, expected));
+    if lost.is_empty() && gained.is_empty() { Ok(()) } else { Err(format!("expected {lost:#?}, found {gained:#?}")) }
+}
