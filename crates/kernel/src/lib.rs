@@ -5,6 +5,7 @@
 //! place of Pando that holds unsafe code.
 //!
 //! ```text
+//!   bpf       programs attached to groups, devices, namespaces
 //!   mount     detached trees: clone, id-map, overlay, tmpfs        cgroup   v1 and v2, decided hierarchy by hierarchy
 //!   fs_owner  the file-system identity of this thread              pidfd    processes without pid races
 //!   id_map    ids of a user namespace                              packet   messages that carry descriptors
@@ -12,6 +13,7 @@
 //!   inheritance  what an executed program gets of ours             probe    what this kernel grants
 //! ```
 
+pub mod bpf;
 pub mod cgroup;
 pub mod fs_owner;
 pub mod id_map;
