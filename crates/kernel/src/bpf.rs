@@ -93,8 +93,7 @@ pub fn pin(object: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
     let path = CString::new(path.as_os_str().as_bytes())?;
     let attributes = Pin { path: path.as_ptr() as u64, object: descriptor(object), flags: 0 };
     // SAFETY: the kernel reads the attributes, whose size is passed along, and through them the path, which lives until the call returns.
-    let outcome =
-        unsafe { libc::syscall(libc::SYS_bpf, BPF_OBJ_PIN, &raw const attributes, size_of_val(&attributes)) };
+    let outcome = unsafe { libc::syscall(libc::SYS_bpf, BPF_OBJ_PIN, &raw const attributes, size_of_val(&attributes)) };
     if outcome < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 

@@ -71,8 +71,7 @@ pub fn place(
         return Err(PlacementError::Prefix(ip, prefix));
     }
     let named = |name: &str| devices.iter().find(|device| device.name == name);
-    let wanted =
-        device.map(|name| named(name).ok_or_else(|| PlacementError::NoDevice(name.to_owned()))).transpose()?;
+    let wanted = device.map(|name| named(name).ok_or_else(|| PlacementError::NoDevice(name.to_owned()))).transpose()?;
     let networks = devices.iter().flat_map(|device| device.addresses.iter().map(move |known| (device, *known)));
     let network = networks
         .clone()
@@ -94,7 +93,9 @@ fn special(ip: IpAddr) -> Option<&'static str> {
         _ if ip.is_multicast() => Some("a multicast address"),
         IpAddr::V4(ip) if ip.is_broadcast() => Some("the broadcast address"),
         IpAddr::V6(ip) if ip.is_unicast_link_local() => Some("a link-local address, which is the device's own"),
-        IpAddr::V6(ip) if ip.to_ipv4_mapped().is_some() => Some("an IPv4 address in IPv6 notation; write it in its own"),
+        IpAddr::V6(ip) if ip.to_ipv4_mapped().is_some() => {
+            Some("an IPv4 address in IPv6 notation; write it in its own")
+        }
         IpAddr::V6(ip) if ip.segments()[..4] == [0xfd7f, 0x6c62, 0, 0] => Some("in the network of guests' loopbacks"),
         _ => None,
     }

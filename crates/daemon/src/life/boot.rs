@@ -159,6 +159,7 @@ async fn grow(
     stdio: Vec<OwnedFd>,
 ) -> Result<(), Fault> {
     note(daemon, guest, sprout.slot)?;
+    super::address::admit(daemon, &guest.name, &spec, sprout.slot).await?;
     crash::point("start.noted");
     // Before the sprout is told anything: once it runs the guest, the seed has to outlive this daemon.
     let settled = sprout.link.seed().send(Request::Settle, &[]);

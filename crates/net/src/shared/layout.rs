@@ -229,7 +229,10 @@ mod tests {
         let third = second.with(Vec::new());
         assert_eq!(third.former4, ["10.9.0.6", "10.9.0.5"].map(|ip| ip.parse::<Ipv4Addr>().unwrap()));
         assert_eq!(third.anchor4(), "127.65.2.1".parse::<Ipv4Addr>().unwrap(), "without an address its own loopback");
-        assert_eq!(third.with(vec![network("10.9.0.9/24")]).with(vec![network("10.9.0.9/16")]).former4[0], third.anchor4());
+        assert_eq!(
+            third.with(vec![network("10.9.0.9/24")]).with(vec![network("10.9.0.9/16")]).former4[0],
+            third.anchor4()
+        );
     }
 
     #[test]

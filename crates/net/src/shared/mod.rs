@@ -20,6 +20,7 @@ use layout::GuestEntry;
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use pando_kernel::bpf::{self, Hook};
 use pando_kernel::{CallError, Context};
+use std::collections::HashSet;
 use std::fs::File;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -136,7 +137,9 @@ impl Stack {
         }
         // From here on the group's processes are the guest.
         let id = u64::from(entry.id).to_ne_bytes();
-        self.itself.update(&group.to_ne_bytes(), &id, MapFlags::ANY).named(|| "telling a cgroup which guest it is".into())
+        self.itself
+            .update(&group.to_ne_bytes(), &id, MapFlags::ANY)
+            .named(|| "telling a cgroup which guest it is".into())
     }
 
     /// The addresses of a guest, IPv4 first.
@@ -155,7 +158,9 @@ impl Stack {
     /// The kernel's.
     pub fn owners(&self, ip: IpAddr) -> Result<Vec<u32>, SharedError> {
         let found = self.owners_map(ip).lookup(&layout::key(ip), MapFlags::ANY);
-        Ok(found.named(|| format!("looking for the owners of {ip}"))?.map_or(Vec::new(), |bytes| layout::read_owners(&bytes)))
+        Ok(found
+            .named(|| format!("looking for the owners of {ip}"))?
+            .map_or(Vec::new(), |bytes| layout::read_owners(&bytes)))
     }
 
     /// Gives a running guest one more address. Sockets that it bound to ANY serve it from now on.
@@ -174,21 +179,20 @@ impl Stack {
         })
     }
 
-    /// Takes an address from a running guest. Its sockets that are bound to just this one are ended, with their connections.
+    /// Takes an address from a running guest, whose processes are in `cgroup` and below. Its connections from there end; what it has bound there
+    /// gets nothing any more.
     ///
     /// # Errors
     ///
     /// [`SharedError::Unknown`].
-    pub fn remove_address(&self, id: u32, ip: IpAddr) -> Result<(), SharedError> {
+    pub fn remove_address(&self, id: u32, ip: IpAddr, cgroup: &Path) -> Result<(), SharedError> {
         let entry = self.read(id)?;
         self.take(ip, id)?;
         let rest = entry.own.iter().filter(|own| own.ip != ip).copied().collect();
         self.write(&entry.with(rest))?;
-        // Those of guests that share the address are not told apart by it; they keep theirs, and this guest its connections.
-        if self.owners(ip)?.is_empty() {
-            sockets::end_at(ip)?;
-        }
-        Ok(())
+        let mut groups = HashSet::new();
+        numbers(cgroup, &mut groups);
+        Ok(sockets::end_connections(ip, &groups)?)
     }
 
     /// Forgets a guest whose processes are gone. The programs go with its cgroup.
@@ -262,7 +266,8 @@ impl Stack {
     }
 
     fn read(&self, id: u32) -> Result<GuestEntry, SharedError> {
-        let found = self.guests.lookup(&id.to_ne_bytes(), MapFlags::ANY).named(|| format!("reading guest number {id}"))?;
+        let found =
+            self.guests.lookup(&id.to_ne_bytes(), MapFlags::ANY).named(|| format!("reading guest number {id}"))?;
         found.as_deref().and_then(GuestEntry::read).ok_or(SharedError::Unknown(id))
     }
 
@@ -273,6 +278,16 @@ impl Stack {
         }
         let written = self.guests.update(&entry.id.to_ne_bytes(), &entry.bytes(), MapFlags::ANY);
         written.named(|| format!("writing guest number {}", entry.id))
+    }
+}
+
+/// The numbers of a cgroup and of all below, as sockets name them.
+fn numbers(cgroup: &Path, into: &mut HashSet<u64>) {
+    into.extend(cgroup.metadata().map(|found| found.ino()));
+    for entry in std::fs::read_dir(cgroup).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            numbers(&entry.path(), into);
+        }
     }
 }
 

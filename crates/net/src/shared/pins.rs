@@ -12,6 +12,9 @@ use std::path::{Path, PathBuf};
 /// The number by which statfs(2) tells a BPF file system (linux/magic.h).
 const BPF_FS_MAGIC: FsWord = 0xcafe_4a11;
 
+/// What our names begin with.
+const KINDS: [&str; 3] = ["map-", "program-", "link-"];
+
 /// A directory that is a BPF file system of our own: nobody else's names are in it, and it goes when the last of ours does.
 #[derive(Clone, Debug)]
 pub struct Pins {
@@ -52,6 +55,10 @@ impl Pins {
             // Others may hold a copy of the mount, and with it the names: those have to go first.
             for entry in std::fs::read_dir(&self.directory).into_iter().flatten().flatten() {
                 let path = entry.path();
+                // The kernel puts names of its own there, which nobody can remove.
+                if !KINDS.iter().any(|kind| entry.file_name().as_encoded_bytes().starts_with(kind.as_bytes())) {
+                    continue;
+                }
                 std::fs::remove_file(&path).context(|| format!("removing {}", path.display()))?;
             }
             rustix::mount::unmount(&self.directory, UnmountFlags::DETACH)

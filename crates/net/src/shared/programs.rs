@@ -38,7 +38,8 @@ pub(super) const MAPS: [&str; 5] = ["self", "guests", "owners4", "owners6", "kno
 
 /// Loads all programs and pins them, and the maps.
 pub(super) fn load(pins: &Pins) -> Result<(), SharedError> {
-    let open = ObjectBuilder::default().open_memory(OBJECT).named(|| "reading the programs for shared networks".into())?;
+    let open =
+        ObjectBuilder::default().open_memory(OBJECT).named(|| "reading the programs for shared networks".into())?;
     let object = open
         .load()
         .named(|| "loading the programs for shared networks ('pando doctor' shows what this kernel grants)".into())?;
