@@ -1,7 +1,7 @@
 //! Whose an address is: while guests run, while it moves, when two want it, when the daemon dies, when all is over.
 
 use super::NEEDS;
-use super::wire::Wire;
+use super::wire::{HOST, Wire};
 use crate::case::Case;
 use crate::line::Started;
 use crate::patience::eventually;
@@ -58,7 +58,7 @@ fn answers(wire: &Wire, ip: &str, port: u16, expected: &str) {
 const REFUSED: &str = "ConnectionRefusedError: [Errno 111] Connection refused";
 
 fn wire(sandbox: &Sandbox) -> Wire {
-    let wire = Wire::new(&["10.9.0.1", "fd00:9::1"]);
+    let wire = Wire::new(&HOST);
     wire.pando(sandbox, ["ls"]).ok();
     wire
 }

@@ -1,6 +1,6 @@
 //! What a program sees of the network in a guest, held against what it sees on a machine with just these addresses.
 
-use super::wire::{OUTSIDE, Wire};
+use super::wire::{HOST, OUTSIDE, Wire};
 use crate::case::Case;
 use crate::sandbox::Sandbox;
 use std::collections::BTreeMap;
@@ -78,7 +78,11 @@ fn unlisted(native: &Results, guest: &Results) -> Vec<String> {
 
 fn natively(parts: &[&str]) -> Results {
     let own = addresses(0);
-    let wire = Wire::new(&own.each_ref().map(String::as_str));
+    // As Pando places them: the first brings the network, the others stand alone. Of IPv6 addresses that fit equally a machine takes the one
+    // that it got last, and a guest its first.
+    let [a1, a2, b1, b2] = &own;
+    let placed = [format!("{a1}/24"), format!("{a2}/32"), format!("{b2}/64"), format!("{b1}/64")];
+    let wire = Wire::new(&placed.each_ref().map(String::as_str));
     let arguments = own.iter().map(String::as_str).chain(OUTSIDE).chain(parts.iter().copied());
     results(&wire.host(["python3", "-c", SCRIPT]).args(arguments).limit(300).ok())
 }
@@ -87,7 +91,7 @@ fn natively(parts: &[&str]) -> Results {
 fn conform(sandbox: &Sandbox, guests: usize, parts: &[&str]) {
     let native = natively(parts);
     assert!(native.len() > 80, "the checks ran: {native:?}");
-    let wire = Wire::new(&["10.9.0.1", "fd00:9::1"]);
+    let wire = Wire::new(&HOST);
     let before = wire.links();
     wire.pando(sandbox, ["ls"]).ok();
     let runs: Vec<_> = (0..guests)

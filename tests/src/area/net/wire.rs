@@ -8,6 +8,9 @@ use std::ffi::OsStr;
 /// The machine outside.
 pub(super) const OUTSIDE: [&str; 2] = ["10.9.0.100", "fd00:9::100"];
 
+/// What the near machine has where Pando runs.
+pub(super) const HOST: [&str; 2] = ["10.9.0.1/24", "fd00:9::1/64"];
+
 /// What listens there.
 const MIRROR: &str = include_str!("mirror.py");
 
@@ -20,7 +23,7 @@ pub(super) struct Wire {
 }
 
 impl Wire {
-    /// A wire whose near end has these addresses, all in one network each.
+    /// A wire whose near end has these addresses, with the lengths of their networks' prefixes.
     #[track_caller]
     pub(super) fn new(addresses: &[&str]) -> Self {
         let (host, outside) = (namespace(), namespace());
@@ -33,8 +36,8 @@ impl Wire {
         for address in addresses {
             setup(&host, &add("h0", address));
         }
-        for address in OUTSIDE {
-            setup(&outside, &add("o0", address));
+        for (address, prefix) in OUTSIDE.iter().zip([24, 64]) {
+            setup(&outside, &add("o0", &format!("{address}/{prefix}")));
         }
         let mirror = within(&outside, ["python3", "-c", MIRROR]).start();
         let wire = Self { host, outside, _mirror: mirror };
@@ -98,9 +101,6 @@ fn quiet(device: &str) -> String {
 }
 
 fn add(device: &str, address: &str) -> String {
-    if address.contains(':') {
-        format!("ip address add {address}/64 dev {device} nodad")
-    } else {
-        format!("ip address add {address}/24 dev {device}")
-    }
+    let quickly = if address.contains(':') { "nodad" } else { "" };
+    format!("ip address add {address} dev {device} {quickly}")
 }
