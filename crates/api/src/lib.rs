@@ -11,14 +11,16 @@
 //!
 //! [`Spec`] is what a user says of a guest. It travels on the socket, and is the same structure that lies on disk as `spec.toml`.
 
+mod address;
 mod fault;
 mod guest;
 mod method;
 mod spec;
 
+pub use address::{Address, AddressError};
 pub use fault::{Fault, FaultKind};
 pub use guest::{Event, GuestState, GuestStatus, Inspection, ProcessEntry};
-pub use method::{Copying, Method, MethodCall, Process, ProcessNotice, Progress, Reply};
+pub use method::{AddressChange, Copying, Method, MethodCall, Process, ProcessNotice, Progress, Reply};
 pub use spec::{Network, Rlimit, SeccompProfile, Spec, SpecError, Volume};
 
 /// The interface's varlink name.

@@ -1,6 +1,6 @@
 //! The calls of the interface and their replies.
 
-use crate::{Event, GuestStatus, Inspection, ProcessEntry, Spec};
+use crate::{Address, Event, GuestStatus, Inspection, ProcessEntry, Spec};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -28,6 +28,18 @@ pub struct Process {
     pub rows: u16,
     /// Columns of that terminal.
     pub columns: u16,
+}
+
+/// What becomes of an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AddressChange {
+    /// The guest gets it too.
+    Add,
+    /// The guest loses it.
+    Del,
+    /// The guest gets it, and all others lose it.
+    Move,
 }
 
 /// Which way a copy goes.
@@ -75,6 +87,8 @@ pub enum Method {
     Processes { name: Option<String>, host: bool },
     #[serde(rename = "org.pando.Guests.Set")]
     Set { name: String, assignments: Vec<String> },
+    #[serde(rename = "org.pando.Guests.Address")]
+    Address { name: String, change: AddressChange, address: Address },
     #[serde(rename = "org.pando.Guests.Events")]
     Events {},
     #[serde(rename = "org.pando.Guests.Log")]

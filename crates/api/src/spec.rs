@@ -1,5 +1,6 @@
 //! What a user says of a guest: `spec.toml` on disk, `Spec` on the wire.
 
+use crate::Address;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -27,6 +28,9 @@ pub struct Spec {
     pub env: BTreeMap<String, String>,
     /// What network the guest has.
     pub network: Network,
+    /// The addresses that the guest owns, on the host's network: `IP`, `IP/LENGTH`, `IP@DEVICE` or `IP/LENGTH@DEVICE`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<Address>,
     /// Whether the guest has a user namespace of its own (65,536 ids). Without one, root inside is root outside.
     pub user_namespace: bool,
     /// Host directories or files shown inside.
@@ -64,6 +68,7 @@ impl Default for Spec {
             workdir: None,
             env: BTreeMap::new(),
             network: Network::None,
+            addresses: Vec::new(),
             user_namespace: true,
             volumes: Vec::new(),
             cap_add: Vec::new(),
@@ -84,8 +89,17 @@ pub enum Network {
     /// A network namespace with nothing but a loopback device.
     #[default]
     None,
+    /// The host's network, of which the guest owns its addresses and nothing else.
+    Shared,
     /// The host's network, unrestricted.
     Host,
+}
+
+impl Network {
+    /// Whether the guest's processes are in the host's network namespace.
+    pub fn is_the_hosts(self) -> bool {
+        matches!(self, Self::Shared | Self::Host)
+    }
 }
 
 /// Which system calls a guest is denied.

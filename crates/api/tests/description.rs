@@ -33,6 +33,7 @@ fn spec_is_as_described() {
         user: Some("u".into()),
         workdir: Some("/".into()),
         env: BTreeMap::from([("A".into(), "b".into())]),
+        addresses: vec!["10.9.0.5/24".parse().unwrap()],
         volumes: vec!["/a:/b:ro".parse().unwrap()],
         cap_add: vec!["NET_RAW".into()],
         cap_drop: vec!["ALL".into()],
@@ -66,7 +67,7 @@ fn every_described_method_is_understood() {
             "method": format!("org.pando.Guests.{}", method.name()),
             "parameters": {
                 "name": "n", "spec": {}, "process": {}, "start": false, "pid": 1, "signal": null, "force": false, "host": false,
-                "assignments": [], "path": "/", "direction": "in"
+                "assignments": [], "path": "/", "direction": "in", "change": "add", "address": "10.9.0.5"
             },
         }));
         // Only `signal` differs between methods (a number, or an optional name); anything else is a disagreement.

@@ -3,7 +3,7 @@
 use crate::{signal_name, source, spec_file};
 use anyhow::Context;
 use clap::ValueEnum;
-use pando_api::{Network, Rlimit, SeccompProfile, Spec, SpecError, Volume};
+use pando_api::{Address, Network, Rlimit, SeccompProfile, Spec, SpecError, Volume};
 use std::path::PathBuf;
 
 /// What a guest is made of and what it may do.
@@ -28,9 +28,12 @@ pub(crate) struct GuestOptions {
     /// Show a directory or file of the host inside
     #[arg(short, long, value_name = "HOST:GUEST[:ro]", value_parser = volume)]
     volume: Vec<Volume>,
-    /// The network: none (a loopback device only) or host (the host's own) [default: none]
+    /// The network: none (a loopback device only), shared (the host's, of which it owns its addresses) or host (the host's, unrestricted) [default: none]
     #[arg(long, alias = "network", value_name = "KIND")]
     net: Option<Net>,
+    /// An address of the host's network that is the guest's own; implies --net shared
+    #[arg(long, value_name = "IP[/LENGTH][@DEVICE]")]
+    address: Vec<Address>,
     /// The name that the guest sees as its own
     #[arg(long, value_name = "NAME")]
     hostname: Option<String>,
@@ -66,6 +69,7 @@ pub(crate) struct GuestOptions {
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Net {
     None,
+    Shared,
     Host,
 }
 
@@ -102,9 +106,12 @@ impl GuestOptions {
         spec.cap_drop.extend(self.cap_drop);
         match self.net {
             Some(Net::None) => spec.network = Network::None,
+            Some(Net::Shared) => spec.network = Network::Shared,
             Some(Net::Host) => spec.network = Network::Host,
+            None if !self.address.is_empty() => spec.network = Network::Shared,
             None => {}
         }
+        spec.addresses.extend(self.address);
         match self.seccomp {
             Some(Seccomp::Default) => spec.seccomp = SeccompProfile::Default,
             Some(Seccomp::Off) => spec.seccomp = SeccompProfile::Off,
@@ -222,6 +229,17 @@ mod tests {
     }
 
     #[test]
+    fn an_address_implies_the_shared_network() {
+        let implied = spec(&["--address", "10.9.0.5/24", "--address", "fd00::5"]);
+        assert_eq!((implied.network, implied.addresses.len()), (Network::Shared, 2));
+        assert_eq!(
+            spec(&["--address", "10.9.0.5", "--net", "host"]).network,
+            Network::Host,
+            "the daemon refuses this one"
+        );
+    }
+
+    #[test]
     fn a_volume_may_be_relative() {
         let volume = volume("./x:/y").unwrap();
         assert_eq!(volume.source, std::env::current_dir().unwrap().join("x").to_str().unwrap());
@@ -236,6 +254,7 @@ mod tests {
             (["-e", "=x"], "for example --env"),
             (["--stop-signal", "NOPE"], "for example TERM"),
             (["--net", "bridge"], "possible values"),
+            (["--address", "10.9"], "for example 10.9.0.5"),
         ] {
             let text = options(&words).unwrap_err().to_string();
             assert!(text.contains(expected), "{text}");

@@ -4,6 +4,7 @@ use crate::events::Events;
 use crate::failure;
 use crate::guest::Guest;
 use crate::lull::Lull;
+use crate::networks::Networks;
 use crate::pool::Pool;
 use crate::ready_files::ReadyFiles;
 use crate::ready_roots::ReadyRoots;
@@ -31,6 +32,8 @@ pub(crate) struct Daemon {
     pub(crate) files: Rc<ReadyFiles>,
     /// Whole root file systems for them.
     pub(crate) roots: Rc<ReadyRoots>,
+    /// Who owns which addresses.
+    pub(crate) networks: Rc<Networks>,
     pub(crate) events: Events,
     /// When to do what can wait.
     pub(crate) lull: Lull,
@@ -53,6 +56,7 @@ impl Daemon {
         Ok(Rc::new(Self {
             guests: RefCell::default(),
             making: RefCell::default(),
+            networks: Networks::new(&places),
             roots: ReadyRoots::new(&pool, &files, &lull),
             pool,
             files,
@@ -106,6 +110,7 @@ impl Daemon {
     /// Removes what a slot leaves.
     pub(crate) async fn clear_slot(&self, slot: u32) {
         crate::clearing::clear_slot(&self.places, &self.field, slot).await;
+        self.networks.dismiss(slot).await;
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::daemon::Daemon;
 use crate::failure;
-use crate::life::{copy, create, exec, remove, run, set, start, stop};
+use crate::life::{address, copy, create, exec, remove, run, set, start, stop};
 use crate::processes;
 use pando_api::{Event, Fault, Inspection, Method, MethodCall, ProcessNotice, Progress, Reply};
 use pando_kernel::pidfd;
@@ -121,6 +121,10 @@ impl Client {
             },
             Method::Remove { name, force } => match daemon.guest(&name) {
                 Ok(guest) => done(remove::remove(&daemon, &guest, force).await),
+                Err(fault) => Err(fault),
+            },
+            Method::Address { name, change, address } => match daemon.guest(&name) {
+                Ok(guest) => done(address::change(&daemon, &guest, change, address).await),
                 Err(fault) => Err(fault),
             },
             at_once => immediate(&daemon, at_once),
@@ -296,7 +300,7 @@ struct ErrorReply {
 }
 
 /// The methods of the interface.
-const DESCRIBED: [&str; 18] = [
+const DESCRIBED: [&str; 19] = [
     "Version",
     "Quit",
     "Run",
@@ -312,6 +316,7 @@ const DESCRIBED: [&str; 18] = [
     "Inspect",
     "Processes",
     "Set",
+    "Address",
     "Events",
     "Log",
     "Copy",

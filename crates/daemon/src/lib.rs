@@ -22,6 +22,7 @@ mod guest;
 mod life;
 mod link;
 mod lull;
+mod networks;
 mod pool;
 mod processes;
 mod readable;

@@ -97,6 +97,9 @@ pub(crate) async fn adopt(daemon: &Rc<Daemon>) {
             }
         }
     }
+    if let Err(error) = daemon.networks.adopt(|slot| daemon.uses(slot)).await {
+        tracing::warn!(%error, "what guests own of the host's network cannot be read; 'pando address' will fail");
+    }
 }
 
 /// Takes over a guest whose first process was made; `false` if it never was, or if its seed has gone and with it the guest.

@@ -114,6 +114,7 @@ async fn main(places: Places) -> Result<(), ServeError> {
         daemon.clear_slot(slot).await;
     }
     recover::sweep_empty_slots(&daemon).await;
+    daemon.networks.close().await;
     daemon.field.remove();
     tracing::info!("ending; guests that run go on");
     Ok(())

@@ -74,7 +74,7 @@ fn typed(key: &str, value: &str) -> toml::Value {
         "command" => {
             toml::Value::Array(value.split_whitespace().map(|word| toml::Value::String(word.to_owned())).collect())
         }
-        "cap_add" | "cap_drop" | "expose" => words(value),
+        "addresses" | "cap_add" | "cap_drop" | "expose" => words(value),
         _ => match (value.parse::<i64>(), value.parse::<bool>()) {
             (Ok(number), _) if key == "stop_grace" => toml::Value::Integer(number),
             (_, Ok(choice)) if key == "user_namespace" => toml::Value::Boolean(choice),

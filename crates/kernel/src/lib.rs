@@ -5,6 +5,7 @@
 //! place of Pando that holds unsafe code.
 //!
 //! ```text
+//!   bpf       programs attached to groups, devices, namespaces
 //!   mount     detached trees: clone, id-map, overlay, tmpfs        cgroup   v1 and v2, decided hierarchy by hierarchy
 //!   fs_owner  the file-system identity of this thread              pidfd    processes without pid races
 //!   id_map    ids of a user namespace                              packet   messages that carry descriptors
@@ -15,6 +16,7 @@
 //! ```
 
 pub mod born_in_group;
+pub mod bpf;
 pub mod cgroup;
 pub mod fanotify;
 pub mod file_handle;

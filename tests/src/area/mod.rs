@@ -9,6 +9,7 @@ mod hostile;
 mod images;
 mod lifecycle;
 mod listing;
+mod net;
 mod programs;
 mod refusals;
 mod run;
@@ -43,6 +44,8 @@ const AREAS: &[&[Case]] = &[
     programs::CASES,
     images::CASES,
     servers::CASES,
+    net::conformance::CASES,
+    net::addresses::CASES,
 ];
 
 /// Every test.

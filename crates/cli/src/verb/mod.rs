@@ -1,5 +1,6 @@
 //! What the command can do, one file a verb (or a few that are alike).
 
+mod address;
 mod completions;
 mod cp;
 mod create;
@@ -98,6 +99,7 @@ pub(crate) const ENTRIES: &[Entry] = &[
     Entry::of::<events::Events>(),
     Entry::of::<set::Set>(),
     Entry::of::<tx::Tx>(),
+    Entry::of::<address::Address>(),
     Entry::of::<doctor_command::Doctor>(),
     Entry::of::<daemon_command::Daemon>(),
     Entry::of::<daemon_command::Spawner>(),

@@ -159,6 +159,7 @@ async fn grow(
     stdio: Vec<OwnedFd>,
 ) -> Result<(), Fault> {
     note(daemon, guest, sprout.slot)?;
+    super::address::admit(daemon, &guest.name, &spec, sprout.slot).await?;
     crash::point("start.noted");
     let site = Site {
         name: guest.name.to_string(),

@@ -55,6 +55,7 @@ pub(crate) async fn create(daemon: &Rc<Daemon>, order: Order, progress: mpsc::Se
 
 /// Looks for everything in a spec that would keep the guest from starting, before anything is made.
 pub(crate) fn check(name: &GuestName, spec: &Spec) -> Result<(), Fault> {
+    super::address::check(name, spec)?;
     check_plan(name, spec)?;
     check_words(spec)
 }

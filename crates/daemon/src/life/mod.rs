@@ -1,5 +1,6 @@
 //! The life of guests: one file a thing that can be done.
 
+pub(crate) mod address;
 pub(crate) mod boot;
 pub(crate) mod copy;
 pub(crate) mod create;

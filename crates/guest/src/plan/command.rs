@@ -3,7 +3,7 @@
 use super::{Plan, PlanError, Want, c_string, text};
 use crate::account::Account;
 use crate::policy::{capabilities, seccomp};
-use pando_api::{SeccompProfile, Spec};
+use pando_api::{Network, SeccompProfile, Spec};
 use pando_seed::{Capabilities, Start, Step};
 use std::collections::BTreeMap;
 
@@ -67,6 +67,9 @@ pub fn exec(spec: &Spec, program: &Program, into_cgroup: bool) -> Result<Plan, P
 /// The capabilities that a spec asks for.
 pub(super) fn bound(spec: &Spec) -> Result<Capabilities, PlanError> {
     let base = if spec.init.is_some() { capabilities::system(spec.user_namespace) } else { capabilities::default() };
+    // Without a user namespace it would hold them over the host's network.
+    let over_host = spec.network == Network::Shared && !spec.user_namespace;
+    let base = if over_host { base & !capabilities::over_networks() } else { base };
     Ok(capabilities::adjusted(base, &spec.cap_drop, &spec.cap_add)?)
 }
 
@@ -74,6 +77,10 @@ pub(super) fn bound(spec: &Spec) -> Result<Capabilities, PlanError> {
 pub(super) fn confine(plan: &mut Plan, spec: &Spec, keep: Capabilities) {
     if spec.seccomp == SeccompProfile::Default {
         plan.step("installing the system call filter", Step::Seccomp { program: seccomp::program() });
+    }
+    if spec.network == Network::Shared {
+        let program = seccomp::shared_network();
+        plan.step("keeping sockets to the guest's own addresses", Step::Seccomp { program });
     }
     plan.step("giving up capabilities", Step::Bound { keep });
 }

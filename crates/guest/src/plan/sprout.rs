@@ -3,7 +3,7 @@
 
 use super::{Plan, PlanError, Want, c_string, text};
 use crate::policy::paths;
-use pando_api::{Network, Spec};
+use pando_api::Spec;
 use pando_seed::{Attributes, Make, Mountpoint, Namespaces, Start, Step, Text};
 use std::ffi::CStr;
 
@@ -23,7 +23,7 @@ impl SproutKind {
     pub fn of(spec: &Spec) -> Self {
         Self {
             user_namespace: spec.user_namespace,
-            network_namespace: spec.network == Network::None,
+            network_namespace: !spec.network.is_the_hosts(),
             own_init: spec.init.is_some(),
         }
     }

@@ -4,7 +4,7 @@ use super::command::{bound, confine, run};
 use super::sprout::{self, SproutKind};
 use super::{Plan, PlanError, Program, Want, c_string, text};
 use crate::policy::limits;
-use pando_api::{Network, Spec};
+use pando_api::Spec;
 use pando_seed::{Make, Mountpoint, Step, Text};
 
 /// What a plan needs to know besides the spec.
@@ -62,7 +62,7 @@ fn volumes(plan: &mut Plan, spec: &Spec, facts: &Facts) -> Result<(), PlanError>
     if spec.volumes.len() > MOST_VOLUMES {
         return Err(PlanError::TooMany { given: spec.volumes.len(), most: MOST_VOLUMES });
     }
-    if spec.network == Network::Host {
+    if spec.network.is_the_hosts() {
         let fd = plan.want(Want::Resolver);
         let on = Mountpoint { at: Text::from(c"etc/resolv.conf"), make: Make::File };
         plan.step("showing the host's resolver configuration", Step::Attach { fd, on });

@@ -47,6 +47,11 @@ pub fn system(user_namespace: bool) -> Capabilities {
     if user_namespace { all() } else { default() | bit(Capability::CAP_SYS_BOOT) }
 }
 
+/// Those that rule the network namespace they are held over: raw packets, links, routes, filters.
+pub fn over_networks() -> Capabilities {
+    bit(Capability::CAP_NET_RAW) | bit(Capability::CAP_NET_ADMIN)
+}
+
 /// Applies `--cap-drop` and then `--cap-add` to a set.
 pub fn adjusted(base: Capabilities, drop: &[String], add: &[String]) -> Result<Capabilities, CapabilityError> {
     let dropped = drop.iter().try_fold(base, |set, name| Ok(set & !parse(name)?))?;

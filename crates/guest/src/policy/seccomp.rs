@@ -21,16 +21,29 @@ pub fn program() -> &'static [u8] {
     PROGRAM.get_or_init(|| compile().expect("the policy in this crate compiles"))
 }
 
+/// The program for guests that share the host's network: kinds of sockets that would show or reach what is not theirs.
+///
+/// # Panics
+///
+/// As [`program`].
+pub fn shared_network() -> &'static [u8] {
+    static PROGRAM: OnceLock<Vec<u8>> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let listed = listed("shared_network").expect("the policy in this crate compiles");
+        foreign_numbers().into_iter().chain(listed).flat_map(encode).collect()
+    })
+}
+
 fn compile() -> Result<Vec<u8>, seccompiler::Error> {
-    let instructions = instructions(&denied_whatever_their_arguments(), &listed()?);
+    let instructions = instructions(&denied_whatever_their_arguments(), &listed("default")?);
     Ok(instructions.into_iter().flat_map(encode).collect())
 }
 
-/// The list as seccompiler compiles it: call by call.
-fn listed() -> Result<Vec<Instruction>, seccompiler::Error> {
+/// A list as seccompiler compiles it: call by call.
+fn listed(name: &str) -> Result<Vec<Instruction>, seccompiler::Error> {
     let architecture = std::env::consts::ARCH.try_into().map_err(seccompiler::Error::Backend)?;
     let mut programs = seccompiler::compile_from_json(POLICY.as_bytes(), architecture)?;
-    let listed = programs.remove("default").unwrap_or_default();
+    let listed = programs.remove(name).unwrap_or_default();
     Ok(listed.iter().map(|one| (one.code, one.jt, one.jf, one.k)).collect())
 }
 
@@ -148,6 +161,7 @@ mod tests {
         let program = program();
         assert_eq!(program.len() % 8, 0);
         assert!(program.len() / 8 > 30);
+        assert!(shared_network().len() / 8 > 10);
     }
 
     const ALWAYS: u16 = (libc::BPF_JMP | libc::BPF_JA) as u16;
@@ -179,7 +193,7 @@ mod tests {
 
     #[test]
     fn searching_by_halves_changes_no_answer_and_is_short() {
-        let (denied, listed) = (denied_whatever_their_arguments(), listed().unwrap());
+        let (denied, listed) = (denied_whatever_their_arguments(), listed("default").unwrap());
         assert!(denied.everything && denied.numbers.len() > 20, "every name is known: {denied:?}");
         let quick = instructions(&denied, &listed);
         let with_more = instructions(&Denied { everything: false, ..denied }, &listed);

@@ -1,0 +1,133 @@
+//! The addresses of a guest that exists: in its spec, and at once where it runs.
+
+use crate::daemon::Daemon;
+use crate::failure;
+use crate::guest::Guest;
+use crate::networks::{Admission, NetworkError};
+use crate::record::{self, SPEC};
+use pando_api::{Address, AddressChange, Fault, FaultKind, Network, Spec};
+use pando_guest::GuestName;
+use pando_net::shared::MOST_ADDRESSES;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+/// Lets a guest that is about to start onto the network that its spec asks for.
+pub(crate) async fn admit(daemon: &Daemon, name: &GuestName, spec: &Spec, slot: u32) -> Result<(), Fault> {
+    if spec.network != Network::Shared {
+        return Ok(());
+    }
+    let admission = Admission {
+        slot,
+        cgroup: group(daemon, slot),
+        user_namespace: spec.user_namespace,
+        addresses: spec.addresses.clone(),
+    };
+    daemon.networks.admit(admission).await.map_err(|error| fault("giving the guest its addresses", name, &error))
+}
+
+/// The group that a guest and its seed are in: what joins the guest has been in the seed's.
+fn group(daemon: &Daemon, slot: u32) -> Option<PathBuf> {
+    daemon.field.plot(slot).guest().and_then(|guest| guest.parent().map(PathBuf::from))
+}
+
+fn fault(doing: &str, name: &GuestName, error: &NetworkError) -> Fault {
+    let kind = match error {
+        NetworkError::Placement(_) => FaultKind::BadRequest,
+        NetworkError::NoGroups => FaultKind::Unavailable,
+        _ => FaultKind::Failed,
+    };
+    Fault::new(kind, name.as_ref(), format!("{doing} failed: {error}"))
+}
+
+/// Looks for addresses that a spec cannot mean.
+pub(crate) fn check(name: &GuestName, spec: &Spec) -> Result<(), Fault> {
+    let wrong = |message: String| Err(failure::bad(name.as_ref(), format!("guest '{name}': {message}")));
+    if let (Some(address), false) = (spec.addresses.first(), spec.network == Network::Shared) {
+        return wrong(format!("{} can be its own only on the host's network; use --net shared", address.ip));
+    }
+    for four in [true, false] {
+        let ips: Vec<_> = spec.addresses.iter().map(|address| address.ip).filter(|ip| ip.is_ipv4() == four).collect();
+        if ips.len() > MOST_ADDRESSES {
+            return wrong(format!("it can have at most {MOST_ADDRESSES} addresses of each family"));
+        }
+        if let Some(twice) = ips.iter().enumerate().find(|(at, ip)| ips[..*at].contains(ip)) {
+            return wrong(format!("{} is given twice", twice.1));
+        }
+    }
+    Ok(())
+}
+
+/// Changes it.
+pub(crate) async fn change(
+    daemon: &Daemon,
+    guest: &Rc<Guest>,
+    change: AddressChange,
+    address: Address,
+) -> Result<(), Fault> {
+    let _doing = guest.begin("changed")?;
+    let ip = address.ip;
+    match change {
+        AddressChange::Add => gain(daemon, guest, address).await,
+        AddressChange::Del => lose(daemon, guest, &address).await,
+        AddressChange::Move => {
+            let others = daemon.guests.borrow().values().filter(|other| owns(other, &address)).cloned().collect();
+            let others: Vec<Rc<Guest>> = others;
+            if !owns(guest, &address) {
+                gain(daemon, guest, address.clone()).await?;
+            }
+            for other in others.iter().filter(|other| other.name != guest.name) {
+                let _doing = other.begin("changed")?;
+                lose(daemon, other, &address).await?;
+            }
+            daemon.events.tell(guest.name.as_ref(), "address", Some(format!("move {ip}")));
+            Ok(())
+        }
+    }
+}
+
+fn owns(guest: &Guest, address: &Address) -> bool {
+    guest.spec.borrow().addresses.iter().any(|known| known.ip == address.ip)
+}
+
+async fn gain(daemon: &Daemon, guest: &Rc<Guest>, address: Address) -> Result<(), Fault> {
+    if owns(guest, &address) {
+        return Err(failure::bad(guest.name.as_ref(), format!("guest '{}' has {} already", guest.name, address.ip)));
+    }
+    let mut spec = guest.spec.borrow().clone();
+    spec.addresses.push(address.clone());
+    check(&guest.name, &spec)?;
+    if let Ok(running) = guest.life() {
+        let added = daemon.networks.add(running.slot, address.clone()).await;
+        added.map_err(|error| fault("giving the guest an address", &guest.name, &error))?;
+    }
+    remember(daemon, guest, spec)?;
+    daemon.events.tell(guest.name.as_ref(), "address", Some(format!("add {}", address.ip)));
+    Ok(())
+}
+
+async fn lose(daemon: &Daemon, guest: &Rc<Guest>, address: &Address) -> Result<(), Fault> {
+    if !owns(guest, address) {
+        return Err(failure::bad(guest.name.as_ref(), format!("guest '{}' does not have {}", guest.name, address.ip)));
+    }
+    if let (Ok(running), Some(cgroup)) =
+        (guest.life(), guest.life().ok().and_then(|running| group(daemon, running.slot)))
+    {
+        let removed = daemon.networks.remove(running.slot, address.ip, cgroup).await;
+        removed.map_err(|error| fault("taking an address from the guest", &guest.name, &error))?;
+    }
+    let mut spec = guest.spec.borrow().clone();
+    spec.addresses.retain(|known| known.ip != address.ip);
+    remember(daemon, guest, spec)?;
+    daemon.events.tell(guest.name.as_ref(), "address", Some(format!("del {}", address.ip)));
+    Ok(())
+}
+
+fn remember(daemon: &Daemon, guest: &Rc<Guest>, spec: Spec) -> Result<(), Fault> {
+    if !guest.ephemeral {
+        let path = guest.directory(&daemon.places).join(SPEC);
+        record::write_toml(&path, &spec)
+            .map_err(|error| failure::call("changing the guest's spec", guest.name.as_ref(), &error))?;
+    }
+    *guest.spec.borrow_mut() = spec;
+    Ok(())
+}

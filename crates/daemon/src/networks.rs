@@ -1,0 +1,199 @@
+//! Who of the guests owns which addresses of the host's network. All of it lies in the kernel; this is the one place that changes it.
+
+use pando_api::Address;
+use pando_guest::{Places, slot};
+use pando_kernel::CallError;
+use pando_net::placement::{self, PlacementError};
+use pando_net::shared::{Pins, SharedError, Stack};
+use pando_net::{Network, device};
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Mutex;
+
+/// How long the programs stay loaded after the last guest that needed them: loading takes the kernel a good part of a second.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// Why a guest cannot have its addresses.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NetworkError {
+    #[error(transparent)]
+    Placement(#[from] PlacementError),
+    #[error(transparent)]
+    Shared(#[from] SharedError),
+    #[error(transparent)]
+    Call(#[from] CallError),
+    #[error(
+        "this host has no unified cgroup hierarchy, by which the kernel would know the guest's sockets; use --net none or --net host"
+    )]
+    NoGroups,
+    #[error("failed inside Pando: {0}")]
+    Inside(#[from] tokio::task::JoinError),
+}
+
+/// A guest that is to be let onto the network.
+#[derive(Clone, Debug)]
+pub(crate) struct Admission {
+    pub(crate) slot: u32,
+    /// The group that all of its processes are in.
+    pub(crate) cgroup: Option<PathBuf>,
+    pub(crate) user_namespace: bool,
+    pub(crate) addresses: Vec<Address>,
+}
+
+/// The shared network.
+#[derive(Debug)]
+pub(crate) struct Networks {
+    pins: Pins,
+    /// Held while something is changed: an address may have several owners.
+    stack: Mutex<Option<Arc<Stack>>>,
+}
+
+/// The number by which the programs know the guest in a slot; 0 is nobody's.
+fn number(slot: u32) -> u32 {
+    slot + 1
+}
+
+impl Networks {
+    pub(crate) fn new(places: &Places) -> Rc<Self> {
+        Rc::new(Self { pins: Pins::at(places.run().join("bpf")), stack: Mutex::new(None) })
+    }
+
+    /// Finds what an earlier daemon left, and lets those of its guests go that `lives` does not know.
+    pub(crate) async fn adopt(self: &Rc<Self>, lives: impl Fn(u32) -> bool) -> Result<(), NetworkError> {
+        let mut held = self.stack.lock().await;
+        *held = Stack::open(&self.pins)?.map(Arc::new);
+        let Some(stack) = held.clone() else { return Ok(()) };
+        for id in stack.guests().into_iter().filter(|id| !lives(id.wrapping_sub(1))) {
+            dismiss(&stack, id)?;
+        }
+        drop(held);
+        self.retire();
+        Ok(())
+    }
+
+    /// Gives a guest that is about to start its addresses.
+    pub(crate) async fn admit(&self, admission: Admission) -> Result<(), NetworkError> {
+        let cgroup = admission.cgroup.ok_or(NetworkError::NoGroups)?;
+        let id = number(admission.slot);
+        let root = if admission.user_namespace { slot::first_id(admission.slot) } else { 0 };
+        let mut held = self.stack.lock().await;
+        let (pins, known) = (self.pins.clone(), held.clone());
+        let admitted = tokio::task::spawn_blocking(move || -> Result<_, NetworkError> {
+            let stack = match known {
+                Some(stack) => stack,
+                None => Arc::new(Stack::make(&pins)?),
+            };
+            let admit = || -> Result<(), NetworkError> {
+                stack.cover_devices()?;
+                let own = admission.addresses.iter().map(put).collect::<Result<Vec<_>, _>>()?;
+                Ok(stack.admit(&cgroup, id, root, &own)?)
+            };
+            let outcome = admit();
+            if outcome.is_err() {
+                withdraw_unowned(&stack, admission.addresses.iter().map(|address| address.ip));
+            }
+            Ok((stack, outcome))
+        });
+        let (stack, outcome) = admitted.await??;
+        *held = Some(stack);
+        outcome
+    }
+
+    /// Takes everything from a guest whose processes are gone; one that had nothing loses nothing.
+    pub(crate) async fn dismiss(self: &Rc<Self>, slot: u32) {
+        let held = self.stack.lock().await;
+        let Some(stack) = held.clone() else { return };
+        let gone = tokio::task::spawn_blocking(move || dismiss(&stack, number(slot))).await;
+        match gone.map_err(NetworkError::from).and_then(|gone| gone) {
+            Ok(()) => {}
+            Err(error) => {
+                tracing::warn!(%error, slot, "taking a guest's addresses failed; the next daemon will try again")
+            }
+        }
+        drop(held);
+        self.retire();
+    }
+
+    /// Gives a running guest one more address.
+    pub(crate) async fn add(&self, slot: u32, address: Address) -> Result<(), NetworkError> {
+        self.change(move |stack| {
+            stack.cover_devices()?;
+            let own = put(&address)?;
+            let added = stack.add(number(slot), own);
+            if added.is_err() {
+                withdraw_unowned(stack, [address.ip]);
+            }
+            Ok(added?)
+        })
+        .await
+    }
+
+    /// Takes an address from a running guest.
+    pub(crate) async fn remove(&self, slot: u32, ip: IpAddr, cgroup: PathBuf) -> Result<(), NetworkError> {
+        self.change(move |stack| {
+            stack.remove_address(number(slot), ip, &cgroup)?;
+            withdraw_unowned(stack, [ip]);
+            Ok(())
+        })
+        .await
+    }
+
+    async fn change(
+        &self,
+        change: impl FnOnce(&Stack) -> Result<(), NetworkError> + Send + 'static,
+    ) -> Result<(), NetworkError> {
+        let held = self.stack.lock().await;
+        // Without programs there is no guest to change anything for.
+        let Some(stack) = held.clone() else { return Ok(()) };
+        tokio::task::spawn_blocking(move || change(&stack)).await?
+    }
+
+    /// Removes the programs once they have not been needed for a while.
+    fn retire(self: &Rc<Self>) {
+        let networks = Rc::clone(self);
+        tokio::task::spawn_local(async move {
+            tokio::time::sleep(LINGER).await;
+            networks.close().await;
+        });
+    }
+
+    /// Removes the programs if no guest needs them.
+    pub(crate) async fn close(&self) {
+        let mut held = self.stack.lock().await;
+        let unused = held.take_if(|stack| stack.guests().is_empty()).and_then(Arc::into_inner);
+        let Some(stack) = unused else { return };
+        let removed = tokio::task::spawn_blocking(move || stack.remove()).await;
+        if let Err(error) = removed.map_err(NetworkError::from).and_then(|removed| Ok(removed?)) {
+            tracing::warn!(%error, "removing the programs of the shared network failed");
+        }
+    }
+}
+
+/// Sees to it that the host has an address.
+fn put(address: &Address) -> Result<Network, NetworkError> {
+    let placed = placement::place(&device::devices()?, address.ip, address.prefix, address.device.as_deref())?;
+    if let Some(index) = placed.put_on {
+        device::add_address(index, address.ip, placement::bits(address.ip))?;
+    }
+    Ok(placed.own)
+}
+
+fn dismiss(stack: &Stack, id: u32) -> Result<(), NetworkError> {
+    let addresses = stack.addresses(id).unwrap_or_default();
+    stack.dismiss(id)?;
+    withdraw_unowned(stack, addresses.iter().map(|own| own.ip));
+    Ok(())
+}
+
+/// Takes those addresses off the host's devices that were put there for guests and are nobody's any more.
+fn withdraw_unowned(stack: &Stack, addresses: impl IntoIterator<Item = IpAddr>) {
+    for ip in addresses {
+        let unowned = stack.owners(ip).is_ok_and(|owners| owners.is_empty());
+        if unowned && let Err(error) = device::withdraw(ip) {
+            tracing::warn!(%error, %ip, "an address of a guest's stays on the host");
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! The few commands of bpf(2) that loaders leave out: attaching for as long as the place exists, and names in a BPF file system.
+//!
+//! A program that is attached to a cgroup *without* a link goes with the cgroup, whatever becomes of whoever attached it: nothing has to be kept
+//! or remembered for it. A link stays for as long as a descriptor or a name of it does.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+const BPF_OBJ_PIN: libc::c_int = 6;
+const BPF_PROG_ATTACH: libc::c_int = 8;
+const BPF_LINK_CREATE: libc::c_int = 28;
+
+/// Programs of groups above and below run too.
+const BPF_F_ALLOW_MULTI: u32 = 1 << 1;
+
+/// Where in the kernel a program is asked: the numbers of `enum bpf_attach_type`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+#[allow(missing_docs, reason = "they are the kernel's names")]
+pub enum Hook {
+    CgroupInetSockCreate = 2,
+    CgroupSockOps = 3,
+    CgroupInet4Bind = 8,
+    CgroupInet6Bind = 9,
+    CgroupInet4Connect = 10,
+    CgroupInet6Connect = 11,
+    CgroupUdp4Sendmsg = 14,
+    CgroupUdp6Sendmsg = 15,
+    CgroupUdp4Recvmsg = 19,
+    CgroupUdp6Recvmsg = 20,
+    CgroupInet4Getpeername = 29,
+    CgroupInet6Getpeername = 30,
+    CgroupInet4Getsockname = 31,
+    CgroupInet6Getsockname = 32,
+    /// Since Linux 5.9.
+    SkLookup = 36,
+    /// Since Linux 6.6.
+    TcxIngress = 46,
+    /// Since Linux 6.6.
+    TcxEgress = 47,
+}
+
+/// Attaches a program to a cgroup of version 2 until the group is removed (BPF_PROG_ATTACH, Linux 4.10; the hooks of sockets 4.17 to 5.8).
+///
+/// # Errors
+///
+/// EPERM without CAP_BPF and CAP_NET_ADMIN, or where a group above forbids it; EINVAL where the kernel lacks the hook; E2BIG from 64 programs on.
+pub fn attach_to_cgroup(program: BorrowedFd<'_>, cgroup: BorrowedFd<'_>, hook: Hook) -> io::Result<()> {
+    let attributes = [descriptor(cgroup), descriptor(program), hook as u32, BPF_F_ALLOW_MULTI, 0];
+    call(BPF_PROG_ATTACH, &attributes).map(drop)
+}
+
+/// Attaches a program to a network device, given by its index in this thread's network namespace (tcx, Linux 6.6). The link ends with the device.
+///
+/// # Errors
+///
+/// EINVAL where the kernel has no tcx; ENODEV.
+pub fn link_to_device(program: BorrowedFd<'_>, device: u32, hook: Hook) -> io::Result<OwnedFd> {
+    link(descriptor(program), device, hook)
+}
+
+/// Attaches a program to a network namespace (Linux 5.8). The link ends with the namespace.
+///
+/// # Errors
+///
+/// E2BIG from 64 programs on; EINVAL where the kernel lacks the hook.
+pub fn link_to_namespace(program: BorrowedFd<'_>, namespace: BorrowedFd<'_>, hook: Hook) -> io::Result<OwnedFd> {
+    link(descriptor(program), descriptor(namespace), hook)
+}
+
+fn link(program: u32, target: u32, hook: Hook) -> io::Result<OwnedFd> {
+    let fd = call(BPF_LINK_CREATE, &[program, target, hook as u32, 0])?;
+    // SAFETY: the kernel has just made this descriptor for us, and nobody else knows of it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Gives a program, map or link a name in a BPF file system, which holds it until the name is removed (Linux 4.4; links 5.7).
+///
+/// # Errors
+///
+/// EEXIST; EPERM where the path lies on another kind of file system.
+pub fn pin(object: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
+    /// What BPF_OBJ_PIN reads of `union bpf_attr`.
+    #[repr(C)]
+    struct Pin {
+        path: u64,
+        object: u32,
+        flags: u32,
+    }
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    let attributes = Pin { path: path.as_ptr() as u64, object: descriptor(object), flags: 0 };
+    // SAFETY: the kernel reads the attributes, whose size is passed along, and through them the path, which lives until the call returns.
+    let outcome = unsafe { libc::syscall(libc::SYS_bpf, BPF_OBJ_PIN, &raw const attributes, size_of_val(&attributes)) };
+    if outcome < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+fn descriptor(fd: BorrowedFd<'_>) -> u32 {
+    fd.as_raw_fd().unsigned_abs()
+}
+
+/// A command whose attributes are numbers of 32 bits and no addresses.
+fn call(command: libc::c_int, attributes: &[u32]) -> io::Result<RawFd> {
+    // SAFETY: the kernel reads the attributes, whose size is passed along; the commands above take no addresses in them.
+    let outcome = unsafe { libc::syscall(libc::SYS_bpf, command, attributes.as_ptr(), size_of_val(attributes)) };
+    if outcome < 0 { Err(io::Error::last_os_error()) } else { Ok(outcome as RawFd) }
+}

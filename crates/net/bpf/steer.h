@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
+/*
+ * Incoming packets, on every device: a packet to a guest's address finds the guest's sockets and no others. What is bound to that very address
+ * the stack would find by itself; what the guest bound to ANY lies at its anchor, and the packet is assigned to it here.
+ *
+ * Of TCP only packets that open a connection are looked at: for all others the stack knows the connection.
+ */
+#ifndef PANDO_STEER_H
+#define PANDO_STEER_H
+
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/pkt_cls.h>
+#include "address.h"
+#include "known.h"
+
+#define ETH_P_IP 0x0800
+#define ETH_P_IPV6 0x86dd
+#define NEXTHDR_FRAGMENT 44
+#define LOOPBACK_DEVICE 1
+#define FIN 0x01
+#define SYN 0x02
+#define RST 0x04
+#define ACK 0x10
+/* The next program decides, and at the end the stack. */
+#define PASS TC_ACT_UNSPEC
+
+/* What is known of a packet. */
+struct arrival {
+	__u32 tcp;
+	__u32 flags;	  /* of TCP */
+	__u32 first;	  /* the first of several fragments of a datagram */
+	__u16 from, to;	  /* ports, in network order */
+};
+
+/* Reads ports and flags; 0 where the packet is cut short. */
+static __always_inline int read_ports(struct __sk_buff *skb, __u32 at, struct arrival *a)
+{
+	__u8 head[14];
+
+	if (bpf_skb_load_bytes_relative(skb, at, head, a->tcp ? 14 : 4, BPF_HDR_START_NET))
+		return 0;
+	a->from = *(__u16 *)&head[0];
+	a->to = *(__u16 *)&head[2];
+	if (a->tcp)
+		a->flags = head[13] & (FIN | SYN | RST | ACK);
+	return 1;
+}
+
+static __always_inline struct bpf_sock *look(struct __sk_buff *skb, int tcp, struct bpf_sock_tuple *tuple, __u32 size)
+{
+	__u32 zero = 0, *own = bpf_map_lookup_elem(&own_look, &zero);
+	struct bpf_sock *sk;
+
+	if (!own)
+		return 0;
+	/* The program that guards lookups (lookup.h) lets ours through to the plain tables. */
+	*own = 1;
+	if (tcp)
+		sk = bpf_sk_lookup_tcp(skb, tuple, size, BPF_F_CURRENT_NETNS, 0);
+	else
+		sk = bpf_sk_lookup_udp(skb, tuple, size, BPF_F_CURRENT_NETNS, 0);
+	*own = 0;
+	return sk;
+}
+
+/* Kept out of line: the compiler would merge accesses that the verifier wants apart. */
+static __noinline __u32 bound_to4(struct bpf_sock *sk) { return sk->src_ip4; }
+static __noinline __u32 peer_port(struct bpf_sock *sk) { return sk->dst_port; }
+static __noinline int bound_to6(struct bpf_sock *sk, struct ip6 *a)
+{
+	if (!a)
+		return 0;
+	READ6(*a, sk->src_ip6);
+	return 0;
+}
+
+/* Whether a socket is one that a guest of these has, with any of the flags wanted and none of the others. */
+static __noinline int is_theirs(struct bpf_sock *sk, const struct owners *owners, __u32 wanted, __u32 others)
+{
+	struct note *note = bpf_sk_storage_get(&notes, sk, 0, 0);
+
+	return note && note->flags & wanted && !(note->flags & others) && is_among(owners, note->guest);
+}
+
+/* Whether a guest has it that is none of these. */
+static __noinline int is_foreign(struct bpf_sock *sk, const struct owners *owners)
+{
+	struct note *note = bpf_sk_storage_get(&notes, sk, 0, 0);
+
+	return note && !is_among(owners, note->guest);
+}
+
+/* A packet to an address that is no guest's must not reach a socket that a guest has on the real ANY. */
+static __always_inline int keep_from_strays(struct __sk_buff *skb, const struct arrival *a, struct bpf_sock_tuple *tuple, __u32 size)
+{
+	__u32 port = a->to, *has = bpf_map_lookup_elem(&stray, &port), is_auto;
+	struct bpf_sock *sk;
+
+	if (!has || !*has || (a->tcp && a->flags != SYN))
+		return PASS;
+	sk = look(skb, a->tcp, tuple, size);
+	if (!sk)
+		return PASS;
+	is_auto = noted(sk) & NOTE_AUTO && !peer_port(sk);
+	bpf_sk_release(sk);
+	return is_auto ? TC_ACT_SHOT : PASS;
+}
+
+#include "steer4.h"
+#include "steer6.h"
+
+SEC("tc")
+int pando_steer(struct __sk_buff *skb)
+{
+	if (skb->protocol == bpf_htons(ETH_P_IP))
+		return steer4(skb);
+	if (skb->protocol == bpf_htons(ETH_P_IPV6))
+		return steer6(skb);
+	return PASS;
+}
+
+#endif

@@ -1,0 +1,19 @@
+//! Compiles the BPF programs, for whatever kernel they will be loaded into: the loader fits them.
+
+use std::env;
+use std::path::PathBuf;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    println!("cargo::rerun-if-changed=bpf");
+    let out = PathBuf::from(env::var("OUT_DIR")?);
+    // Where distributions that hold several architectures keep the headers of this one.
+    let headers = format!("-I/usr/include/{}-linux-gnu", env::var("CARGO_CFG_TARGET_ARCH")?);
+    for name in ["shared"] {
+        libbpf_cargo::SkeletonBuilder::new()
+            .source(format!("bpf/{name}.bpf.c"))
+            .obj(out.join(format!("{name}.bpf.o")))
+            .clang_args(["-Wall", "-mcpu=v3", headers.as_str()])
+            .build()?;
+    }
+    Ok(())
+}

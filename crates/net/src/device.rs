@@ -1,0 +1,148 @@
+//! The network devices of this thread's network namespace, and the addresses on them.
+
+use crate::netlink::Netlink;
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
+use netlink_packet_route::address::{
+    AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage, AddressProtocol, AddressScope,
+};
+use netlink_packet_route::link::{LinkAttribute, LinkMessage};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use pando_kernel::{CallError, Context};
+use std::io;
+use std::net::IpAddr;
+
+/// The mark of addresses that were put on a device by [`add_address`] (IFA_PROTO, Linux 5.18): by it they are found again after a crash.
+const OURS: u8 = 0x50;
+
+/// A device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Device {
+    /// Its index, unique in its namespace.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
+    /// Its addresses with the lengths of their networks' prefixes, in bits.
+    pub addresses: Vec<(IpAddr, u8)>,
+}
+
+/// All devices that there are, with their addresses.
+///
+/// # Errors
+///
+/// The kernel's, from rtnetlink(7).
+pub fn devices() -> Result<Vec<Device>, CallError> {
+    let netlink = Netlink::open().context(|| "opening a netlink socket".into())?;
+    let links = netlink.dump(RouteNetlinkMessage::GetLink(LinkMessage::default()));
+    let mut devices: Vec<Device> =
+        links.context(|| "listing network devices".into())?.into_iter().filter_map(device).collect();
+    let addresses = netlink.dump(RouteNetlinkMessage::GetAddress(AddressMessage::default()));
+    for message in addresses.context(|| "listing network addresses".into())? {
+        let RouteNetlinkMessage::NewAddress(message) = message else { continue };
+        let Some(ip) = address(&message) else { continue };
+        if let Some(device) = devices.iter_mut().find(|device| device.index == message.header.index) {
+            device.addresses.push((ip, message.header.prefix_len));
+        }
+    }
+    Ok(devices)
+}
+
+/// The indexes of all devices.
+///
+/// # Errors
+///
+/// The kernel's, from rtnetlink(7).
+pub(crate) fn indexes() -> Result<Vec<u32>, CallError> {
+    let netlink = Netlink::open().context(|| "opening a netlink socket".into())?;
+    let links = netlink.dump(RouteNetlinkMessage::GetLink(LinkMessage::default()));
+    let index = |message| match message {
+        RouteNetlinkMessage::NewLink(message) => Some(message.header.index),
+        _ => None,
+    };
+    Ok(links.context(|| "listing network devices".into())?.into_iter().filter_map(index).collect())
+}
+
+fn device(message: RouteNetlinkMessage) -> Option<Device> {
+    let RouteNetlinkMessage::NewLink(message) = message else { return None };
+    let name = message.attributes.into_iter().find_map(|attribute| match attribute {
+        LinkAttribute::IfName(name) => Some(name),
+        _ => None,
+    });
+    Some(Device { index: message.header.index, name: name?, addresses: Vec::new() })
+}
+
+/// Of a device with a peer the own address is the local one.
+fn address(message: &AddressMessage) -> Option<IpAddr> {
+    let find = |local: bool| {
+        message.attributes.iter().find_map(|attribute| match attribute {
+            AddressAttribute::Local(ip) if local => Some(*ip),
+            AddressAttribute::Address(ip) if !local => Some(*ip),
+            _ => None,
+        })
+    };
+    find(true).or_else(|| find(false))
+}
+
+/// Puts an address on a device, usable at once: whoever gives addresses to guests knows that they are free, so there is no waiting for others to
+/// object (duplicate address detection).
+///
+/// # Errors
+///
+/// EEXIST where the device has it already.
+pub fn add_address(device: u32, ip: IpAddr, prefix: u8) -> Result<(), CallError> {
+    let request = RouteNetlinkMessage::NewAddress(message(device, ip, prefix));
+    let netlink = Netlink::open().context(|| "opening a netlink socket".into())?;
+    netlink.change(request, NLM_F_CREATE | NLM_F_EXCL).context(|| format!("adding {ip}/{prefix} to device {device}"))
+}
+
+/// Takes an address off a device. One that is gone already is no error.
+///
+/// # Errors
+///
+/// The kernel's, from rtnetlink(7).
+pub fn remove_address(device: u32, ip: IpAddr, prefix: u8) -> Result<(), CallError> {
+    let request = RouteNetlinkMessage::DelAddress(message(device, ip, prefix));
+    let netlink = Netlink::open().context(|| "opening a netlink socket".into())?;
+    match netlink.change(request, 0) {
+        Err(error) if is_gone(&error) => Ok(()),
+        outcome => outcome.context(|| format!("removing {ip}/{prefix} from device {device}")),
+    }
+}
+
+/// Takes an address off wherever [`add_address`] put it, if it did. Those that the host has by itself stay.
+///
+/// # Errors
+///
+/// The kernel's, from rtnetlink(7).
+pub fn withdraw(ip: IpAddr) -> Result<(), CallError> {
+    let netlink = Netlink::open().context(|| "opening a netlink socket".into())?;
+    let addresses = netlink.dump(RouteNetlinkMessage::GetAddress(AddressMessage::default()));
+    for message in addresses.context(|| "listing network addresses".into())? {
+        let RouteNetlinkMessage::NewAddress(message) = message else { continue };
+        let ours = message.attributes.contains(&AddressAttribute::Protocol(AddressProtocol::Other(OURS)));
+        if ours && address(&message) == Some(ip) {
+            remove_address(message.header.index, ip, message.header.prefix_len)?;
+        }
+    }
+    Ok(())
+}
+
+fn is_gone(error: &io::Error) -> bool {
+    let gone = [rustix::io::Errno::ADDRNOTAVAIL, rustix::io::Errno::NODEV];
+    gone.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
+}
+
+fn message(device: u32, ip: IpAddr, prefix: u8) -> AddressMessage {
+    let mut message = AddressMessage::default();
+    message.header.family = if ip.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+    message.header.prefix_len = prefix;
+    message.header.index = device;
+    message.header.scope = if ip.is_loopback() { AddressScope::Host } else { AddressScope::Universe };
+    message.header.flags = AddressHeaderFlags::Nodad;
+    message.attributes = vec![AddressAttribute::Local(ip), AddressAttribute::Address(ip)];
+    message.attributes.push(AddressAttribute::Protocol(AddressProtocol::Other(OURS)));
+    if ip.is_ipv6() {
+        // No route of its own: the device's other addresses have brought the one to the network.
+        message.attributes.push(AddressAttribute::Flags(AddressFlags::Nodad | AddressFlags::Noprefixroute));
+    }
+    message
+}

@@ -1,0 +1,28 @@
+//! Networks of guests: addresses of their own on the host's stack, at the host's speed.
+//!
+//! This crate knows no guests, only cgroups, numbers and devices. A *cgroup's* processes own addresses: they bind them, send from them and
+//! receive on them, and on no others. The programs that see to it lie in `bpf/`, one hook a file; once they are attached nothing depends on this
+//! process.
+//!
+//! ```text
+//!   process of the group                                             packet from a device, or from lo
+//!     │ socket  bind  connect  sendmsg                                 │
+//!     ▼                                                                ▼
+//!   create  bind  connect  send      own address? ANY ▷ anchor       steer     whose address? ▷ that guest's socket,
+//!     │                               127.0.0.1 ▷ 127.x.y.1            │                        there or at its anchor
+//!     ▼                                                                ▼
+//!   the host's stack, unchanged ─────────────────────────────────▶  lookup    assigned to nobody ▷ never the host's ANY
+//!     │ getsockname  getpeername  recvmsg
+//!     ▼
+//!   show                               127.x.y.1 ▷ 127.0.0.1
+//! ```
+//!
+//! [`shared`] loads, attaches and feeds them; [`placement`] plans on which device an address lies; [`device`] does that.
+
+pub mod device;
+mod netlink;
+pub mod placement;
+pub mod shared;
+mod sockets;
+
+pub use placement::Network;

@@ -1,0 +1,231 @@
+//! Whose an address is: while guests run, while it moves, when two want it, when the daemon dies, when all is over.
+
+use super::NEEDS;
+use super::wire::{HOST, Wire};
+use crate::case::Case;
+use crate::line::Started;
+use crate::patience::eventually;
+use crate::process;
+use crate::sandbox::Sandbox;
+
+pub(crate) const CASES: &[Case] = &[
+    Case::new("network::an_address_moves_under_running_servers", an_address_moves).needs(NEEDS),
+    Case::new("network::a_lost_address_takes_its_connections_along", connections_end).needs(NEEDS),
+    Case::new("network::of_guests_that_share_an_address_the_first_gets_the_port", a_shared_address).needs(NEEDS),
+    Case::new("network::isolation_does_not_depend_on_the_daemon", the_daemon_dies).needs(NEEDS),
+    Case::new("network::cookies_are_answered", cookies).needs(NEEDS),
+    Case::new("network::the_host_keeps_its_own", the_host_keeps_its_own).needs(NEEDS),
+    Case::new("network::other_kinds_of_sockets_are_refused", other_kinds).needs(NEEDS),
+    Case::new("network::wrong_addresses_are_refused_by_name", refusals).needs(NEEDS),
+    Case::new("network::nothing_is_left_behind", nothing_is_left).needs(NEEDS),
+];
+
+/// A server on the ANY of both families that says its name to whoever connects.
+const SERVER: &str = r#"
+import socket, sys
+server = socket.create_server(("::", int(sys.argv[2])), family=socket.AF_INET6, dualstack_ipv6=True)
+print("ready", flush=True)
+while True:
+    client, _ = server.accept()
+    client.send(sys.argv[1].encode())
+    client.close()
+"#;
+
+/// A guest whose command is a python script, running.
+#[track_caller]
+fn python(sandbox: &Sandbox, name: &str, options: &[&str], script: &str, arguments: &[&str]) -> Started {
+    let line = sandbox.pando(["run", "--name", name]).args(options).args(["--", "/usr/bin/python3", "-c", script]);
+    let mut started = line.args(arguments).limit(300).start();
+    eventually("the guest runs", || started.has_ended() || sandbox.state(name) == "running");
+    started
+}
+
+#[track_caller]
+fn server(sandbox: &Sandbox, name: &str, options: &[&str], port: &str) -> Started {
+    python(sandbox, name, options, SERVER, &[name, port])
+}
+
+#[track_caller]
+fn answers(wire: &Wire, ip: &str, port: u16, expected: &str) {
+    let mut got = String::new();
+    let came = crate::patience::comes_true(|| {
+        got = wire.knock(ip, port);
+        got == expected
+    });
+    assert!(came, "{ip}:{port} answered '{got}' instead of '{expected}'");
+}
+
+const REFUSED: &str = "ConnectionRefusedError: [Errno 111] Connection refused";
+
+fn wire(sandbox: &Sandbox) -> Wire {
+    let wire = Wire::new(&HOST);
+    wire.pando(sandbox, ["ls"]).ok();
+    wire
+}
+
+fn an_address_moves(sandbox: &Sandbox) {
+    let wire = wire(sandbox);
+    let _a = server(sandbox, "a", &["--address", "10.9.0.5", "--address", "fd00:9::5"], "80");
+    let _b = server(sandbox, "b", &["--address", "10.9.0.6"], "80");
+    answers(&wire, "10.9.0.5", 80, "a");
+    answers(&wire, "fd00:9::5", 80, "a");
+    answers(&wire, "10.9.0.6", 80, "b");
+    sandbox.pando(["address", "add", "a", "10.9.0.7"]).ok();
+    answers(&wire, "10.9.0.7", 80, "a");
+    // The first address is where the server really is bound: it must serve the others all the same.
+    for ip in ["10.9.0.5", "fd00:9::5"] {
+        sandbox.pando(["address", "move", "b", ip]).ok();
+        answers(&wire, ip, 80, "b");
+    }
+    answers(&wire, "10.9.0.7", 80, "a");
+    sandbox.pando(["address", "del", "b", "10.9.0.5"]).ok();
+    assert!(!wire.links().contains("10.9.0.5"), "an address that is nobody's goes from the host");
+    sandbox.pando(["address", "move", "a", "fd00:9::5"]).ok();
+    answers(&wire, "fd00:9::5", 80, "a");
+    sandbox.pando(["address", "del", "a", "10.9.0.5"]).run().ended_with(125).complains_of(&["does not have 10.9.0.5"]);
+    assert_eq!(sandbox.inspect("a")["spec"]["addresses"], serde_json::json!(["10.9.0.7", "fd00:9::5"]));
+}
+
+const CONNECTED: &str = r#"
+import socket, sys
+line = socket.create_connection(("10.9.0.100", 7), source_address=(sys.argv[1], 0)).makefile("rw")
+line.write("who\n"); line.flush(); print(line.readline().strip(), flush=True)
+try:
+    print(repr(line.readline()))
+except OSError as error:
+    print(error.strerror)
+"#;
+
+fn connections_end(sandbox: &Sandbox) {
+    let wire = wire(sandbox);
+    let lost = python(sandbox, "a", &["--address", "10.9.0.5", "--address", "10.9.0.6"], CONNECTED, &["10.9.0.6"]);
+    let _kept = server(sandbox, "b", &["--address", "10.9.0.7"], "80");
+    let established = || wire.host(["ss", "-Htn", "src", "10.9.0.6"]).ok().contains("ESTAB");
+    eventually("it is connected", established);
+    sandbox.pando(["address", "move", "b", "10.9.0.6"]).ok();
+    assert_eq!(lost.wait().succeeded().out(), "10.9.0.6\nSoftware caused connection abort\n");
+    answers(&wire, "10.9.0.6", 80, "b");
+}
+
+fn a_shared_address(sandbox: &Sandbox) {
+    let wire = wire(sandbox);
+    let _a = server(sandbox, "a", &["--address", "10.9.0.5"], "80");
+    answers(&wire, "10.9.0.5", 80, "a");
+    let second = server(sandbox, "b", &["--address", "10.9.0.5"], "80").wait();
+    second.ended_with(1).complains_of(&["Address already in use"]);
+    let _b = server(sandbox, "b", &["--address", "10.9.0.5"], "81");
+    answers(&wire, "10.9.0.5", 81, "b");
+    answers(&wire, "10.9.0.5", 80, "a");
+    sandbox.pando(["rm", "--force", "a"]).ok();
+    answers(&wire, "10.9.0.5", 80, REFUSED);
+    answers(&wire, "10.9.0.5", 81, "b");
+}
+
+fn the_daemon_dies(sandbox: &Sandbox) {
+    let wire = wire(sandbox);
+    let _a = server(sandbox, "a", &["--address", "10.9.0.5"], "80");
+    answers(&wire, "10.9.0.5", 80, "a");
+    process::kill(sandbox.daemon().expect("it runs"));
+    answers(&wire, "10.9.0.5", 80, "a");
+    answers(&wire, "10.9.0.1", 80, REFUSED);
+    wire.pando(sandbox, ["address", "add", "a", "10.9.0.6"]).ok();
+    answers(&wire, "10.9.0.6", 80, "a");
+    // A guest that ended while no daemon lived loses its addresses to the next one.
+    process::kill(sandbox.daemon().expect("it runs"));
+    process::kill(
+        sandbox.processes().iter().find(|one| one.words.iter().any(|word| word == SERVER)).expect("it runs").pid,
+    );
+    eventually("its addresses go", || {
+        wire.pando(sandbox, ["ls"]).ok();
+        !wire.links().contains("10.9.0.5/32")
+    });
+}
+
+fn cookies(sandbox: &Sandbox) {
+    let wire = wire(sandbox);
+    wire.host(["sh", "-c", "echo 2 >/proc/sys/net/ipv4/tcp_syncookies"]).ok();
+    let options =
+        ["--address", "10.9.0.5", "--address", "10.9.0.6", "--address", "fd00:9::5", "--address", "fd00:9::6"];
+    let _a = server(sandbox, "a", &options, "80");
+    for ip in ["10.9.0.5", "10.9.0.6", "fd00:9::5", "fd00:9::6"] {
+        answers(&wire, ip, 80, "a");
+    }
+}
+
+/// A server on the host's real ANY gets what comes to the host's address, and never what comes to a guest's.
+fn the_host_keeps_its_own(sandbox: &Sandbox) {
+    let wire = wire(sandbox);
+    let _host = wire.host(["python3", "-c", SERVER, "host", "90"]).limit(300).start();
+    let _a = server(sandbox, "a", &["--address", "10.9.0.5"], "80");
+    answers(&wire, "10.9.0.1", 90, "host");
+    answers(&wire, "10.9.0.5", 80, "a");
+    answers(&wire, "10.9.0.5", 90, REFUSED);
+    answers(&wire, "10.9.0.1", 80, REFUSED);
+    // Nor does a guest get what comes to the host, by a port that the kernel chose for it.
+    let listening = "import socket; s = socket.socket(); s.listen(); print(s.getsockname()[1], flush=True); s.accept()";
+    let _b = python(sandbox, "b", &["--address", "10.9.0.6"], listening, &[]);
+    let mut port = 0;
+    eventually("it listens on the real ANY", || {
+        let listed = wire.host(["ss", "-Htln4"]).ok();
+        let local = listed.lines().filter_map(|line| line.split_whitespace().nth(3)?.strip_prefix("0.0.0.0:")).next();
+        port = local.and_then(|text| text.parse().ok()).unwrap_or(0);
+        port != 0
+    });
+    let knock = "import socket, sys; s = socket.socket(); s.settimeout(1); print(s.connect_ex((sys.argv[1], int(sys.argv[2]))) == 0)";
+    let reached = |ip: &str| wire.outside(["python3", "-c", knock, ip, &port.to_string()]).ok();
+    assert_eq!(reached("10.9.0.1"), "False\n");
+    assert_eq!(reached("10.9.0.6"), "True\n");
+}
+
+const KINDS: &str = r#"
+import socket
+for name, family, kind, protocol in (("raw", 2, 3, 1), ("raw6", 10, 3, 58), ("packet", 17, 3, 0), ("echo", 2, 2, 1), ("echo6", 10, 2, 58), ("sctp", 2, 1, 132),
+                                     ("mptcp", 2, 1, 262), ("udplite", 2, 2, 136), ("tcp", 2, 1, 0), ("udp", 10, 2, 0), ("unix", 1, 1, 0)):
+    try:
+        socket.socket(family, kind, protocol)
+        print(name, "made")
+    except OSError as error:
+        print(name, "refused")
+"#;
+
+fn other_kinds(sandbox: &Sandbox) {
+    let wire = wire(sandbox);
+    // So that the network, and not the kernel's own default, refuses echo sockets.
+    wire.host(["sh", "-c", "echo 0 2147483647 >/proc/sys/net/ipv4/ping_group_range"]).ok();
+    for options in [&[] as &[&str], &["--userns", "host"]] {
+        let line = sandbox.pando(["run", "--address", "10.9.0.5"]).args(options);
+        let out = line.args(["--", "/usr/bin/python3", "-c", KINDS]).ok();
+        let made: Vec<_> = out.lines().filter_map(|line| line.strip_suffix(" made")).collect();
+        assert_eq!(made, ["tcp", "udp", "unix"], "with {options:?}: {out}");
+    }
+}
+
+fn refusals(sandbox: &Sandbox) {
+    wire(sandbox);
+    let refused = |options: &[&str], words: &[&str]| {
+        let line = sandbox.pando(["run", "--from", sandbox.busybox()]).args(options).args(["--", "true"]);
+        line.run().ended_with(125).complains_of(words);
+    };
+    refused(&["--address", "192.0.2.1"], &["192.0.2.1", "name the device"]);
+    refused(&["--address", "192.0.2.1@eth9"], &["no network device 'eth9'"]);
+    refused(&["--address", "127.0.0.1"], &["loopback"]);
+    refused(&["--address", "10.9.0.5", "--address", "10.9.0.5"], &["given twice"]);
+    refused(&["--address", "10.9.0.5", "--net", "none"], &["--net shared"]);
+}
+
+fn nothing_is_left(sandbox: &Sandbox) {
+    let wire = wire(sandbox);
+    let look = || (wire.links(), wire.host(["sh", "-c", "tc qdisc show; ip route show table all | sort"]).ok());
+    let pins = sandbox.places().run().join("bpf");
+    let before = look();
+    for number in 0..20 {
+        let address = format!("10.9.0.{}", 5 + number);
+        sandbox.run_sh(&["--address", &address], "true").ok();
+    }
+    eventually("the programs go when no guest needs them", || !pins.exists());
+    assert_eq!(look(), before);
+    sandbox.run_sh(&["--address", "10.9.0.5"], "true").ok();
+    sandbox.end_daemon();
+    assert!(!pins.exists(), "a daemon that ends leaves no programs that no guest needs");
+    assert_eq!(look(), before);
+}
