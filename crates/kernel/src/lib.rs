@@ -10,6 +10,7 @@
 //!   id_map    ids of a user namespace                              packet   messages that carry descriptors
 //!   memory_file  sealed memory as a file                           signal   signals by name
 //!   inheritance  what an executed program gets of ours             probe    what this kernel grants
+//!   loop_device  files as block devices
 //! ```
 
 pub mod cgroup;
@@ -17,6 +18,7 @@ pub mod fs_owner;
 pub mod id_map;
 pub mod inheritance;
 pub mod lock;
+pub mod loop_device;
 pub mod memory_file;
 pub mod mount;
 pub mod overlay;

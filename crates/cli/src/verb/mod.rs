@@ -16,6 +16,7 @@ mod man;
 mod ps;
 mod run;
 mod set;
+mod stats;
 mod version;
 
 pub(crate) use exec::Exec;
@@ -96,6 +97,7 @@ pub(crate) const ENTRIES: &[Entry] = &[
     Entry::of::<logs::Logs>(),
     Entry::of::<events::Events>(),
     Entry::of::<set::Set>(),
+    Entry::of::<stats::Stats>(),
     Entry::of::<doctor_command::Doctor>(),
     Entry::of::<daemon_command::Daemon>(),
     Entry::of::<daemon_command::Spawner>(),
