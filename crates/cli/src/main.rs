@@ -33,6 +33,7 @@ mod spec_file;
 mod state_root;
 mod table;
 mod time_span;
+mod top;
 mod verb;
 mod wire;
 

@@ -67,7 +67,7 @@ impl KernelLog {
     }
 
     /// The next record; WouldBlock where there is none yet. Records that were overwritten before they could be read are passed over.
-    pub fn next(&mut self) -> io::Result<String> {
+    pub fn next_record(&mut self) -> io::Result<String> {
         let mut bytes = [0; 8192];
         loop {
             match self.0.read(&mut bytes) {

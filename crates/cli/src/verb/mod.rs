@@ -16,7 +16,8 @@ mod man;
 mod ps;
 mod run;
 mod set;
-mod stats;
+pub(crate) mod stats;
+mod top;
 mod version;
 
 pub(crate) use exec::Exec;
@@ -98,6 +99,7 @@ pub(crate) const ENTRIES: &[Entry] = &[
     Entry::of::<events::Events>(),
     Entry::of::<set::Set>(),
     Entry::of::<stats::Stats>(),
+    Entry::of::<top::Top>(),
     Entry::of::<doctor_command::Doctor>(),
     Entry::of::<daemon_command::Daemon>(),
     Entry::of::<daemon_command::Spawner>(),

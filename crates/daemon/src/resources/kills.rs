@@ -21,7 +21,7 @@ pub(crate) async fn tell_of_kills(daemon: Rc<Daemon>) {
     loop {
         let Ok(mut guard) = ready.readable().await else { return };
         loop {
-            match log.next() {
+            match log.next_record() {
                 Ok(line) => tell(&daemon, &line),
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
                 Err(error) => return tracing::warn!(%error, "the kernel's log ends"),
