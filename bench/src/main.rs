@@ -4,10 +4,11 @@
 //! and ends with one verdict a figure. The exit code is 1 where a figure is missed; a peer that cannot be measured is a miss.
 //!
 //! ```text
-//!   settings ─▶ own_pando (a state root, a daemon) ─▶ start | many ─▶ report: table, verdicts, samples
+//!   settings ─▶ own_pando (a state root, a daemon) ─▶ start | many | cpu ─▶ report: table, verdicts, samples
 //! ```
 
 mod busybox_root;
+mod cpu;
 mod interrupt;
 mod many;
 mod own_pando;
@@ -22,6 +23,18 @@ use settings::Settings;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let [first, rest @ ..] = arguments.as_slice()
+        && first == cpu::hourglass::NAME
+    {
+        return match cpu::hourglass::main(rest) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("bench: {error:#}");
+                ExitCode::from(2)
+            }
+        };
+    }
     match run() {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
@@ -41,8 +54,9 @@ fn run() -> anyhow::Result<bool> {
     interrupt::listen().context("cannot listen for Ctrl-C")?;
     let report = match settings.benchmark.as_str() {
         "start" => start::measure(&settings)?,
+        "cpu" => cpu::measure(&settings)?,
         "many" => many::measure(&settings)?,
-        other => anyhow::bail!("there is no benchmark '{other}'; there are start and many"),
+        other => anyhow::bail!("there is no benchmark '{other}'; there are start, many and cpu"),
     };
     let path = report.save(&settings.output)?;
     print!("{report}");

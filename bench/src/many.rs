@@ -1,7 +1,7 @@
 //! `./x bench many`: hundreds of idle guests, how fast they start and what each keeps of the machine's memory.
 
 mod crowd;
-mod daemon_cost;
+pub(crate) mod daemon_cost;
 mod group_charge;
 mod machine_memory;
 

@@ -1,6 +1,6 @@
 //! What the daemon tells of guests.
 
-use crate::Spec;
+use crate::{HeldLimit, Spec};
 use serde::{Deserialize, Serialize};
 
 /// Where a guest stands in its life.
@@ -72,6 +72,9 @@ pub struct Inspection {
     pub first_id: Option<u32>,
     /// Its cgroups on the host, when it runs.
     pub cgroups: Vec<String>,
+    /// Its limits, and what holds them.
+    #[serde(default)]
+    pub limits: Vec<HeldLimit>,
 }
 
 /// A process of a guest, or of the host.

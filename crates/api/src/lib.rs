@@ -15,13 +15,18 @@ mod address;
 mod fault;
 mod guest;
 mod method;
+mod resources;
 mod spec;
+mod wish;
 
 pub use address::{Address, AddressError};
 pub use fault::{Fault, FaultKind};
 pub use guest::{Event, GuestState, GuestStatus, Inspection, ProcessEntry};
 pub use method::{AddressChange, Copying, Method, MethodCall, Process, ProcessNotice, Progress, Reply};
+pub use resources::{GuestUse, HeldLimit, MachineUse, Sample};
 pub use spec::{Network, Rlimit, SeccompProfile, Spec, SpecError, Volume};
+
+pub use wish::{Amount, CpuWish, DiskWish, IoWish, MemoryWish};
 
 /// The interface's varlink name.
 pub const INTERFACE: &str = "org.pando.Guests";

@@ -1,6 +1,6 @@
 //! The calls of the interface and their replies.
 
-use crate::{Address, Event, GuestStatus, Inspection, ProcessEntry, Spec};
+use crate::{Address, Event, GuestStatus, GuestUse, Inspection, MachineUse, ProcessEntry, Spec};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -89,6 +89,8 @@ pub enum Method {
     Set { name: String, assignments: Vec<String> },
     #[serde(rename = "org.pando.Guests.Address")]
     Address { name: String, change: AddressChange, address: Address },
+    #[serde(rename = "org.pando.Guests.Stats")]
+    Stats { name: Option<String>, history: bool },
     #[serde(rename = "org.pando.Guests.Events")]
     Events {},
     #[serde(rename = "org.pando.Guests.Log")]
@@ -149,7 +151,7 @@ pub struct ProcessNotice {
 }
 
 /// The parameters of a reply. Which one a method answers with stands in the description.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 #[allow(missing_docs)]
 #[allow(clippy::large_enum_variant, reason = "one exists at a time, for as long as it takes to write it out")]
@@ -159,6 +161,7 @@ pub enum Reply {
     Inspection { guest: Inspection },
     Processes { processes: Vec<ProcessEntry> },
     Applied { applied: Vec<String>, at_next_start: Vec<String> },
+    Stats { machine: MachineUse, guests: Vec<GuestUse> },
     Event { event: Event },
     Progress { progress: Option<Progress> },
     Notice { notice: ProcessNotice },

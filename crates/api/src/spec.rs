@@ -1,6 +1,7 @@
 //! What a user says of a guest: `spec.toml` on disk, `Spec` on the wire.
 
 use crate::Address;
+use crate::wish::{Amount, CpuWish, DiskWish, IoWish, MemoryWish};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -56,6 +57,34 @@ pub struct Spec {
     /// Seconds between that signal and SIGKILL. Default: 10.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stop_grace: Option<u32>,
+    /// How many processes and threads there may be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pids: Option<Amount>,
+    /// How many files one process may have open.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub files: Option<Amount>,
+    /// Processor time.
+    #[serde(skip_serializing_if = "CpuWish::is_empty")]
+    pub cpu: CpuWish,
+    /// Memory.
+    #[serde(skip_serializing_if = "MemoryWish::is_empty")]
+    pub memory: MemoryWish,
+    /// Traffic with the disk.
+    #[serde(skip_serializing_if = "IoWish::is_empty")]
+    pub io: IoWish,
+    /// Room on the disk.
+    #[serde(skip_serializing_if = "DiskWish::is_empty")]
+    pub disk: DiskWish,
+}
+
+impl Spec {
+    /// What is wished to be granted or limited, by key, as `set` takes it.
+    pub fn wishes(&self) -> Vec<(&'static str, &str)> {
+        let single = [("pids", &self.pids), ("files", &self.files)];
+        let single = single.into_iter().filter_map(|(key, amount)| Some((key, amount.as_ref()?.0.as_str())));
+        let tables = [self.cpu.pairs(), self.memory.pairs(), self.io.pairs(), self.disk.pairs()];
+        single.chain(tables.into_iter().flatten()).collect()
+    }
 }
 
 impl Default for Spec {
@@ -78,6 +107,12 @@ impl Default for Spec {
             expose: Vec::new(),
             stop_signal: None,
             stop_grace: None,
+            pids: None,
+            files: None,
+            cpu: CpuWish::default(),
+            memory: MemoryWish::default(),
+            io: IoWish::default(),
+            disk: DiskWish::default(),
         }
     }
 }

@@ -41,12 +41,51 @@ fn spec_is_as_described() {
         expose: vec!["/home".into()],
         stop_signal: Some("TERM".into()),
         stop_grace: Some(1),
+        pids: Some("5".into()),
+        files: Some("64".into()),
+        cpu: wish(&declared("CpuWish")),
+        memory: wish(&declared("MemoryWish")),
+        io: wish(&declared("IoWish")),
+        disk: wish(&declared("DiskWish")),
         ..Spec::default()
     };
     let wire = serde_json::to_value(&full).unwrap();
     assert_eq!(keys(&wire), declared("Spec"));
     assert_eq!(keys(&wire["volumes"][0]), declared("Volume"));
+    for (table, name) in [("cpu", "CpuWish"), ("memory", "MemoryWish"), ("io", "IoWish"), ("disk", "DiskWish")] {
+        assert_eq!(keys(&wire[table]), declared(name));
+    }
     assert_eq!(keys(&wire["rlimits"]["nofile"]), declared("Rlimit"));
+}
+
+/// A table of wishes with every field that the description declares; one that the type does not have is refused.
+fn wish<T: serde::de::DeserializeOwned>(fields: &[String]) -> T {
+    let table = fields.iter().map(|field| (field.clone(), "1".into())).collect::<serde_json::Map<_, _>>();
+    serde_json::from_value(table.into()).expect("a table of wishes")
+}
+
+#[test]
+fn what_is_used_is_as_described() {
+    let sample = serde_json::to_value(pando_api::Sample::default()).unwrap();
+    assert_eq!(keys(&sample), declared("Sample"));
+    let used = pando_api::GuestUse {
+        cpu_reserve: Some(0.5),
+        cpu_limit: Some(1.0),
+        memory_limit: Some(1),
+        memory_reserve: Some(1),
+        pids_limit: Some(1),
+        history: vec![pando_api::Sample::default()],
+        ..pando_api::GuestUse::default()
+    };
+    assert_eq!(keys(&serde_json::to_value(used).unwrap()), declared("GuestUse"));
+    assert_eq!(keys(&serde_json::to_value(pando_api::MachineUse::default()).unwrap()), declared("MachineUse"));
+    let held = pando_api::HeldLimit {
+        file: Some(String::new()),
+        value: Some(String::new()),
+        note: Some(String::new()),
+        ..pando_api::HeldLimit::default()
+    };
+    assert_eq!(keys(&serde_json::to_value(held).unwrap()), declared("HeldLimit"));
 }
 
 #[test]
@@ -67,7 +106,8 @@ fn every_described_method_is_understood() {
             "method": format!("org.pando.Guests.{}", method.name()),
             "parameters": {
                 "name": "n", "spec": {}, "process": {}, "start": false, "pid": 1, "signal": null, "force": false, "host": false,
-                "assignments": [], "path": "/", "direction": "in", "change": "add", "address": "10.9.0.5"
+                "assignments": [], "path": "/", "direction": "in", "change": "add", "address": "10.9.0.5",
+                "history": false
             },
         }));
         // Only `signal` differs between methods (a number, or an optional name); anything else is a disagreement.

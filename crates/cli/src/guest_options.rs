@@ -1,5 +1,6 @@
 //! The options of `run` and `create`, and the spec that they make.
 
+use crate::resource_options::ResourceOptions;
 use crate::{signal_name, source, spec_file};
 use anyhow::Context;
 use clap::ValueEnum;
@@ -64,6 +65,8 @@ pub(crate) struct GuestOptions {
     /// Seconds between that signal and KILL [default: 10]
     #[arg(long, value_name = "SECONDS")]
     stop_timeout: Option<u32>,
+    #[command(flatten)]
+    resources: ResourceOptions,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -120,6 +123,7 @@ impl GuestOptions {
         if let Some(kind) = self.userns {
             spec.user_namespace = matches!(kind, UserNamespace::Auto);
         }
+        self.resources.lay_over(&mut spec);
         Ok(spec)
     }
 }

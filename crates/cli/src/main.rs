@@ -23,7 +23,9 @@ mod errno_words;
 mod guest_options;
 mod plain_line;
 mod printable;
+mod prometheus;
 mod replies;
+mod resource_options;
 mod session;
 mod signal_name;
 mod source;
@@ -31,6 +33,7 @@ mod spec_file;
 mod state_root;
 mod table;
 mod time_span;
+mod top;
 mod verb;
 mod wire;
 

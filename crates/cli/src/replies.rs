@@ -3,8 +3,8 @@
 //! `pando_api::Reply` is one untagged enum: good for sending, but read back, `{}` is taken for the first variant whose
 //! fields are all optional.
 
-use pando_api::{Event, GuestStatus, Inspection, ProcessEntry, ProcessNotice, Progress};
-use serde::Deserialize;
+use pando_api::{Event, GuestStatus, GuestUse, Inspection, MachineUse, ProcessEntry, ProcessNotice, Progress};
+use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Deserialize)]
 pub(crate) struct Done {}
@@ -29,6 +29,12 @@ pub(crate) struct Inspected {
 #[derive(Debug, Deserialize)]
 pub(crate) struct Processes {
     pub(crate) processes: Vec<ProcessEntry>,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+pub(crate) struct Used {
+    pub(crate) machine: MachineUse,
+    pub(crate) guests: Vec<GuestUse>,
 }
 
 #[derive(Debug, Deserialize)]

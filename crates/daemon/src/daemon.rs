@@ -8,6 +8,7 @@ use crate::networks::Networks;
 use crate::pool::Pool;
 use crate::ready_files::ReadyFiles;
 use crate::ready_roots::ReadyRoots;
+use crate::resources::Resources;
 use pando_api::Fault;
 use pando_guest::{GuestName, Places};
 use pando_kernel::CallError;
@@ -35,6 +36,7 @@ pub(crate) struct Daemon {
     /// Who owns which addresses.
     pub(crate) networks: Rc<Networks>,
     pub(crate) events: Events,
+    pub(crate) resources: Resources,
     /// When to do what can wait.
     pub(crate) lull: Lull,
     /// This boot's identity.
@@ -48,12 +50,13 @@ pub(crate) struct Daemon {
 impl Daemon {
     pub(crate) fn new(places: Places) -> Result<Rc<Self>, CallError> {
         let hierarchies = Hierarchies::detect()?;
-        let lull = Lull::new();
         let field = hierarchies.field(&places.field())?;
+        let lull = Lull::new();
         let unified = hierarchies.unified.is_some();
         let pool = Pool::new(&places, &field, unified, lull.clone());
         let files = ReadyFiles::new(&places, lull.clone());
         Ok(Rc::new(Self {
+            resources: Resources::new(&field, &places),
             guests: RefCell::default(),
             making: RefCell::default(),
             networks: Networks::new(&places),

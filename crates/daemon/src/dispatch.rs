@@ -4,6 +4,7 @@ use crate::daemon::Daemon;
 use crate::failure;
 use crate::life::{address, copy, create, exec, remove, run, set, start, stop};
 use crate::processes;
+use crate::resources::{self, accounting};
 use pando_api::{Event, Fault, Inspection, Method, MethodCall, ProcessNotice, Progress, Reply};
 use pando_kernel::pidfd;
 use serde::Serialize;
@@ -300,7 +301,7 @@ struct ErrorReply {
 }
 
 /// The methods of the interface.
-const DESCRIBED: [&str; 19] = [
+const DESCRIBED: [&str; 20] = [
     "Version",
     "Quit",
     "Run",
@@ -317,6 +318,7 @@ const DESCRIBED: [&str; 19] = [
     "Processes",
     "Set",
     "Address",
+    "Stats",
     "Events",
     "Log",
     "Copy",
@@ -351,6 +353,7 @@ fn immediate(daemon: &Rc<Daemon>, method: Method) -> Result<Reply, Fault> {
             stop::kill(daemon, &daemon.guest(&name)?, signal.as_deref())?;
             Ok(Reply::Done {})
         }
+        Method::Stats { name, history } => accounting::stats(daemon, name.as_deref(), history),
         Method::Set { name, assignments } => {
             let outcome = set::set(daemon, &daemon.guest(&name)?, &assignments)?;
             Ok(Reply::Applied { applied: outcome.applied, at_next_start: outcome.at_next_start })
@@ -375,6 +378,12 @@ fn inspect(daemon: &Daemon, name: &str) -> Result<Reply, Fault> {
             .filter(|life| life.namespace.is_some())
             .map(|life| pando_guest::slot::first_id(life.slot)),
         cgroups: running.iter().flat_map(|life| daemon.field.plot(life.slot).paths()).map(text).collect(),
+        limits: resources::held(
+            &daemon.resources,
+            &guest.name,
+            &guest.spec.borrow(),
+            &pando_limit::disk::Image::at(guest.directory(&daemon.places).join(crate::record::DISK)),
+        ),
     };
     Ok(Reply::Inspection { guest: inspection })
 }

@@ -28,7 +28,8 @@ impl Events {
     }
 }
 
-fn now_ms() -> i64 {
+/// Milliseconds since the epoch.
+pub(crate) fn now_ms() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }
 

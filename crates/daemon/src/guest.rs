@@ -52,6 +52,13 @@ pub(crate) struct Running {
     pub(crate) over: watch::Sender<Option<Ending>>,
 }
 
+impl Running {
+    /// The id that its root is on the host.
+    pub(crate) fn root(&self) -> u32 {
+        self.namespace.as_ref().map_or(0, |_| pando_guest::slot::first_id(self.slot))
+    }
+}
+
 impl Guest {
     pub(crate) fn new(name: GuestName, ephemeral: bool, record: GuestRecord, spec: Spec) -> Rc<Self> {
         Rc::new(Self {

@@ -30,6 +30,7 @@ mod ready_files;
 mod ready_roots;
 mod record;
 mod recover;
+mod resources;
 mod server;
 mod settings_key;
 mod spawner_link;

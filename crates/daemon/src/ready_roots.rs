@@ -164,6 +164,7 @@ impl ReadyRoots {
             name: NAME.to_owned(),
             layers: kind.layers.iter().map(PathBuf::from).collect(),
             files: files.path().join(FILES),
+            disk: None,
             passing: true,
         };
         let sprout = self.pool.make(kind.sprout).await.map_err(|error| failure::io("making a place", NAME, &error))?;

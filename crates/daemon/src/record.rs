@@ -54,6 +54,8 @@ pub(crate) const RECORD: &str = "guest.toml";
 pub(crate) const SPEC: &str = "spec.toml";
 /// What its command says.
 pub(crate) const LOG: &str = "log";
+/// The disk that its own files lie on, if they have one to themselves.
+pub(crate) const DISK: &str = "disk.img";
 /// Its own files.
 pub(crate) const FILES: &str = "files";
 

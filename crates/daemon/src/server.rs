@@ -89,6 +89,9 @@ async fn main(places: Places) -> Result<(), ServeError> {
     tracing::info!(socket = %path.display(), pid = std::process::id(), "serving");
     let sweeper = Rc::clone(&daemon);
     tokio::task::spawn_local(async move { recover::sweep(&sweeper).await });
+    tokio::task::spawn_local(crate::resources::governing::govern(Rc::clone(&daemon)));
+    tokio::task::spawn_local(crate::resources::kills::tell_of_kills(Rc::clone(&daemon)));
+    tokio::task::spawn_local(crate::resources::accounting::keep_accounts(Rc::clone(&daemon)));
     let mut terminate = signal(SignalKind::terminate()).context(|| "waiting for signals".into())?;
     let mut interrupt = signal(SignalKind::interrupt()).context(|| "waiting for signals".into())?;
     loop {

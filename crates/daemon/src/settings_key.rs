@@ -3,7 +3,20 @@
 use pando_api::{Fault, Spec};
 
 /// Keys whose change counts for what is started or stopped from now on; the others from the next start.
-const AT_ONCE: [&str; 5] = ["env", "stop_grace", "stop_signal", "user", "workdir"];
+const AT_ONCE: [&str; 12] = [
+    "cpu",
+    "env",
+    "io",
+    "memory.limit",
+    "memory.reserve",
+    "memory.swap",
+    "memory.sysv",
+    "pids",
+    "stop_grace",
+    "stop_signal",
+    "user",
+    "workdir",
+];
 
 /// What came of some assignments.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -21,7 +34,11 @@ pub(crate) fn assign(spec: &Spec, assignments: &[String]) -> Result<(Spec, Outco
         let (key, value) = assignment.split_once('=').ok_or_else(|| not_an_assignment(assignment))?;
         set(&mut table, key, value)?;
         let field = key.split('.').next().unwrap_or(key);
-        let list = if AT_ONCE.contains(&field) { &mut outcome.applied } else { &mut outcome.at_next_start };
+        let list = if AT_ONCE.contains(&field) || AT_ONCE.contains(&key) {
+            &mut outcome.applied
+        } else {
+            &mut outcome.at_next_start
+        };
         list.push(key.to_owned());
     }
     let changed = table.try_into::<Spec>().map_err(|error| {

@@ -19,6 +19,7 @@ pub mod devices;
 pub mod launch;
 pub mod mask;
 pub mod name;
+mod own_disk;
 pub mod places;
 pub mod plan;
 pub mod policy;

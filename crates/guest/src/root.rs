@@ -3,10 +3,12 @@
 //! Writing to a shared file copies it up; reading it shares one copy in the page cache between all guests. Files lie on disk as the guest's own ids
 //! (0 is its root): whatever range of ids it runs under is mapped at the mount, so nothing is ever chowned.
 
+use crate::own_disk;
 use pando_kernel::fs_owner::FsOwner;
 use pando_kernel::mount::{Attributes, Tree};
 use pando_kernel::overlay::Overlay;
 use pando_kernel::{CallError, Context};
+use pando_limit::disk::Image;
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use std::io::Read;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -28,6 +30,8 @@ pub struct Root {
     pub layers: Vec<PathBuf>,
     /// A directory that holds the guest's own files: `upper` and `work`.
     pub files: PathBuf,
+    /// A file system of their own that the guest's own files lie on, in place of that directory.
+    pub disk: Option<Image>,
     /// Whether the guest is gone after its command: its files need no durability, and its layers may change under it.
     pub passing: bool,
 }
@@ -79,7 +83,10 @@ impl Root {
             Ok(tree)
         };
         let mut parts = self.layers.iter().map(|layer| tree(layer)).collect::<Result<Vec<_>, _>>()?;
-        let files = tree(&self.files)?;
+        let files = match &self.disk {
+            Some(image) => own_disk::open(image, owner)?,
+            None => tree(&self.files)?,
+        };
         let overlay = Overlay {
             name: &self.name,
             lowers: parts.iter().collect(),
@@ -92,6 +99,9 @@ impl Root {
             .transpose()
             .context(|| "taking on the guest's ids".into())?;
         let tree = overlay.mount(Attributes::MOUNT_ATTR_NODEV, &self.files)?;
+        if self.disk.is_some() {
+            own_disk::put_by(&files);
+        }
         parts.push(files);
         Ok(Mounted { tree, parts })
     }

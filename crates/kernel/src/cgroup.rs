@@ -18,7 +18,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 /// Controllers of version 1 whose hierarchies a guest is put into.
-const WANTED: [&str; 4] = ["cpu", "cpuacct", "memory", "pids"];
+const WANTED: [&str; 6] = ["cpu", "cpuacct", "cpuset", "memory", "blkio", "pids"];
 
 /// Files of version 2 that a guest's own init needs to write to manage its part of the tree.
 const DELEGATED: [&str; 3] = ["cgroup.procs", "cgroup.threads", "cgroup.subtree_control"];
@@ -73,12 +73,30 @@ impl Hierarchies {
         let field = Field { hierarchies: self.clone(), name: name.to_owned() };
         for (root, _) in &self.legacy {
             make(&root.join(name))?;
+            bequeath_processors(&root.join(name));
         }
         if let Some(unified) = &self.unified {
             make(&unified.join(name))?;
             hand_down(&unified.join(name));
         }
         Ok(field)
+    }
+}
+
+/// Where a controller acts on a place: a group, and the version of its interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seat {
+    /// Whether its files are those of version 2.
+    pub unified: bool,
+    /// The group.
+    pub group: PathBuf,
+}
+
+impl Seat {
+    /// Where the controller of a field acts on one of its plots.
+    #[must_use]
+    pub fn of_plot(&self, slot: u32) -> Self {
+        Self { unified: self.unified, group: self.group.join(slot.to_string()) }
     }
 }
 
@@ -97,6 +115,20 @@ impl Field {
             unified: self.hierarchies.unified.as_deref().map(below),
             legacy: self.hierarchies.legacy.iter().map(|(root, _)| below(root)).collect(),
         }
+    }
+
+    /// Where a controller acts on the whole field. `controller` is its name in version 2 (`io` is `blkio` in version 1), or `cpuacct`. `None` where
+    /// neither version has it here, or where version 2 has it and the root of the hierarchy does not hand it down.
+    pub fn seat(&self, controller: &str) -> Option<Seat> {
+        let old = if controller == "io" { "blkio" } else { controller };
+        let has = |(_, names): &&(PathBuf, Vec<String>)| names.iter().any(|name| name == old);
+        if let Some((root, _)) = self.hierarchies.legacy.iter().find(has) {
+            return Some(Seat { unified: false, group: root.join(&self.name) });
+        }
+        let group = self.hierarchies.unified.as_deref()?.join(&self.name);
+        let offered = std::fs::read_to_string(group.join("cgroup.controllers")).unwrap_or_default();
+        let handed_down = offered.split_ascii_whitespace().any(|name| name == controller);
+        handed_down.then_some(Seat { unified: true, group })
     }
 
     /// The numbers of all plots that exist, in whatever hierarchy.
@@ -225,6 +257,24 @@ fn make(group: &Path) -> Result<(), CallError> {
     }
 }
 
+/// In version 1 a group without processors and memory nodes takes no process (ENOSPC), and what is made below begins without them unless its parent
+/// says otherwise.
+fn bequeath_processors(group: &Path) {
+    let Some(above) = group.parent() else { return };
+    if !group.join("cpuset.cpus").exists() {
+        return;
+    }
+    for file in ["cpuset.cpus", "cpuset.mems"] {
+        let all = std::fs::read_to_string(above.join(file)).unwrap_or_default();
+        let own = std::fs::read_to_string(group.join(file)).unwrap_or_default();
+        if own.trim().is_empty() {
+            // A refusal shows when a seed is put there.
+            let _ = std::fs::write(group.join(file), all.trim());
+        }
+    }
+    let _ = std::fs::write(group.join("cgroup.clone_children"), "1");
+}
+
 /// Offers every controller that a group of ours has to the groups below it. One that refuses is missing there, which its user will be told.
 fn hand_down(group: &Path) {
     let offered = std::fs::read_to_string(group.join("cgroup.controllers")).unwrap_or_default();
@@ -275,6 +325,16 @@ mod tests {
         assert_eq!(found.unified, Some("/c/unified".into()));
         assert_eq!(found.legacy.len(), 2);
         assert_eq!(found.legacy[0].1, ["cpu", "cpuacct"]);
+    }
+
+    #[test]
+    fn a_controller_of_version_1_is_found_by_its_old_name() {
+        let hierarchies =
+            Hierarchies::among(&[mount("cgroup", "/c/blkio", "rw,blkio"), mount("cgroup2", "/c/u", "rw")]);
+        let field = Field { hierarchies, name: "pando".into() };
+        let seat = field.seat("io").unwrap();
+        assert_eq!(seat.of_plot(7), Seat { unified: false, group: "/c/blkio/pando/7".into() });
+        assert_eq!(field.seat("memory"), None);
     }
 
     #[test]

@@ -13,6 +13,7 @@
 //!   inheritance  what an executed program gets of ours             probe    what this kernel grants
 //!   fanotify  who opens what on a file system                     file_handle  files by inode and generation
 //!   born_in_group  programs started in a control group
+//!   loop_device  files as block devices
 //! ```
 
 pub mod born_in_group;
@@ -24,6 +25,7 @@ pub mod fs_owner;
 pub mod id_map;
 pub mod inheritance;
 pub mod lock;
+pub mod loop_device;
 pub mod memory_file;
 pub mod mount;
 pub mod overlay;

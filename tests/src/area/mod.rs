@@ -8,6 +8,7 @@ mod exec;
 mod hostile;
 mod images;
 mod lifecycle;
+mod limits;
 mod listing;
 mod net;
 mod programs;
@@ -34,6 +35,7 @@ const AREAS: &[&[Case]] = &[
     hostile::CASES,
     clients::CASES,
     refusals::CASES,
+    limits::CASES,
     run::CASES,
     lifecycle::CASES,
     exec::CASES,

@@ -34,6 +34,7 @@ Examples:
     fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
         let source = self.guest.from.clone();
         let spec = self.guest.into_spec(self.command)?;
+        crate::resource_options::warn(&spec);
         let (name, start) = (self.name, self.start);
         let mut client = crate::daemon_start::connected(root)?;
         client.send(Method::Create { name: name.clone(), source, spec, start }, true, Vec::new())?;

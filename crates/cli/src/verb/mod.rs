@@ -17,6 +17,8 @@ mod man;
 mod ps;
 mod run;
 mod set;
+pub(crate) mod stats;
+mod top;
 mod tx;
 mod version;
 
@@ -100,6 +102,8 @@ pub(crate) const ENTRIES: &[Entry] = &[
     Entry::of::<set::Set>(),
     Entry::of::<tx::Tx>(),
     Entry::of::<address::Address>(),
+    Entry::of::<stats::Stats>(),
+    Entry::of::<top::Top>(),
     Entry::of::<doctor_command::Doctor>(),
     Entry::of::<daemon_command::Daemon>(),
     Entry::of::<daemon_command::Spawner>(),

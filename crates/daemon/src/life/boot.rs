@@ -136,6 +136,7 @@ async fn attempt(
             over: watch::Sender::new(None),
         })),
         Err(fault) => {
+            daemon.resources.leave(&guest.name);
             sprout.link.quit();
             daemon.clear_slot(sprout.slot).await;
             record::remove_run(&daemon.places, &guest.name);
@@ -158,6 +159,9 @@ async fn grow(
     wish: Option<Wish>,
     stdio: Vec<OwnedFd>,
 ) -> Result<(), Fault> {
+    daemon.resources.enter(&guest.name, &spec, sprout.slot)?;
+    let owner = sprout.namespace.as_ref().map_or(0, |_| slot::first_id(sprout.slot));
+    daemon.resources.born(&guest.name, (sprout.pid, owner))?;
     note(daemon, guest, sprout.slot)?;
     super::address::admit(daemon, &guest.name, &spec, sprout.slot).await?;
     crash::point("start.noted");

@@ -14,6 +14,8 @@ use pando_guest::root::Root;
 use pando_guest::source::Source;
 use pando_guest::{GuestName, root};
 use pando_kernel::mount::Tree;
+use pando_limit::disk::Image;
+use pando_limit::limits::Disk;
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
@@ -34,6 +36,7 @@ pub(crate) async fn create(daemon: &Rc<Daemon>, order: Order, progress: mpsc::Se
     let name: GuestName = order.name.parse().map_err(|error| failure::bad_name(&order.name, &error))?;
     let source = layers::parse(order.source.as_deref())?;
     check(&name, &order.spec)?;
+    let limits = daemon.resources.borne(&order.spec)?;
     let _name = daemon.reserve(&name)?;
     crash::point("create.begun");
     let mut spec = order.spec;
@@ -42,7 +45,7 @@ pub(crate) async fn create(daemon: &Rc<Daemon>, order: Order, progress: mpsc::Se
     layers::complete(&mut spec, &made.suggested);
     let record =
         GuestRecord { source: source.to_string(), created: now(), layers: vec![made.name.clone()], exit_code: None };
-    if let Err(fault) = settle(daemon, &name, &record, &spec) {
+    if let Err(fault) = settle(daemon, &name, &record, &spec, &limits.disk) {
         super::remove::discard(&daemon.places, &daemon.places.layers().join(&made.name));
         return Err(fault);
     }
@@ -148,13 +151,16 @@ fn whole(root: &Root) -> Result<Tree, pando_kernel::CallError> {
 }
 
 /// The guest's directory, with all that makes it one.
-fn settle(daemon: &Daemon, name: &GuestName, record: &GuestRecord, spec: &Spec) -> Result<(), Fault> {
+fn settle(daemon: &Daemon, name: &GuestName, record: &GuestRecord, spec: &Spec, disk: &Disk) -> Result<(), Fault> {
     let places = &daemon.places;
     let make = |new: &Path| -> Result<(), pando_kernel::CallError> {
         use pando_kernel::Context;
         record::write_toml(&new.join(RECORD), record)?;
         record::write_toml(&new.join(SPEC), spec)?;
         root::prepare(&new.join(record::FILES))?;
+        if let Some(size) = disk.size {
+            Image::at(new.join(record::DISK)).make(size, disk.inodes)?;
+        }
         crash::point("create.written");
         let guest = places.guest(name);
         std::fs::rename(new, &guest).context(|| format!("making {}", guest.display()))?;

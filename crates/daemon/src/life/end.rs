@@ -97,6 +97,8 @@ pub(crate) async fn finish(daemon: &Rc<Daemon>, guest: &Rc<Guest>, running: &Rc<
     let unmounted = tokio::task::spawn_blocking(move || drop(mounts));
     wait_for(&running.seed).await;
     crate::crash::point("end.quit");
+    daemon.resources.leave(&guest.name);
+    daemon.resources.accounts.forget(&guest.name);
     daemon.clear_slot(running.slot).await;
     // The next start needs the guest's own files to itself.
     let _ = unmounted.await;

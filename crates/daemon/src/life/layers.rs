@@ -2,12 +2,13 @@
 
 use crate::daemon::Daemon;
 use crate::guest::Guest;
-use crate::record::FILES;
+use crate::record::{DISK, FILES};
 use crate::{crash, failure};
 use pando_api::{Fault, FaultKind, Progress, Spec};
 use pando_guest::root::Root;
 use pando_guest::source::{self, Options, Source, Suggested};
 use pando_guest::{GuestName, Places};
+use pando_limit::disk::Image;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 
@@ -20,6 +21,7 @@ pub(crate) fn root(daemon: &Daemon, guest: &Guest) -> Result<Root, Fault> {
         // Joining an absolute path takes it as it is: a tree of the host's.
         layers: record.layers.iter().map(|layer| layers.join(layer)).collect(),
         files: guest.directory(&daemon.places).join(FILES),
+        disk: Some(Image::at(guest.directory(&daemon.places).join(DISK))).filter(Image::exists),
         passing: guest.ephemeral,
     })
 }

@@ -36,6 +36,10 @@ pub(crate) async fn run(daemon: &Rc<Daemon>, order: Order) -> Result<(Rc<Guest>,
     };
     let source = layers::parse(source.as_deref())?;
     create::check_words(&spec)?;
+    if spec.disk.size.is_some() {
+        let message = "a guest that goes away with its command has no disk of its own; give --disk to 'pando create'";
+        return Err(failure::bad("disk.size", message));
+    }
     let reservation = daemon.reserve(&name)?;
     let layers = match layers::live(&source)? {
         // Its plan is made at once, before anything that would have to be undone.

@@ -19,6 +19,15 @@ pub(crate) fn set(daemon: &Daemon, guest: &Rc<Guest>, assignments: &[String]) ->
     }
     let (spec, outcome) = assign(&guest.spec.borrow(), assignments)?;
     super::create::check(&guest.name, &spec)?;
+    daemon.resources.borne(&spec)?;
+    if spec.disk != guest.spec.borrow().disk {
+        let message = "disk.size and disk.inodes are given when a guest is created: 'pando create NEW --from guest:NAME --disk SIZE' makes a copy with another";
+        return Err(failure::bad("disk", message));
+    }
+    let first = guest.running.borrow().as_ref().map(|running| (running.pid, running.root()));
+    if let Some(first) = first {
+        daemon.resources.change(&guest.name, &spec, first)?;
+    }
     let path = guest.directory(&daemon.places).join(SPEC);
     record::write_toml(&path, &spec)
         .map_err(|error| failure::call("changing the guest's spec", guest.name.as_ref(), &error))?;

@@ -2,7 +2,7 @@
 
 use super::{Plan, PlanError, Want, c_string, text};
 use crate::account::Account;
-use crate::policy::{capabilities, seccomp};
+use crate::policy::{capabilities, grants, seccomp};
 use pando_api::{Network, SeccompProfile, Spec};
 use pando_seed::{Capabilities, Start, Step};
 use std::collections::BTreeMap;
@@ -55,7 +55,7 @@ pub fn exec(spec: &Spec, program: &Program, into_cgroup: bool) -> Result<Plan, P
         let fd = plan.want(Want::Namespace(name));
         plan.step(format!("entering the guest's {name} namespace"), Step::Join { fd });
     }
-    for (name, limit) in &spec.rlimits {
+    for (name, limit) in &grants::of_processes(spec)? {
         plan.step(format!("setting limit {name}"), crate::policy::limits::step(name, limit)?);
     }
     let keep = bound(spec)?;

@@ -71,6 +71,9 @@ pub enum PlanError {
     /// `--ulimit`
     #[error(transparent)]
     Limit(#[from] LimitError),
+    /// A quantity that makes no sense.
+    #[error(transparent)]
+    Grant(#[from] pando_limit::Refusal),
     /// `--user`
     #[error(transparent)]
     Account(#[from] AccountError),

@@ -3,9 +3,9 @@
 use super::command::{bound, confine, run};
 use super::sprout::{self, SproutKind};
 use super::{Plan, PlanError, Program, Want, c_string, text};
-use crate::policy::limits;
+use crate::policy::{grants, limits};
 use pando_api::Spec;
-use pando_seed::{Make, Mountpoint, Step, Text};
+use pando_seed::{Attributes, Make, Mountpoint, Step, Text};
 
 /// What a plan needs to know besides the spec.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,10 +32,11 @@ const RESERVED: [&str; 7] = ["/", "/proc", "/sys", "/dev", "/dev/pts", "/dev/mqu
 pub fn trunk(spec: &Spec, facts: &Facts, program: Option<&Program>) -> Result<Plan, PlanError> {
     let mut plan = sprout::sprout(SproutKind::of(spec), facts.unified)?.rest();
     root(&mut plan);
+    shared_memory(&mut plan, spec)?;
     volumes(&mut plan, spec, facts)?;
     plan.step("taking the new root", Step::TakeRoot);
     host_name(&mut plan, spec, facts)?;
-    for (name, limit) in &spec.rlimits {
+    for (name, limit) in &grants::of_processes(spec)? {
         plan.step(format!("setting limit {name}"), limits::step(name, limit)?);
     }
     let keep = bound(spec)?;
@@ -56,6 +57,17 @@ fn root(plan: &mut Plan) {
         let on = Mountpoint { at: Text::from(at), make: Make::Directory };
         plan.step(format!("attaching {}", from.to_string_lossy()), Step::Bring { from: Text::from(from), on });
     }
+}
+
+/// /dev/shm has a size of its own only if that is wanted: /dev as a whole is bounded anyway.
+fn shared_memory(plan: &mut Plan, spec: &Spec) -> Result<(), PlanError> {
+    if let Some(bytes) = grants::read(spec)?.memory.shm {
+        let options = format!("size={bytes},mode=1777");
+        let attributes = Attributes::NO_SUID | Attributes::NO_DEV | Attributes::NO_EXEC;
+        let on = Mountpoint { at: Text::from(c"dev/shm"), make: Make::Directory };
+        plan.step("mounting /dev/shm", Step::Mount { kind: Text::from(c"tmpfs"), options: &options, attributes, on });
+    }
+    Ok(())
 }
 
 fn volumes(plan: &mut Plan, spec: &Spec, facts: &Facts) -> Result<(), PlanError> {

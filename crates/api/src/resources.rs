@@ -1,0 +1,99 @@
+//! What guests use of the machine, and the limits that hold them.
+
+use serde::{Deserialize, Serialize};
+
+/// A limit as it is held.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldLimit {
+    /// The key, as `set` takes it.
+    pub key: String,
+    /// What was asked for.
+    pub wish: String,
+    /// The kernel's file that holds it, where the guest runs and a file does.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub file: Option<String>,
+    /// What that file says now.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub value: Option<String>,
+    /// What this kernel cannot keep of it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub note: Option<String>,
+}
+
+/// What a guest used, at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Sample {
+    /// Milliseconds since the epoch.
+    pub time_ms: i64,
+    /// Milliseconds of processor time since it was started.
+    pub cpu_ms: i64,
+    /// Percent of the whole machine's processor time since the sample before.
+    pub cpu_percent: f64,
+    /// Bytes of memory, page cache included.
+    pub memory: i64,
+    /// Of that, page cache.
+    pub cache: i64,
+    /// Bytes in swap.
+    pub swap: i64,
+    /// Processes and threads.
+    pub pids: i64,
+    /// Bytes read from disks since it was started.
+    pub read: i64,
+    /// Bytes written to disks since it was started.
+    pub written: i64,
+    /// Bytes received over a network of its own since it was started.
+    pub received: i64,
+    /// Bytes sent over a network of its own since it was started.
+    pub sent: i64,
+    /// Processes that the kernel killed for want of memory within the limit.
+    pub oom_kills: i64,
+}
+
+/// What a guest uses, beside what it was granted.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct GuestUse {
+    /// Its name.
+    pub name: String,
+    /// Whether it has a process besides its init.
+    pub active: bool,
+    /// Whether it used 0.1 % of the machine's processor time or more in the last five minutes.
+    pub live: bool,
+    /// What it uses.
+    pub now: Sample,
+    /// The reserved part of the machine, in percent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_reserve: Option<f64>,
+    /// The most processor time, in processors.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_limit: Option<f64>,
+    /// Bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_limit: Option<i64>,
+    /// Bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_reserve: Option<i64>,
+    /// Processes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pids_limit: Option<i64>,
+    /// Earlier samples, oldest first, where they were asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub history: Vec<Sample>,
+}
+
+/// The machine that they share.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MachineUse {
+    /// Processors online.
+    pub processors: i64,
+    /// Bytes of memory.
+    pub memory: i64,
+    /// Bytes that could be had without swapping.
+    pub memory_free: i64,
+    /// Bytes of swap.
+    pub swap: i64,
+    /// Bytes of it that are free.
+    pub swap_free: i64,
+}

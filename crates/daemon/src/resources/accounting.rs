@@ -1,0 +1,243 @@
+//! What guests use, over time.
+
+use super::Resources;
+use crate::daemon::Daemon;
+use crate::guest::Guest;
+use pando_api::{Fault, GuestUse, MachineUse, Reply, Sample};
+use pando_guest::GuestName;
+use pando_limit::ring::Ring;
+use pando_limit::usage::Usage;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+/// How often everybody's use is noted.
+const INTERVAL: Duration = Duration::from_secs(60);
+
+/// How many notes are kept: a day.
+const KEPT: u64 = 1440;
+
+/// The span over which a guest counts as live, and the part of the machine that it has to have used in it (EuroSys 2007, figure 1).
+const LIVE_SPAN: Duration = Duration::from_secs(300);
+const LIVE_PART: f64 = 0.001;
+
+/// The file with a guest's notes.
+const FILE: &str = "usage";
+
+/// The last look at each guest, and its notes.
+#[derive(Debug, Default)]
+pub(crate) struct Accounts {
+    last: RefCell<BTreeMap<GuestName, Account>>,
+}
+
+#[derive(Debug)]
+struct Account {
+    /// When, and what was used then.
+    looked: Instant,
+    cpu_ns: u64,
+    percent: f64,
+    /// Looks of the last minutes, for who is live.
+    marks: Vec<(Instant, u64)>,
+}
+
+impl Accounts {
+    /// Notes a look; percent of the machine since the one before. Looks that follow each other at once would say little, so those keep the figure.
+    fn look(&self, name: &GuestName, cpu_ns: u64, processors: u32) -> (f64, bool) {
+        const LEAST: Duration = Duration::from_millis(100);
+        let now = Instant::now();
+        let mut last = self.last.borrow_mut();
+        let account = last.entry(name.clone()).or_insert_with(|| Account {
+            looked: now,
+            cpu_ns,
+            percent: 0.0,
+            marks: vec![(now, cpu_ns)],
+        });
+        let elapsed = now - account.looked;
+        if elapsed >= LEAST {
+            let machine = elapsed.as_nanos() as f64 * f64::from(processors);
+            account.percent = cpu_ns.saturating_sub(account.cpu_ns) as f64 / machine * 100.0;
+            (account.looked, account.cpu_ns) = (now, cpu_ns);
+        }
+        let since = account.marks.first().map_or(cpu_ns, |(_, used)| *used);
+        let live =
+            cpu_ns.saturating_sub(since) as f64 >= LIVE_SPAN.as_nanos() as f64 * f64::from(processors) * LIVE_PART;
+        (account.percent, live)
+    }
+
+    /// Remembers what was used at this moment, and forgets what is older than the span of living.
+    fn mark(&self, name: &GuestName, cpu_ns: u64) {
+        if let Some(account) = self.last.borrow_mut().get_mut(name) {
+            let now = Instant::now();
+            account.marks.push((now, cpu_ns));
+            let old = account.marks.iter().take_while(|(then, _)| now - *then > LIVE_SPAN).count();
+            // One from before the span stays: it says what had been used when the span began.
+            account.marks.drain(..old.saturating_sub(1));
+        }
+    }
+
+    /// Forgets a guest that runs no more.
+    pub(crate) fn forget(&self, name: &GuestName) {
+        self.last.borrow_mut().remove(name);
+    }
+}
+
+/// Notes everybody's use once a minute, for as long as the daemon runs.
+pub(crate) async fn keep_accounts(daemon: Rc<Daemon>) {
+    loop {
+        tokio::time::sleep(INTERVAL).await;
+        let guests: Vec<_> = daemon.guests.borrow().values().cloned().collect();
+        for guest in guests {
+            if let Some(usage) = usage(&daemon.resources, &guest.name) {
+                let (percent, _) =
+                    daemon.resources.accounts.look(&guest.name, usage.cpu_ns, daemon.resources.machine.count());
+                daemon.resources.accounts.mark(&guest.name, usage.cpu_ns);
+                note(&daemon, &guest, &sample(&guest, &usage, percent));
+            }
+        }
+    }
+}
+
+fn ring(daemon: &Daemon, guest: &Guest) -> Ring {
+    Ring::new(guest.directory(&daemon.places).join(FILE), KEPT)
+}
+
+fn note(daemon: &Daemon, guest: &Guest, sample: &Sample) {
+    if guest.ephemeral {
+        return;
+    }
+    if let Err(error) = ring(daemon, guest).push(&pack(sample)) {
+        tracing::warn!(%error, guest = %guest.name, "what it used could not be noted");
+    }
+}
+
+fn usage(resources: &Resources, name: &GuestName) -> Option<Usage> {
+    resources.with(name, |tenant| Usage::read(&tenant.groups))
+}
+
+fn sample(guest: &Guest, usage: &Usage, percent: f64) -> Sample {
+    let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+    let pid = guest.running.borrow().as_ref().map(|running| running.pid);
+    let own_network = guest.spec.borrow().network == pando_api::Network::None;
+    let (received, sent) = pid.filter(|_| own_network).map(traffic).unwrap_or_default();
+    Sample {
+        time_ms: crate::events::now_ms(),
+        cpu_ms: number(usage.cpu_ns / 1_000_000),
+        cpu_percent: (percent * 1000.0).round() / 1000.0,
+        memory: number(usage.memory),
+        cache: number(usage.cache),
+        swap: number(usage.swap),
+        // The seed is Pando's.
+        pids: number(usage.pids.saturating_sub(1)),
+        read: number(usage.read),
+        written: number(usage.written),
+        received,
+        sent,
+        oom_kills: number(usage.oom_kills),
+    }
+}
+
+/// Bytes received and sent by all devices but the loopback of a process's network namespace.
+fn traffic(pid: i32) -> (i64, i64) {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/net/dev")).unwrap_or_default();
+    let lines = text.lines().filter_map(|line| line.split_once(':')).filter(|(name, _)| name.trim() != "lo");
+    lines.fold((0, 0), |(received, sent), (_, numbers)| {
+        let numbers: Vec<i64> = numbers.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect();
+        (received + numbers.first().unwrap_or(&0), sent + numbers.get(8).unwrap_or(&0))
+    })
+}
+
+/// What guests use: one, or all that run.
+pub(crate) fn stats(daemon: &Rc<Daemon>, name: Option<&str>, history: bool) -> Result<Reply, Fault> {
+    let guests = match name {
+        Some(name) => {
+            let guest = daemon.guest(name)?;
+            guest.life()?;
+            vec![guest]
+        }
+        None => daemon.guests.borrow().values().cloned().collect(),
+    };
+    let guests = guests.iter().filter_map(|guest| guest_use(daemon, guest, history)).collect();
+    Ok(Reply::Stats { machine: machine_use(&daemon.resources), guests })
+}
+
+fn machine_use(resources: &Resources) -> MachineUse {
+    let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+    let free = pando_limit::machine::Free::look();
+    MachineUse {
+        processors: i64::from(resources.machine.count()),
+        memory: number(resources.machine.memory),
+        memory_free: number(free.memory),
+        swap: number(free.swap_size),
+        swap_free: number(free.swap),
+    }
+}
+
+fn guest_use(daemon: &Daemon, guest: &Guest, history: bool) -> Option<GuestUse> {
+    let resources = &daemon.resources;
+    let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+    let usage = usage(resources, &guest.name)?;
+    let (percent, live) = resources.accounts.look(&guest.name, usage.cpu_ns, resources.machine.count());
+    let now = sample(guest, &usage, percent);
+    let limits = resources.with(&guest.name, |tenant| tenant.limits.clone())?;
+    let kept = if history { ring(daemon, guest).all().unwrap_or_default() } else { Vec::new() };
+    Some(GuestUse {
+        name: guest.name.to_string(),
+        // Its init is there as long as it runs.
+        active: now.pids > 1,
+        live,
+        now,
+        cpu_reserve: limits.cpu.reserve.map(|part| part * 100.0),
+        cpu_limit: limits.cpu.bound(resources.machine.count()),
+        memory_limit: limits.memory.limit.map(number),
+        memory_reserve: limits.memory.reserve.map(number),
+        pids_limit: limits.pids.map(number),
+        history: kept.iter().map(unpack).collect(),
+    })
+}
+
+/// A sample as the ring keeps it.
+fn pack(sample: &Sample) -> [i64; 12] {
+    let thousandths = (sample.cpu_percent * 1000.0) as i64;
+    [
+        sample.time_ms,
+        sample.cpu_ms,
+        thousandths,
+        sample.memory,
+        sample.cache,
+        sample.swap,
+        sample.pids,
+        sample.read,
+        sample.written,
+        sample.received,
+        sample.sent,
+        sample.oom_kills,
+    ]
+}
+
+fn unpack(kept: &[i64; 12]) -> Sample {
+    let [time_ms, cpu_ms, thousandths, memory, cache, swap, pids, read, written, received, sent, oom_kills] = *kept;
+    let cpu_percent = thousandths as f64 / 1000.0;
+    Sample { time_ms, cpu_ms, cpu_percent, memory, cache, swap, pids, read, written, received, sent, oom_kills }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sample_survives_being_kept() {
+        let sample = Sample { time_ms: 1, cpu_ms: 2, cpu_percent: 12.5, memory: 4, oom_kills: 5, ..Sample::default() };
+        assert_eq!(unpack(&pack(&sample)), sample);
+    }
+
+    #[test]
+    fn who_used_a_thousandth_of_the_machine_in_five_minutes_is_live() {
+        let accounts = Accounts::default();
+        let name: GuestName = "web".parse().unwrap();
+        assert!(!accounts.look(&name, 0, 2).1);
+        let enough = (LIVE_SPAN.as_nanos() as f64 * 2.0 * LIVE_PART) as u64;
+        assert!(!accounts.look(&name, enough - 1, 2).1);
+        assert!(accounts.look(&name, enough, 2).1);
+    }
+}

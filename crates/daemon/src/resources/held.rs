@@ -1,0 +1,71 @@
+//! A guest's limits and what holds them, for `inspect`.
+
+use super::Resources;
+use pando_api::{HeldLimit, Spec};
+use pando_guest::GuestName;
+use pando_limit::disk::Image;
+use pando_limit::{Controller, apply, meter};
+
+/// How room on the disk is bounded.
+const DISK: &str = "a file system of its own in a sparse file, with direct I/O";
+
+/// Every limit that a spec speaks of, with the file that holds it where the guest runs.
+pub(crate) fn held(resources: &Resources, name: &GuestName, spec: &Spec, disk: &Image) -> Vec<HeldLimit> {
+    let mut all: Vec<HeldLimit> = Vec::new();
+    for (key, wish) in spec.wishes() {
+        let limit = HeldLimit {
+            key: key.to_owned(),
+            wish: wish.to_owned(),
+            note: note(resources, key),
+            ..HeldLimit::default()
+        };
+        if key.starts_with("disk.") && disk.exists() {
+            let file = disk.path().to_string_lossy().into_owned();
+            all.push(HeldLimit { file: Some(file), note: Some(DISK.to_owned()), ..limit });
+            continue;
+        }
+        let found = resources.with(name, |tenant| {
+            let settings = tenant.settings.iter().filter(|setting| setting.key == key);
+            settings.filter_map(|setting| apply::read_back(setting, &tenant.groups)).collect::<Vec<_>>()
+        });
+        let found = found.unwrap_or_default();
+        if found.is_empty() {
+            all.push(HeldLimit { value: weight(resources, name, key), ..limit });
+            continue;
+        }
+        for (file, value) in found {
+            all.push(HeldLimit {
+                file: Some(file.to_string_lossy().into_owned()),
+                value: Some(value),
+                ..limit.clone()
+            });
+        }
+    }
+    all
+}
+
+/// Shares and reservations are held by a weight, which depends on who else is busy.
+fn weight(resources: &Resources, name: &GuestName, key: &str) -> Option<String> {
+    if !matches!(key, "cpu.share" | "cpu.reserve") {
+        return None;
+    }
+    resources.with(name, |tenant| meter::weight(&tenant.groups)).flatten().map(|weight| format!("weight {weight}"))
+}
+
+/// What this kernel cannot keep of a limit.
+fn note(resources: &Resources, key: &str) -> Option<String> {
+    let legacy = |controller| resources.is_legacy(controller);
+    let note = match key {
+        "memory.reserve" if legacy(Controller::Memory) => {
+            "best effort: version 1 of control groups knows a soft limit only, and the watchdog looks after the rest"
+        }
+        "io.write_rate" | "io.write_ops" if legacy(Controller::Io) => {
+            "direct writes only: version 1 of control groups cannot hold back what is written through the page cache"
+        }
+        "memory.locked" | "memory.anonymous" | "memory.virtual_size" | "files" => {
+            "of each process, by its resource limits"
+        }
+        _ => return None,
+    };
+    Some(note.to_owned())
+}

@@ -1,0 +1,269 @@
+//! What guests are granted and limited to, and what they use.
+//!
+//! ```text
+//!   spec ──▶ Limits ──admit──▶ refused or borne ──enter──▶ files of the guest's groups ──▶ a member of the governor
+//!                                                 change, adopt                             (governing: the loop)
+//!   accounting: samples of what each uses, kept in a ring beside the guest's files
+//! ```
+
+pub(crate) mod accounting;
+pub(crate) mod governing;
+mod held;
+pub(crate) mod kills;
+mod shared_memory;
+
+pub(crate) use held::held;
+
+use crate::failure;
+use crate::guest::Guest;
+use pando_api::{Fault, FaultKind, Spec};
+use pando_guest::policy::grants;
+use pando_guest::{GuestName, Places};
+use pando_kernel::cgroup::{Field, Seat};
+use pando_limit::apply::{self, ApplyError};
+use pando_limit::block_device::Device;
+use pando_limit::entitlement::{Claim, Scale};
+use pando_limit::governor::Governor;
+use pando_limit::meter::{self, CpuMeter};
+use pando_limit::setting::{self, Setting, Site};
+use pando_limit::{Controller, Groups, Limits, Machine, Promised, Refusal};
+use std::cell::{OnceCell, RefCell};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Instant;
+use tokio::sync::Notify;
+
+/// How heavy all guests together are beside one process of the host, where that has a group of the usual weight: enough that a host's job cannot take
+/// a reservation away, and not so much that it could not run.
+const FIELD_WEIGHT: u64 = 16;
+
+/// Processes in a guest's groups that are Pando's: its seed.
+const UNCOUNTED: u64 = 1;
+
+/// The resources of the machine and who has them.
+#[derive(Debug)]
+pub(crate) struct Resources {
+    pub(crate) machine: Machine,
+    field: Field,
+    /// Where each controller acts on the field of all guests.
+    seats: BTreeMap<&'static str, Seat>,
+    state: PathBuf,
+    device: OnceCell<Result<Device, String>>,
+    tenants: RefCell<BTreeMap<GuestName, Tenant>>,
+    pub(crate) governor: RefCell<Governor<GuestName>>,
+    /// Told when somebody came, went or changed.
+    pub(crate) stirred: Notify,
+    pub(crate) accounts: accounting::Accounts,
+}
+
+/// A guest that runs, as far as resources go.
+#[derive(Debug)]
+pub(crate) struct Tenant {
+    pub(crate) groups: Groups,
+    pub(crate) limits: Limits,
+    settings: Vec<Setting>,
+    meter: Option<CpuMeter>,
+    looked: Instant,
+}
+
+impl Resources {
+    pub(crate) fn new(field: &Field, places: &Places) -> Self {
+        const NAMES: [&str; 6] = ["cpu", "cpuset", "memory", "io", "pids", "cpuacct"];
+        let machine = Machine::look();
+        let seats: BTreeMap<_, _> = NAMES.into_iter().filter_map(|name| Some((name, field.seat(name)?))).collect();
+        let scale = if seats.get("cpu").is_none_or(|seat| seat.unified) { Scale::Weight } else { Scale::Shares };
+        let resources = Self {
+            governor: RefCell::new(Governor::new(machine.count(), scale)),
+            machine,
+            field: field.clone(),
+            seats,
+            state: places.state(),
+            device: OnceCell::new(),
+            tenants: RefCell::default(),
+            stirred: Notify::new(),
+            accounts: accounting::Accounts::default(),
+        };
+        let whole = Groups::find(|name| resources.seats.get(name).cloned(), None);
+        if let Err(error) = meter::set_weight(&whole, scale.usual() * FIELD_WEIGHT) {
+            tracing::warn!(%error, "the guests weigh no more than one process of the host");
+        }
+        resources
+    }
+
+    /// The groups of a slot.
+    pub(crate) fn groups(&self, slot: u32) -> Groups {
+        Groups::find(|name| self.seats.get(name).map(|seat| seat.of_plot(slot)), self.field.plot(slot).guest())
+    }
+
+    fn site<'a>(&self, groups: &'a Groups) -> Site<'a> {
+        let device = self.device.get_or_init(|| Device::below(&self.state)).clone();
+        Site { groups, device, uncounted: UNCOUNTED }
+    }
+
+    /// The settings of limits in some groups.
+    fn plan(&self, limits: &Limits, groups: &Groups) -> Result<Vec<Setting>, Refusal> {
+        setting::plan(limits, &self.site(groups), self.machine.count())
+    }
+
+    /// Reads a spec's limits and looks whether this machine could ever grant them.
+    pub(crate) fn borne(&self, spec: &Spec) -> Result<Limits, Fault> {
+        let limits = grants::read(spec).map_err(refused)?;
+        self.machine.bears(&limits).map_err(refused)?;
+        // Any slot's groups tell which controllers there are.
+        self.plan(&limits, &self.groups(0)).map_err(refused)?;
+        Ok(limits)
+    }
+
+    /// What is promised to guests that run, but for one.
+    fn promised(&self, but: &GuestName) -> Promised {
+        let tenants = self.tenants.borrow();
+        let others = tenants.iter().filter(|(name, _)| *name != but);
+        let memory = others.filter_map(|(_, tenant)| tenant.limits.memory.reserve).sum();
+        Promised { cpu: self.governor.borrow().promised(Some(but)), memory }
+    }
+
+    /// Looks whether the limits can be kept beside what is promised to others that run.
+    fn admit(&self, name: &GuestName, spec: &Spec) -> Result<Limits, Fault> {
+        let limits = self.borne(spec)?;
+        self.machine.grants(&limits, self.promised(name)).map_err(refused)?;
+        Ok(limits)
+    }
+
+    /// Sets a guest's limits in the groups of its slot, before anything of it runs.
+    pub(crate) fn enter(&self, name: &GuestName, spec: &Spec, slot: u32) -> Result<(), Fault> {
+        let groups = self.groups(slot);
+        let limits = self.admit(name, spec)?;
+        let settings = self.plan(&limits, &groups).map_err(refused)?;
+        apply::apply(&settings, &groups).map_err(|error| not_set(name, &error))?;
+        self.settle(name, Tenant { meter: meter_of(&groups), groups, limits, settings, looked: Instant::now() }, None);
+        Ok(())
+    }
+
+    /// Takes over a guest whose limits an earlier daemon has set.
+    pub(crate) fn adopt(&self, guest: &Guest, slot: u32) {
+        let groups = self.groups(slot);
+        let limits = grants::read(&guest.spec.borrow()).unwrap_or_default();
+        let settings = self.plan(&limits, &groups).unwrap_or_default();
+        let told = meter::weight(&groups);
+        let tenant = Tenant { meter: meter_of(&groups), groups, limits, settings, looked: Instant::now() };
+        self.settle(&guest.name, tenant, told);
+    }
+
+    /// Sets those limits that a guest's first process brings the place for; `owner` is its root on the host.
+    pub(crate) fn born(&self, name: &GuestName, (pid, owner): (i32, u32)) -> Result<(), Fault> {
+        let Some(limits) = self.with(name, |tenant| tenant.limits.clone()) else { return Ok(()) };
+        shared_memory::bound(pid, owner, &limits, None)
+            .map_err(|error| failure::call("setting memory.sysv", name.as_ref(), &error))
+    }
+
+    fn settle(&self, name: &GuestName, tenant: Tenant, told: Option<u64>) {
+        let claim = Claim::of(&tenant.limits.cpu, self.machine.count());
+        self.tenants.borrow_mut().insert(name.clone(), tenant);
+        self.governor.borrow_mut().join(name.clone(), claim, told);
+        self.rebalance();
+    }
+
+    /// Changes the limits of a guest that runs: all of them, or none. What it was granted is not lost where the new cannot be had.
+    pub(crate) fn change(&self, name: &GuestName, spec: &Spec, (pid, owner): (i32, u32)) -> Result<(), Fault> {
+        let limits = self.admit(name, spec)?;
+        let mut tenants = self.tenants.borrow_mut();
+        let Some(tenant) = tenants.get_mut(name) else { return Ok(()) };
+        let settings = self.plan(&limits, &tenant.groups).map_err(refused)?;
+        apply::replace(&tenant.settings, &settings, &tenant.groups).map_err(|error| not_set(name, &error))?;
+        shared_memory::bound(pid, owner, &limits, Some(&tenant.limits))
+            .map_err(|error| failure::call("changing memory.sysv", name.as_ref(), &error))?;
+        (tenant.settings, tenant.limits) = (settings, limits);
+        let claim = Claim::of(&tenant.limits.cpu, self.machine.count());
+        drop(tenants);
+        self.governor.borrow_mut().join(name.clone(), claim, None);
+        self.rebalance();
+        Ok(())
+    }
+
+    /// A guest runs no more.
+    pub(crate) fn leave(&self, name: &GuestName) {
+        let gone = self.tenants.borrow_mut().remove(name);
+        self.governor.borrow_mut().leave(name);
+        if gone.is_some() {
+            self.rebalance();
+        }
+    }
+
+    /// Weights, and protection of memory, over those that run now.
+    fn rebalance(&self) {
+        let changes = self.governor.borrow_mut().weigh();
+        self.tell(changes);
+        self.protect();
+        self.stirred.notify_one();
+    }
+
+    /// Gives groups their weights.
+    pub(crate) fn tell(&self, changes: Vec<(GuestName, u64)>) {
+        let tenants = self.tenants.borrow();
+        for (name, weight) in changes {
+            let Some(tenant) = tenants.get(&name) else { continue };
+            if let Err(error) = meter::set_weight(&tenant.groups, weight) {
+                tracing::debug!(%error, guest = %name, "its weight could not be set; it may be ending");
+            }
+        }
+    }
+
+    /// In version 2 memory is protected only as far as every group above protects it as well.
+    fn protect(&self) {
+        let Some(seat) = self.seats.get("memory").filter(|seat| seat.unified) else { return };
+        let sum: u64 = self.tenants.borrow().values().filter_map(|tenant| tenant.limits.memory.reserve).sum();
+        let file = seat.group.join("memory.min");
+        let said = std::fs::read_to_string(&file).unwrap_or_default();
+        if said.trim() != sum.to_string()
+            && let Err(error) = std::fs::write(&file, sum.to_string())
+        {
+            tracing::warn!(%error, "reserved memory cannot be protected");
+        }
+    }
+
+    /// Does something with a guest that runs.
+    pub(crate) fn with<T>(&self, name: &GuestName, act: impl FnOnce(&Tenant) -> T) -> Option<T> {
+        self.tenants.borrow().get(name).map(act)
+    }
+
+    /// Reads what the members to look at have used, and changes the weights that follow.
+    pub(crate) fn look(&self) {
+        let members = self.governor.borrow().to_look_at();
+        let mut tenants = self.tenants.borrow_mut();
+        for name in members {
+            let Some(tenant) = tenants.get_mut(&name) else { continue };
+            let Some(Ok(used)) = tenant.meter.as_ref().map(CpuMeter::read) else { continue };
+            let now = Instant::now();
+            self.governor.borrow_mut().observe(&name, used, now - tenant.looked);
+            tenant.looked = now;
+        }
+        drop(tenants);
+        let changes = self.governor.borrow_mut().decide();
+        self.tell(changes);
+    }
+
+    /// Whether a controller has version 1's files here.
+    pub(crate) fn is_legacy(&self, controller: Controller) -> bool {
+        self.seats.get(controller.name()).is_some_and(|seat| !seat.unified)
+    }
+}
+
+fn meter_of(groups: &Groups) -> Option<CpuMeter> {
+    CpuMeter::open(groups).ok().flatten()
+}
+
+fn refused(refusal: Refusal) -> Fault {
+    failure::bad(&refusal.key, refusal.to_string())
+}
+
+/// A limit that the kernel refuses.
+fn not_set(name: &GuestName, error: &ApplyError) -> Fault {
+    let reason = failure::reason(&error.source.source);
+    let more = match error.source.source.raw_os_error() {
+        Some(libc::EBUSY) => "; its processes hold more than that, and it cannot be taken from them while they run",
+        Some(libc::ENOENT | libc::EOPNOTSUPP) => "; 'pando doctor' shows what this kernel grants",
+        _ => "",
+    };
+    let message = format!("{} of guest '{name}' cannot be set: {}: {reason}{more}", error.key, error.source.what);
+    Fault::new(FaultKind::Unavailable, name.as_ref(), message)
+}

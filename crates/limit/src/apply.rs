@@ -1,0 +1,107 @@
+//! Settings, made and read back.
+
+use crate::groups::{Controller, Groups};
+use crate::setting::{INHERITED, Setting};
+use pando_kernel::{CallError, Context};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// In version 1 the bound on memory and swap together may never be below that on memory alone: it is lifted while either changes.
+const TOGETHER: &str = "memory.memsw.limit_in_bytes";
+const ALONE: &str = "memory.limit_in_bytes";
+
+/// A setting that the kernel refuses, and which limit it came from.
+#[derive(Debug, thiserror::Error)]
+#[error("{key} = {value}: {source}")]
+pub struct ApplyError {
+    /// The limit.
+    pub key: &'static str,
+    /// What was to be written.
+    pub value: String,
+    /// Why it could not be.
+    #[source]
+    pub source: CallError,
+}
+
+/// Makes settings, in order. The first refusal ends it; those before stand.
+///
+/// # Errors
+///
+/// EBUSY where memory is bounded below what is in use and cannot be had back (version 1).
+pub fn apply(settings: &[Setting], groups: &Groups) -> Result<(), ApplyError> {
+    if settings.iter().any(|setting| setting.files.contains(&ALONE))
+        && let Some(file) = groups.file(Controller::Memory, TOGETHER).filter(|_| groups.is_legacy(Controller::Memory))
+    {
+        // Without accounting of swap there is no such file, and nothing to lift.
+        let _ = write(&file, "-1");
+    }
+    for setting in settings {
+        make(setting, groups).map_err(|source| ApplyError {
+            key: setting.key,
+            value: setting.value.clone(),
+            source,
+        })?;
+    }
+    Ok(())
+}
+
+/// Leads from settings that were made to others: all of them, or none.
+pub fn replace(old: &[Setting], new: &[Setting], groups: &Groups) -> Result<(), ApplyError> {
+    let change = crate::setting::change(old, new);
+    // A bound on memory that changes lifts the one on memory and swap: that has to be said again, though it may say the same.
+    let again = change.iter().any(|setting| setting.files.contains(&ALONE));
+    let said = new.iter().filter(|setting| again && setting.files.contains(&TOGETHER) && !change.contains(setting));
+    let change: Vec<_> = change.iter().chain(said).cloned().collect();
+    apply(&change, groups).inspect_err(|_| {
+        // What was before could be had before: nothing here can be refused that was granted then.
+        let taken_back: Vec<_> = new.iter().filter(|setting| !old.contains(setting)).map(Setting::undone).collect();
+        let _ = apply(&taken_back, groups);
+        let _ = apply(old, groups);
+    })
+}
+
+/// What a setting's file says now.
+pub fn read_back(setting: &Setting, groups: &Groups) -> Option<(PathBuf, String)> {
+    let file = existing(setting, groups).into_iter().next()?;
+    let text = std::fs::read_to_string(&file).ok()?;
+    Some((file, text.trim().replace('\n', "; ")))
+}
+
+fn existing(setting: &Setting, groups: &Groups) -> Vec<PathBuf> {
+    let files = setting.files.iter().filter_map(|file| groups.file(setting.controller, file));
+    files.filter(|file| file.exists()).collect()
+}
+
+fn make(setting: &Setting, groups: &Groups) -> Result<(), CallError> {
+    let files = existing(setting, groups);
+    let [first, others @ ..] = files.as_slice() else {
+        let missing = io::Error::new(io::ErrorKind::Unsupported, "this kernel does not offer it");
+        return Err(missing).context(|| format!("setting {}", setting.files.join(" or ")));
+    };
+    let value = if setting.value == INHERITED { inherited(first) } else { setting.value.clone() };
+    write(first, &value).context(|| format!("writing '{}' to {}", value.trim(), first.display()))?;
+    for other in others {
+        let _ = write(other, &value);
+    }
+    if let Some(inner) = groups.inner().filter(|_| setting.inner_too) {
+        let file = inner.join(setting.files[0]);
+        write(&file, &value).context(|| format!("writing '{value}' to {}", file.display()))?;
+    }
+    Ok(())
+}
+
+/// What the group above has; in version 2 it may say nothing itself, and have what those above it have.
+fn inherited(file: &Path) -> String {
+    let (Some(above), Some(name)) = (file.parent().and_then(Path::parent), file.file_name()) else {
+        return String::new();
+    };
+    let effective = format!("{}.effective", name.to_string_lossy());
+    let read = |name: &Path| std::fs::read_to_string(above.join(name)).unwrap_or_default().trim().to_owned();
+    let own = read(Path::new(name));
+    if own.is_empty() { read(Path::new(&effective)) } else { own }
+}
+
+/// Writes to a file of a group, which is never made: one that is missing is a controller that is.
+pub(crate) fn write(file: &Path, value: &str) -> io::Result<()> {
+    std::fs::File::options().write(true).open(file)?.write_all(value.as_bytes())
+}

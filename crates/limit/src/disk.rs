@@ -1,0 +1,122 @@
+//! Room on the disk: a file system of its own, in a sparse file.
+//!
+//! The file takes only what is in use. It is read and written past the page cache of the file system that it lies on, so nothing is held twice, and
+//! whoever fills it gets ENOSPC and harms nobody. It is attached to one device at most, for as long as somebody has it mounted: two file systems over
+//! one image would ruin it.
+
+use pando_kernel::loop_device::LoopDevice;
+use pando_kernel::mount::{Attributes, Tree};
+use pando_kernel::{CallError, Context};
+use rustix::fs::FlockOperation;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// What makes the file system.
+const MAKER: &str = "mkfs.ext4";
+
+/// How long an image may still be in use by a mount that is going away.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// An image in a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Image(PathBuf);
+
+impl Image {
+    /// The image in a file, whether that is there or not.
+    pub fn at(path: PathBuf) -> Self {
+        Self(path)
+    }
+
+    /// Whether it was made.
+    pub fn exists(&self) -> bool {
+        self.0.is_file()
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Makes it: so many bytes, room for so many files.
+    ///
+    /// # Errors
+    ///
+    /// ENOENT where `mkfs.ext4` is not installed; what it says where it fails.
+    pub fn make(&self, size: u64, inodes: Option<u64>) -> Result<(), CallError> {
+        let made = self.fill(size, inodes);
+        if made.is_err() {
+            // Half an image is none.
+            let _ = std::fs::remove_file(&self.0);
+        }
+        made.context(|| format!("making a disk of {size} bytes at {}", self.0.display()))
+    }
+
+    fn fill(&self, size: u64, inodes: Option<u64>) -> io::Result<()> {
+        let file = File::options().write(true).create_new(true).open(&self.0)?;
+        file.set_len(size)?;
+        let mut maker = Command::new(MAKER);
+        // Nothing is kept back for root: root inside is one of those who are limited. What is not written at once is written when it is used.
+        maker.args(["-q", "-F", "-m", "0", "-E", "lazy_itable_init=1,lazy_journal_init=1,nodiscard"]);
+        if let Some(inodes) = inodes {
+            maker.arg("-N").arg(inodes.to_string());
+        }
+        let output = maker.arg(&self.0).stdin(Stdio::null()).output().map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => io::Error::other(format!("{MAKER} is missing; install the package e2fsprogs")),
+            _ => error,
+        })?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let said = String::from_utf8_lossy(&output.stderr);
+        Err(io::Error::other(format!("{MAKER} says: {}", said.trim().replace('\n', "; "))))
+    }
+
+    /// Mounts it, detached: seen by nobody but who holds the tree. It is free again when the last mount of it is gone.
+    ///
+    /// # Errors
+    ///
+    /// EBUSY where somebody has it mounted.
+    pub fn mount(&self) -> Result<Tree, CallError> {
+        let device = self.attach().context(|| format!("attaching the disk {}", self.0.display()))?;
+        let source = device.path().to_string_lossy().into_owned();
+        // Its holder waits for the disk where the data has to last, and says so by fsync(2).
+        Tree::new("ext4", &[("source", &source)], Attributes::MOUNT_ATTR_NODEV)
+    }
+
+    fn attach(&self) -> io::Result<LoopDevice> {
+        let file = File::options().read(true).write(true).open(&self.0)?;
+        let until = Instant::now() + PATIENCE;
+        // The device keeps this open file, and with it the lock: it is what says that the image is in use.
+        while let Err(error) = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            if error != rustix::io::Errno::WOULDBLOCK || Instant::now() > until {
+                return Err(rustix::io::Errno::BUSY.into());
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        LoopDevice::over(&file).map_err(|error| error.source)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_is_sparse_and_a_failure_leaves_none() {
+        let directory = tempfile::tempdir().unwrap();
+        let image = Image::at(directory.path().join("disk"));
+        assert!(!image.exists());
+        assert!(image.make(4096, None).is_err() && !image.exists());
+        match image.make(64 << 20, Some(5000)) {
+            Ok(()) => {
+                let found = std::fs::metadata(image.path()).unwrap();
+                let used = std::os::unix::fs::MetadataExt::blocks(&found) * 512;
+                assert!(found.len() == 64 << 20 && used < 16 << 20, "{used} bytes are in use");
+            }
+            Err(error) => assert!(error.to_string().contains("e2fsprogs"), "{error}"),
+        }
+    }
+}

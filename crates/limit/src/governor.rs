@@ -1,0 +1,223 @@
+//! The governor of processor time: who is busy now, and the weights that follow.
+//!
+//! Static weights, computed over everybody, honour every reservation; but with only some of them busy they hand spare time to the wrong ones (16
+//! points off in the worst case measured). So while two or more want to run, and one of them has a reservation and a share, the governor looks every
+//! [`TICK`] at what each used, and computes the weights over those that want to run:
+//!
+//! ```text
+//!   used ns ──observe──▶ rates ──▶ hungry? ──▶ worth of a share ──▶ weights ──▶ those that changed
+//! ```
+//!
+//! Nobody can see from outside what a group *would* use. Whoever uses something while the machine is full is taken to want more, on trial: if he then
+//! does not use what he could, he is content for a while, and what he uses is taken off what the others share. One that is idle keeps the weight that
+//! honours his reservation the moment he wakes.
+
+use crate::entitlement::{Claim, Scale, worth};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// How often to look while it matters.
+pub const TICK: Duration = Duration::from_millis(100);
+
+/// How often to look whether it has begun to matter.
+pub const NAP: Duration = Duration::from_millis(500);
+
+/// The part of the machine below which somebody counts as idle.
+const IDLE: f64 = 0.004;
+
+/// The part of his entitlement above which somebody wants it all.
+const HUNGRY: f64 = 0.8;
+
+/// How many looks a trial takes: time for new weights to show.
+const TRIAL: u32 = 4;
+
+/// The longest that somebody found content is left alone, in looks.
+const LONGEST_CONTENT: u32 = 256;
+
+/// Of the machine, what those that are awake are taken to have at least when the others wake: weights have to stay finite.
+const LEAST_AWAKE: f64 = 0.01;
+
+/// Whoever wakes has a little more than his reservation for a moment, rather than a little less.
+const WAKING: f64 = 1.05;
+
+/// What the governor thinks of a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mood {
+    /// Uses nothing to speak of.
+    Idle,
+    /// May want more than he gets; looks left to prove it.
+    OnTrial(u32),
+    /// Uses all he is entitled to.
+    Hungry,
+    /// Has all he wants; looks left until he is tried again, and how long that was at first.
+    Content { left: u32, spell: u32 },
+}
+
+#[derive(Clone, Debug)]
+struct Member {
+    claim: Claim,
+    /// What he had used when last looked at, in nanoseconds.
+    used: Option<u64>,
+    /// What he uses, as a fraction of the machine.
+    rate: f64,
+    mood: Mood,
+    /// How long he was left alone after his last trial.
+    spell: u32,
+    /// The weight that the kernel was told last.
+    told: u64,
+}
+
+/// Members and their weights; `K` names a member.
+#[derive(Clone, Debug)]
+pub struct Governor<K> {
+    members: BTreeMap<K, Member>,
+    processors: u32,
+    scale: Scale,
+}
+
+impl<K: Ord + Clone> Governor<K> {
+    /// One for a machine of so many processors.
+    pub fn new(processors: u32, scale: Scale) -> Self {
+        Self { members: BTreeMap::new(), processors: processors.max(1), scale }
+    }
+
+    /// Takes in a member, or changes its claim. A new one's group has the kernel's usual weight, or `told` if it was told another.
+    pub fn join(&mut self, key: K, claim: Claim, told: Option<u64>) {
+        let told = told.unwrap_or(self.scale.usual());
+        let new = Member { claim, used: None, rate: 0.0, mood: Mood::Idle, spell: TRIAL, told };
+        self.members.entry(key).and_modify(|member| member.claim = claim).or_insert(new);
+    }
+
+    /// Lets a member go.
+    pub fn leave(&mut self, key: &K) {
+        self.members.remove(key);
+    }
+
+    /// What is promised to all members but one, as a fraction of the machine.
+    pub fn promised(&self, but: Option<&K>) -> f64 {
+        self.members.iter().filter(|(key, _)| Some(*key) != but).map(|(_, member)| member.claim.reserve).sum()
+    }
+
+    /// Whether weights ever have to be looked after: somebody has a reservation and a share, and somebody else is there.
+    pub fn matters(&self) -> bool {
+        self.members.len() > 1 && self.members.values().any(|member| member.claim.is_conserving())
+    }
+
+    /// Those to look at: everybody, or, while nobody competes, those with a reservation and a share.
+    pub fn to_look_at(&self) -> Vec<K> {
+        let all = self.competes();
+        self.members.iter().filter(|(_, one)| all || one.claim.is_conserving()).map(|(key, _)| key.clone()).collect()
+    }
+
+    /// Whether weights matter and somebody whose weight depends on the others is busy.
+    pub fn competes(&self) -> bool {
+        self.matters() && self.members.values().any(|member| member.claim.is_conserving() && member.mood != Mood::Idle)
+    }
+
+    /// When to look again; `None` where there is no need to.
+    pub fn next_look(&self) -> Option<Duration> {
+        self.matters().then(|| if self.competes() { TICK } else { NAP })
+    }
+
+    /// Takes in what a member has used in all, in nanoseconds of processor time, `elapsed` after the last look at him.
+    pub fn observe(&mut self, key: &K, used: u64, elapsed: Duration) {
+        let machine = elapsed.as_nanos() as f64 * f64::from(self.processors);
+        if let Some(member) = self.members.get_mut(key) {
+            member.rate = match member.used {
+                Some(before) if machine > 0.0 => used.saturating_sub(before) as f64 / machine,
+                _ => 0.0,
+            };
+            member.used = Some(used);
+        }
+    }
+
+    /// The weights that have to change, after every member to look at was observed.
+    pub fn decide(&mut self) -> Vec<(K, u64)> {
+        if self.competes() || self.members.values().any(|member| member.rate > IDLE) {
+            self.judge();
+        }
+        self.weigh()
+    }
+
+    /// The weights that have to change when somebody came, went, or changed his claim.
+    pub fn weigh(&mut self) -> Vec<(K, u64)> {
+        let busy = self.contenders();
+        // With fewer than two that want to run everybody counts as busy: those weights are right whoever wakes.
+        let everybody = busy.len() < 2 || !self.matters();
+        let in_set = |member: &Member| everybody || member.is_busy();
+        let claims: Vec<Claim> = self.members.values().filter(|one| in_set(one)).map(|one| one.claim).collect();
+        let capacity = if everybody { 1.0 } else { self.capacity() };
+        let value = worth(&claims, capacity);
+        let asleep = |member: &&Member| !in_set(member) && member.claim.reserve > 0.0;
+        let awake: f64 = claims.iter().map(|claim| claim.weight(value)).sum();
+        let reserved: f64 = self.members.values().filter(asleep).map(|member| member.claim.reserve).sum();
+        // All those that sleep on a reservation may wake at once: then each has his part of what they and the others weigh together.
+        let unit = awake / (1.0 - reserved).max(LEAST_AWAKE);
+        let weight = |member: &Member| {
+            let claim = &member.claim;
+            if asleep(&member) { claim.share + claim.reserve * unit * WAKING } else { claim.weight(value) }
+        };
+        let weights: Vec<f64> = self.members.values().map(weight).collect();
+        let told = self.scale.fit(&weights);
+        let mut changed = Vec::new();
+        for ((key, member), weight) in self.members.iter_mut().zip(told) {
+            // A part in two hundred is less than the scheduler keeps to.
+            if weight.abs_diff(member.told) * 200 > member.told.max(1) {
+                member.told = weight;
+                changed.push((key.clone(), weight));
+            }
+        }
+        changed
+    }
+
+    fn contenders(&self) -> Vec<Claim> {
+        self.members.values().filter(|member| member.is_busy()).map(|member| member.claim).collect()
+    }
+
+    /// What those that do not contend leave of the machine.
+    fn capacity(&self) -> f64 {
+        let used: f64 = self.members.values().filter(|member| !member.is_busy()).map(|member| member.rate).sum();
+        (1.0 - used).max(0.1)
+    }
+
+    fn judge(&mut self) {
+        let busy = self.contenders();
+        let value = worth(&busy, self.capacity());
+        let one = 1.0 / f64::from(self.processors);
+        for member in self.members.values_mut() {
+            // A program with one thread cannot use more than one processor, and wants that.
+            let entitled = member.claim.entitlement(value).min(one.max(member.rate));
+            let full = member.rate >= HUNGRY * entitled || member.rate >= 0.95 * one;
+            member.mood = match member.mood {
+                _ if member.rate < IDLE => {
+                    member.spell = TRIAL;
+                    Mood::Idle
+                }
+                Mood::Idle => Mood::OnTrial(TRIAL),
+                Mood::OnTrial(_) | Mood::Hungry if full => {
+                    member.spell = TRIAL;
+                    Mood::Hungry
+                }
+                Mood::Hungry => Mood::OnTrial(TRIAL),
+                Mood::OnTrial(0) => {
+                    member.spell = (member.spell * 2).min(LONGEST_CONTENT);
+                    Mood::Content { left: member.spell, spell: member.spell }
+                }
+                Mood::OnTrial(left) => Mood::OnTrial(left - 1),
+                Mood::Content { .. } if full => Mood::Hungry,
+                Mood::Content { left: 0, .. } => Mood::OnTrial(TRIAL),
+                Mood::Content { left, spell } => Mood::Content { left: left - 1, spell },
+            };
+        }
+    }
+}
+
+impl Member {
+    fn is_busy(&self) -> bool {
+        matches!(self.mood, Mood::OnTrial(_) | Mood::Hungry)
+    }
+}
+
+#[cfg(test)]
+#[path = "governor_tests.rs"]
+mod tests;

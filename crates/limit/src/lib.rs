@@ -1,0 +1,37 @@
+//! Guarantees and limits on plain control groups, of version 1 and 2.
+//!
+//! This crate knows groups, files and numbers; who is in a group is no matter here. What is granted is one plain structure, [`Limits`]; what it means
+//! on this machine is a plan, a list of files and words; making it is writing them.
+//!
+//! ```text
+//!   texts ──▶ Limits ──Machine──▶ refused, warned or borne ──Site──▶ settings ──apply──▶ groups
+//!             (limits)  (machine)                                    (setting)           │
+//!                │                                                                       ▼
+//!                └──Claim──▶ Governor: who is busy, whose weight changes ◀──used ns── meter, usage
+//!                            (entitlement, governor)
+//! ```
+//!
+//! Version 1 and 2 are told apart controller by controller ([`Groups`]), since a host may have both.
+
+#![forbid(unsafe_code)]
+
+pub mod apply;
+pub mod block_device;
+pub mod disk;
+pub mod entitlement;
+pub mod governor;
+pub mod groups;
+pub mod limits;
+pub mod machine;
+pub mod meter;
+pub mod oom;
+pub mod quantity;
+mod refusal;
+pub mod ring;
+pub mod setting;
+pub mod usage;
+
+pub use groups::{Controller, Groups};
+pub use limits::Limits;
+pub use machine::{Machine, Promised};
+pub use refusal::Refusal;

@@ -1,0 +1,352 @@
+//! Resources: each limit enforced, held, changed live, and kept over restarts; what cannot be granted refused with a sentence.
+
+use crate::case::{Case, Tag, skip};
+use crate::patience::eventually;
+use crate::sandbox::Sandbox;
+use serde_json::Value;
+
+pub(crate) const CASES: &[Case] = &[
+    Case::new("limits::memory_bounds_a_hog", memory_bounds_a_hog).tags(&[Tag::Vm]),
+    Case::new("limits::page_cache_is_bounded", page_cache_is_bounded).tags(&[Tag::Vm]),
+    Case::new("limits::processes_are_bounded", processes_are_bounded).tags(&[Tag::Vm]),
+    Case::new("limits::processor_time_is_bounded", processor_time_is_bounded).tags(&[Tag::Vm]),
+    Case::new("limits::processors_are_bounded", processors_are_bounded).tags(&[Tag::Vm]),
+    Case::new("limits::each_process_is_bounded", each_process_is_bounded).tags(&[Tag::Vm]),
+    Case::new("limits::shared_memory_is_bounded", shared_memory_is_bounded).tags(&[Tag::Vm]),
+    Case::new("limits::every_limit_is_held", every_limit_is_held).tags(&[Tag::Vm]),
+    Case::new("limits::traffic_is_bounded_by_device", traffic_is_bounded_by_device).tags(&[Tag::Vm]),
+    Case::new("limits::room_on_the_disk_is_bounded", room_on_the_disk_is_bounded).tags(&[Tag::Vm]),
+    Case::new("limits::a_reservation_is_a_weight", a_reservation_is_a_weight).tags(&[Tag::Vm]),
+    Case::new("limits::reservations_end_at_the_machine", reservations_end_at_the_machine).tags(&[Tag::Vm]),
+    Case::new("limits::wrong_values_are_refused", wrong_values_are_refused).tags(&[Tag::Vm]),
+    Case::new("limits::a_change_holds_at_once_both_ways", a_change_holds_at_once_both_ways).tags(&[Tag::Vm]),
+    Case::new("limits::they_outlive_guest_and_daemon", they_outlive_guest_and_daemon).tags(&[Tag::Vm]),
+    Case::new("limits::use_is_told", use_is_told).tags(&[Tag::Vm]),
+];
+
+/// The values of a guest's limit, in the files that hold it.
+#[track_caller]
+fn held(sandbox: &Sandbox, name: &str, key: &str) -> Vec<String> {
+    let seen = sandbox.inspect(name);
+    let limits = seen["limits"].as_array().expect("an array").iter();
+    limits.filter(|limit| limit["key"] == key).filter_map(|limit| Some(limit["value"].as_str()?.to_owned())).collect()
+}
+
+fn stats(sandbox: &Sandbox, name: &str) -> Value {
+    let text = sandbox.pando(["stats", "--json", name]).ok();
+    let all: Value = serde_json::from_str(&text).expect("stats --json prints JSON");
+    all["guests"][0].clone()
+}
+
+/// A shell script that takes so many megabytes of memory of its own.
+fn hog(megabytes: u32) -> String {
+    format!("x=$(head -c {megabytes}m /dev/zero | tr '\\0' x); echo ${{#x}}")
+}
+
+fn memory_bounds_a_hog(sandbox: &Sandbox) {
+    let mut events = sandbox.pando(["events", "--json"]).start();
+    sandbox.guest("small", &["--memory", "24M", "--swap", "0"]);
+    sandbox.guest("other", &[]);
+    // A listener hears of what happens after it began; the kills are repeated until it must have.
+    for _ in 0..3 {
+        sandbox.exec_sh("small", &hog(64)).run().ended_with(137);
+    }
+    sandbox.exec_sh("small", "echo alive").run().says("alive\n");
+    sandbox.exec_sh("other", &hog(8)).run().says("8388608\n");
+    assert!(stats(sandbox, "small")["now"]["oom_kills"].as_i64() >= Some(3));
+    assert_eq!(stats(sandbox, "other")["now"]["oom_kills"], 0);
+    assert!(!events.has_ended());
+    if std::fs::File::open("/dev/kmsg").is_err() {
+        skip("the kernel's log cannot be read, which alone names the process");
+    }
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    events.signal(rustix::process::Signal::TERM);
+    let told = events.wait().out();
+    let kill = told.lines().find(|line| line.contains("\"oom\"")).unwrap_or_else(|| panic!("no kill in {told}"));
+    assert!(kill.contains("small") && kill.contains("(sh)"), "{kill}");
+    assert!(!told.lines().any(|line| line.contains("\"oom\"") && line.contains("other")), "{told}");
+}
+
+fn page_cache_is_bounded(sandbox: &Sandbox) {
+    sandbox.guest("small", &["--memory", "24M"]);
+    sandbox
+        .exec_sh("small", "for i in 1 2 3 4; do head -c 16m /dev/zero >/f$i; done; cat /f* | wc -c")
+        .run()
+        .says("67108864\n");
+    let now = &stats(sandbox, "small")["now"];
+    assert!(now["memory"].as_i64().is_some_and(|bytes| bytes <= 24 << 20), "{now}");
+}
+
+fn processes_are_bounded(sandbox: &Sandbox) {
+    sandbox.guest("few", &["--pids", "8"]);
+    let script = "i=0; while [ $i -lt 30 ]; do sleep 1000 >/dev/null 2>&1 & i=$((i+1)); done; wait";
+    let ended = sandbox.exec_sh("few", script).run();
+    assert!(ended.code() != 0 && ended.err().contains("fork"), "{}", ended.err());
+    let pids = stats(sandbox, "few")["now"]["pids"].as_i64();
+    assert!(pids.is_some_and(|pids| pids <= 8), "{pids:?}");
+    sandbox.pando(["stop", "-t", "0", "few"]).ok();
+}
+
+/// How often the guest's processes were held back for having used up their time.
+fn throttled(sandbox: &Sandbox, name: &str) -> u64 {
+    let seen = sandbox.inspect(name);
+    let groups = seen["cgroups"].as_array().expect("an array").iter().filter_map(Value::as_str);
+    let stats = groups.filter_map(|group| std::fs::read_to_string(format!("{group}/cpu.stat")).ok());
+    let count = |text: String| text.lines().find_map(|line| line.strip_prefix("nr_throttled ")?.parse::<u64>().ok());
+    stats.filter_map(count).max().expect("a group counts it")
+}
+
+fn processor_time_is_bounded(sandbox: &Sandbox) {
+    for option in [["--cpu-limit", "0.2"], ["--cpu-reserve", "10%"]] {
+        sandbox.guest("capped", &option);
+        let spinning = sandbox.exec_sh("capped", "while :; do :; done").start();
+        eventually("a busy guest is held back", || throttled(sandbox, "capped") > 3);
+        sandbox.pando(["set", "capped", "cpu.limit=", "cpu.reserve="]).ok();
+        drop(spinning);
+        sandbox.pando(["rm", "-f", "capped"]).ok();
+    }
+}
+
+fn processors_are_bounded(sandbox: &Sandbox) {
+    sandbox.run_sh(&["--cpus", "0"], "nproc").run().succeeded().says("1\n");
+    sandbox.guest("one", &["--cpus", "0"]);
+    sandbox.exec_sh("one", "grep Cpus_allowed_list /proc/self/status | tr -dc 0-9,-").run().says("0");
+    let all = sandbox.run_sh(&[], "nproc").ok();
+    sandbox.pando(["set", "one", "cpu.cpus="]).ok();
+    sandbox.exec_sh("one", "nproc").run().says(&all);
+}
+
+fn each_process_is_bounded(sandbox: &Sandbox) {
+    let options = ["--files", "64", "--memory-locked", "64K", "--memory-virtual", "512M", "--memory-anonymous", "256M"];
+    let script = "ulimit -n; ulimit -l; ulimit -v; ulimit -d";
+    sandbox.run_sh(&options, script).run().succeeded().says("64\n64\n524288\n262144\n");
+    sandbox.guest("web", &options);
+    sandbox.exec_sh("web", script).run().says("64\n64\n524288\n262144\n");
+    let open = "i=3; while [ $i -lt 99 ]; do eval \"exec $i</dev/null\" || exit 7; i=$((i+1)); done";
+    assert!(sandbox.exec_sh("web", open).run().code() != 0, "a process opened more files than it may");
+    sandbox.run_sh(&["--memory-anonymous", "32M"], &hog(64)).run().complains_of(&["memory"]);
+}
+
+fn shared_memory_is_bounded(sandbox: &Sandbox) {
+    let full = "head -c 2m /dev/zero >/dev/shm/x; stat -c %s /dev/shm/x";
+    sandbox.run_sh(&["--shm-size", "1M"], full).run().says("1048576\n");
+    let pages = "cat /proc/sys/kernel/shmall";
+    sandbox.guest("web", &["--sysv-shm", "8M"]);
+    sandbox.exec_sh("web", pages).run().says("2048\n");
+    sandbox.pando(["set", "web", "memory.sysv=4M"]).ok();
+    sandbox.exec_sh("web", pages).run().says("1024\n");
+    let of_host = std::fs::read_to_string("/proc/sys/kernel/shmall").expect("the host's");
+    assert!(of_host.trim() != "1024" && of_host.trim() != "2048", "the host's is its own");
+}
+
+fn every_limit_is_held(sandbox: &Sandbox) {
+    let options = ["--cpu-limit", "0.5", "--memory", "64M", "--memory-reserve", "16M", "--swap", "0", "--pids", "100"];
+    sandbox.guest("web", &options);
+    let one = |key: &str| held(sandbox, "web", key);
+    assert!(one("memory.limit") == ["67108864"], "{:?}", one("memory.limit"));
+    assert!(one("memory.reserve") == ["16777216"], "{:?}", one("memory.reserve"));
+    // Version 1 counts memory and swap together.
+    assert!(matches!(one("memory.swap").as_slice(), [value] if value == "0" || value == "67108864"));
+    // The seed is not the guest's.
+    assert_eq!(one("pids"), ["101"]);
+    let quota = one("cpu.limit");
+    assert!(quota == ["10000 20000"] || quota == ["20000", "10000"], "{quota:?}");
+    let ended = sandbox.pando(["set", "web", "io.weight=300"]).run();
+    if ended.code() == 0 {
+        assert!(one("io.weight").iter().all(|value| value.contains("300")), "{:?}", one("io.weight"));
+    } else {
+        assert!(ended.err().contains("does not offer"), "{}", ended.err());
+    }
+}
+
+fn traffic_is_bounded_by_device(sandbox: &Sandbox) {
+    let ended =
+        sandbox.pando(["create", "web", "--from", sandbox.busybox(), "--io-write", "1M", "--io-read-ops", "50"]).run();
+    if ended.err().contains("no block device") {
+        skip("the test's files lie on no block device");
+    }
+    ended.succeeded();
+    sandbox.pando(["start", "web"]).ok();
+    let (writes, reads) = (held(sandbox, "web", "io.write_rate"), held(sandbox, "web", "io.read_ops"));
+    assert!(writes.iter().chain(&reads).any(|value| value.contains("1048576")), "{writes:?} {reads:?}");
+    sandbox.pando(["set", "web", "io.write_rate=2M", "io.read_ops="]).ok();
+    let found = held(sandbox, "web", "io.write_rate");
+    assert!(found.iter().all(|value| value.contains("2097152") && !value.contains("riops=50")), "{found:?}");
+}
+
+fn room_on_the_disk_is_bounded(sandbox: &Sandbox) {
+    if !std::path::Path::new("/dev/loop-control").exists() {
+        skip("there are no loop devices (/dev/loop-control)");
+    }
+    sandbox.guest("full", &["--disk", "32M", "--inodes", "600"]);
+    sandbox.guest("other", &["--disk", "32M"]);
+    sandbox.exec_sh("full", "echo kept >/kept; test $(df -m / | awk 'NR == 2 { print $2 }') -le 32").ok();
+    let ended = sandbox.exec_sh("full", "cat /dev/zero >/big").run();
+    assert!(ended.code() != 0, "the disk never filled");
+    sandbox.exec_sh("full", "test $(stat -c %s /big) -le 33554432 && ! echo x >/more").run();
+    sandbox.exec_sh("other", "head -c 8m /dev/zero >/file && stat -c %s /file").run().says("8388608\n");
+    sandbox
+        .exec_sh("full", "rm /big; i=0; while : >/f$i; do i=$((i+1)); [ $i -lt 2000 ] || exit 9; done")
+        .run()
+        .ended_with(1);
+    // Its files last, whoever starts it, and the image is never in use twice.
+    for _ in 0..3 {
+        sandbox.pando(["restart", "-t", "0", "full"]).ok();
+    }
+    sandbox.exec_sh("full", "cat /kept").run().says("kept\n");
+    sandbox.pando(["set", "full", "disk.size=64M"]).run().ended_with(125).complains_of(&["disk.size", "created"]);
+    sandbox.run_sh(&["--disk", "32M"], "true").run().ended_with(125).complains_of(&["disk"]);
+    sandbox
+        .pando(["create", "odd", "--from", sandbox.busybox(), "--inodes", "600"])
+        .run()
+        .ended_with(125)
+        .complains_of(&["disk.size"]);
+    sandbox.pando(["stop", "-t", "0", "full"]).ok();
+    sandbox.pando(["create", "copy", "--from", "guest:full", "--disk", "64M", "--start"]).ok();
+    sandbox.exec_sh("copy", "cat /kept").run().says("kept\n");
+}
+
+/// The weight of a guest's processor time.
+fn weight(sandbox: &Sandbox, name: &str) -> u64 {
+    let seen = sandbox.inspect(name);
+    let groups = seen["cgroups"].as_array().expect("an array").iter().filter_map(Value::as_str);
+    let files = groups.flat_map(|group| ["cpu.shares", "cpu.weight"].map(|file| format!("{group}/{file}")));
+    files
+        .filter_map(|file| std::fs::read_to_string(file).ok()?.trim().parse().ok())
+        .next()
+        .expect("a group has a weight")
+}
+
+fn a_reservation_is_a_weight(sandbox: &Sandbox) {
+    sandbox.guest("plain", &[]);
+    sandbox.guest("double", &["--cpu-share", "200"]);
+    let usual = weight(sandbox, "plain");
+    assert_eq!(weight(sandbox, "double"), 2 * usual);
+    // Shares of 100 + 200 + 100 split three quarters: one of 100 is worth three sixteenths, and a quarter 133 more.
+    sandbox.guest("reserved", &["--cpu-reserve", "25%", "--cpu-share", "100"]);
+    let expected = usual * 7 / 3;
+    assert!(weight(sandbox, "reserved").abs_diff(expected) <= expected / 50, "{}", weight(sandbox, "reserved"));
+    assert_eq!(weight(sandbox, "plain"), usual, "a plain share keeps its weight");
+    sandbox.pando(["rm", "-f", "double"]).ok();
+    let expected = usual * 5 / 3;
+    eventually("the weight follows who is there", || weight(sandbox, "reserved").abs_diff(expected) <= expected / 50);
+}
+
+fn reservations_end_at_the_machine(sandbox: &Sandbox) {
+    sandbox.guest("most", &["--cpu-reserve", "70%", "--cpu-share", "1"]);
+    // It may exist, and it may run when the other does not.
+    sandbox.create("half", &["--cpu-reserve", "50%", "--cpu-share", "1"]);
+    sandbox.pando(["start", "half"]).run().ended_with(125).complains_of(&["cpu.reserve", "50%", "70%", "30%"]);
+    sandbox.pando(["set", "half", "cpu.reserve=30%"]).ok();
+    sandbox.pando(["start", "half"]).ok();
+    sandbox.pando(["set", "half", "cpu.reserve=31%"]).run().ended_with(125).complains_of(&["cpu.reserve", "31%"]);
+    assert_eq!(sandbox.inspect("half")["spec"]["cpu"]["reserve"], "30%", "what is refused changes nothing");
+    let warned =
+        sandbox.pando(["create", "wide", "--from", sandbox.busybox(), "--cpu-reserve", "100%"]).run().succeeded();
+    if std::thread::available_parallelism().is_ok_and(|count| count.get() > 1) {
+        warned.complains_of(&["warning", "single thread"]);
+    }
+}
+
+fn wrong_values_are_refused(sandbox: &Sandbox) {
+    let wrong = [
+        ("--cpu-reserve", "25", "such as 25%"),
+        ("--cpu-reserve", "-5%", "negative"),
+        ("--cpu-reserve", "0%", "leave it out"),
+        ("--cpu-reserve", "101%", "100%"),
+        ("--cpu-share", "0", "from 1 to 10000"),
+        ("--cpu-share", "lots", "not a whole number"),
+        ("--cpu-limit", "0", "lets nothing run"),
+        ("--cpu-limit", "-1", "negative"),
+        ("--cpu-limit", "5000", "processors"),
+        ("--cpus", "8000", "no processor 8000"),
+        ("--cpus", "x", "such as 0-1"),
+        ("--memory", "0", "at least"),
+        ("--memory", "-1G", "negative"),
+        ("--memory", "12Q", "not a unit"),
+        ("--memory", "900T", "of memory"),
+        ("--memory-reserve", "900T", "of memory"),
+        ("--swap", "x", "such as 512M"),
+        ("--memory-locked", "-1", "negative"),
+        ("--memory-anonymous", "0", "at least"),
+        ("--memory-virtual", "0", "at least"),
+        ("--shm-size", "0", "at least"),
+        ("--sysv-shm", "x", "such as 512M"),
+        ("--pids", "0", "at least"),
+        ("--pids", "-7", "negative"),
+        ("--files", "1", "at least"),
+        ("--io-weight", "0", "from 1 to 1000"),
+        ("--io-read", "-1", "negative"),
+        ("--io-write", "0", "at least"),
+        ("--io-read-ops", "0", "at least"),
+        ("--io-write-ops", "x", "whole number"),
+        ("--disk", "1K", "at least"),
+        ("--inodes", "0", "at least"),
+    ];
+    for (option, value, word) in wrong {
+        let option_is = format!("{option}={value}");
+        let ended = sandbox.pando(["create", "never", "--from", sandbox.busybox(), &option_is]).run().ended_with(125);
+        assert!(
+            ended.err().contains(word) && ended.err().contains(&format!("'{value}'"))
+                || ended.err().contains("machine"),
+            "{option_is}: {}",
+            ended.err()
+        );
+        assert!(ended.err().contains(word), "{option_is}: {}", ended.err());
+    }
+    assert!(sandbox.status("never").is_none());
+    sandbox.guest("web", &[]);
+    sandbox.pando(["set", "web", "memory.limit=lots"]).run().ended_with(125).complains_of(&["memory.limit", "'lots'"]);
+    sandbox.pando(["set", "web", "memory.colour=red"]).run().ended_with(125).complains_of(&["colour"]);
+    let both = ["create", "never", "--from", sandbox.busybox(), "--memory", "32M", "--memory-reserve", "64M"];
+    sandbox.pando(both).run().ended_with(125).complains_of(&["memory.reserve", "32M"]);
+}
+
+fn a_change_holds_at_once_both_ways(sandbox: &Sandbox) {
+    sandbox.guest("web", &["--memory", "64M", "--pids", "100"]);
+    sandbox.pando(["set", "web", "memory.limit=128M", "pids=50", "cpu.limit=0.5"]).ok();
+    assert_eq!(
+        (held(sandbox, "web", "memory.limit"), held(sandbox, "web", "pids")),
+        (vec!["134217728".into()], vec!["51".into()])
+    );
+    sandbox.exec_sh("web", &hog(40)).run().says("41943040\n");
+    sandbox.pando(["set", "web", "memory.limit=24M", "memory.swap=0", "cpu.limit=", "pids="]).ok();
+    sandbox.exec_sh("web", &hog(40)).run().ended_with(137);
+    assert!(held(sandbox, "web", "pids").is_empty() && held(sandbox, "web", "cpu.limit").is_empty());
+    sandbox.pando(["set", "web", "memory.limit=", "memory.swap="]).ok();
+    sandbox.exec_sh("web", &hog(40)).run().says("41943040\n");
+}
+
+fn they_outlive_guest_and_daemon(sandbox: &Sandbox) {
+    sandbox.guest("web", &["--memory", "32M", "--swap", "0", "--cpu-reserve", "60%", "--cpu-share", "50"]);
+    let before = weight(sandbox, "web");
+    let daemon = sandbox.daemon().expect("it runs");
+    crate::process::signal(daemon, rustix::process::Signal::KILL);
+    eventually("the daemon has gone", || !crate::process::is_alive(daemon));
+    sandbox.exec_sh("web", &hog(64)).run().ended_with(137);
+    assert_eq!((held(sandbox, "web", "memory.limit"), weight(sandbox, "web")), (vec!["33554432".into()], before));
+    // The next daemon knows what is promised.
+    sandbox.run_sh(&["--cpu-reserve", "50%"], "true").run().ended_with(125).complains_of(&["cpu.reserve", "60%"]);
+    sandbox.pando(["restart", "web"]).ok();
+    assert_eq!(held(sandbox, "web", "memory.limit"), ["33554432"]);
+    sandbox.exec_sh("web", &hog(64)).run().ended_with(137);
+    sandbox.pando(["stop", "web"]).ok();
+    sandbox.run_sh(&["--cpu-reserve", "50%"], "true").run().succeeded();
+}
+
+fn use_is_told(sandbox: &Sandbox) {
+    sandbox.guest("web", &["--memory", "64M", "--pids", "100", "--cpu-reserve", "25%"]);
+    sandbox.exec_sh("web", "head -c 8m /dev/zero >/file; sync; i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done").ok();
+    let seen = stats(sandbox, "web");
+    assert_eq!(
+        (&seen["memory_limit"], &seen["pids_limit"], &seen["cpu_reserve"]),
+        (&Value::from(64 << 20), &Value::from(100), &Value::from(25.0))
+    );
+    assert!(seen["now"]["cpu_ms"].as_i64() > Some(0) && seen["now"]["memory"].as_i64() > Some(8 << 20), "{seen}");
+    assert!(sandbox.pando(["stats"]).ok().contains("/ 64M"));
+    let prometheus = sandbox.pando(["stats", "--prometheus"]).ok();
+    assert!(prometheus.contains("pando_memory_limit_bytes{guest=\"web\"} 67108864"), "{prometheus}");
+    sandbox.pando(["stop", "web"]).ok();
+    sandbox.pando(["stats", "web"]).run().ended_with(125).complains_of(&["not running"]);
+    assert!(!sandbox.pando(["stats"]).ok().contains("web"));
+}
