@@ -12,7 +12,7 @@
 //!   memory_file  sealed memory as a file                           signal   signals by name
 //!   inheritance  what an executed program gets of ours             probe    what this kernel grants
 //!   fanotify  who opens what on a file system                     file_handle  files by inode and generation
-//!   born_in_group  programs started in a control group
+//!   born_in_group  programs started in a control group              seccomp_notify  system calls that another process answers
 //!   loop_device  files as block devices
 //! ```
 
@@ -33,6 +33,7 @@ pub mod packet;
 pub mod pidfd;
 pub mod probe;
 pub mod process;
+pub mod seccomp_notify;
 pub mod signal;
 
 /// An error of a system call, and what the call was about.
