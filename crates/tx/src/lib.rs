@@ -29,6 +29,7 @@ mod crash;
 mod home;
 mod journal;
 mod name;
+mod outside;
 mod part;
 mod read_set;
 mod record;
@@ -48,12 +49,13 @@ pub use change::{Change, Sign};
 pub use commit::{CommitError, Figures, PartChanges};
 pub use home::Home;
 pub use name::{BadName, TxName};
+pub use outside::{HeldSignals, Supervisor, Unsupported, WhenUnsupported};
 pub use part::Part;
 pub use read_set::Watch;
 pub use record::Record;
 pub use recover::{Recovered, recover};
 pub use session::{
-    BeginError, EndError, Ended, Running, StartError, Transaction, abort_open, changes_now, changes_of_open,
+    BeginError, EndError, Ended, Rest, Running, StartError, Transaction, abort_open, changes_now, changes_of_open,
     commit_open, processes,
 };
 pub use trash::{rubbish, sweep};

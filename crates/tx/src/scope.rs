@@ -29,6 +29,11 @@ impl Scope {
         Self { path: path.to_owned() }
     }
 
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// A descriptor for processes to be born in it.
     pub(crate) fn entrance(&self) -> Result<File, CallError> {
         File::open(&self.path).context(|| format!("opening cgroup {}", self.path.display()))

@@ -26,6 +26,8 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("tx::killed_it_leaves_no_trace", killed),
     Case::new("tx::output_can_wait_for_the_commit", held_output),
     Case::new("tx::it_takes_too_long", too_long),
+    Case::new("tx::signals_to_others_wait_for_the_commit", signals_wait),
+    Case::new("tx::what_cannot_be_undone_aborts", cannot_be_undone),
 ];
 
 fn files(sandbox: &Sandbox) -> PathBuf {
@@ -273,4 +275,31 @@ fn too_long(sandbox: &Sandbox) {
     let ended = run_sh(sandbox, &["--timeout", "0.3"], &directory, "echo x >made; sleep 1000").run().ended_with(125);
     ended.complains_of(&["too long"]);
     assert!(!directory.join("made").exists());
+}
+
+fn signals_wait(sandbox: &Sandbox) {
+    let directory = files(sandbox);
+    let script = "trap 'echo got >signalled; exit 0' USR1; echo $$ >pid; while :; do sleep 0.05; done";
+    let outside = crate::line::Line::new("sh").args(["-c", script]).directory(&directory).start();
+    eventually("the process outside is ready", || read(directory.join("pid")).ends_with('\n'));
+    std::thread::sleep(std::time::Duration::from_millis(12));
+    let send = format!("kill -USR1 {} && sleep 0.3; test ! -e signalled", outside.pid());
+    run_sh(sandbox, &[], &directory, &format!("{send}; exit 7")).run().ended_with(7);
+    assert!(!directory.join("signalled").exists());
+    // Its own children it may signal as ever.
+    let own = "sleep 1000 & kill -TERM $! && ! wait $!";
+    run_sh(sandbox, &[], &directory, &format!("{own} && {send}")).run().succeeded();
+    eventually("the signal has come", || directory.join("signalled").exists());
+    outside.wait().succeeded();
+}
+
+fn cannot_be_undone(sandbox: &Sandbox) {
+    let directory = files(sandbox);
+    let mount = "echo x >made; mkdir -p m && mount -t tmpfs none m; sleep 5";
+    let ended = run_sh(sandbox, &[], &directory, mount).run().ended_with(125);
+    ended.complains_of(&["mount by process", "cannot be a part of a transaction"]);
+    assert!(!directory.join("made").exists());
+    let mount = "unshare -m sh -c 'mount -t tmpfs none /mnt' && echo x >made";
+    run_sh(sandbox, &[], &directory, mount).run().succeeded();
+    assert!(directory.join("made").exists());
 }

@@ -6,7 +6,7 @@ mod running;
 
 pub use begin::BeginError;
 pub use end::{EndError, abort_open, changes_now, changes_of_open, commit_open, processes};
-pub use running::{Ended, Running, StartError};
+pub use running::{Ended, Rest, Running, StartError};
 
 use crate::home::Home;
 use crate::read_set::Watch;

@@ -1,17 +1,19 @@
 //! Commands inside a transaction.
 
 use super::Transaction;
+use crate::outside::{self, HeldSignals, Supervisor};
 use crate::read_set::Watch;
 use crate::record::Record;
 use crate::scope::Scope;
 use crate::view::{View, ViewPlan, join};
 use pando_kernel::born_in_group::{Program, Started};
-use pando_kernel::{CallError, Context, inheritance};
+use pando_kernel::{CallError, Context, inheritance, seccomp_notify};
 use rustix::process::{Pid, Signal, WaitOptions, waitpid};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 
@@ -53,8 +55,20 @@ pub enum StartError {
 pub struct Running {
     started: Started,
     watch: Option<Watch>,
+    supervisor: Option<Supervisor>,
     release: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
+}
+
+/// What is left of a command that has ended.
+#[derive(Debug)]
+pub struct Rest {
+    /// How it ended.
+    pub ended: Ended,
+    /// What is needed to know what it read.
+    pub watch: Option<Watch>,
+    /// Its signals to processes outside.
+    pub held: HeldSignals,
 }
 
 impl AsFd for Running {
@@ -72,6 +86,12 @@ impl Drop for Running {
             let _ = thread.join();
         }
     }
+}
+
+/// Catches the calls of this thread, and of all that it starts, that would reach outside.
+fn supervisor(group: &Path) -> Result<Supervisor, CallError> {
+    let listener = seccomp_notify::listen(&outside::numbers());
+    listener.and_then(|listener| Supervisor::new(listener, group)).context(|| "catching system calls".into())
 }
 
 impl Transaction {
@@ -116,7 +136,7 @@ impl Running {
         enter: impl FnOnce() -> Result<Option<Watch>, CallError> + Send + 'static,
     ) -> Result<Self, StartError> {
         let group = scope.entrance().map_err(StartError::View)?;
-        let arguments = command.to_vec();
+        let (arguments, path) = (command.to_vec(), scope.path().to_owned());
         let (tell, told) = channel();
         let (release, released) = channel::<()>();
         let start = move || {
@@ -125,11 +145,13 @@ impl Running {
             inheritance::close_range_on_exec(3)
                 .context(|| "keeping descriptors back".into())
                 .map_err(StartError::View)?;
+            // What is run in a transaction that lasts has nobody to answer for it once this process has ended.
+            let supervisor = death_signal.map(|_| supervisor(&path)).transpose().map_err(StartError::View)?;
             let stdio = stdio.each_ref().map(|file| file.as_ref().map(AsFd::as_fd));
             let (group, death_signal) = (Some(group.as_fd()), death_signal.map(Signal::as_raw));
             Program { arguments: &arguments, group, death_signal, stdio }
                 .start()
-                .map(|started| (started, watch))
+                .map(|started| (started, watch, supervisor))
                 .map_err(StartError::Command)
         };
         let body = move || {
@@ -146,7 +168,7 @@ impl Running {
             result.context(|| "starting a thread for the view".into()).map_err(StartError::View)
         };
         let thread = view(std::thread::Builder::new().name("pando-view".into()).spawn(body))?;
-        let (started, watch) = match told.recv() {
+        let (started, watch, supervisor) = match told.recv() {
             Ok(started) => started?,
             Err(gone) => {
                 return Err(StartError::View(CallError {
@@ -155,7 +177,12 @@ impl Running {
                 }));
             }
         };
-        Ok(Self { started, watch, release: Some(release), thread: Some(thread) })
+        Ok(Self { started, watch, supervisor, release: Some(release), thread: Some(thread) })
+    }
+
+    /// Who answers for the calls that reach outside. Until they are answered they wait.
+    pub fn supervisor(&mut self) -> Option<&mut Supervisor> {
+        self.supervisor.as_mut()
     }
 
     /// Passes a signal on.
@@ -164,8 +191,8 @@ impl Running {
         let _ = pando_kernel::pidfd::send_signal(&self.started.process, number);
     }
 
-    /// Waits for the command's end; with it comes what is needed to know what it read.
-    pub fn wait(mut self) -> Result<(Ended, Option<Watch>), CallError> {
+    /// Waits for the command's end.
+    pub fn wait(mut self) -> Result<Rest, CallError> {
         let what = || "waiting for a command".to_owned();
         let pid = Pid::from_raw(self.started.pid);
         let status = loop {
@@ -177,6 +204,7 @@ impl Running {
         };
         let exited = status.exit_status().and_then(|code| u8::try_from(code).ok()).map(Ended::Exited);
         let ended = exited.unwrap_or_else(|| Ended::Killed(status.terminating_signal().unwrap_or(0)));
-        Ok((ended, self.watch.take()))
+        let held = self.supervisor.take().map(Supervisor::into_held).unwrap_or_default();
+        Ok(Rest { ended, watch: self.watch.take(), held })
     }
 }

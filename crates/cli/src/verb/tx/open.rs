@@ -1,10 +1,10 @@
 //! `pando tx begin` and `pando tx enter`: a transaction over several commands.
 
-use super::wait::Signals;
+use super::wait::{Signals, Waited};
 use crate::complaint::Usage;
 use crate::state_root::StateRoot;
 use anyhow::{Context, bail};
-use pando_tx::{Home, Running, StartError, Transaction, TxName};
+use pando_tx::{Home, Running, StartError, Transaction, TxName, WhenUnsupported};
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::process::CommandExt;
@@ -100,9 +100,9 @@ impl Enter {
         let command = if self.command.is_empty() { vec![shell()] } else { self.command };
         let mut signals = Signals::take()?;
         match Running::entering(&record, &command) {
-            Ok(running) => match signals.wait(running, None)? {
-                Some((ended, _)) => Ok(ended.code()),
-                None => bail!("the command's end was not seen"),
+            Ok(running) => match signals.wait(running, None, WhenUnsupported::Warn)? {
+                Waited::Ended(rest) => Ok(rest.ended.code()),
+                Waited::TooLong | Waited::Unsupported(_) => bail!("the command's end was not seen"),
             },
             Err(StartError::Command(error)) => {
                 let code = if error.source.kind() == ErrorKind::NotFound { 127 } else { 126 };

@@ -4,11 +4,11 @@ use super::diff;
 use super::held_output::HeldOutput;
 use super::recover::sweep_soon;
 use super::report::{Outcome, Report};
-use super::wait::Signals;
+use super::wait::{Signals, Waited};
 use crate::complaint::Usage;
 use crate::state_root::StateRoot;
 use anyhow::Context;
-use pando_tx::{CommitError, EndError, Ended, Figures, Home, Transaction, TxName, Watch};
+use pando_tx::{CommitError, EndError, Ended, Figures, Home, Rest, Transaction, TxName, Watch, WhenUnsupported};
 use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
@@ -37,6 +37,9 @@ pub(super) struct Run {
     /// When the command's output is passed on
     #[arg(long, value_name = "WHEN", default_value = "live")]
     output: Output,
+    /// What to do when the command does what cannot be undone
+    #[arg(long, value_name = "HOW", default_value = "abort")]
+    unsupported: HowUnsupported,
     /// Do not wait for the disk: a loss of power may undo the commit, or leave it half done
     #[arg(long)]
     no_durable: bool,
@@ -54,6 +57,14 @@ enum Output {
     Live,
     /// Once the transaction has committed
     Commit,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum HowUnsupported {
+    /// Do not let it, and abort
+    Abort,
+    /// Let it, and say so
+    Warn,
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
@@ -123,23 +134,17 @@ impl Run {
         let read_only = plan.read_only().map(|path| path.display().to_string()).collect();
         let held = (self.output == Output::Commit).then(HeldOutput::new).transpose()?;
         let stdio = held.as_ref().map(HeldOutput::descriptors).transpose()?.unwrap_or_default();
-        let ended = match transaction.start(plan, &self.command, stdio) {
-            Ok(running) => signals.wait(running, self.timeout)?,
+        let waited = match transaction.start(plan, &self.command, stdio) {
+            Ok(running) => signals.wait(running, self.timeout, self.when_unsupported())?,
             Err(error) => return cannot_start(root, home, transaction, error),
         };
         let left = transaction.end_processes()?;
         let mounts = transaction.other_mounts();
-        let (ended, watch) = ended.map_or((None, None), |(ended, watch)| (Some(ended), watch));
-        let attempt = match ended {
-            Some(Ended::Exited(0)) if self.dry_run => {
-                diff::show(&transaction.changes()?, false)?;
+        let attempt = match waited {
+            Waited::Ended(rest) if rest.ended == Ended::Exited(0) => self.finish(transaction, rest)?,
+            other => {
                 transaction.abort()?;
-                Attempt::Aborted(0, "a dry run".to_owned())
-            }
-            Some(Ended::Exited(0)) => self.commit(transaction, watch)?,
-            ended => {
-                transaction.abort()?;
-                why(ended)
+                why(&other)
             }
         };
         sweep_soon(root, home, &mounts);
@@ -147,6 +152,27 @@ impl Run {
             held.release()?;
         }
         Ok(Tried { attempt, ended: left, read_only })
+    }
+
+    fn when_unsupported(&self) -> WhenUnsupported {
+        match self.unsupported {
+            HowUnsupported::Abort => WhenUnsupported::Abort,
+            HowUnsupported::Warn => WhenUnsupported::Warn,
+        }
+    }
+
+    /// The command has succeeded.
+    fn finish(&self, transaction: Transaction, rest: Rest) -> anyhow::Result<Attempt> {
+        if self.dry_run {
+            diff::show(&transaction.changes()?, false)?;
+            transaction.abort()?;
+            return Ok(Attempt::Aborted(0, "a dry run".to_owned()));
+        }
+        let attempt = self.commit(transaction, rest.watch)?;
+        if matches!(attempt, Attempt::Committed(_)) {
+            rest.held.send();
+        }
+        Ok(attempt)
     }
 
     fn commit(&self, transaction: Transaction, watch: Option<Watch>) -> anyhow::Result<Attempt> {
@@ -161,14 +187,17 @@ impl Run {
     }
 }
 
-fn why(ended: Option<Ended>) -> Attempt {
-    match ended {
-        Some(Ended::Exited(code)) => Attempt::Aborted(code, format!("exit code {code}")),
-        Some(Ended::Killed(signal)) => {
-            Attempt::Aborted(Ended::Killed(signal).code(), format!("ended by {}", pando_kernel::signal::name(signal)))
+/// Why a transaction is aborted.
+fn why(waited: &Waited) -> Attempt {
+    let (code, words) = match waited {
+        Waited::Ended(Rest { ended: Ended::Exited(code), .. }) => (*code, format!("exit code {code}")),
+        Waited::Ended(Rest { ended: ended @ Ended::Killed(signal), .. }) => {
+            (ended.code(), format!("ended by {}", pando_kernel::signal::name(*signal)))
         }
-        None => Attempt::Aborted(crate::complaint::OWN_FAILURE, "it took too long".to_owned()),
-    }
+        Waited::TooLong => (crate::complaint::OWN_FAILURE, "it took too long".to_owned()),
+        Waited::Unsupported(unsupported) => (crate::complaint::OWN_FAILURE, unsupported.to_string()),
+    };
+    Attempt::Aborted(code, words)
 }
 
 /// A command that cannot be executed is the caller's matter, as with a shell; anything else is Pando's.

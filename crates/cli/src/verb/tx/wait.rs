@@ -3,7 +3,7 @@
 use anyhow::Context;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use pando_tx::{Ended, Running, Watch};
+use pando_tx::{Rest, Running, Unsupported, WhenUnsupported};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -34,35 +34,71 @@ impl Signals {
         Ok(Self(descriptor.context("cannot listen for signals")?))
     }
 
-    /// Waits for the command's end; `None` if it has not ended in time.
+    /// Waits for the command's end, and answers for what it does outside meanwhile.
     pub(super) fn wait(
         &mut self,
-        running: Running,
+        mut running: Running,
         limit: Option<Duration>,
-    ) -> anyhow::Result<Option<(Ended, Option<Watch>)>> {
+        when: WhenUnsupported,
+    ) -> anyhow::Result<Waited> {
         let deadline = limit.map(|limit| Instant::now() + limit);
         loop {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             if left.is_some_and(|left| left.is_zero()) {
-                return Ok(None);
+                return Ok(Waited::TooLong);
             }
-            let left =
-                left.map(|left| Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() });
-            let mut fds =
-                [PollFd::new(&running, PollFlags::IN), PollFd::from_borrowed_fd(self.0.as_fd(), PollFlags::IN)];
-            match poll(&mut fds, left.as_ref()) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(errno) => return Err(errno).context("cannot wait for the command"),
+            let [ended, signalled, called] = self.poll(&mut running, left)?;
+            if signalled {
+                self.pass(&running);
             }
-            let ended = !fds[0].revents().is_empty();
-            while let Ok(Some(signal)) = self.0.read_signal() {
-                if signal.ssi_code != FROM_TERMINAL {
-                    running.signal(signal.ssi_signo.cast_signed());
+            if called && let Some(supervisor) = running.supervisor() {
+                let unsupported = supervisor.answer_one(when).context("cannot answer for the command")?;
+                match unsupported {
+                    Some(unsupported) if when == WhenUnsupported::Abort => return Ok(Waited::Unsupported(unsupported)),
+                    Some(unsupported) => eprintln!("pando: warning: {unsupported}; it was done"),
+                    None => {}
                 }
             }
             if ended {
-                return Ok(Some(running.wait()?));
+                return Ok(Waited::Ended(running.wait()?));
             }
         }
     }
+
+    /// What there is: an end, a signal, a call.
+    fn poll(&self, running: &mut Running, left: Option<Duration>) -> anyhow::Result<[bool; 3]> {
+        let seconds = |left: Duration| left.as_secs().cast_signed();
+        let left = left.map(|left| Timespec { tv_sec: seconds(left), tv_nsec: left.subsec_nanos().into() });
+        // The two descriptors belong to one value, which only lends one of them at a time.
+        let ended = running.as_fd().try_clone_to_owned().context("cannot wait for the command")?;
+        let mut fds = vec![PollFd::new(&ended, PollFlags::IN), PollFd::from_borrowed_fd(self.0.as_fd(), PollFlags::IN)];
+        if let Some(supervisor) = running.supervisor() {
+            fds.push(PollFd::from_borrowed_fd(supervisor.as_fd(), PollFlags::IN));
+        }
+        match poll(&mut fds, left.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(errno).context("cannot wait for the command"),
+        }
+        let is = |number: usize, flag| fds.get(number).is_some_and(|fd| fd.revents().contains(flag));
+        Ok([is(0, PollFlags::IN), is(1, PollFlags::IN), is(2, PollFlags::IN)])
+    }
+
+    /// Passes on what was meant for the command.
+    fn pass(&self, running: &Running) {
+        while let Ok(Some(signal)) = self.0.read_signal() {
+            if signal.ssi_code != FROM_TERMINAL {
+                running.signal(signal.ssi_signo.cast_signed());
+            }
+        }
+    }
+}
+
+/// What came of waiting.
+pub(super) enum Waited {
+    /// The command has ended.
+    Ended(Rest),
+    /// It has not, in time.
+    TooLong,
+    /// It did what cannot be undone.
+    Unsupported(Unsupported),
 }

@@ -1,0 +1,153 @@
+//! Answering the calls of a transaction's processes.
+
+use super::held_signals::HeldSignals;
+use super::policy::{Caught, Receiver, Rule, of};
+use pando_kernel::seccomp_notify::{Answer, Call, Listener};
+use pando_kernel::{pidfd, process};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+
+/// A signal by number 0 only asks whether the process is there.
+const NO_SIGNAL: i32 = 0;
+
+/// What is done when a transaction does what cannot be undone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhenUnsupported {
+    /// It is not done, and the transaction is aborted.
+    Abort,
+    /// It is done, and told.
+    Warn,
+}
+
+/// Something that cannot be a part of a transaction.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{call} by process {pid} ({program}) cannot be a part of a transaction")]
+pub struct Unsupported {
+    /// The call.
+    pub call: &'static str,
+    /// The pid of who made it.
+    pub pid: i32,
+    /// Its name.
+    pub program: String,
+}
+
+/// Answers the calls that are caught.
+#[derive(Debug)]
+pub struct Supervisor {
+    listener: Listener,
+    /// The line of /proc/PID/cgroup of who is inside.
+    group: String,
+    /// The mount namespace of the view.
+    view: PathBuf,
+    held: HeldSignals,
+}
+
+impl AsFd for Supervisor {
+    /// Readable when a call waits.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+}
+
+/// What is done about one call.
+enum Verdict {
+    Inside,
+    Hold(std::os::fd::OwnedFd, i32),
+    Unsupported,
+}
+
+impl Supervisor {
+    /// One for the processes in the group at `group`. The calling thread must be in the view.
+    pub(crate) fn new(listener: Listener, group: &Path) -> io::Result<Self> {
+        let view = std::fs::read_link("/proc/thread-self/ns/mnt")?;
+        let name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        // The last two names tell it from every other group; what stands before them depends on where the hierarchy is mounted.
+        let around = group.parent().map(name).unwrap_or_default();
+        Ok(Self { listener, group: format!("/{around}/{}", name(group)), view, held: HeldSignals::default() })
+    }
+
+    /// Answers one call that waits. What is not supported is the answer.
+    pub fn answer_one(&mut self, when: WhenUnsupported) -> io::Result<Option<Unsupported>> {
+        let Some(call) = self.listener.receive()? else { return Ok(None) };
+        let Some(caught) = of(call.number) else {
+            self.listener.answer(&call, Answer::Continue)?;
+            return Ok(None);
+        };
+        match self.verdict(&call, caught) {
+            Verdict::Inside => self.listener.answer(&call, Answer::Continue)?,
+            Verdict::Hold(process, signal) => {
+                self.held.keep(process, signal);
+                self.listener.answer(&call, Answer::Return(0))?;
+            }
+            Verdict::Unsupported => {
+                let program = process::describe(call.pid).map(|found| found.command).unwrap_or_default();
+                let answer = match when {
+                    WhenUnsupported::Abort => Answer::Fail(libc::EPERM),
+                    WhenUnsupported::Warn => Answer::Continue,
+                };
+                self.listener.answer(&call, answer)?;
+                return Ok(Some(Unsupported { call: caught.name, pid: call.pid, program }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The signals that wait for the commit.
+    pub fn into_held(self) -> HeldSignals {
+        self.held
+    }
+
+    fn verdict(&self, call: &Call, caught: &Caught) -> Verdict {
+        let is_private = |path: String| std::fs::read_link(path).is_ok_and(|namespace| namespace != self.view);
+        match caught.rule {
+            Rule::Signal { to, signal } => self.signal(call, to, call.arguments[signal] as i32),
+            Rule::Mounts if is_private(format!("/proc/{}/ns/mnt", call.pid)) => Verdict::Inside,
+            Rule::Key if call.arguments[0] as i32 == 0 => Verdict::Inside,
+            Rule::Mounts | Rule::Key | Rule::Machine => Verdict::Unsupported,
+        }
+    }
+
+    fn signal(&self, call: &Call, to: Receiver, signal: i32) -> Verdict {
+        let first = call.arguments[0] as i32;
+        let receiver = match to {
+            Receiver::ProcessOrGroup if first <= 0 => {
+                return if self.is_group_inside(call.pid, first) { Verdict::Inside } else { Verdict::Unsupported };
+            }
+            Receiver::ProcessOrGroup | Receiver::Task => Some(first),
+            Receiver::Pidfd => pid_of_descriptor(call.pid, first),
+        };
+        let Some(receiver) = receiver else { return Verdict::Inside };
+        if signal == NO_SIGNAL || receiver == call.pid || self.is_inside(receiver) {
+            return Verdict::Inside;
+        }
+        match pidfd::open(receiver) {
+            Ok(process) => Verdict::Hold(process, signal),
+            // There is none: the kernel says so to the caller. Or it is a thread, of which no descriptor can be had.
+            Err(_) if process::start_time(receiver).is_err() => Verdict::Inside,
+            Err(_) => Verdict::Unsupported,
+        }
+    }
+
+    fn is_inside(&self, pid: i32) -> bool {
+        process::read(pid, "cgroup")
+            .is_ok_and(|text| text.lines().any(|line| line.starts_with("0::") && line.contains(&self.group)))
+    }
+
+    /// Whether every process of a group is inside: with 0 of the caller's own, with -1 of all that there are.
+    fn is_group_inside(&self, caller: i32, number: i32) -> bool {
+        if number == -1 {
+            return false;
+        }
+        let group_of = |pid: i32| rustix::process::getpgid(rustix::process::Pid::from_raw(pid)).ok();
+        let wanted = if number == 0 { group_of(caller) } else { rustix::process::Pid::from_raw(-number) };
+        let members = process::all().unwrap_or_default().into_iter().filter(|pid| group_of(*pid) == wanted);
+        members.into_iter().all(|pid| self.is_inside(pid))
+    }
+}
+
+/// The process behind a descriptor of another process.
+fn pid_of_descriptor(owner: i32, descriptor: i32) -> Option<i32> {
+    let text = process::read(owner, &format!("fdinfo/{descriptor}")).ok()?;
+    text.lines().find_map(|line| line.strip_prefix("Pid:"))?.trim().parse().ok()
+}
