@@ -180,6 +180,11 @@ impl Running {
         Ok(Self { started, watch, supervisor, release: Some(release), thread: Some(thread) })
     }
 
+    /// Readable when a call waits for [`supervisor`](Self::supervisor).
+    pub fn calls(&self) -> Option<BorrowedFd<'_>> {
+        self.supervisor.as_ref().map(AsFd::as_fd)
+    }
+
     /// Who answers for the calls that reach outside. Until they are answered they wait.
     pub fn supervisor(&mut self) -> Option<&mut Supervisor> {
         self.supervisor.as_mut()

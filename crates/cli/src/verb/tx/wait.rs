@@ -47,7 +47,7 @@ impl Signals {
             if left.is_some_and(|left| left.is_zero()) {
                 return Ok(Waited::TooLong);
             }
-            let [ended, signalled, called] = self.poll(&mut running, left)?;
+            let [ended, signalled, called] = self.poll(&running, left)?;
             if signalled {
                 self.pass(&running);
             }
@@ -66,15 +66,12 @@ impl Signals {
     }
 
     /// What there is: an end, a signal, a call.
-    fn poll(&self, running: &mut Running, left: Option<Duration>) -> anyhow::Result<[bool; 3]> {
+    fn poll(&self, running: &Running, left: Option<Duration>) -> anyhow::Result<[bool; 3]> {
         let seconds = |left: Duration| left.as_secs().cast_signed();
         let left = left.map(|left| Timespec { tv_sec: seconds(left), tv_nsec: left.subsec_nanos().into() });
-        // The two descriptors belong to one value, which only lends one of them at a time.
-        let ended = running.as_fd().try_clone_to_owned().context("cannot wait for the command")?;
-        let mut fds = vec![PollFd::new(&ended, PollFlags::IN), PollFd::from_borrowed_fd(self.0.as_fd(), PollFlags::IN)];
-        if let Some(supervisor) = running.supervisor() {
-            fds.push(PollFd::from_borrowed_fd(supervisor.as_fd(), PollFlags::IN));
-        }
+        let waited_for = [Some(running.as_fd()), Some(self.0.as_fd()), running.calls()];
+        let fds = waited_for.into_iter().flatten().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        let mut fds: Vec<_> = fds.collect();
         match poll(&mut fds, left.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(errno) => return Err(errno).context("cannot wait for the command"),
