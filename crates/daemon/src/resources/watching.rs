@@ -37,10 +37,10 @@ fn rules(places: &Places) -> Rules {
 /// Watches for as long as the daemon runs.
 pub(crate) async fn watch(daemon: Rc<Daemon>) {
     let mut watchdog = Watchdog::new(rules(&daemon.places));
+    thaw_all(&daemon);
     if watchdog.rules().policy == Policy::Off {
         return;
     }
-    thaw_all(&daemon);
     let every = Duration::from_secs(watchdog.rules().every.max(1));
     loop {
         tokio::time::sleep(every).await;
