@@ -26,10 +26,12 @@ pub mod machine;
 pub mod meter;
 pub mod oom;
 pub mod quantity;
+pub mod reclaim;
 mod refusal;
 pub mod ring;
 pub mod setting;
 pub mod usage;
+pub mod watchdog;
 
 pub use groups::{Controller, Groups};
 pub use limits::Limits;

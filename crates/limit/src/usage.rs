@@ -41,6 +41,12 @@ impl Usage {
         usage
     }
 
+    /// Bytes of memory alone: one read.
+    pub fn memory(groups: &Groups) -> u64 {
+        let name = if groups.is_legacy(Controller::Memory) { "memory.usage_in_bytes" } else { "memory.current" };
+        number(groups.file(Controller::Memory, name))
+    }
+
     fn read_cpu(&mut self, groups: &Groups) {
         let stat = text(groups.file(Controller::Cpu, "cpu.stat"));
         self.throttled_ns =

@@ -21,6 +21,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("limits::wrong_values_are_refused", wrong_values_are_refused).tags(&[Tag::Vm]),
     Case::new("limits::a_change_holds_at_once_both_ways", a_change_holds_at_once_both_ways).tags(&[Tag::Vm]),
     Case::new("limits::they_outlive_guest_and_daemon", they_outlive_guest_and_daemon).tags(&[Tag::Vm]),
+    Case::new("limits::the_watchdog_goes_by_steps", the_watchdog_goes_by_steps),
     Case::new("limits::use_is_told", use_is_told).tags(&[Tag::Vm]),
 ];
 
@@ -332,6 +333,32 @@ fn they_outlive_guest_and_daemon(sandbox: &Sandbox) {
     sandbox.exec_sh("web", &hog(64)).run().ended_with(137);
     sandbox.pando(["stop", "web"]).ok();
     sandbox.run_sh(&["--cpu-reserve", "50%"], "true").run().succeeded();
+}
+
+/// Rules that find want of memory on every machine.
+fn the_watchdog_goes_by_steps(sandbox: &Sandbox) {
+    if std::fs::read_to_string("/proc/pressure/memory").is_err() {
+        skip("this kernel does not tell of pressure");
+    }
+    let settings = sandbox.places().settings();
+    std::fs::create_dir_all(settings.parent().expect("it is below the root")).expect("a directory");
+    std::fs::write(&settings, "[watchdog]\npressure = 0\nevery = 1\nlast = \"stop\"\n").expect("a file");
+    sandbox.guest("promised", &["--memory-reserve", "900M"]);
+    let mut events = sandbox.pando(["events", "--json"]).start();
+    sandbox.guest("hog", &["--", "sh", "-c", "x=$(head -c 8m /dev/zero | tr '\\0' x); while :; do sleep 1; done"]);
+    sandbox.becomes("hog", "stopped");
+    assert_eq!(sandbox.state("promised"), "running", "who is within his reservation is left alone");
+    assert!(!events.has_ended());
+    events.signal(rustix::process::Signal::TERM);
+    let told = events.wait().out();
+    let steps: Vec<String> = told
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+        .filter(|event| event["what"] == "watchdog" && event["guest"] == "hog")
+        .filter_map(|event| Some(event["detail"].as_str()?.split(':').next()?.to_owned()))
+        .collect();
+    let order: Vec<&str> = steps.iter().map(String::as_str).collect();
+    assert!(order.starts_with(&["reclaim", "freeze"]), "{told}");
 }
 
 fn use_is_told(sandbox: &Sandbox) {

@@ -11,6 +11,7 @@ pub(crate) mod governing;
 mod held;
 pub(crate) mod kills;
 mod shared_memory;
+pub(crate) mod watching;
 
 pub(crate) use held::held;
 
