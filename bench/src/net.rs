@@ -23,7 +23,15 @@ const GUEST: &str = "10.9.0.5";
 const OUTSIDE: &str = "10.9.0.100";
 
 const NATIVE: &str = "native";
-const SHARED: &str = "shared stack";
+/// The host itself, where a guest shares its stack.
+const BESIDE: &str = "host beside guests";
+/// A guest, with no network isolation at all: what its groups, namespaces and filters cost.
+const UNRESTRICTED: &str = "guest, --net host";
+const SHARED: &str = "guest, shared stack";
+
+/// What a guest runs.
+const SERVER: [&str; 2] = ["/bench", "net-serve"];
+const IDLER: [&str; 3] = ["sh", "-c", "echo; exec sleep 100000"];
 
 /// A process that is killed when this goes.
 struct Running(Child);
@@ -87,21 +95,16 @@ pub(crate) fn measure(settings: &Settings) -> anyhow::Result<Report> {
     let mut report = Report::new("net");
     let me = std::env::current_exe()?;
     let me = me.to_str().context("this program's path is not text")?;
-    // Two wires, so that the native one has not a single program on it.
-    let (plain, shared) = (Wire::new()?, Wire::new()?);
-    let _native = ready(within(&plain.host, me).arg("net-serve").stdout(Stdio::piped()).spawn()?)?;
-    // The daemon lives where the guest's network is to be.
-    let home = File::open(format!("/proc/{}/ns/net", shared.host.0.id()))?;
-    setns(home, CloneFlags::CLONE_NEWNET).context("cannot enter a network namespace")?;
-    let pando = OwnPando::start(&settings.pando)?;
-    let volume = format!("{me}:/bench:ro");
-    let guest = pando
-        .command()
-        .args(["run", "--address", GUEST, "--volume", &volume, "--", "/bench", "net-serve"])
-        .stdout(Stdio::piped())
-        .spawn()?;
-    let _guest = ready(guest)?;
-    let contenders = [(NATIVE, &plain, HOST), (SHARED, &shared, GUEST)];
+    // A wire each, so that the native one has not a single program on it.
+    let (plain, other, free, shared) = (Wire::new()?, Wire::new()?, Wire::new()?, Wire::new()?);
+    let serve = |wire: &Wire| ready(within(&wire.host, me).arg("net-serve").stdout(Stdio::piped()).spawn()?);
+    let (_native, _beside) = (serve(&plain)?, serve(&other)?);
+    let (_unrestricted, _first) = guest(settings, &free, me, &["--net", "host"], &SERVER)?;
+    let (_confined, _second) = guest(settings, &shared, me, &["--address", GUEST], &SERVER)?;
+    // Programs are on this wire as soon as a guest is; its own takes no part.
+    let (_idle, _third) = guest(settings, &other, me, &["--address", GUEST], &IDLER)?;
+    let contenders =
+        [(NATIVE, &plain, HOST), (BESIDE, &other, HOST), (UNRESTRICTED, &free, HOST), (SHARED, &shared, GUEST)];
     let samples = settings.samples(15, 2);
     for round in 0..=samples {
         for load in Load::ALL {
@@ -118,6 +121,24 @@ pub(crate) fn measure(settings: &Settings) -> anyhow::Result<Report> {
     Ok(report)
 }
 
+/// A command in a guest, on a wire's near machine, with a daemon that lives there.
+fn guest(
+    settings: &Settings,
+    wire: &Wire,
+    me: &str,
+    options: &[&str],
+    words: &[&str],
+) -> anyhow::Result<(OwnPando, Running)> {
+    let home = File::open(format!("/proc/{}/ns/net", wire.host.0.id()))?;
+    setns(home, CloneFlags::CLONE_NEWNET).context("cannot enter a network namespace")?;
+    let pando = OwnPando::start(&settings.pando)?;
+    let volume = format!("{me}:/bench:ro");
+    let mut command = pando.command();
+    command.arg("run").args(options).args(["--volume", &volume, "--"]).args(words);
+    let server = ready(command.stdout(Stdio::piped()).spawn()?)?;
+    Ok((pando, server))
+}
+
 fn one(wire: &Wire, me: &str, ip: &str, load: Load, quick: bool) -> anyhow::Result<f64> {
     interrupt::check()?;
     let time = if quick { TIME / 5 } else { TIME };
@@ -127,11 +148,17 @@ fn one(wire: &Wire, me: &str, ip: &str, load: Load, quick: bool) -> anyhow::Resu
     text.trim().parse().with_context(|| format!("{} of {ip}: {}", load.name(), String::from_utf8_lossy(&output.stderr)))
 }
 
-/// Figures are held from above: where more is better, native is divided by shared.
+/// Figures are held from above: where more is better, native is divided by shared. What a guest costs without any network isolation is told beside.
 fn judge(report: &mut Report) {
     for (load, target) in [(Load::Stream, 0.98), (Load::Connections, 0.96), (Load::Datagrams, 0.92)] {
         let ratio = ratio(report, load, NATIVE, SHARED);
         report.hold(format!("{}: native against shared stack", load.name()), ratio, 1.0 / target, "times");
+    }
+    for load in Load::ALL {
+        let (above, below) = if load == Load::RoundTrip { (SHARED, UNRESTRICTED) } else { (UNRESTRICTED, SHARED) };
+        if let Some(ratio) = ratio(report, load, above, below) {
+            report.note(format!("{}: against a guest with --net host {ratio:.2} times", load.name()));
+        }
     }
     let trips = ratio(report, Load::RoundTrip, SHARED, NATIVE);
     report.hold("round trip: shared stack against native", trips, 1.04, "times");
