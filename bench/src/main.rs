@@ -4,13 +4,14 @@
 //! and ends with one verdict a figure. The exit code is 1 where a figure is missed; a peer that cannot be measured is a miss.
 //!
 //! ```text
-//!   settings ─▶ own_pando (a state root, a daemon) ─▶ start | many | cpu ─▶ report: table, verdicts, samples
+//!   settings ─▶ own_pando (a state root, a daemon) ─▶ start | many | cpu | net ─▶ report: table, verdicts, samples
 //! ```
 
 mod busybox_root;
 mod cpu;
 mod interrupt;
 mod many;
+mod net;
 mod own_pando;
 mod report;
 mod settings;
@@ -47,6 +48,13 @@ fn main() -> ExitCode {
 
 /// Whether every figure was met.
 fn run() -> anyhow::Result<bool> {
+    // What is to be measured inside a guest is this program too.
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["net-serve"] => return net::load::serve().map(|()| true),
+        ["net-load", ip, load, time] => return net::load::make(ip, load, time).map(|()| true),
+        _ => {}
+    }
     let settings = Settings::from_arguments(std::env::args().skip(1))?;
     if !rustix::process::geteuid().is_root() {
         anyhow::bail!("guests need root; run it as root");
@@ -56,7 +64,8 @@ fn run() -> anyhow::Result<bool> {
         "start" => start::measure(&settings)?,
         "cpu" => cpu::measure(&settings)?,
         "many" => many::measure(&settings)?,
-        other => anyhow::bail!("there is no benchmark '{other}'; there are start, many and cpu"),
+        "net" => net::measure(&settings)?,
+        other => anyhow::bail!("there is no benchmark '{other}'; there are start, many, cpu and net"),
     };
     let path = report.save(&settings.output)?;
     print!("{report}");

@@ -213,7 +213,11 @@ impl Pool {
     }
 
     async fn seed(&self, kind: SproutKind) -> io::Result<Seed> {
-        let kind = SeedKind { user_namespace: kind.user_namespace, network_namespace: kind.network_namespace };
+        let kind = SeedKind {
+            user_namespace: kind.user_namespace,
+            network_namespace: kind.network_namespace,
+            own_abstract_sockets: kind.own_abstract_sockets,
+        };
         let mut spawner = self.spawner.lock().await;
         if self.closed.get() {
             return Err(io::Error::other("the daemon is ending"));

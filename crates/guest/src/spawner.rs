@@ -24,6 +24,8 @@ pub struct SeedKind {
     pub user_namespace: bool,
     /// In a network namespace of its own, with nothing but a loopback device.
     pub network_namespace: bool,
+    /// In the host's network namespace, with no way to others' abstract unix sockets.
+    pub own_abstract_sockets: bool,
 }
 
 /// A seed, as the spawner tells of it. A user namespace's descriptor comes along, if it has one.
@@ -173,7 +175,8 @@ impl Spawner<'_> {
         namespaces.set(Namespaces::USER, kind.user_namespace);
         namespaces.set(Namespaces::NET, kind.network_namespace);
         let mut handshake = Handshake(ours);
-        handshake.say(namespaces.bits())?;
+        let sockets = if kind.own_abstract_sockets { pando_seed::OWN_ABSTRACT_SOCKETS } else { 0 };
+        handshake.say(namespaces.bits() | sockets)?;
         let pid = handshake.hear("entering its cgroups or making namespaces (user.max_user_namespaces may be 0)")?;
         if kind.user_namespace {
             id_map::write(pid, slot::first_id(slot.number))?;

@@ -29,6 +29,8 @@ mod number {
     pub(super) const CLONE3: usize = 435;
     pub(super) const CLOSE_RANGE: usize = 436;
     pub(super) const MOUNT_SETATTR: usize = 442;
+    pub(super) const LANDLOCK_CREATE_RULESET: usize = 444;
+    pub(super) const LANDLOCK_RESTRICT_SELF: usize = 446;
 }
 
 /// Makes a system call.
@@ -216,6 +218,22 @@ pub(crate) fn duplicate(fd: BorrowedFd<'_>, onto: RawFd) -> Result<(), Errno> {
 pub(crate) fn unshare(namespaces: u32) -> Result<(), Errno> {
     // SAFETY: only namespace flags are passed, which share no memory or descriptors; this program has one thread.
     unsafe { call(number::UNSHARE, [namespaces as usize, 0, 0, 0, 0, 0]) }.map(drop)
+}
+
+/// Puts this process, and all that will be forked from it, into a domain out of which no abstract unix socket is reached (Landlock scopes, since
+/// Linux 6.12). Needs CAP_SYS_ADMIN in its user namespace, so that setuid programs keep their meaning.
+pub(crate) fn keep_to_own_abstract_sockets() -> Result<(), Errno> {
+    /// LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET. Signals are kept inside by the pid namespace.
+    const ABSTRACT_UNIX_SOCKET: u64 = 1;
+    // `struct landlock_ruleset_attr`: files, network, scopes.
+    let ruleset = [0, 0, ABSTRACT_UNIX_SOCKET];
+    let arguments = [ruleset.as_ptr() as usize, size_of_val(&ruleset), 0, 0, 0, 0];
+    // SAFETY: the kernel reads the structure, whose size is passed along.
+    let fd = unsafe { call(number::LANDLOCK_CREATE_RULESET, arguments) }?;
+    // SAFETY: the kernel has just made this descriptor for us, and nobody else knows of it.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd as RawFd) };
+    // SAFETY: the call takes numbers alone.
+    unsafe { call(number::LANDLOCK_RESTRICT_SELF, [fd.as_raw_fd() as usize, 0, 0, 0, 0, 0]) }.map(drop)
 }
 
 /// Closes every descriptor from `first` to `last` (close_range(2), since Linux 5.9).

@@ -63,6 +63,10 @@ fn settle(handshake: &OwnedFd) -> Result<(), Errno> {
         set_thread_res_gid(Gid::ROOT, Gid::ROOT, Gid::ROOT)?;
         set_thread_res_uid(Uid::ROOT, Uid::ROOT, Uid::ROOT)?;
     }
+    if namespaces & pando_seed::OWN_ABSTRACT_SOCKETS != 0 {
+        // An older kernel cannot; `pando doctor` tells what is lost.
+        let _ = bare::keep_to_own_abstract_sockets();
+    }
     if namespaces & CLONE_NEWNET != 0 {
         let socket = rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::DGRAM, None)?;
         bare::loopback_up(socket.as_fd())?;

@@ -69,6 +69,9 @@ bitflags::bitflags! {
     }
 }
 
+/// Beside kinds of namespaces in a seed's first word: it is kept to its own abstract unix sockets. No kind of namespace has this bit.
+pub const OWN_ABSTRACT_SOCKETS: u32 = 1;
+
 /// A set of capabilities: bit N is capability N (linux/capability.h).
 pub type Capabilities = u64;
 

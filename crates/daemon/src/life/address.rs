@@ -40,18 +40,18 @@ fn fault(doing: &str, name: &GuestName, error: &NetworkError) -> Fault {
 }
 
 /// Looks for addresses that a spec cannot mean.
-pub(crate) fn check(name: &GuestName, spec: &Spec) -> Result<(), Fault> {
-    let wrong = |message: String| Err(failure::bad(name.as_ref(), format!("guest '{name}': {message}")));
+pub(crate) fn check(spec: &Spec) -> Result<(), Fault> {
+    let wrong = |message: String| Err(failure::bad("address", message));
     if let (Some(address), false) = (spec.addresses.first(), spec.network == Network::Shared) {
-        return wrong(format!("{} can be its own only on the host's network; use --net shared", address.ip));
+        return wrong(format!("a guest can own {} only on the host's network; use --net shared", address.ip));
     }
     for four in [true, false] {
         let ips: Vec<_> = spec.addresses.iter().map(|address| address.ip).filter(|ip| ip.is_ipv4() == four).collect();
         if ips.len() > MOST_ADDRESSES {
-            return wrong(format!("it can have at most {MOST_ADDRESSES} addresses of each family"));
+            return wrong(format!("a guest can have at most {MOST_ADDRESSES} addresses of each family"));
         }
         if let Some(twice) = ips.iter().enumerate().find(|(at, ip)| ips[..*at].contains(ip)) {
-            return wrong(format!("{} is given twice", twice.1));
+            return wrong(format!("the address {} is given twice", twice.1));
         }
     }
     Ok(())
@@ -95,7 +95,7 @@ async fn gain(daemon: &Daemon, guest: &Rc<Guest>, address: Address) -> Result<()
     }
     let mut spec = guest.spec.borrow().clone();
     spec.addresses.push(address.clone());
-    check(&guest.name, &spec)?;
+    check(&spec)?;
     if let Ok(running) = guest.life() {
         let added = daemon.networks.add(running.slot, address.clone()).await;
         added.map_err(|error| fault("giving the guest an address", &guest.name, &error))?;

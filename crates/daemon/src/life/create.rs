@@ -59,7 +59,7 @@ pub(crate) async fn create(daemon: &Rc<Daemon>, order: Order, progress: mpsc::Se
 /// Looks for everything in a spec that would keep the guest from starting, before anything is made.
 pub(crate) fn check(name: &GuestName, spec: &Spec) -> Result<(), Fault> {
     check_plan(name, spec)?;
-    check_words(name, spec)
+    check_words(spec)
 }
 
 /// Whether the spec can be turned into a plan.
@@ -78,8 +78,8 @@ pub(crate) fn check_plan(name: &GuestName, spec: &Spec) -> Result<(), Fault> {
 }
 
 /// Whether what no plan holds makes sense.
-pub(crate) fn check_words(name: &GuestName, spec: &Spec) -> Result<(), Fault> {
-    super::address::check(name, spec)?;
+pub(crate) fn check_words(spec: &Spec) -> Result<(), Fault> {
+    super::address::check(spec)?;
     if let Some(init) = spec.init.as_ref().filter(|init| !init.starts_with('/')) {
         return Err(failure::bad(
             init,

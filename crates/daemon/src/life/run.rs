@@ -35,7 +35,7 @@ pub(crate) async fn run(daemon: &Rc<Daemon>, order: Order) -> Result<(Rc<Guest>,
         None => daemon.invent_name(),
     };
     let source = layers::parse(source.as_deref())?;
-    create::check_words(&name, &spec)?;
+    create::check_words(&spec)?;
     if spec.disk.size.is_some() {
         let message = "a guest that goes away with its command has no disk of its own; give --disk to 'pando create'";
         return Err(failure::bad("disk.size", message));

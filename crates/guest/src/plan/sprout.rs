@@ -3,7 +3,7 @@
 
 use super::{Plan, PlanError, Want, c_string, text};
 use crate::policy::paths;
-use pando_api::Spec;
+use pando_api::{Network, Spec};
 use pando_seed::{Attributes, Make, Mountpoint, Namespaces, Start, Step, Text};
 use std::ffi::CStr;
 
@@ -14,6 +14,8 @@ pub struct SproutKind {
     pub user_namespace: bool,
     /// In a network namespace of its own.
     pub network_namespace: bool,
+    /// In the host's, with no way to others' abstract unix sockets.
+    pub own_abstract_sockets: bool,
     /// The guest brings its own init, which manages cgroups.
     pub own_init: bool,
 }
@@ -24,6 +26,7 @@ impl SproutKind {
         Self {
             user_namespace: spec.user_namespace,
             network_namespace: !spec.network.is_the_hosts(),
+            own_abstract_sockets: spec.network == Network::Shared,
             own_init: spec.init.is_some(),
         }
     }

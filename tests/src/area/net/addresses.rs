@@ -3,7 +3,8 @@
 use super::NEEDS;
 use super::wire::{HOST, Wire};
 use crate::case::Case;
-use crate::line::Started;
+use crate::line::{Line, Started};
+use crate::need::Need;
 use crate::patience::eventually;
 use crate::process;
 use crate::sandbox::Sandbox;
@@ -16,9 +17,13 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("network::cookies_are_answered", cookies).needs(NEEDS),
     Case::new("network::the_host_keeps_its_own", the_host_keeps_its_own).needs(NEEDS),
     Case::new("network::other_kinds_of_sockets_are_refused", other_kinds).needs(NEEDS),
+    Case::new("network::abstract_sockets_are_a_guests_own", abstract_sockets).needs(SCOPES),
     Case::new("network::wrong_addresses_are_refused_by_name", refusals).needs(NEEDS),
     Case::new("network::nothing_is_left_behind", nothing_is_left).needs(NEEDS),
 ];
+
+/// Landlock keeps abstract sockets apart where the network namespace does not.
+const SCOPES: &[Need] = &[Need::Root, Need::Program("python3", "python3"), Need::Linux(6, 12)];
 
 /// A server on the ANY of both families that says its name to whoever connects.
 const SERVER: &str = r#"
@@ -200,8 +205,30 @@ fn other_kinds(sandbox: &Sandbox) {
     }
 }
 
+fn abstract_sockets(sandbox: &Sandbox) {
+    let name = format!("pando-test-{}", std::process::id());
+    let listen = "import socket, sys; s = socket.socket(socket.AF_UNIX); s.bind('\\0' + sys.argv[1]); s.listen(); print('ready', flush=True)
+while True: s.accept()";
+    let connect = "import socket, sys
+try: socket.socket(socket.AF_UNIX).connect('\\0' + sys.argv[1]); print('reached')
+except OSError as error: print(error.strerror)";
+    let _host = Line::new("python3").args(["-c", listen, &name]).limit(300).start();
+    let inner = format!("{name}-of-a");
+    let _a = python(sandbox, "a", &["--net", "shared"], listen, &[&inner]);
+    let from = |net: &str, name: &str| {
+        sandbox.pando(["run", "--net", net, "--", "/usr/bin/python3", "-c", connect, name]).ok().trim().to_owned()
+    };
+    // The control: on the host's network, unrestricted, both are reached.
+    for name in [&name, &inner] {
+        eventually("it listens", || from("host", name) == "reached");
+        assert_eq!(from("shared", name), "Operation not permitted");
+    }
+    let within = sandbox.pando(["exec", "a", "--", "/usr/bin/python3", "-c", connect, &inner]).ok();
+    assert_eq!(within, "reached\n");
+}
+
 fn refusals(sandbox: &Sandbox) {
-    wire(sandbox);
+    let _wire = wire(sandbox);
     let refused = |options: &[&str], words: &[&str]| {
         let line = sandbox.pando(["run", "--from", sandbox.busybox()]).args(options).args(["--", "true"]);
         line.run().ended_with(125).complains_of(words);
