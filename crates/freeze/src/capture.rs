@@ -79,7 +79,6 @@ fn fill(captured: &mut Process, process: &Stopped, maps: &IdMaps) -> Result<(), 
     areas::find_pages(outer, &mut captured.areas)?;
     captured.executable = proc_file::link(outer, "exe")?;
     captured.directory = proc_file::link(outer, "cwd")?;
-    captured.root = proc_file::link(outer, "root")?;
     captured.limits = limits::read(outer)?;
     let status = Lines::read(outer, "status")?;
     captured.umask = status.number("Umask", 8)? as u32;
@@ -171,7 +170,7 @@ fn filters(thread: &trace::Thread, status: &Lines) -> Result<Vec<Vec<u8>>, CallE
 
 fn scheduling(outer: i32, below: &str) -> Result<Scheduling, CallError> {
     let stat = Stat::read(outer, below)?;
-    Ok(Scheduling { nice: stat.field(19)?, policy: stat.field(41)?, priority: stat.field(40)?, processors: None })
+    Ok(Scheduling { nice: stat.field(19)?, policy: stat.field(41)?, priority: stat.field(40)? })
 }
 
 /// What only one thread needs to be asked.

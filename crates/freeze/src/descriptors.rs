@@ -163,7 +163,7 @@ impl Notebook {
         let lasting = !(OFlags::CREATE | OFlags::EXCL | OFlags::TRUNC | OFlags::NOCTTY | OFlags::CLOEXEC).bits();
         let position = found.lines.number("pos", 10).unwrap_or(0) as i64;
         let lock = flock(&found.info);
-        image.files.push(OpenFile { flags: flags & lasting, position, lock, owner: None, kind });
+        image.files.push(OpenFile { flags: flags & lasting, position, lock, kind });
         self.noted.push(Noted { outer: member.outer, number: found.number, identity });
         Ok(image.files.len() - 1)
     }

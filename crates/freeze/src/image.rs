@@ -1,4 +1,4 @@
-//! What a frozen tree of processes is: plain data, written to disk as it stands (see `image_file`), and the input of every clone.
+//! What a frozen tree of processes is: plain data, and all that a script is written from.
 //!
 //! Pids are those inside the frozen pid namespace, ids those inside its user namespace, paths those inside its root. Memory contents are not in
 //! here: a holder has them.
@@ -55,8 +55,6 @@ pub struct Process {
     pub watches: Vec<Watch>,
     /// Working directory.
     pub directory: String,
-    /// Root directory.
-    pub root: String,
     /// File-mode creation mask.
     pub umask: u32,
     /// Resource limits: number, soft, hard.
@@ -140,8 +138,6 @@ pub struct Scheduling {
     pub policy: u32,
     /// Real-time priority.
     pub priority: u32,
-    /// CPUs that it may use, a bit each, if it may not use all.
-    pub processors: Option<Vec<u64>>,
 }
 
 /// A timer of timer_create(2).
@@ -256,8 +252,6 @@ pub struct OpenFile {
     pub position: i64,
     /// The lock of flock(2) on it, if any: `LOCK_SH` or `LOCK_EX`.
     pub lock: Option<i32>,
-    /// Owner of signals (F_SETOWN): kind and pid, and the signal.
-    pub owner: Option<(i32, i32, i32)>,
     /// What it is.
     pub kind: FileKind,
 }

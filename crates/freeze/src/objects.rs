@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn slots_do_not_overlap() {
-        let file = |kind| OpenFile { flags: 0, position: 0, lock: None, owner: None, kind };
+        let file = |kind| OpenFile { flags: 0, position: 0, lock: None, kind };
         let image = Image {
             processes: vec![Process {
                 descriptors: vec![Descriptor { number: 500, file: 0, close_on_exec: false }],

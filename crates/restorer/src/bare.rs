@@ -131,11 +131,7 @@ unsafe fn start(arguments: &CloneArguments, entry: extern "C" fn(usize) -> !, ar
 
 /// Runs `entry(argument)` in a process that shares this one's memory, waits until it has exited, and gives its exit code. `cgroup` is a
 /// directory's descriptor (CLONE_INTO_CGROUP, since Linux 5.7).
-pub(crate) fn entrant(
-    cgroup: Option<u64>,
-    entry: extern "C" fn(usize) -> !,
-    argument: usize,
-) -> Result<u64, Errno> {
+pub(crate) fn entrant(cgroup: Option<u64>, entry: extern "C" fn(usize) -> !, argument: usize) -> Result<u64, Errno> {
     let arguments = CloneArguments {
         flags: CLONE_VM | CLONE_VFORK | if cgroup.is_some() { CLONE_INTO_CGROUP } else { 0 },
         exit_signal: SIGCHLD,

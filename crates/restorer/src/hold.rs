@@ -50,10 +50,8 @@ fn hold(message: &Message, length: u32) -> Result<Script, Failure> {
     }
     // SAFETY: the place is the script's own and free; the file is sealed, so it stays as long as the mapping. It is private: steps that give
     // back a value write it there.
-    unsafe {
-        call(number::MMAP, [SCRIPT, u64::from(length), READ_WRITE, PRIVATE_FIXED_NOREPLACE, message.fds[0], 0])
-    }
-    .map_err(Failure::of_call)?;
+    unsafe { call(number::MMAP, [SCRIPT, u64::from(length), READ_WRITE, PRIVATE_FIXED_NOREPLACE, message.fds[0], 0]) }
+        .map_err(Failure::of_call)?;
     let script = Script::mapped(u64::from(length)).ok_or(Failure::of_call(EINVAL))?;
     plain(number::FCHDIR, [message.fds[1], 0, 0]).map_err(Failure::of_call)?;
     run::steps(&script, script.staging())?;

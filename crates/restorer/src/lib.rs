@@ -24,5 +24,5 @@ mod place;
 mod step;
 
 pub use message::{Answer, Report, Request, WORDS};
-pub use place::{PARKING, REGION, REGION_LENGTH, SCRIPT, STACKS, STACK_LENGTH, thread_stack};
+pub use place::{PARKING, REGION, REGION_LENGTH, SCRIPT, STACK_LENGTH, STACKS, thread_stack};
 pub use step::{FORGIVE, Header, ONTO, PATIENT, Special, Step};

@@ -3,9 +3,7 @@
 use crate::bare::{self, Errno, NewThread, call, number};
 use crate::gate;
 use core::ops::Range;
-use pando_restorer::{
-    Answer, FORGIVE, Header, ONTO, PATIENT, Report, SCRIPT, STACK_LENGTH, Special, Step,
-};
+use pando_restorer::{Answer, FORGIVE, Header, ONTO, PATIENT, Report, SCRIPT, STACK_LENGTH, Special, Step};
 
 /// A script, mapped for good.
 pub(crate) struct Script {
@@ -43,7 +41,8 @@ impl Script {
             return None;
         }
         // SAFETY: as above; any bytes are steps, and the array is inside the mapping.
-        let steps = unsafe { core::slice::from_raw_parts((SCRIPT + header.steps) as *const Step, header.count as usize) };
+        let steps =
+            unsafe { core::slice::from_raw_parts((SCRIPT + header.steps) as *const Step, header.count as usize) };
         Some(Self { header, steps })
     }
 
