@@ -27,6 +27,7 @@ mod need;
 mod patience;
 mod process;
 mod sandbox;
+mod spaces;
 mod teardown;
 mod terminal;
 mod tree_state;

@@ -54,6 +54,25 @@ pub struct GuestStatus {
     pub command: Vec<String>,
 }
 
+/// A frozen guest in one line.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ImageStatus {
+    /// Its name.
+    pub name: String,
+    /// The guest that was frozen.
+    pub guest: String,
+    /// Seconds since the epoch when that was.
+    pub created: i64,
+    /// How many processes it has.
+    pub processes: i64,
+    /// How many threads those have.
+    pub threads: i64,
+    /// KiB of memory that clones share until they write to it.
+    pub memory_kib: i64,
+    /// Microseconds for which the guest stood still.
+    pub pause_us: i64,
+}
+
 /// All that is known of a guest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Inspection {

@@ -1,6 +1,6 @@
 //! The calls of the interface and their replies.
 
-use crate::{Address, Event, GuestStatus, GuestUse, Inspection, MachineUse, ProcessEntry, Spec};
+use crate::{Address, Event, GuestStatus, GuestUse, ImageStatus, Inspection, MachineUse, ProcessEntry, Spec};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -97,6 +97,14 @@ pub enum Method {
     Log { name: String },
     #[serde(rename = "org.pando.Guests.Copy")]
     Copy { name: String, path: String, direction: Copying },
+    #[serde(rename = "org.pando.Guests.Freeze")]
+    Freeze { name: String, image: Option<String>, stop: bool },
+    #[serde(rename = "org.pando.Guests.Clone")]
+    Clone { image: String, names: Vec<String> },
+    #[serde(rename = "org.pando.Guests.Images")]
+    Images {},
+    #[serde(rename = "org.pando.Guests.RemoveImage")]
+    RemoveImage { image: String },
 }
 
 /// A call as it comes off the wire: any method, parameters not looked at yet, so that a wrong one can be answered by name.
@@ -158,6 +166,8 @@ pub struct ProcessNotice {
 pub enum Reply {
     Version { version: String, pid: i32, root: String },
     Guests { guests: Vec<GuestStatus> },
+    Image { image: ImageStatus },
+    Images { images: Vec<ImageStatus> },
     Inspection { guest: Inspection },
     Processes { processes: Vec<ProcessEntry> },
     Applied { applied: Vec<String>, at_next_start: Vec<String> },

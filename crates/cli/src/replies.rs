@@ -3,7 +3,9 @@
 //! `pando_api::Reply` is one untagged enum: good for sending, but read back, `{}` is taken for the first variant whose
 //! fields are all optional.
 
-use pando_api::{Event, GuestStatus, GuestUse, Inspection, MachineUse, ProcessEntry, ProcessNotice, Progress};
+use pando_api::{
+    Event, GuestStatus, GuestUse, ImageStatus, Inspection, MachineUse, ProcessEntry, ProcessNotice, Progress,
+};
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Deserialize)]
@@ -19,6 +21,16 @@ pub(crate) struct Version {
 #[derive(Debug, Deserialize)]
 pub(crate) struct Guests {
     pub(crate) guests: Vec<GuestStatus>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Image {
+    pub(crate) image: ImageStatus,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Images {
+    pub(crate) images: Vec<ImageStatus>,
 }
 
 #[derive(Debug, Deserialize)]

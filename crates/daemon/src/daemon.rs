@@ -3,6 +3,7 @@
 use crate::events::Events;
 use crate::failure;
 use crate::guest::Guest;
+use crate::image::HeldImage;
 use crate::lull::Lull;
 use crate::networks::Networks;
 use crate::pool::Pool;
@@ -16,6 +17,7 @@ use pando_kernel::cgroup::{Field, Hierarchies};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashSet};
 use std::rc::Rc;
+use std::sync::Arc;
 use tokio::sync::Notify;
 
 /// Everything, shared by the tasks of the daemon's one thread.
@@ -26,6 +28,8 @@ pub(crate) struct Daemon {
     /// Whether this host has a unified cgroup hierarchy.
     pub(crate) unified: bool,
     pub(crate) guests: RefCell<BTreeMap<GuestName, Rc<Guest>>>,
+    /// Frozen images, by name. They are held for as long as this daemon lives.
+    pub(crate) images: RefCell<BTreeMap<String, Arc<HeldImage>>>,
     /// Names of guests that are being made.
     pub(crate) making: RefCell<HashSet<GuestName>>,
     pub(crate) pool: Rc<Pool>,
@@ -58,6 +62,7 @@ impl Daemon {
         Ok(Rc::new(Self {
             resources: Resources::new(&field, &places),
             guests: RefCell::default(),
+            images: RefCell::default(),
             making: RefCell::default(),
             networks: Networks::new(&places),
             roots: ReadyRoots::new(&pool, &files, &lull),

@@ -2,7 +2,7 @@
 
 use crate::daemon::Daemon;
 use crate::failure;
-use crate::life::{address, copy, create, exec, remove, run, set, start, stop};
+use crate::life::{address, clone, copy, create, exec, freeze, remove, run, set, start, stop};
 use crate::processes;
 use crate::resources::{self, accounting};
 use pando_api::{Event, Fault, Inspection, Method, MethodCall, ProcessNotice, Progress, Reply};
@@ -120,6 +120,11 @@ impl Client {
                 Ok(guest) => done(stop::restart(&daemon, &guest, grace).await),
                 Err(fault) => Err(fault),
             },
+            Method::Freeze { name, image, stop } => match daemon.guest(&name) {
+                Ok(guest) => freeze_and_stop(&daemon, &guest, image, stop).await,
+                Err(fault) => Err(fault),
+            },
+            Method::Clone { image, names } => clone_all(&daemon, &image, &names).await,
             Method::Remove { name, force } => match daemon.guest(&name) {
                 Ok(guest) => done(remove::remove(&daemon, &guest, force).await),
                 Err(fault) => Err(fault),
@@ -301,7 +306,7 @@ struct ErrorReply {
 }
 
 /// The methods of the interface.
-const DESCRIBED: [&str; 20] = [
+const DESCRIBED: [&str; 24] = [
     "Version",
     "Quit",
     "Run",
@@ -322,7 +327,31 @@ const DESCRIBED: [&str; 20] = [
     "Events",
     "Log",
     "Copy",
+    "Freeze",
+    "Clone",
+    "Images",
+    "RemoveImage",
 ];
+
+async fn freeze_and_stop(
+    daemon: &Rc<Daemon>,
+    guest: &Rc<crate::guest::Guest>,
+    image: Option<String>,
+    stop: bool,
+) -> Result<Reply, Fault> {
+    let held = freeze::freeze(daemon, guest, image).await?;
+    if stop {
+        stop::stop(daemon, guest, None, None).await?;
+    }
+    Ok(Reply::Image { image: held.status() })
+}
+
+async fn clone_all(daemon: &Rc<Daemon>, image: &str, names: &[String]) -> Result<Reply, Fault> {
+    for name in names {
+        clone::clone(daemon, image, name).await?;
+    }
+    Ok(Reply::Done {})
+}
 
 /// Calls that wait for nothing.
 fn immediate(daemon: &Rc<Daemon>, method: Method) -> Result<Reply, Fault> {
@@ -335,6 +364,10 @@ fn immediate(daemon: &Rc<Daemon>, method: Method) -> Result<Reply, Fault> {
         Method::List {} => {
             Ok(Reply::Guests { guests: daemon.guests.borrow().values().map(|guest| guest.status()).collect() })
         }
+        Method::Images {} => {
+            Ok(Reply::Images { images: daemon.images.borrow().values().map(crate::image::HeldImage::status).collect() })
+        }
+        Method::RemoveImage { image } => clone::remove_image(daemon, &image).map(|()| Reply::Done {}),
         Method::Inspect { name } => inspect(daemon, &name),
         Method::Processes { name: Some(name), .. } => {
             let guest = daemon.guest(&name)?;

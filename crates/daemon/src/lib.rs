@@ -19,6 +19,7 @@ mod dispatch;
 mod events;
 mod failure;
 mod guest;
+mod image;
 mod life;
 mod link;
 mod lull;

@@ -14,6 +14,7 @@
 //!   fanotify  who opens what on a file system                     file_handle  files by inode and generation
 //!   born_in_group  programs started in a control group              seccomp_notify  system calls that another process answers
 //!   loop_device  files as block devices
+//!   trace     threads of other processes, stopped                  foreign_memory  their memory and descriptors
 //! ```
 
 pub mod born_in_group;
@@ -21,6 +22,7 @@ pub mod bpf;
 pub mod cgroup;
 pub mod fanotify;
 pub mod file_handle;
+pub mod foreign_memory;
 pub mod fs_owner;
 pub mod id_map;
 pub mod inheritance;
@@ -35,6 +37,7 @@ pub mod probe;
 pub mod process;
 pub mod seccomp_notify;
 pub mod signal;
+pub mod trace;
 
 /// An error of a system call, and what the call was about.
 #[derive(Debug, thiserror::Error)]

@@ -88,6 +88,7 @@ pub(crate) fn grow(luggage: Luggage) -> ! {
     while let Some(step) = next_step(&mut plan) {
         let outcome = match step {
             Ok(Step::Trunk) => growing.trunk(plan.is_empty()),
+            Ok(Step::Adopt { pid }) => trunk::stand(Some(pid)),
             Ok(Step::Await) => growing.rest().map(|rest| plan = rest),
             Ok(step) => growing.take(step),
             Err(_) => Err(Errno::BADMSG),

@@ -196,6 +196,11 @@ pub enum Step<'a> {
     },
     /// Become the guest's init: what follows is done by a child, which this process then waits for. Without steps behind it, it idles.
     Trunk,
+    /// Become the guest's init, of a command that comes another way: a clone's. The last step.
+    Adopt {
+        /// The command's pid.
+        pid: i32,
+    },
     /// Standard input, output and error.
     Stdio {
         /// Index of each.

@@ -1,10 +1,12 @@
 //! The tests, a file an area. A new file is a `mod` line and a line in [`AREAS`].
 
 mod clients;
+mod clones;
 mod confinement;
 mod crash;
 mod crash_at_random;
 mod exec;
+mod freeze;
 mod hostile;
 mod images;
 mod lifecycle;
@@ -31,6 +33,8 @@ const AREAS: &[&[Case]] = &[
     tx_crash::CASES,
     tx::CASES,
     crash::CASES,
+    freeze::CASES,
+    clones::CASES,
     systemd::CASES,
     hostile::CASES,
     clients::CASES,

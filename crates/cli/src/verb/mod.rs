@@ -1,6 +1,7 @@
 //! What the command can do, one file a verb (or a few that are alike).
 
 mod address;
+mod clone;
 mod completions;
 mod cp;
 mod create;
@@ -8,7 +9,9 @@ mod daemon_command;
 mod doctor_command;
 mod events;
 mod exec;
+mod freeze;
 mod hold_terminal;
+mod images;
 mod inspect;
 mod lifecycle;
 mod logs;
@@ -89,6 +92,10 @@ pub(crate) const ENTRIES: &[Entry] = &[
     Entry::of::<lifecycle::Restart>(),
     Entry::of::<lifecycle::Kill>(),
     Entry::of::<lifecycle::Rm>(),
+    Entry::of::<freeze::Freeze>(),
+    Entry::of::<clone::Clone>(),
+    Entry::of::<images::Images>(),
+    Entry::of::<images::Image>(),
     Entry::of::<exec::Exec>(),
     Entry::of::<exec::Shell>(),
     Entry::of::<cp::Cp>(),

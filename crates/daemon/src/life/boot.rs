@@ -56,6 +56,18 @@ struct Site {
     stdio: Vec<OwnedFd>,
     wish: Option<SiteWish>,
     report: OwnedFd,
+    adopted: Option<i32>,
+}
+
+/// What a guest's first process is to do.
+#[derive(Clone, Debug)]
+pub(crate) enum Task {
+    /// Wait.
+    Idle,
+    /// Run a command, and end with it.
+    Run(Wish),
+    /// The same for a command that comes out of an image with this pid.
+    Adopt(i32),
 }
 
 /// A root file system, or what is needed to put it together.
@@ -84,13 +96,13 @@ struct SiteWish {
 pub(crate) async fn boot(
     daemon: &Rc<Daemon>,
     guest: &Rc<Guest>,
-    wish: Option<Wish>,
+    task: Task,
     stdio: Vec<OwnedFd>,
     ready: Option<Ready>,
 ) -> Result<Rc<Running>, Fault> {
     guest.state.set(GuestState::Starting);
     daemon.lull.disturb();
-    let booted = attempt(daemon, guest, wish, stdio, ready).await;
+    let booted = attempt(daemon, guest, task, stdio, ready).await;
     match &booted {
         Ok(running) => {
             crash::point("start.born");
@@ -107,7 +119,7 @@ pub(crate) async fn boot(
 async fn attempt(
     daemon: &Rc<Daemon>,
     guest: &Rc<Guest>,
-    wish: Option<Wish>,
+    task: Task,
     stdio: Vec<OwnedFd>,
     ready: Option<Ready>,
 ) -> Result<Rc<Running>, Fault> {
@@ -121,7 +133,7 @@ async fn attempt(
         }
     };
     crash::point("start.seed");
-    let outcome = grow(daemon, guest, spec, &sprout, tree, wish, stdio).await;
+    let outcome = grow(daemon, guest, spec, &sprout, tree, task, stdio).await;
     match outcome {
         Ok(()) => Ok(Rc::new(Running {
             slot: sprout.slot,
@@ -156,7 +168,7 @@ async fn grow(
     spec: Spec,
     sprout: &Sprout,
     tree: Option<Tree>,
-    wish: Option<Wish>,
+    task: Task,
     stdio: Vec<OwnedFd>,
 ) -> Result<(), Fault> {
     daemon.resources.enter(&guest.name, &spec, sprout.slot)?;
@@ -165,6 +177,11 @@ async fn grow(
     note(daemon, guest, sprout.slot)?;
     super::address::admit(daemon, &guest.name, &spec, sprout.slot).await?;
     crash::point("start.noted");
+    let (wish, adopted) = match task {
+        Task::Idle => (None, None),
+        Task::Run(wish) => (Some(wish), None),
+        Task::Adopt(pid) => (None, Some(pid)),
+    };
     let site = Site {
         name: guest.name.to_string(),
         owner: sprout
@@ -176,6 +193,7 @@ async fn grow(
         stdio,
         wish: wish.map(site_wish).transpose()?,
         report: owned(sprout.report.as_fd())?,
+        adopted,
         spec,
     };
     let root = match tree {
@@ -340,7 +358,7 @@ impl Site {
                 file_volumes.push(number);
             }
         }
-        Ok(Facts { name: self.name.clone(), unified, file_volumes })
+        Ok(Facts { name: self.name.clone(), unified, file_volumes, adopted: self.adopted })
     }
 
     /// Looks the program's user up in the guest's own files.

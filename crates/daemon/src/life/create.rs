@@ -64,7 +64,7 @@ pub(crate) fn check(name: &GuestName, spec: &Spec) -> Result<(), Fault> {
 
 /// Whether the spec can be turned into a plan.
 pub(crate) fn check_plan(name: &GuestName, spec: &Spec) -> Result<(), Fault> {
-    let facts = Facts { name: name.to_string(), unified: true, file_volumes: Vec::new() };
+    let facts = Facts { name: name.to_string(), unified: true, file_volumes: Vec::new(), adopted: None };
     let command: Vec<_> = spec.init.iter().cloned().chain(spec.command.iter().cloned()).collect();
     let program = (!command.is_empty()).then(|| Program {
         command,
@@ -151,7 +151,13 @@ fn whole(root: &Root) -> Result<Tree, pando_kernel::CallError> {
 }
 
 /// The guest's directory, with all that makes it one.
-fn settle(daemon: &Daemon, name: &GuestName, record: &GuestRecord, spec: &Spec, disk: &Disk) -> Result<(), Fault> {
+pub(crate) fn settle(
+    daemon: &Daemon,
+    name: &GuestName,
+    record: &GuestRecord,
+    spec: &Spec,
+    disk: &Disk,
+) -> Result<(), Fault> {
     let places = &daemon.places;
     let make = |new: &Path| -> Result<(), pando_kernel::CallError> {
         use pando_kernel::Context;

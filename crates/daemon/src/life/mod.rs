@@ -2,10 +2,12 @@
 
 pub(crate) mod address;
 pub(crate) mod boot;
+pub(crate) mod clone;
 pub(crate) mod copy;
 pub(crate) mod create;
 pub(crate) mod end;
 pub(crate) mod exec;
+pub(crate) mod freeze;
 pub(crate) mod layers;
 pub(crate) mod remove;
 pub(crate) mod run;

@@ -38,15 +38,21 @@ pub(crate) fn forget(daemon: &Rc<Daemon>, guest: &Rc<Guest>) {
     if guest.ephemeral {
         discard(&daemon.places, &guest.directory(&daemon.places));
     }
-    let guests = daemon.guests.borrow();
-    for layer in guest.record.borrow().layers.iter().filter(|layer| is_own(layer)) {
-        let used = guests.values().any(|other| other.record.borrow().layers.contains(layer));
+    discard_unused(daemon, &guest.record.borrow().layers);
+    daemon.events.tell(guest.name.as_ref(), "remove", None);
+    empty_trash(daemon.places.clone());
+}
+
+/// Throws away those layers that neither a guest nor an image stands on.
+pub(crate) fn discard_unused(daemon: &Daemon, layers: &[String]) {
+    let (guests, images) = (daemon.guests.borrow(), daemon.images.borrow());
+    for layer in layers.iter().filter(|layer| is_own(layer)) {
+        let used = guests.values().any(|other| other.record.borrow().layers.contains(layer))
+            || images.values().any(|image| image.layers.contains(layer));
         if !used {
             discard(&daemon.places, &daemon.places.layers().join(layer));
         }
     }
-    daemon.events.tell(guest.name.as_ref(), "remove", None);
-    empty_trash(daemon.places.clone());
 }
 
 /// Whether a layer was made for guests, and is no tree of the host's.

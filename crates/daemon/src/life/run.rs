@@ -1,6 +1,6 @@
 //! A fresh guest for one command, gone with it.
 
-use super::boot::{Ready, Wish, boot};
+use super::boot::{Ready, Task, Wish, boot};
 use super::{create, end, layers};
 use crate::daemon::Daemon;
 use crate::events::now;
@@ -61,7 +61,7 @@ pub(crate) async fn run(daemon: &Rc<Daemon>, order: Order) -> Result<(Rc<Guest>,
     let _doing = guest.begin("started")?;
     daemon.guests.borrow_mut().insert(name, Rc::clone(&guest));
     drop(reservation);
-    match boot(daemon, &guest, Some(wish), stdio, ready).await {
+    match boot(daemon, &guest, Task::Run(wish), stdio, ready).await {
         Ok(running) => Ok((guest, running)),
         Err(fault) => {
             super::remove::forget(daemon, &guest);

@@ -1,6 +1,6 @@
 //! Starting a guest that lasts.
 
-use super::boot::{Wish, boot};
+use super::boot::{Task, Wish, boot};
 use crate::daemon::Daemon;
 use crate::failure;
 use crate::guest::Guest;
@@ -36,7 +36,7 @@ pub(crate) async fn again(daemon: &Rc<Daemon>, guest: &Rc<Guest>) -> Result<(), 
         let stdio = if wish.is_some() { log_stdio(daemon, guest)? } else { Vec::new() };
         (wish, stdio)
     };
-    boot(daemon, guest, wish, stdio, None).await.map(drop)
+    boot(daemon, guest, wish.map_or(Task::Idle, Task::Run), stdio, None).await.map(drop)
 }
 
 /// Standard input from nowhere; output and errors straight into the log, so that they do not depend on the daemon.

@@ -16,6 +16,8 @@ pub struct Facts {
     pub unified: bool,
     /// The numbers of the volumes whose source is no directory.
     pub file_volumes: Vec<usize>,
+    /// The pid of the command, if that comes out of an image.
+    pub adopted: Option<i32>,
 }
 
 /// The longest host name the kernel takes.
@@ -41,8 +43,10 @@ pub fn trunk(spec: &Spec, facts: &Facts, program: Option<&Program>) -> Result<Pl
     }
     let keep = bound(spec)?;
     confine(&mut plan, spec, keep);
-    if spec.init.is_none() {
-        plan.step("becoming the guest's init", Step::Trunk);
+    match facts.adopted {
+        Some(pid) => plan.step("becoming the clone's init", Step::Adopt { pid }),
+        None if spec.init.is_none() => plan.step("becoming the guest's init", Step::Trunk),
+        None => {}
     }
     if let Some(program) = program {
         run(&mut plan, spec, program, keep)?;
@@ -118,7 +122,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     fn facts() -> Facts {
-        Facts { name: "web".into(), unified: true, file_volumes: Vec::new() }
+        Facts { name: "web".into(), unified: true, file_volumes: Vec::new(), adopted: None }
     }
 
     fn program(command: &[&str]) -> Program {

@@ -1,0 +1,135 @@
+//! Freezing a running guest: its processes, their memory, and its files, at one instant.
+
+use super::layers;
+use crate::daemon::Daemon;
+use crate::events::now;
+use crate::failure;
+use crate::guest::Guest;
+use crate::image::HeldImage;
+use pando_api::{Fault, FaultKind};
+use pando_freeze::{FreezeError, Frozen, Outside, Subject, freeze as freeze_processes};
+use pando_guest::GuestName;
+use pando_guest::root::{self, Root};
+use pando_kernel::{CallError, Context};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// What a thread needs to freeze a guest.
+struct Scene {
+    init: i32,
+    log: PathBuf,
+    upper: PathBuf,
+    layer: PathBuf,
+    /// What the image's files are put together from, once the layer is there.
+    root: Root,
+}
+
+/// Freezes a guest into an image.
+pub(crate) async fn freeze(
+    daemon: &Rc<Daemon>,
+    guest: &Rc<Guest>,
+    image: Option<String>,
+) -> Result<Arc<HeldImage>, Fault> {
+    let name: GuestName = match &image {
+        Some(image) => image.parse().map_err(|error| failure::bad_name(image, &error))?,
+        None => guest.name.clone(),
+    };
+    if daemon.images.borrow().contains_key(name.as_ref()) {
+        let message = format!(
+            "there is an image '{name}' already; choose another name, or remove it with 'pando image rm {name}'"
+        );
+        return Err(Fault::new(FaultKind::GuestExists, name.as_ref(), message));
+    }
+    let _doing = guest.begin("frozen")?;
+    let running = guest.life()?;
+    let spec = guest.spec.borrow().clone();
+    if spec.init.is_some() {
+        return Err(failure::bad(
+            guest.name.as_ref(),
+            format!("guest '{}' boots an init of its own; such guests cannot be frozen yet", guest.name),
+        ));
+    }
+    let layer = format!("{name}-{}", layers::unique());
+    let path = daemon.places.layers().join(&layer);
+    let mut below = layers::root(daemon, guest)?;
+    if below.disk.take().is_some() {
+        let message =
+            format!("guest '{}' has its files on a disk of limited size; such guests cannot be frozen yet", guest.name);
+        return Err(failure::bad(guest.name.as_ref(), message));
+    }
+    let upper = below.files.join("upper");
+    below.layers.insert(0, path.clone());
+    below.files = path.with_file_name(format!("{layer}.files"));
+    below.passing = true;
+    let scene = Scene { init: running.pid, log: guest.log(&daemon.places), upper, layer: path.clone(), root: below };
+    let files = scene.root.files.clone();
+    let frozen = tokio::task::spawn_blocking(move || scene.freeze()).await.map_err(|error| {
+        Fault::new(FaultKind::Failed, guest.name.as_ref(), format!("freezing the guest failed inside Pando: {error}"))
+    });
+    // It is there for nothing but the mount that has been made by now.
+    super::remove::discard(&daemon.places, &files);
+    let frozen = frozen.and_then(|frozen| frozen.map_err(|error| fault(guest, &error))).inspect_err(|_| {
+        super::remove::discard(&daemon.places, &path);
+    })?;
+    let mut all = guest.record.borrow().layers.clone();
+    all.insert(0, layer);
+    let command = command(&frozen, &spec.command);
+    let held = HeldImage {
+        name: name.to_string(),
+        guest: guest.name.to_string(),
+        spec,
+        layers: all,
+        frozen,
+        command,
+        created: now(),
+    };
+    let held = Arc::new(held);
+    daemon.images.borrow_mut().insert(name.to_string(), Arc::clone(&held));
+    daemon.events.tell(guest.name.as_ref(), "freeze", Some(name.to_string()));
+    Ok(held)
+}
+
+/// The pid of what the guest's first process ran: its oldest child, in a guest that has a command.
+fn command(frozen: &Frozen, command: &[String]) -> Option<i32> {
+    let image = &frozen.image;
+    let children = image.processes.iter().filter(|process| process.parent == image.init);
+    children.map(|process| process.pid).min().filter(|_| !command.is_empty())
+}
+
+fn fault(guest: &Guest, error: &FreezeError) -> Fault {
+    let name = guest.name.as_ref();
+    match error {
+        FreezeError::Call(error) => failure::call(&format!("freezing guest '{name}'"), name, error),
+        FreezeError::Refused(_) => Fault::new(FaultKind::BadRequest, name, format!("guest '{name}' {error}")),
+        other => Fault::new(FaultKind::Failed, name, format!("freezing guest '{name}' failed: {other}")),
+    }
+}
+
+impl Scene {
+    /// Freezes the guest. Blocking.
+    fn freeze(&self) -> Result<Frozen, FreezeError> {
+        let mut outside = Vec::new();
+        if let Ok(log) = std::fs::metadata(&self.log) {
+            outside.push(Outside { device: log.dev(), inode: log.ino() });
+        }
+        root::prepare(&self.root.files)?;
+        freeze_processes(&Subject { init: self.init, outside: &outside }, || {
+            copy(&self.upper, &self.layer)?;
+            self.root.mount(None).map(|mounted| OwnedFd::from(mounted.tree))
+        })
+    }
+}
+
+/// Copies a guest's own files as they lie, whiteouts and all, sharing their blocks where the file system can.
+fn copy(from: &Path, to: &Path) -> Result<(), CallError> {
+    let what = || format!("copying {} to {}", from.display(), to.display());
+    let ended = Command::new("cp").args(["-a", "--reflink=auto", "--"]).args([from, to]).output().context(what)?;
+    if ended.status.success() {
+        return Ok(());
+    }
+    Err(std::io::Error::other(String::from_utf8_lossy(&ended.stderr).trim().to_owned())).context(what)
+}

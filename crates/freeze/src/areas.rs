@@ -1,0 +1,229 @@
+//! The memory of a process, as /proc/PID/smaps tells it: see proc(5).
+
+use crate::image::{Area, AreaKind};
+use crate::proc_file::{self, malformed};
+use pando_kernel::CallError;
+use std::io::{Read, Seek, SeekFrom};
+
+/// An area, and what stands in the way of freezing it.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    pub(crate) area: Area,
+    pub(crate) objection: Option<(String, &'static str)>,
+}
+
+const PAGE: u64 = 4096;
+
+/// Every area of a process.
+pub(crate) fn read(pid: i32) -> Result<Vec<Seen>, CallError> {
+    parse(&proc_file::text(pid, "smaps")?)
+}
+
+/// A text of the form of /proc/PID/smaps. What a restorer left behind, where it once made the process, is not part of it.
+fn parse(text: &str) -> Result<Vec<Seen>, CallError> {
+    let mut areas: Vec<Seen> = Vec::new();
+    for line in text.lines() {
+        if let Some(flags) = line.strip_prefix("VmFlags:") {
+            if let Some(seen) = areas.last_mut() {
+                heed_flags(seen, flags);
+            }
+        } else if line.split_ascii_whitespace().next().is_some_and(|word| word.contains('-')) {
+            areas.push(header(line)?);
+        }
+    }
+    let region = pando_restorer::REGION..pando_restorer::REGION + pando_restorer::REGION_LENGTH;
+    areas.retain(|seen| {
+        let leftover = region.contains(&seen.area.start)
+            && matches!(seen.area.kind, AreaKind::Anonymous | AreaKind::Private { .. });
+        !leftover && seen.area.end <= USER_END
+    });
+    Ok(areas)
+}
+
+/// Where a program's addresses end (x86-64 with four levels of page tables).
+pub(crate) const USER_END: u64 = 0x7fff_ffff_f000;
+
+fn header(line: &str) -> Result<Seen, CallError> {
+    let bad = || malformed(format!("parsing the mapping '{line}'"));
+    let mut rest = line;
+    let mut word = || {
+        let (word, behind) = rest.trim_start().split_once(' ').unwrap_or((rest.trim_start(), ""));
+        rest = behind;
+        word
+    };
+    let (range, rights, offset, _device, inode) = (word(), word(), word(), word(), word());
+    let name = rest.trim_start().to_owned();
+    let hexadecimal = |word: &str| u64::from_str_radix(word, 16).map_err(|_| bad());
+    let (start, end) = range.split_once('-').ok_or_else(bad)?;
+    let mut protection = 0;
+    for (letter, bit) in [('r', libc::PROT_READ), ('w', libc::PROT_WRITE), ('x', libc::PROT_EXEC)] {
+        if rights.contains(letter) {
+            protection |= bit as u32;
+        }
+    }
+    let offset = hexadecimal(offset)?;
+    let (kind, objection) = kind(&name, inode != "0", rights.ends_with('s'), offset);
+    let area = Area {
+        start: hexadecimal(start)?,
+        end: hexadecimal(end)?,
+        protection,
+        kind,
+        advice: Vec::new(),
+        grows: false,
+        locked: false,
+        unreserved: false,
+        pages: Vec::new(),
+    };
+    Ok(Seen { area, objection })
+}
+
+fn kind(name: &str, file: bool, shared: bool, offset: u64) -> (AreaKind, Option<(String, &'static str)>) {
+    if name.starts_with("[v") {
+        return (AreaKind::Kernel { name: name.to_owned() }, None);
+    }
+    if name == "[uprobes]" {
+        return (AreaKind::Anonymous, Some(("a probe in its code".into(), "stop tracing it")));
+    }
+    if !file && !shared {
+        return (AreaKind::Anonymous, None);
+    }
+    let path = name.to_owned();
+    let objection = match name {
+        _ if name.starts_with("anon_inode:") => {
+            Some((format!("memory of {}", &name[11..]), "make the program do without it"))
+        }
+        _ if name.ends_with(" (deleted)") && (shared || name.starts_with("/memfd:")) => {
+            Some((format!("shared memory {name}"), "it is not supported yet"))
+        }
+        _ if name.ends_with(" (deleted)") => {
+            Some((format!("a mapping of the deleted file {name}"), "restart the program, so that it maps the new one"))
+        }
+        _ => None,
+    };
+    let kind =
+        if shared { AreaKind::Shared { path, offset, writable: true } } else { AreaKind::Private { path, offset } };
+    (kind, objection)
+}
+
+fn heed_flags(seen: &mut Seen, flags: &str) {
+    for flag in flags.split_ascii_whitespace() {
+        let area = &mut seen.area;
+        match flag {
+            "gd" => area.grows = true,
+            "lo" => area.locked = true,
+            "nr" => area.unreserved = true,
+            "dc" => area.advice.push(libc::MADV_DONTFORK as u32),
+            "wf" => area.advice.push(libc::MADV_WIPEONFORK as u32),
+            "dd" => area.advice.push(libc::MADV_DONTDUMP as u32),
+            "hg" => area.advice.push(libc::MADV_HUGEPAGE as u32),
+            "nh" => area.advice.push(libc::MADV_NOHUGEPAGE as u32),
+            "mg" => area.advice.push(libc::MADV_MERGEABLE as u32),
+            "sr" => area.advice.push(libc::MADV_SEQUENTIAL as u32),
+            "rr" => area.advice.push(libc::MADV_RANDOM as u32),
+            _ => {}
+        }
+    }
+    let has = |flag: &str| flags.split_ascii_whitespace().any(|word| word == flag);
+    if let AreaKind::Shared { writable, .. } = &mut seen.area.kind {
+        *writable = has("mw");
+    }
+    if matches!(seen.area.kind, AreaKind::Kernel { .. }) {
+        seen.area.advice.clear();
+        return;
+    }
+    let objections = [
+        ("ht", "huge pages of hugetlbfs", "use transparent huge pages"),
+        ("io", "memory of a device", "close the device"),
+        ("pf", "memory of a device", "close the device"),
+        ("um", "memory watched by userfaultfd", "make the program do without it"),
+        ("uw", "memory watched by userfaultfd", "make the program do without it"),
+        ("ss", "a shadow stack", "start the program without it"),
+    ];
+    for (flag, what, advice) in objections {
+        if has(flag) {
+            seen.objection.get_or_insert((format!("{what} at {:#x}", seen.area.start), advice));
+        }
+    }
+}
+
+/// Notes which pages of each area are the process's own: written to, present or swapped out.
+pub(crate) fn find_pages(pid: i32, areas: &mut [Area]) -> Result<(), CallError> {
+    use pando_kernel::Context;
+    let path = format!("/proc/{pid}/pagemap");
+    let mut file = std::fs::File::open(&path).context(|| format!("opening {path}"))?;
+    for area in areas {
+        if matches!(area.kind, AreaKind::Anonymous | AreaKind::Private { .. }) {
+            area.pages = own_pages(&mut file, area.start, area.end).context(|| format!("reading {path}"))?;
+        }
+    }
+    Ok(())
+}
+
+fn own_pages(pagemap: &mut (impl Read + Seek), start: u64, end: u64) -> std::io::Result<Vec<(u64, u64)>> {
+    const ENTRIES: usize = 8192;
+    pagemap.seek(SeekFrom::Start(start / PAGE * 8))?;
+    let mut runs: Vec<(u64, u64)> = Vec::new();
+    let mut buffer = vec![0_u8; ENTRIES * 8];
+    let mut address = start;
+    while address < end {
+        let count = ((end - address) / PAGE).min(ENTRIES as u64) as usize;
+        pagemap.read_exact(&mut buffer[..count * 8])?;
+        for entry in buffer[..count * 8].chunks_exact(8) {
+            if is_own(u64::from_le_bytes(entry.try_into().unwrap_or_default())) {
+                match runs.last_mut() {
+                    Some((at, length)) if *at + *length == address => *length += PAGE,
+                    _ => runs.push((address, PAGE)),
+                }
+            }
+            address += PAGE;
+        }
+    }
+    Ok(runs)
+}
+
+/// Of an entry of /proc/PID/pagemap: bit 63 is present, 62 swapped, 61 a page of a file or of shared memory.
+fn is_own(entry: u64) -> bool {
+    entry >> 62 != 0 && entry >> 61 & 1 == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "\
+555555554000-555555556000 r-xp 00001000 08:01 77    /usr/bin/a program
+Size: 8 kB
+VmFlags: rd ex mr mw me
+7ffff7fc0000-7ffff7fc4000 r--p 00000000 00:00 0     [vvar]
+VmFlags: rd mr de dd
+7ffffffde000-7ffffffff000 rw-p 00000000 00:00 0     [stack]
+VmFlags: rd wr mr mw me gd ac wf
+400000000000-400000003000 r-xp 00000000 00:00 0
+VmFlags: rd ex mr mw me
+7ffff0000000-7ffff0001000 rw-s 00000000 00:01 9     /dev/zero (deleted)
+VmFlags: rd wr sh mr mw me ms
+ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0   [vsyscall]
+VmFlags: ex
+";
+
+    #[test]
+    fn areas_are_told_apart() {
+        let areas = parse(TEXT).unwrap();
+        assert_eq!(areas.len(), 4, "the restorer's leftovers and vsyscall are not the process's: {areas:?}");
+        let program = AreaKind::Private { path: "/usr/bin/a program".into(), offset: 0x1000 };
+        assert_eq!(areas[0].area.kind, program);
+        assert_eq!(areas[1].area.kind, AreaKind::Kernel { name: "[vvar]".into() });
+        assert!(areas[2].area.grows);
+        assert_eq!(areas[2].area.advice, [libc::MADV_WIPEONFORK as u32]);
+        assert!(areas[3].objection.as_ref().unwrap().0.contains("shared memory"));
+    }
+
+    #[test]
+    fn own_pages_are_those_written_to() {
+        let present = 1_u64 << 63;
+        let entries = [0, present, 1 << 62, present | 1 << 61, present];
+        let bytes: Vec<_> = entries.iter().flat_map(|entry| entry.to_le_bytes()).collect();
+        let runs = own_pages(&mut std::io::Cursor::new(bytes), 0, 5 * PAGE).unwrap();
+        assert_eq!(runs, [(PAGE, 2 * PAGE), (4 * PAGE, PAGE)]);
+    }
+}

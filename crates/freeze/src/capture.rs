@@ -1,0 +1,234 @@
+//! Reading a stopped process: all that a clone needs of it but the contents of its memory.
+
+use crate::areas;
+use crate::credentials::{self, IdMaps};
+use crate::descriptors::{self, Notebook, Outside};
+use crate::frame;
+use crate::image::{Area, AreaKind, Image, Layout, Process, ProcessFlags, Scheduling, Thread};
+use crate::injection::{self, Injection};
+use crate::limits;
+use crate::proc_file::{self, Lines, Stat, malformed};
+use crate::stop::Stopped;
+use crate::timers;
+use crate::tree;
+use pando_kernel::trace::{self, Registers};
+use pando_kernel::{CallError, Context};
+
+/// Reads every process, except for its pages. Parents come before children.
+pub(crate) fn capture(init: i32, stopped: &[Stopped], outside: &[Outside]) -> Result<Image, CallError> {
+    let mut image = Image { init: tree::inner(&Lines::read(init, "status")?).unwrap_or(init), ..Image::default() };
+    let maps = IdMaps::of(init)?;
+    let mut notebook = Notebook::default();
+    for process in stopped {
+        let mut captured = relatives(process)?;
+        if !process.threads.is_empty() {
+            fill(&mut captured, process, &maps)?;
+            let found = descriptors::list(process.member.outer)?;
+            captured.descriptors = notebook.capture(&process.member, &found, outside, &mut image)?;
+            captured.locks = found.iter().flat_map(descriptors::record_locks).collect();
+            captured.watches = found.iter().flat_map(descriptors::watches).collect();
+        }
+        image.processes.push(captured);
+    }
+    parents_first(&mut image.processes);
+    Ok(image)
+}
+
+/// Orders processes so that each comes before its children, and a subtree lies together.
+fn parents_first(processes: &mut Vec<Process>) {
+    let mut ordered: Vec<Process> = Vec::with_capacity(processes.len());
+    let pids: Vec<i32> = processes.iter().map(|process| process.pid).collect();
+    let mut next: Vec<i32> =
+        processes.iter().filter(|process| !pids.contains(&process.parent)).map(|process| process.pid).rev().collect();
+    while let Some(pid) = next.pop() {
+        next.extend(processes.iter().filter(|process| process.parent == pid).map(|process| process.pid).rev());
+        if let Some(place) = processes.iter().position(|process| process.pid == pid) {
+            ordered.push(std::mem::take(&mut processes[place]));
+            processes[place].pid = -1;
+        }
+    }
+    *processes = ordered;
+}
+
+/// Pid, parent, group, session: all in the numbers of the process's own namespace.
+fn relatives(process: &Stopped) -> Result<Process, CallError> {
+    let outer = process.member.outer;
+    let (stat, status) = (Stat::read(outer, "")?, Lines::read(outer, "status")?);
+    let inner = |key: &str| status.words(key).last().and_then(|word| word.parse().ok()).unwrap_or(0);
+    let parent: i32 = stat.field(4)?;
+    let parent_status = Lines::read(parent, "status").ok();
+    let depth = |lines: &Lines| lines.words("NSpid").count();
+    let parent = match parent_status {
+        Some(lines) if depth(&lines) == depth(&status) => tree::inner(&lines).unwrap_or(0),
+        _ => 0,
+    };
+    let ended = process.threads.is_empty().then(|| stat.field(52)).transpose()?;
+    Ok(Process {
+        pid: process.member.pid,
+        parent,
+        group: inner("NSpgid"),
+        session: inner("NSsid"),
+        ended,
+        ..Process::default()
+    })
+}
+
+fn fill(captured: &mut Process, process: &Stopped, maps: &IdMaps) -> Result<(), CallError> {
+    let outer = process.member.outer;
+    captured.areas = areas::read(outer)?.into_iter().map(|seen| seen.area).collect();
+    areas::find_pages(outer, &mut captured.areas)?;
+    captured.executable = proc_file::link(outer, "exe")?;
+    captured.directory = proc_file::link(outer, "cwd")?;
+    captured.limits = limits::read(outer)?;
+    let status = Lines::read(outer, "status")?;
+    captured.umask = status.number("Umask", 8)? as u32;
+    let instruction = syscall_instruction(outer, &captured.areas)?;
+    for (number, thread) in process.threads.iter().enumerate() {
+        let what = || format!("reading thread {}", thread.tid());
+        let registers = thread.registers().context(what)?;
+        let mask = thread.signal_mask().context(what)?;
+        let injection = Injection::new(thread, registers, mask, instruction)?;
+        captured.threads.push(read_thread(outer, thread, &registers, mask, &injection, maps)?);
+        if number == 0 {
+            captured.waiting = waiting(thread, true)?;
+            read_first(captured, outer, &status, &injection)?;
+        }
+    }
+    Ok(())
+}
+
+fn syscall_instruction(outer: i32, areas: &[Area]) -> Result<u64, CallError> {
+    let is_vdso = |area: &&Area| area.kind == AreaKind::Kernel { name: "[vdso]".into() };
+    let vdso =
+        areas.iter().find(is_vdso).ok_or_else(|| malformed(format!("looking for the vdso of process {outer}")))?;
+    injection::find_instruction(outer, vdso.start, vdso.end)
+}
+
+fn waiting(thread: &trace::Thread, shared: bool) -> Result<Vec<Vec<u8>>, CallError> {
+    let queue = thread.waiting_signals(shared).context(|| format!("reading the signals of thread {}", thread.tid()))?;
+    Ok(queue.into_iter().map(|info| info.to_vec()).collect())
+}
+
+fn read_thread(
+    outer: i32,
+    thread: &trace::Thread,
+    registers: &Registers,
+    mask: u64,
+    injection: &Injection<'_>,
+    maps: &IdMaps,
+) -> Result<Thread, CallError> {
+    const PR_GET_TID_ADDRESS: u64 = 40;
+    let what = || format!("reading thread {}", thread.tid());
+    let below = format!("task/{}/", thread.tid());
+    let status = Lines::read(outer, &format!("{below}status"))?;
+    injection.call(libc::SYS_prctl, &[PR_GET_TID_ADDRESS, injection.room()])?;
+    injection.call(libc::SYS_sigaltstack, &[0, injection.room() + 64])?;
+    injection.call(libc::SYS_prctl, &[libc::PR_GET_PDEATHSIG as u64, injection.room() + 128])?;
+    let slack = injection.call(libc::SYS_prctl, &[libc::PR_GET_TIMERSLACK as u64])?;
+    let [clear] = injection.words(0)?;
+    let mut signal_stack: [u64; 3] = injection.words(64)?;
+    signal_stack[1] &= u64::from(u32::MAX);
+    let [parent_death] = injection.words(128)?;
+    let rseq = thread.rseq().context(what)?;
+    let mut name = proc_file::bytes(outer, &format!("{below}comm"))?;
+    name.pop();
+    let mut general = frame::general(registers);
+    general.extend(frame::bases(registers));
+    Ok(Thread {
+        tid: tree::inner(&status).unwrap_or(thread.tid()),
+        name,
+        registers: general,
+        extended: thread.extended_state().context(what)?,
+        mask,
+        waiting: waiting(thread, false)?,
+        signal_stack,
+        clear,
+        robust: thread.robust_list().context(what)?,
+        rseq: (rseq.address, rseq.length, rseq.signature),
+        credentials: credentials::read(&status, maps, injection)?,
+        scheduling: scheduling(outer, &below)?,
+        filters: filters(thread, &status)?,
+        parent_death: (parent_death & 0xff) as i32,
+        slack,
+    })
+}
+
+fn filters(thread: &trace::Thread, status: &Lines) -> Result<Vec<Vec<u8>>, CallError> {
+    const MOST: usize = 64;
+    let mut filters = Vec::new();
+    if status.get("Seccomp") == "2" {
+        for number in 0..MOST {
+            match thread.filter(number).context(|| format!("reading the filters of thread {}", thread.tid()))? {
+                Some(filter) => filters.push(filter),
+                None => break,
+            }
+        }
+        filters.reverse();
+    }
+    Ok(filters)
+}
+
+fn scheduling(outer: i32, below: &str) -> Result<Scheduling, CallError> {
+    let stat = Stat::read(outer, below)?;
+    Ok(Scheduling { nice: stat.field(19)?, policy: stat.field(41)?, priority: stat.field(40)? })
+}
+
+/// What only one thread needs to be asked.
+fn read_first(captured: &mut Process, outer: i32, status: &Lines, injection: &Injection<'_>) -> Result<(), CallError> {
+    let handled = status.number("SigCgt", 16)? | status.number("SigIgn", 16)?;
+    for signal in (1..=64).filter(|signal| handled >> (signal - 1) & 1 == 1) {
+        injection.call(libc::SYS_rt_sigaction, &[signal, 0, injection.room(), 8])?;
+        captured.actions.push((signal as i32, injection.words(0)?));
+    }
+    for (which, interval) in captured.intervals.iter_mut().enumerate() {
+        injection.call(libc::SYS_getitimer, &[which as u64, injection.room()])?;
+        *interval = injection.words(0)?;
+    }
+    captured.timers = timers::read(outer, injection)?;
+    let flag = |option: i32| injection.call(libc::SYS_prctl, &[option as u64]).map(|value| value == 1);
+    injection.call(libc::SYS_prctl, &[libc::PR_GET_CHILD_SUBREAPER as u64, injection.room()])?;
+    let [subreaper] = injection.words(0)?;
+    captured.flags = ProcessFlags {
+        dumpable: flag(libc::PR_GET_DUMPABLE)?,
+        subreaper: subreaper & 0xff == 1,
+        small_pages: flag(libc::PR_GET_THP_DISABLE)?,
+    };
+    captured.layout = layout(outer, injection.call(libc::SYS_brk, &[0])?)?;
+    Ok(())
+}
+
+/// Where the parts of the memory lie, from the fields of /proc/PID/stat in the order of `struct prctl_mm_map`.
+fn layout(outer: i32, heap_end: u64) -> Result<Layout, CallError> {
+    let stat = Stat::read(outer, "")?;
+    let field = |number| stat.field::<u64>(number);
+    Ok(Layout {
+        words: [
+            field(26)?,
+            field(27)?,
+            field(45)?,
+            field(46)?,
+            field(47)?,
+            heap_end,
+            field(28)?,
+            field(48)?,
+            field(49)?,
+            field(50)?,
+            field(51)?,
+        ],
+        auxiliary: proc_file::bytes(outer, "auxv")?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parents_come_first_and_subtrees_lie_together() {
+        let process = |pid, parent| Process { pid, parent, ..Process::default() };
+        let mut processes = vec![process(9, 2), process(2, 1), process(3, 1), process(5, 2), process(4, 3)];
+        parents_first(&mut processes);
+        let pids: Vec<_> = processes.iter().map(|process| process.pid).collect();
+        assert_eq!(pids, [2, 9, 5, 3, 4]);
+    }
+}

@@ -1,0 +1,350 @@
+//! The open files of the processes: what each is, and which descriptors are the same one.
+
+use crate::image::{Descriptor, FileKind, Image, OpenFile, Pipe, Watch};
+use crate::proc_file::{self, Lines};
+use crate::refusal::Refusal;
+use crate::tree::Member;
+use pando_kernel::foreign_memory::{self, Shared};
+use pando_kernel::{CallError, Context};
+use rustix::fs::{FileType, OFlags, Stat};
+use std::cmp::Ordering;
+
+/// A descriptor as it was found.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) number: i32,
+    pub(crate) target: String,
+    pub(crate) stat: Stat,
+    pub(crate) info: String,
+    pub(crate) lines: Lines,
+}
+
+/// A file of the outside that a clone gets in its own version: the device and the inode that the frozen one has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outside {
+    /// Device.
+    pub device: u64,
+    /// Inode.
+    pub inode: u64,
+}
+
+/// Every descriptor of a process.
+pub(crate) fn list(outer: i32) -> Result<Vec<Found>, CallError> {
+    let directory = format!("/proc/{outer}/fd");
+    let entries = std::fs::read_dir(&directory).context(|| format!("reading {directory}"))?;
+    let mut numbers: Vec<i32> = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
+    numbers.sort_unstable();
+    let one = |number: i32| {
+        let path = format!("{directory}/{number}");
+        let info = proc_file::text(outer, &format!("fdinfo/{number}"))?;
+        Ok(Found {
+            number,
+            target: proc_file::link(outer, &format!("fd/{number}"))?,
+            stat: rustix::fs::stat(&path).context(|| format!("looking at {path}"))?,
+            lines: Lines::parse(&info),
+            info,
+        })
+    };
+    numbers.into_iter().map(one).collect()
+}
+
+/// Why a descriptor cannot be captured, if it cannot: what it is, and what to do.
+pub(crate) fn objection(found: &Found, outside: &[Outside]) -> Option<(String, &'static str)> {
+    if supplied(found, outside).is_some() {
+        return None;
+    }
+    let target = found.target.as_str();
+    let named = |what: &str, advice| Some((format!("{what} ({target})"), advice));
+    let flags = found.lines.number("flags", 8).unwrap_or(0) as u32;
+    if let Some(kind) = target.strip_prefix("anon_inode:") {
+        return match kind {
+            "[eventfd]" | "[eventpoll]" | "[timerfd]" | "[signalfd]" => None,
+            "[io_uring]" => named("an io_uring instance", "make the program use epoll"),
+            "[userfaultfd]" => named("a userfaultfd", "make the program do without it"),
+            "[perf_event]" => named("a performance counter", "stop profiling"),
+            "[pidfd]" => named("a process descriptor", "it is not supported yet; close it"),
+            "inotify" => named("an inotify instance", "it is not supported yet; close it"),
+            _ => named("a kernel object", "it cannot be captured; close it"),
+        };
+    }
+    let deleted = found.stat.st_nlink == 0;
+    match FileType::from_raw_mode(found.stat.st_mode) {
+        FileType::Socket => named("a socket", "sockets are not supported yet; close it"),
+        FileType::Fifo if target.starts_with("pipe:") && flags & libc::O_DIRECT as u32 != 0 => {
+            named("a pipe of packets", "make the program use an ordinary pipe")
+        }
+        FileType::Fifo if target.starts_with("pipe:") => None,
+        FileType::Fifo => named("a named pipe", "it is not supported yet; close it"),
+        FileType::RegularFile | FileType::Directory if deleted => {
+            named("a deleted file", "it is not supported yet; close it")
+        }
+        FileType::RegularFile | FileType::Directory => None,
+        FileType::CharacterDevice => device_objection(found),
+        _ => named("a device", "close it"),
+    }
+}
+
+/// Devices that have no state: null, zero, full, random, urandom.
+fn device_objection(found: &Found) -> Option<(String, &'static str)> {
+    const MEMORY: u32 = 1;
+    const STATELESS: [u32; 5] = [3, 5, 7, 8, 9];
+    let (major, minor) = (rustix::fs::major(found.stat.st_rdev), rustix::fs::minor(found.stat.st_rdev));
+    if major == MEMORY && STATELESS.contains(&minor) {
+        return None;
+    }
+    let kind = match major {
+        5 | 136..=143 => "a terminal",
+        _ => "a device",
+    };
+    Some((format!("{kind} ({})", found.target), "it cannot be captured; start the program without it"))
+}
+
+fn supplied(found: &Found, outside: &[Outside]) -> Option<usize> {
+    let identity = Outside { device: found.stat.st_dev, inode: found.stat.st_ino };
+    outside.iter().position(|one| *one == identity)
+}
+
+/// A file that was noted, and where it can be compared.
+#[derive(Debug)]
+struct Noted {
+    outer: i32,
+    number: i32,
+    identity: (u64, u64),
+}
+
+/// Notes the open files of one process after another.
+#[derive(Debug, Default)]
+pub(crate) struct Notebook {
+    noted: Vec<Noted>,
+    pipes: Vec<(u64, u64)>,
+}
+
+impl Notebook {
+    /// Captures the descriptors of a stopped process into the image.
+    pub(crate) fn capture(
+        &mut self,
+        member: &Member,
+        found: &[Found],
+        outside: &[Outside],
+        image: &mut Image,
+    ) -> Result<Vec<Descriptor>, CallError> {
+        let mut descriptors = Vec::new();
+        for one in found {
+            let flags = one.lines.number("flags", 8)? as u32;
+            let file = self.find_or_note(member, one, flags, outside, image)?;
+            let close_on_exec = flags & libc::O_CLOEXEC as u32 != 0;
+            descriptors.push(Descriptor { number: one.number, file, close_on_exec });
+        }
+        Ok(descriptors)
+    }
+
+    fn find_or_note(
+        &mut self,
+        member: &Member,
+        found: &Found,
+        flags: u32,
+        outside: &[Outside],
+        image: &mut Image,
+    ) -> Result<usize, CallError> {
+        let identity = (found.stat.st_dev, found.stat.st_ino);
+        for (place, noted) in self.noted.iter().enumerate() {
+            let same = |noted: &Noted| {
+                let this = (member.outer, found.number);
+                foreign_memory::compare(Shared::File, this, (noted.outer, noted.number))
+            };
+            if noted.identity == identity && same(noted).context(|| "comparing open files".into())? == Ordering::Equal {
+                return Ok(place);
+            }
+        }
+        let kind = match supplied(found, outside) {
+            Some(number) => FileKind::Supplied { number },
+            None => self.kind(member, found, flags, image)?,
+        };
+        let lasting = !(OFlags::CREATE | OFlags::EXCL | OFlags::TRUNC | OFlags::NOCTTY | OFlags::CLOEXEC).bits();
+        let position = found.lines.number("pos", 10).unwrap_or(0) as i64;
+        let lock = flock(&found.info);
+        image.files.push(OpenFile { flags: flags & lasting, position, lock, kind });
+        self.noted.push(Noted { outer: member.outer, number: found.number, identity });
+        Ok(image.files.len() - 1)
+    }
+
+    fn kind(&mut self, member: &Member, found: &Found, flags: u32, image: &mut Image) -> Result<FileKind, CallError> {
+        if found.target.starts_with("pipe:") {
+            let identity = (found.stat.st_dev, found.stat.st_ino);
+            let known = self.pipes.iter().position(|pipe| *pipe == identity);
+            let pipe = match known {
+                Some(pipe) => pipe,
+                None => {
+                    image.pipes.push(pipe(member.outer, found.number)?);
+                    self.pipes.push(identity);
+                    image.pipes.len() - 1
+                }
+            };
+            return Ok(FileKind::PipeEnd { pipe, writes: flags & libc::O_ACCMODE as u32 != 0 });
+        }
+        Ok(match found.target.as_str() {
+            "anon_inode:[eventfd]" => FileKind::Event {
+                count: found.lines.number("eventfd-count", 16)?,
+                semaphore: found.lines.get("eventfd-semaphore") == "1",
+            },
+            "anon_inode:[eventpoll]" => FileKind::Epoll,
+            "anon_inode:[signalfd]" => FileKind::SignalFd { mask: found.lines.number("sigmask", 16)? },
+            "anon_inode:[timerfd]" => timer(&found.lines)?,
+            path => FileKind::Named { path: path.to_owned() },
+        })
+    }
+}
+
+/// The flock(2) lock of a descriptor's fdinfo: `lock: 1: FLOCK  ADVISORY  WRITE 77 00:2f:1234 0 EOF`.
+fn flock(info: &str) -> Option<i32> {
+    let words = |line: &str| line.split_ascii_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    let line = info
+        .lines()
+        .filter(|line| line.starts_with("lock:"))
+        .map(words)
+        .find(|words| words.get(2).is_some_and(|word| word == "FLOCK"))?;
+    Some(if line.get(4).is_some_and(|word| word == "WRITE") { libc::LOCK_EX } else { libc::LOCK_SH })
+}
+
+/// The record locks of a descriptor's fdinfo.
+pub(crate) fn record_locks(found: &Found) -> Vec<(i32, i16, i64, i64)> {
+    let lock = |line: &str| {
+        let words: Vec<_> = line.split_ascii_whitespace().collect();
+        let [_, _, "POSIX", _, mode, _, _, start, end] = words[..] else { return None };
+        let kind = if mode == "WRITE" { libc::F_WRLCK } else { libc::F_RDLCK };
+        let start: i64 = start.parse().ok()?;
+        let length = if end == "EOF" { 0 } else { end.parse::<i64>().ok()? - start + 1 };
+        Some((found.number, kind as i16, start, length))
+    };
+    found.info.lines().filter(|line| line.starts_with("lock:")).filter_map(lock).collect()
+}
+
+/// What an epoll instance's fdinfo lists: `tfd: 5 events: 19 data: 7 pos:0 ino:61 sdev:e`.
+pub(crate) fn watches(found: &Found) -> Vec<Watch> {
+    let watch = |line: &str| {
+        let words: Vec<_> = line.split_ascii_whitespace().collect();
+        let ["tfd:", target, "events:", events, "data:", data, ..] = words[..] else { return None };
+        Some(Watch {
+            epoll: found.number,
+            target: target.parse().ok()?,
+            events: u32::from_str_radix(events, 16).ok()?,
+            data: u64::from_str_radix(data, 16).ok()?,
+        })
+    };
+    found.info.lines().filter_map(watch).collect()
+}
+
+/// A timerfd: `it_value: (0, 49406829)`.
+fn timer(lines: &Lines) -> Result<FileKind, CallError> {
+    let pair = |key: &str| {
+        let mut numbers = lines.get(key).trim_matches(['(', ')']).split(',').map(|word| word.trim().parse::<u64>());
+        match (numbers.next(), numbers.next()) {
+            (Some(Ok(seconds)), Some(Ok(nanoseconds))) => Ok([seconds, nanoseconds]),
+            _ => Err(proc_file::malformed(format!("parsing {key} of a timerfd"))),
+        }
+    };
+    let ([a, b], [c, d]) = (pair("it_interval")?, pair("it_value")?);
+    Ok(FileKind::TimerFd {
+        clock: lines.number("clockid", 10)? as i32,
+        // What is left is relative, whatever the program asked for.
+        flags: 0,
+        setting: [a, b, c, d],
+        ticks: lines.number("ticks", 10)?,
+    })
+}
+
+/// A pipe's capacity and content, which stays in it: read through a description of our own, by tee(2).
+fn pipe(outer: i32, number: i32) -> Result<Pipe, CallError> {
+    let path = format!("/proc/{outer}/fd/{number}");
+    let what = || format!("reading the pipe {path}");
+    let pipe = rustix::fs::open(&path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, rustix::fs::Mode::empty())
+        .context(what)?;
+    let capacity = rustix::pipe::fcntl_getpipe_size(&pipe).context(what)? as u32;
+    let waiting = rustix::io::ioctl_fionread(&pipe).context(what)? as usize;
+    let mut content = vec![0; waiting];
+    if waiting > 0 {
+        let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).context(what)?;
+        rustix::pipe::fcntl_setpipe_size(&writer, capacity as usize).context(what)?;
+        let copied = rustix::pipe::tee(&pipe, &writer, waiting, rustix::pipe::SpliceFlags::NONBLOCK).context(what)?;
+        let mut filled = 0;
+        while filled < copied {
+            filled += rustix::io::read(&reader, &mut content[filled..copied]).context(what)?;
+        }
+        content.truncate(filled);
+    }
+    Ok(Pipe { capacity, content })
+}
+
+/// Objections against the whole: ends of pipes that are held by somebody outside.
+pub(crate) fn lonely_pipes(all: &[(&Member, Vec<Found>)], outside: &[Outside]) -> Vec<Refusal> {
+    let writes = |found: &Found| found.lines.number("flags", 8).unwrap_or(0) as i32 & libc::O_ACCMODE != libc::O_RDONLY;
+    let ends: Vec<_> = all
+        .iter()
+        .flat_map(|(member, found)| found.iter().map(move |one| (*member, one)))
+        .filter(|(_, one)| one.target.starts_with("pipe:") && supplied(one, outside).is_none())
+        .collect();
+    let mut refusals = Vec::new();
+    for (member, end) in &ends {
+        let both = ends.iter().any(|(_, other)| other.stat.st_ino == end.stat.st_ino && writes(other) != writes(end));
+        if !both && held_elsewhere(member.outer, end, writes(end)) {
+            refusals.push(Refusal {
+                pid: member.pid,
+                name: member.name.clone(),
+                descriptor: Some(end.number),
+                kind: format!("a pipe whose other end is outside ({})", end.target),
+                advice: "start the program with a file or /dev/null instead",
+            });
+        }
+    }
+    refusals
+}
+
+/// Whether the other end of a pipe, of which the tree holds one kind of end only, is open at all.
+fn held_elsewhere(outer: i32, end: &Found, writes: bool) -> bool {
+    let path = format!("/proc/{outer}/fd/{}", end.number);
+    let flags = if writes { OFlags::WRONLY } else { OFlags::RDONLY } | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    // Opening it once more for writing fails with ENXIO where nobody reads.
+    let Ok(pipe) = rustix::fs::open(&path, flags, rustix::fs::Mode::empty()) else { return false };
+    let mut polled = [rustix::event::PollFd::new(&pipe, rustix::event::PollFlags::empty())];
+    let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+    let closed = rustix::event::PollFlags::HUP | rustix::event::PollFlags::ERR;
+    rustix::event::poll(&mut polled, Some(&now)).is_ok() && !polled[0].revents().intersects(closed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(target: &str, mode: u32, info: &str) -> Found {
+        let mut stat = rustix::fs::stat("/").unwrap();
+        stat.st_mode = mode;
+        Found { number: 9, target: target.into(), stat, info: info.into(), lines: Lines::parse(info) }
+    }
+
+    #[test]
+    fn unsupported_kinds_are_named() {
+        let refused = [("anon_inode:[io_uring]", 0o600, "io_uring"), ("socket:[7]", 0o140_777, "socket")];
+        for (target, mode, word) in refused {
+            let (kind, _) = objection(&found(target, mode, "flags:\t02\n"), &[]).unwrap();
+            assert!(kind.contains(word), "{kind}");
+        }
+        assert_eq!(objection(&found("/etc", 0o040_755, "flags:\t02\n"), &[]), None);
+    }
+
+    #[test]
+    fn what_the_outside_replaces_is_no_objection() {
+        let socket = found("socket:[7]", 0o140_777, "flags:\t02\n");
+        let identity = Outside { device: socket.stat.st_dev, inode: socket.stat.st_ino };
+        assert_eq!(objection(&socket, &[identity]), None);
+    }
+
+    #[test]
+    fn locks_and_watches_are_parsed() {
+        let info = "flags:\t02\nlock:\t1: POSIX  ADVISORY  READ 7 08:01:12 5 9\nlock:\t2: FLOCK  ADVISORY  WRITE 7 08:01:12 0 EOF\n\
+                    tfd:        5 events:       19 data:               a1  pos:0 ino:61 sdev:e\n";
+        let one = found("/f", 0o100_644, info);
+        assert_eq!(record_locks(&one), [(9, libc::F_RDLCK as i16, 5, 5)]);
+        assert_eq!(flock(info), Some(libc::LOCK_EX));
+        assert_eq!(watches(&one), [Watch { epoll: 9, target: 5, events: 0x19, data: 0xa1 }]);
+    }
+}

@@ -1,0 +1,75 @@
+//! Freezing: look, stop, read, fill a holder, let run.
+
+use crate::capture;
+use crate::descriptors::Outside;
+use crate::holder::Holder;
+use crate::image::Image;
+use crate::plan;
+use crate::refusal::FreezeError;
+use crate::stop::{self, Stopped};
+use crate::survey;
+use crate::tree::Roots;
+use pando_kernel::CallError;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+/// What to freeze.
+#[derive(Clone, Copy, Debug)]
+pub struct Subject<'a> {
+    /// The first process of the pid namespace whose other processes are frozen.
+    pub init: i32,
+    /// Open files of the outside, which each clone gets in its own version.
+    pub outside: &'a [Outside],
+}
+
+/// A frozen tree of processes.
+#[derive(Debug)]
+pub struct Frozen {
+    /// What it is.
+    pub image: Image,
+    /// What has its memory.
+    pub holder: Holder,
+    /// How long the processes stood still.
+    pub pause: Duration,
+}
+
+/// Freezes every process of a pid namespace but its first. `at_rest` runs while they stand still: it is the time to copy their files. It gives a
+/// directory that has them as they are now: what the processes map privately is mapped from there for as long as the image is held. They run on
+/// afterwards, whether or not all that succeeds.
+pub fn freeze(
+    subject: &Subject<'_>,
+    at_rest: impl FnOnce() -> Result<OwnedFd, CallError>,
+) -> Result<Frozen, FreezeError> {
+    let roots = Roots::find(subject.init)?;
+    let refusals = survey::survey_roots(subject.init, &roots, subject.outside)?;
+    if !refusals.is_empty() {
+        return Err(FreezeError::Refused(refusals));
+    }
+    let mut holder = Holder::start()?;
+    let begun = Instant::now();
+    let stopped = stop::stop_all(&roots)?;
+    let image = hold(subject, &stopped, &mut holder, at_rest)?;
+    drop(stopped);
+    Ok(Frozen { image, holder, pause: begun.elapsed() })
+}
+
+fn hold(
+    subject: &Subject<'_>,
+    stopped: &[Stopped],
+    holder: &mut Holder,
+    at_rest: impl FnOnce() -> Result<OwnedFd, CallError>,
+) -> Result<Image, FreezeError> {
+    let members: Vec<_> = stopped.iter().map(|process| process.member.clone()).collect();
+    // What was looked at before may have changed until the stop.
+    let refusals = survey::survey_stopped(subject.init, &members, subject.outside)?;
+    if !refusals.is_empty() {
+        return Err(FreezeError::Refused(refusals));
+    }
+    let image = capture::capture(subject.init, stopped, subject.outside)?;
+    let outer = |pid: i32| members.iter().find(|member| member.pid == pid).map_or(0, |member| member.outer);
+    let sources = image.processes.iter().map(|process| outer(process.pid)).collect();
+    let script = plan::script(&image, &holder.facts(sources)?)?;
+    let root = at_rest()?;
+    holder.hold(script, root.as_fd())?;
+    Ok(image)
+}

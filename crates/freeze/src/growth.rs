@@ -1,0 +1,299 @@
+//! The steps of each process of a clone, from its fork to its first thread's return into the frozen program.
+
+use crate::image::{AreaKind, Image, Process, Thread};
+use crate::lineage::Birth;
+use crate::objects::Slots;
+use crate::rebirth;
+use crate::script::{Chapter, Writer};
+use crate::staging::{self, AT_FDCWD, Stage};
+use pando_restorer::{PARKING, REGION, REGION_LENGTH, STACK_LENGTH, STACKS, Special, thread_stack};
+use std::ops::Range;
+
+/// What the steps of all processes are made from.
+pub(crate) struct Ground<'a> {
+    pub(crate) image: &'a Image,
+    pub(crate) stages: &'a [Stage],
+    pub(crate) slots: Slots,
+    pub(crate) executables: &'a [String],
+    /// The holder's own mappings of the kernel: name, start, length.
+    pub(crate) kernel: &'a [(String, u64, u64)],
+    /// Whether one call moves several areas (Linux 6.17).
+    pub(crate) moves_many: bool,
+    /// Whether timers can be made with a number (Linux 6.15).
+    pub(crate) ids_chosen: bool,
+}
+
+/// Where a program's addresses begin, and end.
+const USER: Range<u64> = 0x1_0000..crate::areas::USER_END;
+
+impl Ground<'_> {
+    /// Writes the forks of some births into their forker's chapter.
+    pub(crate) fn fork_all(&self, writer: &mut Writer, forker: Chapter, births: &[Birth]) {
+        for birth in births {
+            let chapter = writer.chapter();
+            let wanted: Vec<_> = birth.processes().into_iter().map(|index| &self.stages[index].span).collect();
+            for span in joined(&wanted) {
+                staging::advise(writer, forker, &span, libc::MADV_DOFORK);
+            }
+            writer.fork(forker, birth.pid, chapter);
+            for span in joined(&wanted) {
+                staging::advise(writer, forker, &span, libc::MADV_DONTFORK);
+            }
+            match birth.process {
+                Some(index) => self.process(writer, chapter, birth, index),
+                None => self.ghost(writer, chapter, birth),
+            }
+            if birth.process.is_none() {
+                let arguments = [birth.pid as u64, 0, 0, 0];
+                writer.call(forker, "waiting for a helper's end", libc::SYS_wait4, &arguments);
+            }
+        }
+    }
+
+    fn ghost(&self, writer: &mut Writer, chapter: Chapter, birth: &Birth) {
+        if birth.leads {
+            writer.call(chapter, "making a session", libc::SYS_setsid, &[]);
+        }
+        self.keep_below(writer, chapter, birth);
+        self.fork_all(writer, chapter, &birth.late);
+        writer.special(chapter, "ending a helper", Special::Exit, &[0, 0]);
+    }
+
+    /// Before a task forks, nothing is taken along.
+    fn keep_below(&self, writer: &mut Writer, chapter: Chapter, birth: &Birth) {
+        let all: Vec<_> = birth.processes().into_iter().map(|index| &self.stages[index].span).collect();
+        for span in joined(&all) {
+            staging::advise(writer, chapter, &span, libc::MADV_DONTFORK);
+        }
+    }
+
+    fn process(&self, writer: &mut Writer, chapter: Chapter, birth: &Birth, index: usize) {
+        let process = &self.image.processes[index];
+        let forks = !birth.early.is_empty() || !birth.late.is_empty();
+        if forks {
+            self.keep_below(writer, chapter, birth);
+        }
+        if process.flags.subreaper {
+            let arguments = [libc::PR_SET_CHILD_SUBREAPER as u64, 1];
+            writer.call(chapter, "becoming a subreaper", libc::SYS_prctl, &arguments);
+        }
+        self.fork_all(writer, chapter, &birth.early);
+        if birth.leads {
+            writer.call(chapter, "making a session", libc::SYS_setsid, &[]);
+        } else if process.group == process.pid {
+            writer.call(chapter, "making a process group", libc::SYS_setpgid, &[0, 0]);
+        }
+        self.fork_all(writer, chapter, &birth.late);
+        if !birth.leads && process.group != process.pid && process.group != 0 {
+            let arguments = [0, process.group as u64];
+            if self.image.processes.iter().any(|other| other.pid == process.group) {
+                writer.await_call(chapter, "joining a process group", libc::SYS_setpgid, &arguments);
+            }
+        }
+        if let Some(status) = process.ended {
+            let (code, signal) = (status >> 8 & 0xff, status & 0x7f);
+            writer.special(chapter, "having ended", Special::Exit, &[code as u64, signal as u64]);
+            return;
+        }
+        self.belongings(writer, chapter, process);
+        self.memory(writer, chapter, index);
+        let threads = self.threads(writer, chapter, process);
+        rebirth::first_thread(writer, chapter, process, threads, self.ids_chosen);
+    }
+
+    /// Descriptors, directory, and what else is the process's and not a thread's.
+    fn belongings(&self, writer: &mut Writer, chapter: Chapter, process: &Process) {
+        let mut next = 0;
+        for one in &process.descriptors {
+            let number = one.number as u64;
+            if number > next {
+                writer.call(chapter, "closing descriptors", libc::SYS_close_range, &[next, number - 1, 0]);
+            }
+            next = number + 1;
+            let flag = if one.close_on_exec { libc::O_CLOEXEC as u64 } else { 0 };
+            let label = format!("placing descriptor {number}");
+            writer.call(chapter, label, libc::SYS_dup3, &[self.slots.file(one.file), number, flag]);
+        }
+        if self.slots.free > next {
+            writer.call(chapter, "closing descriptors", libc::SYS_close_range, &[next, self.slots.free - 1, 0]);
+        }
+        // The executable, and no other descriptor above the gate.
+        let number = self.executables.iter().position(|path| *path == process.executable).unwrap_or(0);
+        let scratch = self.slots.scratch();
+        writer.call(chapter, "keeping the executable", libc::SYS_dup3, &[self.slots.executable(number), scratch, 0]);
+        let arguments = [scratch + 1, u64::from(u32::MAX), 0];
+        writer.call(chapter, "closing descriptors", libc::SYS_close_range, &arguments);
+        for watch in &process.watches {
+            let mut event = watch.events.to_le_bytes().to_vec();
+            event.extend(watch.data.to_le_bytes());
+            let event = writer.data(&event, 8);
+            let arguments = [watch.epoll as u64, libc::EPOLL_CTL_ADD as u64, watch.target as u64, event];
+            // Processes that share the instance would add it twice.
+            writer.attempt(chapter, "watching a descriptor", libc::SYS_epoll_ctl, &arguments);
+        }
+        for (number, kind, start, length) in &process.locks {
+            let lock = [*kind as u16 as u64, *start as u64, *length as u64, 0];
+            let lock = writer.words(&lock);
+            let arguments = [*number as u64, libc::F_SETLK as u64, lock];
+            writer.call(chapter, "locking a range of a file", libc::SYS_fcntl, &arguments);
+        }
+        let directory = writer.string(&process.directory);
+        writer.call(chapter, format!("entering {}", process.directory), libc::SYS_chdir, &[directory]);
+        writer.call(chapter, "setting the umask", libc::SYS_umask, &[u64::from(process.umask)]);
+        for (signal, action) in &process.actions {
+            let action = writer.words(action);
+            writer.call(
+                chapter,
+                format!("setting what signal {signal} does"),
+                libc::SYS_rt_sigaction,
+                &[*signal as u64, action, 0, 8],
+            );
+        }
+    }
+
+    /// Everything unmapped but this process's memory, which goes to its place.
+    fn memory(&self, writer: &mut Writer, chapter: Chapter, index: usize) {
+        let (process, stage) = (&self.image.processes[index], &self.stages[index]);
+        staging::advise(writer, chapter, &stage.span, libc::MADV_DOFORK);
+        let fixed = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as u64;
+        let mut parking = PARKING;
+        let mut parked = Vec::new();
+        for (name, start, length) in self.kernel {
+            writer.exact(
+                chapter,
+                format!("parking {name}"),
+                libc::SYS_mremap,
+                &[*start, *length, *length, fixed, parking],
+                parking,
+            );
+            parked.push((name, parking, *length));
+            parking += length;
+        }
+        for range in [USER.start..REGION, REGION + REGION_LENGTH..stage.span.start, stage.span.end..USER.end] {
+            if !range.is_empty() {
+                let arguments = [range.start, range.end - range.start];
+                writer.call(chapter, "unmapping the holder's memory", libc::SYS_munmap, &arguments);
+            }
+        }
+        for one in &stage.moves {
+            let label = format!("moving memory to {:#x}", one.to);
+            if self.moves_many || one.pieces.len() == 1 {
+                writer.exact(
+                    chapter,
+                    label,
+                    libc::SYS_mremap,
+                    &[one.from, one.length, one.length, fixed, one.to],
+                    one.to,
+                );
+                continue;
+            }
+            for (from, length) in &one.pieces {
+                let to = one.to + (from - one.from);
+                writer.exact(chapter, label.clone(), libc::SYS_mremap, &[*from, *length, *length, fixed, to], to);
+            }
+        }
+        for area in &process.areas {
+            let AreaKind::Kernel { name } = &area.kind else { continue };
+            if let Some((_, from, length)) = parked.iter().find(|(parked, _, _)| *parked == name) {
+                let arguments = [*from, *length, *length, fixed, area.start];
+                writer.exact(chapter, format!("placing {name}"), libc::SYS_mremap, &arguments, area.start);
+            }
+        }
+        self.layout(writer, chapter, process);
+        shared_files(writer, chapter, process, self.slots.scratch());
+        for area in process.areas.iter().filter(|area| !matches!(area.kind, AreaKind::Kernel { .. })) {
+            let length = area.end - area.start;
+            for advice in area.advice.iter().filter(|advice| !staging::is_kept(**advice)) {
+                writer.call(
+                    chapter,
+                    "advising on memory",
+                    libc::SYS_madvise,
+                    &[area.start, length, u64::from(*advice)],
+                );
+            }
+            if area.locked {
+                writer.attempt(chapter, "locking memory", libc::SYS_mlock, &[area.start, length]);
+            }
+        }
+    }
+
+    fn layout(&self, writer: &mut Writer, chapter: Chapter, process: &Process) {
+        const PR_SET_MM_MAP: u64 = 14;
+        let auxiliary = writer.data(&process.layout.auxiliary, 8);
+        let mut words = process.layout.words.to_vec();
+        words.push(auxiliary);
+        // Two fields of four bytes: the vector's length and the executable's descriptor.
+        words.push(process.layout.auxiliary.len() as u64 | self.slots.scratch() << 32);
+        let map = writer.words(&words);
+        let length = words.len() as u64 * 8;
+        let arguments = [libc::PR_SET_MM as u64, PR_SET_MM_MAP, map, length, 0];
+        writer.call(chapter, "telling the kernel where things lie", libc::SYS_prctl, &arguments);
+        writer.call(chapter, "closing the executable", libc::SYS_close, &[self.slots.scratch()]);
+        // Khugepaged would make copies of what is shared.
+        writer.attempt(chapter, "keeping pages shared", libc::SYS_prctl, &[libc::PR_SET_THP_DISABLE as u64, 1]);
+    }
+
+    /// Writes the making of the further threads; how many there are.
+    fn threads(&self, writer: &mut Writer, chapter: Chapter, process: &Process) -> u64 {
+        let further = process.threads.get(1..).unwrap_or_default();
+        if further.is_empty() {
+            return 0;
+        }
+        let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE) as u64;
+        let arguments = [STACKS, further.len() as u64 * STACK_LENGTH, 3, flags, u64::MAX, 0];
+        writer.exact(chapter, "making stacks", libc::SYS_mmap, &arguments, STACKS);
+        for (number, thread) in (0..).zip(further) {
+            let own = writer.chapter();
+            rebirth::further_thread(writer, own, process, thread, thread_stack(number));
+            self.make_thread(writer, chapter, thread, number, own);
+        }
+        further.len() as u64
+    }
+
+    fn make_thread(&self, writer: &mut Writer, chapter: Chapter, thread: &Thread, number: u64, own: Chapter) {
+        let end = thread_stack(number) + STACK_LENGTH;
+        let pointer = rebirth::bases(thread)[0];
+        let arguments = [thread.tid as u64, pointer, thread.clear, end];
+        writer.thread(chapter, format!("making thread {}", thread.tid), arguments, own);
+    }
+}
+
+/// Mappings of files that are seen by all: of the clone's own files.
+fn shared_files(writer: &mut Writer, chapter: Chapter, process: &Process, slot: u64) {
+    for area in &process.areas {
+        let AreaKind::Shared { path, offset, writable } = &area.kind else { continue };
+        let at = writer.string(path);
+        let mode = if *writable { libc::O_RDWR } else { libc::O_RDONLY };
+        let arguments = [AT_FDCWD, at, (mode | libc::O_CLOEXEC) as u64];
+        writer.open(chapter, format!("opening {path}"), libc::SYS_openat, &arguments, slot);
+        let flags = (libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE) as u64;
+        let length = area.end - area.start;
+        let arguments = [area.start, length, u64::from(area.protection), flags, slot, *offset];
+        writer.exact(chapter, format!("mapping {path}"), libc::SYS_mmap, &arguments, area.start);
+        writer.call(chapter, "closing a mapped file", libc::SYS_close, &[slot]);
+    }
+}
+
+/// Ranges in ascending order, those that touch made one.
+fn joined(ranges: &[&Range<u64>]) -> Vec<Range<u64>> {
+    let mut sorted: Vec<_> = ranges.iter().filter(|range| !range.is_empty()).map(|range| (*range).clone()).collect();
+    sorted.sort_by_key(|range| range.start);
+    let mut joined: Vec<Range<u64>> = Vec::new();
+    for range in sorted {
+        match joined.last_mut() {
+            Some(last) if last.end == range.start => last.end = range.end,
+            _ => joined.push(range),
+        }
+    }
+    joined
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn touching_ranges_are_one() {
+        assert_eq!(joined(&[&(5..9), &(1..5), &(12..13), &(3..3)]), [1..9, 12..13]);
+    }
+}

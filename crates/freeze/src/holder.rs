@@ -1,0 +1,113 @@
+//! A holder: the process that owns an image's memory.
+
+use crate::areas;
+use crate::clone::CloneError;
+use crate::image::AreaKind;
+use crate::plan::Facts;
+use crate::script::Script;
+use pando_kernel::{CallError, Context, memory_file, packet, pidfd};
+use pando_restorer::{Answer, Request};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+
+/// The restorer, as built for this machine.
+const PROGRAM: &[u8] = include_bytes!(env!("PANDO_RESTORER"));
+
+/// A process that holds an image, or will. Dropped, it ends; clones live on.
+#[derive(Debug)]
+pub struct Holder {
+    process: Child,
+    /// One request at a time.
+    socket: Mutex<OwnedFd>,
+    script: Option<Script>,
+}
+
+impl Holder {
+    /// Starts one that holds nothing yet.
+    pub(crate) fn start() -> Result<Self, CallError> {
+        let what = || "starting a holder".to_owned();
+        let program = memory_file::sealed("pando-holder", PROGRAM, true).context(what)?;
+        let (socket, theirs) = packet::pair().context(what)?;
+        let process = Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()))
+            .env_clear()
+            .current_dir("/")
+            .stdin(Stdio::from(theirs))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .context(what)?;
+        Ok(Self { process, socket: Mutex::new(socket), script: None })
+    }
+
+    /// Its pid.
+    pub fn pid(&self) -> i32 {
+        self.process.id() as i32
+    }
+
+    /// What a script must know of it.
+    pub(crate) fn facts(&self, sources: Vec<i32>) -> Result<Facts, CallError> {
+        let mut kernel = Vec::new();
+        for area in areas::read(self.pid())?.into_iter().map(|seen| seen.area) {
+            if let AreaKind::Kernel { name } = area.kind {
+                kernel.push((name, area.start, area.end - area.start));
+            }
+        }
+        let release = release();
+        Ok(Facts { sources, kernel, moves_many: release >= (6, 17), ids_chosen: release >= (6, 15) })
+    }
+
+    /// Fills it: it takes the staging steps of a script. Files that are mapped privately are opened below `root`.
+    pub(crate) fn hold(&mut self, script: Script, root: BorrowedFd<'_>) -> Result<(), CallError> {
+        let what = || "filling a holder".to_owned();
+        let file = memory_file::sealed("pando-script", &script.bytes, false).context(what)?;
+        let length = u32::try_from(script.bytes.len())
+            .map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))
+            .context(what)?;
+        let answer = self.ask(Request::Hold { length }, &[file.as_fd(), root]).context(what)?;
+        if answer.errno != 0 {
+            let error = io::Error::from_raw_os_error(answer.errno);
+            return Err(error).context(|| format!("filling a holder: {}", script.label(answer.step)));
+        }
+        self.script = Some(script);
+        Ok(())
+    }
+
+    /// The script it holds.
+    pub(crate) fn script(&self) -> Result<&Script, CloneError> {
+        self.script.as_ref().ok_or(CloneError::Empty)
+    }
+
+    /// Asks for something and waits for the answer.
+    pub(crate) fn ask(&self, request: Request, fds: &[BorrowedFd<'_>]) -> io::Result<Answer> {
+        let bytes: Vec<u8> = request.words().iter().flat_map(|word| word.to_le_bytes()).collect();
+        let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
+        packet::send(&*socket, &bytes, fds)?;
+        let mut bytes = [0; 8];
+        let (length, _) = packet::receive(&*socket, &mut bytes)?;
+        drop(socket);
+        if length != bytes.len() {
+            return Err(io::Error::new(io::ErrorKind::BrokenPipe, "the holder has ended"));
+        }
+        let [a, b, c, d, e, f, g, h] = bytes;
+        Ok(Answer { errno: i32::from_le_bytes([a, b, c, d]), step: u32::from_le_bytes([e, f, g, h]) })
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        // It would end by itself when the socket closes; it is not left to be anybody's zombie.
+        if let Ok(process) = pidfd::open(self.pid()) {
+            let _ = pidfd::send_signal(&process, libc::SIGKILL);
+        }
+        let _ = self.process.wait();
+    }
+}
+
+/// The kernel's version.
+fn release() -> (u32, u32) {
+    let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|word| word.parse::<u32>().unwrap_or(0));
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+}

@@ -1,0 +1,313 @@
+//! What a frozen tree of processes is: plain data, and all that a script is written from.
+//!
+//! Pids are those inside the frozen pid namespace, ids those inside its user namespace, paths those inside its root. Memory contents are not in
+//! here: a holder has them.
+
+use serde::{Deserialize, Serialize};
+
+/// A frozen tree of processes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Image {
+    /// Parents before children.
+    pub processes: Vec<Process>,
+    /// Open file descriptions; processes' descriptors are indices into it.
+    pub files: Vec<OpenFile>,
+    /// Pipes; open files are ends of them.
+    pub pipes: Vec<Pipe>,
+    /// The pid of the namespace's first process, which is not part of the image: what it was the parent of falls to a clone's first process.
+    pub init: i32,
+}
+
+/// A process.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Process {
+    /// Its pid.
+    pub pid: i32,
+    /// Its parent's; 0 if that was outside.
+    pub parent: i32,
+    /// Its process group; 0 if that was made outside.
+    pub group: i32,
+    /// Its session; 0 if that was made outside.
+    pub session: i32,
+    /// If it has ended and nobody has asked: the status, as wait(2) gives it. Nothing else of it is left then.
+    pub ended: Option<i32>,
+    /// Threads, the first one first.
+    pub threads: Vec<Thread>,
+    /// Its memory, by ascending address.
+    pub areas: Vec<Area>,
+    /// Where its parts lie.
+    pub layout: Layout,
+    /// The executable's path.
+    pub executable: String,
+    /// What signals do, where that is not the default: the kernel's `struct sigaction` (handler, flags, restorer, mask).
+    pub actions: Vec<(i32, [u64; 4])>,
+    /// Interval timers: interval and value, each in seconds and microseconds.
+    pub intervals: [[u64; 4]; 3],
+    /// Timers of timer_create(2).
+    pub timers: Vec<Timer>,
+    /// Signals that wait for the process.
+    pub waiting: Vec<WaitingSignal>,
+    /// Descriptors.
+    pub descriptors: Vec<Descriptor>,
+    /// Record locks of fcntl(2): descriptor, kind (`F_RDLCK` or `F_WRLCK`), start, length.
+    pub locks: Vec<(i32, i16, i64, i64)>,
+    /// What epoll instances watch: their descriptor, the watched one, events, data.
+    pub watches: Vec<Watch>,
+    /// Working directory.
+    pub directory: String,
+    /// File-mode creation mask.
+    pub umask: u32,
+    /// Resource limits: number, soft, hard.
+    pub limits: Vec<(u32, u64, u64)>,
+    /// Flags of prctl(2).
+    pub flags: ProcessFlags,
+}
+
+/// What prctl(2) says of a process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessFlags {
+    /// Whether its memory may be looked at (PR_SET_DUMPABLE).
+    pub dumpable: bool,
+    /// Whether orphans below it become its children (PR_SET_CHILD_SUBREAPER).
+    pub subreaper: bool,
+    /// Whether it has no huge pages (PR_SET_THP_DISABLE).
+    pub small_pages: bool,
+}
+
+/// A thread.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Thread {
+    /// Its tid.
+    pub tid: i32,
+    /// Its name.
+    pub name: Vec<u8>,
+    /// The signal frame that it resumes through: general registers, see [`crate::frame`].
+    pub registers: Vec<u64>,
+    /// Floating-point and vector state, as XSAVE lays it out.
+    pub extended: Vec<u8>,
+    /// Blocked signals.
+    pub mask: u64,
+    /// Signals that wait for it.
+    pub waiting: Vec<WaitingSignal>,
+    /// The stack for signal handlers: address, flags, length.
+    pub signal_stack: [u64; 3],
+    /// Where the kernel writes 0 when it ends.
+    pub clear: u64,
+    /// Robust futexes: address and length.
+    pub robust: (u64, u64),
+    /// Restartable sequences: address, length, signature.
+    pub rseq: (u64, u32, u32),
+    /// Who it is.
+    pub credentials: Credentials,
+    /// How it is scheduled.
+    pub scheduling: Scheduling,
+    /// System-call filters, oldest first: `struct sock_filter`s.
+    pub filters: Vec<Vec<u8>>,
+    /// The signal that it gets when its parent ends.
+    pub parent_death: i32,
+    /// Nanoseconds by which its sleeps may be late.
+    pub slack: u64,
+}
+
+/// A signal that was sent and not taken: the kernel's `siginfo_t` of 128 bytes.
+pub type WaitingSignal = Vec<u8>;
+
+/// User, groups and capabilities of a thread.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Credentials {
+    /// Real, effective, saved, file-system user.
+    pub users: [u32; 4],
+    /// Real, effective, saved, file-system group.
+    pub groups: [u32; 4],
+    /// Further groups.
+    pub further: Vec<u32>,
+    /// Inheritable, permitted, effective, bounding, ambient capabilities.
+    pub capabilities: [u64; 5],
+    /// Secure bits.
+    pub secure_bits: u64,
+    /// Whether it can never gain privilege.
+    pub no_new_privileges: bool,
+}
+
+/// How a thread is scheduled.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Scheduling {
+    /// Niceness.
+    pub nice: i32,
+    /// `SCHED_*`.
+    pub policy: u32,
+    /// Real-time priority.
+    pub priority: u32,
+}
+
+/// A timer of timer_create(2).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Timer {
+    /// Its number.
+    pub id: i32,
+    /// Its clock.
+    pub clock: i32,
+    /// `SIGEV_*`.
+    pub notify: i32,
+    /// The signal.
+    pub signal: i32,
+    /// The value that comes with it.
+    pub value: u64,
+    /// The thread that gets it, with `SIGEV_THREAD_ID`.
+    pub thread: i32,
+    /// Interval and rest, each in seconds and nanoseconds.
+    pub setting: [u64; 4],
+}
+
+/// A range of memory with one meaning.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Area {
+    /// First address.
+    pub start: u64,
+    /// Address behind the last.
+    pub end: u64,
+    /// `PROT_*`.
+    pub protection: u32,
+    /// What it holds.
+    pub kind: AreaKind,
+    /// Advice that was given: `MADV_*`.
+    pub advice: Vec<u32>,
+    /// Whether it grows downwards, as a main thread's stack does.
+    pub grows: bool,
+    /// Whether it is locked in memory.
+    pub locked: bool,
+    /// Whether swap is reserved for it.
+    pub unreserved: bool,
+    /// Pages that are this process's own, as runs of (address, length).
+    pub pages: Vec<(u64, u64)>,
+}
+
+/// What a range of memory holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum AreaKind {
+    /// Nothing but what was written to it.
+    Anonymous,
+    /// A file's content, with own pages where it was written to.
+    Private {
+        /// The file.
+        path: String,
+        /// Offset in it.
+        offset: u64,
+    },
+    /// A file's content.
+    Shared {
+        /// The file.
+        path: String,
+        /// Offset in it.
+        offset: u64,
+        /// Whether it may ever be written through this mapping.
+        writable: bool,
+    },
+    /// The kernel's own: vdso, vvar.
+    Kernel {
+        /// Which, as /proc/PID/maps names it.
+        name: String,
+    },
+}
+
+/// Where the parts of a process's memory lie (`struct prctl_mm_map`, without the auxiliary vector's place).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Layout {
+    /// Code, data, heap, stack, arguments, environment: the first eleven words of `struct prctl_mm_map`.
+    pub words: [u64; 11],
+    /// The auxiliary vector.
+    pub auxiliary: Vec<u8>,
+}
+
+/// A descriptor of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Descriptor {
+    /// Its number.
+    pub number: i32,
+    /// The open file, an index into [`Image::files`].
+    pub file: usize,
+    /// Whether it is closed on exec.
+    pub close_on_exec: bool,
+}
+
+/// What an epoll instance watches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Watch {
+    /// A descriptor of the instance.
+    pub epoll: i32,
+    /// The watched descriptor.
+    pub target: i32,
+    /// `EPOLL*`.
+    pub events: u32,
+    /// The program's own word.
+    pub data: u64,
+}
+
+/// An open file description.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenFile {
+    /// `O_*`, without those that only matter when opening.
+    pub flags: u32,
+    /// Position.
+    pub position: i64,
+    /// The lock of flock(2) on it, if any: `LOCK_SH` or `LOCK_EX`.
+    pub lock: Option<i32>,
+    /// What it is.
+    pub kind: FileKind,
+}
+
+/// What an open file is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FileKind {
+    /// A file, directory or device with a name.
+    Named {
+        /// Its path.
+        path: String,
+    },
+    /// An end of a pipe, an index into [`Image::pipes`].
+    PipeEnd {
+        /// Which pipe.
+        pipe: usize,
+        /// Which end.
+        writes: bool,
+    },
+    /// Something of the outside, which a clone gets in its own version: the number that the caller gave it.
+    Supplied {
+        /// Its number.
+        number: usize,
+    },
+    /// eventfd(2): its count and whether it is a semaphore.
+    Event {
+        /// The count.
+        count: u64,
+        /// Whether reading takes one.
+        semaphore: bool,
+    },
+    /// epoll(7).
+    Epoll,
+    /// timerfd_create(2): the clock, flags of the setting, interval and rest as in [`Timer::setting`], missed ticks.
+    TimerFd {
+        /// The clock.
+        clock: i32,
+        /// `TFD_TIMER_*`.
+        flags: u32,
+        /// Interval and rest.
+        setting: [u64; 4],
+        /// Expirations nobody has read.
+        ticks: u64,
+    },
+    /// signalfd(2): the signals.
+    SignalFd {
+        /// Bit N−1 for signal N.
+        mask: u64,
+    },
+}
+
+/// A pipe.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pipe {
+    /// How much it takes.
+    pub capacity: u32,
+    /// What nobody has read yet.
+    pub content: Vec<u8>,
+}

@@ -1,0 +1,103 @@
+//! Making a stopped thread execute system calls of the freezer's choice, and leaving it as it was.
+//!
+//! Much of what a process is can be asked by nobody but itself: what its signals do, its alternative stack, its timers. No code is put into it: its
+//! instruction pointer is set to the `syscall` instruction in its vdso and one instruction is stepped; results go to a piece of its stack below what
+//! it uses, whose old content is put back.
+
+use pando_kernel::trace::{Registers, Stop, Thread};
+use pando_kernel::{CallError, Context, foreign_memory};
+use std::io;
+
+/// Bytes that calls may write their results to.
+pub(crate) const ROOM: u64 = 1024;
+
+/// The ABI lets a function use so much below its stack pointer.
+const RED_ZONE: u64 = 128;
+
+/// A thread that executes calls. Dropped, it is as it was before.
+pub(crate) struct Injection<'a> {
+    thread: &'a Thread,
+    before: Registers,
+    mask: u64,
+    instruction: u64,
+    room: u64,
+    content: Vec<u8>,
+}
+
+impl<'a> Injection<'a> {
+    /// Prepares a stopped thread. `instruction` is the address of a `syscall` instruction in its memory.
+    pub(crate) fn new(thread: &'a Thread, before: Registers, mask: u64, instruction: u64) -> Result<Self, CallError> {
+        let what = || format!("preparing thread {} for calls", thread.tid());
+        let room = (before.rsp - RED_ZONE - ROOM) & !63;
+        let mut content = vec![0; ROOM as usize];
+        foreign_memory::read(thread.tid(), room, &mut content).context(what)?;
+        // No handler may run on what it does not know of.
+        thread.set_signal_mask(u64::MAX).context(what)?;
+        Ok(Self { thread, before, mask, instruction, room, content })
+    }
+
+    /// Where results can be written.
+    pub(crate) fn room(&self) -> u64 {
+        self.room
+    }
+
+    /// Executes a call.
+    pub(crate) fn call(&self, number: i64, arguments: &[u64]) -> Result<u64, CallError> {
+        let what = || format!("having thread {} execute system call {number}", self.thread.tid());
+        let argument = |place: usize| arguments.get(place).copied().unwrap_or(0);
+        let registers = Registers {
+            rip: self.instruction,
+            rax: number as u64,
+            orig_rax: u64::MAX,
+            rdi: argument(0),
+            rsi: argument(1),
+            rdx: argument(2),
+            r10: argument(3),
+            r8: argument(4),
+            r9: argument(5),
+            ..self.before
+        };
+        self.thread.set_registers(&registers).context(what)?;
+        let stop = self.thread.step().context(what)?;
+        if stop != Stop::Trapped {
+            return Err(io::Error::other(format!("it stopped for another reason: {stop:?}"))).context(what);
+        }
+        let result = self.thread.registers().context(what)?.rax as i64;
+        if (-4095..0).contains(&result) {
+            return Err(io::Error::from_raw_os_error(-result as i32)).context(what);
+        }
+        Ok(result as u64)
+    }
+
+    /// Reads words that a call wrote.
+    pub(crate) fn words<const N: usize>(&self, offset: u64) -> Result<[u64; N], CallError> {
+        let mut words = [0; N];
+        for (place, word) in words.iter_mut().enumerate() {
+            let mut bytes = [0; 8];
+            foreign_memory::read(self.thread.tid(), self.room + offset + place as u64 * 8, &mut bytes)
+                .context(|| format!("reading a result in thread {}", self.thread.tid()))?;
+            *word = u64::from_le_bytes(bytes);
+        }
+        Ok(words)
+    }
+}
+
+impl Drop for Injection<'_> {
+    fn drop(&mut self) {
+        // Should one of these fail, the thread has been killed.
+        let _ = foreign_memory::write(self.thread.tid(), self.room, &self.content);
+        let _ = self.thread.set_registers(&self.before);
+        let _ = self.thread.set_signal_mask(self.mask);
+    }
+}
+
+/// Finds a `syscall` instruction between two addresses of a process, its vdso.
+pub(crate) fn find_instruction(pid: i32, start: u64, end: u64) -> Result<u64, CallError> {
+    const SYSCALL: [u8; 2] = [0x0f, 0x05];
+    const LONGEST: u64 = 64 * 1024;
+    let what = || format!("looking for a syscall instruction in the vdso of process {pid}");
+    let mut code = vec![0; (end - start).min(LONGEST) as usize];
+    foreign_memory::read(pid, start, &mut code).context(what)?;
+    let place = code.windows(2).position(|window| window == SYSCALL);
+    place.map(|place| start + place as u64).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound)).context(what)
+}

@@ -1,0 +1,45 @@
+//! Freezes a running tree of processes, holds it, and clones it copy-on-write: the Freezer of the thesis, for processes of a stock kernel.
+//!
+//! ```text
+//!   survey ─▶ stop ─▶ capture ─▶ Image ─▶ plan ─▶ Script ──▶ holder (a process of its own: the program in ../restorer)
+//!   what cannot be     ptrace:    plain    every address,       │ copies the frozen memory once, out of the stopped processes
+//!   frozen is named    SEIZE,     data     descriptor, pid      │
+//!   before anything    INTERRUPT           and call decided     ▼
+//!   is stopped                                            clone: entrant ▷ maker ▷ processes ▷ threads ▷ gate ▷ rt_sigreturn
+//! ```
+//!
+//! It works on plain pids, cgroups and descriptors. What is frozen is every process of a pid namespace but its first; what is made by a clone lives
+//! below the first process of another pid namespace, which somebody else has started, in its namespaces and root, with the pids that it had. A
+//! clone's memory is forked from the holder's and moved into place (mremap(2)), so it is ordinary anonymous memory, shared until it is written to.
+
+mod areas;
+mod capture;
+mod clone;
+mod credentials;
+mod descriptors;
+mod frame;
+mod freeze;
+mod growth;
+mod holder;
+pub mod image;
+mod injection;
+mod limits;
+mod lineage;
+mod objects;
+mod plan;
+mod proc_file;
+mod rebirth;
+mod refusal;
+mod script;
+mod staging;
+mod stop;
+mod survey;
+mod timers;
+mod tree;
+
+pub use clone::{CloneError, Ready, Target};
+pub use descriptors::Outside;
+pub use freeze::{Frozen, Subject, freeze};
+pub use holder::Holder;
+pub use refusal::{FreezeError, Refusal};
+pub use survey::survey;

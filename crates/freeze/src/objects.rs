@@ -1,0 +1,184 @@
+//! What the maker makes before it forks: the open files that processes share.
+
+use crate::image::{FileKind, Image, OpenFile};
+use crate::script::Writer;
+use crate::staging::AT_FDCWD;
+use pando_restorer::Special;
+
+/// The descriptors of a clone that is being made: above all that its processes use.
+///
+/// `free` reports, `free + 1` is the gate, then what is supplied, then open files, the ends of pipes, executables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Slots {
+    pub(crate) free: u64,
+    supplied: u64,
+    files: u64,
+    pipes: u64,
+}
+
+/// The restorer has a few descriptors of its own below this one.
+const LOWEST: u64 = 160;
+
+impl Slots {
+    pub(crate) fn of(image: &Image) -> Self {
+        let numbers = image.processes.iter().flat_map(|process| process.descriptors.iter().map(|one| one.number));
+        let free = numbers.max().map_or(0, |highest| highest as u64 + 1).max(LOWEST);
+        let number =
+            |file: &OpenFile| if let FileKind::Supplied { number } = file.kind { Some(number + 1) } else { None };
+        let supplied = image.files.iter().filter_map(number).max().unwrap_or(0) as u64;
+        Self { free, supplied, files: image.files.len() as u64, pipes: image.pipes.len() as u64 }
+    }
+
+    /// How many descriptors a clone must be supplied with.
+    pub(crate) fn supplied(self) -> usize {
+        self.supplied as usize
+    }
+
+    /// The first descriptor behind the gate.
+    pub(crate) fn scratch(self) -> u64 {
+        self.free + 2
+    }
+
+    /// Where an open file waits to be placed.
+    pub(crate) fn file(self, number: usize) -> u64 {
+        self.free + 2 + self.supplied + number as u64
+    }
+
+    fn pipe(self, number: usize, writes: bool) -> u64 {
+        self.file(0) + self.files + 2 * number as u64 + u64::from(writes)
+    }
+
+    /// Where an executable waits to become the process's.
+    pub(crate) fn executable(self, number: usize) -> u64 {
+        self.file(0) + self.files + 2 * self.pipes + number as u64
+    }
+}
+
+/// Writes the maker's steps up to the first fork. `executables` are paths.
+pub(crate) fn write(writer: &mut Writer, image: &Image, slots: Slots, executables: &[String]) {
+    for (number, pipe) in image.pipes.iter().enumerate() {
+        let (read, write) = (slots.pipe(number, false), slots.pipe(number, true));
+        writer.special(Writer::MAKING, "making a pipe", Special::Pipe, &[read, write]);
+        let capacity = u64::from(pipe.capacity);
+        writer.attempt(Writer::MAKING, "sizing a pipe", libc::SYS_fcntl, &[write, libc::F_SETPIPE_SZ as u64, capacity]);
+        if !pipe.content.is_empty() {
+            let content = writer.data(&pipe.content, 1);
+            let length = pipe.content.len() as u64;
+            writer.exact(Writer::MAKING, "filling a pipe", libc::SYS_write, &[write, content, length], length);
+        }
+    }
+    for (number, file) in image.files.iter().enumerate() {
+        make(writer, file, slots, number);
+    }
+    for (number, path) in executables.iter().enumerate() {
+        let path_at = writer.string(path);
+        let arguments = [AT_FDCWD, path_at, (libc::O_RDONLY | libc::O_CLOEXEC) as u64];
+        writer.open(Writer::MAKING, format!("opening {path}"), libc::SYS_openat, &arguments, slots.executable(number));
+    }
+}
+
+fn make(writer: &mut Writer, file: &OpenFile, slots: Slots, number: usize) {
+    let slot = slots.file(number);
+    let chapter = Writer::MAKING;
+    match &file.kind {
+        FileKind::Named { path } => named(writer, file, path, slot),
+        FileKind::PipeEnd { pipe, writes } => {
+            // A second description of the same end, with flags of its own, is had by opening it once more.
+            let path = writer.string(&format!("/proc/self/fd/{}", slots.pipe(*pipe, *writes)));
+            writer.open(
+                chapter,
+                "opening an end of a pipe",
+                libc::SYS_openat,
+                &[AT_FDCWD, path, u64::from(file.flags)],
+                slot,
+            );
+        }
+        FileKind::Supplied { number } => {
+            let from = slots.scratch() + *number as u64;
+            writer.call(chapter, "taking a supplied descriptor", libc::SYS_dup3, &[from, slot, 0]);
+        }
+        FileKind::Event { count, semaphore } => {
+            let flags = u64::from(*semaphore);
+            // The initial value has four bytes; a larger count is written.
+            writer.open(chapter, "making an eventfd", libc::SYS_eventfd2, &[0, flags], slot);
+            if *count > 0 {
+                let word = writer.words(&[*count]);
+                writer.exact(chapter, "setting an eventfd", libc::SYS_write, &[slot, word, 8], 8);
+            }
+        }
+        FileKind::Epoll => writer.open(chapter, "making an epoll instance", libc::SYS_epoll_create1, &[0], slot),
+        FileKind::SignalFd { mask } => {
+            let word = writer.words(&[*mask]);
+            writer.open(chapter, "making a signalfd", libc::SYS_signalfd4, &[u64::MAX, word, 8, 0], slot);
+        }
+        FileKind::TimerFd { clock, flags, setting, ticks } => {
+            writer.open(chapter, "making a timerfd", libc::SYS_timerfd_create, &[*clock as u64, 0], slot);
+            let words = writer.words(setting);
+            writer.call(chapter, "setting a timerfd", libc::SYS_timerfd_settime, &[slot, u64::from(*flags), words, 0]);
+            if *ticks > 0 {
+                let word = writer.words(&[*ticks]);
+                writer.attempt(chapter, "ticking a timerfd", libc::SYS_ioctl, &[slot, TFD_IOC_SET_TICKS, word]);
+            }
+        }
+    }
+    if !matches!(file.kind, FileKind::Named { .. } | FileKind::Supplied { .. }) {
+        let flags = u64::from(file.flags) & (libc::O_NONBLOCK | libc::O_ASYNC | libc::O_APPEND) as u64;
+        writer.call(
+            chapter,
+            "setting the flags of an open file",
+            libc::SYS_fcntl,
+            &[slot, libc::F_SETFL as u64, flags],
+        );
+    }
+}
+
+/// `_IOW('T', 0, u64)`, since Linux 3.17.
+const TFD_IOC_SET_TICKS: u64 = 0x4008_5400;
+
+fn named(writer: &mut Writer, file: &OpenFile, path: &str, slot: u64) {
+    let chapter = Writer::MAKING;
+    let at = writer.string(path);
+    // A device or fifo in this place must not make the maker wait, nor become its terminal.
+    let flags = u64::from(file.flags) | (libc::O_NOCTTY | libc::O_CLOEXEC) as u64;
+    writer.open(chapter, format!("opening {path}"), libc::SYS_openat, &[AT_FDCWD, at, flags], slot);
+    if file.position > 0 {
+        let arguments = [slot, file.position as u64, libc::SEEK_SET as u64];
+        writer.attempt(chapter, format!("positioning {path}"), libc::SYS_lseek, &arguments);
+    }
+    if let Some(lock) = file.lock {
+        let arguments = [slot, (lock | libc::LOCK_NB) as u64];
+        writer.call(chapter, format!("locking {path}"), libc::SYS_flock, &arguments);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::image::{Descriptor, Pipe, Process};
+
+    #[test]
+    fn slots_do_not_overlap() {
+        let file = |kind| OpenFile { flags: 0, position: 0, lock: None, kind };
+        let image = Image {
+            processes: vec![Process {
+                descriptors: vec![Descriptor { number: 500, file: 0, close_on_exec: false }],
+                ..Process::default()
+            }],
+            files: vec![file(FileKind::Supplied { number: 1 }), file(FileKind::Epoll)],
+            pipes: vec![Pipe { capacity: 4096, content: Vec::new() }],
+            init: 1,
+        };
+        let slots = Slots::of(&image);
+        assert_eq!((slots.free, slots.supplied()), (501, 2));
+        let all = [
+            slots.scratch(),
+            slots.scratch() + 1,
+            slots.file(0),
+            slots.file(1),
+            slots.pipe(0, false),
+            slots.pipe(0, true),
+            slots.executable(0),
+        ];
+        assert!(all.is_sorted_by(|a, b| a < b), "{all:?}");
+    }
+}

@@ -1,0 +1,67 @@
+//! From an image to a script: every address, descriptor and pid decided, nothing done yet.
+
+use crate::growth::Ground;
+use crate::image::Image;
+use crate::lineage;
+use crate::objects::{self, Slots};
+use crate::refusal::{FreezeError, Refusal};
+use crate::script::{Script, Writer};
+use crate::staging;
+
+/// What a script depends on besides the image.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Facts {
+    /// Pids that each process's memory is copied from, as the holder sees them.
+    pub(crate) sources: Vec<i32>,
+    /// The kernel's own mappings in the holder: name, start, length.
+    pub(crate) kernel: Vec<(String, u64, u64)>,
+    /// Whether one mremap(2) moves several areas (Linux 6.17).
+    pub(crate) moves_many: bool,
+    /// Whether timers can be made with a number (Linux 6.15).
+    pub(crate) ids_chosen: bool,
+}
+
+/// The script of an image.
+pub(crate) fn script(image: &Image, facts: &Facts) -> Result<Script, FreezeError> {
+    let refused = |unplaced: lineage::Unplaced| {
+        FreezeError::Refused(vec![Refusal {
+            pid: unplaced.pid,
+            name: name_of(image, unplaced.pid),
+            descriptor: None,
+            kind: "it is in a session that none of its ancestors was in".into(),
+            advice: "start it again",
+        }])
+    };
+    let (births, maker) = lineage::births(image).map_err(refused)?;
+    let stages = staging::arrange(image);
+    let slots = Slots::of(image);
+    let executables = executables(image);
+    let mut writer = Writer::new();
+    staging::write(&mut writer, image, &stages, &facts.sources);
+    objects::write(&mut writer, image, slots, &executables);
+    let ground = Ground {
+        image,
+        stages: &stages,
+        slots,
+        executables: &executables,
+        kernel: &facts.kernel,
+        moves_many: facts.moves_many,
+        ids_chosen: facts.ids_chosen,
+    };
+    ground.fork_all(&mut writer, Writer::MAKING, &births);
+    let threads = image.processes.iter().map(|process| process.threads.len()).sum();
+    Ok(writer.finish(maker, slots.free, threads, slots.supplied()))
+}
+
+fn name_of(image: &Image, pid: i32) -> String {
+    let thread = image.processes.iter().find(|process| process.pid == pid).and_then(|process| process.threads.first());
+    thread.map(|thread| String::from_utf8_lossy(&thread.name).into_owned()).unwrap_or_default()
+}
+
+fn executables(image: &Image) -> Vec<String> {
+    let mut paths: Vec<String> = image.processes.iter().map(|process| process.executable.clone()).collect();
+    paths.retain(|path| !path.is_empty());
+    paths.sort();
+    paths.dedup();
+    paths
+}

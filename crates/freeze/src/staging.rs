@@ -1,0 +1,258 @@
+//! Where each process's memory lies in the holder, and how it gets there.
+//!
+//! All processes' memory lies side by side in the holder's one address space. A clone's process is a fork of it whose ranges are then moved
+//! (mremap(2)) to where they belong. Moving is cheap when whole page tables change hands: a range lies at the same offset within a GiB as in its
+//! process, and areas that are near one another lie so in the holder, and move in one call.
+
+use crate::image::{Area, AreaKind, Image};
+use crate::script::Writer;
+use std::ops::Range;
+
+/// Where staged memory begins and must end: above what engines that choose addresses at random use, below where executables lie.
+pub(crate) const STAGING: Range<u64> = 0x4100_0000_0000..0x5400_0000_0000;
+
+const GIB: u64 = 1 << 30;
+const HUGE: u64 = 2 << 20;
+const PAGE: u64 = 4096;
+
+/// Areas further apart than this are moved on their own.
+const NEAR: u64 = GIB / 4;
+
+/// One call copies so many bytes at most.
+const MOST_BYTES: u64 = GIB;
+
+/// A range of the holder's memory and where it belongs in the process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Move {
+    pub(crate) from: u64,
+    pub(crate) to: u64,
+    pub(crate) length: u64,
+    /// The same, area by area: start in the holder, length.
+    pub(crate) pieces: Vec<(u64, u64)>,
+}
+
+/// A process's memory in the holder.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Stage {
+    /// All of it, with holes.
+    pub(crate) span: Range<u64>,
+    /// How it gets to its place.
+    pub(crate) moves: Vec<Move>,
+}
+
+/// Finds a place for each process's memory.
+pub(crate) fn arrange(image: &Image) -> Vec<Stage> {
+    let mut cursor = STAGING.start;
+    image.processes.iter().map(|process| arrange_one(&process.areas, &mut cursor)).collect()
+}
+
+/// Whether the holder keeps an area. Shared files are mapped by each clone from its own files, the kernel's mappings are the holder's own.
+fn is_staged(area: &&Area) -> bool {
+    matches!(area.kind, AreaKind::Anonymous | AreaKind::Private { .. })
+}
+
+fn arrange_one(areas: &[Area], cursor: &mut u64) -> Stage {
+    let mut stage = Stage { span: *cursor..*cursor, moves: Vec::new() };
+    for area in areas.iter().filter(is_staged) {
+        let near = stage.moves.last().is_some_and(|last| area.start - (last.to + last.length) < NEAR);
+        if !near {
+            let from = cursor.next_multiple_of(GIB) + area.start % GIB;
+            stage.moves.push(Move { from, to: area.start, length: 0, pieces: Vec::new() });
+        }
+        if let Some(last) = stage.moves.last_mut() {
+            last.pieces.push((last.from + (area.start - last.to), area.end - area.start));
+            last.length = area.end - last.to;
+            *cursor = last.from + last.length;
+        }
+    }
+    *cursor = cursor.next_multiple_of(GIB);
+    stage.span.end = *cursor;
+    stage
+}
+
+/// Writes the holder's steps. `sources` are the pids, as the holder sees them, that each process's memory is copied from.
+pub(crate) fn write(writer: &mut Writer, image: &Image, stages: &[Stage], sources: &[i32]) {
+    for ((process, stage), source) in image.processes.iter().zip(stages).zip(sources) {
+        if stage.moves.is_empty() {
+            continue;
+        }
+        let path = writer.string(&format!("/proc/{source}/mem"));
+        let flag = (libc::O_RDONLY | libc::O_CLOEXEC) as u64;
+        writer.open(Writer::STAGING, "opening memory", libc::SYS_openat, &[AT_FDCWD, path, flag], MEMORY);
+        let pieces = stage.moves.iter().flat_map(|one| &one.pieces);
+        for (area, (at, _)) in process.areas.iter().filter(is_staged).zip(pieces) {
+            map(writer, area, *at);
+            collapse(writer, area, *at);
+            copy(writer, area, *at);
+            settle(writer, area, *at);
+        }
+        writer.call(Writer::STAGING, "closing memory", libc::SYS_close, &[MEMORY]);
+        let span = &stage.span;
+        if !span.is_empty() {
+            // A fork takes only what the maker allows it for that fork.
+            advise(writer, Writer::STAGING, span, libc::MADV_DONTFORK);
+        }
+    }
+}
+
+/// Advice for a range with holes: the kernel heeds it and then complains about the holes.
+pub(crate) fn advise(writer: &mut Writer, chapter: crate::script::Chapter, range: &Range<u64>, advice: i32) {
+    let arguments = [range.start, range.end - range.start, advice as u64];
+    writer.attempt(chapter, "choosing what a fork takes along", libc::SYS_madvise, &arguments);
+}
+
+const READ_WRITE: u64 = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+
+fn map(writer: &mut Writer, area: &Area, at: u64) {
+    let length = area.end - area.start;
+    let label = format!("staging memory of {:#x}", area.start);
+    let mut flags = libc::MAP_PRIVATE | libc::MAP_FIXED_NOREPLACE;
+    if area.unreserved {
+        flags |= libc::MAP_NORESERVE;
+    }
+    let AreaKind::Private { path, offset } = &area.kind else {
+        flags |= libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        if area.grows {
+            flags |= libc::MAP_GROWSDOWN;
+        }
+        let arguments = [at, length, READ_WRITE, flags as u64, u64::MAX, 0];
+        writer.exact(Writer::STAGING, label, libc::SYS_mmap, &arguments, at);
+        return;
+    };
+    // Relative to the frozen root; a path from /proc has no links in it.
+    let relative = writer.string(path.trim_start_matches('/'));
+    let flag = (libc::O_RDONLY | libc::O_CLOEXEC) as u64;
+    writer.open(Writer::STAGING, format!("opening {path}"), libc::SYS_openat, &[AT_FDCWD, relative, flag], SLOT);
+    let protection = u64::from(area.protection) | if area.pages.is_empty() { 0 } else { READ_WRITE };
+    writer.exact(Writer::STAGING, label, libc::SYS_mmap, &[at, length, protection, flags as u64, SLOT, *offset], at);
+    writer.call(Writer::STAGING, "closing a mapped file", libc::SYS_close, &[SLOT]);
+}
+
+/// The working directory, as openat(2) wants it.
+pub(crate) const AT_FDCWD: u64 = libc::AT_FDCWD as i64 as u64;
+
+/// A descriptor that the holder uses for a moment; it has a handful of others.
+const SLOT: u64 = 100;
+
+/// The memory of the process that is being copied.
+const MEMORY: u64 = 101;
+
+/// Puts huge pages under dense memory: forking copies one entry for each instead of 512.
+fn collapse(writer: &mut Writer, area: &Area, at: u64) {
+    const DENSE: u64 = 480 * PAGE;
+    if area.kind != AreaKind::Anonymous || area.advice.contains(&(libc::MADV_NOHUGEPAGE as u32)) {
+        return;
+    }
+    let mut start = area.start.next_multiple_of(HUGE);
+    let mut run = 0;
+    while start + HUGE <= area.end {
+        let mut own = 0;
+        while run < area.pages.len() && area.pages[run].0 + area.pages[run].1 <= start {
+            run += 1;
+        }
+        for (address, length) in area.pages[run..].iter().take_while(|(address, _)| *address < start + HUGE) {
+            own += (address + length).min(start + HUGE).saturating_sub((*address).max(start));
+        }
+        if own >= DENSE {
+            let to = at + (start - area.start);
+            // It needs a page to be there; getcpu(2) writes a word, to a page that will be copied over.
+            let first = area.pages[run].0.max(start) - area.start;
+            writer.attempt(Writer::STAGING, "touching memory", libc::SYS_getcpu, &[at + first]);
+            writer.attempt(Writer::STAGING, "making a huge page", libc::SYS_madvise, &[to, HUGE, MADV_COLLAPSE]);
+        }
+        start += HUGE;
+    }
+}
+
+const MADV_COLLAPSE: u64 = 25;
+
+/// Copies an area's own pages out of the frozen process, through its /proc/PID/mem. process_vm_readv(2) would be quicker and is no choice: it pins
+/// what it reads, and a page that the process shares with others since a fork is copied in *that* process before it is pinned.
+fn copy(writer: &mut Writer, area: &Area, at: u64) {
+    for (mut from, mut left) in area.pages.iter().copied() {
+        while left > 0 {
+            let length = left.min(MOST_BYTES);
+            let arguments = [MEMORY, at + (from - area.start), length, from];
+            writer.exact(
+                Writer::STAGING,
+                format!("copying memory at {from:#x}"),
+                libc::SYS_pread64,
+                &arguments,
+                length,
+            );
+            (from, left) = (from + length, left - length);
+        }
+    }
+}
+
+/// Gives staged memory its protection and the advice that a fork and a move keep.
+fn settle(writer: &mut Writer, area: &Area, at: u64) {
+    let length = area.end - area.start;
+    let protection = u64::from(area.protection);
+    let staged = match area.kind {
+        AreaKind::Private { .. } if area.pages.is_empty() => protection,
+        AreaKind::Private { .. } => protection | READ_WRITE,
+        _ => READ_WRITE,
+    };
+    if staged != protection {
+        writer.call(Writer::STAGING, "protecting memory", libc::SYS_mprotect, &[at, length, protection]);
+    }
+    for advice in area.advice.iter().filter(|advice| is_kept(**advice)) {
+        writer.attempt(Writer::STAGING, "advising on memory", libc::SYS_madvise, &[at, length, u64::from(*advice)]);
+    }
+}
+
+/// Whether staged memory can have the advice already. What forks leave out must be said where nothing forks any more.
+pub(crate) fn is_kept(advice: u32) -> bool {
+    !matches!(advice as i32, libc::MADV_DONTFORK | libc::MADV_WIPEONFORK)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::image::Process;
+
+    fn area(start: u64, end: u64) -> Area {
+        Area {
+            start,
+            end,
+            protection: 3,
+            kind: AreaKind::Anonymous,
+            advice: Vec::new(),
+            grows: false,
+            locked: false,
+            unreserved: false,
+            pages: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn near_areas_move_together_and_keep_their_place_within_a_gib() {
+        let process = |areas| Process { areas, ..Process::default() };
+        let heap = vec![
+            area(0x5555_0000_0000, 0x5555_0000_3000),
+            area(0x5555_0000_5000, 0x5555_0000_6000),
+            area(0x7fff_0000_0000, 0x7fff_0000_1000),
+        ];
+        let image = Image { processes: vec![process(heap.clone()), process(heap)], ..Image::default() };
+        let stages = arrange(&image);
+        assert_eq!(stages[0].moves.len(), 2);
+        let first = &stages[0].moves[0];
+        assert_eq!((first.length, first.pieces.len()), (0x6000, 2));
+        assert_eq!(first.pieces[1], (first.from + 0x5000, 0x1000));
+        for one in stages.iter().flat_map(|stage| &stage.moves) {
+            assert_eq!(one.from % GIB, one.to % GIB);
+        }
+        assert!(stages[0].span.end <= stages[1].span.start && stages[1].span.end < STAGING.end);
+    }
+
+    #[test]
+    fn long_runs_are_copied_in_portions() {
+        let mut writer = Writer::new();
+        let long = Area { pages: vec![(0x1000, MOST_BYTES + PAGE)], ..area(0x1000, 0x1000 + MOST_BYTES + PAGE) };
+        copy(&mut writer, &long, STAGING.start);
+        let text = format!("{:?}", writer.finish(1, 1, 0, 0));
+        assert_eq!(text.lines().count(), 2, "{text}");
+        assert!(text.lines().all(|line| line.contains("copying memory")));
+    }
+}

@@ -1,0 +1,119 @@
+//! Looking for what cannot be frozen, before anything is stopped, and once more after.
+
+use crate::areas::{self, USER_END};
+use crate::descriptors::{self, Found, Outside};
+use crate::proc_file::{self, Lines};
+use crate::refusal::Refusal;
+use crate::staging::STAGING;
+use crate::tree::{Member, Roots};
+use pando_kernel::CallError;
+use pando_restorer::REGION;
+
+/// The most further threads of a process: their stacks fit the restorer's region.
+const MOST_THREADS: usize = 16_384;
+
+/// Everything that stands in the way of freezing the processes of the pid namespace whose first process is `init`.
+pub fn survey(init: i32, outside: &[Outside]) -> Result<Vec<Refusal>, CallError> {
+    survey_roots(init, &Roots::find(init)?, outside)
+}
+
+/// The same below roots that are known.
+pub(crate) fn survey_roots(init: i32, roots: &Roots, outside: &[Outside]) -> Result<Vec<Refusal>, CallError> {
+    survey_members(init, &roots.members(), outside)
+}
+
+/// The same for processes that we have stopped.
+pub(crate) fn survey_stopped(init: i32, members: &[Member], outside: &[Outside]) -> Result<Vec<Refusal>, CallError> {
+    survey_members(init, members, outside).map(|mut refusals| {
+        refusals.retain(|refusal| refusal.kind != TRACED);
+        refusals
+    })
+}
+
+const TRACED: &str = "it is being traced";
+
+/// The same for processes that are known. A process that has gone meanwhile has nothing against it.
+fn survey_members(init: i32, members: &[Member], outside: &[Outside]) -> Result<Vec<Refusal>, CallError> {
+    let mut refusals = Vec::new();
+    let mut descriptors: Vec<(&Member, Vec<Found>)> = Vec::new();
+    let home = Home::of(init)?;
+    for member in members.iter().filter(|member| member.state != 'Z') {
+        let mut objections = home.objections(member);
+        objections.extend(memory_objections(member));
+        if let Ok(found) = descriptors::list(member.outer) {
+            for one in &found {
+                if let Some((kind, advice)) = descriptors::objection(one, outside) {
+                    refusals.push(refusal(member, Some(one.number), kind, advice));
+                }
+            }
+            descriptors.push((member, found));
+        }
+        refusals.extend(objections.into_iter().map(|(kind, advice)| refusal(member, None, kind, advice)));
+    }
+    refusals.extend(descriptors::lonely_pipes(&descriptors, outside));
+    Ok(refusals)
+}
+
+fn refusal(member: &Member, descriptor: Option<i32>, kind: String, advice: &'static str) -> Refusal {
+    Refusal { pid: member.pid, name: member.name.clone(), descriptor, kind, advice }
+}
+
+type Objection = (String, &'static str);
+
+/// The namespaces of the first process: a clone has those and no others.
+struct Home(Vec<(&'static str, String)>);
+
+impl Home {
+    fn of(init: i32) -> Result<Self, CallError> {
+        const KINDS: [&str; 7] = ["pid", "user", "mnt", "uts", "ipc", "net", "cgroup"];
+        let link = |kind: &'static str| proc_file::link(init, &format!("ns/{kind}")).map(|target| (kind, target));
+        KINDS.into_iter().map(link).collect::<Result<_, _>>().map(Self)
+    }
+
+    fn objections(&self, member: &Member) -> Vec<Objection> {
+        let mut objections = Vec::new();
+        for (kind, home) in &self.0 {
+            let other = |name: &str| proc_file::link(member.outer, name).is_ok_and(|target| target != *home);
+            let children = *kind == "pid" && other("ns/pid_for_children");
+            if other(&format!("ns/{kind}")) || children {
+                let what = format!("a {kind} namespace of its own");
+                objections.push((what, "stop what made it; nested namespaces are not supported yet"));
+            }
+        }
+        let Ok(status) = Lines::read(member.outer, "status") else { return objections };
+        if status.get("TracerPid") != "0" {
+            objections.push((TRACED.into(), "end the debugger"));
+        }
+        if matches!(member.state, 'T' | 't') {
+            objections.push(("it is stopped".into(), "send it SIGCONT"));
+        }
+        if status.get("Seccomp") == "1" {
+            objections.push(("it is in strict seccomp mode".into(), "make the program use a filter"));
+        }
+        if status.get("x86_Thread_features").contains("shstk") {
+            objections.push(("it has a shadow stack".into(), "start the program without it"));
+        }
+        if status.number("Threads", 10).unwrap_or(0) > MOST_THREADS as u64 {
+            objections.push(("it has too many threads".into(), "have fewer"));
+        }
+        if proc_file::link(member.outer, "root").is_ok_and(|root| root != "/") {
+            objections.push(("it has a root directory of its own (chroot)".into(), "start the program without chroot"));
+        }
+        objections
+    }
+}
+
+fn memory_objections(member: &Member) -> Vec<Objection> {
+    let Ok(seen) = areas::read(member.outer) else { return Vec::new() };
+    let mut objections = Vec::new();
+    for one in seen {
+        if one.area.start < STAGING.end && one.area.end > REGION || one.area.end > USER_END {
+            objections.push((
+                format!("memory at {:#x}, where the restorer works", one.area.start),
+                "start the program again: it will choose other addresses",
+            ));
+        }
+        objections.extend(one.objection);
+    }
+    objections
+}

@@ -1,0 +1,100 @@
+//! The memory and the descriptors of another process: process_vm_readv(2), process_vm_writev(2), kcmp(2), pidfd_getfd(2).
+
+use std::cmp::Ordering;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+
+/// Fills `bytes` from a process's memory at `address`. EFAULT where it has none there, also where only a part is missing.
+pub fn read(pid: i32, address: u64, bytes: &mut [u8]) -> io::Result<()> {
+    let local = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+    let remote = libc::iovec { iov_base: address as *mut _, iov_len: bytes.len() };
+    // SAFETY: the kernel writes into the slice; the remote address is checked in the other process.
+    let count = unsafe { libc::process_vm_readv(pid, &raw const local, 1, &raw const remote, 1, 0) };
+    whole(count, bytes.len())
+}
+
+/// Writes `bytes` into a process's memory at `address`, which that process must be able to write.
+pub fn write(pid: i32, address: u64, bytes: &[u8]) -> io::Result<()> {
+    let local = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+    let remote = libc::iovec { iov_base: address as *mut _, iov_len: bytes.len() };
+    // SAFETY: the kernel reads the slice; the remote address is checked in the other process.
+    let count = unsafe { libc::process_vm_writev(pid, &raw const local, 1, &raw const remote, 1, 0) };
+    whole(count, bytes.len())
+}
+
+fn whole(count: isize, wanted: usize) -> io::Result<()> {
+    match usize::try_from(count) {
+        Ok(count) if count == wanted => Ok(()),
+        Ok(_) => Err(io::Error::from_raw_os_error(libc::EFAULT)),
+        Err(_) => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Which kind of thing two processes may share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+pub enum Shared {
+    /// An open file description; the numbers are descriptors.
+    File = 0,
+    /// Memory.
+    Memory = 1,
+    /// The table of descriptors.
+    Descriptors = 2,
+    /// Root, working directory and umask.
+    Directories = 3,
+    /// Signal handlers.
+    Handlers = 4,
+}
+
+/// Whether two processes share a thing, and if not, an order among things (kcmp(2), since Linux 3.5). The descriptors matter for files only.
+pub fn compare(kind: Shared, (pid, fd): (i32, i32), (other, other_fd): (i32, i32)) -> io::Result<Ordering> {
+    // SAFETY: touches no memory.
+    match unsafe { libc::syscall(libc::SYS_kcmp, pid, other, kind as i32, fd, other_fd) } {
+        0 => Ok(Ordering::Equal),
+        1 => Ok(Ordering::Less),
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(Ordering::Greater),
+    }
+}
+
+/// A copy of another process's descriptor (pidfd_getfd(2), since Linux 5.6).
+pub fn descriptor(process: impl AsFd, fd: i32) -> io::Result<OwnedFd> {
+    // SAFETY: touches no memory.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_getfd, process.as_fd().as_raw_fd(), fd, 0) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just made this descriptor for us.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsRawFd;
+
+    fn me() -> i32 {
+        std::process::id() as i32
+    }
+
+    #[test]
+    fn own_memory_is_read_and_written_as_a_strangers() {
+        let mut place = *b"before";
+        let mut seen = [0; 6];
+        write(me(), (&raw mut place) as u64, b"behind").unwrap();
+        read(me(), (&raw const place) as u64, &mut seen).unwrap();
+        assert_eq!(&seen, b"behind");
+        assert_eq!(read(me(), 16, &mut seen).unwrap_err().raw_os_error(), Some(libc::EFAULT));
+    }
+
+    #[test]
+    fn a_duplicate_is_the_same_description_and_a_second_open_is_not() {
+        let one = std::fs::File::open("/dev/null").unwrap();
+        let copy = one.try_clone().unwrap();
+        let two = std::fs::File::open("/dev/null").unwrap();
+        let with =
+            |other: &std::fs::File| compare(Shared::File, (me(), one.as_raw_fd()), (me(), other.as_raw_fd())).unwrap();
+        assert_eq!(with(&copy), Ordering::Equal);
+        assert_ne!(with(&two), Ordering::Equal);
+    }
+}

@@ -1,0 +1,307 @@
+//! Stopping another process's threads and looking into them (ptrace(2)).
+//!
+//! A trace belongs to the thread that made it: every call must come from there, so a [`Thread`] cannot be sent to another.
+
+use std::io;
+use std::marker::PhantomData;
+
+/// A thread that this one traces. Dropped, it is let go and runs on as if nothing had been.
+#[derive(Debug)]
+pub struct Thread {
+    tid: i32,
+    /// Not `Send`: the kernel knows the tracing thread, not its process.
+    _here: PhantomData<*const ()>,
+}
+
+/// The general registers of a stopped thread (`struct user_regs_struct`, x86-64).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Registers {
+    pub r15: u64,
+    pub r14: u64,
+    pub r13: u64,
+    pub r12: u64,
+    pub rbp: u64,
+    pub rbx: u64,
+    pub r11: u64,
+    pub r10: u64,
+    pub r9: u64,
+    pub r8: u64,
+    pub rax: u64,
+    pub rcx: u64,
+    pub rdx: u64,
+    pub rsi: u64,
+    pub rdi: u64,
+    /// The number of the system call that was interrupted; negative if the thread was in none.
+    pub orig_rax: u64,
+    pub rip: u64,
+    pub cs: u64,
+    pub eflags: u64,
+    pub rsp: u64,
+    pub ss: u64,
+    pub fs_base: u64,
+    pub gs_base: u64,
+    pub ds: u64,
+    pub es: u64,
+    pub fs: u64,
+    pub gs: u64,
+}
+
+/// Why a traced thread stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// It was interrupted, or trapped after a step.
+    Trapped,
+    /// Its process is stopped by a signal (SIGSTOP and the like).
+    GroupStopped,
+    /// It is about to take a signal: the number.
+    Signal(i32),
+    /// It has ended.
+    Gone,
+}
+
+/// A thread's restartable-sequence area (rseq(2)).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rseq {
+    /// Its address; 0 if the thread has none.
+    pub address: u64,
+    /// Bytes.
+    pub length: u32,
+    /// The signature that abort handlers carry.
+    pub signature: u32,
+    flags: u32,
+    padding: u32,
+}
+
+/// One entry of a queue of signals that wait: `siginfo_t` as the kernel keeps it.
+pub type SignalInfo = [u8; 128];
+
+const PTRACE_GET_RSEQ_CONFIGURATION: libc::c_uint = 0x420f;
+const PTRACE_SECCOMP_GET_FILTER: libc::c_uint = 0x420c;
+const PTRACE_O_SUSPEND_SECCOMP: usize = 1 << 21;
+const PTRACE_EVENT_STOP: i32 = 128;
+const NT_X86_XSTATE: usize = 0x202;
+/// Longer than any extended state so far; AMX brings it to 11 KiB.
+const LONGEST_STATE: usize = 32 * 1024;
+
+impl Thread {
+    /// Starts to trace a thread, without stopping it (PTRACE_SEIZE, since Linux 3.4). System-call filters are suspended while it is traced if the
+    /// kernel allows (since 4.3). EPERM: somebody else traces it, or it is beyond this process's reach; ESRCH: it has gone.
+    pub fn seize(tid: i32) -> io::Result<Self> {
+        let thread = Self { tid, _here: PhantomData };
+        match request(libc::PTRACE_SEIZE, tid, 0, PTRACE_O_SUSPEND_SECCOMP) {
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EPERM)) => {
+                if let Err(error) = request(libc::PTRACE_SEIZE, tid, 0, 0) {
+                    std::mem::forget(thread);
+                    return Err(error);
+                }
+                Ok(thread)
+            }
+            Err(error) => {
+                std::mem::forget(thread);
+                Err(error)
+            }
+            Ok(()) => Ok(thread),
+        }
+    }
+
+    /// Its tid here.
+    pub fn tid(&self) -> i32 {
+        self.tid
+    }
+
+    /// Asks it to stop; [`Self::wait`] tells when it has (PTRACE_INTERRUPT).
+    pub fn interrupt(&self) -> io::Result<()> {
+        request(libc::PTRACE_INTERRUPT, self.tid, 0, 0)
+    }
+
+    /// Waits for the next stop.
+    pub fn wait(&self) -> io::Result<Stop> {
+        self.poll(0).map(|stop| stop.unwrap_or(Stop::Gone))
+    }
+
+    /// The next stop, if it has come.
+    pub fn try_wait(&self) -> io::Result<Option<Stop>> {
+        self.poll(libc::WNOHANG)
+    }
+
+    fn poll(&self, flags: i32) -> io::Result<Option<Stop>> {
+        loop {
+            let mut status = 0;
+            // SAFETY: the kernel writes the status.
+            match unsafe { libc::waitpid(self.tid, &raw mut status, libc::__WALL | flags) } {
+                0 => return Ok(None),
+                -1 => {
+                    let error = io::Error::last_os_error();
+                    match error.raw_os_error() {
+                        Some(libc::EINTR) => {}
+                        Some(libc::ECHILD) => return Ok(Some(Stop::Gone)),
+                        _ => return Err(error),
+                    }
+                }
+                _ => return Ok(Some(meaning(status))),
+            }
+        }
+    }
+
+    /// Its registers. It must be stopped, as for all that follows.
+    pub fn registers(&self) -> io::Result<Registers> {
+        let mut registers = Registers::default();
+        // SAFETY: the kernel writes a `struct user_regs_struct`, which this is, field by field.
+        check(unsafe { libc::ptrace(libc::PTRACE_GETREGS, self.tid, 0_usize, &raw mut registers) })?;
+        Ok(registers)
+    }
+
+    /// Sets its registers.
+    pub fn set_registers(&self, registers: &Registers) -> io::Result<()> {
+        // SAFETY: the kernel reads a `struct user_regs_struct`.
+        check(unsafe { libc::ptrace(libc::PTRACE_SETREGS, self.tid, 0_usize, std::ptr::from_ref(registers)) })
+    }
+
+    /// Its floating-point and vector state, in the standard layout of XSAVE.
+    pub fn extended_state(&self) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0_u8; LONGEST_STATE];
+        let mut vector = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+        // SAFETY: the kernel writes at most the vector's length and says how much it was.
+        check(unsafe { libc::ptrace(libc::PTRACE_GETREGSET, self.tid, NT_X86_XSTATE, &raw mut vector) })?;
+        bytes.truncate(vector.iov_len);
+        Ok(bytes)
+    }
+
+    /// The signals that it blocks, bit N−1 for signal N.
+    pub fn signal_mask(&self) -> io::Result<u64> {
+        let mut mask = 0_u64;
+        // SAFETY: the kernel writes eight bytes.
+        check(unsafe { libc::ptrace(libc::PTRACE_GETSIGMASK, self.tid, 8_usize, &raw mut mask) })?;
+        Ok(mask)
+    }
+
+    /// Sets the signals that it blocks.
+    pub fn set_signal_mask(&self, mask: u64) -> io::Result<()> {
+        // SAFETY: the kernel reads eight bytes.
+        check(unsafe { libc::ptrace(libc::PTRACE_SETSIGMASK, self.tid, 8_usize, &raw const mask) })
+    }
+
+    /// Signals that wait for it, or, if `shared`, for its whole process; at most 128 of them (PTRACE_PEEKSIGINFO, since Linux 3.10).
+    pub fn waiting_signals(&self, shared: bool) -> io::Result<Vec<SignalInfo>> {
+        #[repr(C)]
+        struct Peek {
+            offset: u64,
+            flags: u32,
+            count: i32,
+        }
+        let peek = Peek { offset: 0, flags: u32::from(shared), count: 128 };
+        let mut queue = vec![[0_u8; 128]; 128];
+        // SAFETY: the kernel writes at most `count` entries of 128 bytes.
+        let count = unsafe { libc::ptrace(libc::PTRACE_PEEKSIGINFO, self.tid, &raw const peek, queue.as_mut_ptr()) };
+        check(count)?;
+        queue.truncate(usize::try_from(count).unwrap_or(0));
+        Ok(queue)
+    }
+
+    /// Its restartable-sequence area (since Linux 5.13).
+    pub fn rseq(&self) -> io::Result<Rseq> {
+        let mut rseq = Rseq::default();
+        // SAFETY: the kernel writes at most the size that is passed.
+        check(unsafe { libc::ptrace(PTRACE_GET_RSEQ_CONFIGURATION, self.tid, size_of::<Rseq>(), &raw mut rseq) })?;
+        Ok(rseq)
+    }
+
+    /// One of its system-call filters, 0 being the newest: `struct sock_filter`s of eight bytes. `None` behind the last
+    /// (PTRACE_SECCOMP_GET_FILTER, since Linux 4.4).
+    pub fn filter(&self, number: usize) -> io::Result<Option<Vec<u8>>> {
+        const LONGEST: usize = 4096;
+        let mut program = vec![0_u64; LONGEST];
+        // SAFETY: a filter has at most 4096 instructions of eight bytes (BPF_MAXINSNS).
+        let count = unsafe { libc::ptrace(PTRACE_SECCOMP_GET_FILTER, self.tid, number, program.as_mut_ptr()) };
+        match check(count) {
+            Ok(()) => {
+                program.truncate(usize::try_from(count).unwrap_or(0));
+                Ok(Some(program.iter().flat_map(|word| word.to_ne_bytes()).collect()))
+            }
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EINVAL)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Where its robust futexes are listed: address and length (get_robust_list(2)).
+    pub fn robust_list(&self) -> io::Result<(u64, u64)> {
+        let (mut head, mut length) = (0_u64, 0_u64);
+        // SAFETY: the kernel writes two words.
+        let result = unsafe { libc::syscall(libc::SYS_get_robust_list, self.tid, &raw mut head, &raw mut length) };
+        check(result)?;
+        Ok((head, length))
+    }
+
+    /// Lets it go on, taking a signal that [`Stop::Signal`] told of.
+    pub fn deliver(&self, signal: i32) -> io::Result<()> {
+        request(libc::PTRACE_CONT, self.tid, 0, signal as usize)
+    }
+
+    /// Lets it execute one instruction, and waits for that. A system call is one instruction.
+    pub fn step(&self) -> io::Result<Stop> {
+        request(libc::PTRACE_SINGLESTEP, self.tid, 0, 0)?;
+        self.wait()
+    }
+}
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        let _ = request(libc::PTRACE_DETACH, self.tid, 0, 0);
+    }
+}
+
+fn request(what: libc::c_uint, tid: i32, address: usize, data: usize) -> io::Result<()> {
+    // SAFETY: only requests come here whose arguments are numbers.
+    check(unsafe { libc::ptrace(what, tid, address, data) })
+}
+
+fn check(result: libc::c_long) -> io::Result<()> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+fn meaning(status: i32) -> Stop {
+    if !libc::WIFSTOPPED(status) {
+        return Stop::Gone;
+    }
+    let (signal, event) = (libc::WSTOPSIG(status), status >> 16);
+    match (event, signal) {
+        (PTRACE_EVENT_STOP, libc::SIGSTOP | libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU) => Stop::GroupStopped,
+        (PTRACE_EVENT_STOP, _) | (_, libc::SIGTRAP) => Stop::Trapped,
+        (_, signal) => Stop::Signal(signal),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stopped_child_shows_its_registers_and_runs_on() {
+        let mut child = std::process::Command::new("sleep").arg("0.2").spawn().unwrap();
+        let thread = Thread::seize(child.id() as i32).unwrap();
+        thread.interrupt().unwrap();
+        assert_eq!(thread.wait().unwrap(), Stop::Trapped);
+        let registers = thread.registers().unwrap();
+        assert_ne!(registers.rip, 0);
+        assert!(thread.extended_state().unwrap().len() >= 576);
+        assert_eq!(thread.filter(0).unwrap(), None);
+        drop(thread);
+        assert!(child.wait().unwrap().success());
+    }
+
+    #[test]
+    fn a_process_that_is_none_is_not_seized() {
+        assert_eq!(Thread::seize(0x3fff_ffff).unwrap_err().raw_os_error(), Some(libc::ESRCH));
+    }
+
+    #[test]
+    fn stops_are_told_apart() {
+        let stopped = |signal: i32, event: i32| (signal << 8 | 0x7f) | event << 16;
+        assert_eq!(meaning(stopped(libc::SIGTRAP, PTRACE_EVENT_STOP)), Stop::Trapped);
+        assert_eq!(meaning(stopped(libc::SIGSTOP, PTRACE_EVENT_STOP)), Stop::GroupStopped);
+        assert_eq!(meaning(stopped(libc::SIGUSR1, 0)), Stop::Signal(libc::SIGUSR1));
+        assert_eq!(meaning(0), Stop::Gone);
+    }
+}

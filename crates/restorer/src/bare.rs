@@ -1,0 +1,291 @@
+//! The machine below: the program's entry, system calls, forks and threads. All unsafe code of the restorer stands here, in `settle.rs` and `run.rs`.
+
+use core::arch::{asm, naked_asm};
+use core::panic::PanicInfo;
+
+/// Numbers of system calls (x86-64).
+pub(crate) mod number {
+    pub(crate) const READ: u64 = 0;
+    pub(crate) const WRITE: u64 = 1;
+    pub(crate) const CLOSE: u64 = 3;
+    pub(crate) const MMAP: u64 = 9;
+    pub(crate) const MPROTECT: u64 = 10;
+    pub(crate) const MUNMAP: u64 = 11;
+    pub(crate) const RT_SIGPROCMASK: u64 = 14;
+    pub(crate) const MREMAP: u64 = 25;
+    pub(crate) const MADVISE: u64 = 28;
+    pub(crate) const NANOSLEEP: u64 = 35;
+    pub(crate) const GETPID: u64 = 39;
+    pub(crate) const WAIT4: u64 = 61;
+    pub(crate) const KILL: u64 = 62;
+    pub(crate) const FCHDIR: u64 = 81;
+    pub(crate) const SETGROUPS: u64 = 116;
+    pub(crate) const SETRESUID: u64 = 117;
+    pub(crate) const SETRESGID: u64 = 119;
+    pub(crate) const PRCTL: u64 = 157;
+    pub(crate) const FUTEX: u64 = 202;
+    pub(crate) const EXIT_GROUP: u64 = 231;
+    pub(crate) const DUP3: u64 = 292;
+    pub(crate) const PIPE2: u64 = 293;
+    pub(crate) const SETNS: u64 = 308;
+    pub(crate) const CLONE3: u64 = 435;
+}
+
+/// A positive error number.
+pub(crate) type Errno = i32;
+
+/// Makes a system call.
+///
+/// # Safety
+///
+/// The call must be sound with these arguments: pointers valid for what the kernel reads and writes, nothing unmapped or closed that is still used.
+pub(crate) unsafe fn call(number: u64, a: [u64; 6]) -> Result<u64, Errno> {
+    let result: i64;
+    // SAFETY: the caller vouches for the call; the kernel clobbers rcx and r11 besides the result.
+    unsafe {
+        asm!("syscall", inlateout("rax") number => result, in("rdi") a[0], in("rsi") a[1], in("rdx") a[2], in("r10") a[3], in("r8") a[4],
+             in("r9") a[5], lateout("rcx") _, lateout("r11") _, options(nostack));
+    }
+    if (-4095..0).contains(&result) { Err(-result as Errno) } else { Ok(result as u64) }
+}
+
+/// Makes a system call that touches no memory and closes nothing: its arguments are plain numbers.
+pub(crate) fn plain(number: u64, a: [u64; 3]) -> Result<u64, Errno> {
+    // SAFETY: callers pass calls whose arguments are no pointers.
+    unsafe { call(number, [a[0], a[1], a[2], 0, 0, 0]) }
+}
+
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+// SAFETY: the kernel enters here with the stack pointer at argc; nothing of it is needed. The first call runs on the kernel's stack, because it
+// moves the program's own memory; everything after runs on the program's own.
+unsafe extern "C" fn _start() -> ! {
+    naked_asm!(
+        "xor ebp, ebp", "and rsp, -16", "call {settle}", "lea rsp, [rip + {stack} + {length}]", "xor ebp, ebp", "call {program}", "ud2",
+        settle = sym crate::settle_in, program = sym crate::program, stack = sym HOLDER_STACK, length = const STACK_LENGTH
+    )
+}
+
+#[panic_handler]
+fn panic(_: &PanicInfo<'_>) -> ! {
+    exit(113)
+}
+
+/// Ends the process.
+pub(crate) fn exit(code: u64) -> ! {
+    loop {
+        let _ = plain(number::EXIT_GROUP, [code, 0, 0]);
+    }
+}
+
+const STACK_LENGTH: usize = 16 * 1024;
+
+/// Memory for a stack; never touched by name but for its address.
+#[repr(C, align(4096))]
+pub(crate) struct Stack([u8; STACK_LENGTH]);
+
+static mut HOLDER_STACK: Stack = Stack([0; STACK_LENGTH]);
+static mut ENTRANT_STACK: Stack = Stack([0; STACK_LENGTH]);
+static mut MAKER_STACK: Stack = Stack([0; STACK_LENGTH]);
+
+/// `struct clone_args` (linux/sched.h).
+#[repr(C)]
+#[derive(Default)]
+pub(crate) struct CloneArguments {
+    pub(crate) flags: u64,
+    pub(crate) pidfd: u64,
+    pub(crate) child_tid: u64,
+    pub(crate) parent_tid: u64,
+    pub(crate) exit_signal: u64,
+    pub(crate) stack: u64,
+    pub(crate) stack_size: u64,
+    pub(crate) tls: u64,
+    pub(crate) set_tid: u64,
+    pub(crate) set_tid_size: u64,
+    pub(crate) cgroup: u64,
+}
+
+const CLONE_VM: u64 = 0x100;
+const CLONE_VFORK: u64 = 0x4000;
+const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
+/// CLONE_VM, FS, FILES, SIGHAND, THREAD, SYSVSEM, SETTLS, CHILD_CLEARTID.
+const THREAD: u64 = 0x100 | 0x200 | 0x400 | 0x800 | 0x1_0000 | 0x4_0000 | 0x8_0000 | 0x20_0000;
+const SIGCHLD: u64 = 17;
+
+/// Starts a task that shares this one's memory, on a stack of its own, in `entry(argument)`.
+///
+/// # Safety
+///
+/// The stack must be unused, and what the task and this one touch at the same time must bear it.
+unsafe fn start(arguments: &CloneArguments, entry: extern "C" fn(usize) -> !, argument: usize) -> Result<i32, Errno> {
+    let result: i64;
+    // SAFETY: the child has its own stack and registers copied from here; it calls `entry`, which does not return, and touches nothing of this
+    // frame. The parent goes on behind the call. Without "nostack" the compiler keeps nothing below the stack pointer.
+    unsafe {
+        asm!("syscall", "test rax, rax", "jnz 2f", "xor ebp, ebp", "mov rdi, r12", "call r13", "ud2", "2:",
+             inlateout("rax") number::CLONE3 => result, in("rdi") arguments, in("rsi") size_of::<CloneArguments>(),
+             in("r12") argument, in("r13") entry, lateout("rcx") _, lateout("r11") _);
+    }
+    if result < 0 { Err(-result as Errno) } else { Ok(result as i32) }
+}
+
+/// Runs `entry(argument)` in a process that shares this one's memory, waits until it has exited, and gives its exit code. `cgroup` is a
+/// directory's descriptor (CLONE_INTO_CGROUP, since Linux 5.7).
+pub(crate) fn entrant(cgroup: Option<u64>, entry: extern "C" fn(usize) -> !, argument: usize) -> Result<u64, Errno> {
+    let arguments = CloneArguments {
+        flags: CLONE_VM | CLONE_VFORK | if cgroup.is_some() { CLONE_INTO_CGROUP } else { 0 },
+        exit_signal: SIGCHLD,
+        cgroup: cgroup.unwrap_or(0),
+        ..on_stack(&raw const ENTRANT_STACK)
+    };
+    // SAFETY: only the holder makes an entrant, and waits for its end: nothing else runs in this memory meanwhile.
+    let pid = unsafe { start(&arguments, entry, argument) }?;
+    wait(pid)
+}
+
+/// The same once more, from the entrant: with a pid that is free in the pid namespace for children (`set_tid`, since Linux 5.5).
+pub(crate) fn maker(pid: i32, entry: extern "C" fn(usize) -> !, argument: usize) -> Result<u64, Errno> {
+    let arguments = CloneArguments {
+        flags: CLONE_VM | CLONE_VFORK,
+        exit_signal: SIGCHLD,
+        set_tid: (&raw const pid) as u64,
+        set_tid_size: 1,
+        ..on_stack(&raw const MAKER_STACK)
+    };
+    // SAFETY: only the entrant makes a maker, and waits for its end, as the holder waits for the entrant's.
+    let pid = unsafe { start(&arguments, entry, argument) }?;
+    wait(pid)
+}
+
+fn on_stack(stack: *const Stack) -> CloneArguments {
+    CloneArguments { stack: stack as u64, stack_size: STACK_LENGTH as u64, ..CloneArguments::default() }
+}
+
+fn wait(pid: i32) -> Result<u64, Errno> {
+    let mut status = 0_i32;
+    // SAFETY: the kernel writes the status, four bytes.
+    while let Err(errno) = unsafe { call(number::WAIT4, [pid as u64, (&raw mut status) as u64, 0, 0, 0, 0]) } {
+        if errno != EINTR {
+            return Err(errno);
+        }
+    }
+    Ok(if status & 0x7f == 0 { (status >> 8 & 0xff) as u64 } else { 114 })
+}
+
+/// Forks with a pid: `true` in the child.
+pub(crate) fn fork(pid: i32) -> Result<bool, Errno> {
+    let arguments = CloneArguments {
+        exit_signal: SIGCHLD,
+        set_tid: (&raw const pid) as u64,
+        set_tid_size: 1,
+        ..CloneArguments::default()
+    };
+    // SAFETY: without CLONE_VM the child has its own copy of everything, and goes on alone.
+    let result = unsafe {
+        call(number::CLONE3, [(&raw const arguments) as u64, size_of::<CloneArguments>() as u64, 0, 0, 0, 0])
+    }?;
+    Ok(result == 0)
+}
+
+/// A thread to be.
+pub(crate) struct NewThread {
+    pub(crate) tid: i32,
+    pub(crate) pointer: u64,
+    pub(crate) clear: u64,
+    pub(crate) stack: u64,
+    pub(crate) stack_length: u64,
+}
+
+/// Makes a thread.
+pub(crate) fn thread(new: &NewThread, entry: extern "C" fn(usize) -> !, argument: usize) -> Result<(), Errno> {
+    let arguments = CloneArguments {
+        flags: THREAD,
+        tls: new.pointer,
+        child_tid: new.clear,
+        stack: new.stack,
+        stack_size: new.stack_length,
+        set_tid: (&raw const new.tid) as u64,
+        set_tid_size: 1,
+        ..CloneArguments::default()
+    };
+    // SAFETY: the script gives each thread a stack of its own; threads share only the counters of `gate.rs`, which are atomic.
+    unsafe { start(&arguments, entry, argument) }.map(drop)
+}
+
+/// Lets go of a stack and returns into the program that a signal frame describes (rt_sigreturn(2)).
+///
+/// # Safety
+///
+/// `frame` must be a whole `struct ucontext` of the kernel's, in memory that stays; the caller's stack may be inside the range that goes.
+pub(crate) unsafe fn resume(frame: u64, stack: u64, length: u64) -> ! {
+    const RT_SIGRETURN: u64 = 15;
+    // SAFETY: no stack is used from the first instruction on; rt_sigreturn replaces every register.
+    unsafe {
+        asm!("syscall", "mov rsp, {frame}", "mov eax, {sigreturn}", "syscall", "ud2", frame = in(reg) frame, sigreturn = const RT_SIGRETURN,
+             in("rax") number::MUNMAP, in("rdi") stack, in("rsi") length, options(noreturn));
+    }
+}
+
+/// Where the stack lies that processes run on until they resume.
+pub(crate) fn process_stack() -> (u64, u64) {
+    ((&raw const MAKER_STACK) as u64, STACK_LENGTH as u64)
+}
+
+pub(crate) const EINTR: Errno = 4;
+
+/// Blocks every signal; the frames that threads resume through hold their own masks.
+pub(crate) fn block_signals() {
+    const SIG_SETMASK: u64 = 2;
+    let all = u64::MAX;
+    // SAFETY: the kernel reads eight bytes at the mask.
+    let _ = unsafe { call(number::RT_SIGPROCMASK, [SIG_SETMASK, (&raw const all) as u64, 0, 8, 0, 0]) };
+}
+
+/// Keeps this memory out of reach of everybody but the host's root: `/proc/PID/mem`, ptrace(2), process_vm_writev(2). It is an attribute of the
+/// memory, so it holds for every task that shares it; a change of credentials may reset it, so it is said again after each.
+pub(crate) fn undumpable() {
+    const PR_SET_DUMPABLE: u64 = 4;
+    let _ = plain(number::PRCTL, [PR_SET_DUMPABLE, 0, 0]);
+}
+
+/// Writes bytes.
+pub(crate) fn write(fd: u64, bytes: &[u8]) -> Result<u64, Errno> {
+    // SAFETY: the kernel reads the slice.
+    unsafe { call(number::WRITE, [fd, bytes.as_ptr() as u64, bytes.len() as u64, 0, 0, 0]) }
+}
+
+/// Waits for a byte from a pipe; `false` at its end, or if it is none.
+pub(crate) fn take_byte(fd: u64) -> bool {
+    let mut byte = 0_u8;
+    loop {
+        // SAFETY: the kernel writes one byte at most.
+        match unsafe { call(number::READ, [fd, (&raw mut byte) as u64, 1, 0, 0, 0]) } {
+            Err(EINTR) => {}
+            outcome => return outcome == Ok(1),
+        }
+    }
+}
+
+/// Sleeps.
+pub(crate) fn sleep(microseconds: u64) {
+    let time = [0, microseconds * 1000];
+    // SAFETY: the kernel reads two words.
+    let _ = unsafe { call(number::NANOSLEEP, [time.as_ptr() as u64, 0, 0, 0, 0, 0]) };
+}
+
+/// Two ends of a new pipe.
+pub(crate) fn pipe() -> Result<[u64; 2], Errno> {
+    let mut ends = [0_u32; 2];
+    // SAFETY: the kernel writes two descriptors of four bytes.
+    unsafe { call(number::PIPE2, [ends.as_mut_ptr() as u64, 0, 0, 0, 0, 0]) }?;
+    Ok([u64::from(ends[0]), u64::from(ends[1])])
+}
+
+/// Makes `onto` the same as `fd`, which goes.
+pub(crate) fn move_descriptor(fd: u64, onto: u64) -> Result<(), Errno> {
+    if fd == onto {
+        return Ok(());
+    }
+    plain(number::DUP3, [fd, onto, 0])?;
+    plain(number::CLOSE, [fd, 0, 0]).map(drop)
+}

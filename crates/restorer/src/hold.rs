@@ -1,0 +1,59 @@
+//! The holder's life: one image, then clone after clone.
+
+use crate::bare::{self, Errno, call, number, plain};
+use crate::maker::{self, Wish};
+use crate::packet::{self, Message};
+use crate::run::{self, Failure, Script};
+use pando_restorer::{Answer, Request, SCRIPT};
+use rustix::fd::BorrowedFd;
+
+const SOCKET: u64 = 0;
+const EINVAL: Errno = 22;
+
+/// Serves the socket until it closes.
+pub(crate) fn serve() -> ! {
+    let mut script = None;
+    loop {
+        // SAFETY: the freezer starts this program with the socket as descriptor 0, and nothing closes it.
+        let socket = unsafe { BorrowedFd::borrow_raw(SOCKET as i32) };
+        let message = match packet::receive(socket) {
+            Ok(Some(message)) => message,
+            Ok(None) => bare::exit(0),
+            Err(bare::EINTR) => continue,
+            Err(_) => bare::exit(1),
+        };
+        let answer = match (Request::from_words(message.words), &script) {
+            (Some(Request::Hold { length }), None) => hold(&message, length).map(|held| script = Some(held)),
+            (Some(Request::Clone { cgroups, groups, namespaces, supplied }), Some(script)) => {
+                let counts = [cgroups, groups, namespaces, supplied].map(|count| count as usize);
+                Wish::new(&message, counts, script).ok_or(Failure::of_call(EINVAL)).and_then(|wish| maker::grow(&wish))
+            }
+            _ => Err(Failure::of_call(EINVAL)),
+        };
+        for fd in &message.fds[..message.count] {
+            let _ = plain(number::CLOSE, [*fd, 0, 0]);
+        }
+        let answer = answer.map_or_else(|failure| failure.answer(), |()| Answer { errno: 0, step: 0 });
+        let mut bytes = [0; 8];
+        bytes[..4].copy_from_slice(&answer.errno.to_le_bytes());
+        bytes[4..].copy_from_slice(&answer.step.to_le_bytes());
+        let _ = bare::write(SOCKET, &bytes);
+    }
+}
+
+/// Maps the script and takes its staging steps. Paths are relative to the directory that came with it.
+fn hold(message: &Message, length: u32) -> Result<Script, Failure> {
+    const READ_WRITE: u64 = 3;
+    const PRIVATE_FIXED_NOREPLACE: u64 = 0x10_0002;
+    if message.count != 2 {
+        return Err(Failure::of_call(EINVAL));
+    }
+    // SAFETY: the place is the script's own and free; the file is sealed, so it stays as long as the mapping. It is private: steps that give
+    // back a value write it there.
+    unsafe { call(number::MMAP, [SCRIPT, u64::from(length), READ_WRITE, PRIVATE_FIXED_NOREPLACE, message.fds[0], 0]) }
+        .map_err(Failure::of_call)?;
+    let script = Script::mapped(u64::from(length)).ok_or(Failure::of_call(EINVAL))?;
+    plain(number::FCHDIR, [message.fds[1], 0, 0]).map_err(Failure::of_call)?;
+    run::steps(&script, script.staging())?;
+    Ok(script)
+}

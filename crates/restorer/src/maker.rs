@@ -1,0 +1,113 @@
+//! From a wish to a clone: enter its cgroups and namespaces, make what its processes share, fork them.
+//!
+//! Two tasks do that, both in the holder's memory. The *entrant* is born in the clone's cgroup, because page tables are charged to whom they are
+//! forked by, and enters the namespaces; it is not itself in the clone's pid namespace. Its child, the *maker*, is, so that what the maker forks
+//! falls to the clone's first process when it exits. While they live a process of the clone could reach the holder's memory through them, were
+//! that memory not undumpable; they are gone before anything of the clone runs.
+
+use crate::bare::{self, Errno, number, plain};
+use crate::packet::Message;
+use crate::run::{self, Failure, Script};
+use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+
+/// A clone that is wanted.
+pub(crate) struct Wish<'a> {
+    fds: &'a [u64],
+    cgroups: usize,
+    groups: usize,
+    namespaces: usize,
+    script: &'a Script,
+}
+
+/// Where the tasks say what failed: they share the holder's memory.
+static FAILED_ERRNO: AtomicI32 = AtomicI32::new(0);
+static FAILED_STEP: AtomicU32 = AtomicU32::new(0);
+
+impl<'a> Wish<'a> {
+    /// The wish of a message whose counts fit its descriptors.
+    pub(crate) fn new(message: &'a Message, counts: [usize; 4], script: &'a Script) -> Option<Self> {
+        let [cgroups, groups, namespaces, supplied] = counts;
+        let all = [2, cgroups, groups, namespaces, supplied].into_iter().try_fold(0_usize, usize::checked_add)?;
+        let fds = &message.fds[..message.count];
+        (all == fds.len() && cgroups <= 1).then_some(Self { fds, cgroups, groups, namespaces, script })
+    }
+
+    fn groups(&self) -> &[u64] {
+        &self.fds[2 + self.cgroups..][..self.groups]
+    }
+
+    fn namespaces(&self) -> &[u64] {
+        &self.fds[2 + self.cgroups + self.groups..][..self.namespaces]
+    }
+
+    fn supplied(&self) -> &[u64] {
+        &self.fds[2 + self.cgroups + self.groups + self.namespaces..]
+    }
+}
+
+/// Forks a clone; its threads report for themselves.
+pub(crate) fn grow(wish: &Wish<'_>) -> Result<(), Failure> {
+    FAILED_ERRNO.store(0, Ordering::Relaxed);
+    let cgroup = (wish.cgroups == 1).then(|| wish.fds[2]);
+    let ended = bare::entrant(cgroup, enter, core::ptr::from_ref(wish) as usize);
+    bare::undumpable();
+    match (ended.map_err(Failure::of_call)?, FAILED_ERRNO.load(Ordering::Relaxed)) {
+        (0, 0) => Ok(()),
+        (_, 0) => Err(Failure::of_call(ECHILD)),
+        (_, errno) => Err(Failure { errno, step: FAILED_STEP.load(Ordering::Relaxed) }),
+    }
+}
+
+const ECHILD: Errno = 10;
+
+fn end(outcome: Result<(), Failure>) -> ! {
+    if let Err(failure) = &outcome {
+        FAILED_STEP.store(failure.step, Ordering::Relaxed);
+        FAILED_ERRNO.store(failure.errno, Ordering::Relaxed);
+    }
+    bare::exit(u64::from(outcome.is_err()))
+}
+
+extern "C" fn enter(wish: usize) -> ! {
+    // SAFETY: the wish stands on the holder's stack, and the holder waits for this task's end.
+    let wish = unsafe { &*(wish as *const Wish<'_>) };
+    end(entrant(wish))
+}
+
+fn entrant(wish: &Wish<'_>) -> Result<(), Failure> {
+    for group in wish.groups() {
+        bare::write(*group, b"0").map_err(Failure::of_call)?;
+    }
+    for namespace in wish.namespaces() {
+        plain(number::SETNS, [*namespace, 0, 0]).map_err(Failure::of_call)?;
+        bare::undumpable();
+    }
+    let pid = wish.script.header().maker as i32;
+    match bare::maker(pid, make, core::ptr::from_ref(wish) as usize).map_err(Failure::of_call)? {
+        0 => Ok(()),
+        _ => Err(Failure {
+            errno: FAILED_ERRNO.load(Ordering::Relaxed).max(1),
+            step: FAILED_STEP.load(Ordering::Relaxed),
+        }),
+    }
+}
+
+extern "C" fn make(wish: usize) -> ! {
+    // SAFETY: as for `enter`.
+    let wish = unsafe { &*(wish as *const Wish<'_>) };
+    end(maker(wish))
+}
+
+fn maker(wish: &Wish<'_>) -> Result<(), Failure> {
+    let root = |number, ids| plain(number, ids).map_err(Failure::of_call);
+    root(number::SETGROUPS, [0, 0, 0])?;
+    root(number::SETRESGID, [0, 0, 0])?;
+    root(number::SETRESUID, [0, 0, 0])?;
+    bare::undumpable();
+    let free = wish.script.header().free;
+    let given = wish.fds[..2].iter().chain(wish.supplied());
+    for (number, fd) in given.enumerate() {
+        plain(number::DUP3, [*fd, free + number as u64, 0]).map_err(Failure::of_call)?;
+    }
+    run::steps(wish.script, wish.script.making())
+}

@@ -1,0 +1,85 @@
+//! What goes over a holder's socket, and what comes out of a clone that is being made.
+
+/// Words of the longest message: every request fits eight words of four bytes.
+pub const WORDS: usize = 8;
+
+/// What a holder is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// Map the script and take its staging steps. Descriptors: the script (a sealed memory file), the directory that paths are relative to.
+    Hold {
+        /// Length of the script in bytes.
+        length: u32,
+    },
+    /// Fork a clone. Descriptors: where to report, the gate, then those counted here, in this order.
+    Clone {
+        /// Directory of the cgroup (version 2) to be born in: 0 or 1.
+        cgroups: u32,
+        /// Files to write "0" to, so as to join cgroups of version 1.
+        groups: u32,
+        /// Namespaces to enter, the user namespace first.
+        namespaces: u32,
+        /// Descriptors that the clone has in place of the frozen ones.
+        supplied: u32,
+    },
+}
+
+/// What a holder answers: 0 or an error number, and the step that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The error, or 0.
+    pub errno: i32,
+    /// Which step it was, counted over the whole script.
+    pub step: u32,
+}
+
+/// What each thread of a clone says when it stands at the gate, and any process whose step failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// The error, or 0.
+    pub errno: i32,
+    /// Which step it was, counted over the whole script.
+    pub step: u32,
+}
+
+impl Request {
+    /// For the socket.
+    pub fn words(self) -> [u32; WORDS] {
+        match self {
+            Self::Hold { length } => [1, length, 0, 0, 0, 0, 0, 0],
+            Self::Clone { cgroups, groups, namespaces, supplied } => {
+                [2, cgroups, groups, namespaces, supplied, 0, 0, 0]
+            }
+        }
+    }
+
+    /// From the socket.
+    pub fn from_words(words: [u32; WORDS]) -> Option<Self> {
+        match words {
+            [1, length, ..] => Some(Self::Hold { length }),
+            [2, cgroups, groups, namespaces, supplied, ..] => {
+                Some(Self::Clone { cgroups, groups, namespaces, supplied })
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Report {
+    /// Bytes of a report; a pipe passes them as one.
+    pub const LENGTH: usize = 8;
+
+    /// For the pipe.
+    pub fn bytes(self) -> [u8; Self::LENGTH] {
+        let mut bytes = [0; Self::LENGTH];
+        bytes[..4].copy_from_slice(&self.errno.to_le_bytes());
+        bytes[4..].copy_from_slice(&self.step.to_le_bytes());
+        bytes
+    }
+
+    /// From the pipe.
+    pub fn from_bytes(bytes: [u8; Self::LENGTH]) -> Self {
+        let [a, b, c, d, e, f, g, h] = bytes;
+        Self { errno: i32::from_le_bytes([a, b, c, d]), step: u32::from_le_bytes([e, f, g, h]) }
+    }
+}

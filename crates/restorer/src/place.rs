@@ -1,0 +1,24 @@
+//! Where things lie in a holder's address space, and in that of a clone until it runs.
+
+/// Where the program lives. Programs put their memory low, near 0x5555…, or near 0x7fff…; engines that choose addresses at random stay below 2⁴⁶.
+pub const REGION: u64 = 0x4000_0000_0000;
+
+/// How far the region reaches: nothing in it is unmapped while a process is restored.
+pub const REGION_LENGTH: u64 = 1 << 32;
+
+/// Where the kernel's own mappings (vdso, vvar) wait while all else is unmapped.
+pub const PARKING: u64 = REGION + 0x0100_0000;
+
+/// Where the stacks of restored threads begin.
+pub const STACKS: u64 = REGION + 0x0200_0000;
+
+/// Bytes of a restored thread's stack, which goes when the thread returns into its program.
+pub const STACK_LENGTH: u64 = 8192;
+
+/// Where the script is mapped, privately.
+pub const SCRIPT: u64 = REGION + 0x1000_0000;
+
+/// Where the stack of a process's `number`th further thread begins.
+pub const fn thread_stack(number: u64) -> u64 {
+    STACKS + number * STACK_LENGTH
+}

@@ -1,0 +1,166 @@
+//! Takes the steps of a script.
+
+use crate::bare::{self, Errno, NewThread, call, number};
+use crate::gate;
+use core::ops::Range;
+use pando_restorer::{Answer, FORGIVE, Header, ONTO, PATIENT, Report, SCRIPT, STACK_LENGTH, Special, Step};
+
+/// A script, mapped for good.
+pub(crate) struct Script {
+    header: &'static Header,
+    steps: &'static [Step],
+}
+
+/// A step that failed.
+pub(crate) struct Failure {
+    pub(crate) errno: Errno,
+    pub(crate) step: u32,
+}
+
+impl Failure {
+    /// Of something that is no step.
+    pub(crate) fn of_call(errno: Errno) -> Self {
+        Self { errno, step: u32::MAX }
+    }
+
+    pub(crate) fn answer(&self) -> Answer {
+        Answer { errno: self.errno, step: self.step }
+    }
+}
+
+impl Script {
+    /// The script that lies at its place.
+    pub(crate) fn mapped(length: u64) -> Option<Self> {
+        if length < size_of::<Header>() as u64 {
+            return None;
+        }
+        // SAFETY: the mapping is page-aligned, at least this long, and never unmapped; any bytes are a header.
+        let header = unsafe { &*(SCRIPT as *const Header) };
+        let bytes = header.count.checked_mul(size_of::<Step>() as u64)?;
+        if header.steps % 8 != 0 || header.steps.checked_add(bytes)? > length {
+            return None;
+        }
+        // SAFETY: as above; any bytes are steps, and the array is inside the mapping.
+        let steps =
+            unsafe { core::slice::from_raw_parts((SCRIPT + header.steps) as *const Step, header.count as usize) };
+        Some(Self { header, steps })
+    }
+
+    pub(crate) fn header(&self) -> &Header {
+        self.header
+    }
+
+    pub(crate) fn staging(&self) -> Range<u64> {
+        0..self.header.staging
+    }
+
+    pub(crate) fn making(&self) -> Range<u64> {
+        self.header.staging..self.header.staging.saturating_add(self.header.making)
+    }
+}
+
+/// Takes steps in order, up to one that fails. Steps that resume or end the process do not return.
+pub(crate) fn steps(script: &Script, range: Range<u64>) -> Result<(), Failure> {
+    for number in range {
+        let failed = |errno| Failure { errno, step: number as u32 };
+        let step = script.steps.get(number as usize).ok_or(failed(EINVAL))?;
+        take(script, step).map_err(failed)?;
+    }
+    Ok(())
+}
+
+const EINVAL: Errno = 22;
+const FLAGS: u64 = FORGIVE | ONTO | PATIENT;
+
+fn take(script: &Script, step: &Step) -> Result<(), Errno> {
+    let a = step.arguments;
+    match Special::from_number(step.what) {
+        None => system_call(step),
+        Some(Special::Fork) => {
+            if bare::fork(a[0] as i32)? {
+                process(script, a[1]..a[1].saturating_add(a[2]));
+            }
+            Ok(())
+        }
+        Some(Special::Thread) => {
+            let new = NewThread {
+                tid: a[0] as i32,
+                pointer: a[1],
+                clear: a[2],
+                stack: a[3] - STACK_LENGTH,
+                stack_length: STACK_LENGTH,
+            };
+            // The new thread finds its steps in the script, by the step that made it: nothing of this stack need outlive the call.
+            bare::thread(&new, thread, core::ptr::from_ref(step) as usize)
+        }
+        Some(Special::Gate) => {
+            gate::pass(script.header.free, a[0]);
+            Ok(())
+        }
+        // SAFETY: the freezer built the frame in the script, which stays mapped; the stack is this thread's own.
+        Some(Special::Resume) if a[1] != 0 => unsafe { bare::resume(a[0], a[1], a[2]) },
+        Some(Special::Resume) => {
+            let (stack, length) = bare::process_stack();
+            // SAFETY: as above.
+            unsafe { bare::resume(a[0], stack, length) }
+        }
+        Some(Special::Pipe) => {
+            let [read, write] = bare::pipe()?;
+            bare::move_descriptor(read, a[0])?;
+            bare::move_descriptor(write, a[1])
+        }
+        Some(Special::Exit) => {
+            if a[1] != 0 {
+                let me = bare::plain(number::GETPID, [0; 3])?;
+                bare::plain(number::KILL, [me, a[1], 0])?;
+            }
+            bare::exit(a[0])
+        }
+    }
+}
+
+fn system_call(step: &Step) -> Result<(), Errno> {
+    const MOMENT_US: u64 = 100;
+    const MOMENTS: u32 = 50_000;
+    let number = step.what & !FLAGS;
+    let moments = if step.what & PATIENT != 0 { MOMENTS } else { 1 };
+    let mut outcome = Err(EINVAL);
+    for _ in 0..moments {
+        // SAFETY: scripts come from the freezer alone, over the holder's socket, as sealed memory. Its steps name memory of the script, of the
+        // staging area and of the process being restored, none of which this program holds references into but for the script, which no step
+        // unmaps.
+        outcome = unsafe { call(number, step.arguments) };
+        if outcome.is_ok() || step.what & PATIENT == 0 {
+            break;
+        }
+        bare::sleep(MOMENT_US);
+    }
+    match outcome {
+        Ok(fd) if step.what & ONTO != 0 => bare::move_descriptor(fd, step.want),
+        Ok(result) if step.want == 0 || result == step.want || step.what & FORGIVE != 0 => Ok(()),
+        Ok(_) => Err(EINVAL),
+        Err(_) if step.what & FORGIVE != 0 => Ok(()),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// A new process's steps. Whatever fails is reported, and ends it.
+fn process(script: &Script, range: Range<u64>) -> ! {
+    let failure = match steps(script, range) {
+        Ok(()) => Failure::of_call(EINVAL),
+        Err(failure) => failure,
+    };
+    let report = Report { errno: failure.errno, step: failure.step };
+    let _ = bare::write(script.header.free, &report.bytes());
+    bare::exit(1)
+}
+
+extern "C" fn thread(step: usize) -> ! {
+    // SAFETY: `take` passed a step of the script.
+    let step = unsafe { &*(step as *const Step) };
+    let [.., first, count] = step.arguments;
+    match Script::mapped(u64::MAX) {
+        Some(script) => process(&script, first..first.saturating_add(count)),
+        None => bare::exit(1),
+    }
+}

@@ -1,0 +1,67 @@
+//! The steps of a script.
+
+/// What stands at the beginning of a script.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Header {
+    /// Offset of the array of all steps, in bytes.
+    pub steps: u64,
+    /// How many there are.
+    pub count: u64,
+    /// The staging steps are the first so many.
+    pub staging: u64,
+    /// The maker's are so many behind them.
+    pub making: u64,
+    /// The pid that the maker has in the clone's pid namespace: one that the image does not use.
+    pub maker: u64,
+    /// The lowest descriptor that no process of the image uses; reports go to it, the gate is the next, supplied ones follow.
+    pub free: u64,
+}
+
+/// One step. `what` is the number of a system call or a [`Special`], with flags.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Step {
+    /// The system call or special step, or'ed with [`FORGIVE`], [`ONTO`], [`PATIENT`].
+    pub what: u64,
+    /// Its arguments. Pointers point into the script as mapped at [`crate::SCRIPT`].
+    pub arguments: [u64; 6],
+    /// If not 0, the result that a call must have. With [`ONTO`], the descriptor that the call's result becomes.
+    pub want: u64,
+}
+
+/// A failure does not matter.
+pub const FORGIVE: u64 = 1 << 32;
+
+/// The call's result is a descriptor; it becomes the one wanted.
+pub const ONTO: u64 = 1 << 33;
+
+/// A failure may be due to another process that has not come as far: it is tried again for some seconds.
+pub const PATIENT: u64 = 1 << 34;
+
+/// Steps that are no single system call. Numbers lie above all of those.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub enum Special {
+    /// Fork a process: its pid, its first step, how many it has.
+    Fork = 0x1_0000,
+    /// Make a thread: its tid, thread pointer, clear-tid address, end of its stack, its first step, how many it has.
+    Thread = 0x1_0001,
+    /// Report and wait at the gate. The argument is how many further threads the process has, for its first one; `u64::MAX` for the others.
+    Gate = 0x1_0002,
+    /// Let go of the stack (address, length) and return into the frozen program through a signal frame (address).
+    Resume = 0x1_0003,
+    /// Make a pipe: the descriptors that its two ends become.
+    Pipe = 0x1_0004,
+    /// End the process, with a code or by a signal.
+    Exit = 0x1_0005,
+}
+
+impl Special {
+    /// The special step of a number.
+    pub fn from_number(number: u64) -> Option<Self> {
+        [Self::Fork, Self::Thread, Self::Gate, Self::Resume, Self::Pipe, Self::Exit]
+            .into_iter()
+            .find(|special| *special as u64 == number)
+    }
+}

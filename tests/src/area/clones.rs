@@ -1,0 +1,190 @@
+//! `pando freeze`, `clone`, `images`, `image rm`: clones as their users see them.
+
+use crate::case::{Case, Tag};
+use crate::need::Need;
+use crate::patience::eventually;
+use crate::sandbox::Sandbox;
+use crate::world::World;
+use pando_freeze::{Subject, Target, freeze};
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd};
+
+pub(crate) const CASES: &[Case] = &[
+    Case::new("clones::a_clone_runs_on_from_the_frozen_instant", a_clone_runs_on_from_the_frozen_instant)
+        .tags(&[Tag::Vm]),
+    Case::new("clones::files_are_those_of_the_instant", files_are_those_of_the_instant),
+    Case::new("clones::clones_are_ordinary_guests", clones_are_ordinary_guests),
+    Case::new("clones::an_image_outlives_its_guest", an_image_outlives_its_guest),
+    Case::new("clones::a_refusal_changes_nothing", a_refusal_changes_nothing),
+    Case::new("clones::names_are_checked", names_are_checked),
+    Case::new("clones::a_hundred_at_once", a_hundred_at_once),
+    Case::new("clones::the_holder_is_out_of_reach", the_holder_is_out_of_reach).needs(&[Need::Root]),
+];
+
+/// Counts in a variable, and leaves the count where it can be seen.
+const COUNTER: &str = "n=0; while :; do n=$((n+1)); echo $n >/count.new; mv /count.new /count; sleep 0.02; done";
+
+#[track_caller]
+fn counter(sandbox: &Sandbox, name: &str) {
+    sandbox.guest(name, &["--", "sh", "-c", COUNTER]);
+    eventually("it counts", || count(sandbox, name) > 5);
+}
+
+/// What a guest has counted to.
+fn count(sandbox: &Sandbox, name: &str) -> u32 {
+    sandbox.exec_sh(name, "cat /count").run().out().trim().parse().unwrap_or(0)
+}
+
+fn a_clone_runs_on_from_the_frozen_instant(sandbox: &Sandbox) {
+    counter(sandbox, "web");
+    let id = "0123456789abcdef0123456789abcdef";
+    sandbox.exec_sh("web", &format!("echo {id} >/etc/machine-id")).ok();
+    let said = sandbox.pando(["freeze", "web", "warm"]).ok();
+    assert!(said.starts_with("warm: ") && said.contains("stood still"), "{said}");
+    let frozen_at = count(sandbox, "web");
+    assert_eq!(sandbox.pando(["clone", "warm", "one"]).ok(), "one\n");
+    assert_eq!(sandbox.pando(["clone", "warm", "-n", "2"]).ok(), "warm-1\nwarm-2\n");
+    for clone in ["one", "warm-1", "warm-2"] {
+        let first = count(sandbox, clone);
+        assert!(first > 5, "it began anew: {first}");
+        eventually("the clone counts on", || count(sandbox, clone) > first + 5);
+        assert_eq!(sandbox.exec_sh(clone, "hostname").ok().trim(), clone);
+        let own = sandbox.exec_sh(clone, "cat /etc/machine-id").ok();
+        assert!(own.trim().len() == id.len() && own.trim() != id, "{own}");
+        assert!(sandbox.exec_sh(clone, "tr '\\0' ' ' </proc/2/cmdline").ok().starts_with("sh -c"));
+    }
+    eventually("the guest counts on", || count(sandbox, "web") > frozen_at + 5);
+    assert_eq!(sandbox.exec_sh("web", "cat /etc/machine-id").ok().trim(), id);
+}
+
+fn files_are_those_of_the_instant(sandbox: &Sandbox) {
+    sandbox.guest("web", &["--", "sleep", "100000"]);
+    sandbox.exec_sh("web", "echo before >/file; echo gone >/root/removed; rm /bin/vi; mkdir -m 1777 /sticky").ok();
+    sandbox.pando(["freeze", "web"]).ok();
+    sandbox.exec_sh("web", "echo after >/file; rm /root/removed").ok();
+    sandbox.pando(["clone", "web", "one"]).ok();
+    sandbox.pando(["clone", "web", "two"]).ok();
+    sandbox.exec_sh("one", "echo mine >/file").ok();
+    let look = "cat /file /root/removed; ls /bin/vi 2>&1 | grep -c 'No such'; stat -c %a /sticky";
+    assert_eq!(sandbox.exec_sh("two", look).ok(), "before\ngone\n1\n1777\n");
+    assert_eq!(sandbox.exec_sh("one", "cat /file").ok(), "mine\n");
+    assert_eq!(sandbox.exec_sh("web", "cat /file").ok(), "after\n");
+}
+
+fn clones_are_ordinary_guests(sandbox: &Sandbox) {
+    counter(sandbox, "web");
+    sandbox.pando(["freeze", "web", "warm"]).ok();
+    sandbox.pando(["clone", "warm", "one"]).ok();
+    // A clone's clone.
+    sandbox.pando(["freeze", "one", "again"]).ok();
+    sandbox.pando(["clone", "again", "two"]).ok();
+    assert!(count(sandbox, "two") > 5);
+    // Its end is that of its command, and it starts anew as any guest does.
+    sandbox.exec_sh("two", "kill -KILL 2").ok();
+    sandbox.becomes("two", "stopped");
+    assert_eq!(sandbox.status("two").expect("it is listed")["exit_code"], 137);
+    sandbox.pando(["start", "two"]).ok();
+    sandbox.becomes("two", "running");
+    sandbox.pando(["stop", "one"]).ok();
+    sandbox.pando(["restart", "one"]).ok();
+    sandbox.becomes("one", "running");
+    assert_eq!(sandbox.status("one").expect("it is listed")["source"], "image:warm");
+}
+
+fn an_image_outlives_its_guest(sandbox: &Sandbox) {
+    counter(sandbox, "web");
+    sandbox.pando(["freeze", "web", "--stop"]).ok();
+    assert_eq!(sandbox.state("web"), "stopped");
+    sandbox.pando(["rm", "web"]).ok();
+    sandbox.pando(["clone", "web", "one"]).ok();
+    assert!(count(sandbox, "one") > 5);
+    assert_eq!(sandbox.pando(["images", "-q"]).ok(), "web\n");
+    assert_eq!(sandbox.pando(["image", "rm", "web"]).ok(), "web\n");
+    assert_eq!(sandbox.pando(["images", "-q"]).ok(), "");
+    let seen = count(sandbox, "one");
+    eventually("the clone lives on without its image", || count(sandbox, "one") > seen + 5);
+    sandbox.pando(["clone", "web", "two"]).run().ended_with(125).complains_of(&["no image", "web"]);
+}
+
+fn a_refusal_changes_nothing(sandbox: &Sandbox) {
+    let listener = "sleep 100000 & exec nc -l -p 4321";
+    sandbox.guest("web", &["--", "sh", "-c", listener]);
+    eventually("it listens", || {
+        sandbox.exec_sh("web", "grep -c ' 0A ' /proc/net/tcp /proc/net/tcp6").run().out().contains(":1")
+    });
+    let before = World::of(sandbox);
+    let refused = sandbox.pando(["freeze", "web"]).run().ended_with(125);
+    refused.complains_of(&["cannot be frozen", "process 2 (nc)", "descriptor", "a socket"]);
+    before.is_unchanged(sandbox, "a refusal");
+    assert_eq!(sandbox.pando(["images", "-q"]).ok(), "");
+    assert_eq!(sandbox.state("web"), "running");
+}
+
+fn names_are_checked(sandbox: &Sandbox) {
+    sandbox.create("idle", &[]);
+    sandbox.pando(["freeze", "idle"]).run().ended_with(125).complains_of(&["idle", "not running"]);
+    sandbox.pando(["freeze", "nobody"]).run().ended_with(125).complains_of(&["nobody"]);
+    counter(sandbox, "web");
+    sandbox.pando(["freeze", "web", "../x"]).run().ended_with(125).complains_of(&["../x"]);
+    sandbox.pando(["freeze", "web"]).ok();
+    sandbox.pando(["freeze", "web"]).run().ended_with(125).complains_of(&["image", "web", "already"]);
+    sandbox.pando(["clone", "web", "idle"]).run().ended_with(125).complains_of(&["idle", "already"]);
+    sandbox.pando(["image", "rm", "nothing"]).run().ended_with(125).complains_of(&["nothing"]);
+}
+
+fn a_hundred_at_once(sandbox: &Sandbox) {
+    counter(sandbox, "web");
+    sandbox.pando(["freeze", "web", "warm"]).ok();
+    let names = sandbox.pando(["clone", "warm", "many", "-n", "100"]).ok();
+    assert_eq!(names.lines().count(), 100);
+    for name in ["many-1", "many-50", "many-100"] {
+        let seen = count(sandbox, name);
+        eventually("it counts on", || count(sandbox, name) > seen);
+    }
+    let words: Vec<&str> = ["rm", "-f"].into_iter().chain(names.lines()).collect();
+    sandbox.pando(words).ok();
+}
+
+/// Tries, over and over, to open the memory of every low pid but its own, for reading and writing.
+const BURGLAR: &str = "sleep 100000 & echo $! >/victim; echo $$ >/self; while :; do for p in 2 3 4 5 6 7 8 9; do \
+                       [ $p = $(cat /self) ] || if true <>/proc/$p/mem; then echo $p; fi; done 2>/dev/null; done >/taken";
+
+/// While clones are made, two tasks that share the holder's memory are in the guest's namespaces: whoever could write to that would write to every
+/// later clone.
+fn the_holder_is_out_of_reach(sandbox: &Sandbox) {
+    const CLONES: usize = 50;
+    let all_powers = ["--cap-add", "ALL", "--seccomp", "off"];
+    sandbox.guest("web", &[&all_powers as &[&str], &["--", "sleep", "100000"]].concat());
+    sandbox.guest("den", &all_powers);
+    let root = File::open(format!("/proc/{}/root", sandbox.first_process("web"))).expect("its root");
+    let log = File::open("/dev/null").expect("it is there");
+    let outside = outside(&sandbox.inspect("web")["log"].as_str().expect("a path").to_owned());
+    let subject = Subject { init: sandbox.first_process("web"), outside: &[outside] };
+    let frozen = freeze(&subject, || Ok(root.into())).unwrap_or_else(|error| panic!("{error}"));
+    // Pids 2 and, for the maker, 3 are the clone's: the burglar has others.
+    let burglar = BURGLAR.replace("for p in 2 3 4 5 6 7 8 9", "for p in 2 3 $(cat /victim)");
+    for _ in 0..8 {
+        sandbox.exec_sh("den", "true").ok();
+    }
+    let _burglar = sandbox.exec_sh("den", &burglar).limit(120).start();
+    let taken = || sandbox.exec_sh("den", "sort -u /taken 2>/dev/null").run().out();
+    eventually("the burglar gets what it may: the memory of its own victim", || !taken().is_empty());
+    let victim = sandbox.exec_sh("den", "cat /victim").ok();
+    assert!(victim.trim().parse::<i32>().expect("a pid") > 3, "{victim}");
+    let groups: [BorrowedFd<'_>; 0] = [];
+    let init = sandbox.first_process("den");
+    for _ in 0..CLONES {
+        let target = Target { init, cgroup: None, groups: &groups, supplied: &[log.as_fd()] };
+        let ready = frozen.holder.clone_into(&target).unwrap_or_else(|error| panic!("{error}"));
+        // Never let go, it ends, and its pid is free again.
+        drop(ready);
+        eventually("the clone has ended", || sandbox.exec_sh("den", "test ! -e /proc/2").run().code() == 0);
+    }
+    assert_eq!(taken(), victim, "the burglar had the memory of a process that was being made");
+}
+
+fn outside(path: &str) -> pando_freeze::Outside {
+    use std::os::unix::fs::MetadataExt;
+    let metadata = std::fs::metadata(path).expect("the log");
+    pando_freeze::Outside { device: metadata.dev(), inode: metadata.ino() }
+}

@@ -1,0 +1,169 @@
+//! Freezing and cloning trees of processes: each kind of object by an actor that checks itself, in two clones and in the source, which runs on.
+
+use crate::case::Case;
+use crate::need::Need;
+use crate::patience::eventually;
+use crate::sandbox::Sandbox;
+use crate::spaces::Space;
+use pando_freeze::{FreezeError, Frozen, Subject, Target, freeze};
+use std::fs::File;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+const NEEDS: &[Need] = &[
+    Need::Root,
+    Need::Program("python3", "python3"),
+    Need::Program("unshare", "util-linux"),
+    Need::Program("nsenter", "util-linux"),
+];
+
+const fn case(name: &'static str, show: fn(&Sandbox)) -> Case {
+    Case::new(name, show).needs(NEEDS)
+}
+
+pub(crate) const CASES: &[Case] = &[
+    case("freeze::memory_is_shared_and_each_ones_own", |sandbox| {
+        plays(sandbox, include_str!("../../actors/memory.py"))
+    }),
+    case("freeze::threads_run_on", |sandbox| plays(sandbox, include_str!("../../actors/threads.py"))),
+    case("freeze::files_keep_positions_flags_and_sharing", |sandbox| {
+        plays(sandbox, include_str!("../../actors/files.py"))
+    }),
+    case("freeze::pipes_keep_what_is_in_them", |sandbox| plays(sandbox, include_str!("../../actors/pipes.py"))),
+    case("freeze::signals_keep_handlers_masks_and_queues", |sandbox| {
+        plays(sandbox, include_str!("../../actors/signals.py"))
+    }),
+    case("freeze::timers_tick_on", |sandbox| plays(sandbox, include_str!("../../actors/timers.py"))),
+    case("freeze::event_descriptors_keep_counts_and_watches", |sandbox| {
+        plays(sandbox, include_str!("../../actors/events.py"))
+    }),
+    case("freeze::trees_keep_sessions_groups_and_the_dead", |sandbox| {
+        plays(sandbox, include_str!("../../actors/tree.py"))
+    }),
+    case("freeze::credentials_limits_and_names_are_kept", |sandbox| {
+        plays(sandbox, include_str!("../../actors/being.py"))
+    }),
+    case("freeze::clones_of_clones", clones_of_clones),
+    case("freeze::what_cannot_be_frozen_is_named", what_cannot_be_frozen_is_named),
+    case("freeze::a_failed_clone_leaves_nothing", a_failed_clone_leaves_nothing),
+];
+
+/// A directory that everybody may write to.
+fn stage(sandbox: &Sandbox) -> PathBuf {
+    let stage = sandbox.scratch().join("stage");
+    for path in [sandbox.root(), &sandbox.scratch(), &stage] {
+        std::fs::create_dir_all(path).expect("a directory");
+        std::fs::set_permissions(path, PermissionsExt::from_mode(0o777)).expect("its mode");
+    }
+    stage
+}
+
+fn frozen(space: &Space) -> Result<Frozen, FreezeError> {
+    let root = File::open(format!("/proc/{}/root", space.init())).expect("the root of a space");
+    freeze(&Subject { init: space.init(), outside: &[] }, || Ok(root.into()))
+}
+
+fn clone_into(frozen: &Frozen, space: &Space) {
+    let target = Target { init: space.init(), cgroup: None, groups: &[], supplied: &[] };
+    let ready = frozen.holder.clone_into(&target).unwrap_or_else(|error| panic!("{error}"));
+    ready.go().expect("it runs");
+}
+
+/// An actor is frozen and cloned twice; then all three check themselves.
+#[track_caller]
+fn plays(sandbox: &Sandbox, script: &str) {
+    let stage = stage(sandbox);
+    let source = Space::new();
+    let _actor = source.play(script, &stage);
+    let frozen = frozen(&source).unwrap_or_else(|error| panic!("{error}"));
+    let clones = [Space::new(), Space::new()];
+    for clone in &clones {
+        clone_into(&frozen, clone);
+    }
+    all_are_right(&stage, &[&source, &clones[0], &clones[1]]);
+}
+
+/// Lets actors check themselves and wants each to have found itself right.
+#[track_caller]
+fn all_are_right(stage: &std::path::Path, spaces: &[&Space]) {
+    std::fs::write(stage.join("now"), "").expect("a file");
+    for (number, space) in spaces.iter().enumerate() {
+        let verdict = stage.join(space.number().to_string());
+        eventually(&format!("number {number} has checked itself"), || verdict.exists());
+        let said = std::fs::read_to_string(&verdict).expect("a verdict");
+        assert_eq!(said, "right", "number {number} (the source is 0)");
+    }
+}
+
+/// What a clone is made of can be frozen again, restorer's leftovers and all.
+fn clones_of_clones(sandbox: &Sandbox) {
+    let stage = stage(sandbox);
+    let source = Space::new();
+    let _actor = source.play(include_str!("../../actors/threads.py"), &stage);
+    let mut spaces = vec![source];
+    for _ in 0..3 {
+        let newest = spaces.last().expect("there is the source");
+        let frozen = frozen(newest).unwrap_or_else(|error| panic!("{error}"));
+        let clone = Space::new();
+        clone_into(&frozen, &clone);
+        spaces.push(clone);
+    }
+    all_are_right(&stage, &spaces.iter().collect::<Vec<_>>());
+}
+
+/// What stands in the way, and words of the refusal.
+const UNSUPPORTED: [(&str, &[&str]); 8] = [
+    ("import select\nkept = __import__('ctypes').CDLL(None).inotify_init()", &["descriptor", "inotify"]),
+    ("import socket\nkept = socket.socketpair()", &["descriptor", "a socket"]),
+    ("kept = os.memfd_create('x')", &["descriptor", "deleted"]),
+    ("kept = open(STAGE + '/gone', 'w+'); os.unlink(STAGE + '/gone')", &["descriptor", "a deleted file"]),
+    ("import mmap\nkept = mmap.mmap(-1, 4096)", &["shared memory"]),
+    ("__import__('ctypes').CDLL(None).unshare(0x04000000)", &["uts namespace of its own"]),
+    ("kept = os.openpty()", &["descriptor", "a terminal"]),
+    ("kept = os.pidfd_open(os.getpid())", &["descriptor", "a process descriptor"]),
+];
+
+fn what_cannot_be_frozen_is_named(sandbox: &Sandbox) {
+    for (number, (setup, words)) in UNSUPPORTED.into_iter().enumerate() {
+        let stage = stage(sandbox).join(number.to_string());
+        std::fs::create_dir_all(&stage).expect("a directory");
+        let source = Space::new();
+        let _actor = source.play(&format!("{setup}\nstand(lambda: None)\n"), &stage);
+        match frozen(&source) {
+            Err(error @ FreezeError::Refused(_)) => {
+                let said = error.to_string();
+                assert!(said.contains("(python3)"), "{said}");
+                assert!(words.iter().all(|word| said.contains(word)), "{setup}: {said}");
+            }
+            Err(error) => panic!("{setup}: {error}"),
+            Ok(_) => panic!("{setup}: it was frozen"),
+        }
+        all_are_right(&stage, &[&source]);
+    }
+}
+
+/// A clone whose files are missing is not made, whereupon the image still serves.
+fn a_failed_clone_leaves_nothing(sandbox: &Sandbox) {
+    let stage = stage(sandbox);
+    let source = Space::new();
+    let _actor = source.play(include_str!("../../actors/files.py"), &stage);
+    let frozen = frozen(&source).unwrap_or_else(|error| panic!("{error}"));
+    let barren = Space::new();
+    let hide = barren.command(&["mount", "-t", "tmpfs", "none", &stage.to_string_lossy()]).status();
+    assert!(hide.expect("mount runs").success());
+    let target = Target { init: barren.init(), cgroup: None, groups: &[], supplied: &[] };
+    let said = frozen.holder.clone_into(&target).map(drop).expect_err("its files are not there").to_string();
+    assert!(said.contains("opening ") && said.contains("stage"), "{said}");
+    let inside = || barren.command(&["sh", "-c", "! ps ax --no-headers | grep -q '[p]ython'"]).status();
+    eventually("nothing of it is left", || inside().expect("sh runs").success());
+    let clone = Space::new();
+    // One that is made but never let go ends, too.
+    let target = Target { init: clone.init(), cgroup: None, groups: &[], supplied: &[] };
+    drop(frozen.holder.clone_into(&target).unwrap_or_else(|error| panic!("{error}")));
+    let inside =
+        || clone.command(&["sh", "-c", "! ps ax -o stat,args --no-headers | grep '[p]ython' | grep -qv ^Z"]).status();
+    eventually("nothing of that is left either", || inside().expect("sh runs").success());
+    let whole = Space::new();
+    clone_into(&frozen, &whole);
+    all_are_right(&stage, &[&source, &whole]);
+}
