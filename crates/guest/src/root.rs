@@ -90,6 +90,7 @@ impl Root {
         let overlay = Overlay {
             name: &self.name,
             lowers: parts.iter().collect(),
+            data: Vec::new(),
             files: &files,
             options: if self.passing { &PASSING } else { &LASTING },
             volatile: self.passing,

@@ -1,0 +1,171 @@
+//! A tree becomes a layer.
+
+use crate::scan::{Content, Handed, scan};
+use crate::staging::Staging;
+use crate::store::Lease;
+use crate::{ImportError, LayerId, Store, crash, deep_stack, digest, image, publish};
+use composefs::fsverity::{Sha256HashValue, compute_verity};
+use composefs::tree::{FileSystem, RegularFile};
+use pando_kernel::Context;
+use rustix::fs::{Mode, OFlags};
+use std::collections::HashMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::{Mutex, mpsc};
+
+/// How many opened files wait for a worker at most.
+const WAITING: usize = 64;
+
+/// What becomes of the tree's own files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taking {
+    /// They stay as they are: new content is copied.
+    Copy,
+    /// The store may have them, where they lie on its file system: nothing is copied, and the tree must be thrown away afterwards without being
+    /// written to again.
+    Over,
+}
+
+/// A tree that became a layer.
+#[derive(Debug)]
+pub struct Imported {
+    /// The layer.
+    pub layer: LayerId,
+    /// To be held until somebody says that the layer is in use.
+    pub lease: Lease,
+    /// How many contents the store did not have before; the image is not counted.
+    pub new_objects: u64,
+    /// Bytes of them.
+    pub new_bytes: u64,
+}
+
+impl Store {
+    /// Makes a layer of the tree at `tree`, which nobody may change meanwhile: a link in /proc of an open directory will do.
+    ///
+    /// The layer keeps names, modes, owners, times of modification, hard links, the extended attributes of users, capabilities, access control lists
+    /// and `trusted.*` (but not those that steer overlays), fifos, sockets and devices. When it returns, the layer survives a power cut.
+    ///
+    /// # Errors
+    ///
+    /// [`ImportError::Unfit`] for what an image cannot hold. The store is then as it was.
+    pub fn import(&self, tree: &Path, taking: Taking) -> Result<Imported, ImportError> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = rustix::fs::open(tree, flags, Mode::empty()).context(|| format!("opening {}", tree.display()))?;
+        let lease = self.lease()?;
+        deep_stack::run(|| self.import_opened(&root, taking, lease))
+    }
+
+    fn import_opened(&self, root: &OwnedFd, taking: Taking, lease: Lease) -> Result<Imported, ImportError> {
+        let staging = Staging::new(self)?;
+        let (tree, digests, new_bytes) = digest_tree(root, &staging, taking)?;
+        let new_objects = staging.staged().len() as u64;
+        let image = image::write(named(tree, &digests))?;
+        let name = compute_verity(&image);
+        if staging.wants(&name, image.len() as u64) {
+            staging.write(&name, &image)?;
+        }
+        crash::point("store.scanned");
+        let layer = publish::publish(self, &staging, &name)?;
+        Ok(Imported { layer, lease, new_objects, new_bytes })
+    }
+}
+
+/// The digests of handed out files by their numbers, with their lengths.
+type Digests = HashMap<usize, (Sha256HashValue, u64)>;
+
+/// Scans a tree on this thread while others digest its files and stage the new ones.
+fn digest_tree(
+    root: &OwnedFd,
+    staging: &Staging<'_>,
+    taking: Taking,
+) -> Result<(composefs::generic_tree::FileSystem<Content>, Digests, u64), ImportError> {
+    let (sender, receiver) = mpsc::sync_channel::<Handed>(WAITING);
+    let receiver = Mutex::new(receiver);
+    let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        let work = || work(&receiver, staging, taking);
+        let threads: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
+        // A channel without receivers: every worker has failed, and one of them will say why.
+        let mut hand_out = |handed: Handed| {
+            let path = handed.path.clone();
+            sender.send(handed).map_err(|_| ImportError::Unfit { path, reason: "the work was given up".into() })
+        };
+        let tree = scan(root.as_fd(), &mut hand_out);
+        drop(sender);
+        let (mut digests, mut bytes) = (Digests::new(), 0);
+        let mut failure = None;
+        for thread in threads {
+            match thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)) {
+                Ok((found, new)) => {
+                    digests.extend(found);
+                    bytes += new;
+                }
+                Err(error) => failure = Some(error),
+            }
+        }
+        match failure {
+            Some(error) => Err(error),
+            None => Ok((tree?, digests, bytes)),
+        }
+    })
+}
+
+/// Digests files until there are no more. After a failure it goes on taking them, so that the scan is never stuck.
+fn work(
+    receiver: &Mutex<mpsc::Receiver<Handed>>,
+    staging: &Staging<'_>,
+    taking: Taking,
+) -> Result<(Digests, u64), ImportError> {
+    let (mut digests, mut bytes) = (Digests::new(), 0);
+    let mut failure = None;
+    loop {
+        let next = receiver.lock().unwrap_or_else(std::sync::PoisonError::into_inner).recv();
+        let Ok(handed) = next else { break };
+        if failure.is_some() {
+            continue;
+        }
+        match keep(&handed, staging, taking) {
+            Ok((digest, size, new)) => {
+                bytes += if new { size } else { 0 };
+                digests.insert(handed.number, (digest, size));
+            }
+            Err(error) => failure = Some(error),
+        }
+    }
+    failure.map_or(Ok((digests, bytes)), Err)
+}
+
+/// Digests one file, and stages it if it is new.
+fn keep(handed: &Handed, staging: &Staging<'_>, taking: Taking) -> Result<(Sha256HashValue, u64, bool), ImportError> {
+    let unread = |source| ImportError::Read { path: handed.path.clone(), source };
+    let (digest, size) = digest::of_file(&handed.file).map_err(unread)?;
+    let new = staging.wants(&digest, size);
+    if new && !(taking == Taking::Over && staging.take_over(&digest, &handed.file)?) {
+        staging.copy(&digest, &handed.file, &handed.attributes)?;
+    }
+    let after = rustix::fs::fstat(&handed.file).map_err(|error| unread(error.into()))?;
+    let same = |stat: &rustix::fs::Stat| (stat.st_size, stat.st_mtime, stat.st_mtime_nsec);
+    if same(&handed.stat) != same(&after) || size != after.st_size.cast_unsigned() {
+        return Err(ImportError::Unfit {
+            path: handed.path.clone(),
+            reason: "it was written to while it was read".into(),
+        });
+    }
+    Ok((digest, size, new))
+}
+
+/// The tree with the names of objects in the place of numbers.
+fn named(tree: composefs::generic_tree::FileSystem<Content>, digests: &Digests) -> FileSystem<Sha256HashValue> {
+    let name = |content: &Content| match content {
+        Content::Inline(bytes) => RegularFile::Inline(bytes.clone()),
+        Content::Object(number) => {
+            let (digest, size) = digests[number].clone();
+            RegularFile::External(digest, size)
+        }
+    };
+    let infallible = tree.try_map_regular(|content| Ok::<_, std::convert::Infallible>(name(content)));
+    match infallible {
+        Ok(named) => named,
+        Err(never) => match never {},
+    }
+}
