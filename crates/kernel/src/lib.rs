@@ -10,7 +10,7 @@
 //!   fs_owner  the file-system identity of this thread              pidfd    processes without pid races
 //!   id_map    ids of a user namespace                              packet   messages that carry descriptors
 //!   memory_file  sealed memory as a file                           signal   signals by name
-//!   erofs    images of metadata, from a file
+//!   erofs    images of metadata, from a file                        io_priority  stepping back for others
 //!   inheritance  what an executed program gets of ours             probe    what this kernel grants
 //!   fanotify  who opens what on a file system                     file_handle  files by inode and generation
 //!   born_in_group  programs started in a control group              seccomp_notify  system calls that another process answers
@@ -28,6 +28,7 @@ pub mod erofs;
 pub mod fs_owner;
 pub mod id_map;
 pub mod inheritance;
+pub mod io_priority;
 pub mod lock;
 pub mod loop_device;
 pub mod memory_file;

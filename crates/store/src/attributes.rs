@@ -18,9 +18,10 @@ pub(crate) fn by_descriptor(object: BorrowedFd<'_>) -> String {
 
 /// Whether a layer keeps this extended attribute.
 ///
-/// `trusted.overlay.*` and `user.overlay.*` steer overlays; SELinux labels, IMA and EVM belong to the host's policy.
+/// `trusted.overlay.*` steers overlays, as a farm is a layer of one; SELinux labels, IMA and EVM belong to the host's policy. `user.overlay.*` is for
+/// overlays that guests make themselves, and means nothing to ours.
 fn is_kept(name: &[u8]) -> bool {
-    let steers = name.starts_with(b"trusted.overlay.") || name.starts_with(b"user.overlay.");
+    let steers = name.starts_with(b"trusted.overlay.");
     let whole: [&[u8]; 3] = [b"security.capability", b"system.posix_acl_access", b"system.posix_acl_default"];
     !steers && (name.starts_with(b"user.") || name.starts_with(b"trusted.") || whole.contains(&name))
 }
@@ -61,6 +62,12 @@ fn read_xattrs(object: BorrowedFd<'_>) -> Result<BTreeMap<Box<OsStr>, Box<[u8]>>
     Ok(xattrs)
 }
 
+/// Gives one open directory the mode, owner, times and extended attributes of another.
+pub fn dress_like(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> std::io::Result<()> {
+    let stat = read(from, &rustix::fs::fstat(from)?)?;
+    Ok(apply(&stat, to, FileType::Directory)?)
+}
+
 /// Gives attributes to an open object of type `kind`.
 ///
 /// The order is forced: changing the owner clears setuid bits and file capabilities, setting anything changes the times.
@@ -90,10 +97,10 @@ mod tests {
 
     #[test]
     fn what_steers_an_overlay_or_the_hosts_policy_is_not_kept() {
-        for name in ["security.capability", "system.posix_acl_access", "user.x", "user.overlayish", "trusted.x"] {
+        for name in ["security.capability", "system.posix_acl_access", "user.x", "user.overlay.opaque", "trusted.x"] {
             assert!(is_kept(name.as_bytes()), "{name}");
         }
-        for name in ["trusted.overlay.redirect", "user.overlay.metacopy", "security.selinux", "security.ima", ""] {
+        for name in ["trusted.overlay.redirect", "trusted.overlay.metacopy", "security.selinux", "security.ima", ""] {
             assert!(!is_kept(name.as_bytes()), "{name}");
         }
     }

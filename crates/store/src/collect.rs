@@ -12,8 +12,8 @@ use std::path::Path;
 
 /// A store that nobody else works with, and in which nothing begins to be used.
 #[derive(Debug)]
-pub struct Exclusive<'a> {
-    store: &'a Store,
+pub struct Exclusive {
+    store: Store,
     _lock: Lease,
 }
 
@@ -34,12 +34,12 @@ impl Store {
     /// # Errors
     ///
     /// [`StoreError::Busy`] where a layer is being made, or was made and nobody has said yet that it is in use.
-    pub fn exclusive(&self) -> Result<Exclusive<'_>, StoreError> {
-        Ok(Exclusive { store: self, _lock: self.shut()? })
+    pub fn exclusive(&self) -> Result<Exclusive, StoreError> {
+        Ok(Exclusive { _lock: self.shut()?, store: self.clone() })
     }
 }
 
-impl Exclusive<'_> {
+impl Exclusive {
     /// Removes every layer that is not `used`, and every object that no used layer needs.
     ///
     /// # Errors
@@ -52,7 +52,7 @@ impl Exclusive<'_> {
     }
 
     fn collect_deep(&self, used: &HashSet<LayerId>) -> Result<Collected, StoreError> {
-        let store = self.store;
+        let store = &self.store;
         let all = store.layers()?;
         for layer in all.iter().filter(|layer| used.contains(layer)) {
             self.check_image(layer)?;

@@ -33,6 +33,7 @@ mod error;
 mod farm;
 mod image;
 mod import;
+mod known;
 mod layer;
 mod mounts;
 mod publish;
@@ -40,12 +41,14 @@ mod repair;
 mod scan;
 mod staging;
 mod store;
+mod survey;
 mod usage;
 mod verify;
 
 #[cfg(test)]
 mod tests;
 
+pub use attributes::dress_like;
 pub use collect::{Collected, Exclusive};
 pub use error::{ImportError, StoreError};
 pub use import::{Imported, Taking};
@@ -53,5 +56,6 @@ pub use layer::{LayerId, NotALayer};
 pub use mounts::{Backend, LayerMounts, Mounted};
 pub use repair::Repaired;
 pub use store::{Lease, Store};
+pub use survey::{Survey, Worth};
 pub use usage::{LayerUsage, Usage};
 pub use verify::{Damage, Verified};

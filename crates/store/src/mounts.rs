@@ -101,9 +101,10 @@ const PROOF: [u8; 100] =
     *b"0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789";
 
 impl Backend {
-    /// What works on this host: tries the whole stack, an image over a data-only layer under an overlay with `options`, and reads a file through it.
-    pub fn choose(store: &Store, options: &[(&str, &str)]) -> Self {
-        match try_image(store, options) {
+    /// What works on this host: tries the whole stack, an image over a data-only layer under an overlay, with each of the `ways` (options of the
+    /// overlay) that layers are used in, and reads a file through it.
+    pub fn choose(store: &Store, ways: &[&[(&str, &str)]]) -> Self {
+        match ways.iter().try_for_each(|options| try_image(store, options)) {
             Ok(()) => Self::Image,
             Err(reason) => {
                 tracing::info!(%reason, "layers are mounted as hard-link farms");

@@ -18,6 +18,7 @@ pub(crate) type Objects = Repository<Sha256HashValue>;
 ///   objects/4e/67ea…   content, by digest             images/ID   a layer: where its image lies among the objects
 ///   farms/ID/          a layer as hard links          inodes/     what farms link to, where an object would not do
 ///   staging/           what is being made             lock        who works here
+///   known              files of guests that did not change since they were last read
 /// ```
 ///
 /// Nobody but root may enter it: what it holds may be setuid, and secret.
@@ -116,6 +117,10 @@ impl Store {
 
     pub(crate) fn staging(&self) -> PathBuf {
         self.path.join("staging")
+    }
+
+    pub(crate) fn known(&self) -> PathBuf {
+        self.path.join("known")
     }
 
     pub(crate) fn farms(&self) -> PathBuf {

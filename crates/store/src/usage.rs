@@ -19,8 +19,6 @@ pub struct Usage {
     pub objects: u64,
     /// Bytes of disk that they take.
     pub bytes: u64,
-    /// Bytes that the files of all layers would take as copies of their own, images left out.
-    pub apart: u64,
     /// Its layers.
     pub layers: Vec<LayerUsage>,
 }
@@ -38,6 +36,8 @@ pub struct LayerUsage {
     pub own: u64,
     /// Bytes of disk of objects that other layers have too.
     pub shared: u64,
+    /// Bytes of disk that its files would take without a store.
+    pub apart: u64,
 }
 
 impl Store {
@@ -48,11 +48,11 @@ impl Store {
     }
 
     fn add_up(&self) -> Result<Usage, StoreError> {
-        let mut contents: Vec<(LayerId, u64, HashSet<Sha256HashValue>)> = Vec::new();
+        let mut contents: Vec<(LayerId, [u64; 2], HashSet<Sha256HashValue>)> = Vec::new();
         let mut users: HashMap<Sha256HashValue, u32> = HashMap::new();
-        let mut apart = 0;
         for layer in self.layers()? {
             let tree = image::read(self, &layer)?;
+            let mut apart = 0;
             let mut objects = HashSet::new();
             for leaf in &tree.leaves {
                 if let LeafContent::Regular(RegularFile::External(digest, _)) = &leaf.content {
@@ -61,15 +61,16 @@ impl Store {
                 }
             }
             objects.iter().for_each(|digest| *users.entry(digest.clone()).or_default() += 1);
-            contents.push((layer, tree.leaves.len() as u64, objects));
+            contents.push((layer, [tree.leaves.len() as u64, apart], objects));
         }
-        let layers = contents.into_iter().map(|(layer, files, objects)| {
+        let layers = contents.into_iter().map(|(layer, [files, apart], objects)| {
             let (own, shared): (Vec<_>, Vec<_>) = objects.iter().partition(|digest| users[digest] == 1);
             let sum = |digests: Vec<&Sha256HashValue>| digests.into_iter().map(|digest| self.disk(digest)).sum();
-            LayerUsage { layer, files, image: self.disk(&layer.digest()), own: sum(own), shared: sum(shared) }
+            let image = self.disk(&layer.digest());
+            LayerUsage { layer, files, image, own: sum(own), shared: sum(shared), apart }
         });
         let (objects, bytes) = self.total()?;
-        Ok(Usage { objects, bytes, apart, layers: layers.collect() })
+        Ok(Usage { objects, bytes, layers: layers.collect() })
     }
 
     fn disk(&self, digest: &Sha256HashValue) -> u64 {

@@ -5,25 +5,50 @@ use crate::guest::Guest;
 use crate::record::{DISK, FILES};
 use crate::{crash, failure};
 use pando_api::{Fault, FaultKind, Progress, Spec};
-use pando_guest::root::Root;
+use pando_guest::root::{Layer, LayerStore, Root};
 use pando_guest::source::{self, Options, Source, Suggested};
 use pando_guest::{GuestName, Places};
 use pando_limit::disk::Image;
+use pando_store::{ImportError, LayerId, Lease, Taking};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 
 /// The root file system of a guest.
 pub(crate) fn root(daemon: &Daemon, guest: &Guest) -> Result<Root, Fault> {
-    let layers = daemon.places.layers();
     let record = guest.record.borrow();
     Ok(Root {
         name: guest.name.to_string(),
-        // Joining an absolute path takes it as it is: a tree of the host's.
-        layers: record.layers.iter().map(|layer| layers.join(layer)).collect(),
+        layers: record.layers.iter().map(|layer| standing(&daemon.places, layer)).collect(),
         files: guest.directory(&daemon.places).join(FILES),
         disk: Some(Image::at(guest.directory(&daemon.places).join(DISK))).filter(Image::exists),
         passing: guest.ephemeral,
     })
+}
+
+/// How a layer of the store is written in a guest's record.
+const STORED: &str = "store:";
+
+/// The layer of the store that a word of a guest's record names, if it is one.
+pub(crate) fn stored(layer: &str) -> Option<LayerId> {
+    layer.strip_prefix(STORED)?.parse().ok()
+}
+
+/// The word for it.
+pub(crate) fn word(layer: &LayerId) -> String {
+    format!("{STORED}{layer}")
+}
+
+/// What a word of a guest's record stands for: a layer of the store, or a tree: of the host's where it is absolute, else beside the store.
+fn standing(places: &Places, layer: &str) -> Layer {
+    stored(layer).map_or_else(|| Layer::Tree(places.layers().join(layer)), Layer::Stored)
+}
+
+/// Where a layer lies.
+pub(crate) fn path(places: &Places, layer: &str) -> PathBuf {
+    match standing(places, layer) {
+        Layer::Tree(path) => path,
+        Layer::Stored(layer) => places.store().join("images").join(layer.to_string()),
+    }
 }
 
 /// Reads a source as the user wrote it.
@@ -87,6 +112,8 @@ fn settle(new: &Path, path: &Path) -> Result<(), Fault> {
 pub(crate) struct MadeLayer {
     pub(crate) name: String,
     pub(crate) suggested: Suggested,
+    /// Held until a guest is known to stand on it: a layer of the store that no guest stands on may be collected.
+    pub(crate) lease: Option<Lease>,
 }
 
 /// What a maker of layers needs of the daemon, to work on another thread.
@@ -96,6 +123,7 @@ pub(crate) struct Maker {
     pub(crate) spec: Spec,
     pub(crate) name: GuestName,
     pub(crate) guest_tree: Option<PathBuf>,
+    pub(crate) store: Arc<LayerStore>,
     pub(crate) progress: mpsc::Sender<Progress>,
 }
 
@@ -114,16 +142,37 @@ impl Maker {
                 if error.to_string().contains("no space left") { FaultKind::Unavailable } else { FaultKind::Failed };
             Fault::new(kind, self.source.to_string(), error.to_string())
         });
-        let name = format!("{}-{}", self.name, unique());
         let kept = made.and_then(|summary| {
             crash::point("create.filled");
-            settle(&new, &self.places.layers().join(&name)).map(|()| summary)
+            self.keep(&new, summary.suggested)
         });
         if kept.is_err() {
             // `materialize` has emptied it already, as far as that could be done.
-            let _ = std::fs::remove_dir(&new);
+            super::remove::discard(&self.places, &new);
         }
-        kept.map(|summary| MadeLayer { name, suggested: summary.suggested })
+        kept
+    }
+
+    /// Puts an unpacked tree into the store; one that a layer of the store cannot hold is kept as it lies.
+    fn keep(&self, new: &Path, suggested: Suggested) -> Result<MadeLayer, Fault> {
+        let doing = format!("keeping the files of guest '{}'", self.name);
+        let _ = self.progress.send(Progress { stage: "keeping the files".to_owned(), done: 0, total: None });
+        let opened = self.store.open().map_err(|error| failure::store(&doing, self.name.as_ref(), &error))?;
+        match opened.store().import(new, Taking::Over) {
+            Ok(imported) => {
+                crash::point("create.imported");
+                super::remove::discard(&self.places, new);
+                Ok(MadeLayer { name: word(&imported.layer), suggested, lease: Some(imported.lease) })
+            }
+            Err(ImportError::Unfit { path, reason }) => {
+                tracing::warn!(guest = %self.name, path = %path.display(), reason, "its files are not shared");
+                let name = format!("{}-{}", self.name, unique());
+                settle(new, &self.places.layers().join(&name))?;
+                Ok(MadeLayer { name, suggested, lease: None })
+            }
+            Err(ImportError::Store(error)) => Err(failure::store(&doing, self.name.as_ref(), &error)),
+            Err(error) => Err(Fault::new(FaultKind::Failed, self.name.as_ref(), format!("{doing} failed: {error}"))),
+        }
     }
 }
 

@@ -50,7 +50,7 @@ pub(crate) fn discard_unused(daemon: &Daemon, layers: &[String]) {
         let used = guests.values().any(|other| other.record.borrow().layers.contains(layer))
             || images.values().any(|image| image.layers.contains(layer));
         if !used {
-            discard(&daemon.places, &daemon.places.layers().join(layer));
+            discard_layer(daemon, layer);
         }
     }
 }
@@ -58,6 +58,14 @@ pub(crate) fn discard_unused(daemon: &Daemon, layers: &[String]) {
 /// Whether a layer was made for guests, and is no tree of the host's.
 pub(crate) fn is_own(layer: &str) -> bool {
     !layer.starts_with('/')
+}
+
+/// Throws away a layer that no guest stands on.
+pub(crate) fn discard_layer(daemon: &Rc<Daemon>, layer: &str) {
+    match super::layers::stored(layer) {
+        Some(_) => super::collect::soon(daemon),
+        None => discard(&daemon.places, &daemon.places.layers().join(layer)),
+    }
 }
 
 /// Puts a directory where it is deleted later: gone by one rename.

@@ -37,7 +37,7 @@ fn shows_the_same(backend: Backend, options: &[(&str, &str)], taking: Taking) {
         return;
     }
     let trial = Trial::new();
-    if backend == Backend::Image && Backend::choose(&trial.store, &OPTIONS) != Backend::Image {
+    if backend == Backend::Image && Backend::choose(&trial.store, &[&OPTIONS, &PASSING]) != Backend::Image {
         eprintln!("skipped: images cannot be mounted from files here");
         return;
     }

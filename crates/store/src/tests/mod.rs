@@ -5,6 +5,7 @@ mod damage;
 mod equality;
 mod farm;
 mod sharing;
+mod survey;
 mod tree;
 
 use crate::{Imported, Store, Taking};
