@@ -75,7 +75,7 @@ impl LayerMounts {
         let first = match held.get(layer) {
             Some(tree) => Arc::clone(tree),
             None => {
-                let tree = Arc::new(erofs::mount(&self.store.image(layer))?);
+                let tree = Arc::new(self.mount_image(layer)?);
                 held.insert(*layer, Arc::clone(&tree));
                 tree
             }
@@ -83,11 +83,19 @@ impl LayerMounts {
         drop(held);
         match first.duplicate() {
             // Before Linux 6.15: another mount of the file, which shares its pages all the same.
-            Err(error) if error.source.kind() == std::io::ErrorKind::InvalidInput => {
-                Ok(erofs::mount(&self.store.image(layer))?)
-            }
+            Err(error) if error.source.kind() == std::io::ErrorKind::InvalidInput => self.mount_image(layer),
             copied => Ok(copied?),
         }
+    }
+
+    /// Mounts an image that is in memory, as the whole of it soon would be: what a guest reads first is charged to that guest.
+    ///
+    /// And ext4 complains in the kernel's log, once a boot, of pages that erofs has it read.
+    fn mount_image(&self, layer: &LayerId) -> Result<Tree, StoreError> {
+        let path = self.store.image(layer);
+        let read = || std::io::copy(&mut std::fs::File::open(&path)?, &mut std::io::sink());
+        read().context(|| format!("reading {}", path.display()))?;
+        Ok(erofs::mount(&path)?)
     }
 
     /// Lets go of the layers that are not in use.

@@ -48,6 +48,12 @@ impl Doing {
                 "create.begun",
                 "create.staged",
                 "create.filled",
+                "store.scanned",
+                "store.synced",
+                "store.renamed",
+                "store.objects",
+                "store.named",
+                "create.imported",
                 "create.layered",
                 "create.written",
                 "create.settled",
@@ -170,7 +176,8 @@ fn daemon_with(sandbox: &Sandbox, variable: &str, step: &str) -> Started {
     daemon
 }
 
-fn kill_daemon_at(sandbox: &Sandbox, step: &str, line: Line) {
+/// Has a line done by a daemon that dies at a step.
+pub(super) fn kill_daemon_at(sandbox: &Sandbox, step: &str, line: Line) {
     let daemon = daemon_with(sandbox, "PANDO_CRASH_AT", step);
     let ended = line.run();
     // Some steps come after the client has its answer.

@@ -17,6 +17,8 @@ mod programs;
 mod refusals;
 mod run;
 mod servers;
+mod store;
+mod store_unify;
 mod systemd;
 mod sysvinit;
 mod terminals;
@@ -52,6 +54,8 @@ const AREAS: &[&[Case]] = &[
     servers::CASES,
     net::conformance::CASES,
     net::addresses::CASES,
+    store::CASES,
+    store_unify::CASES,
 ];
 
 /// Every test.
