@@ -18,6 +18,7 @@ mod refusals;
 mod run;
 mod servers;
 mod store;
+mod store_crash;
 mod store_unify;
 mod systemd;
 mod sysvinit;
@@ -55,6 +56,7 @@ const AREAS: &[&[Case]] = &[
     net::conformance::CASES,
     net::addresses::CASES,
     store::CASES,
+    store_crash::CASES,
     store_unify::CASES,
 ];
 
