@@ -1,5 +1,6 @@
 //! A tree becomes a layer.
 
+use crate::known::{Fingerprint, Known};
 use crate::scan::{Content, Handed, scan};
 use crate::staging::Staging;
 use crate::store::Lease;
@@ -57,7 +58,16 @@ impl Store {
 
     fn import_opened(&self, root: &OwnedFd, taking: Taking, lease: Lease) -> Result<Imported, ImportError> {
         let staging = Staging::new(self)?;
-        let (tree, digests, new_bytes) = digest_tree(root, &staging, taking)?;
+        // What is taken over is never seen again.
+        let table = (taking == Taking::Copy && Known::can_know(root.as_fd())).then(|| table_of(root)).flatten();
+        let known = table.as_ref().map_or_else(Known::default, |table| Known::load(self, table));
+        let (tree, found) = digest_tree(root, &staging, taking, &known)?;
+        let Found { digests, new_bytes, files } = found;
+        if let Some(table) = table {
+            let mut known = Known::default();
+            files.into_iter().for_each(|(file, digest)| known.add(file, digest));
+            known.save(self, &table)?;
+        }
         let new_objects = staging.staged().len() as u64;
         let image = image::write(named(tree, &digests))?;
         let name = compute_verity(&image);
@@ -70,20 +80,36 @@ impl Store {
     }
 }
 
+/// The table of what is known of a tree: named by its root directory.
+fn table_of(root: &OwnedFd) -> Option<String> {
+    rustix::fs::fstat(root).ok().map(|stat| format!("{:x}-{:x}", stat.st_dev, stat.st_ino))
+}
+
 /// The digests of handed out files by their numbers, with their lengths.
 type Digests = HashMap<usize, (Sha256HashValue, u64)>;
+
+/// What became of the files that were handed out.
+#[derive(Default)]
+struct Found {
+    digests: Digests,
+    /// Bytes that the store did not have.
+    new_bytes: u64,
+    /// Those that need not be read again for as long as they do not change.
+    files: Vec<(Fingerprint, Sha256HashValue)>,
+}
 
 /// Scans a tree on this thread while others digest its files and stage the new ones.
 fn digest_tree(
     root: &OwnedFd,
     staging: &Staging<'_>,
     taking: Taking,
-) -> Result<(composefs::generic_tree::FileSystem<Content>, Digests, u64), ImportError> {
+    known: &Known,
+) -> Result<(composefs::generic_tree::FileSystem<Content>, Found), ImportError> {
     let (sender, receiver) = mpsc::sync_channel::<Handed>(WAITING);
     let receiver = Mutex::new(receiver);
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
-        let work = || work(&receiver, staging, taking);
+        let work = || Worker { staging, taking, known, found: Found::default() }.work(&receiver);
         let threads: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
         // A channel without receivers: every worker has failed, and one of them will say why.
         let mut hand_out = |handed: Handed| {
@@ -92,66 +118,79 @@ fn digest_tree(
         };
         let tree = scan(root.as_fd(), &mut hand_out);
         drop(sender);
-        let (mut digests, mut bytes) = (Digests::new(), 0);
+        let mut all = Found::default();
         let mut failure = None;
         for thread in threads {
             match thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)) {
-                Ok((found, new)) => {
-                    digests.extend(found);
-                    bytes += new;
+                Ok(found) => {
+                    all.digests.extend(found.digests);
+                    all.new_bytes += found.new_bytes;
+                    all.files.extend(found.files);
                 }
                 Err(error) => failure = Some(error),
             }
         }
         match failure {
             Some(error) => Err(error),
-            None => Ok((tree?, digests, bytes)),
+            None => Ok((tree?, all)),
         }
     })
 }
 
-/// Digests files until there are no more. After a failure it goes on taking them, so that the scan is never stuck.
-fn work(
-    receiver: &Mutex<mpsc::Receiver<Handed>>,
-    staging: &Staging<'_>,
+/// Digests files.
+struct Worker<'a> {
+    staging: &'a Staging<'a>,
     taking: Taking,
-) -> Result<(Digests, u64), ImportError> {
-    let (mut digests, mut bytes) = (Digests::new(), 0);
-    let mut failure = None;
-    loop {
-        let next = receiver.lock().unwrap_or_else(std::sync::PoisonError::into_inner).recv();
-        let Ok(handed) = next else { break };
-        if failure.is_some() {
-            continue;
-        }
-        match keep(&handed, staging, taking) {
-            Ok((digest, size, new)) => {
-                bytes += if new { size } else { 0 };
-                digests.insert(handed.number, (digest, size));
-            }
-            Err(error) => failure = Some(error),
-        }
-    }
-    failure.map_or(Ok((digests, bytes)), Err)
+    known: &'a Known,
+    found: Found,
 }
 
-/// Digests one file, and stages it if it is new.
-fn keep(handed: &Handed, staging: &Staging<'_>, taking: Taking) -> Result<(Sha256HashValue, u64, bool), ImportError> {
-    let unread = |source| ImportError::Read { path: handed.path.clone(), source };
-    let (digest, size) = digest::of_file(&handed.file).map_err(unread)?;
-    let new = staging.wants(&digest, size);
-    if new && !(taking == Taking::Over && staging.take_over(&digest, &handed.file)?) {
-        staging.copy(&digest, &handed.file, &handed.attributes)?;
+impl Worker<'_> {
+    /// Digests files until there are no more. After a failure it goes on taking them, so that the scan is never stuck.
+    fn work(mut self, receiver: &Mutex<mpsc::Receiver<Handed>>) -> Result<Found, ImportError> {
+        let mut failure = None;
+        loop {
+            let next = receiver.lock().unwrap_or_else(std::sync::PoisonError::into_inner).recv();
+            let Ok(handed) = next else { break };
+            if failure.is_none() {
+                failure = self.keep(&handed).err();
+            }
+        }
+        failure.map_or(Ok(self.found), Err)
     }
-    let after = rustix::fs::fstat(&handed.file).map_err(|error| unread(error.into()))?;
-    let same = |stat: &rustix::fs::Stat| (stat.st_size, stat.st_mtime, stat.st_mtime_nsec);
-    if same(&handed.stat) != same(&after) || size != after.st_size.cast_unsigned() {
-        return Err(ImportError::Unfit {
-            path: handed.path.clone(),
-            reason: "it was written to while it was read".into(),
-        });
+
+    /// Digests one file, and stages it if it is new.
+    fn keep(&mut self, handed: &Handed) -> Result<(), ImportError> {
+        let unread = |source| ImportError::Read { path: handed.path.clone(), source };
+        let fingerprint = Fingerprint::of(&handed.stat);
+        if let Some(digest) = self.known.get(&fingerprint)
+            && self.staging.has(digest, handed.stat.st_size.cast_unsigned())
+        {
+            self.found.digests.insert(handed.number, (digest.clone(), handed.stat.st_size.cast_unsigned()));
+            self.found.files.push((fingerprint, digest.clone()));
+            return Ok(());
+        }
+        let (digest, size) = digest::of_file(&handed.file).map_err(unread)?;
+        if self.staging.wants(&digest, size) {
+            self.found.new_bytes += size;
+            if !(self.taking == Taking::Over && self.staging.take_over(&digest, &handed.file)?) {
+                self.staging.copy(&digest, &handed.file, &handed.attributes)?;
+            }
+        }
+        let after = rustix::fs::fstat(&handed.file).map_err(|error| unread(error.into()))?;
+        let same = |stat: &rustix::fs::Stat| (stat.st_size, stat.st_mtime, stat.st_mtime_nsec);
+        if same(&handed.stat) != same(&after) || size != after.st_size.cast_unsigned() {
+            return Err(ImportError::Unfit {
+                path: handed.path.clone(),
+                reason: "it was written to while it was read".into(),
+            });
+        }
+        if !fingerprint.is_fresh() {
+            self.found.files.push((fingerprint, digest.clone()));
+        }
+        self.found.digests.insert(handed.number, (digest, size));
+        Ok(())
     }
-    Ok((digest, size, new))
 }
 
 /// The tree with the names of objects in the place of numbers.

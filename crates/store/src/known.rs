@@ -8,6 +8,8 @@ use pando_kernel::{CallError, Context};
 use rustix::fs::Stat;
 use std::collections::HashMap;
 use std::io::Write;
+use std::os::fd::BorrowedFd;
+use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -48,14 +50,16 @@ impl Known {
         self.0.insert(file, digest);
     }
 
-    /// What was known the last time.
-    pub(crate) fn load(store: &Store) -> Self {
-        std::fs::read(store.known()).ok().and_then(|bytes| Self::from_bytes(&bytes)).unwrap_or_default()
+    /// What was known the last time, by the name that it was kept under.
+    pub(crate) fn load(store: &Store, name: &str) -> Self {
+        let bytes = std::fs::read(store.known().join(name)).ok();
+        bytes.and_then(|bytes| Self::from_bytes(&bytes)).unwrap_or_default()
     }
 
-    /// Keeps it for the next time.
-    pub(crate) fn save(&self, store: &Store) -> Result<(), CallError> {
-        let path = store.known();
+    /// Keeps it for the next time, and of all such tables those that were used last.
+    pub(crate) fn save(&self, store: &Store, name: &str) -> Result<(), CallError> {
+        let path = store.known().join(name);
+        forget_oldest(&store.known());
         let save = || -> std::io::Result<()> {
             let mut file = tempfile::NamedTempFile::new_in(store.staging())?;
             file.write_all(&self.to_bytes())?;
@@ -63,6 +67,16 @@ impl Known {
             Ok(())
         };
         save().context(|| format!("writing {}", path.display()))
+    }
+
+    /// Whether a tree's times of change can be trusted: the kernel's own file systems for disks keep them from everybody, while those of an image
+    /// are whatever was written into it.
+    pub(crate) fn can_know(tree: BorrowedFd<'_>) -> bool {
+        const EXT4: i64 = 0xef53;
+        const XFS: i64 = 0x5846_5342;
+        const BTRFS: i64 = 0x9123_683e;
+        const F2FS: i64 = 0xf2f5_2010;
+        rustix::fs::fstatfs(tree).is_ok_and(|found| [EXT4, XFS, BTRFS, F2FS].contains(&(found.f_type as i64)))
     }
 
     fn to_bytes(&self) -> Vec<u8> {
@@ -93,6 +107,20 @@ impl Known {
             Some((file, digest.clone()))
         };
         records.chunks(RECORD).map(one).collect::<Option<HashMap<_, _>>>().map(Self)
+    }
+}
+
+/// How many tables are kept.
+const MOST: usize = 256;
+
+fn forget_oldest(directory: &Path) {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let mut tables: Vec<_> =
+        entries.filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path()))).collect();
+    tables.sort();
+    for (_, path) in tables.iter().take(tables.len().saturating_sub(MOST)) {
+        // It is a cache: what stays is forgotten the next time.
+        let _ = std::fs::remove_file(path);
     }
 }
 

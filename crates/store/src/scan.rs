@@ -166,6 +166,8 @@ impl Scanner<'_> {
                 let target = readlinkat(&file, "", Vec::new()).map_err(|error| self.unread(error))?;
                 LeafContent::Symlink(OsStr::from_bytes(target.as_bytes()).into())
             }
+            // In a layer it would hide what lies below.
+            FileType::CharacterDevice if stat.st_rdev == 0 => return Err(self.unfit("it is an overlay's whiteout")),
             FileType::CharacterDevice => LeafContent::CharacterDevice(stat.st_rdev),
             FileType::BlockDevice => LeafContent::BlockDevice(stat.st_rdev),
             FileType::Fifo => LeafContent::Fifo,

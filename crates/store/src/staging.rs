@@ -30,9 +30,13 @@ impl<'a> Staging<'a> {
 
     /// Whether an object has to be staged: the store lacks it, and nobody was told before that it has to be.
     pub(crate) fn wants(&self, digest: &Sha256HashValue, size: u64) -> bool {
-        // A name means that the content is on the disk; a wrong length, that something outside has changed it since.
-        let known = rustix::fs::stat(self.store.object(digest)).is_ok_and(|stat| stat.st_size.cast_unsigned() == size);
-        !known && self.staged.lock().unwrap_or_else(std::sync::PoisonError::into_inner).insert(digest.clone())
+        !self.has(digest, size)
+            && self.staged.lock().unwrap_or_else(std::sync::PoisonError::into_inner).insert(digest.clone())
+    }
+
+    /// Whether the store has an object. Its name means that its content is on the disk; a wrong length, that something outside has changed it since.
+    pub(crate) fn has(&self, digest: &Sha256HashValue, size: u64) -> bool {
+        rustix::fs::stat(self.store.object(digest)).is_ok_and(|stat| stat.st_size.cast_unsigned() == size)
     }
 
     /// Takes over the inode of an open file of the same file system, which keeps what else it carries. False where that cannot be.

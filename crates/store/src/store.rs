@@ -18,7 +18,7 @@ pub(crate) type Objects = Repository<Sha256HashValue>;
 ///   objects/4e/67ea…   content, by digest             images/ID   a layer: where its image lies among the objects
 ///   farms/ID/          a layer as hard links          inodes/     what farms link to, where an object would not do
 ///   staging/           what is being made             lock        who works here
-///   known              files of guests that did not change since they were last read
+///   known/             files outside that did not change since they were last read
 /// ```
 ///
 /// Nobody but root may enter it: what it holds may be setuid, and secret.
@@ -35,7 +35,7 @@ impl Store {
     /// Opens the store in a directory, which is made if it is missing.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         let store = Self { path: path.to_owned() };
-        for directory in [store.path.clone(), store.staging(), store.farms(), store.inodes()] {
+        for directory in [store.path.clone(), store.staging(), store.farms(), store.inodes(), store.known()] {
             let mut builder = std::fs::DirBuilder::new();
             builder.recursive(true).mode(0o700);
             builder.create(&directory).context(|| format!("making {}", directory.display()))?;

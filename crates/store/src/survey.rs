@@ -19,6 +19,9 @@ use std::path::{Path, PathBuf};
 /// Bytes in a block of stat(2).
 const BLOCK: u64 = 512;
 
+/// The name of the table of what is known of guests' files.
+const TABLE: &str = "guests";
+
 /// What was found in several trees.
 #[derive(Debug, Default)]
 pub struct Survey {
@@ -55,7 +58,7 @@ impl Store {
             .build()
             .map_err(std::io::Error::other)
             .context(|| "starting threads".into())?;
-        let known = Known::load(self);
+        let known = Known::load(self, TABLE);
         let seen: Vec<Seen> = pool.install(|| trees.par_iter().map(|tree| look_through(tree, &known)).collect());
         let mut survey = Survey::default();
         let mut next = Known::default();
@@ -65,7 +68,7 @@ impl Store {
             survey.trees.push(seen.contents);
             seen.known.into_iter().for_each(|(file, digest)| next.add(file, digest));
         }
-        next.save(self)?;
+        next.save(self, TABLE)?;
         Ok(survey)
     }
 }
@@ -120,7 +123,8 @@ impl Seen {
 fn look_through(tree: &Path, known: &Known) -> Seen {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     match rustix::fs::open(tree, flags, Mode::empty()) {
-        Ok(root) => directory(root.as_fd(), Path::new("."), known),
+        Ok(root) if Known::can_know(root.as_fd()) => directory(root.as_fd(), Path::new("."), known),
+        Ok(root) => directory(root.as_fd(), Path::new("."), &Known::default()),
         // It went with its guest.
         Err(_) => Seen::default(),
     }

@@ -9,7 +9,9 @@ use pando_guest::root::{Layer, LayerStore, Root};
 use pando_guest::source::{self, Options, Source, Suggested};
 use pando_guest::{GuestName, Places};
 use pando_limit::disk::Image;
+use pando_kernel::mount::Tree;
 use pando_store::{ImportError, LayerId, Lease, Taking};
+use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 
@@ -135,6 +137,9 @@ impl Maker {
             leave_out: own_directories(&self.places),
             guest_tree: self.guest_tree.clone(),
         };
+        if let Some(made) = self.straight()? {
+            return Ok(made);
+        }
         let new = stage(&self.places)?;
         crash::point("create.staged");
         let made = source::materialize(&self.source, &new, &options, &Teller(&self.progress)).map_err(|error| {
@@ -151,6 +156,40 @@ impl Maker {
             super::remove::discard(&self.places, &new);
         }
         kept
+    }
+
+    /// Puts a tree that lies ready into the store without a copy in between. `None` where there is no such tree, or where it has to be copied first:
+    /// because it changes meanwhile, or has what a layer cannot hold.
+    fn straight(&self) -> Result<Option<MadeLayer>, Fault> {
+        let (_tree, path) = match (&self.source, &self.guest_tree) {
+            (Source::Guest(_), Some(path)) => (None, path.clone()),
+            // What is mounted below is not part of it, as in a copy.
+            (Source::Directory(path), _) => match Tree::clone_of(path, false) {
+                Ok(tree) => {
+                    let shown = PathBuf::from(format!("/proc/self/fd/{}", tree.as_fd().as_raw_fd()));
+                    (Some(tree), shown)
+                }
+                // The copy will say what is the matter with it.
+                Err(_) => return Ok(None),
+            },
+            _ => return Ok(None),
+        };
+        let doing = format!("keeping the files of guest '{}'", self.name);
+        let fault = |error| failure::store(&doing, self.name.as_ref(), &error);
+        let _ = self.progress.send(Progress { stage: "keeping the files".to_owned(), done: 0, total: None });
+        let opened = self.store.open().map_err(fault)?;
+        match opened.store().import(&path, Taking::Copy) {
+            Ok(imported) => {
+                crash::point("create.imported");
+                let (name, lease) = (word(&imported.layer), Some(imported.lease));
+                Ok(Some(MadeLayer { name, suggested: Suggested::default(), lease }))
+            }
+            Err(ImportError::Store(error)) => Err(fault(error)),
+            Err(error) => {
+                tracing::debug!(%error, guest = %self.name, "its files are copied first");
+                Ok(None)
+            }
+        }
     }
 
     /// Puts an unpacked tree into the store; one that a layer of the store cannot hold is kept as it lies.

@@ -84,3 +84,28 @@ fn a_tree_that_is_too_deep_is_refused_by_name() {
     assert_eq!(trial.store.layers().unwrap(), []);
     assert_eq!(fs::read_dir(trial.store.staging()).unwrap().count(), 0, "nothing is left");
 }
+
+#[test]
+fn a_tree_that_did_not_change_is_not_read_again() {
+    let trial = Trial::new();
+    make(&trial.place("tree"), 0o755);
+    // Files that were just made are not trusted yet.
+    std::thread::sleep(std::time::Duration::from_millis(3_100));
+    let first = trial.import("tree");
+    drop(first.lease);
+    let object = |byte: u8| {
+        let objects =
+            fs::read_dir(trial.store.objects()).unwrap().flat_map(|at| fs::read_dir(at.unwrap().path()).unwrap());
+        let mut paths = objects.map(|object| object.unwrap().path());
+        paths.find(|path| fs::read(path).unwrap() == vec![byte; 5_000])
+    };
+    // What has the digest is not the file any more, which only somebody would notice who reads it.
+    fs::write(object(1).unwrap(), vec![7; 5_000]).unwrap();
+    assert_eq!(trial.import("tree").layer, first.layer);
+    assert!(object(1).is_none(), "it was read again");
+    // But what the store has lost is read again, and so is what changed.
+    fs::remove_file(object(2).unwrap()).unwrap();
+    fs::write(trial.place("tree/bin/a"), vec![3; 5_000]).unwrap();
+    assert_ne!(trial.import("tree").layer, first.layer);
+    assert!(object(2).is_some() && object(3).is_some());
+}
