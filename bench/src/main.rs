@@ -5,6 +5,8 @@
 //!
 //! ```text
 //!   settings ─▶ own_pando (a state root, a daemon) ─▶ start | many | cpu | net ─▶ report: table, verdicts, samples
+//!   settings ─▶ own_pando (a state root, a daemon) ─▶ start | many | cpu ─▶ report: table, verdicts, samples
+//!   settings ─▶ own_pando (a state root, a daemon) ─▶ start | many | unify ─▶ report: table, verdicts, samples
 //! ```
 
 mod busybox_root;
@@ -17,6 +19,7 @@ mod report;
 mod settings;
 mod spread;
 mod start;
+mod unify;
 mod varlink;
 
 use anyhow::Context;
@@ -66,6 +69,9 @@ fn run() -> anyhow::Result<bool> {
         "many" => many::measure(&settings)?,
         "net" => net::measure(&settings)?,
         other => anyhow::bail!("there is no benchmark '{other}'; there are start, many, cpu and net"),
+        other => anyhow::bail!("there is no benchmark '{other}'; there are start, many and cpu"),
+        "unify" => unify::measure(&settings)?,
+        other => anyhow::bail!("there is no benchmark '{other}'; there are start, many and unify"),
     };
     let path = report.save(&settings.output)?;
     print!("{report}");

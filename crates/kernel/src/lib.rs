@@ -10,6 +10,7 @@
 //!   fs_owner  the file-system identity of this thread              pidfd    processes without pid races
 //!   id_map    ids of a user namespace                              packet   messages that carry descriptors
 //!   memory_file  sealed memory as a file                           signal   signals by name
+//!   page_cache  what of a file is in memory
 //!   erofs    images of metadata, from a file                        io_priority  stepping back for others
 //!   inheritance  what an executed program gets of ours             probe    what this kernel grants
 //!   fanotify  who opens what on a file system                     file_handle  files by inode and generation
@@ -35,6 +36,7 @@ pub mod memory_file;
 pub mod mount;
 pub mod overlay;
 pub mod packet;
+pub mod page_cache;
 pub mod pidfd;
 pub mod probe;
 pub mod process;
