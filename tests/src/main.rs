@@ -41,6 +41,7 @@ fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     if words.first().is_some_and(|word| word == disorder::WORD) {
         return disorder::obey(&words[1..]).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
+    }
     if let Some((word, rest)) = words.split_first()
         && word == store_worker::WORD
     {

@@ -22,6 +22,7 @@
 pub mod born_in_group;
 pub mod bpf;
 pub mod cgroup;
+pub mod erofs;
 pub mod fanotify;
 pub mod file_handle;
 pub mod foreign_memory;

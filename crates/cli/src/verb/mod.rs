@@ -24,6 +24,7 @@ pub(crate) mod stats;
 mod top;
 mod tx;
 mod store;
+mod tx;
 mod unify;
 mod version;
 
