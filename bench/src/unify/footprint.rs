@@ -75,7 +75,7 @@ fn each_inode(places: &[PathBuf], mut see: impl FnMut(&Path, &std::fs::Metadata)
         }
         see(&path, &found);
         if found.is_dir() {
-            todo.extend(std::fs::read_dir(&path)?.flatten().map(|entry| entry.path()));
+            todo.extend(std::fs::read_dir(&path).into_iter().flatten().flatten().map(|entry| entry.path()));
         }
     }
     Ok(())
