@@ -7,6 +7,7 @@
 //!   settings ─▶ own_pando (a state root, a daemon) ─▶ start | many | cpu | net ─▶ report: table, verdicts, samples
 //!   settings ─▶ own_pando (a state root, a daemon) ─▶ start | many | cpu ─▶ report: table, verdicts, samples
 //!   settings ─▶ own_pando (a state root, a daemon) ─▶ start | many | unify ─▶ report: table, verdicts, samples
+//!   settings ─▶ own_pando (a state root, a daemon) ─▶ start | many | cpu | unify ─▶ report: table, verdicts, samples
 //! ```
 
 mod busybox_root;
@@ -71,7 +72,7 @@ fn run() -> anyhow::Result<bool> {
         other => anyhow::bail!("there is no benchmark '{other}'; there are start, many, cpu and net"),
         other => anyhow::bail!("there is no benchmark '{other}'; there are start, many and cpu"),
         "unify" => unify::measure(&settings)?,
-        other => anyhow::bail!("there is no benchmark '{other}'; there are start, many and unify"),
+        other => anyhow::bail!("there is no benchmark '{other}'; there are start, many, cpu and unify"),
     };
     let path = report.save(&settings.output)?;
     print!("{report}");

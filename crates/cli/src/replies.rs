@@ -7,6 +7,8 @@ use pando_api::{
     Event, GuestStatus, GuestUse, ImageStatus, Inspection, MachineUse, ProcessEntry, ProcessNotice, Progress,
     Collection, Event, GuestStatus, GuestUse, Inspection, MachineUse, ProcessEntry, ProcessNotice, Progress, StoreUsage,
     Unification, Verification,
+    Collection, Event, GuestStatus, GuestUse, Inspection, MachineUse, ProcessEntry, ProcessNotice, Progress,
+    StoreUsage, Unification, Verification,
 };
 use serde::{Deserialize, Serialize};
 
@@ -69,7 +71,7 @@ pub(crate) struct Progressed {
 }
 
 #[derive(Debug, Deserialize)]
-pub(crate) struct Used {
+pub(crate) struct StoreUsed {
     pub(crate) usage: StoreUsage,
 }
 

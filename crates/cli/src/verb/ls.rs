@@ -1,7 +1,7 @@
 //! `pando ls`: the guests.
 
 use super::Verb;
-use crate::replies::{Guests, Used};
+use crate::replies::{Guests, StoreUsed};
 use crate::size::size;
 use crate::state_root::StateRoot;
 use crate::table::{Lean, Table, print, print_json};
@@ -40,7 +40,7 @@ Examples:
         let mut client = crate::daemon_start::connected(root)?;
         let guests = client.call::<Guests>(Method::List {}).context("cannot list the guests")?.guests;
         if self.size {
-            let usage = client.call::<Used>(Method::Usage {}).context("cannot add up what the guests take")?.usage;
+            let usage = client.call::<StoreUsed>(Method::Usage {}).context("cannot add up what the guests take")?.usage;
             if self.json { print_json(&usage.guests)? } else { sizes(&usage).print()? }
         } else if self.json {
             print_json(&guests)?;

@@ -1,7 +1,7 @@
 //! `pando store`: what is shared, whether it is whole, and removing what nobody uses.
 
 use super::Verb;
-use crate::replies::{Collected, Used, Verified};
+use crate::replies::{Collected, StoreUsed, Verified};
 use crate::size::size;
 use crate::state_root::StateRoot;
 use crate::table::{print, print_json};
@@ -60,7 +60,7 @@ Examples:
         let mut client = crate::daemon_start::connected(root)?;
         match self.what {
             What::Usage { json } => {
-                let usage = client.call::<Used>(Method::Usage {}).context("cannot add up the store")?.usage;
+                let usage = client.call::<StoreUsed>(Method::Usage {}).context("cannot add up the store")?.usage;
                 if json {
                     print_json(&usage)?
                 } else {

@@ -7,7 +7,7 @@ use super::{collect, fold, layers};
 use crate::daemon::Daemon;
 use crate::failure;
 use crate::guest::Guest;
-use crate::record::FILES;
+use crate::record::{DISK, FILES};
 use pando_api::{Fault, GuestState, GuestUnification, Unification};
 use pando_store::Worth;
 use std::path::PathBuf;
@@ -54,6 +54,10 @@ pub(crate) async fn unify(daemon: &Rc<Daemon>, dry_run: bool) -> Result<Unificat
 
 /// Whether a guest saves more than the image costs that would be its own.
 fn is_worth_it(daemon: &Daemon, guest: &Guest, worth: &Worth) -> bool {
+    // Files on a disk of their own cannot be exchanged for others by a name.
+    if guest.directory(&daemon.places).join(DISK).exists() {
+        return false;
+    }
     let record = guest.record.borrow();
     let sizes = record.layers.iter().map(|layer| layers::path(&daemon.places, layer).metadata());
     let image = sizes.map(|found| found.ok().filter(std::fs::Metadata::is_file).map_or(IMAGE, |image| image.len()));
