@@ -24,7 +24,6 @@ pub(crate) mod stats;
 mod store;
 mod top;
 mod tx;
-mod tx;
 mod unify;
 mod version;
 
