@@ -76,7 +76,7 @@ impl Known {
         const XFS: i64 = 0x5846_5342;
         const BTRFS: i64 = 0x9123_683e;
         const F2FS: i64 = 0xf2f5_2010;
-        rustix::fs::fstatfs(tree).is_ok_and(|found| [EXT4, XFS, BTRFS, F2FS].contains(&(found.f_type as i64)))
+        rustix::fs::fstatfs(tree).is_ok_and(|found| [EXT4, XFS, BTRFS, F2FS].contains(&found.f_type))
     }
 
     fn to_bytes(&self) -> Vec<u8> {
