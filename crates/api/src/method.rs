@@ -1,9 +1,8 @@
 //! The calls of the interface and their replies.
 
-use crate::{Address, Event, GuestStatus, GuestUse, ImageStatus, Inspection, MachineUse, ProcessEntry, Spec};
 use crate::{
-    Address, Collection, Event, GuestStatus, GuestUse, Inspection, MachineUse, ProcessEntry, Spec, StoreUsage,
-    Unification, Verification,
+    Address, Collection, Event, GuestStatus, GuestUse, ImageStatus, Inspection, MachineUse, ProcessEntry, Spec,
+    StoreUsage, Unification, Verification,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

@@ -4,11 +4,8 @@
 //! fields are all optional.
 
 use pando_api::{
-    Event, GuestStatus, GuestUse, ImageStatus, Inspection, MachineUse, ProcessEntry, ProcessNotice, Progress,
-    Collection, Event, GuestStatus, GuestUse, Inspection, MachineUse, ProcessEntry, ProcessNotice, Progress, StoreUsage,
-    Unification, Verification,
-    Collection, Event, GuestStatus, GuestUse, Inspection, MachineUse, ProcessEntry, ProcessNotice, Progress,
-    StoreUsage, Unification, Verification,
+    Collection, Event, GuestStatus, GuestUse, ImageStatus, Inspection, MachineUse, ProcessEntry, ProcessNotice,
+    Progress, StoreUsage, Unification, Verification,
 };
 use serde::{Deserialize, Serialize};
 

@@ -2,8 +2,7 @@
 
 use crate::daemon::Daemon;
 use crate::failure;
-use crate::life::{address, clone, copy, create, exec, freeze, remove, run, set, start, stop};
-use crate::life::{address, collect, copy, create, exec, remove, run, set, start, stop, storage, unify};
+use crate::life::{address, clone, collect, copy, create, exec, freeze, remove, run, set, start, stop, storage, unify};
 use crate::processes;
 use crate::resources::{self, accounting};
 use pando_api::{Event, Fault, Inspection, Method, MethodCall, ProcessNotice, Progress, Reply};
@@ -316,7 +315,7 @@ struct ErrorReply {
 }
 
 /// The methods of the interface.
-const DESCRIBED: [&str; 24] = [
+const DESCRIBED: [&str; 28] = [
     "Version",
     "Quit",
     "Run",

@@ -26,7 +26,6 @@ pub mod erofs;
 pub mod fanotify;
 pub mod file_handle;
 pub mod foreign_memory;
-pub mod erofs;
 pub mod fs_owner;
 pub mod id_map;
 pub mod inheritance;

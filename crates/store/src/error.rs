@@ -28,6 +28,14 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// It as an error of a call, for those who know no others.
+    pub fn into_call(self) -> CallError {
+        match self {
+            Self::Call(error) => error,
+            other => CallError { what: "using the store".to_owned(), source: std::io::Error::other(other.to_string()) },
+        }
+    }
+
     /// Wraps what the repository's library said.
     pub(crate) fn repository<E: Into<Box<dyn std::error::Error + Send + Sync>>>(
         what: impl Into<String>,

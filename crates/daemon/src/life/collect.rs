@@ -56,7 +56,7 @@ pub(crate) async fn told(daemon: &Rc<Daemon>) -> Result<Collection, Fault> {
     Ok(Collection { layers: number(layers), objects: number(objects), bytes: number(bytes) })
 }
 
-/// The layers that guests stand on.
+/// The layers that guests stand on, and those of frozen ones, that clones will.
 ///
 /// A guest whose record cannot be read is none that we know, but a person may mend it: then nothing may be collected.
 pub(crate) fn used(daemon: &Daemon) -> Result<HashSet<LayerId>, Fault> {
@@ -73,7 +73,8 @@ pub(crate) fn used(daemon: &Daemon) -> Result<HashSet<LayerId>, Fault> {
         }
     }
     let layers = guests.values().flat_map(|guest| guest.record.borrow().layers.clone());
-    Ok(layers.filter_map(|layer| layers::stored(&layer)).collect())
+    let frozen: Vec<String> = daemon.images.borrow().values().flat_map(|held| held.layers.clone()).collect();
+    Ok(layers.chain(frozen).filter_map(|layer| layers::stored(&layer)).collect())
 }
 
 /// Does what may take long on another thread.

@@ -48,7 +48,7 @@ pub(crate) async fn fold(daemon: &Rc<Daemon>, guest: &Rc<Guest>) -> Result<(), F
     follow(&daemon.places, &directory, &record)
         .map_err(|error| failure::call("noting a guest's new layer", guest.name.as_ref(), &error))?;
     drop(lease);
-    before.iter().for_each(|layer| remove::discard_layer(daemon, layer));
+    remove::discard_unused(daemon, &before);
     Ok(())
 }
 

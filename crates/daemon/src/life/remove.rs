@@ -44,7 +44,7 @@ pub(crate) fn forget(daemon: &Rc<Daemon>, guest: &Rc<Guest>) {
 }
 
 /// Throws away those layers that neither a guest nor an image stands on.
-pub(crate) fn discard_unused(daemon: &Daemon, layers: &[String]) {
+pub(crate) fn discard_unused(daemon: &Rc<Daemon>, layers: &[String]) {
     let (guests, images) = (daemon.guests.borrow(), daemon.images.borrow());
     for layer in layers.iter().filter(|layer| is_own(layer)) {
         let used = guests.values().any(|other| other.record.borrow().layers.contains(layer))

@@ -62,9 +62,8 @@ pub(crate) async fn run(daemon: &Rc<Daemon>, order: Order) -> Result<(Rc<Guest>,
     let _doing = guest.begin("started")?;
     daemon.guests.borrow_mut().insert(name, Rc::clone(&guest));
     drop(reservation);
-    match boot(daemon, &guest, Task::Run(wish), stdio, ready).await {
     drop(lease);
-    match boot(daemon, &guest, Some(wish), stdio, ready).await {
+    match boot(daemon, &guest, Task::Run(wish), stdio, ready).await {
         Ok(running) => Ok((guest, running)),
         Err(fault) => {
             super::remove::forget(daemon, &guest);
