@@ -4,7 +4,7 @@
 //! and ends with one verdict a figure. The exit code is 1 where a figure is missed; a peer that cannot be measured is a miss.
 //!
 //! ```text
-//!   settings ─▶ own_pando (a state root, a daemon) ─▶ start | many | cpu | net ─▶ report: table, verdicts, samples
+//!   settings ─▶ own_pando (a state root, a daemon) ─▶ start | many | cpu | net | unify ─▶ report: table, verdicts, samples
 //! ```
 
 mod busybox_root;
@@ -17,6 +17,7 @@ mod report;
 mod settings;
 mod spread;
 mod start;
+mod unify;
 mod varlink;
 
 use anyhow::Context;
@@ -65,7 +66,8 @@ fn run() -> anyhow::Result<bool> {
         "cpu" => cpu::measure(&settings)?,
         "many" => many::measure(&settings)?,
         "net" => net::measure(&settings)?,
-        other => anyhow::bail!("there is no benchmark '{other}'; there are start, many, cpu and net"),
+        "unify" => unify::measure(&settings)?,
+        other => anyhow::bail!("there is no benchmark '{other}'; there are start, many, cpu, net and unify"),
     };
     let path = report.save(&settings.output)?;
     print!("{report}");

@@ -92,6 +92,11 @@ impl OwnPando {
         command
     }
 
+    /// What its daemon keeps on the disk.
+    pub(crate) fn state(&self) -> PathBuf {
+        self.places.state()
+    }
+
     /// A directory for what the benchmark needs besides.
     pub(crate) fn directory(&self) -> &Path {
         self.directory.path()

@@ -16,12 +16,17 @@ pub(crate) struct Settings {
     pub(crate) samples: Option<usize>,
     /// Few samples and small crowds: whether it works, not what it is worth.
     pub(crate) quick: bool,
+    /// How many guests, where the benchmark lets one choose.
+    pub(crate) guests: Option<usize>,
+    /// A Debian root to use, instead of one built for the benchmark.
+    pub(crate) tree: Option<PathBuf>,
 }
 
 impl Settings {
-    /// Reads `NAME --pando PATH --output DIR [--samples N] [--quick]`.
+    /// Reads `NAME --pando PATH --output DIR [--samples N] [--guests N] [--tree DIR] [--quick]`.
     pub(crate) fn from_arguments(arguments: impl Iterator<Item = String>) -> anyhow::Result<Self> {
         let (mut benchmark, mut pando, mut output, mut samples, mut quick) = (None, None, None, None, false);
+        let (mut guests, mut tree) = (None, None);
         let mut arguments = arguments;
         while let Some(argument) = arguments.next() {
             let mut value = || arguments.next().with_context(|| format!("{argument} needs a value"));
@@ -29,6 +34,8 @@ impl Settings {
                 "--pando" => pando = Some(PathBuf::from(value()?)),
                 "--output" => output = Some(PathBuf::from(value()?)),
                 "--samples" => samples = Some(value()?.parse().context("--samples needs a number")?),
+                "--guests" => guests = Some(value()?.parse().context("--guests needs a number")?),
+                "--tree" => tree = Some(PathBuf::from(value()?)),
                 "--quick" => quick = true,
                 option if option.starts_with('-') => bail!("there is no option '{option}'; see docs/benchmarks.md"),
                 _ if benchmark.is_some() => bail!("one benchmark at a time"),
@@ -38,6 +45,9 @@ impl Settings {
         if samples == Some(0) {
             bail!("--samples needs at least 1");
         }
+        if guests.is_some_and(|guests: usize| guests < 2) {
+            bail!("--guests needs at least 2: what one alone shares is nothing");
+        }
         let pando = pando.context("--pando PATH is missing; ./x bench gives it")?;
         Ok(Self {
             benchmark: benchmark.context("which benchmark? ./x bench start, or many")?,
@@ -45,6 +55,8 @@ impl Settings {
             output: output.context("--output DIR is missing; ./x bench gives it")?,
             samples,
             quick,
+            guests,
+            tree,
         })
     }
 

@@ -28,6 +28,7 @@ mod patience;
 mod process;
 mod sandbox;
 mod spaces;
+mod store_worker;
 mod teardown;
 mod terminal;
 mod tree_state;
@@ -40,6 +41,11 @@ fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     if words.first().is_some_and(|word| word == disorder::WORD) {
         return disorder::obey(&words[1..]).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
+    }
+    if let Some((word, rest)) = words.split_first()
+        && word == store_worker::WORD
+    {
+        return store_worker::work(rest);
     }
     // What whoever runs the tests has open is no guest's, and a process that holds an end of somebody else's pipe cannot be frozen.
     if let Err(error) = pando_kernel::inheritance::close_range_on_exec(3) {

@@ -17,6 +17,7 @@ mod guest;
 mod method;
 mod resources;
 mod spec;
+mod store;
 mod wish;
 
 pub use address::{Address, AddressError};
@@ -25,6 +26,9 @@ pub use guest::{Event, GuestState, GuestStatus, ImageStatus, Inspection, Process
 pub use method::{AddressChange, Copying, Method, MethodCall, Process, ProcessNotice, Progress, Reply};
 pub use resources::{GuestUse, HeldLimit, MachineUse, Sample};
 pub use spec::{Network, Rlimit, SeccompProfile, Spec, SpecError, Volume};
+pub use store::{
+    Collection, DamagedFile, GuestUnification, GuestUsage, StoreDamage, StoreUsage, Unification, Verification,
+};
 
 pub use wish::{Amount, CpuWish, DiskWish, IoWish, MemoryWish};
 

@@ -1,6 +1,9 @@
 //! The calls of the interface and their replies.
 
-use crate::{Address, Event, GuestStatus, GuestUse, ImageStatus, Inspection, MachineUse, ProcessEntry, Spec};
+use crate::{
+    Address, Collection, Event, GuestStatus, GuestUse, ImageStatus, Inspection, MachineUse, ProcessEntry, Spec,
+    StoreUsage, Unification, Verification,
+};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -105,6 +108,14 @@ pub enum Method {
     Images {},
     #[serde(rename = "org.pando.Guests.RemoveImage")]
     RemoveImage { image: String },
+    #[serde(rename = "org.pando.Guests.Usage")]
+    Usage {},
+    #[serde(rename = "org.pando.Guests.Verify")]
+    Verify { repair: bool, places: Vec<String> },
+    #[serde(rename = "org.pando.Guests.Collect")]
+    Collect {},
+    #[serde(rename = "org.pando.Guests.Unify")]
+    Unify { dry_run: bool },
 }
 
 /// A call as it comes off the wire: any method, parameters not looked at yet, so that a wrong one can be answered by name.
@@ -175,5 +186,9 @@ pub enum Reply {
     Event { event: Event },
     Progress { progress: Option<Progress> },
     Notice { notice: ProcessNotice },
+    Usage { usage: StoreUsage },
+    Verification { verification: Verification },
+    Collection { collection: Collection },
+    Unification { unification: Unification },
     Done {},
 }

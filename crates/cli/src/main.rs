@@ -28,6 +28,7 @@ mod replies;
 mod resource_options;
 mod session;
 mod signal_name;
+mod size;
 mod source;
 mod spec_file;
 mod state_root;

@@ -4,7 +4,8 @@
 //! fields are all optional.
 
 use pando_api::{
-    Event, GuestStatus, GuestUse, ImageStatus, Inspection, MachineUse, ProcessEntry, ProcessNotice, Progress,
+    Collection, Event, GuestStatus, GuestUse, ImageStatus, Inspection, MachineUse, ProcessEntry, ProcessNotice,
+    Progress, StoreUsage, Unification, Verification,
 };
 use serde::{Deserialize, Serialize};
 
@@ -64,6 +65,26 @@ pub(crate) struct Happened {
 pub(crate) struct Progressed {
     #[serde(default)]
     pub(crate) progress: Option<Progress>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct StoreUsed {
+    pub(crate) usage: StoreUsage,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Verified {
+    pub(crate) verification: Verification,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Collected {
+    pub(crate) collection: Collection,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Unified {
+    pub(crate) unification: Unification,
 }
 
 #[derive(Debug, Deserialize)]

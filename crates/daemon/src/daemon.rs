@@ -11,6 +11,7 @@ use crate::ready_files::ReadyFiles;
 use crate::ready_roots::ReadyRoots;
 use crate::resources::Resources;
 use pando_api::Fault;
+use pando_guest::root::LayerStore;
 use pando_guest::{GuestName, Places};
 use pando_kernel::CallError;
 use pando_kernel::cgroup::{Field, Hierarchies};
@@ -39,6 +40,10 @@ pub(crate) struct Daemon {
     pub(crate) roots: Rc<ReadyRoots>,
     /// Who owns which addresses.
     pub(crate) networks: Rc<Networks>,
+    /// The layers of guests, by content.
+    pub(crate) store: Arc<LayerStore>,
+    /// Whether a collection of what no guest stands on any more is due or under way.
+    pub(crate) collecting: Cell<bool>,
     pub(crate) events: Events,
     pub(crate) resources: Resources,
     /// When to do what can wait.
@@ -59,15 +64,18 @@ impl Daemon {
         let unified = hierarchies.unified.is_some();
         let pool = Pool::new(&places, &field, unified, lull.clone());
         let files = ReadyFiles::new(&places, lull.clone());
+        let store = Arc::new(LayerStore::new(places.store()));
         Ok(Rc::new(Self {
             resources: Resources::new(&field, &places),
             guests: RefCell::default(),
             images: RefCell::default(),
             making: RefCell::default(),
             networks: Networks::new(&places),
-            roots: ReadyRoots::new(&pool, &files, &lull),
+            roots: ReadyRoots::new(&pool, &files, &lull, &store),
             pool,
             files,
+            store,
+            collecting: Cell::new(false),
             events: Events::new(),
             boot: crate::record::boot(),
             unnamed: Cell::new(0),

@@ -2,7 +2,7 @@
 
 use crate::daemon::Daemon;
 use crate::failure;
-use crate::life::{address, clone, copy, create, exec, freeze, remove, run, set, start, stop};
+use crate::life::{address, clone, collect, copy, create, exec, freeze, remove, run, set, start, stop, storage, unify};
 use crate::processes;
 use crate::resources::{self, accounting};
 use pando_api::{Event, Fault, Inspection, Method, MethodCall, ProcessNotice, Progress, Reply};
@@ -133,6 +133,15 @@ impl Client {
                 Ok(guest) => done(address::change(&daemon, &guest, change, address).await),
                 Err(fault) => Err(fault),
             },
+            Method::Usage {} => storage::usage(&daemon).await.map(|usage| Reply::Usage { usage }),
+            Method::Verify { repair, places } => {
+                let verified = storage::verify(&daemon, repair, places).await;
+                verified.map(|verification| Reply::Verification { verification })
+            }
+            Method::Collect {} => collect::told(&daemon).await.map(|collection| Reply::Collection { collection }),
+            Method::Unify { dry_run } => {
+                unify::unify(&daemon, dry_run).await.map(|unification| Reply::Unification { unification })
+            }
             at_once => immediate(&daemon, at_once),
         };
         match reply {
@@ -306,7 +315,7 @@ struct ErrorReply {
 }
 
 /// The methods of the interface.
-const DESCRIBED: [&str; 24] = [
+const DESCRIBED: [&str; 28] = [
     "Version",
     "Quit",
     "Run",
@@ -331,6 +340,10 @@ const DESCRIBED: [&str; 24] = [
     "Clone",
     "Images",
     "RemoveImage",
+    "Usage",
+    "Verify",
+    "Collect",
+    "Unify",
 ];
 
 async fn freeze_and_stop(
@@ -399,13 +412,18 @@ fn inspect(daemon: &Daemon, name: &str) -> Result<Reply, Fault> {
     let guest = daemon.guest(name)?;
     let running = guest.running.borrow().clone();
     let text = |path: std::path::PathBuf| path.to_string_lossy().into_owned();
-    let layers = daemon.places.layers();
     let inspection = Inspection {
         status: guest.status(),
         spec: guest.spec.borrow().clone(),
         directory: text(guest.directory(&daemon.places)),
         log: text(guest.log(&daemon.places)),
-        layers: guest.record.borrow().layers.iter().map(|layer| text(layers.join(layer))).collect(),
+        layers: guest
+            .record
+            .borrow()
+            .layers
+            .iter()
+            .map(|layer| text(crate::life::layers::path(&daemon.places, layer)))
+            .collect(),
         first_id: running
             .as_ref()
             .filter(|life| life.namespace.is_some())

@@ -4,6 +4,7 @@ use pando_api::{Fault, FaultKind};
 use pando_guest::plan::PlanError;
 use pando_guest::{GuestName, NameError};
 use pando_kernel::CallError;
+use pando_store::StoreError;
 use std::io;
 
 /// No guest of that name.
@@ -63,6 +64,15 @@ pub(crate) fn call(doing: &str, object: &str, error: &CallError) -> Fault {
         object,
         format!("{doing} failed: {}: {}{}", error.what, reason(&error.source), advice(&error.source)),
     )
+}
+
+/// An error of the store.
+pub(crate) fn store(doing: &str, object: &str, error: &StoreError) -> Fault {
+    match error {
+        StoreError::Call(error) => call(doing, object, error),
+        StoreError::Busy => Fault::new(FaultKind::Busy, object, format!("{doing} has to wait: {error}")),
+        other => Fault::new(FaultKind::Failed, object, format!("{doing} failed: {other}")),
+    }
 }
 
 /// An error of a file of ours.

@@ -10,16 +10,18 @@ use crate::ready_files::{Files, FilesKind, ReadyFiles};
 use crate::record::FILES;
 use pando_api::Fault;
 use pando_guest::plan::SproutKind;
-use pando_guest::root::{Mounted, Owner, Root};
+use pando_guest::root::{Layer, LayerStore, Mounted, Owner, Root};
 use pando_guest::{Places, slot};
+use pando_kernel::Context;
 use pando_kernel::mount::Tree;
-use pando_kernel::{CallError, Context};
+use pando_store::StoreError;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// How many of a kind are kept ready, and of how many kinds.
 const READY: usize = 4;
@@ -68,6 +70,7 @@ pub(crate) struct ReadyRoot {
 pub(crate) struct ReadyRoots {
     pool: Rc<Pool>,
     files: Rc<ReadyFiles>,
+    store: Arc<LayerStore>,
     lull: Lull,
     /// The kinds that were asked for last, the latest first.
     asked: RefCell<VecDeque<RootKind>>,
@@ -78,10 +81,11 @@ pub(crate) struct ReadyRoots {
 }
 
 impl ReadyRoots {
-    pub(crate) fn new(pool: &Rc<Pool>, files: &Rc<ReadyFiles>, lull: &Lull) -> Rc<Self> {
+    pub(crate) fn new(pool: &Rc<Pool>, files: &Rc<ReadyFiles>, lull: &Lull, store: &Arc<LayerStore>) -> Rc<Self> {
         Rc::new(Self {
             pool: Rc::clone(pool),
             files: Rc::clone(files),
+            store: Arc::clone(store),
             lull: lull.clone(),
             asked: RefCell::default(),
             ready: RefCell::default(),
@@ -162,7 +166,7 @@ impl ReadyRoots {
         let files = self.files.make(&kind.files).await?;
         let root = Root {
             name: NAME.to_owned(),
-            layers: kind.layers.iter().map(PathBuf::from).collect(),
+            layers: kind.layers.iter().map(|layer| Layer::Tree(layer.into())).collect(),
             files: files.path().join(FILES),
             disk: None,
             passing: true,
@@ -171,16 +175,20 @@ impl ReadyRoots {
         let identities = kind.identities.clone();
         let owner = sprout.namespace.as_ref().map(OwnedFd::try_clone).transpose();
         let first_id = slot::first_id(sprout.slot);
+        let store = Arc::clone(&self.store);
         let made = tokio::task::spawn_blocking(move || {
             let owner = owner.context(|| "copying a descriptor".into())?;
-            mount(&root, owner.as_ref().map(|owner| Owner { namespace: owner.as_fd(), first_id }), &identities)
+            let owner = owner.as_ref().map(|owner| Owner { namespace: owner.as_fd(), first_id });
+            mount(&root, owner, &store, &identities)
         });
-        let made = made.await.unwrap_or_else(|error| Err(std::io::Error::other(error)).context(|| "mounting".into()));
+        let made = made.await.unwrap_or_else(|error| {
+            Err(std::io::Error::other(error)).context(|| "mounting".into()).map_err(StoreError::from)
+        });
         match made {
             Ok(tree) => Ok(ReadyRoot { sprout, tree, files }),
             Err(error) => {
                 self.pool.discard(sprout);
-                Err(failure::call("putting a root together", NAME, &error))
+                Err(failure::store("putting a root together", NAME, &error))
             }
         }
     }
@@ -200,13 +208,18 @@ impl ReadyRoots {
 }
 
 /// Puts a root together of layers that still are what they were when it was asked for. Blocking.
-fn mount(root: &Root, owner: Option<Owner<'_>>, identities: &[(u64, u64)]) -> Result<Tree, CallError> {
-    let Mounted { tree, parts } = root.mount(owner)?;
+fn mount(
+    root: &Root,
+    owner: Option<Owner<'_>>,
+    store: &LayerStore,
+    identities: &[(u64, u64)],
+) -> Result<Tree, StoreError> {
+    let Mounted { tree, parts } = root.mount(owner, store)?;
     for (layer, identity) in parts.iter().zip(identities) {
         let found = rustix::fs::fstat(layer.as_fd()).context(|| "looking at a layer".into())?;
         // What is mounted is held: from here on its inode's number is no other's.
         if (found.st_dev, found.st_ino) != *identity {
-            return Err(std::io::Error::from(std::io::ErrorKind::NotFound)).context(|| "looking for a layer".into());
+            return Err(std::io::Error::from(std::io::ErrorKind::NotFound)).context(|| "looking for a layer".into())?;
         }
     }
     Ok(tree)

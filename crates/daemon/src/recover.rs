@@ -2,7 +2,7 @@
 
 use crate::daemon::Daemon;
 use crate::guest::{Guest, Running};
-use crate::life::{end, remove};
+use crate::life::{end, fold, remove};
 use crate::link::{Link, TrunkStatus};
 use crate::record::{self, GuestRecord, RECORD, RunRecord, SPEC};
 use pando_api::{GuestState, Spec};
@@ -59,7 +59,9 @@ pub(crate) fn load(daemon: &Rc<Daemon>) -> Result<(), CallError> {
             continue;
         };
         let read = || -> Result<(GuestRecord, Spec), CallError> {
-            Ok((record::read_toml(&entry.path().join(RECORD))?, record::read_toml(&entry.path().join(SPEC))?))
+            let mut record: GuestRecord = record::read_toml(&entry.path().join(RECORD))?;
+            fold::finish(&daemon.places, &entry.path(), &mut record)?;
+            Ok((record, record::read_toml(&entry.path().join(SPEC))?))
         };
         match read() {
             Ok((record, spec)) => {
@@ -177,6 +179,10 @@ pub(crate) async fn sweep(daemon: &Rc<Daemon>) {
         if remove::is_own(&layer) && !used.contains(&layer) {
             remove::discard(&daemon.places, &daemon.places.layers().join(layer));
         }
+    }
+    if daemon.store.exists() {
+        // A crash between making a layer and its guest leaves one that nobody stands on.
+        crate::life::collect::soon(daemon);
     }
     for name in names(&daemon.places.ephemeral()) {
         // Files made ahead by an earlier daemon go as well: their names are no guest's.

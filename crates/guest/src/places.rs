@@ -80,6 +80,11 @@ impl Places {
         self.state().join("layers")
     }
 
+    /// Layers and what they are made of, by content.
+    pub fn store(&self) -> PathBuf {
+        self.state().join("store")
+    }
+
     /// The files of guests that go away with their command.
     pub fn ephemeral(&self) -> PathBuf {
         self.state().join("ephemeral")

@@ -9,11 +9,13 @@ use pando_kernel::mount::{Attributes, Tree};
 use pando_kernel::overlay::Overlay;
 use pando_kernel::{CallError, Context};
 use pando_limit::disk::Image;
+use pando_store::{Backend, LayerId, LayerMounts, Mounted as MountedLayer, Store, StoreError};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use std::io::Read;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// So that a transaction's view can stand on a guest's overlay later (it needs file handles), and renamed directories stay cheap.
 const LASTING: [(&str, &str); 4] = [("index", "on"), ("nfs_export", "on"), ("metacopy", "off"), ("redirect_dir", "on")];
@@ -21,13 +23,22 @@ const LASTING: [(&str, &str); 4] = [("index", "on"), ("nfs_export", "on"), ("met
 /// Over a tree that others may change, such as the host's own root, none of these is sound: they remember things about the lower tree.
 const PASSING: [(&str, &str); 3] = [("index", "off"), ("metacopy", "off"), ("redirect_dir", "off")];
 
+/// A read-only tree that a guest stands on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Layer {
+    /// A directory of the host.
+    Tree(PathBuf),
+    /// A layer of the store.
+    Stored(LayerId),
+}
+
 /// A root file system to be put together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Root {
     /// The guest's name, for /proc/mounts.
     pub name: String,
     /// The read-only trees, uppermost first.
-    pub layers: Vec<PathBuf>,
+    pub layers: Vec<Layer>,
     /// A directory that holds the guest's own files: `upper` and `work`.
     pub files: PathBuf,
     /// A file system of their own that the guest's own files lie on, in place of that directory.
@@ -72,24 +83,66 @@ pub struct Mounted {
     pub parts: Vec<Tree>,
 }
 
+/// Where stored layers are mounted from. It is opened when the first guest needs it: most commands do not.
+#[derive(Debug)]
+pub struct LayerStore {
+    path: PathBuf,
+    mounts: Mutex<Option<Arc<LayerMounts>>>,
+}
+
+impl LayerStore {
+    /// The store in a directory.
+    pub fn new(path: PathBuf) -> Self {
+        Self { path, mounts: Mutex::default() }
+    }
+
+    /// Opens it, and finds out how this host mounts layers.
+    pub fn open(&self) -> Result<Arc<LayerMounts>, StoreError> {
+        let mut mounts = self.mounts.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(opened) = &*mounts {
+            return Ok(Arc::clone(opened));
+        }
+        let store = Store::open(&self.path)?;
+        let backend = Backend::choose(&store, &[&LASTING, &PASSING]);
+        let opened = Arc::new(LayerMounts::new(store, backend));
+        *mounts = Some(Arc::clone(&opened));
+        Ok(opened)
+    }
+
+    /// Whether anything was ever kept in it.
+    pub fn exists(&self) -> bool {
+        self.path.exists()
+    }
+}
+
 impl Root {
     /// Puts it together.
-    pub fn mount(&self, owner: Option<Owner<'_>>) -> Result<Mounted, CallError> {
-        let tree = |path: &Path| -> Result<Tree, CallError> {
-            let tree = Tree::clone_of(path, false)?;
+    pub fn mount(&self, owner: Option<Owner<'_>>, store: &LayerStore) -> Result<Mounted, StoreError> {
+        let map = |tree: Tree| -> Result<Tree, CallError> {
             if let Some(owner) = owner {
                 tree.map_ids(owner.namespace)?;
             }
             Ok(tree)
         };
-        let mut parts = self.layers.iter().map(|layer| tree(layer)).collect::<Result<Vec<_>, _>>()?;
+        let (mut parts, mut data) = (Vec::new(), None);
+        for layer in &self.layers {
+            match layer {
+                Layer::Tree(path) => parts.push(map(Tree::clone_of(path, false)?)?),
+                Layer::Stored(layer) => {
+                    let MountedLayer { tree, data: objects } = store.open()?.mount(layer)?;
+                    parts.push(map(tree)?);
+                    data = data.or(objects);
+                }
+            }
+        }
         let files = match &self.disk {
             Some(image) => own_disk::open(image, owner)?,
-            None => tree(&self.files)?,
+            None => map(Tree::clone_of(&self.files, false)?)?,
         };
         let overlay = Overlay {
             name: &self.name,
             lowers: parts.iter().collect(),
+            data: data.iter().collect(),
             files: &files,
             options: if self.passing { &PASSING } else { &LASTING },
             volatile: self.passing,
@@ -103,6 +156,7 @@ impl Root {
             own_disk::put_by(&files);
         }
         parts.push(files);
+        parts.extend(data);
         Ok(Mounted { tree, parts })
     }
 }

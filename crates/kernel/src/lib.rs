@@ -10,6 +10,8 @@
 //!   fs_owner  the file-system identity of this thread              pidfd    processes without pid races
 //!   id_map    ids of a user namespace                              packet   messages that carry descriptors
 //!   memory_file  sealed memory as a file                           signal   signals by name
+//!   page_cache  what of a file is in memory
+//!   erofs    images of metadata, from a file                        io_priority  stepping back for others
 //!   inheritance  what an executed program gets of ours             probe    what this kernel grants
 //!   fanotify  who opens what on a file system                     file_handle  files by inode and generation
 //!   born_in_group  programs started in a control group              seccomp_notify  system calls that another process answers
@@ -20,18 +22,21 @@
 pub mod born_in_group;
 pub mod bpf;
 pub mod cgroup;
+pub mod erofs;
 pub mod fanotify;
 pub mod file_handle;
 pub mod foreign_memory;
 pub mod fs_owner;
 pub mod id_map;
 pub mod inheritance;
+pub mod io_priority;
 pub mod lock;
 pub mod loop_device;
 pub mod memory_file;
 pub mod mount;
 pub mod overlay;
 pub mod packet;
+pub mod page_cache;
 pub mod pidfd;
 pub mod probe;
 pub mod process;

@@ -63,6 +63,21 @@ impl Tree {
         take().context(|| format!("taking the files at {}", path.display()))
     }
 
+    /// Another mount of the same file system, which is then in memory once, whatever its owners are mapped to. Private, like [`clone_of`](Self::clone_of).
+    ///
+    /// # Errors
+    ///
+    /// EINVAL before Linux 6.15, where what is attached nowhere cannot be copied.
+    pub fn duplicate(&self) -> Result<Self, CallError> {
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
+        let take = || {
+            let tree = Self(rustix::mount::open_tree(&self.0, "", flags)?);
+            tree.set(false, Change { propagation: libc::MS_PRIVATE, ..Change::default() })?;
+            std::io::Result::Ok(tree)
+        };
+        take().context(|| "taking another copy of a tree of files".into())
+    }
+
     /// Shows the tree's files as owned through the map of a user namespace: what is owned by 0 on disk is owned by the namespace's root
     /// (mount_setattr(2) with MOUNT_ATTR_IDMAP, since Linux 5.12).
     ///

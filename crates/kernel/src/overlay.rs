@@ -16,6 +16,9 @@ pub struct Overlay<'a> {
     pub name: &'a str,
     /// The read-only trees, uppermost first.
     pub lowers: Vec<&'a Tree>,
+    /// Trees below all others of which only the content of files is used, by what a lower tree says of them (since Linux 6.5): the objects of a
+    /// store under the images that name them.
+    pub data: Vec<&'a Tree>,
     /// Where changes go: a tree with the directories `upper` and, empty, `work`.
     pub files: &'a Tree,
     /// Further options, as fsconfig(2) takes them.
@@ -46,6 +49,9 @@ impl Overlay<'_> {
             for lower in &self.lowers {
                 rustix::mount::fsconfig_set_fd(context, "lowerdir+", lower.as_fd())?;
             }
+            for data in &self.data {
+                rustix::mount::fsconfig_set_fd(context, "datadir+", data.as_fd())?;
+            }
             rustix::mount::fsconfig_set_fd(context, "upperdir", upper.as_fd())?;
             rustix::mount::fsconfig_set_fd(context, "workdir", work.as_fd())
         };
@@ -62,9 +68,13 @@ impl Overlay<'_> {
         for (number, lower) in self.lowers.iter().enumerate() {
             layers.push(attach(lower, &number.to_string())?);
         }
+        let mut lowers = layers.join(":");
+        for (number, data) in self.data.iter().enumerate() {
+            lowers += &format!("::{}", attach(data, &format!("data{number}"))?);
+        }
         let files = attach(self.files, "files")?;
         let name_layers = |context: BorrowedFd<'_>| -> rustix::io::Result<()> {
-            rustix::mount::fsconfig_set_string(context, "lowerdir", layers.join(":"))?;
+            rustix::mount::fsconfig_set_string(context, "lowerdir", lowers.as_str())?;
             rustix::mount::fsconfig_set_string(context, "upperdir", format!("{files}/upper"))?;
             rustix::mount::fsconfig_set_string(context, "workdir", format!("{files}/work"))
         };
@@ -157,7 +167,14 @@ mod tests {
         std::fs::write(root.path().join("lower/file"), "below").unwrap();
         let (lower, files) =
             (Tree::clone_of(&root.path().join("lower"), false).unwrap(), Tree::clone_of(root.path(), false).unwrap());
-        let overlay = Overlay { name: "test", lowers: vec![&lower], files: &files, options: &[], volatile: false };
+        let overlay = Overlay {
+            name: "test",
+            lowers: vec![&lower],
+            data: Vec::new(),
+            files: &files,
+            options: &[],
+            volatile: false,
+        };
         let tree = overlay.by_paths(Attributes::MOUNT_ATTR_NODEV, root.path()).unwrap();
         let shown = PathBuf::from(format!("/proc/self/fd/{}", tree.as_fd().as_raw_fd()));
         assert_eq!(std::fs::read_to_string(shown.join("file")).unwrap(), "below");

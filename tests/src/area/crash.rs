@@ -48,6 +48,12 @@ impl Doing {
                 "create.begun",
                 "create.staged",
                 "create.filled",
+                "store.scanned",
+                "store.synced",
+                "store.renamed",
+                "store.objects",
+                "store.named",
+                "create.imported",
                 "create.layered",
                 "create.written",
                 "create.settled",
@@ -73,7 +79,11 @@ impl Doing {
 
     fn line(self, sandbox: &Sandbox) -> Line {
         match self {
-            Self::Create => sandbox.pando(subject(sandbox)),
+            // An archive is unpacked first, so there are more steps than with a directory.
+            Self::Create => {
+                let archive = archive(sandbox).to_string_lossy().into_owned();
+                sandbox.pando(subject(&archive))
+            }
             Self::Start => sandbox.pando(["start", "subject"]),
             Self::Exec => sandbox.exec_sh("subject", "echo x >>/srv/done"),
             Self::Stop => sandbox.pando(["stop", "subject"]),
@@ -92,13 +102,22 @@ impl Doing {
 }
 
 /// A guest whose command ends with 3 when it is asked to.
-fn subject(sandbox: &Sandbox) -> [&str; 8] {
+fn subject(source: &str) -> [&str; 8] {
     const COMMAND: &str = "trap 'exit 3' TERM; : >/ready; while :; do sleep 0.05; done";
-    ["create", "subject", "--from", sandbox.busybox(), "--", "sh", "-c", COMMAND]
+    ["create", "subject", "--from", source, "--", "sh", "-c", COMMAND]
+}
+
+/// The small tree as an archive; made the first time.
+fn archive(sandbox: &Sandbox) -> std::path::PathBuf {
+    let archive = sandbox.scratch().join("tree.tar");
+    if !archive.exists() {
+        Line::new("tar").args(["--numeric-owner", "-C", sandbox.busybox(), "-cf"]).args([&archive]).args(["."]).ok();
+    }
+    archive
 }
 
 fn create_subject(sandbox: &Sandbox) {
-    sandbox.pando(subject(sandbox)).ok();
+    sandbox.pando(subject(sandbox.busybox())).ok();
 }
 
 fn start_subject(sandbox: &Sandbox) {
@@ -113,6 +132,7 @@ fn await_subject(sandbox: &Sandbox) {
 
 fn at_every_step(sandbox: &Sandbox, doing: Doing, killed: Killed) {
     let steady = Steady::make(sandbox);
+    archive(sandbox);
     let before = World::of(sandbox);
     for step in doing.steps() {
         doing.prepare(sandbox);
@@ -170,7 +190,8 @@ fn daemon_with(sandbox: &Sandbox, variable: &str, step: &str) -> Started {
     daemon
 }
 
-fn kill_daemon_at(sandbox: &Sandbox, step: &str, line: Line) {
+/// Has a line done by a daemon that dies at a step.
+pub(super) fn kill_daemon_at(sandbox: &Sandbox, step: &str, line: Line) {
     let daemon = daemon_with(sandbox, "PANDO_CRASH_AT", step);
     let ended = line.run();
     // Some steps come after the client has its answer.

@@ -17,6 +17,9 @@ mod programs;
 mod refusals;
 mod run;
 mod servers;
+mod store;
+mod store_crash;
+mod store_unify;
 mod systemd;
 mod sysvinit;
 mod terminals;
@@ -52,6 +55,9 @@ const AREAS: &[&[Case]] = &[
     servers::CASES,
     net::conformance::CASES,
     net::addresses::CASES,
+    store::CASES,
+    store_crash::CASES,
+    store_unify::CASES,
 ];
 
 /// Every test.

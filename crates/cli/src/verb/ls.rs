@@ -1,12 +1,13 @@
 //! `pando ls`: the guests.
 
 use super::Verb;
-use crate::replies::Guests;
+use crate::replies::{Guests, StoreUsed};
+use crate::size::size;
 use crate::state_root::StateRoot;
 use crate::table::{Lean, Table, print, print_json};
 use crate::time_span::span;
 use anyhow::Context;
-use pando_api::{GuestState, GuestStatus, Method};
+use pando_api::{GuestState, GuestStatus, Method, StoreUsage};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 #[derive(Debug, clap::Args)]
@@ -17,6 +18,9 @@ pub(crate) struct Ls {
     /// As JSON
     #[arg(long)]
     json: bool,
+    /// With what each takes of the disk: its own, and what it shares with others
+    #[arg(short, long, conflicts_with = "quiet")]
+    size: bool,
     /// Accepted for the habit: stopped guests are always listed
     #[arg(short, long, hide = true)]
     all: bool,
@@ -29,12 +33,16 @@ impl Verb for Ls {
 Examples:
   pando ls
   pando ls -q                                          names only
+  pando ls --size
   pando ls --json | jq -r '.[] | select(.state == \"running\") | .name'";
 
     fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
         let mut client = crate::daemon_start::connected(root)?;
         let guests = client.call::<Guests>(Method::List {}).context("cannot list the guests")?.guests;
-        if self.json {
+        if self.size {
+            let usage = client.call::<StoreUsed>(Method::Usage {}).context("cannot add up what the guests take")?.usage;
+            if self.json { print_json(&usage.guests)? } else { sizes(&usage).print()? }
+        } else if self.json {
             print_json(&guests)?;
         } else if self.quiet {
             print(&guests.iter().map(|guest| format!("{}\n", guest.name)).collect::<String>())?;
@@ -44,6 +52,14 @@ Examples:
         }
         Ok(0)
     }
+}
+
+fn sizes(usage: &StoreUsage) -> Table {
+    let mut table = Table::new(&[("NAME", Lean::Left), ("OWN", Lean::Right), ("SHARED", Lean::Right)]);
+    for guest in &usage.guests {
+        table.row([guest.name.clone(), size(guest.own), size(guest.shared)]);
+    }
+    table
 }
 
 fn table(guests: &[GuestStatus], now: i64) -> Table {

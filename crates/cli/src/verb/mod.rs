@@ -21,8 +21,10 @@ mod ps;
 mod run;
 mod set;
 pub(crate) mod stats;
+mod store;
 mod top;
 mod tx;
+mod unify;
 mod version;
 
 pub(crate) use exec::Exec;
@@ -111,6 +113,8 @@ pub(crate) const ENTRIES: &[Entry] = &[
     Entry::of::<address::Address>(),
     Entry::of::<stats::Stats>(),
     Entry::of::<top::Top>(),
+    Entry::of::<unify::Unify>(),
+    Entry::of::<store::Store>(),
     Entry::of::<doctor_command::Doctor>(),
     Entry::of::<daemon_command::Daemon>(),
     Entry::of::<daemon_command::Spawner>(),

@@ -10,7 +10,7 @@ use pando_api::{Fault, FaultKind, GuestState, Spec};
 use pando_guest::account::{self, Account};
 use pando_guest::launch::{Launched, Supplies, go_on};
 use pando_guest::plan::{self, Facts, Plan, Program, SproutKind, Stdio};
-use pando_guest::root::{self, Mounted, Owner, Root};
+use pando_guest::root::{self, LayerStore, Mounted, Owner, Root};
 use pando_guest::seed::read_report;
 use pando_guest::{slot, volume};
 use pando_kernel::mount::Tree;
@@ -19,6 +19,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -52,6 +53,7 @@ impl Wish {
 struct Site {
     name: String,
     spec: Spec,
+    store: Arc<LayerStore>,
     owner: Option<(OwnedFd, u32)>,
     stdio: Vec<OwnedFd>,
     wish: Option<SiteWish>,
@@ -184,6 +186,7 @@ async fn grow(
     };
     let site = Site {
         name: guest.name.to_string(),
+        store: Arc::clone(&daemon.store),
         owner: sprout
             .namespace
             .as_ref()
@@ -321,7 +324,11 @@ impl Site {
         let owner = self.owner.as_ref().map(|(fd, first_id)| Owner { namespace: fd.as_fd(), first_id: *first_id });
         let Mounted { tree, parts } = match root {
             SiteRoot::Ready(tree) => Mounted { tree, parts: Vec::new() },
-            SiteRoot::Plan(root) => root::prepare(&root.files).and_then(|()| root.mount(owner)).map_err(fault)?,
+            SiteRoot::Plan(root) => {
+                root::prepare(&root.files).map_err(fault)?;
+                let mounted = root.mount(owner, &self.store);
+                mounted.map_err(|error| failure::store(&format!("starting guest '{name}'"), &name, &error))?
+            }
         };
         let program = self.wish.take().map(|wish| self.resolve(wish, &tree)).transpose()?;
         let (program, sent) = program.map_or((None, None), |(program, sent)| (Some(program), sent));

@@ -10,17 +10,18 @@ use crate::{crash, failure};
 use pando_api::{Fault, FaultKind, GuestState, Progress, Spec};
 use pando_guest::account::Account;
 use pando_guest::plan::{self, Facts, Program, Stdio};
-use pando_guest::root::Root;
+use pando_guest::root::{LayerStore, Root};
 use pando_guest::source::Source;
 use pando_guest::{GuestName, root};
 use pando_kernel::mount::Tree;
 use pando_limit::disk::Image;
 use pando_limit::limits::Disk;
+use pando_store::StoreError;
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 
 /// What `create` was asked for.
 #[derive(Clone, Debug)]
@@ -46,12 +47,13 @@ pub(crate) async fn create(daemon: &Rc<Daemon>, order: Order, progress: mpsc::Se
     let record =
         GuestRecord { source: source.to_string(), created: now(), layers: vec![made.name.clone()], exit_code: None };
     if let Err(fault) = settle(daemon, &name, &record, &spec, &limits.disk) {
-        super::remove::discard(&daemon.places, &daemon.places.layers().join(&made.name));
+        super::remove::discard_layer(daemon, &made.name);
         return Err(fault);
     }
     crash::point("create.settled");
     let guest = Guest::new(name.clone(), false, record, spec);
     daemon.guests.borrow_mut().insert(name, Rc::clone(&guest));
+    drop(made.lease);
     daemon.events.tell(guest.name.as_ref(), "create", Some(source.to_string()));
     if order.start { start::start(daemon, &guest).await } else { Ok(()) }
 }
@@ -121,6 +123,7 @@ pub(crate) async fn layer(
         spec: spec.clone(),
         name: name.clone(),
         guest_tree: tree.map(|tree| PathBuf::from(format!("/proc/self/fd/{}", tree.as_fd().as_raw_fd()))),
+        store: Arc::clone(&daemon.store),
         progress,
     };
     let made = tokio::task::spawn_blocking(move || maker.make()).await;
@@ -141,13 +144,14 @@ fn at_rest(daemon: &Rc<Daemon>, name: &str) -> Result<(crate::guest::Doing, Tree
         ));
     }
     let root = layers::root(daemon, &guest)?;
-    let tree = whole(&root).map_err(|error| failure::call("opening the guest's files", name, &error))?;
+    let tree =
+        whole(&root, &daemon.store).map_err(|error| failure::store("opening the guest's files", name, &error))?;
     Ok((doing, tree))
 }
 
-fn whole(root: &Root) -> Result<Tree, pando_kernel::CallError> {
+fn whole(root: &Root, store: &LayerStore) -> Result<Tree, StoreError> {
     root::prepare(&root.files)?;
-    root.mount(None).map(|mounted| mounted.tree)
+    root.mount(None, store).map(|mounted| mounted.tree)
 }
 
 /// The guest's directory, with all that makes it one.

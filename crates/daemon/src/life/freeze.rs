@@ -9,8 +9,9 @@ use crate::image::HeldImage;
 use pando_api::{Fault, FaultKind};
 use pando_freeze::{FreezeError, Frozen, Outside, Subject, freeze as freeze_processes};
 use pando_guest::GuestName;
-use pando_guest::root::{self, Root};
+use pando_guest::root::{self, Layer, LayerStore, Root};
 use pando_kernel::{CallError, Context};
+use pando_store::StoreError;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -26,6 +27,7 @@ struct Scene {
     layer: PathBuf,
     /// What the image's files are put together from, once the layer is there.
     root: Root,
+    store: Arc<LayerStore>,
 }
 
 /// Freezes a guest into an image.
@@ -62,10 +64,17 @@ pub(crate) async fn freeze(
         return Err(failure::bad(guest.name.as_ref(), message));
     }
     let upper = below.files.join("upper");
-    below.layers.insert(0, path.clone());
+    below.layers.insert(0, Layer::Tree(path.clone()));
     below.files = path.with_file_name(format!("{layer}.files"));
     below.passing = true;
-    let scene = Scene { init: running.pid, log: guest.log(&daemon.places), upper, layer: path.clone(), root: below };
+    let scene = Scene {
+        init: running.pid,
+        log: guest.log(&daemon.places),
+        upper,
+        layer: path.clone(),
+        root: below,
+        store: Arc::clone(&daemon.store),
+    };
     let files = scene.root.files.clone();
     let frozen = tokio::task::spawn_blocking(move || scene.freeze()).await.map_err(|error| {
         Fault::new(FaultKind::Failed, guest.name.as_ref(), format!("freezing the guest failed inside Pando: {error}"))
@@ -119,7 +128,8 @@ impl Scene {
         root::prepare(&self.root.files)?;
         freeze_processes(&Subject { init: self.init, outside: &outside }, || {
             copy(&self.upper, &self.layer)?;
-            self.root.mount(None).map(|mounted| OwnedFd::from(mounted.tree))
+            let mounted = self.root.mount(None, &self.store);
+            mounted.map(|mounted| OwnedFd::from(mounted.tree)).map_err(StoreError::into_call)
         })
     }
 }

@@ -5,25 +5,52 @@ use crate::guest::Guest;
 use crate::record::{DISK, FILES};
 use crate::{crash, failure};
 use pando_api::{Fault, FaultKind, Progress, Spec};
-use pando_guest::root::Root;
+use pando_guest::root::{Layer, LayerStore, Root};
 use pando_guest::source::{self, Options, Source, Suggested};
 use pando_guest::{GuestName, Places};
+use pando_kernel::mount::Tree;
 use pando_limit::disk::Image;
+use pando_store::{ImportError, LayerId, Lease, Taking};
+use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 
 /// The root file system of a guest.
 pub(crate) fn root(daemon: &Daemon, guest: &Guest) -> Result<Root, Fault> {
-    let layers = daemon.places.layers();
     let record = guest.record.borrow();
     Ok(Root {
         name: guest.name.to_string(),
-        // Joining an absolute path takes it as it is: a tree of the host's.
-        layers: record.layers.iter().map(|layer| layers.join(layer)).collect(),
+        layers: record.layers.iter().map(|layer| standing(&daemon.places, layer)).collect(),
         files: guest.directory(&daemon.places).join(FILES),
         disk: Some(Image::at(guest.directory(&daemon.places).join(DISK))).filter(Image::exists),
         passing: guest.ephemeral,
     })
+}
+
+/// How a layer of the store is written in a guest's record.
+const STORED: &str = "store:";
+
+/// The layer of the store that a word of a guest's record names, if it is one.
+pub(crate) fn stored(layer: &str) -> Option<LayerId> {
+    layer.strip_prefix(STORED)?.parse().ok()
+}
+
+/// The word for it.
+pub(crate) fn word(layer: &LayerId) -> String {
+    format!("{STORED}{layer}")
+}
+
+/// What a word of a guest's record stands for: a layer of the store, or a tree: of the host's where it is absolute, else beside the store.
+fn standing(places: &Places, layer: &str) -> Layer {
+    stored(layer).map_or_else(|| Layer::Tree(places.layers().join(layer)), Layer::Stored)
+}
+
+/// Where a layer lies.
+pub(crate) fn path(places: &Places, layer: &str) -> PathBuf {
+    match standing(places, layer) {
+        Layer::Tree(path) => path,
+        Layer::Stored(layer) => places.store().join("images").join(layer.to_string()),
+    }
 }
 
 /// Reads a source as the user wrote it.
@@ -87,6 +114,8 @@ fn settle(new: &Path, path: &Path) -> Result<(), Fault> {
 pub(crate) struct MadeLayer {
     pub(crate) name: String,
     pub(crate) suggested: Suggested,
+    /// Held until a guest is known to stand on it: a layer of the store that no guest stands on may be collected.
+    pub(crate) lease: Option<Lease>,
 }
 
 /// What a maker of layers needs of the daemon, to work on another thread.
@@ -96,6 +125,7 @@ pub(crate) struct Maker {
     pub(crate) spec: Spec,
     pub(crate) name: GuestName,
     pub(crate) guest_tree: Option<PathBuf>,
+    pub(crate) store: Arc<LayerStore>,
     pub(crate) progress: mpsc::Sender<Progress>,
 }
 
@@ -107,6 +137,9 @@ impl Maker {
             leave_out: own_directories(&self.places),
             guest_tree: self.guest_tree.clone(),
         };
+        if let Some(made) = self.straight()? {
+            return Ok(made);
+        }
         let new = stage(&self.places)?;
         crash::point("create.staged");
         let made = source::materialize(&self.source, &new, &options, &Teller(&self.progress)).map_err(|error| {
@@ -114,16 +147,71 @@ impl Maker {
                 if error.to_string().contains("no space left") { FaultKind::Unavailable } else { FaultKind::Failed };
             Fault::new(kind, self.source.to_string(), error.to_string())
         });
-        let name = format!("{}-{}", self.name, unique());
         let kept = made.and_then(|summary| {
             crash::point("create.filled");
-            settle(&new, &self.places.layers().join(&name)).map(|()| summary)
+            self.keep(&new, summary.suggested)
         });
         if kept.is_err() {
             // `materialize` has emptied it already, as far as that could be done.
-            let _ = std::fs::remove_dir(&new);
+            super::remove::discard(&self.places, &new);
         }
-        kept.map(|summary| MadeLayer { name, suggested: summary.suggested })
+        kept
+    }
+
+    /// Puts a tree that lies ready into the store without a copy in between. `None` where there is no such tree, or where it has to be copied first:
+    /// because it changes meanwhile, or has what a layer cannot hold.
+    fn straight(&self) -> Result<Option<MadeLayer>, Fault> {
+        let (_tree, path) = match (&self.source, &self.guest_tree) {
+            (Source::Guest(_), Some(path)) => (None, path.clone()),
+            // What is mounted below is not part of it, as in a copy.
+            (Source::Directory(path), _) => match Tree::clone_of(path, false) {
+                Ok(tree) => {
+                    let shown = PathBuf::from(format!("/proc/self/fd/{}", tree.as_fd().as_raw_fd()));
+                    (Some(tree), shown)
+                }
+                // The copy will say what is the matter with it.
+                Err(_) => return Ok(None),
+            },
+            _ => return Ok(None),
+        };
+        let doing = format!("keeping the files of guest '{}'", self.name);
+        let fault = |error| failure::store(&doing, self.name.as_ref(), &error);
+        let _ = self.progress.send(Progress { stage: "keeping the files".to_owned(), done: 0, total: None });
+        let opened = self.store.open().map_err(fault)?;
+        match opened.store().import(&path, Taking::Copy) {
+            Ok(imported) => {
+                crash::point("create.imported");
+                let (name, lease) = (word(&imported.layer), Some(imported.lease));
+                Ok(Some(MadeLayer { name, suggested: Suggested::default(), lease }))
+            }
+            Err(ImportError::Store(error)) => Err(fault(error)),
+            Err(error) => {
+                tracing::debug!(%error, guest = %self.name, "its files are copied first");
+                Ok(None)
+            }
+        }
+    }
+
+    /// Puts an unpacked tree into the store; one that a layer of the store cannot hold is kept as it lies.
+    fn keep(&self, new: &Path, suggested: Suggested) -> Result<MadeLayer, Fault> {
+        let doing = format!("keeping the files of guest '{}'", self.name);
+        let _ = self.progress.send(Progress { stage: "keeping the files".to_owned(), done: 0, total: None });
+        let opened = self.store.open().map_err(|error| failure::store(&doing, self.name.as_ref(), &error))?;
+        match opened.store().import(new, Taking::Over) {
+            Ok(imported) => {
+                crash::point("create.imported");
+                super::remove::discard(&self.places, new);
+                Ok(MadeLayer { name: word(&imported.layer), suggested, lease: Some(imported.lease) })
+            }
+            Err(ImportError::Unfit { path, reason }) => {
+                tracing::warn!(guest = %self.name, path = %path.display(), reason, "its files are not shared");
+                let name = format!("{}-{}", self.name, unique());
+                settle(new, &self.places.layers().join(&name))?;
+                Ok(MadeLayer { name, suggested, lease: None })
+            }
+            Err(ImportError::Store(error)) => Err(failure::store(&doing, self.name.as_ref(), &error)),
+            Err(error) => Err(Fault::new(FaultKind::Failed, self.name.as_ref(), format!("{doing} failed: {error}"))),
+        }
     }
 }
 

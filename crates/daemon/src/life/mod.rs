@@ -3,10 +3,12 @@
 pub(crate) mod address;
 pub(crate) mod boot;
 pub(crate) mod clone;
+pub(crate) mod collect;
 pub(crate) mod copy;
 pub(crate) mod create;
 pub(crate) mod end;
 pub(crate) mod exec;
+pub(crate) mod fold;
 pub(crate) mod freeze;
 pub(crate) mod layers;
 pub(crate) mod remove;
@@ -14,3 +16,5 @@ pub(crate) mod run;
 pub(crate) mod set;
 pub(crate) mod start;
 pub(crate) mod stop;
+pub(crate) mod storage;
+pub(crate) mod unify;

@@ -44,13 +44,13 @@ pub(crate) fn forget(daemon: &Rc<Daemon>, guest: &Rc<Guest>) {
 }
 
 /// Throws away those layers that neither a guest nor an image stands on.
-pub(crate) fn discard_unused(daemon: &Daemon, layers: &[String]) {
+pub(crate) fn discard_unused(daemon: &Rc<Daemon>, layers: &[String]) {
     let (guests, images) = (daemon.guests.borrow(), daemon.images.borrow());
     for layer in layers.iter().filter(|layer| is_own(layer)) {
         let used = guests.values().any(|other| other.record.borrow().layers.contains(layer))
             || images.values().any(|image| image.layers.contains(layer));
         if !used {
-            discard(&daemon.places, &daemon.places.layers().join(layer));
+            discard_layer(daemon, layer);
         }
     }
 }
@@ -58,6 +58,14 @@ pub(crate) fn discard_unused(daemon: &Daemon, layers: &[String]) {
 /// Whether a layer was made for guests, and is no tree of the host's.
 pub(crate) fn is_own(layer: &str) -> bool {
     !layer.starts_with('/')
+}
+
+/// Throws away a layer that no guest stands on.
+pub(crate) fn discard_layer(daemon: &Rc<Daemon>, layer: &str) {
+    match super::layers::stored(layer) {
+        Some(_) => super::collect::soon(daemon),
+        None => discard(&daemon.places, &daemon.places.layers().join(layer)),
+    }
 }
 
 /// Puts a directory where it is deleted later: gone by one rename.

@@ -13,6 +13,7 @@ use pando_api::{Fault, Process, Spec};
 use pando_guest::GuestName;
 use pando_guest::plan::{SproutKind, Stdio};
 use pando_guest::source::Source;
+use pando_store::Lease;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::mpsc;
@@ -41,9 +42,9 @@ pub(crate) async fn run(daemon: &Rc<Daemon>, order: Order) -> Result<(Rc<Guest>,
         return Err(failure::bad("disk.size", message));
     }
     let reservation = daemon.reserve(&name)?;
-    let layers = match layers::live(&source)? {
+    let (layers, lease) = match layers::live(&source)? {
         // Its plan is made at once, before anything that would have to be undone.
-        Some(layers) => layers,
+        Some(layers) => (layers, None),
         None => {
             create::check_plan(&name, &spec)?;
             unpacked(daemon, &name, &source, &mut spec).await?
@@ -61,6 +62,7 @@ pub(crate) async fn run(daemon: &Rc<Daemon>, order: Order) -> Result<(Rc<Guest>,
     let _doing = guest.begin("started")?;
     daemon.guests.borrow_mut().insert(name, Rc::clone(&guest));
     drop(reservation);
+    drop(lease);
     match boot(daemon, &guest, Task::Run(wish), stdio, ready).await {
         Ok(running) => Ok((guest, running)),
         Err(fault) => {
@@ -92,11 +94,11 @@ async fn unpacked(
     name: &GuestName,
     source: &Source,
     spec: &mut Spec,
-) -> Result<Vec<String>, Fault> {
+) -> Result<(Vec<String>, Option<Lease>), Fault> {
     let (progress, _nobody) = mpsc::channel();
     let made = create::layer(daemon, name, source, spec, progress).await?;
     layers::complete(spec, &made.suggested);
-    Ok(vec![made.name])
+    Ok((vec![made.name], made.lease))
 }
 
 fn wish(spec: &Spec, process: Process, stdio: &[OwnedFd]) -> Result<Wish, Fault> {

@@ -17,6 +17,7 @@ pub(crate) async fn start(daemon: &Rc<Daemon>, guest: &Rc<Guest>) -> Result<(), 
     if guest.state.get() != GuestState::Stopped {
         return Err(failure::running(&guest.name, "'pando restart' starts it anew"));
     }
+    super::unify::before_start(daemon, guest).await;
     again(daemon, guest).await
 }
 

@@ -140,7 +140,7 @@ fn overlay(at: &Scratch, lower: &Tree, map: Option<&OwnedFd>, options: &[(&str, 
         if let Some(namespace) = map {
             files.map_ids(namespace.as_fd())?;
         }
-        Overlay { name: "pando-doctor", lowers: vec![lower], files: &files, options, volatile: false }
+        Overlay { name: "pando-doctor", lowers: vec![lower], data: Vec::new(), files: &files, options, volatile: false }
             .by_descriptors(Attributes::MOUNT_ATTR_NODEV)
     };
     call().map_err(|error| error.source)

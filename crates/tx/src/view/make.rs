@@ -95,7 +95,14 @@ fn overlay(part: &Part, beside: &Path, watch: Option<&mut Watch>) -> Result<Tree
     part.make().context(|| format!("making {}", part.base.display()))?;
     let lower = Tree::clone_of(&part.live, false)?;
     let files = Tree::clone_of(&part.base, false)?;
-    let overlay = Overlay { name: "pando-tx", lowers: vec![&lower], files: &files, options: &OPTIONS, volatile: true };
+    let overlay = Overlay {
+        name: "pando-tx",
+        lowers: vec![&lower],
+        data: Vec::new(),
+        files: &files,
+        options: &OPTIONS,
+        volatile: true,
+    };
     let tree = overlay.mount(Attributes::empty(), beside)?;
     if let Some(watch) = watch {
         watch.add(part, &tree).context(|| format!("watching the view of {}", part.live.display()))?;

@@ -1,0 +1,125 @@
+//! `./x bench unify`: guests on roots of their own against guests that share them, on the same trees and in the same run: disk, page cache, start.
+//!
+//! The separate guests run on their directories as they lie there (`pando run --from DIR`), the unified ones on the store (`pando create --from DIR`).
+
+mod crowd;
+mod footprint;
+mod roots;
+mod speed;
+
+use crate::interrupt;
+use crate::own_pando::OwnPando;
+use crate::report::Report;
+use crate::settings::Settings;
+use anyhow::Context;
+use footprint::Footprint;
+use roots::Roots;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// The papers' experiment.
+const GUESTS: usize = 30;
+
+const MIB: f64 = 1_048_576.0;
+
+/// Takes every sample and judges them.
+pub(crate) fn measure(settings: &Settings) -> anyhow::Result<Report> {
+    let guests = settings.guests.unwrap_or(if settings.quick { 5 } else { GUESTS });
+    let mut report = Report::new("unify");
+    let pando = OwnPando::start(&settings.pando)?;
+    let roots = Roots::make(pando.directory(), settings.tree.as_deref(), guests)?;
+    report.note(format!(
+        "{guests} copies of one Debian root of {} files, each with a few files of its own; not installed one by one",
+        roots.files()
+    ));
+    let separate = separate(&roots, &pando, &mut report)?;
+    let unified = unified(&roots, &pando, &mut report)?;
+    let number = guests as f64;
+    // The papers' figures hold for 30 guests; fewer can share less.
+    let scale = (GUESTS as f64 / number).max(1.0);
+    let times_less = |ours: u64, theirs: u64| (theirs > 0).then(|| ours as f64 / theirs as f64 * 100.0);
+    let disk = times_less(unified.disk, separate.disk);
+    report.hold("disk, unified against separate", disk, 100.0 / 15.0 * scale, "%");
+    let cache = times_less(unified.cache, separate.cache);
+    report.hold("page cache, unified against separate", cache, 100.0 / 20.0 * scale, "%");
+    report.hold("one more guest: disk", report.median("one more guest: disk"), 3.0, "MB");
+    report.hold("one more guest: inodes", report.median("one more guest: inodes"), 10.0, "");
+    report.hold("one more guest: time", report.median("one more guest: time"), 0.1, "s");
+    speed::measure(&roots, &pando, settings, &mut report)?;
+    Ok(report)
+}
+
+/// Disk and page cache of guests, in bytes.
+struct Taken {
+    disk: u64,
+    cache: u64,
+}
+
+fn separate(roots: &Roots, pando: &OwnPando, report: &mut Report) -> anyhow::Result<Taken> {
+    let places = roots.trees().to_vec();
+    footprint::evict(&places)?;
+    let crowd = crowd::separate(roots, pando)?;
+    crowd.times.iter().for_each(|time| report.add("separate: start and work, one by one", "s", *time));
+    let taken = Taken { disk: Footprint::of(&places)?.bytes, cache: footprint::cached(&places)? };
+    report.add("separate: disk", "MB", taken.disk as f64 / MIB);
+    report.add("separate: page cache", "MB", taken.cache as f64 / MIB);
+    Ok(taken)
+}
+
+fn unified(roots: &Roots, pando: &OwnPando, report: &mut Report) -> anyhow::Result<Taken> {
+    let state = pando.state();
+    let places: Vec<PathBuf> = ["store", "guests"].iter().map(|name| state.join(name)).collect();
+    let (last, others) = roots.trees().split_last().context("there are roots")?;
+    for (number, tree) in others.iter().enumerate() {
+        let name = if number == 0 { "unified: create, the first" } else { "unified: create, each of the others" };
+        report.add(name, "s", create(pando, &format!("g{number}"), tree)?);
+    }
+    let files = roots.files() as f64;
+    let rate = |median: Option<f64>| median.map(|seconds| files / seconds);
+    if let Some(rate) = rate(report.median("unified: create, the first")) {
+        report.add("unified: files of the first a second", "1/s", rate);
+        report.hold("cold: seconds for 5,000 files", Some(5_000.0 / rate), 1.0, "s");
+    }
+    one_more(pando, &places, others.len(), last, report)?;
+    footprint::evict(&places)?;
+    footprint::evict(roots.trees())?;
+    let times = crowd::unified(roots.trees().len(), pando)?;
+    times.iter().for_each(|time| report.add("unified: start and work, one by one", "s", *time));
+    let taken = Taken { disk: Footprint::of(&places)?.bytes, cache: footprint::cached(&places)? };
+    report.add("unified: disk", "MB", taken.disk as f64 / MIB);
+    report.add("unified: page cache", "MB", taken.cache as f64 / MIB);
+    Ok(taken)
+}
+
+/// What the last guest adds. Its tree has been read once before, as a host's template would have been: then only what changed is read.
+fn one_more(
+    pando: &OwnPando,
+    places: &[PathBuf],
+    number: usize,
+    tree: &Path,
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    create(pando, "warm", tree)?;
+    crowd::remove(pando, "warm")?;
+    // Its image too: the last guest's has to be counted.
+    let done = pando.command().args(["store", "gc"]).output()?;
+    anyhow::ensure!(done.status.success(), "gc: {}", String::from_utf8_lossy(&done.stderr));
+    interrupt::check()?;
+    let before = Footprint::of(places)?;
+    let seconds = create(pando, &format!("g{number}"), tree)?;
+    let after = Footprint::of(places)?;
+    let more = |after: u64, before: u64| after.saturating_sub(before) as f64;
+    report.add("one more guest: disk", "MB", more(after.bytes, before.bytes) / MIB);
+    report.add("one more guest: inodes", "", more(after.inodes, before.inodes));
+    report.add("one more guest: time", "s", seconds);
+    Ok(())
+}
+
+/// Seconds that `pando create` takes.
+fn create(pando: &OwnPando, name: &str, tree: &Path) -> anyhow::Result<f64> {
+    let since = Instant::now();
+    let mut command = pando.command();
+    let done = command.args(["create", name, "--from"]).arg(tree).args(["--", "sh", "-c", crowd::WORK]).output()?;
+    anyhow::ensure!(done.status.success(), "create: {}", String::from_utf8_lossy(&done.stderr));
+    Ok(since.elapsed().as_secs_f64())
+}

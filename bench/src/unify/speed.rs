@@ -1,0 +1,85 @@
+//! Reading and walking through a layer against the file system that it lies on, by one guest and in turn; and looking for what can be shared.
+
+use super::roots::Roots;
+use crate::own_pando::OwnPando;
+use crate::report::Report;
+use crate::settings::Settings;
+use std::process::Command;
+use std::time::Instant;
+
+/// The big file that is read, in bytes.
+const BIG: usize = 256 << 20;
+
+/// How many guests' worth of files is looked through.
+const LOOKED_THROUGH: usize = 10;
+
+/// What is timed: through the layer, and on the directory that the guest's layer was made of.
+const PAIRS: [(&str, &str, &str); 3] = [
+    ("read 256 MiB", "cat /big >/dev/null", "cat /native/big >/dev/null"),
+    ("find -ls", "find /usr -xdev -ls >/dev/null", "find /native/usr -xdev -ls >/dev/null"),
+    ("du", "du -xs /usr >/dev/null", "du -xs /native/usr >/dev/null"),
+];
+
+pub(super) fn measure(roots: &Roots, pando: &OwnPando, settings: &Settings, report: &mut Report) -> anyhow::Result<()> {
+    through_a_layer(roots, pando, settings.samples(15, 3), report)?;
+    looking(roots, pando, settings, report)
+}
+
+fn through_a_layer(roots: &Roots, pando: &OwnPando, samples: usize, report: &mut Report) -> anyhow::Result<()> {
+    let tree = &roots.trees()[0];
+    let bytes: Vec<u8> = (0..BIG).map(|index| (index >> 12) as u8).collect();
+    std::fs::write(tree.join("big"), bytes)?;
+    let volume = format!("{}:/native:ro", tree.display());
+    run(pando.command().args(["create", "reader", "--volume", &volume, "--start", "--from"]).arg(tree))?;
+    for round in 0..=samples {
+        for (name, layer, native) in PAIRS {
+            for (kind, script) in [("layer", layer), ("native", native)] {
+                let since = Instant::now();
+                run(pando.command().args(["exec", "reader", "--", "sh", "-c", script]))?;
+                // The first round brings everything into memory.
+                if round > 0 {
+                    report.add(&format!("{name}: {kind}"), "ms", since.elapsed().as_secs_f64() * 1e3);
+                }
+            }
+        }
+    }
+    for (name, least) in PAIRS.iter().map(|(name, ..)| *name).zip([0.97, 0.8, 0.8]) {
+        let median = |kind: &str| report.median(&format!("{name}: {kind}"));
+        let slower = median("layer").zip(median("native")).map(|(layer, native)| layer / native);
+        report.hold(format!("{name}: time through a layer against native"), slower, 1.0 / least, "x");
+    }
+    super::crowd::remove(pando, "reader")
+}
+
+/// Guests that never ran get trees as files of their own, of which every file has to be looked at.
+fn looking(roots: &Roots, pando: &OwnPando, settings: &Settings, report: &mut Report) -> anyhow::Result<()> {
+    let guests = if settings.quick { 2 } else { LOOKED_THROUGH };
+    let tree = &roots.trees()[roots.trees().len() - 1];
+    for number in 0..guests {
+        let name = format!("full{number}");
+        run(pando.command().args(["create", &name, "--from"]).arg(tree))?;
+        let upper = pando.state().join("guests").join(&name).join("files/upper");
+        std::fs::remove_dir(&upper)?;
+        run(Command::new("cp").args(["-al"]).arg(tree).arg(&upper))?;
+    }
+    // What was linked just now has a fresh time of change, and is not trusted yet.
+    crate::interrupt::pause(std::time::Duration::from_secs(4))?;
+    for what in ["first", "again", "again", "again"] {
+        let since = Instant::now();
+        let done = pando.command().args(["unify", "--dry-run", "--json"]).output()?;
+        let seconds = since.elapsed().as_secs_f64();
+        let told: serde_json::Value = serde_json::from_slice(&done.stdout)?;
+        let (files, read) = (told["files"].as_f64().unwrap_or(0.0), told["read"].as_f64().unwrap_or(0.0));
+        report.add(&format!("unify --dry-run, {what}: files a second"), "1/s", files / seconds);
+        report.add(&format!("unify --dry-run, {what}: files read"), "", read);
+    }
+    let rate = report.median("unify --dry-run, again: files a second");
+    report.hold("incremental: seconds for 400,000 files", rate.map(|rate| 400_000.0 / rate), 1.0, "s");
+    Ok(())
+}
+
+fn run(command: &mut Command) -> anyhow::Result<()> {
+    let done = command.output()?;
+    anyhow::ensure!(done.status.success(), "{command:?}: {}", String::from_utf8_lossy(&done.stderr));
+    Ok(())
+}

@@ -1,0 +1,100 @@
+//! What the daemon tells of the store.
+
+use serde::{Deserialize, Serialize};
+
+/// What the store costs, in bytes of disk.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreUsage {
+    /// How layers are mounted here: `image` or `farm`.
+    pub backend: String,
+    /// Objects, the images of layers among them.
+    pub objects: i64,
+    /// What they take.
+    pub bytes: i64,
+    /// What the files of all guests' layers would take if each guest had its own.
+    pub apart: i64,
+    /// Layers.
+    pub layers: i64,
+    /// What each guest takes.
+    pub guests: Vec<GuestUsage>,
+}
+
+/// What a guest takes, in bytes of disk.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuestUsage {
+    /// Its name.
+    pub name: String,
+    /// What would be free without it: its own files, and what of its layers no other guest has.
+    pub own: i64,
+    /// What it shares with others.
+    pub shared: i64,
+}
+
+/// What reading everything again found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Verification {
+    /// Objects that were read.
+    pub objects: i64,
+    /// Layers that were read.
+    pub layers: i64,
+    /// What is not as it has to be.
+    pub damages: Vec<StoreDamage>,
+}
+
+/// An object that is damaged or missing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreDamage {
+    /// Its name: the digest of what it has to contain.
+    pub object: String,
+    /// What is wrong with it.
+    pub what: String,
+    /// Which files of which guests it is. A file of a layer that no guest stands on has no guest.
+    pub files: Vec<DamagedFile>,
+    /// Where a copy was found from which it was put right.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub repaired_from: Option<String>,
+}
+
+/// A file that is damaged.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DamagedFile {
+    /// Whose; empty for nobody's.
+    pub guest: String,
+    /// Where; empty for all of a layer.
+    pub path: String,
+}
+
+/// What a collection removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Collection {
+    /// Layers.
+    pub layers: i64,
+    /// Objects.
+    pub objects: i64,
+    /// Bytes of them.
+    pub bytes: i64,
+}
+
+/// What a unification did, or would do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unification {
+    /// Files of guests that were looked at.
+    pub files: i64,
+    /// How many of them had to be read: the others are known from the last time.
+    pub read: i64,
+    /// What it means for each guest that has files of its own.
+    pub guests: Vec<GuestUnification>,
+}
+
+/// What a unification means for one guest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuestUnification {
+    /// Its name.
+    pub name: String,
+    /// Its own files whose content others have too.
+    pub files: i64,
+    /// Bytes of disk that sharing them saves.
+    pub saves: i64,
+    /// `shared`, `at next start` (it runs), or `left`: it is not worth an image of its own, or the guest could not be read.
+    pub outcome: String,
+}

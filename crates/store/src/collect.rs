@@ -1,0 +1,110 @@
+//! Removing what nobody uses.
+
+use crate::crash::{self, Mistake, planted};
+use crate::store::Lease;
+use crate::{LayerId, Store, StoreError, deep_stack, digest, publish};
+use composefs::fsverity::FsVerityHashValue;
+use pando_kernel::{CallError, Context};
+use std::collections::HashSet;
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// A store that nobody else works with, and in which nothing begins to be used.
+#[derive(Debug)]
+pub struct Exclusive {
+    store: Store,
+    _lock: Lease,
+}
+
+/// What a collection removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Collected {
+    /// Layers.
+    pub layers: u64,
+    /// Objects, images among them.
+    pub objects: u64,
+    /// Bytes of them.
+    pub bytes: u64,
+}
+
+impl Store {
+    /// Keeps everybody else out. Which layers are in use must be asked after this, not before: until then one may have been added.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Busy`] where a layer is being made, or was made and nobody has said yet that it is in use.
+    pub fn exclusive(&self) -> Result<Exclusive, StoreError> {
+        Ok(Exclusive { _lock: self.shut()?, store: self.clone() })
+    }
+}
+
+impl Exclusive {
+    /// Removes every layer that is not `used`, and every object that no used layer needs.
+    ///
+    /// # Errors
+    ///
+    /// Before anything is removed: where the image of a used layer is damaged, since what it needs cannot be known.
+    pub fn collect(self, used: &HashSet<LayerId>) -> Result<Collected, StoreError> {
+        let nothing = HashSet::new();
+        let used = if planted(Mistake::CollectUsed) { &nothing } else { used };
+        deep_stack::run(|| self.collect_deep(used))
+    }
+
+    fn collect_deep(&self, used: &HashSet<LayerId>) -> Result<Collected, StoreError> {
+        let store = &self.store;
+        let all = store.layers()?;
+        for layer in all.iter().filter(|layer| used.contains(layer)) {
+            self.check_image(layer)?;
+        }
+        let mut layers = 0;
+        // A layer goes before what it needs: after a crash none is found that lacks something.
+        for layer in all.iter().filter(|layer| !used.contains(layer)) {
+            remove(&store.image(layer))?;
+            layers += 1;
+        }
+        publish::sync_directory(&store.images())?;
+        crash::point("store.forgotten");
+        self.clear_farms(used)?;
+        self.clear_directory(&store.staging(), |_| true)?;
+        let roots: Vec<String> = used.iter().map(LayerId::to_string).collect();
+        let roots: Vec<&str> = roots.iter().map(String::as_str).collect();
+        let removed = store.repository()?.gc(&roots).map_err(StoreError::repository("removing unused objects"))?;
+        crash::point("store.collected");
+        Ok(Collected { layers, objects: removed.objects_removed, bytes: removed.objects_bytes })
+    }
+
+    /// An image that was changed by accident may name other objects than it did.
+    fn check_image(&self, layer: &LayerId) -> Result<(), StoreError> {
+        let path = self.store.image(layer);
+        let read = || digest::of_file(&File::open(&path)?);
+        let (found, _) = read().context(|| format!("reading {}", path.display()))?;
+        if found == layer.digest() {
+            return Ok(());
+        }
+        let reason = format!("its digest is {}: run 'pando store verify'", found.to_hex());
+        Err(StoreError::repository(format!("the image of layer {layer} is damaged, and nothing was removed"))(reason))
+    }
+
+    /// Farms of unused layers go, and then the inodes that no farm has a link to.
+    fn clear_farms(&self, used: &HashSet<LayerId>) -> Result<(), StoreError> {
+        let is_used = |name: &str| name.parse().is_ok_and(|layer: LayerId| used.contains(&layer));
+        self.clear_directory(&self.store.farms(), |entry| !entry.file_name().to_str().is_some_and(is_used))?;
+        self.clear_directory(&self.store.inodes(), |entry| entry.metadata().is_ok_and(|inode| inode.nlink() == 1))
+    }
+
+    fn clear_directory(&self, path: &Path, is_unused: impl Fn(&std::fs::DirEntry) -> bool) -> Result<(), StoreError> {
+        let entries = std::fs::read_dir(path).context(|| format!("reading {}", path.display()))?;
+        for entry in entries.flatten().filter(is_unused) {
+            let path = entry.path();
+            let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
+            let removed = if is_directory { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
+            removed.context(|| format!("removing {}", path.display()))?;
+        }
+        Ok(())
+    }
+}
+
+fn remove(path: &Path) -> Result<(), CallError> {
+    std::fs::remove_file(path).context(|| format!("removing {}", path.display()))
+}

@@ -1,0 +1,77 @@
+//! What can fail, by operation.
+
+use crate::LayerId;
+use pando_kernel::CallError;
+use std::path::PathBuf;
+
+/// An operation on a store failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// The kernel refused something.
+    #[error(transparent)]
+    Call(#[from] CallError),
+    /// The repository is not as it has to be.
+    #[error("{what}: {source}")]
+    Repository {
+        /// What was tried.
+        what: String,
+        /// What the repository's library said.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// There is no such layer.
+    #[error("the store has no layer {0}; 'pando store verify' tells which guests miss one")]
+    NoLayer(LayerId),
+    /// Somebody else works with the store.
+    #[error("the store is in use by another process or by a guest that is being created; try again when that is done")]
+    Busy,
+}
+
+impl StoreError {
+    /// It as an error of a call, for those who know no others.
+    pub fn into_call(self) -> CallError {
+        match self {
+            Self::Call(error) => error,
+            other => CallError { what: "using the store".to_owned(), source: std::io::Error::other(other.to_string()) },
+        }
+    }
+
+    /// Wraps what the repository's library said.
+    pub(crate) fn repository<E: Into<Box<dyn std::error::Error + Send + Sync>>>(
+        what: impl Into<String>,
+    ) -> impl FnOnce(E) -> Self {
+        let what = what.into();
+        move |source| Self::Repository { what, source: source.into() }
+    }
+}
+
+/// A tree did not become a layer.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ImportError {
+    /// Something in the tree could not be read.
+    #[error("reading '{path}' in the tree: {source}")]
+    Read {
+        /// Where in the tree.
+        path: PathBuf,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
+    /// The tree has something that an image cannot hold.
+    #[error("'{path}' cannot be kept in a layer: {reason}")]
+    Unfit {
+        /// Where in the tree.
+        path: PathBuf,
+        /// What about it.
+        reason: String,
+    },
+    /// The store took it not.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl From<CallError> for ImportError {
+    fn from(error: CallError) -> Self {
+        Self::Store(error.into())
+    }
+}

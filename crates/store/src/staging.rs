@@ -1,0 +1,103 @@
+//! Where new objects wait for the barrier: their content must be on the disk before anything has their name.
+
+use crate::{Store, StoreError, attributes, content};
+use composefs::fsverity::{FsVerityHashValue, Sha256HashValue};
+use composefs::generic_tree::Stat;
+use pando_kernel::Context;
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
+use rustix::io::Errno;
+use std::collections::HashSet;
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use tempfile::TempDir;
+
+/// A directory for the new objects of one import. It goes, with what is still in it, when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Staging<'a> {
+    store: &'a Store,
+    directory: TempDir,
+    staged: Mutex<HashSet<Sha256HashValue>>,
+}
+
+impl<'a> Staging<'a> {
+    pub(crate) fn new(store: &'a Store) -> Result<Self, StoreError> {
+        let staging = store.staging();
+        let directory = TempDir::new_in(&staging).context(|| format!("making a directory in {}", staging.display()))?;
+        Ok(Self { store, directory, staged: Mutex::default() })
+    }
+
+    /// Whether an object has to be staged: the store lacks it, and nobody was told before that it has to be.
+    pub(crate) fn wants(&self, digest: &Sha256HashValue, size: u64) -> bool {
+        !self.has(digest, size)
+            && self.staged.lock().unwrap_or_else(std::sync::PoisonError::into_inner).insert(digest.clone())
+    }
+
+    /// Whether the store has an object. Its name means that its content is on the disk; a wrong length, that something outside has changed it since.
+    pub(crate) fn has(&self, digest: &Sha256HashValue, size: u64) -> bool {
+        rustix::fs::stat(self.store.object(digest)).is_ok_and(|stat| stat.st_size.cast_unsigned() == size)
+    }
+
+    /// Takes over the inode of an open file of the same file system, which keeps what else it carries. False where that cannot be.
+    pub(crate) fn take_over(&self, digest: &Sha256HashValue, file: &File) -> Result<bool, StoreError> {
+        let path = self.path(digest);
+        let from = attributes::by_descriptor(file.as_fd());
+        match rustix::fs::linkat(CWD, from.as_str(), CWD, &path, AtFlags::SYMLINK_FOLLOW) {
+            Ok(()) => Ok(true),
+            Err(Errno::XDEV | Errno::MLINK | Errno::PERM | Errno::NOENT) => Ok(false),
+            Err(error) => Err(error).context(|| format!("taking over a file as {}", path.display()))?,
+        }
+    }
+
+    /// Copies an open file, with what it carries: a hard-link farm can then use the object itself.
+    pub(crate) fn copy(&self, digest: &Sha256HashValue, file: &File, stat: &Stat) -> Result<(), StoreError> {
+        let path = self.path(digest);
+        let copy = || -> std::io::Result<()> {
+            let to = new_file(&path)?;
+            content::copy(file, &to)?;
+            Ok(attributes::apply(stat, to.as_fd(), FileType::RegularFile)?)
+        };
+        Ok(copy().context(|| format!("copying a file to {}", path.display()))?)
+    }
+
+    /// Stages the content of an open file in the place of an object that is damaged.
+    pub(crate) fn replace(&self, digest: &Sha256HashValue, file: &File) -> Result<(), StoreError> {
+        self.staged.lock().unwrap_or_else(std::sync::PoisonError::into_inner).insert(digest.clone());
+        let path = self.path(digest);
+        let copy = || content::copy(file, &new_file(&path)?);
+        Ok(copy().context(|| format!("copying a file to {}", path.display()))?)
+    }
+
+    /// Stages bytes.
+    pub(crate) fn write(&self, digest: &Sha256HashValue, bytes: &[u8]) -> Result<(), StoreError> {
+        let path = self.path(digest);
+        let write = || std::io::Write::write_all(&mut new_file(&path)?, bytes);
+        Ok(write().context(|| format!("writing {}", path.display()))?)
+    }
+
+    /// Another directory that goes with this one, unless it is renamed.
+    pub(crate) fn beside(&self, name: &str) -> Result<PathBuf, StoreError> {
+        let path = self.directory.path().join(name);
+        std::fs::create_dir(&path).context(|| format!("making {}", path.display()))?;
+        Ok(path)
+    }
+
+    /// Where an object is staged.
+    pub(crate) fn path(&self, digest: &Sha256HashValue) -> PathBuf {
+        self.directory.path().join(digest.to_hex())
+    }
+
+    /// What was staged, in the order of names.
+    pub(crate) fn staged(&self) -> Vec<Sha256HashValue> {
+        let staged = self.staged.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut staged: Vec<_> = staged.iter().cloned().collect();
+        staged.sort_by_cached_key(FsVerityHashValue::to_hex);
+        staged
+    }
+}
+
+pub(crate) fn new_file(path: &Path) -> std::io::Result<File> {
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(path, flags, Mode::from_raw_mode(0o600))?.into())
+}

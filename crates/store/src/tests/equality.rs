@@ -1,0 +1,88 @@
+//! A layer shows what the tree showed.
+
+use super::tree::{Links, assert_equal, of_everything, portrait};
+use super::{Trial, is_root};
+use crate::{Backend, LayerMounts, Mounted, Taking};
+use pando_kernel::mount::{Attributes, Tree};
+use pando_kernel::overlay::Overlay;
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+/// As guests' roots are put together.
+const OPTIONS: [(&str, &str); 4] = [("index", "on"), ("nfs_export", "on"), ("metacopy", "off"), ("redirect_dir", "on")];
+
+/// As the roots of guests that go away are.
+const PASSING: [(&str, &str); 3] = [("index", "off"), ("metacopy", "off"), ("redirect_dir", "off")];
+
+/// A layer under an overlay, as a guest sees it.
+pub(super) fn mount(trial: &Trial, mounted: &Mounted, options: &[(&str, &str)], name: &str) -> Tree {
+    let at = trial.place(name);
+    for name in ["upper", "work"] {
+        std::fs::create_dir_all(at.join(name)).unwrap();
+    }
+    let files = Tree::clone_of(&at, false).unwrap();
+    let data = mounted.data.iter().collect();
+    let overlay = Overlay { name: "test", lowers: vec![&mounted.tree], data, files: &files, options, volatile: false };
+    overlay.mount(Attributes::MOUNT_ATTR_NODEV, &at).unwrap()
+}
+
+pub(super) fn shown(tree: &Tree) -> PathBuf {
+    // The dot: the link itself is not to be described.
+    PathBuf::from(format!("/proc/self/fd/{}/.", tree.as_fd().as_raw_fd()))
+}
+
+fn shows_the_same(backend: Backend, options: &[(&str, &str)], taking: Taking) {
+    if !is_root() {
+        return;
+    }
+    let trial = Trial::new();
+    if backend == Backend::Image && Backend::choose(&trial.store, &[&OPTIONS, &PASSING]) != Backend::Image {
+        eprintln!("skipped: images cannot be mounted from files here");
+        return;
+    }
+    of_everything(&trial.place("tree"));
+    let links = if backend == Backend::Image { Links::Counted } else { Links::Uncounted };
+    let before = portrait(&trial.place("tree"), links);
+    let blocks = trial.place("tree/sparse").metadata().unwrap().blocks();
+    let imported = trial.store.import(&trial.place("tree"), taking).unwrap();
+    if taking == Taking::Over {
+        std::fs::remove_dir_all(trial.place("tree")).unwrap();
+    }
+    let mounts = LayerMounts::new(trial.store.clone(), backend);
+    for number in 0..2 {
+        // Twice: the second guest on a layer sees the same as the first.
+        let mounted = mounts.mount(&imported.layer).unwrap();
+        let whole = mount(&trial, &mounted, options, &format!("guest{number}"));
+        let mut after = portrait(&shown(&whole), links);
+        // An overlay's root has the time of its upper.
+        after.insert("".into(), before[std::ffi::OsStr::new("")].clone());
+        assert_equal(&before, &after);
+        assert_eq!(shown(&whole).join("sparse").metadata().unwrap().blocks(), blocks, "a hole was filled");
+    }
+}
+
+#[test]
+fn an_image_shows_what_the_tree_showed() {
+    shows_the_same(Backend::Image, &OPTIONS, Taking::Copy);
+}
+
+#[test]
+fn an_image_of_files_taken_over_does() {
+    shows_the_same(Backend::Image, &OPTIONS, Taking::Over);
+}
+
+#[test]
+fn an_image_under_a_passing_guest_does() {
+    shows_the_same(Backend::Image, &PASSING, Taking::Copy);
+}
+
+#[test]
+fn a_farm_shows_what_the_tree_showed() {
+    shows_the_same(Backend::Farm, &OPTIONS, Taking::Copy);
+}
+
+#[test]
+fn a_farm_of_files_taken_over_does() {
+    shows_the_same(Backend::Farm, &OPTIONS, Taking::Over);
+}
