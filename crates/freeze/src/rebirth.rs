@@ -35,8 +35,9 @@ pub(crate) fn first_thread(writer: &mut Writer, chapter: Chapter, process: &Proc
     identity(writer, chapter, thread);
     writer.special(chapter, "waiting at the gate", Special::Gate, &[others]);
     timers::start(writer, chapter, &process.timers);
-    for (which, interval) in process.intervals.iter().enumerate().filter(|(_, interval)| interval[2..] != [0, 0]) {
-        let words = writer.words(interval);
+    for (which, interval) in process.intervals.iter().enumerate() {
+        let Some(interval) = timers::wound(*interval) else { continue };
+        let words = writer.words(&interval);
         writer.call(chapter, "setting an interval timer", libc::SYS_setitimer, &[which as u64, words, 0]);
     }
     if process.flags.dumpable {

@@ -53,10 +53,20 @@ pub(crate) fn create(writer: &mut Writer, chapter: Chapter, timers: &[Timer], id
     }
 }
 
+/// How a timer that had this interval and this much left has to be set; `None` for one that did not run. One that goes off again and again has
+/// nothing left while its signal waits: the kernel winds it up again when the signal is taken, which for a timer made anew it cannot know.
+pub(crate) fn wound(setting: [u64; 4]) -> Option<[u64; 4]> {
+    match setting {
+        [0, 0, 0, 0] => None,
+        [seconds, rest, 0, 0] => Some([seconds, rest, seconds, rest]),
+        running => Some(running),
+    }
+}
+
 /// Lets timers run that ran.
 pub(crate) fn start(writer: &mut Writer, chapter: Chapter, timers: &[Timer]) {
-    for timer in timers.iter().filter(|timer| timer.setting[2..] != [0, 0]) {
-        let setting = writer.words(&timer.setting);
+    for (timer, setting) in timers.iter().filter_map(|timer| Some((timer, wound(timer.setting)?))) {
+        let setting = writer.words(&setting);
         writer.call(chapter, "setting a timer", libc::SYS_timer_settime, &[timer.id as u64, 0, setting, 0]);
     }
 }
@@ -108,6 +118,13 @@ fn parse(text: &str) -> Vec<Timer> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_timer_whose_signal_waits_goes_on() {
+        assert_eq!(wound([0; 4]), None);
+        assert_eq!(wound([0, 50_000, 0, 0]), Some([0, 50_000, 0, 50_000]));
+        assert_eq!(wound([0, 0, 1, 2]), Some([0, 0, 1, 2]));
+    }
 
     #[test]
     fn timers_are_listed_with_what_they_do() {

@@ -8,6 +8,7 @@ use rustix::fs::CWD;
 use std::fs::{File, TryLockError};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// What the repository holds.
 pub(crate) type Objects = Repository<Sha256HashValue>;
@@ -77,14 +78,20 @@ impl Store {
         Ok(Lease(file))
     }
 
-    /// Keeps everybody else out; [`StoreError::Busy`] where somebody holds a lease.
+    /// Keeps everybody else out; [`StoreError::Busy`] where somebody holds a lease and does not let go of it within a moment: a process that was killed
+    /// may still be ending.
     pub(crate) fn shut(&self) -> Result<Lease, StoreError> {
+        const MOMENT: Duration = Duration::from_millis(20);
+        const MOMENTS: u32 = 100;
         let file = self.lock_file()?;
-        match file.try_lock() {
-            Ok(()) => Ok(Lease(file)),
-            Err(TryLockError::WouldBlock) => Err(StoreError::Busy),
-            Err(TryLockError::Error(error)) => Err(error).context(|| "locking the store".into())?,
+        for _ in 0..MOMENTS {
+            match file.try_lock() {
+                Ok(()) => return Ok(Lease(file)),
+                Err(TryLockError::WouldBlock) => std::thread::sleep(MOMENT),
+                Err(TryLockError::Error(error)) => Err(error).context(|| "locking the store".into())?,
+            }
         }
+        Err(StoreError::Busy)
     }
 
     fn lock_file(&self) -> Result<File, StoreError> {

@@ -160,8 +160,8 @@ while not os.path.exists("/enough"):
             if stolen >= 0:
                 link = os.readlink(f"/proc/self/fd/{stolen}")
                 # Between the first look and now it may have become the guest's own: what others of the guest may have then are its standard
-                # descriptors and what its loader opens.
-                guests_own = "victim" in command_line(pid) and link.startswith(("/lib", "/usr/lib", "/etc/ld.so"))
+                # descriptors and what it and its loader open.
+                guests_own = "victim" in command_line(pid) and link.startswith(("/lib", "/usr/lib", "/etc/ld.so", "/enough"))
                 if not guests_own and (number > 2 or not link.startswith("pipe:")):
                     got.append(f"{pid} {cmd!r} {number} {link}")
                 os.close(stolen)

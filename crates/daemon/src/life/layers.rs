@@ -164,12 +164,13 @@ impl Maker {
         let (_tree, path) = match (&self.source, &self.guest_tree) {
             (Source::Guest(_), Some(path)) => (None, path.clone()),
             // What is mounted below is not part of it, as in a copy.
+            // The copy will say what is the matter with it.
+            (Source::Directory(path), _) if !path.is_dir() => return Ok(None),
             (Source::Directory(path), _) => match Tree::clone_of(path, false) {
                 Ok(tree) => {
                     let shown = PathBuf::from(format!("/proc/self/fd/{}", tree.as_fd().as_raw_fd()));
                     (Some(tree), shown)
                 }
-                // The copy will say what is the matter with it.
                 Err(_) => return Ok(None),
             },
             _ => return Ok(None),
