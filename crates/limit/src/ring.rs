@@ -61,9 +61,11 @@ impl Ring {
         }
         let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| header[at * 8 + byte]));
         let (magic, capacity, next) = (word(0), word(1), word(2));
-        let kept = next.min(capacity);
-        let whole = file.metadata()?.len() >= HEADER + kept * RECORD;
-        Ok(if magic == MAGIC && capacity == self.capacity && whole { next } else { 0 })
+        if magic != MAGIC || capacity != self.capacity {
+            return Ok(0);
+        }
+        let whole = file.metadata()?.len() >= HEADER + next.min(capacity) * RECORD;
+        Ok(if whole { next } else { 0 })
     }
 
     fn read(&self, file: &File, number: u64) -> io::Result<[i64; WORDS]> {
