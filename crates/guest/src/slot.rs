@@ -37,6 +37,11 @@ pub fn claim(hint: u32) -> io::Result<Option<Slot>> {
     Ok(None)
 }
 
+/// Holds a slot of a number for as long as the value lives; `None` where somebody else does.
+pub fn hold(number: u32) -> Option<OwnedFd> {
+    pando_kernel::lock::claim(&lock_name(number)).ok().flatten()
+}
+
 /// Whether somebody holds the slot.
 pub fn is_held(number: u32) -> bool {
     !matches!(pando_kernel::lock::claim(&lock_name(number)), Ok(Some(_)))
