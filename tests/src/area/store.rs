@@ -16,7 +16,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("store::damage_is_named_and_repaired", damage_is_named_and_repaired),
     Case::new("store::collection_spares_what_runs", collection_spares_what_runs),
     Case::new("store::a_guest_that_cannot_be_read_keeps_its_layer", a_guest_that_cannot_be_read_keeps_its_layer),
-    Case::new("store::a_full_disk_leaves_it_whole", a_full_disk_leaves_it_whole),
+    Case::new("store::a_bound_on_file_sizes_leaves_it_whole", a_bound_on_file_sizes_leaves_it_whole),
 ];
 
 pub(super) fn usage(sandbox: &Sandbox) -> serde_json::Value {
@@ -163,7 +163,7 @@ fn a_guest_that_cannot_be_read_keeps_its_layer(sandbox: &Sandbox) {
 }
 
 /// The state lies on a file system that is too small for a second tree.
-fn a_full_disk_leaves_it_whole(sandbox: &Sandbox) {
+fn a_bound_on_file_sizes_leaves_it_whole(sandbox: &Sandbox) {
     sandbox.create("first", &[]);
     let tree = sandbox.scratch().join("large");
     std::fs::create_dir_all(&tree).expect("a directory");
