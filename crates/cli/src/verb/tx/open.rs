@@ -42,7 +42,6 @@ impl Begin {
             .arg("--root")
             .arg(root.directory())
             .args(["tx", "hold", self.name.as_ref()])
-            .process_group(0)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::inherit())
@@ -64,7 +63,7 @@ impl Begin {
 impl Hold {
     pub(super) fn run(self, home: &Home) -> anyhow::Result<u8> {
         rustix::thread::set_name(c"pando-tx").context("cannot take a name")?;
-        rustix::process::setsid().or_else(|_| rustix::process::getsid(None)).context("cannot leave the session")?;
+        rustix::process::setsid().context("cannot leave the session")?;
         let (mut transaction, plan) =
             Transaction::begin(home, &self.name, &[]).context("cannot begin a transaction")?;
         let view = transaction.hold(&plan).context("cannot make the transaction's view")?;
