@@ -93,8 +93,12 @@ impl Daemon {
         self.guests.borrow().get(&parsed).cloned().ok_or_else(|| failure::no_such_guest(name))
     }
 
-    /// Reserves a name for a guest that is being made.
-    pub(crate) fn reserve(self: &Rc<Self>, name: &GuestName) -> Result<Reservation, Fault> {
+    /// Reserves a name for a guest that is being made. One that goes away with its command, which has ended already, is waited for.
+    pub(crate) async fn reserve(self: &Rc<Self>, name: &GuestName) -> Result<Reservation, Fault> {
+        let leaving = || self.guests.borrow().get(name).filter(|guest| guest.is_leaving()).cloned();
+        while let Some(guest) = leaving() {
+            guest.has_left().await;
+        }
         if self.guests.borrow().contains_key(name) {
             return Err(failure::exists(name));
         }

@@ -97,6 +97,18 @@ impl Guest {
         self.running.borrow().clone().ok_or_else(|| failure::not_running(&self.name))
     }
 
+    /// Whether nothing is left of it but what is being cleared away.
+    pub(crate) fn is_leaving(&self) -> bool {
+        let has_ended = |running: &Rc<Running>| running.over.borrow().is_some_and(|how| how != Ending::Reboot);
+        self.ephemeral && self.running.borrow().as_ref().is_some_and(has_ended)
+    }
+
+    /// Waits until that is done.
+    pub(crate) async fn has_left(&self) {
+        // The sender lives in the guest.
+        let _ = self.ends.subscribe().changed().await;
+    }
+
     /// Its line in a listing.
     pub(crate) fn status(&self) -> GuestStatus {
         let (record, spec, running) = (self.record.borrow(), self.spec.borrow(), self.running.borrow());

@@ -80,8 +80,8 @@ struct {
 	__type(value, struct record);
 } scratch SEC(".maps");
 
-/* Set by the loader before the walk: a descriptor of a file in the view, and whose it is. */
-struct request { int tgid; u32 fd; };
+/* Set by the loader before the walk: its descriptor of a file in the view. */
+struct request { u32 fd; };
 
 /* Read by it afterwards. */
 struct outcome { u64 done; u64 lost; };
@@ -184,7 +184,8 @@ int read_set(struct bpf_iter__task_file *context)
 	struct outcome *outcome = bpf_map_lookup_elem(&outcomes, &zero);
 	if (!task || !file || !request || !outcome || outcome->done)
 		return 0;
-	if (task->tgid != request->tgid || context->fd != request->fd)
+	/* Who reads the iterator runs it. Its number is not asked for by the loader, which knows only the one in its own pid namespace. */
+	if (task->tgid != (int)(bpf_get_current_pid_tgid() >> 32) || context->fd != request->fd)
 		return 0;
 	struct dentry *root = BPF_CORE_READ(file, f_path.dentry, d_sb, s_root);
 	struct walk walk = { .root = root, .at = root, .outcome = outcome };

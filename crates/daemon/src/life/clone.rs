@@ -25,7 +25,7 @@ use std::sync::Arc;
 pub(crate) async fn clone(daemon: &Rc<Daemon>, image: &str, name: &str) -> Result<(), Fault> {
     let held = daemon.images.borrow().get(image).cloned().ok_or_else(|| no_such_image(image))?;
     let name: GuestName = name.parse().map_err(|error| failure::bad_name(name, &error))?;
-    let _name = daemon.reserve(&name)?;
+    let _name = daemon.reserve(&name).await?;
     let mut spec = held.spec.clone();
     // The host name and the addresses that were chosen for the frozen guest are the frozen guest's.
     spec.hostname = None;

@@ -38,7 +38,7 @@ pub(crate) async fn create(daemon: &Rc<Daemon>, order: Order, progress: mpsc::Se
     let source = layers::parse(order.source.as_deref())?;
     check(&name, &order.spec)?;
     let limits = daemon.resources.borne(&order.spec)?;
-    let _name = daemon.reserve(&name)?;
+    let _name = daemon.reserve(&name).await?;
     crash::point("create.begun");
     let mut spec = order.spec;
     let made = layer(daemon, &name, &source, &spec, progress).await?;

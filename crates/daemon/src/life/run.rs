@@ -41,7 +41,7 @@ pub(crate) async fn run(daemon: &Rc<Daemon>, order: Order) -> Result<(Rc<Guest>,
         let message = "a guest that goes away with its command has no disk of its own; give --disk to 'pando create'";
         return Err(failure::bad("disk.size", message));
     }
-    let reservation = daemon.reserve(&name)?;
+    let reservation = daemon.reserve(&name).await?;
     let (layers, lease) = match layers::live(&source)? {
         // Its plan is made at once, before anything that would have to be undone.
         Some(layers) => (layers, None),

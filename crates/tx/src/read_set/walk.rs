@@ -43,8 +43,7 @@ impl Walker {
 
     /// The dentries of the file system that an open file of this process is on; `None` if there are more than the ring holds.
     fn walk(&self, file: impl AsFd) -> Result<Option<Vec<Seen>>, ReadSetError> {
-        let mut request = std::process::id().to_ne_bytes().to_vec();
-        request.extend(file.as_fd().as_raw_fd().to_ne_bytes());
+        let request = file.as_fd().as_raw_fd().to_ne_bytes();
         self.map("requests")?.update(&ONLY, &request, MapFlags::ANY).map_err(refused)?;
         self.map("outcomes")?.update(&ONLY, &[0; 16], MapFlags::ANY).map_err(refused)?;
         let program =

@@ -77,7 +77,11 @@ impl ViewPlan {
                 Kind::Overlay if own == Some(at.as_path()) => {
                     How::Overlay(Part { base: home.of(name).join(format!("part-{number}")), live: at })
                 }
-                Kind::Overlay => How::Overlay(Part { base: at.join(HIDDEN).join(home.part_name(name)), live: at }),
+                // Numbered, since one file system may be mounted at several places.
+                Kind::Overlay => {
+                    let part = format!("{number}.{}", home.part_name(name));
+                    How::Overlay(Part { base: at.join(HIDDEN).join(part), live: at })
+                }
                 Kind::Bound => How::Bound,
                 Kind::ReadOnly => How::ReadOnly,
             };
@@ -191,9 +195,9 @@ mod tests {
                 "/proc Bound",
                 "/dev Bound",
                 "/sys Bound",
-                "/srv over /srv/.pando-tx/t",
+                "/srv over /srv/.pando-tx/4.t",
                 "/cd Bound",
-                "/dev/shm over /dev/shm/.pando-tx/t",
+                "/dev/shm over /dev/shm/.pando-tx/6.t",
                 "/srv/.pando-tx Hidden",
                 "/dev/shm/.pando-tx Hidden",
                 "/var/lib/pando/tx Hidden",
@@ -211,6 +215,6 @@ mod tests {
     #[test]
     fn the_state_may_lie_on_a_mount_of_its_own() {
         let mounts = [mount("/", "ext4", "rw"), mount("/var", "xfs", "rw")];
-        assert_eq!(planned(&mounts)[..2], ["/ over /.pando-tx/t", "/var over /var/lib/pando/tx/t/part-1"]);
+        assert_eq!(planned(&mounts)[..2], ["/ over /.pando-tx/0.t", "/var over /var/lib/pando/tx/t/part-1"]);
     }
 }
