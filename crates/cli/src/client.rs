@@ -49,12 +49,17 @@ impl Client {
 
     /// Speaks over a connected socket.
     pub(crate) fn over(stream: UnixStream) -> std::io::Result<Self> {
+        Self::after(stream, &[])
+    }
+
+    /// Speaks over a connected socket on which a call was made, and `heard` was read, before.
+    pub(crate) fn after(stream: UnixStream, heard: &'static [u8]) -> std::io::Result<Self> {
         let (peer, own) = (socket_peercred(&stream)?.uid, rustix::process::geteuid());
         if peer != own && !peer.is_root() {
             let why = format!("its socket belongs to user {peer}, who may not be trusted with your input and output");
             return Err(std::io::Error::other(why));
         }
-        let wire = Wire::new(stream);
+        let wire = Wire::after(stream, heard);
         Ok(Self { connection: Connection::new(wire.clone()), wire })
     }
 
@@ -240,9 +245,9 @@ mod tests {
     fn a_descriptor_arrives_with_its_reply_and_closes_on_exec() {
         let (mut client, daemon) = pair();
         let file = tempfile::tempfile().unwrap();
-        super::Wire::new(daemon).wait(async {}).unwrap();
+        super::Wire::after(daemon, &[]).wait(async {}).unwrap();
         let (ours, theirs) = UnixStream::pair().unwrap();
-        let wire = Wire::new(theirs);
+        let wire = Wire::after(theirs, &[]);
         let mut server = Connection::new(wire.clone());
         let reply = zlink_core::Reply::new(Some(serde_json::json!({})));
         wire.wait(server.send_reply(&reply, vec![file.into()])).unwrap().unwrap();

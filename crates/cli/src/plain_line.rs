@@ -5,6 +5,7 @@
 //! test holds this reading against clap's.
 
 use crate::verb::{Exec, Run};
+use pando_front::Line;
 use std::ffi::OsString;
 
 /// A line that has no options.
@@ -18,13 +19,10 @@ pub(crate) enum PlainLine {
 /// Reads `words` if they are such a line; anything else, wrong or right, is clap's.
 pub(crate) fn read(words: &[OsString]) -> Option<PlainLine> {
     let words: Vec<&str> = words.iter().skip(1).map(|word| word.to_str()).collect::<Option<_>>()?;
-    match words.as_slice() {
-        ["run", "--", command @ ..] if !command.is_empty() => Some(PlainLine::Run(Run::plain(owned(command)))),
-        ["exec", name, "--", command @ ..] if !command.is_empty() && !name.starts_with('-') => {
-            Some(PlainLine::Exec(Exec::plain((*name).to_owned(), owned(command))))
-        }
-        _ => None,
-    }
+    Some(match pando_front::read(&words)? {
+        Line::Run { command } => PlainLine::Run(Run::plain(owned(command))),
+        Line::Exec { name, command } => PlainLine::Exec(Exec::plain((*name).to_owned(), owned(command))),
+    })
 }
 
 fn owned(words: &[&str]) -> Vec<String> {

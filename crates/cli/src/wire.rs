@@ -27,11 +27,16 @@ const MAX_DESCRIPTORS: usize = 8;
 
 /// A connected socket, both directions.
 #[derive(Clone, Debug)]
-pub(crate) struct Wire(Arc<UnixStream>);
+pub(crate) struct Wire {
+    stream: Arc<UnixStream>,
+    /// What was read from it before it came here, and is still to be read.
+    heard: &'static [u8],
+}
 
 impl Wire {
-    pub(crate) fn new(stream: UnixStream) -> Self {
-        Self(Arc::new(stream))
+    /// One from which somebody has read already.
+    pub(crate) fn after(stream: UnixStream, heard: &'static [u8]) -> Self {
+        Self { stream: Arc::new(stream), heard }
     }
 
     /// Drives `future` to its end, sleeping while the peer has nothing to say.
@@ -42,7 +47,7 @@ impl Wire {
             if let Poll::Ready(value) = future.as_mut().poll(&mut context) {
                 return Ok(value);
             }
-            match poll(&mut [PollFd::new(&self.0, PollFlags::IN)], None) {
+            match poll(&mut [PollFd::new(&self.stream, PollFlags::IN)], None) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(errno) => return Err(std::io::Error::from(errno).into()),
             }
@@ -60,7 +65,7 @@ impl Wire {
 
 impl AsFd for Wire {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.stream.as_fd()
     }
 }
 
@@ -77,7 +82,13 @@ impl Socket for Wire {
 
 impl ReadHalf for Wire {
     async fn read(&mut self, buffer: &mut [u8]) -> zlink_core::Result<ReadResult> {
-        poll_fn(|_| match receive(&self.0, buffer) {
+        if !self.heard.is_empty() {
+            let (now, later) = self.heard.split_at(self.heard.len().min(buffer.len()));
+            buffer[..now.len()].copy_from_slice(now);
+            self.heard = later;
+            return Ok(ReadResult::new(now.len()));
+        }
+        poll_fn(|_| match receive(&self.stream, buffer) {
             Err(Errno::WOULDBLOCK) => Poll::Pending,
             received => Poll::Ready(received.map_err(|errno| std::io::Error::from(errno).into())),
         })
@@ -95,7 +106,7 @@ impl WriteHalf for Wire {
         let mut descriptors: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
         let mut rest = buffer;
         while !rest.is_empty() {
-            match send(&self.0, rest, &descriptors) {
+            match send(&self.stream, rest, &descriptors) {
                 Ok(sent) => rest = &rest[sent..],
                 Err(Errno::INTR) => continue,
                 Err(errno) => return Err(std::io::Error::from(errno).into()),

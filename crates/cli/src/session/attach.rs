@@ -36,6 +36,14 @@ pub(crate) fn attach(
     mut process: Process,
     method: impl FnOnce(Process) -> Method,
 ) -> anyhow::Result<u8> {
+    if let Some(call) = pando_front::handed_over() {
+        let mut session = Session::resume(root, call, options.detach_keys)?;
+        session.hear()?;
+        return match session.carry()? {
+            Ended::Exited(code) => Ok(code),
+            Ended::Detached => unreachable!("only a terminal has keys to detach"),
+        };
+    }
     process.terminal = options.wanted();
     if process.terminal {
         let size = master::callers_size();
@@ -109,21 +117,32 @@ impl Session {
         };
         // The daemon may have to be started: before the signals are blocked, so that ctrl-C ends the wait.
         let client = crate::daemon_start::connected(root)?;
+        let session = Self::new(root, client, terminal, keys)?;
+        let Stdio { descriptors, inward, outward } = stdio;
+        Ok((Self { arrival, inward, outward, ..session }, descriptors))
+    }
+
+    /// One whose call was made before this program had begun.
+    fn resume(root: &StateRoot, call: pando_front::Call, keys: DetachKeys) -> anyhow::Result<Self> {
+        let client = Client::after(call.socket.into(), call.heard).context("cannot go on with the call")?;
+        Self::new(root, client, false, keys)
+    }
+
+    fn new(root: &StateRoot, client: Client, terminal: bool, keys: DetachKeys) -> anyhow::Result<Self> {
         let signals = Signals::take(terminal).map_err(std::io::Error::from).context("cannot take over the signals")?;
-        let session = Self {
+        Ok(Self {
             client,
             signals,
             forwarder: Forwarder::new(root),
             keys: Some(keys),
-            arrival,
+            arrival: None,
             master: None,
             raw: None,
-            inward: stdio.inward,
-            outward: stdio.outward,
+            inward: Vec::new(),
+            outward: Vec::new(),
             notice: None,
             exit: None,
-        };
-        Ok((session, stdio.descriptors))
+        })
     }
 
     /// Carries until the process has ended and its output is written.

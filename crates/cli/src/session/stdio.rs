@@ -1,67 +1,13 @@
-//! Which of the caller's descriptors a guest may have, and what it gets in place of the others.
+//! What a guest gets as its standard descriptors: the caller's, or something in their place.
 
 use super::end::End;
 use super::relay::Relay;
 use anyhow::{Context, bail};
-use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat, fstatfs};
+use pando_front::{Passage, passage};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::termios::isatty;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-
-/// The file system of namespace handles, which look like plain files.
-const NSFS_MAGIC: u64 = 0x6e73_6673;
-
-/// What is done with one of the caller's descriptors.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Passage {
-    /// The guest gets it.
-    Pass,
-    /// The guest gets a pipe, and this program carries the bytes.
-    Carry,
-    /// It is not passed, for this reason.
-    Refuse(&'static str),
-}
-
-/// What a descriptor is, as far as that decides.
-struct Nature {
-    kind: FileType,
-    flags: OFlags,
-    terminal: bool,
-    file_system: u64,
-}
-
-impl Nature {
-    fn of(descriptor: BorrowedFd<'_>) -> Result<Self, rustix::io::Errno> {
-        let kind = FileType::from_raw_mode(fstat(descriptor)?.st_mode);
-        let flags = fcntl_getfl(descriptor)?;
-        // Sockets and pipes have no file system to ask; only plain files can be a namespace in disguise.
-        let file_system = match kind {
-            FileType::RegularFile => u64::try_from(fstatfs(descriptor)?.f_type).unwrap_or(0),
-            _ => 0,
-        };
-        Ok(Self { kind, flags, terminal: isatty(descriptor), file_system })
-    }
-
-    fn passage(&self) -> Passage {
-        if self.flags.contains(OFlags::PATH) {
-            return Passage::Refuse("an open path (O_PATH)");
-        }
-        match self.kind {
-            // fchdir(2) through it would lead out of the guest's root.
-            FileType::Directory => Passage::Refuse("a directory"),
-            FileType::RegularFile if self.file_system == NSFS_MAGIC => Passage::Refuse("a namespace"),
-            FileType::CharacterDevice if self.terminal => Passage::Carry,
-            FileType::RegularFile
-            | FileType::CharacterDevice
-            | FileType::BlockDevice
-            | FileType::Fifo
-            | FileType::Socket => Passage::Pass,
-            // Anonymous inodes: a pidfd, a BPF object, a mount. Each is a handle on the host.
-            _ => Passage::Refuse("a handle of the kernel's"),
-        }
-    }
-}
 
 /// What the guest gets as descriptors 0, 1 and 2, and the bytes that this program carries for it.
 pub(crate) struct Stdio {
@@ -82,8 +28,7 @@ impl Stdio {
     }
 
     fn add(&mut self, descriptor: BorrowedFd<'static>, name: &str) -> anyhow::Result<()> {
-        let nature = Nature::of(descriptor).with_context(|| format!("cannot look at standard {name}"))?;
-        match nature.passage() {
+        match passage(descriptor).with_context(|| format!("cannot look at standard {name}"))? {
             Passage::Pass => {
                 let copy = fcntl_dupfd_cloexec(descriptor, 3);
                 self.descriptors.push(copy.with_context(|| format!("cannot pass standard {name} on"))?);
@@ -118,7 +63,7 @@ mod tests {
     use std::fs::File;
 
     fn passage(descriptor: impl AsFd) -> Passage {
-        Nature::of(descriptor.as_fd()).unwrap().passage()
+        super::passage(descriptor.as_fd()).unwrap()
     }
 
     #[test]

@@ -1,0 +1,150 @@
+//! A call to the daemon, from the line to the exit code.
+
+use super::bare::{self, Strings};
+use crate::handover::{hand_over, space};
+use crate::line::{self, Line};
+use crate::notice::{Notice, first_notice};
+use crate::passage::{Passage, passage};
+use crate::request::Request;
+use core::mem::MaybeUninit;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fd::{BorrowedFd, OwnedFd};
+use rustix::io::{Errno, IoSlice};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags,
+    SocketType, connect, recv, sendmsg, socket_with, sockopt,
+};
+
+/// The most words of a line, and the most bytes of a call: longer ones are `main`'s.
+const WORDS: usize = 64;
+const LENGTH: usize = 4096;
+
+/// Those that `main` passes on to the process: HUP, INT, QUIT, USR1, USR2, ALRM, TERM.
+const SIGNALS: u64 = bits(&[1, 2, 3, 10, 12, 14, 15]);
+
+const SOCKET: &[u8] = b"run/pando/pando.sock";
+
+const fn bits(numbers: &[u32]) -> u64 {
+    let (mut set, mut index) = (0, 0);
+    while index < numbers.len() {
+        set |= 1 << (numbers[index] - 1);
+        index += 1;
+    }
+    set
+}
+
+/// Does what a plain line says; `None` if `main` is to do it, or to see it to its end.
+pub(super) fn converse(words: Strings, environment: Strings) -> Option<u8> {
+    let mut texts = [""; WORDS];
+    let line = line::read(texts_of(words, &mut texts)?)?;
+    if !rustix::process::geteuid().is_root() {
+        return None;
+    }
+    let standard = bare::standard();
+    if standard.iter().any(|descriptor| passage(*descriptor) != Ok(Passage::Pass)) {
+        return None;
+    }
+    let daemon = connected(environment)?;
+    let before = bare::block(SIGNALS).ok()?;
+    if call(&daemon, &line, &standard).is_none() {
+        bare::block_only(before);
+        return None;
+    }
+    follow(daemon)
+}
+
+/// The words after the program's own name.
+fn texts_of<'a>(words: Strings, space: &'a mut [&'static str; WORDS]) -> Option<&'a [&'static str]> {
+    let mut count = 0;
+    for word in words.skip(1) {
+        *space.get_mut(count)? = word.to_str().ok()?;
+        count += 1;
+    }
+    Some(&space[..count])
+}
+
+/// A connection to a daemon that is trusted with the caller's descriptors.
+fn connected(mut environment: Strings) -> Option<OwnedFd> {
+    let root = environment.find_map(|variable| variable.to_bytes().strip_prefix(b"PANDO_ROOT=")).unwrap_or(b"/");
+    // As `main` has it: a name that is not UTF-8, or empty, is for it to complain about.
+    core::str::from_utf8(root).ok().filter(|root| !root.is_empty())?;
+    let mut path = [0; 108];
+    let slash: &[u8] = if root.ends_with(b"/") { b"" } else { b"/" };
+    let mut length = 0;
+    for byte in root.iter().chain(slash).chain(SOCKET) {
+        *path.get_mut(length)? = *byte;
+        length += 1;
+    }
+    let address = SocketAddrUnix::new(&path[..length]).ok()?;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).ok()?;
+    connect(&socket, &address).ok()?;
+    sockopt::socket_peercred(&socket).ok()?.uid.is_root().then_some(socket)
+}
+
+/// Sends the call; `None` if nothing of it was heard by anybody.
+fn call(daemon: &OwnedFd, line: &Line<'_, &str>, standard: &[BorrowedFd<'_>; 3]) -> Option<()> {
+    let mut bytes = [0; LENGTH];
+    let mut rest = Request::write(line, &mut bytes).ok()?;
+    let mut control = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+    let mut control = SendAncillaryBuffer::new(&mut control);
+    if !control.push(SendAncillaryMessage::ScmRights(standard)) {
+        return None;
+    }
+    while !rest.is_empty() {
+        match sendmsg(daemon, &[IoSlice::new(rest)], &mut control, SendFlags::NOSIGNAL) {
+            // They travel with the first byte; sending them again would double them.
+            Ok(sent) => (rest, control) = (&rest[sent..], SendAncillaryBuffer::default()),
+            Err(Errno::INTR) => {}
+            // A call that is not whole is no call.
+            Err(_) => return None,
+        }
+    }
+    Some(())
+}
+
+/// Waits for the end.
+fn follow(daemon: OwnedFd) -> Option<u8> {
+    let heard = space();
+    let (mut length, mut understood) = (0, 0);
+    let Ok(signals) = bare::signal_descriptor(SIGNALS) else {
+        hand_over(daemon, length);
+        return None;
+    };
+    loop {
+        while let Some((notice, bytes)) = first_notice(&heard[understood..length]) {
+            match notice {
+                Notice::Runs => understood += bytes,
+                Notice::Exited(code) => return Some(code),
+                Notice::Other => {
+                    hand_over(daemon, length);
+                    return None;
+                }
+            }
+        }
+        match hear(&daemon, &signals, &mut heard[length..]) {
+            Some(more) => length += more,
+            None => {
+                hand_over(daemon, length);
+                return None;
+            }
+        }
+    }
+}
+
+/// Waits for words of the daemon's; `None` when something else has happened.
+fn hear(daemon: &OwnedFd, signals: &OwnedFd, space: &mut [u8]) -> Option<usize> {
+    loop {
+        let mut polled = [PollFd::new(daemon, PollFlags::IN), PollFd::new(signals, PollFlags::IN)];
+        match poll(&mut polled, None) {
+            Err(Errno::INTR) => continue,
+            Err(_) => return None,
+            Ok(_) if !polled[1].revents().is_empty() => return None,
+            Ok(_) => {}
+        }
+        return match recv(daemon, &mut *space, RecvFlags::DONTWAIT) {
+            Err(Errno::INTR | Errno::AGAIN) => continue,
+            Err(_) | Ok((0, _)) => None,
+            Ok((length, _)) => Some(length),
+        };
+    }
+}
