@@ -89,6 +89,12 @@ enum UserNamespace {
 }
 
 impl GuestOptions {
+    /// Those of a plain line.
+    pub(crate) fn plain(source: Option<String>, network: Option<&str>) -> Self {
+        let net = network.and_then(|network| Net::from_str(network, false).ok());
+        Self { from: source, net, ..Self::default() }
+    }
+
     /// The spec: the file's, if one is given, with the options laid over it. Lists are added to; single values replace.
     pub(crate) fn into_spec(self, command: Vec<String>) -> anyhow::Result<Spec> {
         let mut spec = self.spec.as_deref().map(spec_file::read).transpose()?.unwrap_or_default();

@@ -1,14 +1,14 @@
-//! `pando run -- CMD…` and `pando exec NAME -- CMD…` without any option, read without clap.
+//! Plain lines, `pando run -- CMD…` and `pando exec NAME -- CMD…` before all, read without clap.
 //!
 //! Touching clap's code and tables for the first time costs a fifth of a millisecond of page faults, half of what this
-//! program spends on a short command. The two lines that programs write in loops have nothing in them that needs it. A
-//! test holds this reading against clap's.
+//! program spends on a short command. The lines that programs write in loops have nothing in them that needs it. Tests
+//! hold this reading against clap's, and what the front sends for such a line against what would be sent from here.
 
 use crate::verb::{Exec, Run};
-use pando_front::Line;
+use pando_front::{Line, Options};
 use std::ffi::OsString;
 
-/// A line that has no options.
+/// A line that is plain.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "there is one of it, for a moment")]
 pub(crate) enum PlainLine {
@@ -20,7 +20,10 @@ pub(crate) enum PlainLine {
 pub(crate) fn read(words: &[OsString]) -> Option<PlainLine> {
     let words: Vec<&str> = words.iter().skip(1).map(|word| word.to_str()).collect::<Option<_>>()?;
     Some(match pando_front::read(&words)? {
-        Line::Run { command } => PlainLine::Run(Run::plain(owned(command))),
+        Line::Run { options: Options { name, source, network }, command } => {
+            let text = |word: Option<&&str>| word.map(|word| (*word).to_owned());
+            PlainLine::Run(Run::plain(text(name), text(source), network.copied(), owned(command)))
+        }
         Line::Exec { name, command } => PlainLine::Exec(Exec::plain((*name).to_owned(), owned(command))),
     })
 }
@@ -33,6 +36,7 @@ fn owned(words: &[&str]) -> Vec<String> {
 mod tests {
     use super::*;
     use clap::FromArgMatches;
+    use pando_api::Process;
 
     fn by_clap(words: &[OsString]) -> String {
         let matches = crate::command_line::definition().try_get_matches_from(words).unwrap();
@@ -49,11 +53,41 @@ mod tests {
             "pando run -- ls -l --root /x --help",
             "pando run -- a -- b",
             "pando run -- -x",
+            "pando run --net host -- x",
+            "pando run --name a --net none --from /srv/root -- x",
+            "pando run --from host -- x",
             "pando exec web -- ls -l",
             "pando exec web -- -- x",
         ] {
             let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
             assert_eq!(format!("{:?}", read(&words).expect(line)), by_clap(&words), "{line}");
+        }
+    }
+
+    #[test]
+    fn the_front_sends_what_main_would() {
+        for line in [
+            "pando run -- ü \" \\ \u{1}",
+            "pando run --net host -- x",
+            "pando run --net none --name a --from /srv/root -- x -- y",
+            "pando exec web -- ls -l",
+        ] {
+            let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            let texts: Vec<&str> = line.split(' ').skip(1).collect();
+            let mut space = [0; 1000];
+            let sent = pando_front::Request::write(&pando_front::read(&texts).expect(line), &mut space).expect("room");
+            let call: serde_json::Value =
+                serde_json::from_slice(sent.strip_suffix(b"\0").expect("a NUL")).expect("JSON");
+            assert_eq!(call["more"], true);
+            let call: pando_api::MethodCall = serde_json::from_value(call).expect("a call");
+            let expected = match read(&words).expect(line) {
+                PlainLine::Run(run) => run.into_order().expect("an order").1(Process::default()),
+                PlainLine::Exec(exec) => {
+                    let (_, method, process) = exec.into_order();
+                    method(process)
+                }
+            };
+            assert_eq!(call.typed().expect("a method"), expected, "{line}");
         }
     }
 

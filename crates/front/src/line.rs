@@ -1,10 +1,12 @@
 //! The lines that are plain: those that programs write in loops.
 
-/// A line without any option. Its words are UTF-8, as JSON wants them.
+/// A line of which every word is understood here. The words are UTF-8, as JSON wants them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Line<'a, W> {
-    /// `run -- COMMAND`
+    /// `run [--name NAME] [--from SOURCE] [--net none|host] -- COMMAND`
     Run {
+        /// What stands before the command.
+        options: Options<'a, W>,
         /// The command and its arguments, at least one word.
         command: &'a [W],
     },
@@ -17,36 +19,96 @@ pub enum Line<'a, W> {
     },
 }
 
+/// The options of a plain `run`, each of which is a word of its own with its value behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options<'a, W> {
+    /// The guest's name.
+    pub name: Option<&'a W>,
+    /// What its files are.
+    pub source: Option<&'a W>,
+    /// What network it has.
+    pub network: Option<&'a W>,
+}
+
 /// Reads the words of a line, the program's own name left out; `None` if it is not plain.
 pub fn read<W: AsRef<str>>(words: &[W]) -> Option<Line<'_, W>> {
     match words {
-        [verb, dashes, command @ ..] if verb.as_ref() == "run" && dashes.as_ref() == "--" && !command.is_empty() => {
-            Some(Line::Run { command })
-        }
-        [verb, name, dashes, command @ ..]
-            if verb.as_ref() == "exec"
-                && dashes.as_ref() == "--"
-                && !command.is_empty()
-                && !name.as_ref().starts_with('-') =>
-        {
-            Some(Line::Exec { name, command })
+        [verb, rest @ ..] if verb.as_ref() == "run" => run(rest),
+        [verb, name, dashes, command @ ..] if verb.as_ref() == "exec" && dashes.as_ref() == "--" => {
+            (!command.is_empty() && !name.as_ref().starts_with('-')).then_some(Line::Exec { name, command })
         }
         _ => None,
     }
+}
+
+fn run<W: AsRef<str>>(mut words: &[W]) -> Option<Line<'_, W>> {
+    let mut options = Options { name: None, source: None, network: None };
+    loop {
+        let (option, rest) = words.split_first()?;
+        if option.as_ref() == "--" {
+            return (!rest.is_empty()).then_some(Line::Run { options, command: rest });
+        }
+        let (value, rest) = rest.split_first()?;
+        let (place, plain) = match option.as_ref() {
+            "--name" => (&mut options.name, !value.as_ref().is_empty() && !value.as_ref().starts_with('-')),
+            "--from" => (&mut options.source, is_whole(value.as_ref())),
+            "--net" => (&mut options.network, matches!(value.as_ref(), "none" | "host")),
+            _ => return None,
+        };
+        // What is given twice is wrong, and `main` says so.
+        if !plain || place.replace(value).is_some() {
+            return None;
+        }
+        words = rest;
+    }
+}
+
+/// Whether a source means the same wherever the daemon stands, and is written as `main` would pass it on.
+fn is_whole(source: &str) -> bool {
+    let is_name = |part: &str| !matches!(part, "" | "." | "..");
+    source == "host" || source.strip_prefix('/').is_some_and(|path| path.split('/').all(is_name))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const NONE: Options<'_, &str> = Options { name: None, source: None, network: None };
+
     #[test]
-    fn two_lines_are_plain() {
-        assert_eq!(read(&["run", "--", "ls", "-l"]), Some(Line::Run { command: &["ls", "-l"] }));
+    fn plain_lines() {
+        assert_eq!(read(&["run", "--", "ls", "-l"]), Some(Line::Run { options: NONE, command: &["ls", "-l"] }));
         assert_eq!(read(&["exec", "web", "--", "--", "x"]), Some(Line::Exec { name: &"web", command: &["--", "x"] }));
-        for other in
-            [&["run"][..], &["run", "--"], &["run", "ls"], &["exec", "-t", "--", "x"], &["exec", "web", "--"], &[]]
-        {
-            assert_eq!(read(other), None, "{other:?}");
+        let options = Options { name: Some(&"a"), source: Some(&"/srv/root"), network: Some(&"host") };
+        let line = ["run", "--net", "host", "--from", "/srv/root", "--name", "a", "--", "x"];
+        assert_eq!(read(&line), Some(Line::Run { options, command: &["x"] }));
+    }
+
+    #[test]
+    fn all_others_are_left_to_main() {
+        for line in [
+            "",
+            "run",
+            "run --",
+            "run ls",
+            "run --net",
+            "run --net host",
+            "run --net shared -- x",
+            "run --net host --net none -- x",
+            "run --net=host -- x",
+            "run --from root -- x",
+            "run --from /srv/../root -- x",
+            "run --from /srv//root -- x",
+            "run --from /srv/root/ -- x",
+            "run --from debian:bookworm -- x",
+            "run --name -x -- x",
+            "run -t -- x",
+            "exec -t -- x",
+            "exec web --",
+            "exec web x -- y",
+        ] {
+            let words: Vec<&str> = line.split(' ').collect();
+            assert_eq!(read(&words), None, "{line}");
         }
     }
 }

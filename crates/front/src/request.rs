@@ -18,8 +18,13 @@ impl<'a> Request<'a> {
     pub fn write<W: AsRef<str>>(line: &Line<'_, W>, space: &'a mut [u8]) -> Result<&'a [u8], TooLong> {
         let mut request = Self { space, length: 0 };
         match line {
-            Line::Run { command } => {
-                request.plain(r#"{"method":"org.pando.Guests.Run","parameters":{"spec":{"command":["#)?;
+            Line::Run { options, command } => {
+                request.plain(r#"{"method":"org.pando.Guests.Run","parameters":{"#)?;
+                request.member("name", options.name)?;
+                request.member("source", options.source)?;
+                request.plain(r#""spec":{"#)?;
+                request.member("network", options.network)?;
+                request.plain(r#""command":["#)?;
                 request.words(command)?;
                 request.plain(r#"]},"process":{}},"more":true}"#)?;
             }
@@ -34,6 +39,15 @@ impl<'a> Request<'a> {
         request.byte(0)?;
         let Self { space, length } = request;
         Ok(&space[..length])
+    }
+
+    /// A member of an object before others, if it is there.
+    fn member<W: AsRef<str>>(&mut self, name: &str, value: Option<&W>) -> Result<(), TooLong> {
+        let Some(value) = value else { return Ok(()) };
+        self.string(name)?;
+        self.byte(b':')?;
+        self.string(value.as_ref())?;
+        self.byte(b',')
     }
 
     fn words<W: AsRef<str>>(&mut self, words: &[W]) -> Result<(), TooLong> {
@@ -94,7 +108,8 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_not_cut() {
         let mut space = [0; 200];
-        let line = Line::Run { command: &["x"] };
+        let options = crate::Options { name: Some(&"a"), source: None, network: None };
+        let line = Line::Run { options, command: &["x"] };
         let length = Request::write(&line, &mut space).unwrap().len();
         assert_eq!(Request::write(&line, &mut space[..length - 1]), Err(TooLong));
         assert!(Request::write(&line, &mut space[..length]).is_ok());

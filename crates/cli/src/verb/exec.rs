@@ -55,6 +55,12 @@ impl Exec {
     pub(crate) fn plain(name: String, command: Vec<String>) -> Self {
         Self { name, command, ..Self::default() }
     }
+
+    /// The terminal that it is to have, the call, and the process.
+    pub(crate) fn into_order(self) -> (TerminalOptions, impl FnOnce(Process) -> Method, Process) {
+        let (name, process) = (self.name, self.process.into_process(self.command));
+        (self.terminal, |process| Method::Exec { name, process }, process)
+    }
 }
 
 impl Verb for Exec {
@@ -69,9 +75,8 @@ Examples:
 The exit code is the command's own; 125 is Pando's failure, 126 and 127 say that the command cannot be run or found.";
 
     fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
-        let name = self.name;
-        let process = self.process.into_process(self.command);
-        attach(root, self.terminal, process, |process| Method::Exec { name, process })
+        let (terminal, method, process) = self.into_order();
+        attach(root, terminal, process, method)
     }
 }
 

@@ -26,9 +26,33 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// What the line `pando run -- COMMAND` means.
-    pub(crate) fn plain(command: Vec<String>) -> Self {
-        Self { command, ..Self::default() }
+    /// What the line `pando run --name NAME --from SOURCE --net NETWORK -- COMMAND` means.
+    pub(crate) fn plain(
+        name: Option<String>,
+        source: Option<String>,
+        network: Option<&str>,
+        command: Vec<String>,
+    ) -> Self {
+        Self { name, guest: GuestOptions::plain(source, network), command, ..Self::default() }
+    }
+
+    /// The terminal that it is to have, and the call.
+    pub(crate) fn into_order(self) -> anyhow::Result<(TerminalOptions, impl FnOnce(Process) -> Method)> {
+        let source = self.guest.from.clone();
+        let mut spec = self.guest.into_spec(self.command)?;
+        // An image may bring a command of its own, and an init needs none.
+        let needs_command = spec.init.is_none() && !source.as_deref().is_some_and(|source| source.starts_with("oci:"));
+        if spec.command.is_empty() && needs_command {
+            if !self.terminal.wanted() {
+                return Err(Usage::sentence(
+                    "there is nothing to run: give a command, for example `pando run -- uname -a`",
+                )
+                .into());
+            }
+            spec.command = login_shell();
+        }
+        let name = self.name;
+        Ok((self.terminal, |process| Method::Run { name, source, spec, process }))
     }
 }
 
@@ -45,20 +69,7 @@ Examples:
 The exit code is the command's own; 125 is Pando's failure, 126 and 127 say that the command cannot be run or found.";
 
     fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
-        let source = self.guest.from.clone();
-        let mut spec = self.guest.into_spec(self.command)?;
-        // An image may bring a command of its own, and an init needs none.
-        let needs_command = spec.init.is_none() && !source.as_deref().is_some_and(|source| source.starts_with("oci:"));
-        if spec.command.is_empty() && needs_command {
-            if !self.terminal.wanted() {
-                return Err(Usage::sentence(
-                    "there is nothing to run: give a command, for example `pando run -- uname -a`",
-                )
-                .into());
-            }
-            spec.command = login_shell();
-        }
-        let name = self.name;
-        attach(root, self.terminal, Process::default(), |process| Method::Run { name, source, spec, process })
+        let (terminal, method) = self.into_order()?;
+        attach(root, terminal, Process::default(), method)
     }
 }
