@@ -4,7 +4,7 @@
 //! and ends with one verdict a figure. The exit code is 1 where a figure is missed; a peer that cannot be measured is a miss.
 //!
 //! ```text
-//!   settings ─▶ own_pando (a state root, a daemon) ─▶ start | many | cpu | net | unify ─▶ report: table, verdicts, samples
+//!   settings ─▶ own_pando (a state root, a daemon) ─▶ start | many | cpu | net | unify | tx ─▶ report: table, verdicts, samples
 //! ```
 
 mod busybox_root;
@@ -17,6 +17,7 @@ mod report;
 mod settings;
 mod spread;
 mod start;
+mod tx;
 mod unify;
 mod varlink;
 
@@ -54,6 +55,13 @@ fn run() -> anyhow::Result<bool> {
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["net-serve"] => return net::load::serve().map(|()| true),
         ["net-load", ip, load, time] => return net::load::make(ip, load, time).map(|()| true),
+        ["tx-calls", at] => return tx::calls::make(at.as_ref()).map(|()| true),
+        ["tx-write", path] => return Ok(std::fs::write(path, "written").map(|()| true)?),
+        ["tx-fill", at] => return tx::whole::fill(at.as_ref()).map(|()| true),
+        ["tx-program", name, at, scale, sync] => {
+            let how = tx::workload::How { scale: scale.parse()?, sync: sync == "sync" };
+            return tx::workload::run(name, at.as_ref(), how).map(|()| true);
+        }
         _ => {}
     }
     let settings = Settings::from_arguments(std::env::args().skip(1))?;
@@ -67,7 +75,8 @@ fn run() -> anyhow::Result<bool> {
         "many" => many::measure(&settings)?,
         "net" => net::measure(&settings)?,
         "unify" => unify::measure(&settings)?,
-        other => anyhow::bail!("there is no benchmark '{other}'; there are start, many, cpu, net and unify"),
+        "tx" => tx::measure(&settings)?,
+        other => anyhow::bail!("there is no benchmark '{other}'; there are start, many, cpu, net, unify and tx"),
     };
     let path = report.save(&settings.output)?;
     print!("{report}");

@@ -21,6 +21,7 @@
 
 pub mod born_in_group;
 pub mod bpf;
+pub mod bpf_iterator;
 pub mod cgroup;
 pub mod erofs;
 pub mod fanotify;

@@ -13,6 +13,18 @@ const ARCHITECTURE: u32 = 0xC000_003E;
 #[cfg(target_arch = "aarch64")]
 const ARCHITECTURE: u32 = 0xC000_00B7;
 
+/// The architecture of older programs that this machine runs as well.
+#[cfg(target_arch = "x86_64")]
+const OLDER: u32 = 0x4000_0003;
+#[cfg(target_arch = "aarch64")]
+const OLDER: u32 = 0x4000_0028;
+
+/// Set in a call's number by programs of x86-64 that have short addresses (`__X32_SYSCALL_BIT`).
+#[cfg(target_arch = "x86_64")]
+const SHORT: u32 = 0x4000_0000;
+#[cfg(target_arch = "aarch64")]
+const SHORT: u32 = 0;
+
 /// `_IOWR('!', 0, struct seccomp_notif)`, of 80 bytes, and `_IOWR('!', 1, struct seccomp_notif_resp)`, of 24.
 const RECEIVE: libc::c_ulong = 0xC050_2100;
 const SEND: libc::c_ulong = 0xC018_2101;
@@ -56,6 +68,8 @@ pub struct Call {
     pub pid: i32,
     /// Which call.
     pub number: i64,
+    /// Whether the number is one of the older architecture's.
+    pub older: bool,
     /// Its arguments. What they point to may change at any moment.
     pub arguments: [u64; 6],
 }
@@ -77,14 +91,14 @@ impl AsFd for Listener {
     }
 }
 
-/// From now on the calls `numbers` of this thread, and of everything that it starts, wait for answers. Programs for another architecture are not
-/// filtered. Needs CAP_SYS_ADMIN, so that setuid programs keep their meaning.
+/// From now on the calls `numbers` of this thread, and of everything that it starts, wait for answers; for 32-bit programs, which number their calls
+/// another way, those in `older`. Needs CAP_SYS_ADMIN, so that setuid programs keep their meaning.
 ///
 /// # Errors
 ///
 /// EBUSY where this thread is filtered so already. InvalidInput for more than 200 calls.
-pub fn listen(numbers: &[i64]) -> io::Result<Listener> {
-    let filter = filter(numbers).ok_or(io::ErrorKind::InvalidInput)?;
+pub fn listen(numbers: &[i64], older: &[i64]) -> io::Result<Listener> {
+    let filter = filter(numbers, older).ok_or(io::ErrorKind::InvalidInput)?;
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
     // SAFETY: the program lives until the call returns, and is as long as it says.
     let fd = unsafe {
@@ -102,24 +116,41 @@ pub fn listen(numbers: &[i64]) -> io::Result<Listener> {
     Ok(Listener(unsafe { OwnedFd::from_raw_fd(fd as i32) }))
 }
 
-fn filter(numbers: &[i64]) -> Option<Vec<libc::sock_filter>> {
+fn instruction(code: u32, jt: u8, jf: u8, k: u32) -> libc::sock_filter {
+    libc::sock_filter { code: code as u16, jt, jf, k }
+}
+
+fn filter(numbers: &[i64], older: &[i64]) -> Option<Vec<libc::sock_filter>> {
+    let load = |at: u32| instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, at);
+    let is = |value: u32, jt: u8, jf: u8| instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, jt, jf, value);
+    let (of_this, of_older) = (one_of(numbers)?, one_of(older)?);
+    let mut program = vec![load(ARCHITECTURE_AT), is(ARCHITECTURE, 0, u8::try_from(of_this.len() + 1).ok()?)];
+    program.push(load(NUMBER_AT));
+    program.extend(of_this);
+    // What comes here is not of this architecture.
+    program.push(is(OLDER, 0, u8::try_from(of_older.len() + 1).ok()?));
+    program.push(load(NUMBER_AT));
+    program.extend(of_older);
+    program.push(instruction(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW));
+    Some(program)
+}
+
+/// Answers, for a call whose number is loaded, whether it is one of these.
+fn one_of(numbers: &[i64]) -> Option<Vec<libc::sock_filter>> {
     /// Jumps are counted in a byte.
     const MOST: usize = 200;
     if numbers.len() > MOST {
         return None;
     }
-    let instruction = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt, jf, k };
-    let load = |at: u32| instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, at);
-    let equal = |value: u32, jt: u8, jf: u8| instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, jt, jf, value);
-    let give = |value: u32| instruction(libc::BPF_RET | libc::BPF_K, 0, 0, value);
     let count = numbers.len() as u8;
-    let mut program = vec![load(ARCHITECTURE_AT), equal(ARCHITECTURE, 0, count + 1), load(NUMBER_AT)];
+    let mut program = vec![instruction(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, 0, 0, !SHORT)];
     for (index, number) in numbers.iter().enumerate() {
         // Over those that follow, and over the answer for all others.
-        program.push(equal(u32::try_from(*number).ok()?, count - index as u8, 0));
+        let value = u32::try_from(*number).ok()?;
+        program.push(instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, count - index as u8, 0, value));
     }
-    program.push(give(libc::SECCOMP_RET_ALLOW));
-    program.push(give(libc::SECCOMP_RET_USER_NOTIF));
+    program.push(instruction(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW));
+    program.push(instruction(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_USER_NOTIF));
     Some(program)
 }
 
@@ -136,7 +167,9 @@ impl Listener {
                 Err(error)
             };
         }
-        Ok(Some(Call { id: raw.id, pid: raw.pid.cast_signed(), number: raw.number.into(), arguments: raw.arguments }))
+        let number = i64::from(raw.number.cast_unsigned() & !SHORT);
+        let older = raw.architecture == OLDER;
+        Ok(Some(Call { id: raw.id, pid: raw.pid.cast_signed(), number, older, arguments: raw.arguments }))
     }
 
     /// Whether a call still waits. What was looked up by its pid before this was its thread's.
@@ -168,14 +201,15 @@ mod tests {
 
     #[test]
     fn every_listed_call_jumps_to_the_last_instruction_and_no_other_does() {
-        let numbers = [62, 200, 234];
-        let program = filter(&numbers).unwrap();
+        let (numbers, older) = ([62, 200, 234], [37, 238]);
+        let program = filter(&numbers, &older).unwrap();
         let run = |architecture: u32, number: u32| {
             let (mut at, mut value) = (0_usize, 0);
             loop {
                 let now = program[at];
                 match u32::from(now.code) & 7 {
                     libc::BPF_LD => value = if now.k == ARCHITECTURE_AT { architecture } else { number },
+                    libc::BPF_ALU => value &= now.k,
                     libc::BPF_JMP => at += usize::from(if value == now.k { now.jt } else { now.jf }),
                     _ => return now.k,
                 }
@@ -185,6 +219,9 @@ mod tests {
         for number in 0..400 {
             let asked = numbers.contains(&i64::from(number));
             assert_eq!(run(ARCHITECTURE, number) == libc::SECCOMP_RET_USER_NOTIF, asked, "{number}");
+            assert_eq!(run(ARCHITECTURE, number | SHORT) == libc::SECCOMP_RET_USER_NOTIF, asked, "{number}");
+            let asked = older.contains(&i64::from(number));
+            assert_eq!(run(OLDER, number) == libc::SECCOMP_RET_USER_NOTIF, asked, "{number}");
             assert_eq!(run(7, number), libc::SECCOMP_RET_ALLOW);
         }
     }
@@ -192,7 +229,7 @@ mod tests {
     #[test]
     fn a_call_gets_the_answer_that_it_is_given() {
         let thread = std::thread::spawn(|| {
-            let Ok(listener) = listen(&[libc::SYS_getppid]) else {
+            let Ok(listener) = listen(&[libc::SYS_getppid], &[]) else {
                 eprintln!("skipped: filtering needs root");
                 return;
             };

@@ -42,6 +42,7 @@ mod tree_path;
 mod upper;
 mod validate;
 mod view;
+mod watershed;
 mod xattr;
 
 pub use attributes::Moment;
@@ -49,7 +50,7 @@ pub use change::{Change, Sign};
 pub use commit::{CommitError, Figures, PartChanges};
 pub use home::Home;
 pub use name::{BadName, TxName};
-pub use outside::{HeldSignals, Supervisor, Unsupported, WhenUnsupported};
+pub use outside::{HeldSignals, Network, Passed, Supervisor, Unsupported, WhenUnsupported};
 pub use part::Part;
 pub use read_set::Watch;
 pub use record::Record;

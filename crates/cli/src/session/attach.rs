@@ -261,7 +261,9 @@ impl Session {
                 (Asked::Suspend, Some(raw)) => raw.suspend().context("cannot suspend")?,
                 // Before the terminal is ours there is nothing to give back; the user may ask again.
                 (Asked::Suspend, None) => {}
-                (Asked::Forward(signal), _) => self.forwarder.forward(signal, self.notice.as_ref()),
+                (Asked::Forward(signal) | Asked::FromTerminal(signal), _) => {
+                    self.forwarder.forward(signal, self.notice.as_ref())
+                }
             }
         }
         Ok(())

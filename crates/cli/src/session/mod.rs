@@ -15,7 +15,7 @@ mod end;
 mod master;
 mod raw_mode;
 mod relay;
-mod signals;
+pub(crate) mod signals;
 mod stdio;
 mod terminal_options;
 

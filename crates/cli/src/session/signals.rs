@@ -18,6 +18,8 @@ const FORWARDED: [Signal; 7] = [
     Signal::SIGUSR2,
     Signal::SIGALRM,
 ];
+/// `SI_KERNEL`, the sender of signals of a terminal.
+const KERNEL: i32 = 0x80;
 /// The most that wait for the process to run; more of the same say nothing new.
 const MOST_WAITING: usize = 16;
 
@@ -27,6 +29,8 @@ pub(crate) enum Asked {
     Resize,
     Suspend,
     Forward(i32),
+    /// The terminal sent it, to everybody in its foreground: who shares that with this program has it already.
+    FromTerminal(i32),
 }
 
 /// The signals as a descriptor that poll(2) waits for: blocked, they can neither end this program past its drops nor
@@ -50,10 +54,12 @@ impl Signals {
 
     /// The next one that has come.
     pub(crate) fn next(&mut self) -> Option<Asked> {
-        let signal = self.descriptor.read_signal().ok().flatten()?.ssi_signo.cast_signed();
+        let came = self.descriptor.read_signal().ok().flatten()?;
+        let signal = came.ssi_signo.cast_signed();
         Some(match Signal::try_from(signal) {
             Ok(Signal::SIGWINCH) => Asked::Resize,
             Ok(Signal::SIGTSTP) => Asked::Suspend,
+            _ if came.ssi_code == KERNEL => Asked::FromTerminal(signal),
             _ => Asked::Forward(signal),
         })
     }

@@ -1,13 +1,13 @@
 //! Functions in the kernel's description of its own types (Documentation/bpf/btf.rst).
 
 /// Where `bpf()` finds it too.
-pub(super) const PATH: &str = "/sys/kernel/btf/vmlinux";
+pub const PATH: &str = "/sys/kernel/btf/vmlinux";
 
 const MAGIC: u16 = 0xEB9F;
 const FUNCTION: u32 = 12;
 
 /// The number of the type that is the function `name`; `None` also for what is no such description.
-pub(super) fn function(btf: &[u8], name: &str) -> Option<u32> {
+pub fn function(btf: &[u8], name: &str) -> Option<u32> {
     if u16::from_ne_bytes(btf.get(..2)?.try_into().ok()?) != MAGIC {
         return None;
     }

@@ -11,7 +11,7 @@
 //! ```
 
 mod bpf;
-mod btf;
+pub mod btf;
 mod cgroups;
 mod child;
 mod erofs_image;

@@ -1,16 +1,53 @@
 //! Signals that wait for the commit.
 
-use pando_kernel::pidfd;
+use pando_kernel::{pidfd, process};
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Write};
 use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
 
 /// The signals that a transaction sent to processes outside.
 #[derive(Debug, Default)]
 pub struct HeldSignals(Vec<(OwnedFd, i32)>);
 
+/// One that waits for a commit by another process: the process is told from one that gets its pid later by when it started.
+#[derive(Debug, Serialize, Deserialize)]
+struct Noted {
+    pid: i32,
+    started: u64,
+    signal: i32,
+}
+
+fn file_in(directory: &Path) -> PathBuf {
+    directory.join("signals")
+}
+
 impl HeldSignals {
     /// Keeps one. The process is held by descriptor: no other that gets its pid later is meant.
     pub(super) fn keep(&mut self, process: OwnedFd, signal: i32) {
         self.0.push((process, signal));
+    }
+
+    /// Writes one down in a transaction's directory, for whoever commits it.
+    pub(super) fn note(directory: &Path, pid: i32, signal: i32) -> io::Result<()> {
+        let started = process::start_time(pid)?;
+        let mut line = serde_json::to_string(&Noted { pid, started, signal }).map_err(io::Error::other)?;
+        line.push('\n');
+        // A line is written at once, so that those of several commands do not mix.
+        File::options().append(true).create(true).open(file_in(directory))?.write_all(line.as_bytes())
+    }
+
+    /// Those that were written down. A process that has ended needs none.
+    pub(crate) fn noted_in(directory: &Path) -> Self {
+        let lines = File::open(file_in(directory)).map(|file| BufReader::new(file).lines()).ok();
+        let noted = lines.into_iter().flatten().filter_map(|line| serde_json::from_str::<Noted>(&line.ok()?).ok());
+        let held = noted.filter_map(|noted| {
+            let process = pidfd::open(noted.pid).ok()?;
+            // Asked for after the descriptor was had: it is the one that the descriptor is of.
+            (process::start_time(noted.pid).ok()? == noted.started).then_some((process, noted.signal))
+        });
+        Self(held.collect())
     }
 
     /// How many there are.

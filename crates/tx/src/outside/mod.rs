@@ -3,13 +3,16 @@
 //! ```text
 //!   a call of `policy` ─▶ supervise ─▶ inside: carried out
 //!                                      a signal to a process outside: kept, sent when the transaction has committed
+//!                                      a connection: made and noted, unless the network is refused
 //!                                      anything else: not supported; the transaction is aborted, or its user warned
 //! ```
 
+mod connection;
 mod held_signals;
 mod policy;
 mod supervise;
 
 pub use held_signals::HeldSignals;
+pub use policy::Network;
 pub(crate) use policy::numbers;
-pub use supervise::{Supervisor, Unsupported, WhenUnsupported};
+pub use supervise::{Passed, Supervisor, Unsupported, WhenUnsupported};

@@ -1,5 +1,15 @@
 //! Which system calls are caught, and why.
 
+/// What becomes of connections to other machines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Network {
+    /// They are made, and named afterwards.
+    #[default]
+    Pass,
+    /// They are not supported.
+    Refuse,
+}
+
 /// What is done about a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rule {
@@ -14,6 +24,14 @@ pub(crate) enum Rule {
     Mounts,
     /// It names an object of System V by a key that others may use, unless that is 0 (IPC_PRIVATE).
     Key,
+    /// Several calls of System V in one, of which some name an object by a key; only 32-bit programs have it.
+    ManyKeys,
+    /// It connects a socket to an address, that of another machine perhaps.
+    Connect,
+    /// It makes a socket of a family, which is a matter only where the network is refused.
+    Socket,
+    /// All calls on sockets in one; only 32-bit programs have it.
+    ManySockets,
     /// It changes the machine.
     Machine,
 }
@@ -33,13 +51,18 @@ pub(crate) enum Receiver {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Caught {
     pub(crate) number: i64,
+    /// The number that 32-bit programs of x86 know it by, if they have it.
+    pub(crate) older: Option<i64>,
     pub(crate) name: &'static str,
     pub(crate) rule: Rule,
 }
 
-const fn caught(number: i64, name: &'static str, rule: Rule) -> Caught {
-    Caught { number, name, rule }
+const fn caught(number: i64, older: i64, name: &'static str, rule: Rule) -> Caught {
+    Caught { number, older: if older == NONE { None } else { Some(older) }, name, rule }
 }
+
+/// In the table: there is no such call.
+const NONE: i64 = -1;
 
 const fn signal(to: Receiver, signal: usize) -> Rule {
     Rule::Signal { to, signal }
@@ -47,46 +70,56 @@ const fn signal(to: Receiver, signal: usize) -> Rule {
 
 /// Every call that is caught. All others are carried out as ever: those on files because the view makes them the transaction's own.
 pub(crate) const CAUGHT: &[Caught] = &[
-    caught(libc::SYS_kill, "kill", signal(Receiver::ProcessOrGroup, 1)),
-    caught(libc::SYS_tkill, "tkill", signal(Receiver::Task, 1)),
-    caught(libc::SYS_tgkill, "tgkill", signal(Receiver::Task, 2)),
-    caught(libc::SYS_rt_sigqueueinfo, "rt_sigqueueinfo", signal(Receiver::Task, 1)),
-    caught(libc::SYS_rt_tgsigqueueinfo, "rt_tgsigqueueinfo", signal(Receiver::Task, 2)),
-    caught(libc::SYS_pidfd_send_signal, "pidfd_send_signal", signal(Receiver::Pidfd, 1)),
-    caught(libc::SYS_mount, "mount", Rule::Mounts),
-    caught(libc::SYS_umount2, "umount2", Rule::Mounts),
-    caught(libc::SYS_move_mount, "move_mount", Rule::Mounts),
-    caught(libc::SYS_mount_setattr, "mount_setattr", Rule::Mounts),
-    caught(libc::SYS_pivot_root, "pivot_root", Rule::Mounts),
-    caught(libc::SYS_shmget, "shmget", Rule::Key),
-    caught(libc::SYS_semget, "semget", Rule::Key),
-    caught(libc::SYS_msgget, "msgget", Rule::Key),
-    caught(libc::SYS_mq_open, "mq_open", Rule::Machine),
-    caught(libc::SYS_mq_unlink, "mq_unlink", Rule::Machine),
-    caught(libc::SYS_reboot, "reboot", Rule::Machine),
-    caught(libc::SYS_kexec_load, "kexec_load", Rule::Machine),
-    caught(libc::SYS_kexec_file_load, "kexec_file_load", Rule::Machine),
-    caught(libc::SYS_init_module, "init_module", Rule::Machine),
-    caught(libc::SYS_finit_module, "finit_module", Rule::Machine),
-    caught(libc::SYS_delete_module, "delete_module", Rule::Machine),
-    caught(libc::SYS_settimeofday, "settimeofday", Rule::Machine),
-    caught(libc::SYS_clock_settime, "clock_settime", Rule::Machine),
-    caught(libc::SYS_sethostname, "sethostname", Rule::Machine),
-    caught(libc::SYS_setdomainname, "setdomainname", Rule::Machine),
-    caught(libc::SYS_swapon, "swapon", Rule::Machine),
-    caught(libc::SYS_swapoff, "swapoff", Rule::Machine),
-    caught(libc::SYS_acct, "acct", Rule::Machine),
-    caught(libc::SYS_quotactl, "quotactl", Rule::Machine),
+    caught(libc::SYS_kill, 37, "kill", signal(Receiver::ProcessOrGroup, 1)),
+    caught(libc::SYS_tkill, 238, "tkill", signal(Receiver::Task, 1)),
+    caught(libc::SYS_tgkill, 270, "tgkill", signal(Receiver::Task, 2)),
+    caught(libc::SYS_rt_sigqueueinfo, 178, "rt_sigqueueinfo", signal(Receiver::Task, 1)),
+    caught(libc::SYS_rt_tgsigqueueinfo, 335, "rt_tgsigqueueinfo", signal(Receiver::Task, 2)),
+    caught(libc::SYS_pidfd_send_signal, 424, "pidfd_send_signal", signal(Receiver::Pidfd, 1)),
+    caught(libc::SYS_mount, 21, "mount", Rule::Mounts),
+    caught(libc::SYS_umount2, 52, "umount2", Rule::Mounts),
+    caught(libc::SYS_move_mount, 429, "move_mount", Rule::Mounts),
+    caught(libc::SYS_mount_setattr, 442, "mount_setattr", Rule::Mounts),
+    caught(libc::SYS_pivot_root, 217, "pivot_root", Rule::Mounts),
+    caught(libc::SYS_shmget, 395, "shmget", Rule::Key),
+    caught(libc::SYS_semget, 393, "semget", Rule::Key),
+    caught(libc::SYS_msgget, 399, "msgget", Rule::Key),
+    caught(libc::SYS_mq_open, 277, "mq_open", Rule::Machine),
+    caught(libc::SYS_mq_unlink, 278, "mq_unlink", Rule::Machine),
+    caught(libc::SYS_reboot, 88, "reboot", Rule::Machine),
+    caught(libc::SYS_kexec_load, 283, "kexec_load", Rule::Machine),
+    caught(libc::SYS_kexec_file_load, NONE, "kexec_file_load", Rule::Machine),
+    caught(libc::SYS_init_module, 128, "init_module", Rule::Machine),
+    caught(libc::SYS_finit_module, 350, "finit_module", Rule::Machine),
+    caught(libc::SYS_delete_module, 129, "delete_module", Rule::Machine),
+    caught(libc::SYS_settimeofday, 79, "settimeofday", Rule::Machine),
+    caught(libc::SYS_clock_settime, 264, "clock_settime", Rule::Machine),
+    caught(libc::SYS_sethostname, 74, "sethostname", Rule::Machine),
+    caught(libc::SYS_setdomainname, 121, "setdomainname", Rule::Machine),
+    caught(libc::SYS_swapon, 87, "swapon", Rule::Machine),
+    caught(libc::SYS_swapoff, 115, "swapoff", Rule::Machine),
+    caught(libc::SYS_acct, 51, "acct", Rule::Machine),
+    caught(libc::SYS_quotactl, 131, "quotactl", Rule::Machine),
+    caught(libc::SYS_connect, 362, "connect", Rule::Connect),
+    caught(libc::SYS_socket, 359, "socket", Rule::Socket),
+    caught(NONE, 22, "umount", Rule::Mounts),
+    caught(NONE, 25, "stime", Rule::Machine),
+    caught(NONE, 404, "clock_settime64", Rule::Machine),
+    caught(NONE, 117, "ipc", Rule::ManyKeys),
+    caught(NONE, 102, "socketcall", Rule::ManySockets),
 ];
 
-/// The numbers of the calls that are caught.
-pub(crate) fn numbers() -> Vec<i64> {
-    CAUGHT.iter().map(|caught| caught.number).collect()
+/// The numbers of the calls that are caught, and those of 32-bit programs. Sockets are a matter only where the network is refused.
+pub(crate) fn numbers(network: Network) -> (Vec<i64>, Vec<i64>) {
+    let matters = |one: &&Caught| network == Network::Refuse || one.rule != Rule::Socket;
+    let older = |one: &Caught| one.older.filter(|_| cfg!(target_arch = "x86_64"));
+    let of_this = CAUGHT.iter().filter(matters).map(|one| one.number).filter(|number| *number != NONE);
+    (of_this.collect(), CAUGHT.iter().filter(matters).filter_map(older).collect())
 }
 
 /// What is caught under a number.
-pub(crate) fn of(number: i64) -> Option<&'static Caught> {
-    CAUGHT.iter().find(|caught| caught.number == number)
+pub(crate) fn of(number: i64, older: bool) -> Option<&'static Caught> {
+    CAUGHT.iter().find(|caught| if older { caught.older == Some(number) } else { caught.number == number })
 }
 
 #[cfg(test)]
@@ -95,12 +128,17 @@ mod tests {
 
     #[test]
     fn no_call_is_listed_twice() {
-        let mut all = numbers();
-        all.sort_unstable();
-        all.dedup();
-        assert_eq!(all.len(), CAUGHT.len());
-        assert_eq!(of(libc::SYS_kill).map(|caught| caught.name), Some("kill"));
-        assert_eq!(of(libc::SYS_read), None);
+        let (this, older) = numbers(Network::Refuse);
+        assert!(this.len() > 25 && (older.len() > 25 || cfg!(not(target_arch = "x86_64"))));
+        for mut all in [this, older] {
+            let count = all.len();
+            all.sort_unstable();
+            all.dedup();
+            assert_eq!(all.len(), count);
+        }
+        assert_eq!(of(libc::SYS_kill, false).map(|caught| caught.name), Some("kill"));
+        assert_eq!(of(37, true).map(|caught| caught.name), Some("kill"));
+        assert_eq!(of(libc::SYS_read, false), None);
     }
 
     #[test]

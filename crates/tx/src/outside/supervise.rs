@@ -1,12 +1,21 @@
 //! Answering the calls of a transaction's processes.
 
+use super::connection::{self, Packed};
 use super::held_signals::HeldSignals;
-use super::policy::{Caught, Receiver, Rule, of};
+use super::policy::{Caught, Network, Receiver, Rule, of};
 use pando_kernel::seccomp_notify::{Answer, Call, Listener};
 use pando_kernel::{pidfd, process};
+use std::collections::BTreeSet;
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
+
+/// No more addresses than this are kept; more of them say nothing new.
+const MOST_CONNECTIONS: usize = 1000;
+
+/// Calls that 32-bit programs make through `ipc`, and that name objects by key: semget, msgget, shmget.
+const BY_KEY: [u64; 3] = [2, 13, 23];
 
 /// A signal by number 0 only asks whether the process is there.
 const NO_SIGNAL: i32 = 0;
@@ -16,6 +25,8 @@ const NO_SIGNAL: i32 = 0;
 pub enum WhenUnsupported {
     /// It is not done, and the transaction is aborted.
     Abort,
+    /// It is not done, which is told; the command goes on.
+    Refuse,
     /// It is done, and told.
     Warn,
 }
@@ -40,7 +51,20 @@ pub struct Supervisor {
     group: String,
     /// The mount namespace of the view.
     view: PathBuf,
+    network: Network,
+    /// The transaction's directory, where signals are written down if another process will commit.
+    noted_in: Option<PathBuf>,
     held: HeldSignals,
+    connections: BTreeSet<SocketAddr>,
+}
+
+/// What reached outside, or is to.
+#[derive(Debug, Default)]
+pub struct Passed {
+    /// Signals that wait for the commit.
+    pub held: HeldSignals,
+    /// Other machines that were connected to.
+    pub connections: BTreeSet<SocketAddr>,
 }
 
 impl AsFd for Supervisor {
@@ -53,37 +77,47 @@ impl AsFd for Supervisor {
 /// What is done about one call.
 enum Verdict {
     Inside,
-    Hold(std::os::fd::OwnedFd, i32),
+    Hold { process: std::os::fd::OwnedFd, pid: i32, signal: i32 },
     Unsupported,
 }
 
 impl Supervisor {
     /// One for the processes in the group at `group`. The calling thread must be in the view.
-    pub(crate) fn new(listener: Listener, group: &Path) -> io::Result<Self> {
+    pub(crate) fn new(listener: Listener, group: &Path, network: Network) -> io::Result<Self> {
         let view = std::fs::read_link("/proc/thread-self/ns/mnt")?;
         let name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         // The last two names tell it from every other group; what stands before them depends on where the hierarchy is mounted.
         let around = group.parent().map(name).unwrap_or_default();
-        Ok(Self { listener, group: format!("/{around}/{}", name(group)), view, held: HeldSignals::default() })
+        let group = format!("/{around}/{}", name(group));
+        let (held, connections) = (HeldSignals::default(), BTreeSet::new());
+        Ok(Self { listener, group, view, network, noted_in: None, held, connections })
+    }
+
+    /// Signals are written down in a transaction's directory from now on, for whoever commits it.
+    pub(crate) fn noting_in(self, directory: &Path) -> Self {
+        Self { noted_in: Some(directory.to_owned()), ..self }
     }
 
     /// Answers one call that waits. What is not supported is the answer.
     pub fn answer_one(&mut self, when: WhenUnsupported) -> io::Result<Option<Unsupported>> {
         let Some(call) = self.listener.receive()? else { return Ok(None) };
-        let Some(caught) = of(call.number) else {
+        let Some(caught) = of(call.number, call.older) else {
             self.listener.answer(&call, Answer::Continue)?;
             return Ok(None);
         };
         match self.verdict(&call, caught) {
             Verdict::Inside => self.listener.answer(&call, Answer::Continue)?,
-            Verdict::Hold(process, signal) => {
-                self.held.keep(process, signal);
+            Verdict::Hold { process, pid, signal } => {
+                match &self.noted_in {
+                    Some(directory) => HeldSignals::note(directory, pid, signal)?,
+                    None => self.held.keep(process, signal),
+                }
                 self.listener.answer(&call, Answer::Return(0))?;
             }
             Verdict::Unsupported => {
                 let program = process::describe(call.pid).map(|found| found.command).unwrap_or_default();
                 let answer = match when {
-                    WhenUnsupported::Abort => Answer::Fail(libc::EPERM),
+                    WhenUnsupported::Abort | WhenUnsupported::Refuse => Answer::Fail(libc::EPERM),
                     WhenUnsupported::Warn => Answer::Continue,
                 };
                 self.listener.answer(&call, answer)?;
@@ -93,19 +127,43 @@ impl Supervisor {
         Ok(None)
     }
 
-    /// The signals that wait for the commit.
-    pub fn into_held(self) -> HeldSignals {
-        self.held
+    /// What reached outside, or is to.
+    pub fn into_passed(self) -> Passed {
+        Passed { held: self.held, connections: self.connections }
     }
 
-    fn verdict(&self, call: &Call, caught: &Caught) -> Verdict {
+    fn verdict(&mut self, call: &Call, caught: &Caught) -> Verdict {
         let is_private = |path: String| std::fs::read_link(path).is_ok_and(|namespace| namespace != self.view);
         match caught.rule {
             Rule::Signal { to, signal } => self.signal(call, to, call.arguments[signal] as i32),
             Rule::Mounts if is_private(format!("/proc/{}/ns/mnt", call.pid)) => Verdict::Inside,
             Rule::Key if call.arguments[0] as i32 == 0 => Verdict::Inside,
+            Rule::ManyKeys => match BY_KEY.contains(&(call.arguments[0] & 0xffff)) && call.arguments[1] as i32 != 0 {
+                true => Verdict::Unsupported,
+                false => Verdict::Inside,
+            },
+            Rule::Connect => self.connect(call.pid, call.arguments[1], call.arguments[2]),
+            Rule::Socket => self.socket(call.arguments[0]),
+            Rule::ManySockets => match connection::unpacked(call) {
+                Some((Packed::Connect, [_, at, length])) => self.connect(call.pid, at, length),
+                Some((Packed::Socket, [family, ..])) => self.socket(family),
+                None => Verdict::Inside,
+            },
             Rule::Mounts | Rule::Key | Rule::Machine => Verdict::Unsupported,
         }
+    }
+
+    fn socket(&self, family: u64) -> Verdict {
+        let refused = self.network == Network::Refuse && connection::is_outward(family);
+        if refused { Verdict::Unsupported } else { Verdict::Inside }
+    }
+
+    /// Where the network is refused, there is no socket that could be connected to another machine.
+    fn connect(&mut self, pid: i32, at: u64, length: u64) -> Verdict {
+        if self.connections.len() < MOST_CONNECTIONS {
+            self.connections.extend(connection::address(pid, at, length));
+        }
+        Verdict::Inside
     }
 
     fn signal(&self, call: &Call, to: Receiver, signal: i32) -> Verdict {
@@ -122,7 +180,7 @@ impl Supervisor {
             return Verdict::Inside;
         }
         match pidfd::open(receiver) {
-            Ok(process) => Verdict::Hold(process, signal),
+            Ok(process) => Verdict::Hold { process, pid: receiver, signal },
             // There is none: the kernel says so to the caller. Or it is a thread, of which no descriptor can be had.
             Err(_) if process::start_time(receiver).is_err() => Verdict::Inside,
             Err(_) => Verdict::Unsupported,

@@ -12,6 +12,7 @@
 
 mod check;
 mod dentries;
+mod fitted;
 mod walk;
 mod watch;
 

@@ -1,14 +1,16 @@
-//! Running the BPF program that walks a dentry cache (iterators over the files of tasks, since Linux 5.8; bpf_loop, since 5.17).
+//! Running the BPF program that walks a dentry cache (iterators over the files of a process, since Linux 6.1; bpf_loop, since 5.17).
 
 use super::ReadSetError;
 use super::dentries::Seen;
-use libbpf_rs::{Iter, MapCore, MapFlags, Object, ObjectBuilder, RingBufferBuilder};
+use super::fitted::Fitted;
+use libbpf_rs::libbpf_sys::bpf_map_create_opts;
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, RingBufferBuilder};
+use pando_kernel::bpf_iterator::{self, Instructions};
 use std::cell::RefCell;
-use std::io::Read;
-use std::os::fd::{AsFd, AsRawFd};
+use std::io::{self, Read};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
 use std::time::Duration;
-
-const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/read_set.bpf.o"));
 
 /// Bytes of the ring that records come through: small at first, since it is made of memory, larger when it was too small.
 const RINGS: [u32; 4] = [1 << 20, 8 << 20, 64 << 20, 512 << 20];
@@ -16,57 +18,68 @@ const RINGS: [u32; 4] = [1 << 20, 8 << 20, 64 << 20, 512 << 20];
 /// The key of maps with one element.
 const ONLY: [u8; 4] = [0; 4];
 
-/// The program, loaded.
-pub(super) struct Walker {
-    object: Object,
+/// Bytes of the program's `struct record`, `struct request` and `struct outcome`.
+const RECORD: u32 = 288;
+const REQUEST: u32 = 4;
+const OUTCOME: u32 = 16;
+
+/// The program, loaded, and its maps.
+struct Walker {
+    program: OwnedFd,
+    records: MapHandle,
+    requests: MapHandle,
+    outcomes: MapHandle,
 }
 
 fn refused(error: libbpf_rs::Error) -> ReadSetError {
     ReadSetError::Refused(error.to_string())
 }
 
-impl Walker {
-    fn load(ring: u32) -> Result<Self, ReadSetError> {
-        // What it has to say about a refusal is in its errors as well.
-        libbpf_rs::set_print(None);
-        let mut open = ObjectBuilder::default().open_memory(OBJECT).map_err(refused)?;
-        for mut map in open.maps_mut().filter(|map| map.name() == "records") {
-            map.set_max_entries(ring).map_err(refused)?;
-        }
-        Ok(Self { object: open.load().map_err(refused)? })
-    }
+fn io_refused(error: io::Error) -> ReadSetError {
+    ReadSetError::Refused(error.to_string())
+}
 
-    fn map(&self, name: &str) -> Result<libbpf_rs::Map<'_>, ReadSetError> {
-        let found = self.object.maps().find(|map| map.name() == name);
-        found.ok_or_else(|| ReadSetError::Refused(format!("its program lacks {name}")))
+fn map(kind: MapType, name: &str, value: u32, entries: u32) -> Result<MapHandle, ReadSetError> {
+    let options = bpf_map_create_opts { sz: size_of::<bpf_map_create_opts>() as u64, ..Default::default() };
+    let key = if kind == MapType::RingBuf { 0 } else { 4 };
+    MapHandle::create(kind, Some(name), key, value, entries, &options).map_err(refused)
+}
+
+impl Walker {
+    fn load(fitted: &Fitted, ring: u32) -> Result<Self, ReadSetError> {
+        let records = map(MapType::RingBuf, "records", 0, ring)?;
+        let scratch = map(MapType::PercpuArray, "scratch", RECORD, 1)?;
+        let requests = map(MapType::Array, "requests", REQUEST, 1)?;
+        let outcomes = map(MapType::Array, "outcomes", OUTCOME, 1)?;
+        // In the order of `MAPS`. The program holds the ones that only it needs.
+        let all = fitted.instructions([&records, &scratch, &requests, &outcomes].map(|map| map.as_fd().as_raw_fd()));
+        let program = Instructions { all: &all, second: fitted.second, hook: fitted.hook };
+        let program = bpf_iterator::load(program).map_err(io_refused)?;
+        Ok(Self { program, records, requests, outcomes })
     }
 
     /// The dentries of the file system that an open file of this process is on; `None` if there are more than the ring holds.
     fn walk(&self, file: impl AsFd) -> Result<Option<Vec<Seen>>, ReadSetError> {
         let request = file.as_fd().as_raw_fd().to_ne_bytes();
-        self.map("requests")?.update(&ONLY, &request, MapFlags::ANY).map_err(refused)?;
-        self.map("outcomes")?.update(&ONLY, &[0; 16], MapFlags::ANY).map_err(refused)?;
-        let program =
-            self.object.progs_mut().next().ok_or_else(|| ReadSetError::Refused("it has no program".into()))?;
-        let link = program.attach_iter_with_opts(libbpf_rs::IterOpts::None).map_err(refused)?;
-        let mut iterator = Iter::new(&link).map_err(refused)?;
-        let io = |error: std::io::Error| ReadSetError::Refused(error.to_string());
+        self.requests.update(&ONLY, &request, MapFlags::ANY).map_err(refused)?;
+        self.outcomes.update(&ONLY, &[0; OUTCOME as usize], MapFlags::ANY).map_err(refused)?;
+        let link = bpf_iterator::over_files_of(self.program.as_fd(), std::process::id()).map_err(io_refused)?;
         // It prints nothing: reading to the end runs it for every file.
-        iterator.read_to_end(&mut Vec::new()).map_err(io)?;
+        let mut run = bpf_iterator::run(link.as_fd()).map_err(io_refused)?;
+        run.read_to_end(&mut Vec::new()).map_err(io_refused)?;
         let seen = RefCell::new(Vec::new());
         {
-            let records = self.map("records")?;
             let mut builder = RingBufferBuilder::new();
             let keep = |bytes: &[u8]| {
                 seen.borrow_mut().extend(Seen::from_bytes(bytes));
                 0
             };
-            builder.add(&records, keep).map_err(refused)?;
+            builder.add(&self.records, keep).map_err(refused)?;
             let ring = builder.build().map_err(refused)?;
             ring.poll(Duration::ZERO).map_err(refused)?;
             ring.consume().map_err(refused)?;
         }
-        let outcome = self.map("outcomes")?.lookup(&ONLY, MapFlags::ANY).map_err(refused)?.unwrap_or_default();
+        let outcome = self.outcomes.lookup(&ONLY, MapFlags::ANY).map_err(refused)?.unwrap_or_default();
         let number =
             |at: usize| outcome.get(at..at + 8).and_then(|bytes| Some(u64::from_ne_bytes(bytes.try_into().ok()?)));
         match (number(0), number(8)) {
@@ -77,10 +90,11 @@ impl Walker {
     }
 }
 
-/// The dentries of the file systems that these files are on.
-pub(super) fn walk<F: AsFd>(files: &[F]) -> Result<Vec<Vec<Seen>>, ReadSetError> {
+/// The dentries of the file systems that these files are on. What the program has to be fitted to the kernel for is kept in `directory`.
+pub(super) fn walk<F: AsFd>(files: &[F], directory: &Path) -> Result<Vec<Vec<Seen>>, ReadSetError> {
+    let fitted = Fitted::kept_in(directory)?;
     for ring in RINGS {
-        let walker = Walker::load(ring)?;
+        let walker = Walker::load(&fitted, ring)?;
         let all: Option<Vec<_>> = files.iter().map(|file| walker.walk(file)).collect::<Result<_, _>>()?;
         if let Some(all) = all {
             return Ok(all);

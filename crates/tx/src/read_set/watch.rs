@@ -2,6 +2,7 @@
 
 use super::dentries::{CANARY, looked};
 use super::{ReadSet, ReadSetError, walk};
+use crate::home::Home;
 use crate::part::Part;
 use crate::tree_path::TreePath;
 use pando_kernel::fanotify::Listener;
@@ -15,17 +16,19 @@ use std::path::{Path, PathBuf};
 #[derive(Debug)]
 pub struct Watch {
     listener: Listener,
+    /// Where the program that tells is kept.
+    kept: PathBuf,
     roots: Vec<(Part, OwnedFd)>,
 }
 
 impl Watch {
     /// Begins one, with nothing in it.
-    pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self { listener: Listener::new()?, roots: Vec::new() })
+    pub(crate) fn new(home: &Home) -> io::Result<Self> {
+        Ok(Self { listener: Listener::new()?, kept: home.directory().to_owned(), roots: Vec::new() })
     }
 
     /// One that another process began: its listener, and its view by a path that leads into it.
-    pub(crate) fn of_another(listener: OwnedFd, view: &Path, parts: &[Part]) -> io::Result<Self> {
+    pub(crate) fn of_another(home: &Home, listener: OwnedFd, view: &Path, parts: &[Part]) -> io::Result<Self> {
         let root = |part: &Part| {
             let path = view.join(part.live.strip_prefix("/").unwrap_or(&part.live));
             Ok((
@@ -33,7 +36,8 @@ impl Watch {
                 rustix::fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?,
             ))
         };
-        Ok(Self { listener: Listener::from(listener), roots: parts.iter().map(root).collect::<io::Result<_>>()? })
+        let roots = parts.iter().map(root).collect::<io::Result<_>>()?;
+        Ok(Self { listener: Listener::from(listener), kept: home.directory().to_owned(), roots })
     }
 
     /// The listener's descriptor.
@@ -52,13 +56,20 @@ impl Watch {
         Ok(())
     }
 
+    /// What it holds, to be closed by somebody who is in no hurry: the kernel lets go of it only once nobody can be telling it anything any more, which
+    /// takes it some 15 ms.
+    pub fn into_descriptors(self) -> Vec<OwnedFd> {
+        let roots = self.roots.into_iter().map(|(_, root)| root);
+        std::iter::once(OwnedFd::from(self.listener)).chain(roots).collect()
+    }
+
     /// What was read, by part. Nobody may be in the view any more.
     pub(crate) fn read_sets(&self) -> Result<Vec<(Part, ReadSet)>, ReadSetError> {
         let refused = |error: io::Error| ReadSetError::Refused(error.to_string());
         let listed = self.listed().map_err(refused)?;
         let roots: Vec<_> = self.roots.iter().map(|(_, root)| root).collect();
         let mut sets = Vec::new();
-        for ((part, _), seen) in self.roots.iter().zip(walk::walk(&roots)?) {
+        for ((part, _), seen) in self.roots.iter().zip(walk::walk(&roots, &self.kept)?) {
             let looked = looked(&seen).ok_or(ReadSetError::Forgotten)?;
             let of_part = listed.iter().filter(|path| self.part_of(path) == Some(part));
             let below = |path: &PathBuf| TreePath::new(path.strip_prefix(&part.live).ok()?.as_os_str().as_bytes());

@@ -1,13 +1,13 @@
 //! The beginning of a transaction.
 
 use super::Transaction;
-use crate::attributes::Moment;
 use crate::home::Home;
 use crate::name::TxName;
 use crate::read_set::Watch;
 use crate::record::Record;
 use crate::scope::Scope;
 use crate::view::ViewPlan;
+use crate::watershed;
 use pando_kernel::lock::FileLock;
 use pando_kernel::{CallError, Context};
 use rustix::fs::{CWD, RenameFlags};
@@ -48,9 +48,9 @@ impl Transaction {
                 };
             }
         }
-        let begun = Moment::now();
         let plan = ViewPlan::of_now(home, name)?;
-        let watch = Watch::new().ok();
+        let begun = watershed::now(&directory, plan.fine_times).context(|| "taking the time".into())?;
+        let watch = Watch::new(home).ok();
         let record = Record {
             name: name.clone(),
             begun,

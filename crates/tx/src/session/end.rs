@@ -4,6 +4,7 @@ use super::Transaction;
 use crate::commit::{Basis, CommitError, Figures, PartChanges, commit, read};
 use crate::home::{Home, wait_for_lock};
 use crate::name::TxName;
+use crate::outside::HeldSignals;
 use crate::read_set::{ReadSetError, Watch};
 use crate::record::Record;
 use crate::scope::Scope;
@@ -50,7 +51,7 @@ impl Transaction {
     }
 
     /// Commits it: everything is in the live tree, or nothing. Its processes must have ended. `watch` is what came with their end.
-    pub fn commit(self, watch: Option<Watch>, durable: bool) -> Result<Figures, EndError> {
+    pub fn commit(self, watch: Option<&Watch>, durable: bool) -> Result<Figures, EndError> {
         let _one_at_a_time = self.home.lock()?;
         let changes = basis(&self.record, watch).and_then(|basis| {
             let changes = read(&self.record.parts, Some(&basis))?;
@@ -100,8 +101,8 @@ impl Transaction {
 }
 
 /// What a transaction is validated by. Where the kernel does not tell what it read, that is its changes alone.
-fn basis(record: &Record, watch: Option<Watch>) -> Result<Basis, CommitError> {
-    let read = match watch.map(|watch| watch.read_sets()) {
+fn basis(record: &Record, watch: Option<&Watch>) -> Result<Basis, CommitError> {
+    let read = match watch.map(Watch::read_sets) {
         Some(Ok(sets)) => Some(sets),
         Some(Err(ReadSetError::Forgotten)) => {
             let what = "was forgotten by the kernel, for the lack of memory";
@@ -142,16 +143,19 @@ pub fn commit_open(home: &Home, name: &TxName, durable: bool) -> Result<Figures,
     }
     let scope = Scope::at(&record.group);
     scope.freeze(true)?;
-    let changes = watch_of_holder(&record).and_then(|watch| {
-        let basis = basis(&record, watch)?;
+    let changes = watch_of_holder(home, &record).and_then(|watch| {
+        let basis = basis(&record, watch.as_ref())?;
         let changes = read(&record.parts, Some(&basis))?;
         Ok((changes, basis.names()))
     });
     match changes {
         Ok((changes, names)) => {
-            let figures = take_over(home, record)?.apply(changes, names, durable);
+            let transaction = take_over(home, record)?;
+            let signals = HeldSignals::noted_in(&transaction.directory);
+            let figures = transaction.apply(changes, names, durable)?;
             drop(lock);
-            figures
+            signals.send();
+            Ok(figures)
         }
         Err(error) => {
             if let EndError::Commit(CommitError::Conflict(conflict)) = &error {
@@ -165,12 +169,12 @@ pub fn commit_open(home: &Home, name: &TxName, durable: bool) -> Result<Figures,
 }
 
 /// The watch over a transaction that another process holds.
-fn watch_of_holder(record: &Record) -> Result<Option<Watch>, EndError> {
+fn watch_of_holder(home: &Home, record: &Record) -> Result<Option<Watch>, EndError> {
     let (Some(listener), Some(pid)) = (record.listener, Pid::from_raw(record.holder)) else { return Ok(None) };
     let take = || {
         let holder = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
         let listener = rustix::process::pidfd_getfd(&holder, listener, PidfdGetfdFlags::empty())?;
-        Watch::of_another(listener, Path::new(&format!("/proc/{}/root", record.holder)), &record.parts)
+        Watch::of_another(home, listener, Path::new(&format!("/proc/{}/root", record.holder)), &record.parts)
     };
     Ok(Some(take().context(|| format!("looking into the view that process {} holds", record.holder))?))
 }

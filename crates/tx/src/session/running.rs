@@ -1,7 +1,8 @@
 //! Commands inside a transaction.
 
 use super::Transaction;
-use crate::outside::{self, HeldSignals, Supervisor};
+use crate::home::Home;
+use crate::outside::{self, Network, Passed, Supervisor};
 use crate::read_set::Watch;
 use crate::record::Record;
 use crate::scope::Scope;
@@ -13,7 +14,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 
@@ -67,8 +68,8 @@ pub struct Rest {
     pub ended: Ended,
     /// What is needed to know what it read.
     pub watch: Option<Watch>,
-    /// Its signals to processes outside.
-    pub held: HeldSignals,
+    /// What reached outside, or is to.
+    pub passed: Passed,
 }
 
 impl AsFd for Running {
@@ -89,9 +90,22 @@ impl Drop for Running {
 }
 
 /// Catches the calls of this thread, and of all that it starts, that would reach outside.
-fn supervisor(group: &Path) -> Result<Supervisor, CallError> {
-    let listener = seccomp_notify::listen(&outside::numbers());
-    listener.and_then(|listener| Supervisor::new(listener, group)).context(|| "catching system calls".into())
+fn supervisor(group: &Path, network: Network) -> Result<Supervisor, CallError> {
+    let (numbers, older) = outside::numbers(network);
+    let listener = seccomp_notify::listen(&numbers, &older);
+    listener.and_then(|listener| Supervisor::new(listener, group, network)).context(|| "catching system calls".into())
+}
+
+/// How a command is run.
+#[derive(Debug, Default)]
+struct Manner {
+    /// Its standard descriptors, where they are not this process's.
+    stdio: [Option<File>; 3],
+    /// It gets this when this process ends.
+    death_signal: Option<Signal>,
+    network: Network,
+    /// Where its signals are written down, if another process will commit.
+    noted_in: Option<PathBuf>,
 }
 
 impl Transaction {
@@ -103,13 +117,15 @@ impl Transaction {
         plan: ViewPlan,
         command: &[OsString],
         stdio: [Option<File>; 3],
+        network: Network,
     ) -> Result<Running, StartError> {
         // What the command starts and leaves behind is this process's to wait for.
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
             .context(|| "becoming a subreaper".into())
             .map_err(StartError::View)?;
         let (directory, mut watch) = (self.directory.clone(), self.watch.take());
-        Running::new(&self.scope, command, stdio, Some(Signal::KILL), move || {
+        let manner = Manner { stdio, death_signal: Some(Signal::KILL), network, noted_in: None };
+        Running::new(&self.scope, command, manner, move || {
             View::enter(&plan, &directory, watch.as_mut())?;
             Ok(watch)
         })
@@ -123,20 +139,23 @@ impl Transaction {
 
 impl Running {
     /// Runs a command in a transaction that another process holds.
-    pub fn entering(record: &Record, command: &[OsString]) -> Result<Self, StartError> {
+    ///
+    /// What it leaves running when this process ends cannot make the calls that are caught any more: they fail (ENOSYS).
+    pub fn entering(home: &Home, record: &Record, command: &[OsString]) -> Result<Self, StartError> {
         let holder = record.holder;
-        Self::new(&Scope::at(&record.group), command, [None, None, None], None, move || join(holder).map(|()| None))
+        let manner = Manner { noted_in: Some(home.of(&record.name)), ..Manner::default() };
+        Self::new(&Scope::at(&record.group), command, manner, move || join(holder).map(|()| None))
     }
 
     fn new(
         scope: &Scope,
         command: &[OsString],
-        stdio: [Option<File>; 3],
-        death_signal: Option<Signal>,
+        manner: Manner,
         enter: impl FnOnce() -> Result<Option<Watch>, CallError> + Send + 'static,
     ) -> Result<Self, StartError> {
         let group = scope.entrance().map_err(StartError::View)?;
         let (arguments, path) = (command.to_vec(), scope.path().to_owned());
+        let Manner { stdio, death_signal, network, noted_in } = manner;
         let (tell, told) = channel();
         let (release, released) = channel::<()>();
         let start = move || {
@@ -145,13 +164,16 @@ impl Running {
             inheritance::close_range_on_exec(3)
                 .context(|| "keeping descriptors back".into())
                 .map_err(StartError::View)?;
-            // What is run in a transaction that lasts has nobody to answer for it once this process has ended.
-            let supervisor = death_signal.map(|_| supervisor(&path)).transpose().map_err(StartError::View)?;
+            let supervisor = supervisor(&path, network).map_err(StartError::View)?;
+            let supervisor = match &noted_in {
+                Some(directory) => supervisor.noting_in(directory),
+                None => supervisor,
+            };
             let stdio = stdio.each_ref().map(|file| file.as_ref().map(AsFd::as_fd));
             let (group, death_signal) = (Some(group.as_fd()), death_signal.map(Signal::as_raw));
             Program { arguments: &arguments, group, death_signal, stdio }
                 .start()
-                .map(|started| (started, watch, supervisor))
+                .map(|started| (started, watch, Some(supervisor)))
                 .map_err(StartError::Command)
         };
         let body = move || {
@@ -209,7 +231,7 @@ impl Running {
         };
         let exited = status.exit_status().and_then(|code| u8::try_from(code).ok()).map(Ended::Exited);
         let ended = exited.unwrap_or_else(|| Ended::Killed(status.terminating_signal().unwrap_or(0)));
-        let held = self.supervisor.take().map(Supervisor::into_held).unwrap_or_default();
-        Ok(Rest { ended, watch: self.watch.take(), held })
+        let passed = self.supervisor.take().map(Supervisor::into_passed).unwrap_or_default();
+        Ok(Rest { ended, watch: self.watch.take(), passed })
     }
 }

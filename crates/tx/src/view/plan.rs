@@ -3,6 +3,7 @@
 use crate::home::{HIDDEN, Home};
 use crate::name::TxName;
 use crate::part::Part;
+use crate::watershed;
 use pando_kernel::mount::MountEntry;
 use std::path::{Path, PathBuf};
 
@@ -62,6 +63,8 @@ pub struct ViewPlan {
     pub fixtures: Vec<Fixture>,
     /// Sockets that somebody outside can be reached by.
     pub sockets: Vec<PathBuf>,
+    /// Whether all the file systems under its overlays give times that are finer than the clock's ticks.
+    pub fine_times: bool,
 }
 
 impl ViewPlan {
@@ -95,7 +98,11 @@ impl ViewPlan {
         fixtures.extend(hidden.into_iter().map(|at| Fixture { at, how: How::Hidden }));
         fixtures.push(Fixture { at: home.directory().to_owned(), how: How::Hidden });
         fixtures.dedup();
-        Self { fixtures, sockets: Vec::new() }
+        let fine = |(mount, usable): &&(MountEntry, Use)| {
+            !matches!(Self::kind(mount, *usable), Kind::Overlay) || watershed::is_fine(&mount.kind)
+        };
+        let fine_times = mounts.iter().all(|one| fine(&one));
+        Self { fixtures, sockets: Vec::new(), fine_times }
     }
 
     fn hidden(home: &Home, fixture: &Fixture) -> Option<PathBuf> {

@@ -5,6 +5,7 @@ use super::report::{Outcome, Report};
 use crate::state_root::StateRoot;
 use anyhow::Context;
 use pando_tx::{Home, TxName};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -36,9 +37,16 @@ impl Commit {
         let mounts = other_mounts(home, &self.name);
         let committed = pando_tx::commit_open(home, &self.name, !self.no_durable);
         let figures = committed.with_context(|| format!("cannot commit '{}'", self.name))?;
-        sweep_soon(root, home, &mounts);
+        sweep_soon(root, home, &mounts, Vec::new());
         let outcome = Outcome::Committed(figures);
-        let report = Report { outcome, time: begun.elapsed(), retries: 0, ended: 0, read_only: &[] };
+        let report = Report {
+            outcome,
+            time: begun.elapsed(),
+            retries: 0,
+            ended: 0,
+            read_only: &[],
+            connections: &BTreeSet::new(),
+        };
         eprintln!("pando: {report}");
         Ok(0)
     }
@@ -48,7 +56,7 @@ impl Abort {
     pub(super) fn run(self, root: &StateRoot, home: &Home) -> anyhow::Result<u8> {
         let mounts = other_mounts(home, &self.name);
         pando_tx::abort_open(home, &self.name).with_context(|| format!("cannot abort '{}'", self.name))?;
-        sweep_soon(root, home, &mounts);
+        sweep_soon(root, home, &mounts, Vec::new());
         Ok(0)
     }
 }

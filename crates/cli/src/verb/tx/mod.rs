@@ -6,9 +6,12 @@ mod held_output;
 mod listing;
 mod open;
 mod recover;
+mod replayed_input;
 mod report;
 mod run;
 mod wait;
+
+pub(crate) use recover::recover_first;
 
 use super::Verb;
 use crate::state_root::StateRoot;

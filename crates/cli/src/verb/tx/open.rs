@@ -1,6 +1,6 @@
 //! `pando tx begin` and `pando tx enter`: a transaction over several commands.
 
-use super::wait::{Signals, Waited};
+use super::wait::{Waited, Waiting};
 use crate::complaint::Usage;
 use crate::state_root::StateRoot;
 use anyhow::{Context, bail};
@@ -23,9 +23,29 @@ pub(super) struct Begin {
 pub(super) struct Enter {
     /// The transaction's name
     name: TxName,
+    /// What to do when the command does what cannot be undone
+    #[arg(long, value_name = "HOW", default_value = "refuse")]
+    unsupported: HowEntered,
     /// What to run, and its arguments [default: a shell]
     #[arg(trailing_var_arg = true, value_name = "CMD")]
     command: Vec<OsString>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum HowEntered {
+    /// Do not let it, and say so
+    Refuse,
+    /// Let it, and say so
+    Warn,
+}
+
+impl HowEntered {
+    fn when(self) -> WhenUnsupported {
+        match self {
+            Self::Refuse => WhenUnsupported::Refuse,
+            Self::Warn => WhenUnsupported::Warn,
+        }
+    }
 }
 
 #[derive(Debug, clap::Args)]
@@ -97,9 +117,9 @@ impl Enter {
         }
         let shell = || std::env::var_os("SHELL").unwrap_or_else(|| "/bin/sh".into());
         let command = if self.command.is_empty() { vec![shell()] } else { self.command };
-        let mut signals = Signals::take()?;
-        match Running::entering(&record, &command) {
-            Ok(running) => match signals.wait(running, None, WhenUnsupported::Warn)? {
+        let mut waiting = Waiting::take()?;
+        match Running::entering(home, &record, &command) {
+            Ok(running) => match waiting.wait(running, None, self.unsupported.when())? {
                 Waited::Ended(rest) => Ok(rest.ended.code()),
                 Waited::TooLong | Waited::Unsupported(_) => bail!("the command's end was not seen"),
             },

@@ -3,6 +3,8 @@
 use crate::state_root::StateRoot;
 use anyhow::Context;
 use pando_tx::{Home, Recovered};
+use rustix::io::FdFlags;
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -41,26 +43,51 @@ impl Sweep {
     }
 }
 
-/// Deletes what was thrown away: at once if that is little, else by a process that nobody waits for.
-pub(super) fn sweep_soon(root: &StateRoot, home: &Home, mounts: &[PathBuf]) {
+/// What the daemon does before anything else: guests may stand on what a crash left half done.
+pub(crate) fn recover_first(root: &StateRoot) {
+    let recovered = match pando_tx::recover(&Home::new(root.directory())) {
+        Ok(recovered) => recovered,
+        Err(error) => return tracing::warn!("the transactions cannot be looked at: {error}"),
+    };
+    for one in recovered {
+        match one {
+            Recovered::Finished(name) => tracing::info!("transaction '{name}' was committed, and is in place now"),
+            Recovered::Dropped(name) => tracing::info!("transaction '{name}' was not committed, and is removed"),
+            Recovered::Stuck(name, error) => {
+                let error = crate::complaint::sentences(&error.into());
+                tracing::warn!("transaction '{name}' cannot be finished now: {error}");
+            }
+        }
+    }
+}
+
+/// Deletes what was thrown away, at once if that is little, and closes `descriptors`; whatever takes long is done by a process that nobody waits for.
+pub(super) fn sweep_soon(root: &StateRoot, home: &Home, mounts: &[PathBuf], descriptors: Vec<OwnedFd>) {
     const LITTLE: usize = 300;
-    if pando_tx::rubbish(home, mounts, LITTLE) < LITTLE {
+    let little = pando_tx::rubbish(home, mounts, LITTLE) < LITTLE;
+    if little {
         pando_tx::sweep(home, mounts);
-        return;
+        if descriptors.is_empty() {
+            return;
+        }
+    }
+    for descriptor in &descriptors {
+        // Where one is not passed on, it is closed here.
+        let _ = rustix::io::fcntl_setfd(descriptor, FdFlags::empty());
     }
     let started = Command::new("/proc/self/exe")
         .arg0("pando")
         .arg("--root")
         .arg(root.directory())
         .args(["tx", "sweep"])
-        .args(mounts)
+        .args(if little { &[] } else { mounts })
         .current_dir("/")
         .process_group(0)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn();
-    if started.is_err() {
+    if started.is_err() && !little {
         pando_tx::sweep(home, mounts);
     }
 }

@@ -1,7 +1,9 @@
 //! What became of a transaction, in a line.
 
 use pando_tx::Figures;
+use std::collections::BTreeSet;
 use std::fmt;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 /// The line behind a commit or an abort.
@@ -14,7 +16,12 @@ pub(super) struct Report<'a> {
     pub(super) ended: usize,
     /// Mounts that can be written outside and could not inside.
     pub(super) read_only: &'a [String],
+    /// Other machines that were connected to, which is not undone.
+    pub(super) connections: &'a BTreeSet<SocketAddr>,
 }
+
+/// So many addresses are named.
+const NAMED: usize = 5;
 
 #[derive(Debug)]
 pub(super) enum Outcome<'a> {
@@ -48,7 +55,19 @@ impl fmt::Display for Report<'_> {
         if !self.read_only.is_empty() {
             write!(out, "; read-only inside: {}", self.read_only.join(", "))?;
         }
-        Ok(())
+        self.passed(out)
+    }
+}
+
+impl Report<'_> {
+    fn passed(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.connections.is_empty() {
+            return Ok(());
+        }
+        let named: Vec<String> = self.connections.iter().take(NAMED).map(SocketAddr::to_string).collect();
+        let more = if self.connections.len() > NAMED { ", …" } else { "" };
+        let count = counted(self.connections.len(), "connection", "connections");
+        write!(out, "; {count} had passed: {}{more}", named.join(", "))
     }
 }
 
@@ -83,12 +102,15 @@ mod tests {
             retries: 2,
             ended: 1,
             read_only: &["/boot/efi".to_owned()],
+            connections: &BTreeSet::from(["10.0.0.1:80".parse().unwrap()]),
         };
         assert_eq!(
             report.to_string(),
-            "committed: 1 path, 1.5 KiB; 1.500 s, 2 retries, gate none, 7 names validated, 1 process left in it ended; read-only inside: /boot/efi"
+            "committed: 1 path, 1.5 KiB; 1.500 s, 2 retries, gate none, 7 names validated, 1 process left in it ended; read-only inside: /boot/efi; 1 connection had passed: 10.0.0.1:80"
         );
-        let report = Report { outcome: Outcome::Aborted("exit code 1"), time, retries: 1, ended: 0, read_only: &[] };
+        let connections = &BTreeSet::new();
+        let outcome = Outcome::Aborted("exit code 1");
+        let report = Report { outcome, time, retries: 1, ended: 0, read_only: &[], connections };
         assert_eq!(report.to_string(), "aborted: exit code 1; nothing was changed; 1.500 s, 1 retry");
         assert_eq!((bytes(5), bytes(3 << 40).as_str()), ("5 B".to_owned(), "3.0 TiB"));
     }

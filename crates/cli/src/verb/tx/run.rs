@@ -3,14 +3,20 @@
 use super::diff;
 use super::held_output::HeldOutput;
 use super::recover::sweep_soon;
+use super::replayed_input::ReplayedInput;
 use super::report::{Outcome, Report};
-use super::wait::{Signals, Waited};
+use super::wait::{Left, Waited, Waiting};
 use crate::complaint::Usage;
 use crate::state_root::StateRoot;
 use anyhow::Context;
-use pando_tx::{CommitError, EndError, Ended, Figures, Home, Rest, Transaction, TxName, Watch, WhenUnsupported};
+use pando_tx::{
+    CommitError, EndError, Ended, Figures, HeldSignals, Home, Network, Passed, Rest, Transaction, TxName, Watch,
+    WhenUnsupported,
+};
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io::ErrorKind;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 /// What a shell says of a program that is not there, and of one that cannot be executed.
@@ -40,6 +46,9 @@ pub(super) struct Run {
     /// What to do when the command does what cannot be undone
     #[arg(long, value_name = "HOW", default_value = "abort")]
     unsupported: HowUnsupported,
+    /// What becomes of network connections
+    #[arg(long, value_name = "HOW", default_value = "pass")]
+    net: HowNetwork,
     /// Do not wait for the disk: a loss of power may undo the commit, or leave it half done
     #[arg(long)]
     no_durable: bool,
@@ -67,6 +76,14 @@ enum HowUnsupported {
     Warn,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum HowNetwork {
+    /// They are made, and counted in the last line
+    Pass,
+    /// They are what cannot be undone
+    Refuse,
+}
+
 fn seconds(text: &str) -> Result<Duration, String> {
     let wrong = || format!("'{text}' is not a number of seconds, such as 30 or 0.5");
     let seconds: f64 = text.parse().map_err(|_| wrong())?;
@@ -87,6 +104,15 @@ struct Tried {
     attempt: Attempt,
     ended: usize,
     read_only: Vec<String>,
+    connections: BTreeSet<SocketAddr>,
+}
+
+/// What lasts from one attempt to the next.
+struct Trial<'a> {
+    root: &'a StateRoot,
+    home: &'a Home,
+    waiting: Waiting,
+    input: ReplayedInput,
 }
 
 impl Run {
@@ -98,10 +124,11 @@ impl Run {
             .into());
         }
         let begun = Instant::now();
-        let mut signals = Signals::take()?;
+        let input = ReplayedInput::of_this_process(self.retry == 0)?;
+        let mut trial = Trial { root, home, waiting: Waiting::take()?, input };
         let mut retries = 0;
         loop {
-            let tried = self.attempt(root, home, &mut signals, retries)?;
+            let tried = self.attempt(&mut trial, retries)?;
             if let Attempt::Lost(what) = &tried.attempt
                 && retries < self.retry
             {
@@ -121,37 +148,46 @@ impl Run {
         };
         let failed = matches!(tried.attempt, Attempt::Lost(_));
         if !self.quiet || failed {
-            let report = Report { outcome, time, retries, ended: tried.ended, read_only: &tried.read_only };
+            let Tried { ended, read_only, connections, .. } = tried;
+            let report = Report { outcome, time, retries, ended: *ended, read_only, connections };
             eprintln!("pando: {report}");
         }
         code
     }
 
-    fn attempt(&self, root: &StateRoot, home: &Home, signals: &mut Signals, number: u32) -> anyhow::Result<Tried> {
+    fn attempt(&self, trial: &mut Trial<'_>, number: u32) -> anyhow::Result<Tried> {
+        let (root, home) = (trial.root, trial.home);
         let name = self.name.clone().unwrap_or_else(|| TxName::fresh(number));
         let shown: Vec<String> = self.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
         let (mut transaction, plan) = Transaction::begin(home, &name, &shown).context("cannot begin a transaction")?;
         let read_only = plan.read_only().map(|path| path.display().to_string()).collect();
         let held = (self.output == Output::Commit).then(HeldOutput::new).transpose()?;
-        let stdio = held.as_ref().map(HeldOutput::descriptors).transpose()?.unwrap_or_default();
-        let waited = match transaction.start(plan, &self.command, stdio) {
-            Ok(running) => signals.wait(running, self.timeout, self.when_unsupported())?,
+        let mut stdio = held.as_ref().map(HeldOutput::descriptors).transpose()?.unwrap_or_default();
+        let (input, feeding) = trial.input.again()?;
+        stdio[0] = input;
+        let waited = match transaction.start(plan, &self.command, stdio, self.network()) {
+            Ok(running) => trial.waiting.wait(running, self.timeout, self.when_unsupported())?,
             Err(error) => return cannot_start(root, home, transaction, error),
         };
+        drop(feeding);
         let left = transaction.end_processes()?;
         let mounts = transaction.other_mounts();
-        let attempt = match waited {
-            Waited::Ended(rest) if rest.ended == Ended::Exited(0) => self.finish(transaction, rest)?,
+        let (attempt, left_over) = match waited {
+            Waited::Ended(Rest { ended: Ended::Exited(0), watch, passed: Passed { held, connections } }) => {
+                let attempt = self.finish(transaction, watch.as_ref(), held)?;
+                (attempt, Left { watch, connections })
+            }
             other => {
                 transaction.abort()?;
-                why(&other)
+                (why(&other), other.left())
             }
         };
-        sweep_soon(root, home, &mounts);
+        let Left { watch, connections } = left_over;
+        sweep_soon(root, home, &mounts, watch.map(Watch::into_descriptors).unwrap_or_default());
         if let (Attempt::Committed(_), Some(held)) = (&attempt, held) {
             held.release()?;
         }
-        Ok(Tried { attempt, ended: left, read_only })
+        Ok(Tried { attempt, ended: left, read_only, connections })
     }
 
     fn when_unsupported(&self) -> WhenUnsupported {
@@ -161,21 +197,28 @@ impl Run {
         }
     }
 
+    fn network(&self) -> Network {
+        match self.net {
+            HowNetwork::Pass => Network::Pass,
+            HowNetwork::Refuse => Network::Refuse,
+        }
+    }
+
     /// The command has succeeded.
-    fn finish(&self, transaction: Transaction, rest: Rest) -> anyhow::Result<Attempt> {
+    fn finish(&self, transaction: Transaction, watch: Option<&Watch>, held: HeldSignals) -> anyhow::Result<Attempt> {
         if self.dry_run {
             diff::show(&transaction.changes()?, false)?;
             transaction.abort()?;
             return Ok(Attempt::Aborted(0, "a dry run".to_owned()));
         }
-        let attempt = self.commit(transaction, rest.watch)?;
+        let attempt = self.commit(transaction, watch)?;
         if matches!(attempt, Attempt::Committed(_)) {
-            rest.held.send();
+            held.send();
         }
         Ok(attempt)
     }
 
-    fn commit(&self, transaction: Transaction, watch: Option<Watch>) -> anyhow::Result<Attempt> {
+    fn commit(&self, transaction: Transaction, watch: Option<&Watch>) -> anyhow::Result<Attempt> {
         match transaction.commit(watch, !self.no_durable) {
             Ok(figures) => Ok(Attempt::Committed(figures)),
             Err(EndError::Commit(CommitError::Conflict(conflict))) => Ok(Attempt::Lost(conflict.to_string())),
@@ -210,12 +253,17 @@ fn cannot_start(
     let mounts = transaction.other_mounts();
     transaction.end_processes()?;
     transaction.abort()?;
-    sweep_soon(root, home, &mounts);
+    sweep_soon(root, home, &mounts, Vec::new());
     match error {
         pando_tx::StartError::Command(error) => {
             let code = if error.source.kind() == ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE };
             let why = crate::complaint::sentences(&error.into());
-            Ok(Tried { attempt: Attempt::Aborted(code, why), ended: 0, read_only: Vec::new() })
+            Ok(Tried {
+                attempt: Attempt::Aborted(code, why),
+                ended: 0,
+                read_only: Vec::new(),
+                connections: BTreeSet::new(),
+            })
         }
         pando_tx::StartError::View(error) => {
             Err(anyhow::Error::new(error).context("cannot make the transaction's view"))

@@ -1,37 +1,20 @@
 //! Waiting for a command that runs in a transaction, and for the signals that are meant for it.
 
+use crate::session::signals::{Asked, Signals};
 use anyhow::Context;
-use nix::sys::signal::{SigSet, Signal};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
-use pando_tx::{Rest, Running, Unsupported, WhenUnsupported};
+use pando_tx::{Rest, Running, Unsupported, Watch, WhenUnsupported};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// Signals that would end this program, and are the command's to answer.
-const PASSED: [Signal; 7] = [
-    Signal::SIGINT,
-    Signal::SIGTERM,
-    Signal::SIGHUP,
-    Signal::SIGQUIT,
-    Signal::SIGUSR1,
-    Signal::SIGUSR2,
-    Signal::SIGALRM,
-];
+/// What waits for a command: the signals that this program gets are the command's to answer.
+pub(super) struct Waiting(Signals);
 
-/// `SI_KERNEL`: a terminal sent it, and to the command as well.
-const FROM_TERMINAL: i32 = 0x80;
-
-/// The signals, blocked from now on: none can end this program between two of its steps.
-pub(super) struct Signals(SignalFd);
-
-impl Signals {
+impl Waiting {
     pub(super) fn take() -> anyhow::Result<Self> {
-        let mut set = SigSet::empty();
-        set.extend(PASSED);
-        set.thread_block().context("cannot block signals")?;
-        let descriptor = SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK);
-        Ok(Self(descriptor.context("cannot listen for signals")?))
+        Ok(Self(Signals::take(false).context("cannot take over the signals")?))
     }
 
     /// Waits for the command's end, and answers for what it does outside meanwhile.
@@ -55,7 +38,10 @@ impl Signals {
                 let unsupported = supervisor.answer_one(when).context("cannot answer for the command")?;
                 match unsupported {
                     Some(unsupported) if when == WhenUnsupported::Abort => return Ok(Waited::Unsupported(unsupported)),
-                    Some(unsupported) => eprintln!("pando: warning: {unsupported}; it was done"),
+                    Some(unsupported) => {
+                        let done = if when == WhenUnsupported::Warn { "done" } else { "not done" };
+                        eprintln!("pando: warning: {unsupported}; it was {done}");
+                    }
                     None => {}
                 }
             }
@@ -81,10 +67,11 @@ impl Signals {
     }
 
     /// Passes on what was meant for the command.
-    fn pass(&self, running: &Running) {
-        while let Ok(Some(signal)) = self.0.read_signal() {
-            if signal.ssi_code != FROM_TERMINAL {
-                running.signal(signal.ssi_signo.cast_signed());
+    fn pass(&mut self, running: &Running) {
+        while let Some(asked) = self.0.next() {
+            // What the terminal sent it has sent to the command as well.
+            if let Asked::Forward(signal) = asked {
+                running.signal(signal);
             }
         }
     }
@@ -98,4 +85,21 @@ pub(super) enum Waited {
     TooLong,
     /// It did what cannot be undone.
     Unsupported(Unsupported),
+}
+
+/// What is left of a command beside how it ended.
+#[derive(Default)]
+pub(super) struct Left {
+    pub(super) watch: Option<Watch>,
+    /// The machines that were connected to, as far as they are known.
+    pub(super) connections: BTreeSet<SocketAddr>,
+}
+
+impl Waited {
+    pub(super) fn left(self) -> Left {
+        match self {
+            Self::Ended(rest) => Left { watch: rest.watch, connections: rest.passed.connections },
+            Self::TooLong | Self::Unsupported(_) => Left::default(),
+        }
+    }
 }

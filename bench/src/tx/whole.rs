@@ -1,0 +1,106 @@
+//! What a transaction as such costs: its beginning and commit, an abort, a commit of many files.
+
+use super::{Bed, done, settle};
+use crate::report::Report;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Files of the large ones.
+const MANY: usize = 10_000;
+
+fn milliseconds(span: Duration) -> f64 {
+    span.as_secs_f64() * 1000.0
+}
+
+fn timed(command: &mut Command) -> anyhow::Result<f64> {
+    let begun = Instant::now();
+    done(command)?;
+    Ok(milliseconds(begun.elapsed()))
+}
+
+pub(super) fn measure(bed: &Bed<'_>, report: &mut Report) -> anyhow::Result<()> {
+    one_file(bed, report)?;
+    many_files(bed, report)
+}
+
+/// A command that writes one file: plainly, and as a transaction.
+fn one_file(bed: &Bed<'_>, report: &mut Report) -> anyhow::Result<()> {
+    let series = |way: &str| format!("{}: one file, {way}", bed.name);
+    let directory = bed.fresh("one")?;
+    let writer = |mut command: Command, number: usize| -> anyhow::Result<f64> {
+        // Neither pays for what others left unwritten.
+        settle(&directory)?;
+        timed(command.arg(&bed.me).arg("tx-write").arg(directory.join(number.to_string())))
+    };
+    let plain = || {
+        let mut command = Command::new("env");
+        command.stdin(Stdio::null());
+        command
+    };
+    let with_env = |durable| {
+        let mut command = bed.run(durable);
+        command.arg("env");
+        command
+    };
+    for round in 0..=bed.settings.samples(60, 5) {
+        for (way, command) in [("plainly", plain()), ("durable", with_env(true)), ("not durable", with_env(false))] {
+            let time = writer(command, round)?;
+            if round > 0 {
+                report.add(&series(way), "ms", time);
+            }
+            std::fs::remove_file(directory.join(round.to_string()))?;
+        }
+    }
+    let over = |way: &str| Some(report.median(&series(way))? - report.median(&series("plainly"))?);
+    let (durable, volatile) = (over("durable"), over("not durable"));
+    report.hold(
+        format!("{}: begin and commit of a one-file command, durable, over plain", bed.name),
+        durable,
+        6.0,
+        "ms",
+    );
+    if let Some(volatile) = volatile {
+        report.note(format!(
+            "{}: begin and commit of a one-file command, not durable, over plain: {volatile:.2} ms",
+            bed.name
+        ));
+    }
+    // The paper's last column wraps each call in a transaction of its own. One of ours is for a whole command: from so many calls on it is cheaper.
+    let call = report.median(&format!("{}: stat, outside", bed.name));
+    if let (Some(call), Some(volatile)) = (call, volatile) {
+        let calls = volatile * 1e6 / (call * (6.61 - 1.4));
+        report.note(format!(
+            "{}: begin and end weigh less than TxOS's 6.61× from {calls:.0} calls in a transaction on",
+            bed.name
+        ));
+    }
+    Ok(())
+}
+
+/// Ten thousand new files: aborted, and committed. The command's own time is taken off: what is held is how long the end takes.
+fn many_files(bed: &Bed<'_>, report: &mut Report) -> anyhow::Result<()> {
+    let (abort, commit) =
+        (format!("{}: abort of {MANY} files", bed.name), format!("{}: commit of {MANY} files", bed.name));
+    for _ in 0..bed.settings.samples(7, 2) {
+        for (series, end) in [(&abort, "abort"), (&commit, "commit")] {
+            let directory = bed.fresh("many")?;
+            done(bed.tx("begin").arg("many"))?;
+            let filled = done(bed.tx("enter").args(["many", "--"]).arg(&bed.me).arg("tx-fill").arg(&directory));
+            let ended = timed(bed.tx(end).arg("many"));
+            filled?;
+            report.add(series, "ms", ended?);
+        }
+    }
+    report.hold(format!("{abort} returns within"), report.median(&abort), 50.0, "ms");
+    report.hold(commit.clone(), report.median(&commit), 500.0, "ms");
+    Ok(())
+}
+
+/// `pando-bench tx-fill DIR`: makes the many files.
+pub(crate) fn fill(directory: &Path) -> anyhow::Result<()> {
+    for number in 0..MANY {
+        std::fs::write(directory.join(number.to_string()), [b'x'; 1024])?;
+    }
+    Ok(())
+}

@@ -1,0 +1,83 @@
+//! Where a transaction's sockets are connected to.
+
+use pando_kernel::foreign_memory;
+use pando_kernel::seccomp_notify::Call;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// `socketcall` by 32-bit programs: which of the calls on sockets it is, and that its arguments lie in memory.
+const SOCKET: u64 = 1;
+const CONNECT: u64 = 3;
+
+/// Families of sockets that reach other machines.
+const OUTWARD: [i32; 5] = [libc::AF_INET, libc::AF_INET6, libc::AF_PACKET, libc::AF_VSOCK, libc::AF_XDP];
+
+/// The longest address that is looked at: one of version 6.
+const LONGEST: usize = 28;
+
+/// Whether a call of socket(2) makes one that reaches other machines.
+pub(super) fn is_outward(family: u64) -> bool {
+    OUTWARD.contains(&(family as i32))
+}
+
+/// The call that a 32-bit program makes through `socketcall`: its arguments.
+pub(super) fn unpacked(call: &Call) -> Option<(Packed, [u64; 3])> {
+    let packed = match call.arguments[0] & 0xffff_ffff {
+        SOCKET => Packed::Socket,
+        CONNECT => Packed::Connect,
+        _ => return None,
+    };
+    let mut bytes = [0; 12];
+    foreign_memory::read(call.pid, call.arguments[1] & 0xffff_ffff, &mut bytes).ok()?;
+    let number = |at: usize| u64::from(u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]));
+    Some((packed, [number(0), number(4), number(8)]))
+}
+
+/// A call that is made through another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Packed {
+    Socket,
+    Connect,
+}
+
+/// The other machine's address in an address of `length` bytes in a process's memory; `None` for a socket of this machine. A program can change it right
+/// afterwards: it is to be told, and decides nothing.
+pub(super) fn address(pid: i32, at: u64, length: u64) -> Option<SocketAddr> {
+    let length = usize::try_from(length).ok()?.min(LONGEST);
+    let mut bytes = [0; LONGEST];
+    foreign_memory::read(pid, at, &mut bytes[..length]).ok()?;
+    parsed(&bytes[..length])
+}
+
+fn parsed(bytes: &[u8]) -> Option<SocketAddr> {
+    let family = i32::from(u16::from_ne_bytes(bytes.get(..2)?.try_into().ok()?));
+    let port = u16::from_be_bytes(bytes.get(2..4)?.try_into().ok()?);
+    let ip = match family {
+        libc::AF_INET => IpAddr::from(Ipv4Addr::from(<[u8; 4]>::try_from(bytes.get(4..8)?).ok()?)),
+        libc::AF_INET6 => IpAddr::from(Ipv6Addr::from(<[u8; 16]>::try_from(bytes.get(8..24)?).ok()?)),
+        _ => return None,
+    };
+    // Programs ask by a connection to port 0 which way a packet would take; none is sent.
+    (port != 0).then_some(SocketAddr::new(ip, port))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_and_anything_else_is_none() {
+        let mut bytes = (libc::AF_INET as u16).to_ne_bytes().to_vec();
+        bytes.extend([0, 80, 10, 0, 0, 1]);
+        assert_eq!(parsed(&bytes).map(|address| address.to_string()), Some("10.0.0.1:80".to_owned()));
+        assert_eq!(parsed(&bytes[..7]), None);
+        bytes[3] = 0;
+        assert_eq!(parsed(&bytes), None);
+        let mut bytes = (libc::AF_INET6 as u16).to_ne_bytes().to_vec();
+        bytes.extend([1, 187, 0, 0, 0, 0]);
+        bytes.extend([0; 15]);
+        bytes.push(1);
+        assert_eq!(parsed(&bytes).map(|address| address.to_string()), Some("[::1]:443".to_owned()));
+        assert_eq!(parsed(&(libc::AF_UNIX as u16).to_ne_bytes()), None);
+        assert_eq!(parsed(&[]), None);
+    }
+}

@@ -1,0 +1,74 @@
+//! The moment that parts what was changed before a transaction from what was changed after.
+//!
+//! File systems take their times from a clock that moves once a timer tick, so that two changes a millisecond apart can bear the same time: a file that
+//! was written right before a transaction began would look as if somebody had written to it since. Either the transaction begins with a new tick, which
+//! is milliseconds of waiting; or, since Linux 6.13, a time that somebody has seen is followed by finer ones, and no file whose file system does so
+//! (ext4, xfs, btrfs, tmpfs) gets an earlier one any more.
+
+use crate::attributes::Moment;
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+/// Kinds of file systems whose times are as fine as need be.
+const FINE: [&str; 6] = ["ext2", "ext3", "ext4", "xfs", "btrfs", "tmpfs"];
+
+/// How often a tick may come between two steps that must fall into one.
+const TRIES: usize = 3;
+
+/// A short part of a tick, which is 1 to 10 ms long.
+const PAUSE: Duration = Duration::from_micros(250);
+
+/// Whether a kind of file system gives fine times where the kernel can.
+pub(crate) fn is_fine(kind: &str) -> bool {
+    FINE.contains(&kind)
+}
+
+/// A moment that everything changed before is older than, and nothing that is changed from now on. `fine` says that all file systems that matter give
+/// fine times; `directory` is one that nobody else changes.
+pub(crate) fn now(directory: &Path, fine: bool) -> io::Result<Moment> {
+    if fine {
+        let directory = File::open(directory)?;
+        for _ in 0..TRIES {
+            let time = seen_twice(&directory)?;
+            // A coarse one is no later than the coarse clock.
+            if time > Moment::now() {
+                return Ok(time);
+            }
+        }
+    }
+    let begun = Moment::now();
+    while Moment::now() <= begun {
+        std::thread::sleep(PAUSE);
+    }
+    Ok(Moment::now())
+}
+
+/// The time of a change right after one whose time was looked at: a fine one, unless a tick came between them.
+fn seen_twice(directory: &File) -> io::Result<Moment> {
+    let permissions = directory.metadata()?.permissions();
+    directory.set_permissions(permissions.clone())?;
+    rustix::fs::fstat(directory)?;
+    directory.set_permissions(permissions)?;
+    Ok(Moment::changed(&rustix::fs::fstat(directory)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_changed_right_before_is_older_and_right_after_is_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        let changed = || Moment::changed(&rustix::fs::stat(&path).unwrap());
+        for _ in 0..5 {
+            std::fs::write(&path, "before").unwrap();
+            let before = changed();
+            let begun = now(directory.path(), false).unwrap();
+            std::fs::write(&path, "after").unwrap();
+            assert!(before < begun && changed() >= begun, "{before:?} {begun:?} {:?}", changed());
+        }
+    }
+}
