@@ -22,6 +22,7 @@
 pub mod born_in_group;
 pub mod bpf;
 pub mod cgroup;
+pub mod dedupe;
 pub mod erofs;
 pub mod fanotify;
 pub mod file_handle;
