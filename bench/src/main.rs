@@ -9,6 +9,7 @@
 
 mod busybox_root;
 mod cpu;
+mod hush;
 mod interrupt;
 mod many;
 mod net;

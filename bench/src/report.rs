@@ -14,6 +14,7 @@ pub(crate) struct Report {
     series: Vec<Series>,
     verdicts: Vec<Verdict>,
     notes: Vec<String>,
+    texts: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -40,7 +41,7 @@ impl Verdict {
 
 impl Report {
     pub(crate) fn new(benchmark: &'static str) -> Self {
-        Self { benchmark, series: Vec::new(), verdicts: Vec::new(), notes: Vec::new() }
+        Self { benchmark, series: Vec::new(), verdicts: Vec::new(), notes: Vec::new(), texts: Vec::new() }
     }
 
     /// Adds samples to the series of that name; the first ones say where in the table it stands.
@@ -72,6 +73,11 @@ impl Report {
         self.notes.push(note.into());
     }
 
+    /// A table of its own.
+    pub(crate) fn text(&mut self, text: String) {
+        self.texts.push(text);
+    }
+
     pub(crate) fn all_met(&self) -> bool {
         self.verdicts.iter().all(Verdict::met)
     }
@@ -98,6 +104,7 @@ impl Report {
             "series": series.collect::<Vec<_>>(),
             "verdicts": verdicts.collect::<Vec<_>>(),
             "notes": self.notes,
+            "tables": self.texts,
         })
     }
 }
@@ -110,6 +117,9 @@ impl fmt::Display for Report {
                 let (name, count, unit) = (&series.name, series.samples.len(), series.unit);
                 writeln!(out, "{name:<54} {count:>4} {p10:>10.2} {median:>10.2} {p90:>10.2} {unit}")?;
             }
+        }
+        for text in &self.texts {
+            writeln!(out, "\n{text}")?;
         }
         for note in &self.notes {
             writeln!(out, "note: {note}")?;

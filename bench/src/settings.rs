@@ -20,13 +20,17 @@ pub(crate) struct Settings {
     pub(crate) guests: Option<usize>,
     /// A Debian root to use, instead of one built for the benchmark.
     pub(crate) tree: Option<PathBuf>,
+    /// With the papers' daemons in each guest.
+    pub(crate) daemons: bool,
+    /// A command that makes the machine quiet for a measurement; see `hush.rs`.
+    pub(crate) hush: Option<String>,
 }
 
 impl Settings {
-    /// Reads `NAME --pando PATH --output DIR [--samples N] [--guests N] [--tree DIR] [--quick]`.
+    /// Reads `NAME --pando PATH --output DIR [--samples N] [--guests N] [--tree DIR] [--daemons] [--hush COMMAND] [--quick]`.
     pub(crate) fn from_arguments(arguments: impl Iterator<Item = String>) -> anyhow::Result<Self> {
         let (mut benchmark, mut pando, mut output, mut samples, mut quick) = (None, None, None, None, false);
-        let (mut guests, mut tree) = (None, None);
+        let (mut guests, mut tree, mut daemons, mut hush) = (None, None, false, None);
         let mut arguments = arguments;
         while let Some(argument) = arguments.next() {
             let mut value = || arguments.next().with_context(|| format!("{argument} needs a value"));
@@ -36,6 +40,8 @@ impl Settings {
                 "--samples" => samples = Some(value()?.parse().context("--samples needs a number")?),
                 "--guests" => guests = Some(value()?.parse().context("--guests needs a number")?),
                 "--tree" => tree = Some(PathBuf::from(value()?)),
+                "--hush" => hush = Some(value()?),
+                "--daemons" => daemons = true,
                 "--quick" => quick = true,
                 option if option.starts_with('-') => bail!("there is no option '{option}'; see docs/benchmarks.md"),
                 _ if benchmark.is_some() => bail!("one benchmark at a time"),
@@ -57,6 +63,8 @@ impl Settings {
             quick,
             guests,
             tree,
+            daemons,
+            hush,
         })
     }
 

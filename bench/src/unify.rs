@@ -2,11 +2,16 @@
 //!
 //! The separate guests run on their directories as they lie there (`pando run --from DIR`), the unified ones on the store (`pando create --from DIR`).
 
+mod charts;
 mod crowd;
+mod daemons;
 mod footprint;
+mod meminfo;
+mod parallel;
 mod roots;
 mod speed;
 
+use crate::hush::Hush;
 use crate::interrupt;
 use crate::own_pando::OwnPando;
 use crate::report::Report;
@@ -15,7 +20,6 @@ use anyhow::Context;
 use footprint::Footprint;
 use roots::Roots;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 /// The papers' experiment.
 const GUESTS: usize = 30;
@@ -24,19 +28,30 @@ const MIB: f64 = 1_048_576.0;
 
 /// Takes every sample and judges them.
 pub(crate) fn measure(settings: &Settings) -> anyhow::Result<Report> {
-    let guests = settings.guests.unwrap_or(if settings.quick { 5 } else { GUESTS });
-    let mut report = Report::new("unify");
+    let mut report = Report::new(if settings.daemons { "unify-daemons" } else { "unify" });
     let pando = OwnPando::start(&settings.pando)?;
+    if settings.daemons {
+        daemons::measure(settings, &pando, &mut report)?;
+        return Ok(report);
+    }
+    let guests = settings.guests.unwrap_or(if settings.quick { 5 } else { GUESTS });
     let roots = Roots::make(pando.directory(), settings.tree.as_deref(), guests)?;
     report.note(format!(
         "{guests} copies of one Debian root of {} files, each with a few files of its own; not installed one by one",
         roots.files()
     ));
     let separate = separate(&roots, &pando, &mut report)?;
-    let unified = unified(&roots, &pando, &mut report)?;
-    let number = guests as f64;
+    let unified = unified(&roots, &pando, settings, &mut report)?;
+    judge(guests, &separate, &unified, &mut report);
+    crowd::stop(&pando, 0..guests)?;
+    parallel::measure(&roots, &pando, settings.hush.as_deref(), unified.cache, &mut report)?;
+    speed::measure(&roots, &pando, settings, &mut report)?;
+    Ok(report)
+}
+
+fn judge(guests: usize, separate: &Taken, unified: &Taken, report: &mut Report) {
     // The papers' figures hold for 30 guests; fewer can share less.
-    let scale = (GUESTS as f64 / number).max(1.0);
+    let scale = (GUESTS as f64 / guests as f64).max(1.0);
     let times_less = |ours: u64, theirs: u64| (theirs > 0).then(|| ours as f64 / theirs as f64 * 100.0);
     let disk = times_less(unified.disk, separate.disk);
     report.hold("disk, unified against separate", disk, 100.0 / 15.0 * scale, "%");
@@ -45,8 +60,6 @@ pub(crate) fn measure(settings: &Settings) -> anyhow::Result<Report> {
     report.hold("one more guest: disk", report.median("one more guest: disk"), 3.0, "MB");
     report.hold("one more guest: inodes", report.median("one more guest: inodes"), 10.0, "");
     report.hold("one more guest: time", report.median("one more guest: time"), 0.1, "s");
-    speed::measure(&roots, &pando, settings, &mut report)?;
-    Ok(report)
 }
 
 /// Disk and page cache of guests, in bytes.
@@ -58,21 +71,25 @@ struct Taken {
 fn separate(roots: &Roots, pando: &OwnPando, report: &mut Report) -> anyhow::Result<Taken> {
     let places = roots.trees().to_vec();
     footprint::evict(&places)?;
-    let crowd = crowd::separate(roots, pando)?;
-    crowd.times.iter().for_each(|time| report.add("separate: start and work, one by one", "s", *time));
+    let mut crowd = crowd::Separate::default();
+    for tree in &places {
+        report.add("separate: start and work, one by one", "s", crowd.start(pando, tree, crowd::WORK)?);
+    }
     let taken = Taken { disk: Footprint::of(&places)?.bytes, cache: footprint::cached(&places)? };
     report.add("separate: disk", "MB", taken.disk as f64 / MIB);
     report.add("separate: page cache", "MB", taken.cache as f64 / MIB);
+    crowd.end(pando)?;
     Ok(taken)
 }
 
-fn unified(roots: &Roots, pando: &OwnPando, report: &mut Report) -> anyhow::Result<Taken> {
+fn unified(roots: &Roots, pando: &OwnPando, settings: &Settings, report: &mut Report) -> anyhow::Result<Taken> {
     let state = pando.state();
     let places: Vec<PathBuf> = ["store", "guests"].iter().map(|name| state.join(name)).collect();
     let (last, others) = roots.trees().split_last().context("there are roots")?;
+    let quiet = Hush::begin(settings.hush.as_deref())?;
     for (number, tree) in others.iter().enumerate() {
         let name = if number == 0 { "unified: create, the first" } else { "unified: create, each of the others" };
-        report.add(name, "s", create(pando, &format!("g{number}"), tree)?);
+        report.add(name, "s", create(pando, &crowd::name(number), tree)?);
     }
     let files = roots.files() as f64;
     let rate = |median: Option<f64>| median.map(|seconds| files / seconds);
@@ -81,10 +98,12 @@ fn unified(roots: &Roots, pando: &OwnPando, report: &mut Report) -> anyhow::Resu
         report.hold("cold: seconds for 5,000 files", Some(5_000.0 / rate), 1.0, "s");
     }
     one_more(pando, &places, others.len(), last, report)?;
+    drop(quiet);
     footprint::evict(&places)?;
     footprint::evict(roots.trees())?;
-    let times = crowd::unified(roots.trees().len(), pando)?;
-    times.iter().for_each(|time| report.add("unified: start and work, one by one", "s", *time));
+    for number in 0..roots.trees().len() {
+        report.add("unified: start and work, one by one", "s", crowd::start_unified(pando, number)?);
+    }
     let taken = Taken { disk: Footprint::of(&places)?.bytes, cache: footprint::cached(&places)? };
     report.add("unified: disk", "MB", taken.disk as f64 / MIB);
     report.add("unified: page cache", "MB", taken.cache as f64 / MIB);
@@ -117,9 +136,5 @@ fn one_more(
 
 /// Seconds that `pando create` takes.
 fn create(pando: &OwnPando, name: &str, tree: &Path) -> anyhow::Result<f64> {
-    let since = Instant::now();
-    let mut command = pando.command();
-    let done = command.args(["create", name, "--from"]).arg(tree).args(["--", "sh", "-c", crowd::WORK]).output()?;
-    anyhow::ensure!(done.status.success(), "create: {}", String::from_utf8_lossy(&done.stderr));
-    Ok(since.elapsed().as_secs_f64())
+    crowd::create(pando, name, tree, crowd::WORK)
 }

@@ -27,6 +27,7 @@ mod need;
 mod patience;
 mod process;
 mod sandbox;
+mod small_disk;
 mod spaces;
 mod store_worker;
 mod teardown;

@@ -1,11 +1,10 @@
-//! Guests that use all of their system once, and stay.
+//! Guests that use their system and stay.
 
-use super::roots::Roots;
 use crate::interrupt;
 use crate::own_pando::OwnPando;
 use anyhow::Context;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
@@ -14,13 +13,12 @@ pub(super) const WORK: &str = "find /usr /etc /var/lib -xdev -type f -exec cat {
     echo ready; exec sleep 1000000";
 
 /// How long one guest may take.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(600);
 
-/// Guests that are gone with this value.
+/// Guests on trees of their own, as these lie there. They are gone with this value.
+#[derive(Default)]
 pub(super) struct Separate {
     children: Vec<Child>,
-    /// Seconds from the command to the end of the work, of each.
-    pub(super) times: Vec<f64>,
 }
 
 impl Drop for Separate {
@@ -32,45 +30,115 @@ impl Drop for Separate {
     }
 }
 
-/// Starts a guest on each tree as it lies there, one after another.
-pub(super) fn separate(roots: &Roots, pando: &OwnPando) -> anyhow::Result<Separate> {
-    let mut crowd = Separate { children: Vec::new(), times: Vec::new() };
-    for (number, tree) in roots.trees().iter().enumerate() {
+impl Separate {
+    /// Starts a guest on a tree; seconds from the command to the end of the work.
+    pub(super) fn start(&mut self, pando: &OwnPando, tree: &Path, work: &str) -> anyhow::Result<f64> {
         interrupt::check()?;
         let since = Instant::now();
+        self.launch(pando, tree, work)?;
+        self.await_ready(self.children.len() - 1)?;
+        Ok(since.elapsed().as_secs_f64())
+    }
+
+    /// Starts guests on all trees at once; seconds until the last has done its work.
+    pub(super) fn start_together(&mut self, pando: &OwnPando, trees: &[PathBuf], work: &str) -> anyhow::Result<f64> {
+        let since = Instant::now();
+        trees.iter().try_for_each(|tree| self.launch(pando, tree, work))?;
+        (0..self.children.len()).try_for_each(|number| self.await_ready(number))?;
+        Ok(since.elapsed().as_secs_f64())
+    }
+
+    fn launch(&mut self, pando: &OwnPando, tree: &Path, work: &str) -> anyhow::Result<()> {
+        let name = format!("s{}", self.children.len());
         let mut command = pando.command();
-        command.args(["run", "--name", &format!("s{number}"), "--from"]).arg(tree).args(["--", "sh", "-c", WORK]);
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
-        let mut said = [0; 6];
-        let output = child.stdout.as_mut().context("its output is a pipe")?.read_exact(&mut said);
-        crowd.children.push(child);
-        output.with_context(|| format!("guest s{number} ended before it was ready"))?;
-        crowd.times.push(since.elapsed().as_secs_f64());
+        command.args(["run", "--name", &name, "--from"]).arg(tree).args(["--", "sh", "-c", work]);
+        self.children.push(command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?);
+        Ok(())
     }
-    Ok(crowd)
-}
 
-/// Starts guests that were created, one after another; seconds from the command to the end of the work, of each.
-pub(super) fn unified(number: usize, pando: &OwnPando) -> anyhow::Result<Vec<f64>> {
-    let mut times = Vec::new();
-    for number in 0..number {
+    fn await_ready(&mut self, number: usize) -> anyhow::Result<()> {
         interrupt::check()?;
-        let name = format!("g{number}");
-        let since = Instant::now();
-        let done = pando.command().args(["start", &name]).output()?;
-        anyhow::ensure!(done.status.success(), "start: {}", String::from_utf8_lossy(&done.stderr));
-        await_ready(&pando.state().join("guests").join(&name).join("log"), since)?;
-        times.push(since.elapsed().as_secs_f64());
+        let mut said = [0; 6];
+        let output = self.children[number].stdout.as_mut().context("its output is a pipe")?.read_exact(&mut said);
+        output.with_context(|| format!("guest s{number} ended before it was ready"))
     }
-    Ok(times)
+
+    /// Ends all of them, and waits until nothing of them is left.
+    pub(super) fn end(self, pando: &OwnPando) -> anyhow::Result<()> {
+        drop(self);
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let listed = pando.command().args(["ls", "-q"]).output()?;
+            let text = String::from_utf8_lossy(&listed.stdout).into_owned();
+            let names: Vec<&str> = text.lines().filter(|name| name.starts_with('s')).collect();
+            if names.is_empty() {
+                return Ok(());
+            }
+            anyhow::ensure!(Instant::now() < until, "guests do not end: {names:?}");
+            // A client that was killed takes no guest with it.
+            pando.command().args(["rm", "--force"]).args(&names).output()?;
+            interrupt::pause(Duration::from_millis(100))?;
+        }
+    }
 }
 
-fn await_ready(log: &Path, since: Instant) -> anyhow::Result<()> {
-    while !std::fs::read_to_string(log).is_ok_and(|text| text.contains("ready")) {
+/// The name of the guest of that number that was created.
+pub(super) fn name(number: usize) -> String {
+    format!("g{number}")
+}
+
+/// Starts a guest that was created; seconds from the command to the end of the work.
+pub(super) fn start_unified(pando: &OwnPando, number: usize) -> anyhow::Result<f64> {
+    start_unified_together(pando, number..number + 1)
+}
+
+/// Starts several at once; seconds until the last has done its work.
+pub(super) fn start_unified_together(pando: &OwnPando, numbers: std::ops::Range<usize>) -> anyhow::Result<f64> {
+    interrupt::check()?;
+    let log = |number| pando.state().join("guests").join(name(number)).join("log");
+    let said: Vec<u64> = numbers.clone().map(|number| log(number).metadata().map_or(0, |log| log.len())).collect();
+    let since = Instant::now();
+    let done = pando.command().arg("start").args(numbers.clone().map(name)).output()?;
+    anyhow::ensure!(done.status.success(), "start: {}", String::from_utf8_lossy(&done.stderr));
+    for (number, said) in numbers.zip(said) {
+        await_ready(&log(number), said, since)?;
+    }
+    Ok(since.elapsed().as_secs_f64())
+}
+
+fn await_ready(log: &Path, said: u64, since: Instant) -> anyhow::Result<()> {
+    let is_ready = |text: String| text.get(said as usize..).is_some_and(|new| new.contains("ready"));
+    while !std::fs::read_to_string(log).is_ok_and(is_ready) {
         anyhow::ensure!(since.elapsed() < PATIENCE, "the guest of {} is never ready", log.display());
         interrupt::pause(Duration::from_millis(2))?;
     }
     Ok(())
+}
+
+/// Stops guests that were created.
+pub(super) fn stop(pando: &OwnPando, numbers: std::ops::Range<usize>) -> anyhow::Result<()> {
+    let done = pando.command().args(["kill"]).args(numbers.map(name)).output()?;
+    anyhow::ensure!(done.status.success(), "kill: {}", String::from_utf8_lossy(&done.stderr));
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let listed = pando.command().args(["ls", "--json"]).output()?;
+        let guests: serde_json::Value = serde_json::from_slice(&listed.stdout)?;
+        let mut states = guests.as_array().into_iter().flatten().map(|guest| guest["state"].as_str().unwrap_or(""));
+        if states.all(|state| state == "stopped") {
+            return Ok(());
+        }
+        anyhow::ensure!(Instant::now() < until, "guests do not stop");
+        interrupt::pause(Duration::from_millis(50))?;
+    }
+}
+
+/// Creates a guest from a tree, that does the work when it is started; seconds that it takes.
+pub(super) fn create(pando: &OwnPando, name: &str, tree: &Path, work: &str) -> anyhow::Result<f64> {
+    let since = Instant::now();
+    let mut command = pando.command();
+    let done = command.args(["create", name, "--from"]).arg(tree).args(["--", "sh", "-c", work]).output()?;
+    anyhow::ensure!(done.status.success(), "create: {}", String::from_utf8_lossy(&done.stderr));
+    Ok(since.elapsed().as_secs_f64())
 }
 
 /// Removes a guest.

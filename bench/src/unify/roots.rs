@@ -26,17 +26,16 @@ impl Progress for Silent {
 impl Roots {
     /// Makes `number` of them below a directory: the first is built, or copied from `given`, and the others are copies of it that then go their own way.
     pub(super) fn make(directory: &Path, given: Option<&Path>, number: usize) -> anyhow::Result<Self> {
+        let template = directory.join("template");
+        build(&template, given, &PACKAGES)?;
+        Self::of_template(directory, template, number)
+    }
+
+    /// The same of a template that lies in that directory, and is the first of them afterwards.
+    pub(super) fn of_template(directory: &Path, template: PathBuf, number: usize) -> anyhow::Result<Self> {
         let at = |number: usize| directory.join(format!("tree-{number}"));
         let first = at(0);
-        match given {
-            Some(given) => copy(given, &first)?,
-            None => {
-                std::fs::create_dir(&first)?;
-                let packages = PACKAGES.map(str::to_owned).to_vec();
-                let debian = Source::Debian { suite: "bookworm".to_owned(), packages };
-                materialize(&debian, &first, &Options::default(), &Silent).context("building a Debian root")?;
-            }
-        }
+        std::fs::rename(template, &first)?;
         for number in 1..number {
             crate::interrupt::check()?;
             copy(&first, &at(number))?;
@@ -54,6 +53,17 @@ impl Roots {
     pub(super) fn files(&self) -> u64 {
         self.files
     }
+}
+
+/// Builds a Debian root with packages, or takes a copy of the one that is given.
+pub(super) fn build(at: &Path, given: Option<&Path>, packages: &[&str]) -> anyhow::Result<()> {
+    if let Some(given) = given {
+        return copy(given, at);
+    }
+    std::fs::create_dir(at)?;
+    let packages = packages.iter().map(|name| (*name).to_owned()).collect();
+    let debian = Source::Debian { suite: "bookworm".to_owned(), packages };
+    materialize(&debian, at, &Options::default(), &Silent).context("building a Debian root").map(drop)
 }
 
 fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {

@@ -1,6 +1,7 @@
 //! Reading and walking through a layer against the file system that it lies on, by one guest and in turn; and looking for what can be shared.
 
 use super::roots::Roots;
+use crate::hush::Hush;
 use crate::own_pando::OwnPando;
 use crate::report::Report;
 use crate::settings::Settings;
@@ -21,17 +22,18 @@ const PAIRS: [(&str, &str, &str); 3] = [
 ];
 
 pub(super) fn measure(roots: &Roots, pando: &OwnPando, settings: &Settings, report: &mut Report) -> anyhow::Result<()> {
-    through_a_layer(roots, pando, settings.samples(15, 3), report)?;
+    through_a_layer(roots, pando, settings, report)?;
     looking(roots, pando, settings, report)
 }
 
-fn through_a_layer(roots: &Roots, pando: &OwnPando, samples: usize, report: &mut Report) -> anyhow::Result<()> {
+fn through_a_layer(roots: &Roots, pando: &OwnPando, settings: &Settings, report: &mut Report) -> anyhow::Result<()> {
     let tree = &roots.trees()[0];
     let bytes: Vec<u8> = (0..BIG).map(|index| (index >> 12) as u8).collect();
     std::fs::write(tree.join("big"), bytes)?;
     let volume = format!("{}:/native:ro", tree.display());
     run(pando.command().args(["create", "reader", "--volume", &volume, "--start", "--from"]).arg(tree))?;
-    for round in 0..=samples {
+    let _quiet = Hush::begin(settings.hush.as_deref())?;
+    for round in 0..=settings.samples(15, 3) {
         for (name, layer, native) in PAIRS {
             for (kind, script) in [("layer", layer), ("native", native)] {
                 let since = Instant::now();
@@ -64,6 +66,7 @@ fn looking(roots: &Roots, pando: &OwnPando, settings: &Settings, report: &mut Re
     }
     // What was linked just now has a fresh time of change, and is not trusted yet.
     crate::interrupt::pause(std::time::Duration::from_secs(4))?;
+    let _quiet = Hush::begin(settings.hush.as_deref())?;
     for what in ["first", "again", "again", "again"] {
         let since = Instant::now();
         let done = pando.command().args(["unify", "--dry-run", "--json"]).output()?;

@@ -95,6 +95,8 @@ pub struct GuestUnification {
     pub files: i64,
     /// Bytes of disk that sharing them saves.
     pub saves: i64,
+    /// Bytes of its files that share blocks of the disk since this run, while they are used on; only btrfs and xfs do that.
+    pub live: i64,
     /// `shared`, `at next start` (it runs), or `left`: it is not worth an image of its own, or the guest could not be read.
     pub outcome: String,
 }

@@ -23,6 +23,7 @@ mod errno_words;
 mod guest_options;
 mod plain_line;
 mod printable;
+mod progress_line;
 mod prometheus;
 mod replies;
 mod resource_options;

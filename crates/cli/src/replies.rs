@@ -84,7 +84,10 @@ pub(crate) struct Collected {
 
 #[derive(Debug, Deserialize)]
 pub(crate) struct Unified {
-    pub(crate) unification: Unification,
+    #[serde(default)]
+    pub(crate) progress: Option<Progress>,
+    #[serde(default)]
+    pub(crate) unification: Option<Unification>,
 }
 
 #[derive(Debug, Deserialize)]

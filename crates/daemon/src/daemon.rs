@@ -15,6 +15,7 @@ use pando_guest::root::LayerStore;
 use pando_guest::{GuestName, Places};
 use pando_kernel::CallError;
 use pando_kernel::cgroup::{Field, Hierarchies};
+use pando_store::LayerId;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashSet};
 use std::rc::Rc;
@@ -44,6 +45,8 @@ pub(crate) struct Daemon {
     pub(crate) store: Arc<LayerStore>,
     /// Whether a collection of what no guest stands on any more is due or under way.
     pub(crate) collecting: Cell<bool>,
+    /// Layers of which it is being noted what guests use.
+    pub(crate) noting: RefCell<HashSet<LayerId>>,
     pub(crate) events: Events,
     pub(crate) resources: Resources,
     /// When to do what can wait.
@@ -76,6 +79,7 @@ impl Daemon {
             files,
             store,
             collecting: Cell::new(false),
+            noting: RefCell::default(),
             events: Events::new(),
             boot: crate::record::boot(),
             unnamed: Cell::new(0),

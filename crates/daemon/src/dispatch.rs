@@ -101,6 +101,7 @@ impl Client {
             Method::Create { name, source, spec, start } => {
                 return self.create(create::Order { name, source, spec, start }, more).await;
             }
+            Method::Unify { dry_run } => return self.unify(dry_run, more).await,
             Method::Events {} => return self.events().await,
             Method::Log { name } => return self.log(&name).await,
             Method::Quit {} => {
@@ -139,9 +140,6 @@ impl Client {
                 verified.map(|verification| Reply::Verification { verification })
             }
             Method::Collect {} => collect::told(&daemon).await.map(|collection| Reply::Collection { collection }),
-            Method::Unify { dry_run } => {
-                unify::unify(&daemon, dry_run).await.map(|unification| Reply::Unification { unification })
-            }
             at_once => immediate(&daemon, at_once),
         };
         match reply {
@@ -235,27 +233,43 @@ impl Client {
     async fn create(&mut self, order: create::Order, more: bool) -> Result<(), Gone> {
         let (sender, progress) = mpsc::channel();
         let daemon = Rc::clone(&self.daemon);
-        let mut making = tokio::task::spawn_local(async move { create::create(&daemon, order, sender).await });
+        let making = tokio::task::spawn_local(async move { create::create(&daemon, order, sender).await });
+        match self.accompany(making, &progress, more, "making the guest").await? {
+            Ok(()) => self.reply(Reply::Progress { progress: None }, false, vec![]).await,
+            Err(fault) => self.fault(&fault).await,
+        }
+    }
+
+    async fn unify(&mut self, dry_run: bool, more: bool) -> Result<(), Gone> {
+        let (sender, progress) = mpsc::channel();
+        let daemon = Rc::clone(&self.daemon);
+        let unifying = tokio::task::spawn_local(async move { unify::unify(&daemon, dry_run, &sender).await });
+        match self.accompany(unifying, &progress, more, "unifying the guests").await? {
+            Ok(unification) => self.reply(Reply::Unification { unification }, false, vec![]).await,
+            Err(fault) => self.fault(&fault).await,
+        }
+    }
+
+    /// Tells of the progress of something long until it is done. It goes on without a client: half of it is worth nothing to anybody.
+    async fn accompany<T>(
+        &mut self,
+        mut work: tokio::task::JoinHandle<Result<T, Fault>>,
+        progress: &mpsc::Receiver<Progress>,
+        more: bool,
+        doing: &str,
+    ) -> Result<Result<T, Fault>, Gone> {
         let mut stage = String::new();
-        let outcome = loop {
-            match tokio::time::timeout(PULSE, &mut making).await {
-                Ok(outcome) => break outcome,
-                Err(_) if more => {
-                    if let Some(latest) = latest(&progress, &mut stage)
-                        && let Err(gone) = self.reply(Reply::Progress { progress: Some(latest) }, true, vec![]).await
-                    {
-                        // The guest is made all the same: half a create is worth nothing to anybody.
-                        return Err(gone);
+        loop {
+            match tokio::time::timeout(PULSE, &mut work).await {
+                Ok(Ok(outcome)) => return Ok(outcome),
+                Ok(Err(error)) => {
+                    return Ok(Err(failure::bad("call", format!("{doing} failed inside Pando: {error}"))));
+                }
+                Err(_) => {
+                    if let Some(latest) = latest(progress, &mut stage).filter(|_| more) {
+                        self.reply(Reply::Progress { progress: Some(latest) }, true, vec![]).await?;
                     }
                 }
-                Err(_) => {}
-            }
-        };
-        match outcome {
-            Ok(Ok(())) => self.reply(Reply::Progress { progress: None }, false, vec![]).await,
-            Ok(Err(fault)) => self.fault(&fault).await,
-            Err(error) => {
-                self.fault(&failure::bad("create", format!("making the guest failed inside Pando: {error}"))).await
             }
         }
     }

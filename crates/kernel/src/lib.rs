@@ -23,6 +23,7 @@ pub mod born_in_group;
 pub mod bpf;
 pub mod bpf_iterator;
 pub mod cgroup;
+pub mod dedupe;
 pub mod erofs;
 pub mod fanotify;
 pub mod file_handle;

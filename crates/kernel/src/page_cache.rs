@@ -30,7 +30,12 @@ struct Found {
 ///
 /// ENOSYS before; EOPNOTSUPP for what has no pages of its own.
 pub fn resident_pages(file: BorrowedFd<'_>) -> io::Result<u64> {
-    let range = Range { offset: 0, length: 0 };
+    resident_pages_within(file, 0, 0)
+}
+
+/// The same of a part of the file: `length` bytes from `offset` on, or all that follows where `length` is 0.
+pub fn resident_pages_within(file: BorrowedFd<'_>, offset: u64, length: u64) -> io::Result<u64> {
+    let range = Range { offset, length };
     let mut found = Found::default();
     // SAFETY: the kernel reads the range and writes the answer; both have the layout that it expects and outlive the call.
     let result = unsafe { libc::syscall(CACHESTAT, file.as_raw_fd(), &raw const range, &raw mut found, 0) };
@@ -48,7 +53,10 @@ mod tests {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&[1; 40_960]).unwrap();
         match resident_pages(file.as_fd()) {
-            Ok(pages) => assert_eq!(pages, 10),
+            Ok(pages) => {
+                assert_eq!(pages, 10);
+                assert_eq!(resident_pages_within(file.as_fd(), 4096, 8192).unwrap(), 2);
+            }
             Err(error) => assert_eq!(error.raw_os_error(), Some(libc::ENOSYS)),
         }
     }

@@ -34,7 +34,7 @@ impl Fingerprint {
 }
 
 /// A table of such files.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Known(HashMap<Fingerprint, Sha256HashValue>);
 
 const MAGIC: &[u8; 8] = b"pandoKF1";
@@ -48,6 +48,11 @@ impl Known {
 
     pub(crate) fn add(&mut self, file: Fingerprint, digest: Sha256HashValue) {
         self.0.insert(file, digest);
+    }
+
+    /// How long it is when it is kept, about.
+    pub(crate) fn bytes(&self) -> u64 {
+        (self.0.len() * RECORD) as u64
     }
 
     /// What was known the last time, by the name that it was kept under.

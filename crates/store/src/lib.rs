@@ -17,13 +17,15 @@
 //!
 //! The format of the repository, the writer and reader of images, digests, collection and the check are those of the `composefs` crate. What it lacks
 //! stands here: an order of writing that survives a power cut ([`Store::import`]), files taken over instead of copied, holes, hard-link farms,
-//! telling damage by guest and path ([`Store::verify`]), repair, and knowing unchanged files again without reading them.
+//! telling damage by guest and path ([`Store::verify`]), repair, knowing unchanged files again without reading them, sharing blocks of files that are in
+//! use ([`Survey::share_live`]), and having in memory what guests use before they are charged for it ([`Store::warm`]).
 //!
 //! A store knows no guests: whoever collects or verifies says which layers are in use. Locks say who works with it; they end with their holder.
 
 #![forbid(unsafe_code)]
 
 mod attributes;
+mod checkpoint;
 mod collect;
 mod content;
 mod crash;
@@ -31,10 +33,12 @@ mod deep_stack;
 mod digest;
 mod error;
 mod farm;
+mod hot;
 mod image;
 mod import;
 mod known;
 mod layer;
+mod live_sharing;
 mod mounts;
 mod publish;
 mod repair;
@@ -53,6 +57,7 @@ pub use collect::{Collected, Exclusive};
 pub use error::{ImportError, StoreError};
 pub use import::{Imported, Taking};
 pub use layer::{LayerId, NotALayer};
+pub use live_sharing::LivelyShared;
 pub use mounts::{Backend, LayerMounts, Mounted};
 pub use repair::Repaired;
 pub use store::{Lease, Store};

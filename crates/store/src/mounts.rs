@@ -76,6 +76,8 @@ impl LayerMounts {
             Some(tree) => Arc::clone(tree),
             None => {
                 let tree = Arc::new(self.mount_image(layer)?);
+                // In the daemon's group, before any guest asks.
+                self.store.warm(layer);
                 held.insert(*layer, Arc::clone(&tree));
                 tree
             }

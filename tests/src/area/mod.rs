@@ -19,6 +19,10 @@ mod run;
 mod servers;
 mod store;
 mod store_crash;
+mod store_disorder;
+mod store_full;
+mod store_kills;
+mod store_live;
 mod store_unify;
 mod systemd;
 mod sysvinit;
@@ -58,6 +62,10 @@ const AREAS: &[&[Case]] = &[
     store::CASES,
     store_crash::CASES,
     store_unify::CASES,
+    store_live::CASES,
+    store_full::CASES,
+    store_kills::CASES,
+    store_disorder::CASES,
 ];
 
 /// Every test.

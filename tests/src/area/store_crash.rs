@@ -3,11 +3,12 @@
 //! A power cut is a copy of a disk's image while a worker stands still: what the worker's file system has not written to it by then is lost. The harness
 //! shows that it would notice, by planting mistakes that must be noticed.
 
-use crate::case::{Case, Tag, skip};
+use crate::case::{Case, Tag};
 use crate::line::{Line, Started};
 use crate::patience::eventually;
 use crate::process;
 use crate::sandbox::Sandbox;
+use crate::small_disk::SmallDisk;
 use crate::store_worker::WORD;
 use pando_store::{LayerId, Store, Taking};
 use rustix::process::Signal;
@@ -35,44 +36,12 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("the test chose it")
 }
 
-/// A small disk in a file, with a file system on it; unmounted when it is dropped.
-struct Disk {
-    image: PathBuf,
-    at: PathBuf,
-}
+/// Nothing is written before somebody asks for it: neither by the clock, nor because a file takes another's name.
+const OPTIONS: &str = "commit=600,noauto_da_alloc";
 
-impl Disk {
-    fn make(scratch: &Path) -> Self {
-        let image = scratch.join("disk");
-        std::fs::File::create(&image).and_then(|file| file.set_len(48 << 20)).expect("a file");
-        Line::new("mkfs.ext4").args(["-q", "-F", "-J", "size=4"]).args([&image]).ok();
-        Self::mount(image, scratch.join("mounted"))
-    }
-
-    /// Nothing is written before somebody asks for it: neither by the clock, nor because a file takes another's name.
-    fn mount(image: PathBuf, at: PathBuf) -> Self {
-        std::fs::create_dir_all(&at).expect("a directory");
-        let options = ["-t", "ext4", "-o", "loop,commit=600,noauto_da_alloc"];
-        let mounted = Line::new("mount").args(options).args([&image, &at]).run();
-        if mounted.code() != 0 {
-            skip(format!("a disk in a file cannot be mounted here: {}", mounted.err().trim()));
-        }
-        Self { image, at }
-    }
-
-    /// What is on the disk at this moment, as a disk of its own.
-    fn cut(&self, scratch: &Path) -> Self {
-        let image = scratch.join("cut");
-        Line::new("cp").args(["--sparse=always"]).args([&self.image, &image]).ok();
-        Self::mount(image, scratch.join("afterwards"))
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        let _ = Line::new("umount").args([&self.at]).run();
-        let _ = std::fs::remove_file(&self.image);
-    }
+fn disk(scratch: &Path) -> SmallDisk {
+    let format = ["mkfs.ext4", "-q", "-F", "-J", "size=4"];
+    SmallDisk::make(scratch.join("disk"), scratch.join("mounted"), 48, &format, OPTIONS)
 }
 
 /// Two trees that share a file and differ in others; each has a file with two names.
@@ -94,7 +63,7 @@ fn trees(scratch: &Path) -> [PathBuf; 2] {
 /// Cuts the power at one place of an import, with a mistake planted; what is wrong afterwards.
 fn cut_at(scratch: &Path, place: &str, mistake: &str) -> Result<(), String> {
     let [first, second] = trees(scratch);
-    let disk = Disk::make(scratch);
+    let disk = disk(scratch);
     let store = Store::open(&disk.at.join("store")).expect("a store");
     let kept = store.import(&first, Taking::Copy).expect("a layer").layer;
     Line::new("sync").args(["-f"]).args([&disk.at]).ok();
@@ -106,7 +75,7 @@ fn cut_at(scratch: &Path, place: &str, mistake: &str) -> Result<(), String> {
         .env("PANDO_MISTAKE", mistake)
         .start();
     stands_still(&working, &told);
-    let afterwards = disk.cut(scratch);
+    let afterwards = disk.cut(scratch.join("cut"), scratch.join("afterwards"), OPTIONS);
     process::kill(working.pid());
     drop(working);
     let acknowledged = std::fs::read_to_string(&told).ok().map(|text| text.parse::<LayerId>().expect("a layer"));

@@ -2,11 +2,11 @@
 
 use super::Verb;
 use crate::guest_options::GuestOptions;
+use crate::progress_line::ProgressLine;
 use crate::replies::Progressed;
 use crate::state_root::StateRoot;
 use anyhow::Context;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use pando_api::{Method, Progress};
+use pando_api::Method;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Create {
@@ -38,12 +38,12 @@ Examples:
         let (name, start) = (self.name, self.start);
         let mut client = crate::daemon_start::connected(root)?;
         client.send(Method::Create { name: name.clone(), source, spec, start }, true, Vec::new())?;
-        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+        let line = ProgressLine::new();
         let made = loop {
             match client.receive::<Progressed>() {
                 Ok(answer) => {
                     if let Some(progress) = &answer.reply.progress {
-                        show(&bar, progress);
+                        line.show(progress);
                     }
                     if !answer.continues {
                         break Ok(());
@@ -53,25 +53,9 @@ Examples:
             }
         };
         // The line goes away before anything is said about how it ended.
-        bar.finish_and_clear();
+        drop(line);
         made.with_context(|| format!("cannot create guest '{name}'"))?;
         crate::table::print(&format!("{name}\n"))?;
         Ok(0)
     }
-}
-
-/// On a terminal only; indicatif is silent elsewhere.
-fn show(bar: &ProgressBar, progress: &Progress) {
-    let template = match progress.total {
-        Some(_) => "{msg} {bar:30} {percent}%",
-        None => "{msg} {human_pos}",
-    };
-    if let Ok(style) = ProgressStyle::with_template(template) {
-        bar.set_style(style);
-    }
-    bar.set_message(crate::printable::printable(&progress.stage));
-    if let Some(total) = progress.total {
-        bar.set_length(u64::try_from(total).unwrap_or(0));
-    }
-    bar.set_position(u64::try_from(progress.done).unwrap_or(0));
 }

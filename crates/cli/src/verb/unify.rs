@@ -1,6 +1,7 @@
 //! `pando unify`: share what guests have in common.
 
 use super::Verb;
+use crate::progress_line::ProgressLine;
 use crate::replies::Unified;
 use crate::size::size;
 use crate::state_root::StateRoot;
@@ -29,12 +30,25 @@ Examples:
     fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
         let mut client = crate::daemon_start::connected(root)?;
         let method = Method::Unify { dry_run: self.dry_run };
-        let told = client.call::<Unified>(method).context("cannot unify the guests")?.unification;
+        client.send(method, true, Vec::new())?;
+        let line = ProgressLine::new();
+        let told = loop {
+            let answer = client.receive::<Unified>().context("cannot unify the guests")?;
+            answer.reply.progress.iter().for_each(|progress| line.show(progress));
+            if !answer.continues {
+                break answer.reply.unification.context("the daemon did not say what it did")?;
+            }
+        };
+        drop(line);
         if self.json {
             print_json(&told)?;
         } else {
             table(&told).print()?;
             print(&format!("{} files looked at, {} of them read\n", told.files, told.read))?;
+            let live: i64 = told.guests.iter().map(|guest| guest.live).sum();
+            if live > 0 {
+                print(&format!("{} of files in use share blocks now\n", size(live)))?;
+            }
         }
         Ok(0)
     }

@@ -105,6 +105,7 @@ pub(crate) async fn finish(daemon: &Rc<Daemon>, guest: &Rc<Guest>, running: &Rc<
     crate::crash::point("end.cleared");
     record::remove_run(&daemon.places, &guest.name);
     *guest.running.borrow_mut() = None;
+    super::hot::note(daemon, guest);
     let detail = ending.exit_code().map_or("its exit code is not known".to_owned(), |code| format!("exit code {code}"));
     daemon.events.tell(guest.name.as_ref(), "exit", Some(detail));
     if ending == Ending::Reboot && !stopping {

@@ -16,7 +16,7 @@ use crate::{crash, failure};
 use pando_api::Fault;
 use pando_guest::Places;
 use pando_guest::root::{self, LayerStore, Root};
-use pando_kernel::{CallError, Context};
+use pando_kernel::{CallError, Context, io_priority};
 use pando_store::{ImportError, Lease, Taking, dress_like};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use std::fs::File;
@@ -31,8 +31,17 @@ const NEW: &str = "files.new";
 /// The note inside of them: over which layer they belong.
 const NOTE: &str = "folded";
 
+/// Who waits for a guest to be folded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// Somebody who wants to start it.
+    Awaited,
+    /// Nobody: whoever else wants the disk goes first.
+    Idle,
+}
+
 /// Folds a guest that does not run and that nobody else works on.
-pub(crate) async fn fold(daemon: &Rc<Daemon>, guest: &Rc<Guest>) -> Result<(), Fault> {
+pub(crate) async fn fold(daemon: &Rc<Daemon>, guest: &Rc<Guest>, pace: Pace) -> Result<(), Fault> {
     let directory = guest.directory(&daemon.places);
     let root = layers::root(daemon, guest)?;
     let (places, store) = (daemon.places.clone(), Arc::clone(&daemon.store));
@@ -40,7 +49,7 @@ pub(crate) async fn fold(daemon: &Rc<Daemon>, guest: &Rc<Guest>) -> Result<(), F
         ImportError::Store(error) => failure::store("unifying a guest's files", guest.name.as_ref(), &error),
         other => failure::bad(guest.name.as_ref(), format!("guest '{}' cannot be unified: {other}", guest.name)),
     };
-    let work = move || make(&places, &root, &directory, &store);
+    let work = move || at_pace(pace, || make(&places, &root, &directory, &store));
     let (layer, lease) = super::collect::blocking(work).await?.map_err(fault)?;
     let before = std::mem::replace(&mut guest.record.borrow_mut().layers, vec![layer]);
     let record = guest.record.borrow().clone();
@@ -50,6 +59,19 @@ pub(crate) async fn fold(daemon: &Rc<Daemon>, guest: &Rc<Guest>) -> Result<(), F
     drop(lease);
     remove::discard_unused(daemon, &before);
     Ok(())
+}
+
+/// Does work at a pace: an idle one on a thread of its own, whose priority the threads that it starts inherit.
+pub(crate) fn at_pace<T: Send>(pace: Pace, work: impl FnOnce() -> T + Send) -> T {
+    if pace == Pace::Awaited {
+        return work();
+    }
+    let idly = || {
+        // Where the kernel does not let it, it is as greedy as anybody.
+        let _ = io_priority::idle();
+        work()
+    };
+    std::thread::scope(|scope| scope.spawn(idly).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// Makes the layer and puts the new files in place.

@@ -1,18 +1,19 @@
 //! Sharing what guests have in common: those at rest at once, those that run when they are next started.
 //!
 //! The files of a running guest are only read. A change of them from outside would be seen by the guest or, worse, be undone by the overlay that it
-//! runs on; so there is a mark, and the next start begins with it.
+//! runs on; so there is a mark, and the next start begins with it. Where the file system shares blocks, the kernel itself has running guests share them.
 
-use super::{collect, fold, layers};
+use super::fold::{self, Pace};
+use super::{collect, layers};
 use crate::daemon::Daemon;
 use crate::failure;
 use crate::guest::Guest;
 use crate::record::{DISK, FILES};
-use pando_api::{Fault, GuestState, GuestUnification, Unification};
-use pando_store::Worth;
+use pando_api::{Fault, GuestState, GuestUnification, Progress, Unification};
+use pando_store::{LivelyShared, Survey, Worth};
 use std::path::PathBuf;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 
 /// Says in a guest's directory that it is to be unified when it is next started.
 const DUE: &str = "unify-at-start";
@@ -24,32 +25,73 @@ const IMAGE: u64 = 3 << 20;
 const WORTHWHILE: u64 = 1 << 20;
 
 /// Looks at all guests that last, and unifies those that are worth it.
-pub(crate) async fn unify(daemon: &Rc<Daemon>, dry_run: bool) -> Result<Unification, Fault> {
+pub(crate) async fn unify(
+    daemon: &Rc<Daemon>,
+    dry_run: bool,
+    progress: &mpsc::Sender<Progress>,
+) -> Result<Unification, Fault> {
     let guests: Vec<Rc<Guest>> = daemon.guests.borrow().values().filter(|guest| !guest.ephemeral).cloned().collect();
     let trees: Vec<PathBuf> =
         guests.iter().map(|guest| guest.directory(&daemon.places).join(FILES).join("upper")).collect();
+    let (survey, worth) = look(daemon, trees.clone(), progress.clone()).await?;
+    let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+    let (mut told, mut live) = (Vec::new(), vec![false; guests.len()]);
+    for (at, (guest, worth)) in guests.iter().zip(worth).enumerate().filter(|(_, (_, worth))| worth.files > 0) {
+        let (stage, total) =
+            (format!("sharing the files of guest '{}'", guest.name), Some(number(guests.len() as u64)));
+        let _ = progress.send(Progress { stage, done: number(at as u64), total });
+        let outcome = if is_worth_it(daemon, guest, &worth) { act(daemon, guest, dry_run).await } else { "left" };
+        // What was folded has no files of its own any more.
+        live[at] = outcome != "shared";
+        let name = guest.name.to_string();
+        let (files, saves) = (number(worth.files), number(worth.saves));
+        told.push((at, GuestUnification { name, files, saves, outcome: outcome.to_owned(), live: 0 }));
+    }
+    let (files, read) = (number(survey.files), number(survey.read));
+    if !dry_run {
+        let _ = progress.send(Progress { stage: "sharing blocks".to_owned(), done: 0, total: None });
+        let shared = share_live(daemon, survey, trees, live).await?;
+        for (at, guest) in &mut told {
+            guest.live = number(shared.get(*at).map_or(0, |shared| shared.bytes));
+        }
+    }
+    Ok(Unification { files, read, guests: told.into_iter().map(|(_, guest)| guest).collect() })
+}
+
+/// Looks at all files of the guests.
+async fn look(
+    daemon: &Daemon,
+    trees: Vec<PathBuf>,
+    progress: mpsc::Sender<Progress>,
+) -> Result<(Survey, Vec<Worth>), Fault> {
     let store = Arc::clone(&daemon.store);
     let survey = collect::blocking(move || {
         let mounts = store.open()?;
-        let survey = mounts.store().survey(&trees)?;
+        let tell = |files: u64| {
+            let done = i64::try_from(files).unwrap_or(i64::MAX);
+            // A client that has gone does not want to know.
+            let _ = progress.send(Progress { stage: "looking through the guests".to_owned(), done, total: None });
+        };
+        let survey = mounts.store().survey(&trees, &tell)?;
         let worth = survey.worth(mounts.store());
-        Ok((survey.files, survey.read, worth))
+        Ok((survey, worth))
     });
-    let (files, read, worth) =
-        survey.await?.map_err(|error| failure::store("looking through the guests", "store", &error))?;
-    let mut told = Vec::new();
-    for (guest, worth) in guests.iter().zip(worth).filter(|(_, worth)| worth.files > 0) {
-        let outcome = if is_worth_it(daemon, guest, &worth) { act(daemon, guest, dry_run).await } else { "left" };
-        let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
-        told.push(GuestUnification {
-            name: guest.name.to_string(),
-            files: number(worth.files),
-            saves: number(worth.saves),
-            outcome: outcome.to_owned(),
-        });
-    }
-    let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
-    Ok(Unification { files: number(files), read: number(read), guests: told })
+    survey.await?.map_err(|error| failure::store("looking through the guests", "store", &error))
+}
+
+/// Has the files of chosen guests share blocks with what others have too, where their file system can do that.
+async fn share_live(
+    daemon: &Daemon,
+    survey: Survey,
+    trees: Vec<PathBuf>,
+    chosen: Vec<bool>,
+) -> Result<Vec<LivelyShared>, Fault> {
+    let store = Arc::clone(&daemon.store);
+    let shared = collect::blocking(move || {
+        let mounts = store.open()?;
+        fold::at_pace(Pace::Idle, || survey.share_live(mounts.store(), &trees, &chosen))
+    });
+    shared.await?.map_err(|error| failure::store("sharing blocks", "store", &error))
 }
 
 /// Whether a guest saves more than the image costs that would be its own.
@@ -75,7 +117,7 @@ async fn act(daemon: &Rc<Daemon>, guest: &Rc<Guest>, dry_run: bool) -> &'static 
         let due = guest.directory(&daemon.places).join(DUE);
         return if std::fs::write(due, "").is_ok() { "at next start" } else { "left" };
     }
-    match fold::fold(daemon, guest).await {
+    match fold::fold(daemon, guest, Pace::Idle).await {
         Ok(()) => {
             daemon.events.tell(guest.name.as_ref(), "unify", None);
             "shared"
@@ -93,7 +135,7 @@ pub(crate) async fn before_start(daemon: &Rc<Daemon>, guest: &Rc<Guest>) {
     if guest.ephemeral || std::fs::remove_file(&due).is_err() {
         return;
     }
-    match fold::fold(daemon, guest).await {
+    match fold::fold(daemon, guest, Pace::Awaited).await {
         Ok(()) => daemon.events.tell(guest.name.as_ref(), "unify", None),
         Err(fault) => tracing::warn!(%fault, guest = %guest.name, "it is started as it is"),
     }

@@ -62,6 +62,12 @@ pub(super) fn find(state: &Path) -> Vec<Finding> {
         ),
         AREA.wanted("id-mapped host root", "5.12", host_root(namespace), "--from host needs a copy or --userns host"),
         AREA.wanted("erofs from a file", "6.12", erofs(state), "images of layers need a loop device, or a directory"),
+        AREA.wanted(
+            "layers as images",
+            "6.12",
+            finer(here(tried(&images), false, state)),
+            "the store mounts layers as hard-link farms: an inode for each directory of each guest's layer",
+        ),
         AREA.wanted("copies by reference", "4.5", reflinks, "copying a guest copies its data"),
     ]
 }
@@ -243,6 +249,24 @@ fn erofs(state: &Path) -> Verdict {
         }
         result => Verdict::from(result),
     }
+}
+
+/// The stack that guests' roots are, with the store's better back end: an image over a data-only layer, below an overlay with their options.
+fn images(at: &Scratch) -> io::Result<()> {
+    let image = at.file("image", &erofs_image::bytes())?;
+    let image = crate::erofs::mount(&image).map_err(|error| error.source)?;
+    at.directory("upper")?;
+    at.directory("work")?;
+    let (data, files) = (clone(&at.directory("objects")?)?, clone(at.path())?);
+    let whole = Overlay {
+        name: "pando-doctor",
+        lowers: vec![&image],
+        data: vec![&data],
+        files: &files,
+        options: &LASTING,
+        volatile: false,
+    };
+    write(&whole.mount(Attributes::MOUNT_ATTR_NODEV, at.path()).map_err(|error| error.source)?)
 }
 
 fn reflink(at: &Scratch) -> io::Result<()> {
