@@ -4,12 +4,13 @@
 //! and ends with one verdict a figure. The exit code is 1 where a figure is missed; a peer that cannot be measured is a miss.
 //!
 //! ```text
-//!   settings ─▶ own_pando (a state root, a daemon) ─▶ start | many | cpu | net | unify ─▶ report: table, verdicts, samples
+//!   settings ─▶ own_pando (a state root, a daemon) ─▶ start | many | cpu | limits | net | unify ─▶ report: table, verdicts, samples
 //! ```
 
 mod busybox_root;
 mod cpu;
 mod interrupt;
+mod limits;
 mod many;
 mod net;
 mod own_pando;
@@ -64,10 +65,11 @@ fn run() -> anyhow::Result<bool> {
     let report = match settings.benchmark.as_str() {
         "start" => start::measure(&settings)?,
         "cpu" => cpu::measure(&settings)?,
+        "limits" => limits::measure(&settings)?,
         "many" => many::measure(&settings)?,
         "net" => net::measure(&settings)?,
         "unify" => unify::measure(&settings)?,
-        other => anyhow::bail!("there is no benchmark '{other}'; there are start, many, cpu, net and unify"),
+        other => anyhow::bail!("there is no benchmark '{other}'; there are start, many, cpu, limits, net and unify"),
     };
     let path = report.save(&settings.output)?;
     print!("{report}");

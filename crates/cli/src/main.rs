@@ -23,7 +23,6 @@ mod errno_words;
 mod guest_options;
 mod plain_line;
 mod printable;
-mod prometheus;
 mod replies;
 mod resource_options;
 mod session;
