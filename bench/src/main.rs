@@ -4,13 +4,14 @@
 //! and ends with one verdict a figure. The exit code is 1 where a figure is missed; a peer that cannot be measured is a miss.
 //!
 //! ```text
-//!   settings ─▶ own_pando (a state root, a daemon) ─▶ start | many | cpu | net | unify | tx ─▶ report: table, verdicts, samples
+//!   settings ─▶ own_pando (a state root, a daemon) ─▶ a benchmark of BENCHMARKS ─▶ report: table, verdicts, samples
 //! ```
 
 mod busybox_root;
 mod cpu;
 mod hush;
 mod interrupt;
+mod limits;
 mod many;
 mod net;
 mod own_pando;
@@ -23,6 +24,7 @@ mod unify;
 mod varlink;
 
 use anyhow::Context;
+use report::Report;
 use settings::Settings;
 use std::process::ExitCode;
 
@@ -50,6 +52,20 @@ fn main() -> ExitCode {
 }
 
 /// Whether every figure was met.
+/// What measures a benchmark.
+type Measure = fn(&Settings) -> anyhow::Result<Report>;
+
+/// All of them.
+const BENCHMARKS: [(&str, Measure); 7] = [
+    ("start", start::measure),
+    ("many", many::measure),
+    ("cpu", cpu::measure),
+    ("limits", limits::measure),
+    ("net", net::measure),
+    ("unify", unify::measure),
+    ("tx", tx::measure),
+];
+
 fn run() -> anyhow::Result<bool> {
     // What is to be measured inside a guest is this program too.
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -70,15 +86,12 @@ fn run() -> anyhow::Result<bool> {
         anyhow::bail!("guests need root; run it as root");
     }
     interrupt::listen().context("cannot listen for Ctrl-C")?;
-    let report = match settings.benchmark.as_str() {
-        "start" => start::measure(&settings)?,
-        "cpu" => cpu::measure(&settings)?,
-        "many" => many::measure(&settings)?,
-        "net" => net::measure(&settings)?,
-        "unify" => unify::measure(&settings)?,
-        "tx" => tx::measure(&settings)?,
-        other => anyhow::bail!("there is no benchmark '{other}'; there are start, many, cpu, net, unify and tx"),
+    let found = BENCHMARKS.iter().find(|(name, _)| *name == settings.benchmark);
+    let Some((_, measure)) = found else {
+        let names: Vec<_> = BENCHMARKS.iter().map(|(name, _)| *name).collect();
+        anyhow::bail!("there is no benchmark '{}'; there are {}", settings.benchmark, names.join(", "));
     };
+    let report = measure(&settings)?;
     let path = report.save(&settings.output)?;
     print!("{report}");
     println!("\nsamples: {}", path.display());

@@ -18,6 +18,8 @@ pub(crate) struct Settings {
     pub(crate) quick: bool,
     /// How many guests, where the benchmark lets one choose.
     pub(crate) guests: Option<usize>,
+    /// Only the parts whose names hold this.
+    pub(crate) only: Option<String>,
     /// A Debian root to use, instead of one built for the benchmark.
     pub(crate) tree: Option<PathBuf>,
     /// With the papers' daemons in each guest.
@@ -27,10 +29,10 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// Reads `NAME --pando PATH --output DIR [--samples N] [--guests N] [--tree DIR] [--daemons] [--hush COMMAND] [--quick]`.
+    /// Reads `NAME --pando PATH --output DIR [--samples N] [--guests N] [--tree DIR] [--only WORDS] [--daemons] [--hush COMMAND] [--quick]`.
     pub(crate) fn from_arguments(arguments: impl Iterator<Item = String>) -> anyhow::Result<Self> {
         let (mut benchmark, mut pando, mut output, mut samples, mut quick) = (None, None, None, None, false);
-        let (mut guests, mut tree, mut daemons, mut hush) = (None, None, false, None);
+        let (mut guests, mut tree, mut only, mut daemons, mut hush) = (None, None, None, false, None);
         let mut arguments = arguments;
         while let Some(argument) = arguments.next() {
             let mut value = || arguments.next().with_context(|| format!("{argument} needs a value"));
@@ -42,6 +44,7 @@ impl Settings {
                 "--tree" => tree = Some(PathBuf::from(value()?)),
                 "--hush" => hush = Some(value()?),
                 "--daemons" => daemons = true,
+                "--only" => only = Some(value()?),
                 "--quick" => quick = true,
                 option if option.starts_with('-') => bail!("there is no option '{option}'; see docs/benchmarks.md"),
                 _ if benchmark.is_some() => bail!("one benchmark at a time"),
@@ -61,11 +64,17 @@ impl Settings {
             output: output.context("--output DIR is missing; ./x bench gives it")?,
             samples,
             quick,
+            only,
             guests,
             tree,
             daemons,
             hush,
         })
+    }
+
+    /// Whether a part of that name is to be measured.
+    pub(crate) fn wants(&self, part: &str) -> bool {
+        self.only.as_ref().is_none_or(|words| part.contains(words.as_str()))
     }
 
     /// How many samples to take: as asked for, or `usual`, or `few` of them when it has to be quick.

@@ -2,6 +2,9 @@
 
 use pando_api::{Amount, CpuWish};
 
+/// The experiment that gaps are judged by.
+pub(crate) const CAPPED: &str = "capped at a quarter, alone";
+
 /// A guest of an experiment.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Part {
@@ -60,7 +63,7 @@ pub(crate) fn all(processors: f64) -> Vec<Scenario> {
             "8, one has 25 % reserved and a share",
             with(vec![busy(quarter_and_more.clone(), 25.0 + 75.0 / 8.0)], 7, &plain(75.0 / 8.0)),
         ),
-        scenario("capped at a quarter, alone", vec![bounded(wish(None, None, Some(&limit)), 25.0)]),
+        scenario(CAPPED, vec![bounded(wish(None, None, Some(&limit)), 25.0)]),
         scenario("8, one capped at a sixteenth", {
             let cap = (processors / 16.0).to_string();
             with(vec![bounded(wish(None, None, Some(&cap)), 6.25)], 7, &plain(93.75 / 7.0))

@@ -24,7 +24,7 @@ pub use address::{Address, AddressError};
 pub use fault::{Fault, FaultKind};
 pub use guest::{Event, GuestState, GuestStatus, ImageStatus, Inspection, ProcessEntry};
 pub use method::{AddressChange, Copying, Method, MethodCall, Process, ProcessNotice, Progress, Reply};
-pub use resources::{GuestUse, HeldLimit, MachineUse, Sample};
+pub use resources::{GuestUse, HeldLimit, MachineUse, Sample, WatchdogState, WatchdogStep};
 pub use spec::{Network, Rlimit, SeccompProfile, Spec, SpecError, Volume};
 pub use store::{
     Collection, DamagedFile, GuestUnification, GuestUsage, StoreDamage, StoreUsage, Unification, Verification,

@@ -2,7 +2,7 @@
 
 use crate::{
     Address, Collection, Event, GuestStatus, GuestUse, ImageStatus, Inspection, MachineUse, ProcessEntry, Spec,
-    StoreUsage, Unification, Verification,
+    StoreUsage, Unification, Verification, WatchdogState,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -94,6 +94,8 @@ pub enum Method {
     Address { name: String, change: AddressChange, address: Address },
     #[serde(rename = "org.pando.Guests.Stats")]
     Stats { name: Option<String>, history: bool },
+    #[serde(rename = "org.pando.Guests.Watchdog")]
+    Watchdog { policy: Option<String> },
     #[serde(rename = "org.pando.Guests.Events")]
     Events {},
     #[serde(rename = "org.pando.Guests.Log")]
@@ -183,6 +185,7 @@ pub enum Reply {
     Processes { processes: Vec<ProcessEntry> },
     Applied { applied: Vec<String>, at_next_start: Vec<String> },
     Stats { machine: MachineUse, guests: Vec<GuestUse> },
+    Watchdog { watchdog: WatchdogState },
     Event { event: Event },
     Progress { progress: Option<Progress> },
     Notice { notice: ProcessNotice },

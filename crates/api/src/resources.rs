@@ -1,6 +1,7 @@
 //! What guests use of the machine, and the limits that hold them.
 
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// A limit as it is held.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -96,4 +97,48 @@ pub struct MachineUse {
     pub swap: i64,
     /// Bytes of it that are free.
     pub swap_free: i64,
+}
+
+/// What the watchdog sees, and what it has done.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct WatchdogState {
+    /// How it acts: `graduated`, `pl_mom` or `off`.
+    pub policy: String,
+    /// Whether it only tells what it would do.
+    pub dry_run: bool,
+    /// When it acts, by the names of pando.toml.
+    pub rules: BTreeMap<String, String>,
+    /// What it did last about the present want: `calm`, `reclaimed` or `frozen`.
+    pub stage: String,
+    /// To whom.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub guest: Option<String>,
+    /// Percent of ten seconds in which nobody got on for want of memory, where the kernel tells.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pressure: Option<f64>,
+    /// Percent of memory that could be had without swapping.
+    pub memory_free: f64,
+    /// Percent of swap in use, where there is any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub swap_used: Option<f64>,
+    /// What it would do if memory were wanting now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub would: Option<WatchdogStep>,
+    /// The last steps, oldest first.
+    pub taken: Vec<WatchdogStep>,
+}
+
+/// A step of the watchdog's.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct WatchdogStep {
+    /// Milliseconds since the epoch.
+    pub time_ms: i64,
+    /// To whom.
+    pub guest: String,
+    /// `reclaim`, `freeze`, `thaw`, `restart` or `stop`.
+    pub step: String,
+    /// Why.
+    pub why: String,
 }

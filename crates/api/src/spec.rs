@@ -63,6 +63,9 @@ pub struct Spec {
     /// How many files one process may have open.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub files: Option<Amount>,
+    /// How many files all its processes together may have open.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub files_total: Option<Amount>,
     /// Processor time.
     #[serde(skip_serializing_if = "CpuWish::is_empty")]
     pub cpu: CpuWish,
@@ -80,7 +83,7 @@ pub struct Spec {
 impl Spec {
     /// What is wished to be granted or limited, by key, as `set` takes it.
     pub fn wishes(&self) -> Vec<(&'static str, &str)> {
-        let single = [("pids", &self.pids), ("files", &self.files)];
+        let single = [("pids", &self.pids), ("files", &self.files), ("files_total", &self.files_total)];
         let single = single.into_iter().filter_map(|(key, amount)| Some((key, amount.as_ref()?.0.as_str())));
         let tables = [self.cpu.pairs(), self.memory.pairs(), self.io.pairs(), self.disk.pairs()];
         single.chain(tables.into_iter().flatten()).collect()
@@ -109,6 +112,7 @@ impl Default for Spec {
             stop_grace: None,
             pids: None,
             files: None,
+            files_total: None,
             cpu: CpuWish::default(),
             memory: MemoryWish::default(),
             io: IoWish::default(),

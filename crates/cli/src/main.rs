@@ -24,7 +24,6 @@ mod guest_options;
 mod plain_line;
 mod printable;
 mod progress_line;
-mod prometheus;
 mod replies;
 mod resource_options;
 mod session;

@@ -5,9 +5,14 @@
 
 use pando_api::{
     Collection, Event, GuestStatus, GuestUse, ImageStatus, Inspection, MachineUse, ProcessEntry, ProcessNotice,
-    Progress, StoreUsage, Unification, Verification,
+    Progress, StoreUsage, Unification, Verification, WatchdogState,
 };
 use serde::{Deserialize, Serialize};
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Watched {
+    pub(crate) watchdog: WatchdogState,
+}
 
 #[derive(Debug, Deserialize)]
 pub(crate) struct Done {}

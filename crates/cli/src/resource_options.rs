@@ -51,6 +51,9 @@ pub(crate) struct ResourceOptions {
     /// The most files that one process may have open
     #[arg(long, value_name = "N")]
     files: Option<String>,
+    /// The most files that all processes together may have open
+    #[arg(long, value_name = "N")]
+    files_total: Option<String>,
     /// The weight among guests that wait for the disk, 1 to 1000 [default: 100]
     #[arg(long, value_name = "N")]
     io_weight: Option<String>,
@@ -77,7 +80,7 @@ pub(crate) struct ResourceOptions {
 impl ResourceOptions {
     /// Puts what was given into a spec.
     pub(crate) fn lay_over(self, spec: &mut Spec) {
-        let Spec { cpu, memory, io, disk, pids, files, .. } = spec;
+        let Spec { cpu, memory, io, disk, pids, files, files_total, .. } = spec;
         for (field, given) in [
             (&mut cpu.reserve, self.cpu_reserve),
             (&mut cpu.share, self.cpu_share),
@@ -93,6 +96,7 @@ impl ResourceOptions {
             (&mut memory.shm, self.shm_size),
             (pids, self.pids),
             (files, self.files),
+            (files_total, self.files_total),
             (&mut io.weight, self.io_weight),
             (&mut io.read_rate, self.io_read),
             (&mut io.write_rate, self.io_write),

@@ -329,7 +329,7 @@ struct ErrorReply {
 }
 
 /// The methods of the interface.
-const DESCRIBED: [&str; 28] = [
+const DESCRIBED: [&str; 29] = [
     "Version",
     "Quit",
     "Run",
@@ -347,6 +347,7 @@ const DESCRIBED: [&str; 28] = [
     "Set",
     "Address",
     "Stats",
+    "Watchdog",
     "Events",
     "Log",
     "Copy",
@@ -414,6 +415,7 @@ fn immediate(daemon: &Rc<Daemon>, method: Method) -> Result<Reply, Fault> {
             Ok(Reply::Done {})
         }
         Method::Stats { name, history } => accounting::stats(daemon, name.as_deref(), history),
+        Method::Watchdog { policy } => resources::watching::state(daemon, policy.as_deref()),
         Method::Set { name, assignments } => {
             let outcome = set::set(daemon, &daemon.guest(&name)?, &assignments)?;
             Ok(Reply::Applied { applied: outcome.applied, at_next_start: outcome.at_next_start })

@@ -36,6 +36,7 @@ mod server;
 mod settings_key;
 mod spawner_link;
 
+pub use resources::exposition;
 pub use server::{ServeError, serve};
 
 /// The spawner's main: serves the daemon on the socket that is its standard input.

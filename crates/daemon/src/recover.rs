@@ -127,7 +127,7 @@ async fn take_over(daemon: &Rc<Daemon>, guest: &Rc<Guest>, run: &RunRecord) -> b
         started_by_clients: RefCell::new(HashSet::from([pid])),
         over: watch::Sender::new(None),
     });
-    daemon.resources.adopt(guest, run.slot);
+    daemon.resources.adopt(guest, run);
     *guest.running.borrow_mut() = Some(Rc::clone(&running));
     guest.state.set(GuestState::Running);
     match ended {

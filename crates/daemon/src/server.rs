@@ -91,6 +91,9 @@ async fn main(places: Places) -> Result<(), ServeError> {
     tokio::task::spawn_local(async move { recover::sweep(&sweeper).await });
     tokio::task::spawn_local(crate::resources::governing::govern(Rc::clone(&daemon)));
     tokio::task::spawn_local(crate::resources::watching::watch(Rc::clone(&daemon)));
+    tokio::task::spawn_local(crate::resources::views::sample(Rc::clone(&daemon)));
+    tokio::task::spawn_local(crate::resources::open_files::govern(Rc::clone(&daemon)));
+    tokio::task::spawn_local(crate::resources::metrics::serve(Rc::clone(&daemon)));
     tokio::task::spawn_local(crate::resources::kills::tell_of_kills(Rc::clone(&daemon)));
     tokio::task::spawn_local(crate::resources::accounting::keep_accounts(Rc::clone(&daemon)));
     let mut terminate = signal(SignalKind::terminate()).context(|| "waiting for signals".into())?;

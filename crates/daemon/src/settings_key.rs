@@ -3,9 +3,11 @@
 use pando_api::{Fault, Spec};
 
 /// Keys whose change counts for what is started or stopped from now on; the others from the next start.
-const AT_ONCE: [&str; 12] = [
+const AT_ONCE: [&str; 14] = [
     "cpu",
+    "disk",
     "env",
+    "files_total",
     "io",
     "memory.limit",
     "memory.reserve",

@@ -8,6 +8,7 @@ use crate::volume;
 use pando_api::Volume;
 use pando_kernel::mount::{Attributes, Tree};
 use pando_kernel::{CallError, Context, memory_file, packet};
+use pando_limit::view::View;
 use pando_seed::Request;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -34,6 +35,8 @@ pub struct Supplies<'a> {
     pub trunk: Option<i32>,
     /// The program that comes along.
     pub program: Option<&'a OwnedFd>,
+    /// What is shown in place of files of the kernel's.
+    pub views: Vec<(View, Tree)>,
 }
 
 /// A launch that was sent to a seed.
@@ -121,6 +124,11 @@ impl<'a> Supplies<'a> {
             Want::Stdio(number) => lent(self.stdio.get(number)),
             Want::Terminal => lent(self.stdio.first()),
             Want::Program => lent(self.program),
+            Want::View(view) => {
+                let found = self.views.iter().position(|(known, _)| *known == view);
+                let tree = found.map(|found| self.views.swap_remove(found).1);
+                tree.map(own).ok_or_else(missing).context(|| format!("looking for {want:?}"))
+            }
         }
     }
 }
@@ -134,7 +142,7 @@ impl<'a> Supplies<'a> {
 }
 
 /// The files at a path of the host, without the mounts below, as nobody can change them.
-fn read_only(path: &Path) -> Result<Tree, CallError> {
+pub fn read_only(path: &Path) -> Result<Tree, CallError> {
     let tree = Tree::clone_of(path, false)?;
     let attributes = Attributes::MOUNT_ATTR_RDONLY
         | Attributes::MOUNT_ATTR_NOSUID

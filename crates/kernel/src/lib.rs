@@ -13,12 +13,15 @@
 //!   page_cache  what of a file is in memory
 //!   erofs    images of metadata, from a file                        io_priority  stepping back for others
 //!   inheritance  what an executed program gets of ours             probe    what this kernel grants
+//!   attach    trees in another mount namespace
+//!   read_gate  reads of files, held up until somebody lets them through
 //!   fanotify  who opens what on a file system                     file_handle  files by inode and generation
 //!   born_in_group  programs started in a control group              seccomp_notify  system calls that another process answers
 //!   loop_device  files as block devices
 //!   trace     threads of other processes, stopped                  foreign_memory  their memory and descriptors
 //! ```
 
+pub mod attach;
 pub mod born_in_group;
 pub mod bpf;
 pub mod bpf_iterator;
@@ -42,6 +45,7 @@ pub mod page_cache;
 pub mod pidfd;
 pub mod probe;
 pub mod process;
+pub mod read_gate;
 pub mod seccomp_notify;
 pub mod signal;
 pub mod trace;

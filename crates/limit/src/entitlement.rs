@@ -41,8 +41,9 @@ impl Claim {
 /// The least part of the machine that all shares together are left with, however much is reserved: weights have to stay finite.
 const LEAST_LEFT: f64 = 0.002;
 
-/// A reservation that a bound holds down gets a weight a little above what it needs, so that the bound decides, exactly, and not the weight.
-const HEADROOM: f64 = 1.1;
+/// A reservation that a bound holds down gets twice the weight that it needs, so that the bound decides, exactly, and not the weight: also while the
+/// host's own work takes up to half of the machine, and in every period of the bound, which is shorter than a round of all that run.
+const HEADROOM: f64 = 2.0;
 
 /// What a share of one is worth among `claims`, which have `capacity` of the machine between them.
 pub(crate) fn worth(claims: &[Claim], capacity: f64) -> f64 {

@@ -11,6 +11,8 @@
 //!                            (entitlement, governor)
 //! ```
 //!
+//! What a group may have and has is also told to those within it, in the words of /proc ([`view`]).
+//!
 //! Version 1 and 2 are told apart controller by controller ([`Groups`]), since a host may have both.
 
 #![forbid(unsafe_code)]
@@ -25,12 +27,14 @@ pub mod limits;
 pub mod machine;
 pub mod meter;
 pub mod oom;
+pub mod open_files;
 pub mod quantity;
 pub mod reclaim;
 mod refusal;
 pub mod ring;
 pub mod setting;
 pub mod usage;
+pub mod view;
 pub mod watchdog;
 
 pub use groups::{Controller, Groups};

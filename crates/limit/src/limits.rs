@@ -86,6 +86,8 @@ pub struct Memory {
 pub struct Files {
     /// The most that one process may have open (RLIMIT_NOFILE).
     pub each: Option<u64>,
+    /// The most that all together may have open: no kernel counts them, a governor looks after it.
+    pub total: Option<u64>,
 }
 
 /// Traffic with the block device that the files lie on.
@@ -160,6 +162,7 @@ impl Limits {
             "memory.shm" => self.memory.shm = at_least(4096)?,
             "pids" => self.pids = Some(quantity::count(text, 1)?),
             "files" => self.files.each = Some(quantity::count(text, 16)?),
+            "files_total" => self.files.total = Some(quantity::count(text, 16)?),
             "io.weight" => self.io.weight = Some(quantity::whole(text, 1, 1000)?),
             "io.read_rate" => self.io.read_rate = at_least(4096)?,
             "io.write_rate" => self.io.write_rate = at_least(4096)?,
@@ -194,6 +197,7 @@ mod tests {
             ("memory.shm", "8M"),
             ("pids", "200"),
             ("files", "1k"),
+            ("files_total", "5k"),
             ("io.weight", "300"),
             ("io.read_rate", "10M"),
             ("io.write_rate", "5M"),
@@ -206,6 +210,7 @@ mod tests {
         assert_eq!((limits.cpu.reserve, limits.cpu.cpus.as_deref()), (Some(0.25), Some(&[0, 1][..])));
         assert_eq!((limits.memory.limit, limits.memory.swap), (Some(512 << 20), Some(0)));
         assert_eq!((limits.pids, limits.files.each, limits.io.write_ops), (Some(200), Some(1000), Some(50)));
+        assert_eq!(limits.files.total, Some(5000));
         assert_eq!((limits.disk.size, limits.disk.inodes), (Some(2 << 30), Some(200_000)));
     }
 

@@ -30,57 +30,84 @@ pub struct Usage {
 impl Usage {
     /// Reads the groups' files.
     pub fn read(groups: &Groups) -> Self {
-        let mut usage = Self {
-            cpu_ns: CpuMeter::open(groups).ok().flatten().and_then(|meter| meter.read().ok()).unwrap_or(0),
+        let (cpu_ns, throttled_ns) = processor_time(groups);
+        let (read, written) = traffic(groups);
+        let held = Memory::of(groups);
+        Self {
+            cpu_ns,
+            throttled_ns,
+            memory: held.now(),
+            cache: held.cache(),
+            swap: held.swap(),
+            oom_kills: held.oom_kills(),
             pids: number(groups.file(Controller::Pids, "pids.current")),
-            ..Self::default()
-        };
-        usage.read_cpu(groups);
-        usage.read_memory(groups);
-        usage.read_io(groups);
-        usage
+            read,
+            written,
+        }
     }
 
     /// Bytes of memory alone: one read.
     pub fn memory(groups: &Groups) -> u64 {
-        let name = if groups.is_legacy(Controller::Memory) { "memory.usage_in_bytes" } else { "memory.current" };
-        number(groups.file(Controller::Memory, name))
-    }
-
-    fn read_cpu(&mut self, groups: &Groups) {
-        let stat = text(groups.file(Controller::Cpu, "cpu.stat"));
-        self.throttled_ns =
-            field(&stat, "throttled_time").or(field(&stat, "throttled_usec").map(|micros| micros * 1000)).unwrap_or(0);
-    }
-
-    fn read_memory(&mut self, groups: &Groups) {
-        let file = |name: &str| groups.file(Controller::Memory, name);
-        let stat = text(file("memory.stat"));
-        if groups.is_legacy(Controller::Memory) {
-            self.memory = number(file("memory.usage_in_bytes"));
-            self.cache = field(&stat, "total_cache").unwrap_or(0);
-            self.swap = field(&stat, "total_swap").unwrap_or(0);
-            self.oom_kills = field(&text(file("memory.oom_control")), "oom_kill").unwrap_or(0);
-        } else {
-            self.memory = number(file("memory.current"));
-            self.cache = field(&stat, "file").unwrap_or(0);
-            self.swap = number(file("memory.swap.current"));
-            self.oom_kills = field(&text(file("memory.events")), "oom_kill").unwrap_or(0);
-        }
-    }
-
-    fn read_io(&mut self, groups: &Groups) {
-        if groups.is_legacy(Controller::Io) {
-            let bytes = text(groups.file(Controller::Io, "blkio.throttle.io_service_bytes_recursive"));
-            (self.read, self.written) = (by_word(&bytes, "Read"), by_word(&bytes, "Write"));
-        } else {
-            let bytes = text(groups.file(Controller::Io, "io.stat"));
-            (self.read, self.written) = (assigned(&bytes, "rbytes="), assigned(&bytes, "wbytes="));
-        }
+        Memory::of(groups).now()
     }
 }
 
-fn text(path: Option<PathBuf>) -> String {
+/// Nanoseconds that were used, and in which somebody was held back.
+fn processor_time(groups: &Groups) -> (u64, u64) {
+    let used = CpuMeter::open(groups).ok().flatten().and_then(|meter| meter.read().ok()).unwrap_or(0);
+    let stat = text(groups.file(Controller::Cpu, "cpu.stat"));
+    let throttled = field(&stat, "throttled_time").or(field(&stat, "throttled_usec").map(|micros| micros * 1000));
+    (used, throttled.unwrap_or(0))
+}
+
+/// Bytes read from block devices and written to them.
+fn traffic(groups: &Groups) -> (u64, u64) {
+    if groups.is_legacy(Controller::Io) {
+        let bytes = text(groups.file(Controller::Io, "blkio.throttle.io_service_bytes_recursive"));
+        return (by_word(&bytes, "Read"), by_word(&bytes, "Write"));
+    }
+    let bytes = text(groups.file(Controller::Io, "io.stat"));
+    (assigned(&bytes, "rbytes="), assigned(&bytes, "wbytes="))
+}
+
+/// The files of the memory controller, whatever its version.
+struct Memory<'a> {
+    groups: &'a Groups,
+    legacy: bool,
+}
+
+impl<'a> Memory<'a> {
+    fn of(groups: &'a Groups) -> Self {
+        Self { groups, legacy: groups.is_legacy(Controller::Memory) }
+    }
+
+    fn file(&self, name: &str) -> Option<PathBuf> {
+        self.groups.file(Controller::Memory, name)
+    }
+
+    fn stat(&self, key: &str) -> u64 {
+        field(&text(self.file("memory.stat")), key).unwrap_or(0)
+    }
+
+    fn now(&self) -> u64 {
+        number(self.file(if self.legacy { "memory.usage_in_bytes" } else { "memory.current" }))
+    }
+
+    fn cache(&self) -> u64 {
+        self.stat(if self.legacy { "total_cache" } else { "file" })
+    }
+
+    fn swap(&self) -> u64 {
+        if self.legacy { self.stat("total_swap") } else { number(self.file("memory.swap.current")) }
+    }
+
+    fn oom_kills(&self) -> u64 {
+        let file = if self.legacy { "memory.oom_control" } else { "memory.events" };
+        field(&text(self.file(file)), "oom_kill").unwrap_or(0)
+    }
+}
+
+pub(crate) fn text(path: Option<PathBuf>) -> String {
     path.and_then(|path| std::fs::read_to_string(path).ok()).unwrap_or_default()
 }
 
@@ -89,7 +116,7 @@ fn number(path: Option<PathBuf>) -> u64 {
 }
 
 /// The number in the line `key NUMBER`.
-fn field(text: &str, key: &str) -> Option<u64> {
+pub(crate) fn field(text: &str, key: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.trim().parse().ok())
 }
 

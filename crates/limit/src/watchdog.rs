@@ -56,12 +56,14 @@ pub struct Rules {
     pub relief: u64,
     /// The last step.
     pub last: LastResort,
+    /// Only to tell what would be done.
+    pub dry_run: bool,
 }
 
 impl Default for Rules {
     fn default() -> Self {
         let (policy, last) = (Policy::default(), LastResort::default());
-        Self { policy, pressure: 10.0, free: 3.0, swap: 90.0, every: 5, relief: 30, last }
+        Self { policy, pressure: 10.0, free: 3.0, swap: 90.0, every: 5, relief: 30, last, dry_run: false }
     }
 }
 
@@ -104,6 +106,56 @@ pub enum Step<K> {
     Stop(K),
 }
 
+impl<K> Step<K> {
+    /// In a word.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Reclaim(..) => "reclaim",
+            Self::Freeze(_) => "freeze",
+            Self::Thaw(_) => "thaw",
+            Self::Restart(_) => "restart",
+            Self::Stop(_) => "stop",
+        }
+    }
+
+    /// To whom.
+    pub fn whom(&self) -> &K {
+        let (Self::Reclaim(key, _) | Self::Freeze(key) | Self::Thaw(key) | Self::Restart(key) | Self::Stop(key)) = self;
+        key
+    }
+}
+
+impl Policy {
+    /// As pando.toml names it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Graduated => "graduated",
+            Self::PlMom => "pl_mom",
+            Self::Off => "off",
+        }
+    }
+
+    /// The policy of a name.
+    pub fn named(word: &str) -> Option<Self> {
+        [Self::Graduated, Self::PlMom, Self::Off].into_iter().find(|policy| policy.word() == word)
+    }
+}
+
+impl Rules {
+    /// Everything but the policy, by the names of pando.toml.
+    pub fn shown(&self) -> Vec<(&'static str, String)> {
+        let last = if self.last == LastResort::Stop { "stop" } else { "restart" };
+        vec![
+            ("pressure", self.pressure.to_string()),
+            ("free", self.free.to_string()),
+            ("swap", self.swap.to_string()),
+            ("every", self.every.to_string()),
+            ("relief", self.relief.to_string()),
+            ("last", last.to_owned()),
+        ]
+    }
+}
+
 /// What was done, and who was it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Stage<K> {
@@ -141,6 +193,31 @@ impl<K: Clone + PartialEq> Watchdog<K> {
             Stage::Frozen(key) => Some(key),
             _ => None,
         }
+    }
+
+    /// What it did last about the present want, in a word, and to whom.
+    pub fn stage(&self) -> (&'static str, Option<&K>) {
+        match &self.stage {
+            Stage::Calm => ("calm", None),
+            Stage::Reclaimed(key) => ("reclaimed", Some(key)),
+            Stage::Frozen(key) => ("frozen", Some(key)),
+        }
+    }
+
+    /// What would be done by a policy if memory were wanting now, which it need not be.
+    pub fn would(&self, policy: Policy, scene: &Scene<K>) -> Option<(Step<K>, String)> {
+        let mut other = self.clone();
+        other.rules.policy = policy;
+        let swap_size = scene.free.swap_size.max(1);
+        let free = Free { memory: 0, swap: 0, swap_size };
+        other.decide(&Scene { pressure: Some(100.0), free, ..scene.clone() }).map(|(step, _)| {
+            let why = match step {
+                Step::Restart(_) if policy == Policy::PlMom => "it holds the most memory",
+                Step::Reclaim(..) => "it is furthest above its reservation",
+                _ => "what was done before was of no avail",
+            };
+            (step, why.to_owned())
+        })
     }
 
     /// What to do now, and why. To be asked once every [`Rules::every`] seconds.
@@ -290,6 +367,19 @@ mod tests {
         none.free.swap_size = 0;
         assert_eq!(step(&mut dog, &none), None, "no swap is never full");
         assert_eq!(step(&mut watchdog(Policy::Off), &scene(1, 0, Some(99.0))), None);
+    }
+
+    #[test]
+    fn what_would_be_done_can_be_asked_in_calm() {
+        let dog = watchdog(Policy::Graduated);
+        let calm = scene(90, 100, Some(0.0));
+        assert_eq!(dog.clone().decide(&calm), None);
+        let (step, why) = dog.would(Policy::PlMom, &calm).unwrap();
+        assert_eq!((step.word(), *step.whom(), why.as_str()), ("restart", "big", "it holds the most memory"));
+        assert_eq!(dog.would(Policy::Graduated, &calm).unwrap().0.word(), "reclaim");
+        assert_eq!(dog.would(Policy::Off, &calm), None);
+        assert_eq!(dog.stage(), ("calm", None), "asking changes nothing");
+        assert_eq!(Policy::named("pl_mom"), Some(Policy::PlMom));
     }
 
     #[test]

@@ -26,6 +26,7 @@ mod top;
 mod tx;
 mod unify;
 mod version;
+mod watchdog;
 
 pub(crate) use exec::Exec;
 pub(crate) use hold_terminal::hold;
@@ -113,6 +114,7 @@ pub(crate) const ENTRIES: &[Entry] = &[
     Entry::of::<address::Address>(),
     Entry::of::<stats::Stats>(),
     Entry::of::<top::Top>(),
+    Entry::of::<watchdog::Watchdog>(),
     Entry::of::<unify::Unify>(),
     Entry::of::<store::Store>(),
     Entry::of::<doctor_command::Doctor>(),

@@ -39,7 +39,7 @@ Examples:
         if self.json {
             print_json(&used)?;
         } else if self.prometheus {
-            print(&crate::prometheus::text(&used.machine, &used.guests))?;
+            print(&pando_daemon::exposition::text(&used.machine, &used.guests))?;
         } else {
             table(&used.guests, &used.machine).print()?;
         }

@@ -14,6 +14,7 @@ use pando_guest::root::{self, LayerStore, Mounted, Owner, Root};
 use pando_guest::seed::read_report;
 use pando_guest::{slot, volume};
 use pando_kernel::mount::Tree;
+use pando_limit::view::View;
 use pando_seed::{Report, Request};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet};
@@ -59,6 +60,7 @@ struct Site {
     wish: Option<SiteWish>,
     report: OwnedFd,
     adopted: Option<i32>,
+    views: Vec<(View, Tree)>,
 }
 
 /// What a guest's first process is to do.
@@ -198,6 +200,7 @@ async fn grow(
         wish: wish.map(site_wish).transpose()?,
         report: owned(sprout.report.as_fd())?,
         adopted,
+        views: daemon.resources.views.trees(&guest.name),
         spec,
     };
     let root = match tree {
@@ -347,6 +350,7 @@ impl Site {
             root: Some(tree),
             stdio: &self.stdio,
             program: sent.as_ref(),
+            views: std::mem::take(&mut self.views),
             ..Supplies::default()
         };
         match go_on(&self.report, &plan, &mut supplies) {
@@ -366,7 +370,8 @@ impl Site {
                 file_volumes.push(number);
             }
         }
-        Ok(Facts { name: self.name.clone(), unified, file_volumes, adopted: self.adopted })
+        let views = self.views.iter().map(|(view, _)| *view).collect();
+        Ok(Facts { name: self.name.clone(), unified, file_volumes, adopted: self.adopted, views })
     }
 
     /// Looks the program's user up in the guest's own files.

@@ -66,7 +66,8 @@ pub(crate) fn check(name: &GuestName, spec: &Spec) -> Result<(), Fault> {
 
 /// Whether the spec can be turned into a plan.
 pub(crate) fn check_plan(name: &GuestName, spec: &Spec) -> Result<(), Fault> {
-    let facts = Facts { name: name.to_string(), unified: true, file_volumes: Vec::new(), adopted: None };
+    let facts =
+        Facts { name: name.to_string(), unified: true, file_volumes: Vec::new(), adopted: None, views: Vec::new() };
     let command: Vec<_> = spec.init.iter().cloned().chain(spec.command.iter().cloned()).collect();
     let program = (!command.is_empty()).then(|| Program {
         command,

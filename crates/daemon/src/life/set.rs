@@ -24,9 +24,9 @@ pub(crate) fn set(daemon: &Daemon, guest: &Rc<Guest>, assignments: &[String]) ->
         let message = "disk.size and disk.inodes are given when a guest is created: 'pando create NEW --from guest:NAME --disk SIZE' makes a copy with another";
         return Err(failure::bad("disk", message));
     }
-    let first = guest.running.borrow().as_ref().map(|running| (running.pid, running.root()));
-    if let Some(first) = first {
-        daemon.resources.change(&guest.name, &spec, first)?;
+    let running = guest.running.borrow().clone();
+    if let Some(running) = running {
+        daemon.resources.change(&guest.name, &spec, &running)?;
     }
     let path = guest.directory(&daemon.places).join(SPEC);
     record::write_toml(&path, &spec)

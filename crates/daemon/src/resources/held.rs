@@ -62,6 +62,7 @@ fn note(resources: &Resources, key: &str) -> Option<String> {
         "io.write_rate" | "io.write_ops" if legacy(Controller::Io) => {
             "direct writes only: version 1 of control groups cannot hold back what is written through the page cache"
         }
+        "files_total" => "by Pando, which counts them once a second: the kernel counts no open files of a group",
         "memory.locked" | "memory.anonymous" | "memory.virtual_size" | "files" => {
             "of each process, by its resource limits"
         }

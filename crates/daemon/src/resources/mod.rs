@@ -7,16 +7,21 @@
 //! ```
 
 pub(crate) mod accounting;
+pub mod exposition;
 pub(crate) mod governing;
 mod held;
 pub(crate) mod kills;
+pub(crate) mod metrics;
+pub(crate) mod open_files;
 mod shared_memory;
+pub(crate) mod views;
 pub(crate) mod watching;
 
 pub(crate) use held::held;
 
 use crate::failure;
-use crate::guest::Guest;
+use crate::guest::{Guest, Running};
+use crate::record::RunRecord;
 use pando_api::{Fault, FaultKind, Spec};
 use pando_guest::policy::grants;
 use pando_guest::{GuestName, Places};
@@ -30,6 +35,7 @@ use pando_limit::setting::{self, Setting, Site};
 use pando_limit::{Controller, Groups, Limits, Machine, Promised, Refusal};
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::Instant;
 use tokio::sync::Notify;
@@ -55,6 +61,12 @@ pub(crate) struct Resources {
     /// Told when somebody came, went or changed.
     pub(crate) stirred: Notify,
     pub(crate) accounts: accounting::Accounts,
+    pub(crate) views: views::Views,
+    pub(crate) watch: watching::Watch,
+    /// Told when somebody came, went or changed: for who looks after open files.
+    pub(crate) filed: Notify,
+    /// Told when a guest came that is shown what it may use.
+    pub(crate) seen: Notify,
 }
 
 /// A guest that runs, as far as resources go.
@@ -83,6 +95,10 @@ impl Resources {
             tenants: RefCell::default(),
             stirred: Notify::new(),
             accounts: accounting::Accounts::default(),
+            views: views::Views::new(&places.run()),
+            seen: Notify::new(),
+            filed: Notify::new(),
+            watch: watching::Watch::new(places),
         };
         let whole = Groups::find(|name| resources.seats.get(name).cloned(), None);
         if let Err(error) = meter::set_weight(&whole, scale.usual() * FIELD_WEIGHT) {
@@ -136,17 +152,21 @@ impl Resources {
         let limits = self.admit(name, spec)?;
         let settings = self.plan(&limits, &groups).map_err(refused)?;
         apply::apply(&settings, &groups).map_err(|error| not_set(name, &error))?;
-        self.settle(name, Tenant { meter: meter_of(&groups), groups, limits, settings, looked: Instant::now() }, None);
+        let tenant = Tenant { meter: meter_of(&groups), groups, limits, settings, looked: Instant::now() };
+        self.views.enter(name, slot, &tenant, &self.machine, None);
+        self.settle(name, tenant, None);
         Ok(())
     }
 
     /// Takes over a guest whose limits an earlier daemon has set.
-    pub(crate) fn adopt(&self, guest: &Guest, slot: u32) {
+    pub(crate) fn adopt(&self, guest: &Guest, run: &RunRecord) {
+        let slot = run.slot;
         let groups = self.groups(slot);
         let limits = grants::read(&guest.spec.borrow()).unwrap_or_default();
         let settings = self.plan(&limits, &groups).unwrap_or_default();
         let told = meter::weight(&groups);
         let tenant = Tenant { meter: meter_of(&groups), groups, limits, settings, looked: Instant::now() };
+        self.views.enter(&guest.name, slot, &tenant, &self.machine, Some(run.started));
         self.settle(&guest.name, tenant, told);
     }
 
@@ -165,7 +185,8 @@ impl Resources {
     }
 
     /// Changes the limits of a guest that runs: all of them, or none. What it was granted is not lost where the new cannot be had.
-    pub(crate) fn change(&self, name: &GuestName, spec: &Spec, (pid, owner): (i32, u32)) -> Result<(), Fault> {
+    pub(crate) fn change(&self, name: &GuestName, spec: &Spec, running: &Running) -> Result<(), Fault> {
+        let (pid, owner) = (running.pid, running.root());
         let limits = self.admit(name, spec)?;
         let mut tenants = self.tenants.borrow_mut();
         let Some(tenant) = tenants.get_mut(name) else { return Ok(()) };
@@ -174,6 +195,12 @@ impl Resources {
         shared_memory::bound(pid, owner, &limits, Some(&tenant.limits))
             .map_err(|error| failure::call("changing memory.sysv", name.as_ref(), &error))?;
         (tenant.settings, tenant.limits) = (settings, limits);
+        let more = self.views.change(name, running.slot, tenant, &self.machine, running.started);
+        if let Some(mounts) = running.mounts.borrow().as_ref()
+            && let Err(error) = views::attach(more, pid, mounts.as_fd())
+        {
+            tracing::warn!(%error, guest = %name, "it sees the host's numbers there until it is started again");
+        }
         let claim = Claim::of(&tenant.limits.cpu, self.machine.count());
         drop(tenants);
         self.governor.borrow_mut().join(name.clone(), claim, None);
@@ -185,6 +212,7 @@ impl Resources {
     pub(crate) fn leave(&self, name: &GuestName) {
         let gone = self.tenants.borrow_mut().remove(name);
         self.governor.borrow_mut().leave(name);
+        self.views.leave(name);
         if gone.is_some() {
             self.rebalance();
         }
@@ -196,6 +224,8 @@ impl Resources {
         self.tell(changes);
         self.protect();
         self.stirred.notify_one();
+        self.seen.notify_one();
+        self.filed.notify_one();
     }
 
     /// Gives groups their weights.
@@ -220,6 +250,12 @@ impl Resources {
         {
             tracing::warn!(%error, "reserved memory cannot be protected");
         }
+    }
+
+    /// Who may have only so many files open in all.
+    pub(crate) fn limited_in_files(&self) -> Vec<(GuestName, u64)> {
+        let tenants = self.tenants.borrow();
+        tenants.iter().filter_map(|(name, tenant)| Some((name.clone(), tenant.limits.files.total?))).collect()
     }
 
     /// Does something with a guest that runs.

@@ -1,8 +1,10 @@
 //! The watchdog's loop: what it sees, and what it has done.
 
 use crate::daemon::Daemon;
+use crate::failure;
 use crate::guest::Guest;
 use crate::life::stop;
+use pando_api::{Fault, Reply, WatchdogState, WatchdogStep};
 use pando_guest::{GuestName, Places};
 use pando_kernel::{CallError, Context};
 use pando_limit::machine::Free;
@@ -10,6 +12,8 @@ use pando_limit::reclaim::reclaim;
 use pando_limit::usage::Usage;
 use pando_limit::watchdog::{Policy, Rules, Scene, Step, Tenant, Watchdog, pressure};
 use serde::Deserialize;
+use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
@@ -19,6 +23,74 @@ use std::time::Duration;
 #[serde(default)]
 struct Settings {
     watchdog: Rules,
+}
+
+/// The watchdog, and the last steps that it took.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    dog: RefCell<Watchdog<GuestName>>,
+    taken: RefCell<VecDeque<WatchdogStep>>,
+}
+
+impl Watch {
+    pub(crate) fn new(places: &Places) -> Self {
+        Self { dog: RefCell::new(Watchdog::new(rules(places))), taken: RefCell::default() }
+    }
+
+    fn rules(&self) -> Rules {
+        self.dog.borrow().rules().clone()
+    }
+
+    fn decide(&self, scene: &Scene<GuestName>) -> Option<(Step<GuestName>, String)> {
+        let mut dog = self.dog.borrow_mut();
+        if scene.tenants.is_empty() && dog.frozen().is_none() { None } else { dog.decide(scene) }
+    }
+
+    fn note(&self, step: WatchdogStep) {
+        /// How many are remembered.
+        const KEPT: usize = 32;
+        let mut taken = self.taken.borrow_mut();
+        taken.push_back(step);
+        while taken.len() > KEPT {
+            taken.pop_front();
+        }
+    }
+}
+
+/// What the watchdog sees and would do, by a policy or by its own.
+pub(crate) fn state(daemon: &Daemon, policy: Option<&str>) -> Result<Reply, Fault> {
+    let watch = &daemon.resources.watch;
+    let rules = watch.rules();
+    let policy = match policy {
+        None => rules.policy,
+        Some(word) => Policy::named(word).ok_or_else(|| {
+            failure::bad(word, format!("'{word}' is no policy of the watchdog's; there are graduated, pl_mom and off"))
+        })?,
+    };
+    let scene = scene(daemon);
+    let dog = watch.dog.borrow();
+    let (stage, guest) = dog.stage();
+    let Free { memory, swap, swap_size } = scene.free;
+    let percent = |part: u64, whole: u64| (part as f64 / whole.max(1) as f64 * 1000.0).round() / 10.0;
+    let would = dog.would(policy, &scene).map(|(step, why)| WatchdogStep {
+        time_ms: crate::events::now_ms(),
+        guest: step.whom().to_string(),
+        step: step.word().to_owned(),
+        why,
+    });
+    let watchdog = WatchdogState {
+        policy: policy.word().to_owned(),
+        dry_run: rules.dry_run,
+        rules: rules.shown().into_iter().map(|(key, value)| (key.to_owned(), value)).collect(),
+        stage: stage.to_owned(),
+        guest: guest.map(ToString::to_string),
+        pressure: scene.pressure,
+        memory_free: percent(memory, scene.memory),
+        swap_used: (swap_size > 0).then(|| percent(swap_size.saturating_sub(swap), swap_size)),
+        would,
+        taken: watch.taken.borrow().iter().cloned().collect(),
+    };
+    Ok(Reply::Watchdog { watchdog })
 }
 
 /// The rules in pando.toml; the usual ones where it says nothing or cannot be read.
@@ -36,20 +108,17 @@ fn rules(places: &Places) -> Rules {
 
 /// Watches for as long as the daemon runs.
 pub(crate) async fn watch(daemon: Rc<Daemon>) {
-    let mut watchdog = Watchdog::new(rules(&daemon.places));
     thaw_all(&daemon);
-    if watchdog.rules().policy == Policy::Off {
+    let rules = daemon.resources.watch.rules();
+    if rules.policy == Policy::Off {
         return;
     }
-    let every = Duration::from_secs(watchdog.rules().every.max(1));
+    let every = Duration::from_secs(rules.every.max(1));
     loop {
         tokio::time::sleep(every).await;
         let scene = scene(&daemon);
-        if scene.tenants.is_empty() && watchdog.frozen().is_none() {
-            continue;
-        }
-        if let Some((step, why)) = watchdog.decide(&scene) {
-            take(&daemon, step, why).await;
+        if let Some((step, why)) = daemon.resources.watch.decide(&scene) {
+            take(&daemon, step, why, rules.dry_run).await;
         }
     }
 }
@@ -74,10 +143,12 @@ fn scene(daemon: &Daemon) -> Scene<GuestName> {
 }
 
 /// Takes a step, and tells of it. What fails is told too: the next look will find that it was of no avail.
-async fn take(daemon: &Rc<Daemon>, step: Step<GuestName>, why: String) {
-    let (Step::Reclaim(name, _) | Step::Freeze(name) | Step::Thaw(name) | Step::Restart(name) | Step::Stop(name)) =
-        &step;
-    let Some(guest) = daemon.guests.borrow().get(name).cloned() else { return };
+async fn take(daemon: &Rc<Daemon>, step: Step<GuestName>, why: String, dry_run: bool) {
+    let Some(guest) = daemon.guests.borrow().get(step.whom()).cloned() else { return };
+    if dry_run {
+        daemon.events.tell(guest.name.as_ref(), "watchdog", Some(format!("would {}: {why}", step.word())));
+        return;
+    }
     let (word, done) = match step {
         Step::Reclaim(_, bytes) => ("reclaim", take_memory(daemon, &guest, bytes).await),
         Step::Freeze(_) => {
@@ -96,7 +167,14 @@ async fn take(daemon: &Rc<Daemon>, step: Step<GuestName>, why: String) {
         }
     };
     let failed = done.err().map(|error| format!("; it failed: {error}")).unwrap_or_default();
-    daemon.events.tell(guest.name.as_ref(), "watchdog", Some(format!("{word}: {why}{failed}")));
+    let why = format!("{why}{failed}");
+    daemon.events.tell(guest.name.as_ref(), "watchdog", Some(format!("{word}: {why}")));
+    daemon.resources.watch.note(WatchdogStep {
+        time_ms: crate::events::now_ms(),
+        guest: guest.name.to_string(),
+        step: word.to_owned(),
+        why,
+    });
 }
 
 async fn take_memory(daemon: &Daemon, guest: &Guest, bytes: u64) -> Result<(), String> {

@@ -14,6 +14,7 @@ pub use trunk::{Facts, trunk};
 use crate::account::AccountError;
 use crate::policy::capabilities::CapabilityError;
 use crate::policy::limits::LimitError;
+use pando_limit::view::View;
 use pando_seed::{Start, Step, Text, next_step};
 use std::ffi::CString;
 use std::fmt;
@@ -45,6 +46,8 @@ pub enum Want {
     Terminal,
     /// A program that comes along as a descriptor.
     Program,
+    /// What is shown in place of a file of the kernel's.
+    View(View),
 }
 
 /// The steps of a launch, and what they need.

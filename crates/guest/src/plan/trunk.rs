@@ -5,6 +5,7 @@ use super::sprout::{self, SproutKind};
 use super::{Plan, PlanError, Program, Want, c_string, text};
 use crate::policy::{grants, limits};
 use pando_api::Spec;
+use pando_limit::view::View;
 use pando_seed::{Attributes, Make, Mountpoint, Step, Text};
 
 /// What a plan needs to know besides the spec.
@@ -18,6 +19,8 @@ pub struct Facts {
     pub file_volumes: Vec<usize>,
     /// The pid of the command, if that comes out of an image.
     pub adopted: Option<i32>,
+    /// Which files of the kernel's are shown otherwise.
+    pub views: Vec<View>,
 }
 
 /// The longest host name the kernel takes.
@@ -34,6 +37,7 @@ const RESERVED: [&str; 7] = ["/", "/proc", "/sys", "/dev", "/dev/pts", "/dev/mqu
 pub fn trunk(spec: &Spec, facts: &Facts, program: Option<&Program>) -> Result<Plan, PlanError> {
     let mut plan = sprout::sprout(SproutKind::of(spec), facts.unified)?.rest();
     root(&mut plan);
+    views(&mut plan, &facts.views);
     shared_memory(&mut plan, spec)?;
     volumes(&mut plan, spec, facts)?;
     plan.step("taking the new root", Step::TakeRoot);
@@ -60,6 +64,15 @@ fn root(plan: &mut Plan) {
     for (from, at) in sprout::BROUGHT {
         let on = Mountpoint { at: Text::from(at), make: Make::Directory };
         plan.step(format!("attaching {}", from.to_string_lossy()), Step::Bring { from: Text::from(from), on });
+    }
+}
+
+/// What the guest sees of the machine's memory and processors. A kernel may lack the file.
+fn views(plan: &mut Plan, views: &[View]) {
+    for view in views {
+        let fd = plan.want(Want::View(*view));
+        let on = Mountpoint { at: Text::from(view.path()), make: Make::Skip };
+        plan.step(format!("showing /{}", view.path().to_string_lossy()), Step::Attach { fd, on });
     }
 }
 
@@ -122,7 +135,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     fn facts() -> Facts {
-        Facts { name: "web".into(), unified: true, file_volumes: Vec::new(), adopted: None }
+        Facts { name: "web".into(), unified: true, file_volumes: Vec::new(), adopted: None, views: Vec::new() }
     }
 
     fn program(command: &[&str]) -> Program {
@@ -198,6 +211,15 @@ mod tests {
         assert_eq!(place(&plan, "entering the root file system"), before.labels.len());
         assert_eq!(plan.start, None);
         assert!(plan.label(0).contains("host's mounts"), "a step of the sprout that failed keeps its words");
+    }
+
+    #[test]
+    fn what_is_shown_otherwise_is_there_before_anything_of_the_guest_runs() {
+        let facts = Facts { views: vec![View::MemInfo, View::Online], ..facts() };
+        let plan = trunk(&Spec::default(), &facts, Some(&program(&["true"]))).unwrap();
+        let shown = place(&plan, "showing /proc/meminfo");
+        assert!(place(&plan, "attaching /sys") < shown && shown < place(&plan, "taking the new root"));
+        assert!(plan.wants.contains(&Want::View(View::Online)));
     }
 
     #[test]

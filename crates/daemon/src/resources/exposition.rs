@@ -53,7 +53,7 @@ fn number(one: &GuestUse, read: fn(&Sample) -> i64) -> Option<f64> {
 }
 
 /// Everything as text. The names of guests need no escaping: they have no quotes, backslashes or newlines.
-pub(crate) fn text(machine: &MachineUse, guests: &[GuestUse]) -> String {
+pub fn text(machine: &MachineUse, guests: &[GuestUse]) -> String {
     let mut text = String::new();
     for (name, help, value) in [
         ("pando_guests_running", "Guests that run.", guests.len() as f64),

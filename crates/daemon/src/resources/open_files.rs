@@ -1,0 +1,41 @@
+//! The loop that keeps guests within the number of files that they may have open together.
+
+use crate::daemon::Daemon;
+use pando_guest::GuestName;
+use pando_limit::open_files::{Deed, EVERY, OpenFiles};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// Looks at the guests with such a limit, for as long as the daemon runs; sleeps while there are none.
+pub(crate) async fn govern(daemon: Rc<Daemon>) {
+    let mut known: BTreeMap<GuestName, OpenFiles> = BTreeMap::new();
+    loop {
+        let limited = daemon.resources.limited_in_files();
+        known.retain(|name, files| {
+            let stays = limited.iter().any(|(limited, _)| limited == name);
+            if !stays {
+                files.lift();
+            }
+            stays
+        });
+        if limited.is_empty() {
+            daemon.resources.filed.notified().await;
+            continue;
+        }
+        for (name, most) in limited {
+            let files = known.entry(name.clone()).or_default();
+            let Some(deed) = daemon.resources.with(&name, |tenant| files.look(&tenant.groups, most)) else { continue };
+            let told = match deed {
+                Deed::Nothing | Deed::Lifted => continue,
+                Deed::Bounded { open } => {
+                    format!("{open} files are open, {most} may be: its processes can open no more")
+                }
+                Deed::Ended { pid, held, open } => {
+                    format!("{open} files are open, {most} may be: process {pid}, which held {held}, was killed")
+                }
+            };
+            daemon.events.tell(name.as_ref(), "files", Some(told));
+        }
+        tokio::time::sleep(EVERY).await;
+    }
+}

@@ -1,0 +1,137 @@
+//! Who writes what guests read: a thread that is asked by the kernel before each read.
+//!
+//! A file that was just written is not held up again for [`FRESH`]: whoever reads it in several parts gets one text, and whoever reads it in a loop costs
+//! nothing.
+
+use pando_kernel::read_gate::{ReadGate, numbers};
+use pando_limit::view::{Scene, View};
+use std::collections::{HashMap, VecDeque};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+/// How long a text counts as true.
+const FRESH: Duration = Duration::from_millis(50);
+
+/// The longest that the thread sleeps.
+const LONG: Duration = Duration::from_secs(3600);
+
+/// A file that a guest reads.
+#[derive(Debug)]
+pub(super) struct Sheet {
+    pub(super) view: View,
+    file: File,
+    scene: Arc<Mutex<Scene>>,
+}
+
+type Files = Mutex<HashMap<(u64, u64), Arc<Sheet>>>;
+
+/// The files, and who is asked for them.
+#[derive(Debug)]
+pub(super) struct Keeper {
+    files: Arc<Files>,
+    /// The thread alone holds it: however that ends, nobody is held up any more.
+    gate: Weak<ReadGate>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Sheet {
+    pub(super) fn new(view: View, file: File, scene: Arc<Mutex<Scene>>) -> Self {
+        Self { view, file, scene }
+    }
+
+    /// Writes what is true now, over what was: a reader finds one or the other.
+    pub(super) fn write(&self) {
+        let text = locked(&self.scene).text(self.view, super::now());
+        let written = self.file.write_all_at(text.as_bytes(), 0).and_then(|()| self.file.set_len(text.len() as u64));
+        if let Err(error) = written {
+            tracing::debug!(%error, view = ?self.view, "it keeps its old words");
+        }
+    }
+}
+
+impl Keeper {
+    pub(super) fn new() -> Self {
+        let files: Arc<Files> = Arc::default();
+        let gate = ReadGate::new().map(Arc::new).inspect_err(|error| {
+            tracing::warn!(%error, "what guests see of their limits is a few seconds old");
+        });
+        let weak = gate.as_ref().map(Arc::downgrade).unwrap_or_default();
+        if let Ok(gate) = gate {
+            let files = Arc::clone(&files);
+            let thread = std::thread::Builder::new().name("views".into()).stack_size(256 << 10);
+            if let Err(error) = thread.spawn(move || serve(&gate, &files)) {
+                tracing::warn!(%error, "what guests see of their limits is a few seconds old");
+            }
+        }
+        Self { files, gate: weak }
+    }
+
+    /// Whether the kernel asks before a file is read.
+    pub(super) fn is_asked(&self) -> bool {
+        self.gate.strong_count() > 0
+    }
+
+    /// Keeps a file from now on.
+    pub(super) fn take(&self, sheet: Arc<Sheet>) {
+        let Ok(numbers) = numbers(&sheet.file) else { return };
+        locked(&self.files).insert(numbers, Arc::clone(&sheet));
+        let asked = self.gate.upgrade().is_some_and(|gate| gate.close(&sheet.file).is_ok());
+        if !asked {
+            sheet.write();
+        }
+        // Should this daemon die before anybody reads, there has to be something to read.
+        if asked && let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            drop(runtime.spawn_blocking(move || sheet.write()));
+        }
+    }
+
+    /// Keeps it no more.
+    pub(super) fn drop(&self, sheet: &Sheet) {
+        if let Ok(numbers) = numbers(&sheet.file) {
+            locked(&self.files).remove(&numbers);
+        }
+        if let Some(gate) = self.gate.upgrade() {
+            // It is not held up just now, perhaps.
+            let _ = gate.open(&sheet.file);
+        }
+    }
+}
+
+/// Answers for as long as the process lives.
+fn serve(gate: &ReadGate, files: &Files) {
+    let mut fresh: VecDeque<(Instant, Arc<Sheet>)> = VecDeque::new();
+    loop {
+        let now = Instant::now();
+        while fresh.front().is_some_and(|(until, _)| *until <= now) {
+            let Some((_, sheet)) = fresh.pop_front() else { break };
+            let kept = numbers(&sheet.file).is_ok_and(|numbers| locked(files).contains_key(&numbers));
+            if kept && let Err(error) = gate.close(&sheet.file) {
+                tracing::debug!(%error, "its words stay as they are");
+            }
+        }
+        let pause = fresh.front().map_or(LONG, |(until, _)| *until - now);
+        let readers = gate.wait(pause).and_then(|()| gate.readers());
+        let readers = match readers {
+            Ok(readers) => readers,
+            Err(error) => {
+                tracing::warn!(%error, "what guests see of their limits is a few seconds old");
+                return;
+            }
+        };
+        for reader in readers {
+            let sheet = reader.file().ok().and_then(|numbers| locked(files).get(&numbers).cloned());
+            let Some(sheet) = sheet else { continue };
+            // Several may have read at once: the first finds it stale.
+            if !fresh.iter().any(|(_, known)| Arc::ptr_eq(known, &sheet)) {
+                sheet.write();
+                let _ = gate.open(&sheet.file);
+                fresh.push_back((Instant::now() + FRESH, sheet));
+            }
+        }
+    }
+}
