@@ -8,10 +8,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let out = PathBuf::from(env::var("OUT_DIR")?);
     // Where distributions that hold several architectures keep the headers of this one.
     let headers = format!("-I/usr/include/{}-linux-gnu", env::var("CARGO_CFG_TARGET_ARCH")?);
-    libbpf_cargo::SkeletonBuilder::new()
-        .source("bpf/shared.bpf.c")
-        .obj(out.join("shared.bpf.o"))
-        .clang_args(["-Wall", "-mcpu=v3", headers.as_str()])
-        .build()?;
+    for name in ["shared", "bandwidth"] {
+        libbpf_cargo::SkeletonBuilder::new()
+            .source(format!("bpf/{name}.bpf.c"))
+            .obj(out.join(format!("{name}.bpf.o")))
+            .clang_args(["-Wall", "-mcpu=v3", headers.as_str()])
+            .build()?;
+    }
     Ok(())
 }

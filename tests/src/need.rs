@@ -9,6 +9,8 @@ pub(crate) enum Need {
     Program(&'static str, &'static str),
     /// A kernel of this version or newer.
     Linux(u32, u32),
+    /// A kind of network device, and what ip(8) has to be told of it besides its name; `probe0` is there.
+    Device(&'static str, &'static str),
 }
 
 impl Need {
@@ -20,6 +22,10 @@ impl Need {
             Self::Program(name, _) if in_path(name) => Ok(()),
             Self::Linux(major, minor) if release() >= (major, minor) => Ok(()),
             Self::Linux(major, minor) => Err(format!("it needs Linux {major}.{minor}")),
+            Self::Device(kind, words) if makes(kind, words) => Ok(()),
+            Self::Device(kind, _) => {
+                Err(format!("it needs network devices of kind {kind}, which this kernel or ip(8) does not know"))
+            }
             Self::Program(name, package) => Err(format!("it needs {name}, of the package {package}")),
         }
     }
@@ -36,4 +42,11 @@ fn release() -> (u32, u32) {
 fn in_path(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
+}
+
+/// Whether a device of a kind can be made, in a network namespace that goes at once.
+fn makes(kind: &str, words: &str) -> bool {
+    let script = format!("ip link add probe0 type veth && ip link add {words}name probe1 type {kind}");
+    let tried = std::process::Command::new("unshare").args(["--net", "sh", "-c", &script]).output();
+    tried.is_ok_and(|output| output.status.success())
 }

@@ -2,6 +2,7 @@
 
 use crate::{HeldLimit, Spec};
 use serde::{Deserialize, Serialize};
+use std::net::IpAddr;
 
 /// Where a guest stands in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -94,6 +95,9 @@ pub struct Inspection {
     /// Its limits, and what holds them.
     #[serde(default)]
     pub limits: Vec<HeldLimit>,
+    /// Its addresses on the private network, when it runs there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<IpAddr>,
 }
 
 /// A process of a guest, or of the host.

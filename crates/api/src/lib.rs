@@ -15,6 +15,7 @@ mod address;
 mod fault;
 mod guest;
 mod method;
+mod publication;
 mod resources;
 mod spec;
 mod store;
@@ -24,13 +25,14 @@ pub use address::{Address, AddressError};
 pub use fault::{Fault, FaultKind};
 pub use guest::{Event, GuestState, GuestStatus, ImageStatus, Inspection, ProcessEntry};
 pub use method::{AddressChange, Copying, Method, MethodCall, Process, ProcessNotice, Progress, Reply};
+pub use publication::{Protocol, Publication, PublicationError};
 pub use resources::{GuestUse, HeldLimit, MachineUse, Sample, WatchdogState, WatchdogStep};
-pub use spec::{Network, Rlimit, SeccompProfile, Spec, SpecError, Volume};
+pub use spec::{Link, Network, Rlimit, SeccompProfile, Spec, SpecError, Volume};
 pub use store::{
     Collection, DamagedFile, GuestUnification, GuestUsage, StoreDamage, StoreUsage, Unification, Verification,
 };
 
-pub use wish::{Amount, CpuWish, DiskWish, IoWish, MemoryWish};
+pub use wish::{Amount, CpuWish, DiskWish, IoWish, MemoryWish, NetWish};
 
 /// The interface's varlink name.
 pub const INTERFACE: &str = "org.pando.Guests";

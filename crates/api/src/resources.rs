@@ -43,9 +43,9 @@ pub struct Sample {
     pub read: i64,
     /// Bytes written to disks since it was started.
     pub written: i64,
-    /// Bytes received over a network of its own since it was started.
+    /// Bytes received since it was started, over a network of its own or with bandwidth of its own.
     pub received: i64,
-    /// Bytes sent over a network of its own since it was started.
+    /// Bytes sent since it was started, over a network of its own or with bandwidth of its own.
     pub sent: i64,
     /// Processes that the kernel killed for want of memory within the limit.
     pub oom_kills: i64,
@@ -78,6 +78,15 @@ pub struct GuestUse {
     /// Processes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pids_limit: Option<i64>,
+    /// Bits a second that are guaranteed in what leaves.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub net_reserve: Option<i64>,
+    /// The most bits a second that leave.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub net_limit: Option<i64>,
+    /// The most bits a second that come in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub net_limit_in: Option<i64>,
     /// Earlier samples, oldest first, where they were asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<Sample>,

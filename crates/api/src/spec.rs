@@ -1,9 +1,10 @@
 //! What a user says of a guest: `spec.toml` on disk, `Spec` on the wire.
 
-use crate::Address;
-use crate::wish::{Amount, CpuWish, DiskWish, IoWish, MemoryWish};
+use crate::wish::{Amount, CpuWish, DiskWish, IoWish, MemoryWish, NetWish};
+use crate::{Address, Publication};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 /// What a user says of a guest. Every field has a default: an empty spec is a valid one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,6 +33,15 @@ pub struct Spec {
     /// The addresses that the guest owns, on the host's network: `IP`, `IP/LENGTH`, `IP@DEVICE` or `IP/LENGTH@DEVICE`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<Address>,
+    /// How a private network is reached.
+    #[serde(skip_serializing_if = "Link::is_default")]
+    pub link: Link,
+    /// Ports of the host's that lead to the guest on a private network: `[IP:]HOST:GUEST[/udp]`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub publish: Vec<Publication>,
+    /// Name servers on a private network. Default: the host's.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub dns: Vec<IpAddr>,
     /// Whether the guest has a user namespace of its own (65,536 ids). Without one, root inside is root outside.
     pub user_namespace: bool,
     /// Host directories or files shown inside.
@@ -78,6 +88,9 @@ pub struct Spec {
     /// Room on the disk.
     #[serde(skip_serializing_if = "DiskWish::is_empty")]
     pub disk: DiskWish,
+    /// Bandwidth.
+    #[serde(skip_serializing_if = "NetWish::is_empty")]
+    pub net: NetWish,
 }
 
 impl Spec {
@@ -101,6 +114,9 @@ impl Default for Spec {
             env: BTreeMap::new(),
             network: Network::None,
             addresses: Vec::new(),
+            link: Link::Veth,
+            publish: Vec::new(),
+            dns: Vec::new(),
             user_namespace: true,
             volumes: Vec::new(),
             cap_add: Vec::new(),
@@ -117,6 +133,7 @@ impl Default for Spec {
             memory: MemoryWish::default(),
             io: IoWish::default(),
             disk: DiskWish::default(),
+            net: NetWish::default(),
         }
     }
 }
@@ -130,8 +147,30 @@ pub enum Network {
     None,
     /// The host's network, of which the guest owns its addresses and nothing else.
     Shared,
+    /// A network namespace on a network of the guests', behind the host's address.
+    Private,
     /// The host's network, unrestricted.
     Host,
+}
+
+/// How a guest with a private network is connected.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Link {
+    /// A pair of devices; the host's is a port of the guests' bridge.
+    #[default]
+    Veth,
+    /// The same by devices that hand packets over without a queue (Linux 6.7).
+    Netkit,
+    /// A device of its own on a device of the host's: the guest is a machine on the host's network.
+    Macvlan,
+}
+
+impl Link {
+    /// Whether nothing else was asked for.
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 impl Network {

@@ -138,6 +138,20 @@ wishes! {
     }
 }
 
+wishes! {
+    /// Bandwidth, in bits a second with kbit, mbit, gbit.
+    NetWish, "net", {
+        /// What is guaranteed in what leaves the machine. Without a share it is an upper bound too.
+        reserve,
+        /// The weight in what is not reserved or not used; 100 is usual.
+        share,
+        /// The most that leaves.
+        limit,
+        /// The most that comes in; what is more is dropped.
+        limit_in,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

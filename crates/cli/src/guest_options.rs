@@ -4,7 +4,8 @@ use crate::resource_options::ResourceOptions;
 use crate::{signal_name, source, spec_file};
 use anyhow::Context;
 use clap::ValueEnum;
-use pando_api::{Address, Network, Rlimit, SeccompProfile, Spec, SpecError, Volume};
+use pando_api::{Address, Link, Network, Publication, Rlimit, SeccompProfile, Spec, SpecError, Volume};
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 /// What a guest is made of and what it may do.
@@ -29,12 +30,21 @@ pub(crate) struct GuestOptions {
     /// Show a directory or file of the host inside
     #[arg(short, long, value_name = "HOST:GUEST[:ro]", value_parser = volume)]
     volume: Vec<Volume>,
-    /// The network: none (a loopback device only), shared (the host's, of which it owns its addresses) or host (the host's, unrestricted) [default: none]
+    /// The network: none (a loopback device only), shared (the host's, of which it owns its addresses), private (one of the guests', behind the host) or host (the host's, unrestricted) [default: none]
     #[arg(long, alias = "network", value_name = "KIND")]
     net: Option<Net>,
-    /// An address of the host's network that is the guest's own; implies --net shared
+    /// An address of the host's network that is the guest's own (implies --net shared), or its address on a private network
     #[arg(long, value_name = "IP[/LENGTH][@DEVICE]")]
     address: Vec<Address>,
+    /// Lead a port of the host's to one of the guest's, such as 8080:80 or 10.9.0.1:5353:53/udp; implies --net private
+    #[arg(short, long, value_name = "[IP:]HOST:GUEST[/udp]")]
+    publish: Vec<Publication>,
+    /// A name server for --net private [default: the host's]
+    #[arg(long, value_name = "IP")]
+    dns: Vec<IpAddr>,
+    /// How --net private is reached: veth (a bridge), netkit (the same with less work for each packet, where the kernel has it) or macvlan (a machine of its own on the host's network, with --address) [default: veth]
+    #[arg(long, value_name = "KIND")]
+    link: Option<LinkKind>,
     /// The name that the guest sees as its own
     #[arg(long, value_name = "NAME")]
     hostname: Option<String>,
@@ -73,7 +83,15 @@ pub(crate) struct GuestOptions {
 enum Net {
     None,
     Shared,
+    Private,
     Host,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum LinkKind {
+    Veth,
+    Netkit,
+    Macvlan,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -116,11 +134,21 @@ impl GuestOptions {
         match self.net {
             Some(Net::None) => spec.network = Network::None,
             Some(Net::Shared) => spec.network = Network::Shared,
+            Some(Net::Private) => spec.network = Network::Private,
             Some(Net::Host) => spec.network = Network::Host,
+            None if !self.publish.is_empty() => spec.network = Network::Private,
             None if !self.address.is_empty() => spec.network = Network::Shared,
             None => {}
         }
         spec.addresses.extend(self.address);
+        spec.publish.extend(self.publish);
+        spec.dns.extend(self.dns);
+        match self.link {
+            Some(LinkKind::Veth) => spec.link = Link::Veth,
+            Some(LinkKind::Netkit) => spec.link = Link::Netkit,
+            Some(LinkKind::Macvlan) => spec.link = Link::Macvlan,
+            None => {}
+        }
         match self.seccomp {
             Some(Seccomp::Default) => spec.seccomp = SeccompProfile::Default,
             Some(Seccomp::Off) => spec.seccomp = SeccompProfile::Off,

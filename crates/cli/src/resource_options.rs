@@ -69,6 +69,18 @@ pub(crate) struct ResourceOptions {
     /// The most writes a second
     #[arg(long, value_name = "N")]
     io_write_ops: Option<String>,
+    /// Guarantee what leaves by the network, such as 10mbit; without --net-share it is an upper bound too
+    #[arg(long, value_name = "RATE")]
+    net_reserve: Option<String>,
+    /// The weight in bandwidth that is not reserved or not used, 1 to 1000 [default: 100]
+    #[arg(long, value_name = "N")]
+    net_share: Option<String>,
+    /// The most that leaves by the network, such as 50mbit
+    #[arg(long, value_name = "RATE")]
+    net_limit: Option<String>,
+    /// The most that comes in by the network; what is more is dropped
+    #[arg(long, value_name = "RATE")]
+    net_limit_in: Option<String>,
     /// Room for the guest's own files, such as 2G
     #[arg(long, value_name = "SIZE")]
     disk: Option<String>,
@@ -80,7 +92,7 @@ pub(crate) struct ResourceOptions {
 impl ResourceOptions {
     /// Puts what was given into a spec.
     pub(crate) fn lay_over(self, spec: &mut Spec) {
-        let Spec { cpu, memory, io, disk, pids, files, files_total, .. } = spec;
+        let Spec { cpu, memory, io, disk, net, pids, files, files_total, .. } = spec;
         for (field, given) in [
             (&mut cpu.reserve, self.cpu_reserve),
             (&mut cpu.share, self.cpu_share),
@@ -102,6 +114,10 @@ impl ResourceOptions {
             (&mut io.write_rate, self.io_write),
             (&mut io.read_ops, self.io_read_ops),
             (&mut io.write_ops, self.io_write_ops),
+            (&mut net.reserve, self.net_reserve),
+            (&mut net.share, self.net_share),
+            (&mut net.limit, self.net_limit),
+            (&mut net.limit_in, self.net_limit_in),
             (&mut disk.size, self.disk),
             (&mut disk.inodes, self.inodes),
         ] {

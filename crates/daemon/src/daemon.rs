@@ -1,5 +1,6 @@
 //! What the daemon holds.
 
+use crate::bandwidth::Bandwidth;
 use crate::events::Events;
 use crate::failure;
 use crate::guest::Guest;
@@ -7,6 +8,7 @@ use crate::image::HeldImage;
 use crate::lull::Lull;
 use crate::networks::Networks;
 use crate::pool::Pool;
+use crate::private_network::PrivateNetwork;
 use crate::ready_files::ReadyFiles;
 use crate::ready_roots::ReadyRoots;
 use crate::resources::Resources;
@@ -41,6 +43,10 @@ pub(crate) struct Daemon {
     pub(crate) roots: Rc<ReadyRoots>,
     /// Who owns which addresses.
     pub(crate) networks: Rc<Networks>,
+    /// Who is on the private network.
+    pub(crate) private: Rc<PrivateNetwork>,
+    /// Who is granted what of the devices.
+    pub(crate) bandwidth: Bandwidth,
     /// The layers of guests, by content.
     pub(crate) store: Arc<LayerStore>,
     /// Whether a collection of what no guest stands on any more is due or under way.
@@ -74,6 +80,8 @@ impl Daemon {
             images: RefCell::default(),
             making: RefCell::default(),
             networks: Networks::new(&places),
+            private: PrivateNetwork::new(&places),
+            bandwidth: Bandwidth::new(&places),
             roots: ReadyRoots::new(&pool, &files, &lull, &store),
             pool,
             files,
@@ -133,6 +141,9 @@ impl Daemon {
 
     /// Removes what a slot leaves.
     pub(crate) async fn clear_slot(&self, slot: u32) {
+        // Before the slot is free for another.
+        self.private.dismiss(slot).await;
+        self.bandwidth.leave(slot).await;
         crate::clearing::clear_slot(&self.places, &self.field, slot).await;
         self.networks.dismiss(slot).await;
     }

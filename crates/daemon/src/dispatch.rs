@@ -5,7 +5,7 @@ use crate::failure;
 use crate::life::{address, clone, collect, copy, create, exec, freeze, remove, run, set, start, stop, storage, unify};
 use crate::processes;
 use crate::resources::{self, accounting};
-use pando_api::{Event, Fault, Inspection, Method, MethodCall, ProcessNotice, Progress, Reply};
+use pando_api::{Event, Fault, HeldLimit, Inspection, Method, MethodCall, ProcessNotice, Progress, Reply};
 use pando_kernel::pidfd;
 use serde::Serialize;
 use std::fs::File;
@@ -132,6 +132,12 @@ impl Client {
             },
             Method::Address { name, change, address } => match daemon.guest(&name) {
                 Ok(guest) => done(address::change(&daemon, &guest, change, address).await),
+                Err(fault) => Err(fault),
+            },
+            Method::Set { name, assignments } => match daemon.guest(&name) {
+                Ok(guest) => set::set(&daemon, &guest, &assignments)
+                    .await
+                    .map(|outcome| Reply::Applied { applied: outcome.applied, at_next_start: outcome.at_next_start }),
                 Err(fault) => Err(fault),
             },
             Method::Usage {} => storage::usage(&daemon).await.map(|usage| Reply::Usage { usage }),
@@ -416,10 +422,6 @@ fn immediate(daemon: &Rc<Daemon>, method: Method) -> Result<Reply, Fault> {
         }
         Method::Stats { name, history } => accounting::stats(daemon, name.as_deref(), history),
         Method::Watchdog { policy } => resources::watching::state(daemon, policy.as_deref()),
-        Method::Set { name, assignments } => {
-            let outcome = set::set(daemon, &daemon.guest(&name)?, &assignments)?;
-            Ok(Reply::Applied { applied: outcome.applied, at_next_start: outcome.at_next_start })
-        }
         _ => Err(failure::bad("method", "the daemon does not know what to do with this call")),
     }
 }
@@ -450,9 +452,33 @@ fn inspect(daemon: &Daemon, name: &str) -> Result<Reply, Fault> {
             &guest.name,
             &guest.spec.borrow(),
             &pando_limit::disk::Image::at(guest.directory(&daemon.places).join(crate::record::DISK)),
-        ),
+        )
+        .into_iter()
+        .chain(bandwidth_held(daemon, &guest))
+        .collect(),
+        addresses: running.as_ref().map(|life| daemon.private.addresses(life.slot)).unwrap_or_default(),
     };
     Ok(Reply::Inspection { guest: inspection })
+}
+
+/// What a guest is granted of the devices, as the kernel holds it.
+fn bandwidth_held(daemon: &Daemon, guest: &crate::guest::Guest) -> Vec<HeldLimit> {
+    let spec = guest.spec.borrow();
+    let running = guest.running.borrow();
+    let shown = running.as_ref().map(|life| daemon.bandwidth.shown(life.slot)).unwrap_or_default();
+    let held = |(key, wish): (&'static str, &str)| {
+        let limit = HeldLimit { key: key.to_owned(), wish: wish.to_owned(), ..HeldLimit::default() };
+        if key == "net.limit_in" {
+            let note = "what comes in faster is dropped, by a program on the guest's control group";
+            return vec![HeldLimit { note: Some(note.to_owned()), ..limit }];
+        }
+        let on = |(device, words): &(String, String)| HeldLimit {
+            value: Some(format!("{device}: {words}")),
+            ..limit.clone()
+        };
+        if shown.is_empty() { vec![limit.clone()] } else { shown.iter().map(on).collect() }
+    };
+    spec.net.pairs().into_iter().flat_map(held).collect()
 }
 
 fn send_signal(daemon: &Daemon, name: &str, pid: i32, signal: i32) -> Result<Reply, Fault> {

@@ -12,6 +12,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bandwidth;
 mod clearing;
 mod crash;
 mod daemon;
@@ -25,6 +26,7 @@ mod link;
 mod lull;
 mod networks;
 mod pool;
+mod private_network;
 mod processes;
 mod readable;
 mod ready_files;
@@ -33,6 +35,7 @@ mod record;
 mod recover;
 mod resources;
 mod server;
+mod settings;
 mod settings_key;
 mod spawner_link;
 

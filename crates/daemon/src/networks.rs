@@ -4,9 +4,10 @@ use pando_api::Address;
 use pando_guest::{Places, slot};
 use pando_kernel::CallError;
 use pando_net::placement::{self, PlacementError};
+use pando_net::private::SubnetError;
 use pando_net::shared::{Pins, SharedError, Stack};
 use pando_net::{Network, device};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -29,6 +30,22 @@ pub(crate) enum NetworkError {
         "this host has no unified cgroup hierarchy, by which the kernel would know the guest's sockets; use --net none or --net host"
     )]
     NoGroups,
+    #[error(transparent)]
+    Subnet(#[from] SubnetError),
+    #[error("another guest has {0} already; choose another address, or none for a free one")]
+    Leased(Ipv4Addr),
+    #[error("{0} is not an address of the private network {1}/{2}; choose one of those, or none for a free one")]
+    Outside(IpAddr, Ipv4Addr, u8),
+    #[error("{0} is the host's own; a guest that is a machine on the host's network needs another")]
+    OfTheHost(IpAddr),
+    #[error(
+        "a guest that is a machine on the host's network needs an address there; for example --address 10.9.0.5/24@eth0"
+    )]
+    NoAddress,
+    #[error("port {0} leads to guest '{1}' already; publish another, or on another address of the host")]
+    Published(u16, String),
+    #[error("port {0} is held by a server of the host; publish another")]
+    HeldByHost(u16),
     #[error("failed inside Pando: {0}")]
     Inside(#[from] tokio::task::JoinError),
 }

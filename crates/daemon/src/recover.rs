@@ -102,6 +102,15 @@ pub(crate) async fn adopt(daemon: &Rc<Daemon>) {
     if let Err(error) = daemon.networks.adopt(|slot| daemon.uses(slot)).await {
         tracing::warn!(%error, "what guests own of the host's network cannot be read; 'pando address' will fail");
     }
+    let slot = |guest: &Rc<Guest>| Some((guest.running.borrow().as_ref()?.slot, guest.spec.borrow().clone()));
+    let running: Vec<(u32, Spec)> = daemon.guests.borrow().values().filter_map(slot).collect();
+    if let Err(error) = daemon.private.adopt(running.iter().map(|(slot, _)| *slot).collect()).await {
+        tracing::warn!(%error, "what guests have of the private network cannot be taken over");
+    }
+    let groups = |(slot, spec)| Some((slot, crate::bandwidth::group(&daemon.field, slot)?, spec));
+    if let Err(error) = daemon.bandwidth.adopt(running.into_iter().filter_map(groups).collect()) {
+        tracing::warn!(%error, "what guests have of bandwidth cannot be taken over");
+    }
 }
 
 /// Takes over a guest whose first process was made; `false` if it never was, or if its seed has gone and with it the guest.

@@ -122,6 +122,8 @@ async fn main(places: Places) -> Result<(), ServeError> {
     }
     recover::sweep_empty_slots(&daemon).await;
     daemon.networks.close().await;
+    daemon.private.close().await;
+    daemon.bandwidth.close();
     daemon.field.remove();
     tracing::info!("ending; guests that run go on");
     Ok(())

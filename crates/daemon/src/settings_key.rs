@@ -3,7 +3,7 @@
 use pando_api::{Fault, Spec};
 
 /// Keys whose change counts for what is started or stopped from now on; the others from the next start.
-const AT_ONCE: [&str; 14] = [
+const AT_ONCE: [&str; 15] = [
     "cpu",
     "disk",
     "env",
@@ -13,6 +13,7 @@ const AT_ONCE: [&str; 14] = [
     "memory.reserve",
     "memory.swap",
     "memory.sysv",
+    "net",
     "pids",
     "stop_grace",
     "stop_signal",
@@ -93,7 +94,7 @@ fn typed(key: &str, value: &str) -> toml::Value {
         "command" => {
             toml::Value::Array(value.split_whitespace().map(|word| toml::Value::String(word.to_owned())).collect())
         }
-        "addresses" | "cap_add" | "cap_drop" | "expose" => words(value),
+        "addresses" | "publish" | "dns" | "cap_add" | "cap_drop" | "expose" => words(value),
         _ => match (value.parse::<i64>(), value.parse::<bool>()) {
             (Ok(number), _) if key == "stop_grace" => toml::Value::Integer(number),
             (_, Ok(choice)) if key == "user_namespace" => toml::Value::Boolean(choice),

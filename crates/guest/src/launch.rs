@@ -37,6 +37,8 @@ pub struct Supplies<'a> {
     pub program: Option<&'a OwnedFd>,
     /// What is shown in place of files of the kernel's.
     pub views: Vec<(View, Tree)>,
+    /// The hosts file and the resolver configuration of a guest that does not have the host's.
+    pub names: Option<(&'a Path, &'a Path)>,
 }
 
 /// A launch that was sent to a seed.
@@ -111,7 +113,12 @@ impl<'a> Supplies<'a> {
             Want::HostSys => read_only(Path::new("/sys")).map(own),
             Want::Empty(_) => self.directory(self.empty, want),
             Want::Stage => self.directory(self.stage, want),
-            Want::Resolver => resolver().map(own),
+            Want::Resolver => self.names.map_or_else(resolver, |(_, resolver)| read_only(resolver)).map(own),
+            Want::Hosts => {
+                let (hosts, _) =
+                    self.names.ok_or_else(missing).context(|| "looking for the guest's hosts file".into())?;
+                read_only(hosts).map(own)
+            }
             Want::Volume(number) => {
                 volume::tree(&self.volumes[number], self.owner.map(|owner| owner.namespace)).map(own)
             }

@@ -21,6 +21,8 @@ const BPF_F_ALLOW_MULTI: u32 = 1 << 1;
 #[repr(u32)]
 #[allow(missing_docs, reason = "they are the kernel's names")]
 pub enum Hook {
+    CgroupInetIngress = 0,
+    CgroupInetEgress = 1,
     CgroupInetSockCreate = 2,
     CgroupSockOps = 3,
     CgroupInet4Bind = 8,

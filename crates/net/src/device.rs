@@ -6,6 +6,9 @@ use netlink_packet_route::address::{
     AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage, AddressProtocol, AddressScope,
 };
 use netlink_packet_route::link::{LinkAttribute, LinkMessage};
+use netlink_packet_route::route::{
+    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
+};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use pando_kernel::{CallError, Context};
 use std::io;
@@ -92,6 +95,72 @@ pub fn add_address(device: u32, ip: IpAddr, prefix: u8) -> Result<(), CallError>
     let request = RouteNetlinkMessage::NewAddress(message(device, ip, prefix));
     let netlink = Netlink::open().context(|| "opening a netlink socket".into())?;
     netlink.change(request, NLM_F_CREATE | NLM_F_EXCL).context(|| format!("adding {ip}/{prefix} to device {device}"))
+}
+
+/// Puts an address on a device of our own, with its network.
+pub(crate) fn assign(device: u32, ip: IpAddr, prefix: u8) -> Result<(), CallError> {
+    let mut message = message(device, ip, prefix);
+    message.attributes.retain(|attribute| !matches!(attribute, AddressAttribute::Flags(_)));
+    let netlink = Netlink::open().context(|| "opening a netlink socket".into())?;
+    let request = RouteNetlinkMessage::NewAddress(message);
+    netlink.change(request, NLM_F_CREATE | NLM_F_EXCL).context(|| format!("adding {ip}/{prefix} to device {device}"))
+}
+
+/// Sends everything that has no other route by a gateway.
+pub(crate) fn route_by(device: u32, gateway: IpAddr) -> Result<(), CallError> {
+    let mut message = RouteMessage::default();
+    message.header.address_family = if gateway.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+    message.header.table = RouteHeader::RT_TABLE_MAIN;
+    message.header.protocol = RouteProtocol::Static;
+    message.header.scope = RouteScope::Universe;
+    message.header.kind = RouteType::Unicast;
+    message.attributes = vec![RouteAttribute::Gateway(gateway.into()), RouteAttribute::Oif(device)];
+    let netlink = Netlink::open().context(|| "opening a netlink socket".into())?;
+    let request = RouteNetlinkMessage::NewRoute(message);
+    netlink.change(request, NLM_F_CREATE | NLM_F_EXCL).context(|| format!("routing by {gateway}"))
+}
+
+/// By which devices, and which gateways there, everything goes that has no other route.
+///
+/// # Errors
+///
+/// The kernel's, from rtnetlink(7).
+pub fn default_routes() -> Result<Vec<(u32, Option<IpAddr>)>, CallError> {
+    let netlink = Netlink::open().context(|| "opening a netlink socket".into())?;
+    let mut found = Vec::new();
+    for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+        let mut message = RouteMessage::default();
+        message.header.address_family = family;
+        let routes = netlink.dump(RouteNetlinkMessage::GetRoute(message));
+        for message in routes.context(|| "listing routes".into())? {
+            let RouteNetlinkMessage::NewRoute(route) = message else { continue };
+            let is_default = route.header.destination_prefix_length == 0
+                && route.header.table == RouteHeader::RT_TABLE_MAIN
+                && route.header.kind == RouteType::Unicast;
+            let gateway = route.attributes.iter().find_map(|attribute| match attribute {
+                RouteAttribute::Gateway(RouteAddress::Inet(ip)) => Some(IpAddr::V4(*ip)),
+                RouteAttribute::Gateway(RouteAddress::Inet6(ip)) => Some(IpAddr::V6(*ip)),
+                _ => None,
+            });
+            let device = route.attributes.iter().find_map(|attribute| match attribute {
+                RouteAttribute::Oif(device) => Some(*device),
+                _ => None,
+            });
+            found.extend(device.filter(|_| is_default).map(|device| (device, gateway)));
+        }
+    }
+    Ok(found)
+}
+
+/// The index of the device with this name.
+///
+/// # Errors
+///
+/// ENODEV.
+pub fn named(name: &str) -> Result<u32, CallError> {
+    let missing = || io::Error::from_raw_os_error(rustix::io::Errno::NODEV.raw_os_error());
+    let found = devices()?.into_iter().find(|device| device.name == name);
+    found.map(|device| device.index).ok_or_else(missing).context(|| format!("looking for device {name}"))
 }
 
 /// Takes an address off a device. One that is gone already is no error.

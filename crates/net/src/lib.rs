@@ -17,11 +17,16 @@
 //!   show                               127.x.y.1 ▷ 127.0.0.1
 //! ```
 //!
+//! [`private`] gives a network *namespace* a place on a network of its own: a bridge, translation of addresses, published ports, names.
+//! [`bandwidth`] grants a group its part of a device.
+//!
 //! [`shared`] loads, attaches and feeds them; [`placement`] plans on which device an address lies; [`device`] does that.
 
+pub mod bandwidth;
 pub mod device;
 mod netlink;
 pub mod placement;
+pub mod private;
 pub mod shared;
 mod sockets;
 

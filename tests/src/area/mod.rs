@@ -59,6 +59,8 @@ const AREAS: &[&[Case]] = &[
     servers::CASES,
     net::conformance::CASES,
     net::addresses::CASES,
+    net::bandwidth::CASES,
+    net::private::CASES,
     store::CASES,
     store_crash::CASES,
     store_unify::CASES,

@@ -52,6 +52,11 @@ pub(crate) fn bytes(number: i64) -> String {
     show_size(u64::try_from(number).unwrap_or(0))
 }
 
+/// Bits a second, as they are granted.
+fn rate(bits: i64) -> String {
+    pando_net::bandwidth::Rate(u64::try_from(bits).unwrap_or(0)).to_string()
+}
+
 fn of(used: String, granted: Option<String>) -> String {
     granted.map_or(used.clone(), |granted| format!("{used} / {granted}"))
 }
@@ -67,6 +72,8 @@ fn table(guests: &[GuestUse], machine: &MachineUse) -> Table {
         ("PIDS", Lean::Right),
         ("READ", Lean::Right),
         ("WRITTEN", Lean::Right),
+        ("RECEIVED", Lean::Right),
+        ("SENT", Lean::Right),
         ("OOM", Lean::Right),
     ]);
     for guest in guests {
@@ -82,6 +89,8 @@ fn table(guests: &[GuestUse], machine: &MachineUse) -> Table {
             of(now.pids.to_string(), guest.pids_limit.map(|limit| limit.to_string())),
             bytes(now.read),
             bytes(now.written),
+            of(bytes(now.received), guest.net_limit_in.map(rate)),
+            of(bytes(now.sent), guest.net_limit.map(rate)),
             now.oom_kills.to_string(),
         ]);
     }

@@ -4,18 +4,49 @@ use crate::daemon::Daemon;
 use crate::failure;
 use crate::guest::Guest;
 use crate::networks::{Admission, NetworkError};
+use crate::private_network::Newcomer;
 use crate::record::{self, SPEC};
-use pando_api::{Address, AddressChange, Fault, FaultKind, Network, Spec};
+use pando_api::{Address, AddressChange, Fault, FaultKind, Link, Network, Spec};
 use pando_guest::GuestName;
 use pando_net::shared::MOST_ADDRESSES;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-/// Lets a guest that is about to start onto the network that its spec asks for.
-pub(crate) async fn admit(daemon: &Daemon, name: &GuestName, spec: &Spec, slot: u32) -> Result<(), Fault> {
-    if spec.network != Network::Shared {
-        return Ok(());
+/// Lets a guest that is about to start, and whose first process is `pid`, onto the network that its spec asks for.
+pub(crate) async fn admit(
+    daemon: &Daemon,
+    name: &GuestName,
+    spec: &Spec,
+    (slot, pid): (u32, i32),
+) -> Result<(), Fault> {
+    match spec.network {
+        Network::Shared => share(daemon, name, spec, slot).await?,
+        Network::Private => connect(daemon, name, spec, (slot, pid)).await?,
+        Network::None | Network::Host => {}
     }
+    grant(daemon, name, spec, slot).await
+}
+
+/// Grants a guest the bandwidth that its spec asks for.
+pub(crate) async fn grant(daemon: &Daemon, name: &GuestName, spec: &Spec, slot: u32) -> Result<(), Fault> {
+    let class = daemon.bandwidth.grant(slot, group(daemon, slot), spec).await;
+    let class = class.map_err(|error| {
+        let kind = if error.is_the_users() { FaultKind::BadRequest } else { FaultKind::Failed };
+        Fault::new(kind, name.as_ref(), format!("granting the guest its bandwidth failed: {error}"))
+    })?;
+    let classified = daemon.private.classify(slot, class).await;
+    classified.map_err(|error| fault("granting the guest its bandwidth", name, &error))
+}
+
+async fn connect(daemon: &Daemon, name: &GuestName, spec: &Spec, (slot, pid): (u32, i32)) -> Result<(), Fault> {
+    let doing = "connecting the guest to the private network";
+    let namespace = std::fs::File::open(format!("/proc/{pid}/ns/net"));
+    let namespace = namespace.map_err(|error| failure::io(doing, name.as_ref(), &error))?.into();
+    let newcomer = Newcomer { slot, name: name.to_string(), spec: spec.clone(), namespace };
+    daemon.private.admit(newcomer).await.map_err(|error| fault(doing, name, &error))
+}
+
+async fn share(daemon: &Daemon, name: &GuestName, spec: &Spec, slot: u32) -> Result<(), Fault> {
     let admission = Admission {
         slot,
         cgroup: group(daemon, slot),
@@ -32,7 +63,14 @@ fn group(daemon: &Daemon, slot: u32) -> Option<PathBuf> {
 
 fn fault(doing: &str, name: &GuestName, error: &NetworkError) -> Fault {
     let kind = match error {
-        NetworkError::Placement(_) => FaultKind::BadRequest,
+        NetworkError::Placement(_)
+        | NetworkError::Subnet(_)
+        | NetworkError::Leased(_)
+        | NetworkError::Outside(..)
+        | NetworkError::OfTheHost(_)
+        | NetworkError::NoAddress
+        | NetworkError::Published(..)
+        | NetworkError::HeldByHost(_) => FaultKind::BadRequest,
         NetworkError::NoGroups => FaultKind::Unavailable,
         _ => FaultKind::Failed,
     };
@@ -42,9 +80,31 @@ fn fault(doing: &str, name: &GuestName, error: &NetworkError) -> Fault {
 /// Looks for addresses that a spec cannot mean.
 pub(crate) fn check(spec: &Spec) -> Result<(), Fault> {
     let wrong = |message: String| Err(failure::bad("address", message));
-    if let (Some(address), false) = (spec.addresses.first(), spec.network == Network::Shared) {
-        return wrong(format!("a guest can own {} only on the host's network; use --net shared", address.ip));
+    let may_own = matches!(spec.network, Network::Shared | Network::Private);
+    if let (Some(address), false) = (spec.addresses.first(), may_own) {
+        return wrong(format!(
+            "a guest can own {} only on the host's network or a private one; use --net shared",
+            address.ip
+        ));
     }
+    let behind = spec.network == Network::Private && spec.link != Link::Macvlan;
+    if let (Some(published), false) = (spec.publish.first(), behind) {
+        return Err(failure::bad(
+            "publish",
+            format!("port {published} can be published only for a guest behind the host; use --net private"),
+        ));
+    }
+    if behind && spec.addresses.len() > 1 {
+        return wrong("a guest on the private network has one address of each family".to_owned());
+    }
+    let private = spec.network == Network::Private;
+    if spec.link == Link::Macvlan && private && spec.addresses.is_empty() {
+        return wrong(NetworkError::NoAddress.to_string());
+    }
+    if !private && (!spec.link.is_default() || !spec.dns.is_empty()) {
+        return Err(failure::bad("network", "--link and --dns are for --net private"));
+    }
+    crate::bandwidth::read(spec).map_err(|error| failure::bad("net", error.to_string()))?;
     for four in [true, false] {
         let ips: Vec<_> = spec.addresses.iter().map(|address| address.ip).filter(|ip| ip.is_ipv4() == four).collect();
         if ips.len() > MOST_ADDRESSES {
@@ -66,6 +126,11 @@ pub(crate) async fn change(
 ) -> Result<(), Fault> {
     let _doing = guest.begin("changed")?;
     let ip = address.ip;
+    if guest.spec.borrow().network == Network::Private {
+        let message =
+            format!("guest '{}' is on a private network, where it keeps its address while it runs", guest.name);
+        return Err(failure::bad(guest.name.as_ref(), message));
+    }
     match change {
         AddressChange::Add => gain(daemon, guest, address).await,
         AddressChange::Del => lose(daemon, guest, &address).await,

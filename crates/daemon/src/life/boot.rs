@@ -5,8 +5,8 @@ use crate::events::now;
 use crate::guest::{Guest, Running};
 use crate::pool::Sprout;
 use crate::record::{self, EphemeralRecord, RunRecord};
-use crate::{crash, failure};
-use pando_api::{Fault, FaultKind, GuestState, Spec};
+use crate::{crash, failure, private_network};
+use pando_api::{Fault, FaultKind, GuestState, Network, Spec};
 use pando_guest::account::{self, Account};
 use pando_guest::launch::{Launched, Supplies, go_on};
 use pando_guest::plan::{self, Facts, Plan, Program, SproutKind, Stdio};
@@ -19,6 +19,7 @@ use pando_seed::{Report, Request};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -61,6 +62,7 @@ struct Site {
     report: OwnedFd,
     adopted: Option<i32>,
     views: Vec<(View, Tree)>,
+    names: Option<(PathBuf, PathBuf)>,
 }
 
 /// What a guest's first process is to do.
@@ -180,7 +182,7 @@ async fn grow(
     let owner = sprout.namespace.as_ref().map_or(0, |_| slot::first_id(sprout.slot));
     daemon.resources.born(&guest.name, (sprout.pid, owner))?;
     note(daemon, guest, sprout.slot)?;
-    super::address::admit(daemon, &guest.name, &spec, sprout.slot).await?;
+    super::address::admit(daemon, &guest.name, &spec, (sprout.slot, sprout.pid)).await?;
     crash::point("start.noted");
     let (wish, adopted) = match task {
         Task::Idle => (None, None),
@@ -201,6 +203,10 @@ async fn grow(
         report: owned(sprout.report.as_fd())?,
         adopted,
         views: daemon.resources.views.trees(&guest.name),
+        names: (spec.network == Network::Private).then(|| {
+            let directory = private_network::directory(&daemon.places);
+            (directory.join("hosts"), private_network::resolver_path(&directory, sprout.slot))
+        }),
         spec,
     };
     let root = match tree {
@@ -351,6 +357,7 @@ impl Site {
             stdio: &self.stdio,
             program: sent.as_ref(),
             views: std::mem::take(&mut self.views),
+            names: self.names.as_ref().map(|(hosts, resolver)| (hosts.as_path(), resolver.as_path())),
             ..Supplies::default()
         };
         match go_on(&self.report, &plan, &mut supplies) {

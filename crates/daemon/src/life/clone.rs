@@ -27,9 +27,10 @@ pub(crate) async fn clone(daemon: &Rc<Daemon>, image: &str, name: &str) -> Resul
     let name: GuestName = name.parse().map_err(|error| failure::bad_name(name, &error))?;
     let _name = daemon.reserve(&name).await?;
     let mut spec = held.spec.clone();
-    // The host name and the addresses that were chosen for the frozen guest are the frozen guest's.
+    // The host name, the addresses and the ports that were chosen for the frozen guest are the frozen guest's.
     spec.hostname = None;
     spec.addresses.clear();
+    spec.publish.clear();
     let limits = daemon.resources.borne(&spec)?;
     let record =
         GuestRecord { source: format!("image:{image}"), created: now(), layers: held.layers.clone(), exit_code: None };

@@ -9,7 +9,7 @@ use pando_api::Fault;
 use std::rc::Rc;
 
 /// Applies assignments: all of them, or none.
-pub(crate) fn set(daemon: &Daemon, guest: &Rc<Guest>, assignments: &[String]) -> Result<Outcome, Fault> {
+pub(crate) async fn set(daemon: &Daemon, guest: &Rc<Guest>, assignments: &[String]) -> Result<Outcome, Fault> {
     let _doing = guest.begin("changed")?;
     if guest.ephemeral {
         return Err(failure::bad(
@@ -27,6 +27,10 @@ pub(crate) fn set(daemon: &Daemon, guest: &Rc<Guest>, assignments: &[String]) ->
     let running = guest.running.borrow().clone();
     if let Some(running) = running {
         daemon.resources.change(&guest.name, &spec, &running)?;
+    }
+    let slot = guest.running.borrow().as_ref().map(|running| running.slot);
+    if let Some(slot) = slot.filter(|_| spec.net != guest.spec.borrow().net) {
+        super::address::grant(daemon, &guest.name, &spec, slot).await?;
     }
     let path = guest.directory(&daemon.places).join(SPEC);
     record::write_toml(&path, &spec)

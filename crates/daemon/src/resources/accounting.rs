@@ -1,6 +1,7 @@
 //! What guests use, over time.
 
 use super::Resources;
+use crate::bandwidth::Bandwidth;
 use crate::daemon::Daemon;
 use crate::guest::Guest;
 use pando_api::{Fault, GuestUse, MachineUse, Reply, Sample};
@@ -92,7 +93,7 @@ pub(crate) async fn keep_accounts(daemon: Rc<Daemon>) {
                 let (percent, _) =
                     daemon.resources.accounts.look(&guest.name, usage.cpu_ns, daemon.resources.machine.count());
                 daemon.resources.accounts.mark(&guest.name, usage.cpu_ns);
-                note(&daemon, &guest, &sample(&guest, &usage, percent));
+                note(&daemon, &guest, &sample(&daemon.bandwidth, &guest, &usage, percent));
             }
         }
     }
@@ -115,11 +116,13 @@ fn usage(resources: &Resources, name: &GuestName) -> Option<Usage> {
     resources.with(name, |tenant| Usage::read(&tenant.groups))
 }
 
-fn sample(guest: &Guest, usage: &Usage, percent: f64) -> Sample {
+fn sample(bandwidth: &Bandwidth, guest: &Guest, usage: &Usage, percent: f64) -> Sample {
     let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
     let pid = guest.running.borrow().as_ref().map(|running| running.pid);
-    let own_network = guest.spec.borrow().network == pando_api::Network::None;
-    let (received, sent) = pid.filter(|_| own_network).map(traffic).unwrap_or_default();
+    let own_network = !guest.spec.borrow().network.is_the_hosts();
+    let counted = guest.running.borrow().as_ref().and_then(|running| bandwidth.counted(running.slot));
+    let counted = counted.map(|counted| (number(counted.received), number(counted.sent)));
+    let (received, sent) = counted.or_else(|| pid.filter(|_| own_network).map(traffic)).unwrap_or_default();
     Sample {
         time_ms: crate::events::now_ms(),
         cpu_ms: number(usage.cpu_ns / 1_000_000),
@@ -178,7 +181,9 @@ fn guest_use(daemon: &Daemon, guest: &Guest, history: bool) -> Option<GuestUse> 
     let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
     let usage = usage(resources, &guest.name)?;
     let (percent, live) = resources.accounts.look(&guest.name, usage.cpu_ns, resources.machine.count());
-    let now = sample(guest, &usage, percent);
+    let now = sample(&daemon.bandwidth, guest, &usage, percent);
+    let granted = crate::bandwidth::read(&guest.spec.borrow()).unwrap_or_default();
+    let bits = |rate: Option<pando_net::bandwidth::Rate>| rate.map(|rate| number(rate.0));
     let limits = resources.with(&guest.name, |tenant| tenant.limits.clone())?;
     let kept = if history { ring(daemon, guest).all().unwrap_or_default() } else { Vec::new() };
     Some(GuestUse {
@@ -192,6 +197,9 @@ fn guest_use(daemon: &Daemon, guest: &Guest, history: bool) -> Option<GuestUse> 
         memory_limit: limits.memory.limit.map(number),
         memory_reserve: limits.memory.reserve.map(number),
         pids_limit: limits.pids.map(number),
+        net_reserve: bits(granted.reserve),
+        net_limit: bits(granted.limit),
+        net_limit_in: bits(granted.limit_in),
         history: kept.iter().map(unpack).collect(),
     })
 }

@@ -34,8 +34,10 @@ pub enum Want {
     HostSys,
     /// An empty, read-only directory; each place it is attached at needs its own.
     Empty(usize),
-    /// The host's resolver configuration.
+    /// The resolver configuration: the host's, or the guest's own.
     Resolver,
+    /// The file by which guests of a private network find one another.
+    Hosts,
     /// The tree of the spec's volume of that number.
     Volume(usize),
     /// A namespace of the guest's first process, by its name under /proc/PID/ns.

@@ -4,7 +4,7 @@ use super::command::{bound, confine, run};
 use super::sprout::{self, SproutKind};
 use super::{Plan, PlanError, Program, Want, c_string, text};
 use crate::policy::{grants, limits};
-use pando_api::Spec;
+use pando_api::{Link, Network, Spec};
 use pando_limit::view::View;
 use pando_seed::{Attributes, Make, Mountpoint, Step, Text};
 
@@ -91,10 +91,15 @@ fn volumes(plan: &mut Plan, spec: &Spec, facts: &Facts) -> Result<(), PlanError>
     if spec.volumes.len() > MOST_VOLUMES {
         return Err(PlanError::TooMany { given: spec.volumes.len(), most: MOST_VOLUMES });
     }
-    if spec.network.is_the_hosts() {
+    if spec.network != Network::None {
         let fd = plan.want(Want::Resolver);
         let on = Mountpoint { at: Text::from(c"etc/resolv.conf"), make: Make::File };
-        plan.step("showing the host's resolver configuration", Step::Attach { fd, on });
+        plan.step("showing the resolver configuration", Step::Attach { fd, on });
+    }
+    if spec.network == Network::Private && spec.link != Link::Macvlan {
+        let fd = plan.want(Want::Hosts);
+        let on = Mountpoint { at: Text::from(c"etc/hosts"), make: Make::File };
+        plan.step("showing who else is on the network", Step::Attach { fd, on });
     }
     for (number, volume) in spec.volumes.iter().enumerate() {
         let target = clean(&volume.target)

@@ -29,7 +29,12 @@ impl Pins {
 
     /// Whether there are any.
     pub(super) fn exist(&self) -> bool {
-        self.is_mounted() && self.program("pando_bind4").exists()
+        self.hold("pando_bind4")
+    }
+
+    /// Whether there is a program of that name.
+    pub(crate) fn hold(&self, program: &str) -> bool {
+        self.is_mounted() && self.program(program).exists()
     }
 
     fn is_mounted(&self) -> bool {
@@ -37,7 +42,7 @@ impl Pins {
     }
 
     /// Mounts the file system where that has not been done.
-    pub(super) fn mount(&self) -> Result<(), SharedError> {
+    pub(crate) fn mount(&self) -> Result<(), SharedError> {
         let what = || format!("mounting a BPF file system on {}", self.directory.display());
         std::fs::create_dir_all(&self.directory).context(what)?;
         if self.is_mounted() {
@@ -50,7 +55,7 @@ impl Pins {
     }
 
     /// Removes every name, which detaches every link, and the file system.
-    pub(super) fn remove(&self) -> Result<(), SharedError> {
+    pub(crate) fn remove(&self) -> Result<(), SharedError> {
         if self.is_mounted() {
             // Others may hold a copy of the mount, and with it the names: those have to go first.
             for entry in std::fs::read_dir(&self.directory).into_iter().flatten().flatten() {
@@ -72,11 +77,11 @@ impl Pins {
         }
     }
 
-    pub(super) fn map(&self, name: &str) -> PathBuf {
+    pub(crate) fn map(&self, name: &str) -> PathBuf {
         self.directory.join(format!("map-{name}"))
     }
 
-    pub(super) fn program(&self, name: &str) -> PathBuf {
+    pub(crate) fn program(&self, name: &str) -> PathBuf {
         self.directory.join(format!("program-{name}"))
     }
 
@@ -91,12 +96,12 @@ impl Pins {
         entries.filter_map(name).collect()
     }
 
-    pub(super) fn open_program(&self, name: &str) -> Result<OwnedFd, SharedError> {
+    pub(crate) fn open_program(&self, name: &str) -> Result<OwnedFd, SharedError> {
         libbpf_rs::Program::fd_from_pinned_path(self.program(name)).named(|| format!("opening program {name}"))
     }
 
     /// Keeps an object by a name; a name that is taken is taken over.
-    pub(super) fn keep(&self, object: BorrowedFd<'_>, path: &Path) -> Result<(), SharedError> {
+    pub(crate) fn keep(&self, object: BorrowedFd<'_>, path: &Path) -> Result<(), SharedError> {
         let _ = std::fs::remove_file(path);
         bpf::pin(object, path).context(|| format!("pinning {}", path.display()))?;
         Ok(())

@@ -38,7 +38,7 @@ while True:
 
 /// A guest whose command is a python script, running.
 #[track_caller]
-fn python(sandbox: &Sandbox, name: &str, options: &[&str], script: &str, arguments: &[&str]) -> Started {
+pub(super) fn python(sandbox: &Sandbox, name: &str, options: &[&str], script: &str, arguments: &[&str]) -> Started {
     let line = sandbox.pando(["run", "--name", name]).args(options).args(["--", "/usr/bin/python3", "-c", script]);
     let mut started = line.args(arguments).limit(300).start();
     eventually("the guest runs", || started.has_ended() || sandbox.state(name) == "running");
@@ -46,12 +46,12 @@ fn python(sandbox: &Sandbox, name: &str, options: &[&str], script: &str, argumen
 }
 
 #[track_caller]
-fn server(sandbox: &Sandbox, name: &str, options: &[&str], port: &str) -> Started {
+pub(super) fn server(sandbox: &Sandbox, name: &str, options: &[&str], port: &str) -> Started {
     python(sandbox, name, options, SERVER, &[name, port])
 }
 
 #[track_caller]
-fn answers(wire: &Wire, ip: &str, port: u16, expected: &str) {
+pub(super) fn answers(wire: &Wire, ip: &str, port: u16, expected: &str) {
     let mut got = String::new();
     let came = crate::patience::comes_true(|| {
         got = wire.knock(ip, port);
@@ -60,9 +60,9 @@ fn answers(wire: &Wire, ip: &str, port: u16, expected: &str) {
     assert!(came, "{ip}:{port} answered '{got}' instead of '{expected}'");
 }
 
-const REFUSED: &str = "ConnectionRefusedError: [Errno 111] Connection refused";
+pub(super) const REFUSED: &str = "ConnectionRefusedError: [Errno 111] Connection refused";
 
-fn wire(sandbox: &Sandbox) -> Wire {
+pub(super) fn wire(sandbox: &Sandbox) -> Wire {
     let wire = Wire::new(&HOST);
     wire.pando(sandbox, ["ls"]).ok();
     wire

@@ -1,7 +1,9 @@
 //! Networks: what guests see and own of the host's. Everything happens in network namespaces of the tests' own.
 
 pub(crate) mod addresses;
+pub(crate) mod bandwidth;
 pub(crate) mod conformance;
+pub(crate) mod private;
 mod wire;
 
 use crate::need::Need;

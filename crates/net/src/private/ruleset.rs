@@ -1,0 +1,206 @@
+//! What the firewall is told, as the text that nft(8) reads. Plain data: no system calls.
+//!
+//! One table translates addresses, one on the bridge guards them: what comes from a guest's port has the guest's address, or it is dropped. What
+//! concerns one guest are elements of their sets, so guests come and go without a rule being touched.
+
+use super::lease::{Lease, Published};
+use super::subnet::{LENGTH6, Subnet};
+use std::fmt::Write;
+use std::net::IpAddr;
+
+/// The names of a network's devices and tables.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Names {
+    pub(super) bridge: String,
+    ports: String,
+    table: String,
+}
+
+impl Names {
+    pub(super) fn of(tag: &str) -> Self {
+        Self { bridge: format!("pb-{tag}"), ports: format!("pv-{tag}-"), table: format!("pando_{tag}") }
+    }
+
+    /// The host's device of a guest: at most fifteen letters.
+    pub(super) fn port(&self, number: u32) -> String {
+        format!("{}{number}", self.ports)
+    }
+
+    pub(super) fn is_port(&self, device: &str) -> bool {
+        device.strip_prefix(&self.ports).is_some_and(|number| number.parse::<u32>().is_ok())
+    }
+}
+
+/// The tables of a network without guests.
+pub(super) fn base(names: &Names, subnet: &Subnet) -> String {
+    let Names { bridge, ports, table } = names;
+    let four = format!("{}/{}", subnet.four, subnet.length);
+    let translate6 = subnet.six.map_or(String::new(), |six| {
+        let six = format!("{six}/{LENGTH6}");
+        format!(
+            "    ip6 saddr {six} oifname != \"{bridge}\" masquerade\n    oifname \"{bridge}\" ip6 saddr {six} ct status dnat masquerade\n"
+        )
+    });
+    format!(
+        "table inet {table} {{
+  map publish4 {{ type inet_proto . inet_service : ipv4_addr . inet_service; }}
+  map publish6 {{ type inet_proto . inet_service : ipv6_addr . inet_service; }}
+  map publish_at4 {{ type ipv4_addr . inet_proto . inet_service : ipv4_addr . inet_service; }}
+  map publish_at6 {{ type ipv6_addr . inet_proto . inet_service : ipv6_addr . inet_service; }}
+  map class4 {{ type ipv4_addr : classid; }}
+  map class6 {{ type ipv6_addr : classid; }}
+  chain guard {{
+    type filter hook prerouting priority raw;
+    iifname \"{bridge}\" ip daddr 127.0.0.0/8 drop
+  }}
+  chain publish {{
+    dnat ip to ip daddr . meta l4proto . th dport map @publish_at4
+    dnat ip6 to ip6 daddr . meta l4proto . th dport map @publish_at6
+    fib daddr type local dnat ip to meta l4proto . th dport map @publish4
+    fib daddr type local dnat ip6 to meta l4proto . th dport map @publish6
+  }}
+  chain arriving {{ type nat hook prerouting priority dstnat; jump publish; }}
+  chain local {{ type nat hook output priority -100; jump publish; }}
+  chain leaving {{
+    type nat hook postrouting priority srcnat;
+    ip saddr {four} oifname != \"{bridge}\" masquerade
+    oifname \"{bridge}\" ip saddr {four} ct status dnat masquerade
+    oifname \"{bridge}\" ip saddr 127.0.0.0/8 masquerade
+{translate6}  }}
+  chain classes {{
+    type filter hook postrouting priority mangle;
+    meta priority set ip saddr map @class4
+    meta priority set ip6 saddr map @class6
+  }}
+}}
+table bridge {table} {{
+  set own4 {{ type ifname . ipv4_addr; }}
+  set own6 {{ type ifname . ipv6_addr; }}
+  chain arriving {{ type filter hook prerouting priority -300; iifname \"{ports}*\" jump check; }}
+  chain check {{
+    ether type arp iifname . arp saddr ip @own4 accept
+    ether type ip iifname . ip saddr @own4 accept
+    ether type ip6 iifname . ip6 saddr @own6 accept
+    icmpv6 type {{ nd-router-advert, nd-redirect }} drop
+    ether type ip6 ip6 saddr {{ ::, fe80::/10 }} accept
+    drop
+  }}
+}}
+"
+    )
+}
+
+/// The tables gone, whether they were there or not.
+pub(super) fn remove(names: &Names) -> String {
+    let table = &names.table;
+    format!("table inet {table}\ndelete table inet {table}\ntable bridge {table}\ndelete table bridge {table}\n")
+}
+
+/// A guest's elements.
+pub(super) fn admit(names: &Names, lease: &Lease) -> String {
+    elements(names, lease).iter().fold(String::new(), |mut script, element| {
+        let _ = writeln!(script, "add element {element}");
+        script
+    })
+}
+
+/// A guest's elements gone. What is to be deleted has to be there, so it is added first, in the same transaction.
+pub(super) fn dismiss(names: &Names, lease: &Lease) -> String {
+    elements(names, lease).iter().map(|element| gone(element)).collect()
+}
+
+/// Another class for what a guest sends; none with 0.
+pub(super) fn classify(names: &Names, lease: &Lease, class: u32) -> String {
+    let before: String = classes(names, lease, lease.class).iter().map(|element| gone(element)).collect();
+    let after: String = classes(names, lease, class).iter().map(|element| format!("add element {element}\n")).collect();
+    before + &after
+}
+
+fn gone(element: &str) -> String {
+    format!("add element {element}\ndelete element {element}\n")
+}
+
+fn classes(names: &Names, lease: &Lease, class: u32) -> Vec<String> {
+    if class == 0 {
+        return Vec::new();
+    }
+    let (table, class) = (&names.table, format!("{:x}:{:x}", class >> 16, class & 0xffff));
+    let four = format!("inet {table} class4 {{ {} : {class} }}", lease.four);
+    std::iter::once(four).chain(lease.six.map(|six| format!("inet {table} class6 {{ {six} : {class} }}"))).collect()
+}
+
+fn elements(names: &Names, lease: &Lease) -> Vec<String> {
+    let (table, port) = (&names.table, names.port(lease.number));
+    let mut all = vec![format!("bridge {table} own4 {{ \"{port}\" . {} }}", lease.four)];
+    all.extend(lease.six.map(|six| format!("bridge {table} own6 {{ \"{port}\" . {six} }}")));
+    let publications = lease.published.iter().flat_map(|one| publication(lease, one));
+    all.extend(publications.map(|element| format!("inet {table} {element}")));
+    all.extend(classes(names, lease, lease.class));
+    all
+}
+
+/// One published port: of each family that it concerns.
+fn publication(lease: &Lease, published: &Published) -> Vec<String> {
+    let protocol = if published.udp { "udp" } else { "tcp" };
+    let Published { host, guest, .. } = published;
+    let (four, six) = (lease.four, lease.six);
+    match published.ip {
+        Some(IpAddr::V4(at)) => vec![format!("publish_at4 {{ {at} . {protocol} . {host} : {four} . {guest} }}")],
+        Some(IpAddr::V6(at)) => six
+            .map(|six| format!("publish_at6 {{ {at} . {protocol} . {host} : {six} . {guest} }}"))
+            .into_iter()
+            .collect(),
+        None => {
+            let mut both = vec![format!("publish4 {{ {protocol} . {host} : {four} . {guest} }}")];
+            both.extend(six.map(|six| format!("publish6 {{ {protocol} . {host} : {six} . {guest} }}")));
+            both
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::private::Connection;
+
+    fn lease() -> Lease {
+        Lease {
+            number: 28_000,
+            names: vec!["web".into()],
+            connection: Connection::Veth,
+            four: "10.1.0.5".parse().unwrap(),
+            six: None,
+            published: vec![Published { ip: None, host: 8080, guest: 80, udp: false }],
+            class: 0x50a_0010,
+        }
+    }
+
+    #[test]
+    fn names_of_devices_fit() {
+        let names = Names::of("abcde");
+        assert!(names.port(28_671).len() <= 15 && names.is_port(&names.port(28_671)));
+        assert!(!names.is_port("pv-abcde-") && !names.is_port("pv-abcdf-1") && !names.is_port("eth0"));
+    }
+
+    #[test]
+    fn a_guest_is_elements_and_goes_by_them() {
+        let names = Names::of("x");
+        let came = admit(&names, &lease());
+        assert_eq!(
+            came,
+            "add element bridge pando_x own4 { \"pv-x-28000\" . 10.1.0.5 }\n\
+             add element inet pando_x publish4 { tcp . 8080 : 10.1.0.5 . 80 }\n\
+             add element inet pando_x class4 { 10.1.0.5 : 50a:10 }\n"
+        );
+        let went = dismiss(&names, &lease());
+        assert!(came.lines().all(|line| went.contains(&line.replace("add", "delete"))), "{went}");
+    }
+
+    #[test]
+    fn another_class_takes_the_place_of_the_one_before() {
+        let script = classify(&Names::of("x"), &lease(), 0x50a_0011);
+        let words: Vec<_> = script.lines().map(|line| line.split(' ').next().unwrap_or_default()).collect();
+        assert_eq!(words, ["add", "delete", "add"]);
+        assert_eq!(classify(&Names::of("x"), &Lease { class: 0, ..lease() }, 0), "");
+    }
+}

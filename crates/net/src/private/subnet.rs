@@ -1,0 +1,167 @@
+//! The addresses of a private network, and which of them is free. Plain data: no system calls.
+
+use crate::device::Device;
+use crate::placement::same_network;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// The length of a private network's IPv6 prefix.
+pub(super) const LENGTH6: u8 = 64;
+
+/// The addresses of a private network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Subnet {
+    /// The network's own IPv4 address; its guests' follow.
+    pub four: Ipv4Addr,
+    /// How many bits of it name the network.
+    pub length: u8,
+    /// The network's own IPv6 address; of those, 64 bits name the network.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub six: Option<Ipv6Addr>,
+}
+
+/// A network that cannot be had.
+#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
+pub enum SubnetError {
+    /// Not a network.
+    #[error("'{0}' is not a private network's ADDRESS/LENGTH with a length of 8 to 28; for example 10.213.0.0/16")]
+    Unreadable(String),
+    /// Used otherwise.
+    #[error(
+        "every network that a private one could have overlaps one of this host's; name a free one in pando.toml: [network] private = \"10.213.0.0/16\""
+    )]
+    NoneFree,
+    /// No address is left.
+    #[error("the private network {0}/{1} has no free address left")]
+    Full(Ipv4Addr, u8),
+}
+
+/// Networks that are tried where none is named, in this order.
+const CANDIDATES: [(Ipv4Addr, u8); 5] = [
+    (Ipv4Addr::new(10, 213, 0, 0), 16),
+    (Ipv4Addr::new(10, 214, 0, 0), 16),
+    (Ipv4Addr::new(172, 29, 0, 0), 16),
+    (Ipv4Addr::new(10, 101, 0, 0), 16),
+    (Ipv4Addr::new(192, 168, 213, 0), 24),
+];
+
+impl std::str::FromStr for Subnet {
+    type Err = SubnetError;
+
+    fn from_str(text: &str) -> Result<Self, SubnetError> {
+        let wrong = || SubnetError::Unreadable(text.to_owned());
+        let (four, length) = text.split_once('/').ok_or_else(wrong)?;
+        let (four, length): (Ipv4Addr, u8) = (four.parse().map_err(|_| wrong())?, length.parse().map_err(|_| wrong())?);
+        let is_network = (8..=28).contains(&length) && four.to_bits() << length == 0;
+        if is_network { Ok(Self { four, length, six: None }) } else { Err(wrong()) }
+    }
+}
+
+impl Subnet {
+    /// The host's own addresses in it.
+    pub fn gateway(&self) -> (Ipv4Addr, Option<Ipv6Addr>) {
+        self.host(1)
+    }
+
+    /// The addresses of the machine with this number.
+    pub fn host(&self, number: u32) -> (Ipv4Addr, Option<Ipv6Addr>) {
+        let six = self.six.map(|six| Ipv6Addr::from_bits(six.to_bits() | u128::from(number)));
+        (Ipv4Addr::from_bits(self.four.to_bits() | number), six)
+    }
+
+    /// The number of the machine with this address, if a guest can have it.
+    pub fn number_of(&self, four: Ipv4Addr) -> Option<u32> {
+        let number = four.to_bits() ^ self.four.to_bits();
+        (number >= 2 && number < self.last()).then_some(number)
+    }
+
+    /// The number that is for all machines.
+    fn last(&self) -> u32 {
+        u32::MAX >> self.length
+    }
+
+    fn overlaps(&self, devices: &[Device]) -> bool {
+        let networks = devices.iter().flat_map(|device| &device.addresses);
+        networks
+            .into_iter()
+            .any(|(ip, length)| ip.is_ipv4() && same_network(*ip, self.four.into(), self.length.min(*length)))
+    }
+}
+
+/// A network that none of the host's overlaps, with a local IPv6 prefix (RFC 4193) drawn from `seed`.
+///
+/// # Errors
+///
+/// [`SubnetError::NoneFree`].
+pub fn choose(devices: &[Device], seed: u64) -> Result<Subnet, SubnetError> {
+    let candidates = CANDIDATES.into_iter().map(|(four, length)| Subnet { four, length, six: None });
+    let free = candidates.into_iter().find(|subnet| !subnet.overlaps(devices)).ok_or(SubnetError::NoneFree)?;
+    Ok(Subnet { six: Some(local6(seed)), ..free })
+}
+
+/// fd, then forty bits of one's own and sixteen for the first network.
+fn local6(seed: u64) -> Ipv6Addr {
+    Ipv6Addr::from_bits(0xfd << 120 | u128::from(seed & 0xff_ffff_ffff) << 80)
+}
+
+/// A free machine's number. A guest gets the one it had, unless another has taken it: the search begins where its name leads.
+///
+/// # Errors
+///
+/// [`SubnetError::Full`].
+pub fn free(subnet: &Subnet, taken: &BTreeSet<u32>, name: &str) -> Result<u32, SubnetError> {
+    let count = subnet.last() - 2;
+    let hash = name.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    // One more than are taken is enough to find one that is not.
+    let tries = count.min(u32::try_from(taken.len()).unwrap_or(u32::MAX).saturating_add(1));
+    let numbers = (0..tries).map(|offset| 2 + (hash % count + offset) % count);
+    numbers.into_iter().find(|number| !taken.contains(number)).ok_or(SubnetError::Full(subnet.four, subnet.length))
+}
+
+impl From<Subnet> for (IpAddr, u8) {
+    fn from(subnet: Subnet) -> Self {
+        (subnet.four.into(), subnet.length)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn device(ip: &str, length: u8) -> Device {
+        Device { index: 2, name: "eth0".into(), addresses: vec![(ip.parse().unwrap(), length)] }
+    }
+
+    #[test]
+    fn a_network_of_the_hosts_is_not_taken() {
+        assert_eq!(choose(&[], 7).unwrap().four.to_string(), "10.213.0.0");
+        assert_eq!(choose(&[device("10.213.4.1", 24)], 7).unwrap().four.to_string(), "10.214.0.0");
+        assert_eq!(choose(&[device("10.0.0.1", 8)], 7).unwrap().four.to_string(), "172.29.0.0");
+        assert_eq!(choose(&[device("10.0.0.1", 0)], 7), Err(SubnetError::NoneFree));
+        assert!(choose(&[], 7).unwrap().six.unwrap().to_string().starts_with("fd00:0:7"));
+    }
+
+    #[test]
+    fn a_network_is_read_strictly() {
+        assert_eq!("10.1.0.0/16".parse::<Subnet>().unwrap().length, 16);
+        for wrong in ["", "10.1.0.0", "10.1.0.1/16", "10.1.0.0/29", "10.0.0.0/7", "fd00::/64"] {
+            assert!(wrong.parse::<Subnet>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn every_address_is_given_once_and_to_the_same_name_again() {
+        let subnet: Subnet = "10.1.2.0/28".parse().unwrap();
+        let mut taken = BTreeSet::new();
+        let first = free(&subnet, &taken, "web").unwrap();
+        for guest in 0..13 {
+            let number = free(&subnet, &taken, &format!("g{guest}")).unwrap();
+            assert!(taken.insert(number) && subnet.number_of(subnet.host(number).0) == Some(number), "{number}");
+        }
+        assert!(!taken.contains(&0) && !taken.contains(&1) && !taken.contains(&15));
+        assert_eq!(free(&subnet, &taken, "web"), Err(SubnetError::Full(subnet.four, 28)));
+        taken.clear();
+        assert_eq!(free(&subnet, &taken, "web"), Ok(first));
+    }
+}

@@ -1,0 +1,294 @@
+//! Private networks: the world through the host, ports of the host's that lead inside, names, and what must not get through.
+
+use super::addresses::{REFUSED, answers, python, server, wire};
+use super::wire::{OUTSIDE, Wire};
+use crate::case::Case;
+use crate::need::Need;
+use crate::patience::eventually;
+use crate::process;
+use crate::sandbox::Sandbox;
+
+pub(crate) const CASES: &[Case] = &[
+    Case::new("private::the_world_is_reached_through_the_host", the_world).needs(NEEDS),
+    Case::new("private::published_ports_lead_inside", published).needs(NEEDS),
+    Case::new("private::a_port_leads_to_one_guest", port_conflicts).needs(NEEDS),
+    Case::new("private::guests_know_one_another_by_name", names).needs(NEEDS),
+    Case::new("private::foreign_addresses_are_dropped", foreign_addresses).needs(NEEDS),
+    Case::new("private::the_hosts_loopback_is_not_reached", no_loopback).needs(NEEDS),
+    Case::new("private::what_a_dead_guest_had_is_taken_back", the_daemon_dies).needs(NEEDS),
+    Case::new("private::a_daemon_that_dies_half_way_leaves_nothing", half_way).needs(NEEDS),
+    Case::new("private::nothing_is_left_behind", nothing_is_left).needs(NEEDS),
+    Case::new("private::a_guest_can_be_a_machine_on_the_hosts_network", macvlan).needs(MACVLAN),
+    Case::new("private::netkit_connects_like_veth", netkit).needs(NETKIT),
+    Case::new("private::what_cannot_be_is_refused_by_name", refusals).needs(NEEDS),
+];
+
+const NEEDS: &[Need] = &[
+    Need::Root,
+    Need::Program("ip", "iproute2"),
+    Need::Program("nft", "nftables"),
+    Need::Program("python3", "python3"),
+    Need::Program("nsenter", "util-linux"),
+];
+
+const MACVLAN: &[Need] = &[
+    Need::Root,
+    Need::Program("ip", "iproute2"),
+    Need::Program("python3", "python3"),
+    Need::Program("nsenter", "util-linux"),
+    Need::Device("macvlan", "link probe0 "),
+];
+
+const NETKIT: &[Need] = &[
+    Need::Root,
+    Need::Program("ip", "iproute2"),
+    Need::Program("nft", "nftables"),
+    Need::Program("python3", "python3"),
+    Need::Program("nsenter", "util-linux"),
+    Need::Device("netkit", ""),
+];
+
+/// Asks the machine outside who it sees, from an address of the guest's or from any.
+const WHO: &str = r#"
+import socket, sys
+source = (sys.argv[2], 0) if len(sys.argv) > 2 else None
+try:
+    line = socket.create_connection((sys.argv[1], 7), timeout=2, source_address=source).makefile("rw")
+    line.write("who\n"); line.flush(); print(line.readline().strip(), flush=True)
+except OSError as error:
+    print(error)
+"#;
+
+/// What it answers in a guest.
+fn who(sandbox: &Sandbox, options: &[&str], to: &str) -> String {
+    let line = sandbox.pando(["run", "--net", "private"]).args(options);
+    line.args(["--", "/usr/bin/python3", "-c", WHO, to]).ok().trim().to_owned()
+}
+
+/// Everything of the near machine that a network could leave something in.
+fn traces(wire: &Wire) -> String {
+    let script = "ip -brief address; ip route show table all | sort; nft list ruleset; tc qdisc show; \
+        cat /proc/sys/net/ipv4/ip_forward /proc/sys/net/ipv6/conf/all/*forwarding";
+    wire.host(["sh", "-c", script]).ok()
+}
+
+fn the_world(sandbox: &Sandbox) {
+    let wire = wire(sandbox);
+    // The machine outside knows no way to a private network: it sees the host.
+    assert_eq!(who(sandbox, &[], OUTSIDE[0]), "10.9.0.1");
+    if wire.host(["sh", "-c", "test -e /proc/sys/net/ipv6/conf/all/force_forwarding"]).run().code() == 0 {
+        assert_eq!(who(sandbox, &[], OUTSIDE[1]), "fd00:9::1");
+    }
+    let resolver =
+        sandbox.pando(["run", "--net", "private", "--dns", "192.0.2.53", "--", "cat", "/etc/resolv.conf"]).ok();
+    assert!(resolver.starts_with("nameserver 192.0.2.53\n"), "{resolver}");
+}
+
+const ECHO: &str = r#"
+import socket
+server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+server.bind(("0.0.0.0", 53))
+while True:
+    data, client = server.recvfrom(100)
+    server.sendto(b"echo " + data, client)
+"#;
+
+const ASK: &str = r#"
+import socket, sys
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(1); s.connect((sys.argv[1], int(sys.argv[2]))); s.send(b"x")
+try: print(s.recv(100).decode())
+except OSError as error: print(error)
+"#;
+
+fn published(sandbox: &Sandbox) {
+    let wire = wire(sandbox);
+    let _a = server(sandbox, "a", &["--publish", "8080:80", "--publish", "10.9.0.1:8081:80"], "80");
+    for ip in ["10.9.0.1", "fd00:9::1"] {
+        answers(&wire, ip, 8080, "a");
+    }
+    answers(&wire, "10.9.0.1", 8081, "a");
+    answers(&wire, "fd00:9::1", 8081, REFUSED);
+    // Nor is the guest reached by a port that is not published.
+    answers(&wire, "10.9.0.1", 80, REFUSED);
+    let near = "import socket, sys; print(socket.create_connection((sys.argv[1], 8080), timeout=5).recv(9).decode())";
+    for ip in ["127.0.0.1", "10.9.0.1"] {
+        assert_eq!(wire.host(["python3", "-c", near, ip]).ok(), "a\n", "the host itself, at {ip}");
+    }
+    // Another guest, and the guest itself, by the host's port.
+    for guest in ["run", "exec"] {
+        let words = if guest == "run" { vec!["run", "--net", "private"] } else { vec!["exec", "a"] };
+        let line = sandbox.pando(words).args(["--", "/usr/bin/python3", "-c", near, "10.9.0.1"]);
+        assert_eq!(line.ok(), "a\n", "by {guest}");
+    }
+    let _b = python(sandbox, "b", &["--publish", "5353:53/udp"], ECHO, &[]);
+    eventually("datagrams come and go", || wire.outside(["python3", "-c", ASK, "10.9.0.1", "5353"]).ok() == "echo x\n");
+}
+
+fn port_conflicts(sandbox: &Sandbox) {
+    let wire = wire(sandbox);
+    let _host = wire.host(["python3", "-c", HOLD]).limit(300).start();
+    eventually("the host's server listens", || wire.host(["ss", "-Htln"]).ok().contains(":9090"));
+    let _a = server(sandbox, "a", &["--publish", "8080:80"], "80");
+    answers(&wire, "10.9.0.1", 8080, "a");
+    let refused = |port: &str, words: &[&str]| {
+        let line = sandbox.pando(["run", "--from", sandbox.busybox(), "--publish", port, "--", "true"]);
+        line.run().ended_with(125).complains_of(words);
+    };
+    refused("8080:81", &["port 8080 leads to guest 'a' already"]);
+    refused("10.9.0.1:8080:81", &["port 8080 leads to guest 'a' already"]);
+    refused("9090:81", &["port 9090 is held by a server of the host"]);
+    answers(&wire, "10.9.0.1", 8080, "a");
+    // What is free again can be had.
+    sandbox.pando(["rm", "--force", "a"]).ok();
+    let _b = server(sandbox, "b", &["--publish", "8080:80"], "80");
+    answers(&wire, "10.9.0.1", 8080, "b");
+}
+
+const HOLD: &str = "import socket; s = socket.create_server(('0.0.0.0', 9090)); s.accept()";
+
+fn names(sandbox: &Sandbox) {
+    let wire = wire(sandbox);
+    let _a = server(sandbox, "a", &["--net", "private", "--hostname", "alpha"], "80");
+    let _b = server(sandbox, "b", &["--net", "private"], "80");
+    let _ = wire;
+    let greet = "import socket, sys; print(socket.create_connection((sys.argv[1], 80), timeout=5).recv(9).decode())";
+    let ask = |from: &str, name: &str| sandbox.pando(["exec", from, "--", "/usr/bin/python3", "-c", greet, name]).run();
+    for (from, name, who) in
+        [("b", "a", "a"), ("b", "alpha", "a"), ("a", "b", "b"), ("a", "alpha", "a"), ("a", "localhost", "a")]
+    {
+        eventually("the server listens", || ask(from, name).code() == 0);
+        assert_eq!(ask(from, name).out(), format!("{who}\n"), "{from} asks for {name}");
+    }
+    let hosts = || sandbox.pando(["exec", "b", "--", "cat", "/etc/hosts"]).ok();
+    let known = sandbox.inspect("a")["addresses"][0].as_str().expect("it has an address").to_owned();
+    assert!(hosts().contains(&format!("{known} a alpha\n")), "{}", hosts());
+    sandbox.pando(["rm", "--force", "a"]).ok();
+    assert!(!hosts().contains(" a alpha"), "who has gone is not known: {}", hosts());
+    // The same name gets the same address again.
+    let _a = server(sandbox, "a", &["--net", "private"], "80");
+    assert_eq!(sandbox.inspect("a")["addresses"][0], known.as_str());
+}
+
+const SPOOF: &str = r#"
+import socket, subprocess, sys
+subprocess.run(["ip", "address", "add", "10.213.255.1/32", "dev", "eth0"], check=True)
+for source in (sys.argv[2:] or [None]):
+    try:
+        line = socket.create_connection((sys.argv[1], 7), timeout=2, source_address=(source, 0)).makefile("rw")
+        line.write("who\n"); line.flush(); print(line.readline().strip(), flush=True)
+    except OSError as error:
+        print(error)
+"#;
+
+/// Whoever rules his own network namespace can take any address there.
+fn foreign_addresses(sandbox: &Sandbox) {
+    let _wire = wire(sandbox);
+    let options = [
+        "run",
+        "--net",
+        "private",
+        "--address",
+        "10.213.0.9",
+        "--cap-add",
+        "NET_ADMIN",
+        "--",
+        "/usr/bin/python3",
+        "-c",
+    ];
+    let out = sandbox.pando(options).args([SPOOF, OUTSIDE[0], "10.213.0.9", "10.213.255.1"]).ok();
+    assert_eq!(out, "10.9.0.1\ntimed out\n", "its own address works, the other does not");
+}
+
+fn no_loopback(sandbox: &Sandbox) {
+    let wire = wire(sandbox);
+    let local = "import socket; s = socket.create_server(('127.0.0.1', 9091)); \
+        [s.accept()[0].send(b'host') for _ in range(100)]";
+    let _host = wire.host(["python3", "-c", local]).limit(300).start();
+    eventually("the host's server listens", || wire.host(["ss", "-Htln"]).ok().contains(":9091"));
+    // By a route that leads 127.0.0.1 to the host.
+    let script = "ip address del 127.0.0.1/8 dev lo; ip route add 127.0.0.1 via 10.213.0.1 dev eth0; \
+        echo 1 >/proc/sys/net/ipv4/conf/eth0/route_localnet; /usr/bin/python3 -c \
+        'import socket; s = socket.socket(); s.settimeout(2); print(s.connect_ex((\"127.0.0.1\", 9091)) == 0)'";
+    let line = sandbox.pando(["run", "--net", "private", "--cap-add", "NET_ADMIN", "--", "sh", "-c", script]);
+    assert_eq!(line.ok(), "False\n");
+}
+
+fn the_daemon_dies(sandbox: &Sandbox) {
+    let wire = wire(sandbox);
+    let before = traces(&wire);
+    let _a = server(sandbox, "a", &["--publish", "8080:80"], "80");
+    let _b = server(sandbox, "b", &["--publish", "8081:80"], "80");
+    answers(&wire, "10.9.0.1", 8080, "a");
+    answers(&wire, "10.9.0.1", 8081, "b");
+    process::kill(sandbox.daemon().expect("it runs"));
+    answers(&wire, "10.9.0.1", 8080, "a");
+    let first = sandbox.processes().into_iter().find(|one| one.words.iter().any(|word| word == "a")).expect("it runs");
+    process::kill(first.pid);
+    eventually("the dead guest's port leads nowhere", || {
+        wire.pando(sandbox, ["ls"]).ok();
+        let rules = wire.host(["nft", "list", "ruleset"]).ok();
+        !rules.contains("tcp . 8080") && rules.contains("tcp . 8081")
+    });
+    answers(&wire, "10.9.0.1", 8081, "b");
+    sandbox.pando(["rm", "--force", "b"]).ok();
+    eventually("nothing is left", || traces(&wire) == before);
+}
+
+fn half_way(sandbox: &Sandbox) {
+    let wire = wire(sandbox);
+    let before = traces(&wire);
+    sandbox.end_daemon();
+    for point in ["net.leased", "start.noted", "end.quit"] {
+        let daemon = wire.pando(sandbox, ["daemon"]).env("PANDO_CRASH_AT", point).start();
+        eventually("the daemon listens", || std::os::unix::net::UnixStream::connect(sandbox.places().socket()).is_ok());
+        let _ = sandbox.pando(["run", "--from", sandbox.busybox(), "--publish", "8080:80", "--", "true"]).run();
+        daemon.wait().ended_with(137);
+        wire.pando(sandbox, ["ls"]).ok();
+        eventually(&format!("nothing is left after {point}"), || traces(&wire) == before);
+        sandbox.end_daemon();
+    }
+}
+
+fn nothing_is_left(sandbox: &Sandbox) {
+    let wire = wire(sandbox);
+    let before = traces(&wire);
+    let net = sandbox.places().run().join("net");
+    for number in 0..10 {
+        let published = format!("{}:80", 8080 + number);
+        sandbox.run_sh(&["--publish", &published], "true").ok();
+    }
+    eventually("all goes with the last guest", || traces(&wire) == before && !net.exists());
+    sandbox.run_sh(&["--net", "private"], "true").ok();
+    sandbox.end_daemon();
+    assert_eq!(traces(&wire), before, "a daemon that ends leaves no network that no guest needs");
+}
+
+fn macvlan(sandbox: &Sandbox) {
+    let wire = wire(sandbox);
+    let options = ["--net", "private", "--link", "macvlan", "--address", "10.9.0.7/24@h0", "--address", "fd00:9::7/64"];
+    let _a = server(sandbox, "a", &options, "80");
+    answers(&wire, "10.9.0.7", 80, "a");
+    answers(&wire, "fd00:9::7", 80, "a");
+    assert!(!wire.links().contains("10.9.0.7"), "the host does not have the guest's address");
+    sandbox.pando(["rm", "--force", "a"]).ok();
+    let refused = sandbox.pando(["run", "--net", "private", "--link", "macvlan", "--", "true"]).run();
+    refused.ended_with(125).complains_of(&["needs an address"]);
+}
+
+fn netkit(sandbox: &Sandbox) {
+    let _wire = wire(sandbox);
+    assert_eq!(who(sandbox, &["--link", "netkit"], OUTSIDE[0]), "10.9.0.1");
+}
+
+fn refusals(sandbox: &Sandbox) {
+    let _wire = wire(sandbox);
+    let refused = |options: &[&str], words: &[&str]| {
+        let line = sandbox.pando(["run", "--from", sandbox.busybox()]).args(options).args(["--", "true"]);
+        line.run().ended_with(125).complains_of(words);
+    };
+    refused(&["--net", "shared", "--publish", "80:80"], &["--net private"]);
+    refused(&["--net", "private", "--address", "192.0.2.1"], &["192.0.2.1 is not an address of the private network"]);
+    refused(&["--net", "host", "--dns", "192.0.2.1"], &["--net private"]);
+    refused(&["--net-limit", "1mbit"], &["without a network"]);
+    refused(&["--net", "private", "--net-limit", "fast"], &["net.limit cannot be 'fast'"]);
+}
