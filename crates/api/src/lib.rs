@@ -22,10 +22,10 @@ mod wish;
 
 pub use address::{Address, AddressError};
 pub use fault::{Fault, FaultKind};
-pub use guest::{Event, GuestState, GuestStatus, ImageStatus, Inspection, ProcessEntry};
+pub use guest::{Event, GuestState, GuestStatus, ImageStatus, Inspection, ProcessEntry, Security};
 pub use method::{AddressChange, Copying, Method, MethodCall, Process, ProcessNotice, Progress, Reply};
 pub use resources::{GuestUse, HeldLimit, MachineUse, Sample};
-pub use spec::{Network, Rlimit, SeccompProfile, Spec, SpecError, Volume};
+pub use spec::{Network, Profile, Rlimit, SeccompProfile, Spec, SpecError, Volume};
 pub use store::{
     Collection, DamagedFile, GuestUnification, GuestUsage, StoreDamage, StoreUsage, Unification, Verification,
 };

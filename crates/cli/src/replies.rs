@@ -5,7 +5,7 @@
 
 use pando_api::{
     Collection, Event, GuestStatus, GuestUse, ImageStatus, Inspection, MachineUse, ProcessEntry, ProcessNotice,
-    Progress, StoreUsage, Unification, Verification,
+    Progress, Security, StoreUsage, Unification, Verification,
 };
 use serde::{Deserialize, Serialize};
 
@@ -37,6 +37,11 @@ pub(crate) struct Images {
 #[derive(Debug, Deserialize)]
 pub(crate) struct Inspected {
     pub(crate) guest: Inspection,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Secured {
+    pub(crate) security: Security,
 }
 
 #[derive(Debug, Deserialize)]

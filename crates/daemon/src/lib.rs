@@ -32,6 +32,7 @@ mod ready_roots;
 mod record;
 mod recover;
 mod resources;
+mod security;
 mod server;
 mod settings_key;
 mod spawner_link;

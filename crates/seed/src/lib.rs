@@ -21,5 +21,5 @@ mod step;
 
 pub use message::{Answer, MAX_FDS, MAX_MESSAGE, Report, Request, Start};
 pub use step::{
-    Attributes, Capabilities, Make, Mountpoint, Namespaces, OWN_ABSTRACT_SOCKETS, Step, Text, TextError, next_step,
+    Attributes, Capabilities, Make, Mountpoint, Namespaces, Scopes, Step, Text, TextError, next_step,
 };

@@ -6,6 +6,7 @@ use crate::guest::Guest;
 use crate::record::{self, SPEC};
 use crate::settings_key::{Outcome, assign};
 use pando_api::Fault;
+use pando_guest::policy::profile;
 use std::rc::Rc;
 
 /// Applies assignments: all of them, or none.
@@ -26,7 +27,7 @@ pub(crate) fn set(daemon: &Daemon, guest: &Rc<Guest>, assignments: &[String]) ->
     }
     let first = guest.running.borrow().as_ref().map(|running| (running.pid, running.root()));
     if let Some(first) = first {
-        daemon.resources.change(&guest.name, &spec, first)?;
+        daemon.resources.change(&guest.name, &profile::completed(&spec), first)?;
     }
     let path = guest.directory(&daemon.places).join(SPEC);
     record::write_toml(&path, &spec)

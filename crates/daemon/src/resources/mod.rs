@@ -18,7 +18,7 @@ pub(crate) use held::held;
 use crate::failure;
 use crate::guest::Guest;
 use pando_api::{Fault, FaultKind, Spec};
-use pando_guest::policy::grants;
+use pando_guest::policy::{grants, profile};
 use pando_guest::{GuestName, Places};
 use pando_kernel::cgroup::{Field, Seat};
 use pando_limit::apply::{self, ApplyError};
@@ -143,7 +143,7 @@ impl Resources {
     /// Takes over a guest whose limits an earlier daemon has set.
     pub(crate) fn adopt(&self, guest: &Guest, slot: u32) {
         let groups = self.groups(slot);
-        let limits = grants::read(&guest.spec.borrow()).unwrap_or_default();
+        let limits = grants::read(&profile::completed(&guest.spec.borrow())).unwrap_or_default();
         let settings = self.plan(&limits, &groups).unwrap_or_default();
         let told = meter::weight(&groups);
         let tenant = Tenant { meter: meter_of(&groups), groups, limits, settings, looked: Instant::now() };
