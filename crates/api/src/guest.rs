@@ -1,7 +1,8 @@
 //! What the daemon tells of guests.
 
-use crate::{HeldLimit, Spec};
+use crate::{HeldLimit, Profile, Spec};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 /// Where a guest stands in its life.
@@ -98,6 +99,40 @@ pub struct Inspection {
     /// Its addresses on the private network, when it runs there.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<IpAddr>,
+}
+
+/// What a running guest is kept from, as the kernel tells of its first process, its mounts and its groups: not what was asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Security {
+    /// The guest.
+    pub name: String,
+    /// Its profile.
+    pub profile: Profile,
+    /// Whether executing a file never gives privilege.
+    pub no_new_privileges: bool,
+    /// The capabilities that no process of it can exceed.
+    pub capabilities: Vec<String>,
+    /// How many filters each system call passes; 0: none is refused.
+    pub system_call_filters: i64,
+    /// The first host id of its 65,536; none where root inside is root outside.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub first_id: Option<u32>,
+    /// The kinds of namespaces that are its own.
+    pub own_namespaces: Vec<String>,
+    /// Those that are the host's.
+    pub host_namespaces: Vec<String>,
+    /// What a Landlock domain keeps inside.
+    pub landlock: Vec<String>,
+    /// Paths that are hidden.
+    pub masked: Vec<String>,
+    /// Paths that nothing can be written to.
+    pub read_only: Vec<String>,
+    /// The devices that it can use, whatever nodes it has.
+    pub devices: Vec<String>,
+    /// Resource limits of its first process that are below what the daemon itself has: SOFT:HARD.
+    pub limits: BTreeMap<String, String>,
+    /// What its profile asks for and is not in force, and why.
+    pub missing: Vec<String>,
 }
 
 /// A process of a guest, or of the host.

@@ -1,8 +1,8 @@
 //! The calls of the interface and their replies.
 
 use crate::{
-    Address, Collection, Event, GuestStatus, GuestUse, ImageStatus, Inspection, MachineUse, ProcessEntry, Spec,
-    StoreUsage, Unification, Verification, WatchdogState,
+    Address, Collection, Event, GuestStatus, GuestUse, ImageStatus, Inspection, MachineUse, ProcessEntry, Security,
+    Spec, StoreUsage, Unification, Verification, WatchdogState,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -86,6 +86,8 @@ pub enum Method {
     List {},
     #[serde(rename = "org.pando.Guests.Inspect")]
     Inspect { name: String },
+    #[serde(rename = "org.pando.Guests.Security")]
+    Security { name: String },
     #[serde(rename = "org.pando.Guests.Processes")]
     Processes { name: Option<String>, host: bool },
     #[serde(rename = "org.pando.Guests.Set")]
@@ -182,6 +184,7 @@ pub enum Reply {
     Image { image: ImageStatus },
     Images { images: Vec<ImageStatus> },
     Inspection { guest: Inspection },
+    Security { security: Security },
     Processes { processes: Vec<ProcessEntry> },
     Applied { applied: Vec<String>, at_next_start: Vec<String> },
     Stats { machine: MachineUse, guests: Vec<GuestUse> },

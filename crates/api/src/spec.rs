@@ -47,13 +47,16 @@ pub struct Spec {
     /// Host directories or files shown inside.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub volumes: Vec<Volume>,
-    /// Capabilities added to the default set, by name (`NET_RAW` or `CAP_NET_RAW`; `ALL`).
+    /// Capabilities added to the profile's set, by name (`NET_RAW` or `CAP_NET_RAW`; `ALL`).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cap_add: Vec<String>,
-    /// Capabilities taken from the default set, by name; `ALL` takes every one. Taken first, then added.
+    /// Capabilities taken from the profile's set, by name; `ALL` takes every one. Taken first, then added.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cap_drop: Vec<String>,
-    /// Which system calls are denied.
+    /// How far it is trusted. Default: `system` for a guest with its own init, else `default`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub profile: Option<Profile>,
+    /// Whether system calls are denied at all.
     pub seccomp: SeccompProfile,
     /// Resource limits of the first process, inherited by all others: `nofile`, `nproc`, `core`, …
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -103,6 +106,13 @@ impl Spec {
     }
 }
 
+impl Spec {
+    /// The profile that holds for the guest.
+    pub fn security_profile(&self) -> Profile {
+        self.profile.unwrap_or(if self.init.is_some() { Profile::System } else { Profile::Default })
+    }
+}
+
 impl Default for Spec {
     fn default() -> Self {
         Self {
@@ -121,6 +131,7 @@ impl Default for Spec {
             volumes: Vec::new(),
             cap_add: Vec::new(),
             cap_drop: Vec::new(),
+            profile: None,
             seccomp: SeccompProfile::Default,
             rlimits: BTreeMap::new(),
             expose: Vec::new(),
@@ -180,11 +191,24 @@ impl Network {
     }
 }
 
+/// How far a guest is trusted: a name for everything that it is kept from (docs/security.md).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Profile {
+    /// As a machine of its own would be.
+    #[default]
+    Default,
+    /// Not at all: code that nobody vouches for.
+    Strict,
+    /// As a machine that boots a distribution.
+    System,
+}
+
 /// Which system calls a guest is denied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SeccompProfile {
-    /// The calls that act on the whole machine, and those that no ordinary program needs.
+    /// Those that the profile names.
     #[default]
     Default,
     /// None.

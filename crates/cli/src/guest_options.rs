@@ -4,7 +4,7 @@ use crate::resource_options::ResourceOptions;
 use crate::{signal_name, source, spec_file};
 use anyhow::Context;
 use clap::ValueEnum;
-use pando_api::{Address, Link, Network, Publication, Rlimit, SeccompProfile, Spec, SpecError, Volume};
+use pando_api::{Address, Link, Network, Profile, Publication, Rlimit, SeccompProfile, Spec, SpecError, Volume};
 use std::net::IpAddr;
 use std::path::PathBuf;
 
@@ -54,14 +54,17 @@ pub(crate) struct GuestOptions {
     /// Show a path of the host that --from host leaves out
     #[arg(long, value_name = "PATH")]
     expose: Vec<String>,
-    /// Add a capability to the default set; ALL adds every one
+    /// How far it is trusted: default, strict (code that nobody vouches for) or system (a distribution that boots) [default: system with --init, else default]
+    #[arg(long, value_name = "PROFILE")]
+    profile: Option<Trust>,
+    /// Add a capability to the profile's set; ALL adds every one
     #[arg(long, value_name = "CAP")]
     cap_add: Vec<String>,
-    /// Take a capability from the default set; ALL takes every one, before any is added
+    /// Take a capability from the profile's set; ALL takes every one, before any is added
     #[arg(long, value_name = "CAP")]
     cap_drop: Vec<String>,
-    /// Which system calls are denied: those of the default profile, or none (off)
-    #[arg(long, value_name = "PROFILE")]
+    /// Which system calls are denied: those that the profile names (default), or none (off)
+    #[arg(long, value_name = "FILTER")]
     seccomp: Option<Seccomp>,
     /// User ids: auto (65,536 of the guest's own) or host (root inside is root outside)
     #[arg(long, value_name = "KIND")]
@@ -92,6 +95,13 @@ enum LinkKind {
     Veth,
     Netkit,
     Macvlan,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Trust {
+    Default,
+    Strict,
+    System,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -149,6 +159,12 @@ impl GuestOptions {
             Some(LinkKind::Macvlan) => spec.link = Link::Macvlan,
             None => {}
         }
+        spec.profile = match self.profile {
+            Some(Trust::Default) => Some(Profile::Default),
+            Some(Trust::Strict) => Some(Profile::Strict),
+            Some(Trust::System) => Some(Profile::System),
+            None => spec.profile,
+        };
         match self.seccomp {
             Some(Seccomp::Default) => spec.seccomp = SeccompProfile::Default,
             Some(Seccomp::Off) => spec.seccomp = SeccompProfile::Off,
@@ -229,6 +245,8 @@ mod tests {
             "--cap-add",
             "NET_RAW",
             "--cap-drop=ALL",
+            "--profile",
+            "strict",
             "--seccomp",
             "off",
             "--userns",
@@ -250,6 +268,7 @@ mod tests {
         assert_eq!((spec.user.as_deref(), spec.workdir.as_deref()), (Some("bob"), Some("/srv")));
         assert!(spec.volumes[0].read_only && !spec.user_namespace);
         assert_eq!((spec.network, spec.seccomp), (Network::Host, SeccompProfile::Off));
+        assert_eq!(spec.profile, Some(Profile::Strict));
         assert_eq!((spec.cap_add, spec.cap_drop), (vec!["NET_RAW".to_owned()], vec!["ALL".to_owned()]));
         assert_eq!(spec.rlimits["nofile"], Rlimit { soft: Some(1), hard: Some(2) });
         assert_eq!((spec.stop_grace, spec.stop_signal.as_deref()), (Some(3), Some("INT")));

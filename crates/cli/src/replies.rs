@@ -5,7 +5,7 @@
 
 use pando_api::{
     Collection, Event, GuestStatus, GuestUse, ImageStatus, Inspection, MachineUse, ProcessEntry, ProcessNotice,
-    Progress, StoreUsage, Unification, Verification, WatchdogState,
+    Progress, Security, StoreUsage, Unification, Verification, WatchdogState,
 };
 use serde::{Deserialize, Serialize};
 
@@ -42,6 +42,11 @@ pub(crate) struct Images {
 #[derive(Debug, Deserialize)]
 pub(crate) struct Inspected {
     pub(crate) guest: Inspection,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Secured {
+    pub(crate) security: Security,
 }
 
 #[derive(Debug, Deserialize)]

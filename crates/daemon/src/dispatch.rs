@@ -335,7 +335,7 @@ struct ErrorReply {
 }
 
 /// The methods of the interface.
-const DESCRIBED: [&str; 29] = [
+const DESCRIBED: [&str; 30] = [
     "Version",
     "Quit",
     "Run",
@@ -349,6 +349,7 @@ const DESCRIBED: [&str; 29] = [
     "Remove",
     "List",
     "Inspect",
+    "Security",
     "Processes",
     "Set",
     "Address",
@@ -403,6 +404,9 @@ fn immediate(daemon: &Rc<Daemon>, method: Method) -> Result<Reply, Fault> {
         }
         Method::RemoveImage { image } => clone::remove_image(daemon, &image).map(|()| Reply::Done {}),
         Method::Inspect { name } => inspect(daemon, &name),
+        Method::Security { name } => {
+            crate::security::in_force(daemon, &name).map(|security| Reply::Security { security })
+        }
         Method::Processes { name: Some(name), .. } => {
             let guest = daemon.guest(&name)?;
             guest.life()?;

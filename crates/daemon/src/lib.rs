@@ -34,6 +34,7 @@ mod ready_roots;
 mod record;
 mod recover;
 mod resources;
+mod security;
 mod server;
 mod settings;
 mod settings_key;

@@ -7,6 +7,7 @@ use crate::link::Link;
 use crate::lull::Lull;
 use crate::spawner_link::Spawner;
 use pando_guest::Places;
+use pando_guest::device_list;
 use pando_guest::launch::{Launched, Supplies, launch};
 use pando_guest::plan::{self, SproutKind};
 use pando_guest::root::Owner;
@@ -200,7 +201,11 @@ impl Pool {
             (namespace.as_ref().map(OwnedFd::try_clone).transpose()?, link.seed().as_fd().try_clone_to_owned()?);
         let (cgroup, empty, stage) = (self.field.plot(slot).guest(), self.places.empty(), self.places.stage());
         let birth = link.expect_birth();
+        let field = self.field.clone();
         let launched = tokio::task::spawn_blocking(move || {
+            if let Err(error) = device_list::hold(kind.profile, &field, slot) {
+                tracing::warn!(%error, "a guest is not held to a list of devices: capabilities and mounts alone keep it from others");
+            }
             let first_id = slot::first_id(slot);
             let owner = owner.as_ref().map(|owner| Owner { namespace: owner.as_fd(), first_id });
             let mut supplies =
@@ -216,7 +221,7 @@ impl Pool {
         let kind = SeedKind {
             user_namespace: kind.user_namespace,
             network_namespace: kind.network_namespace,
-            own_abstract_sockets: kind.own_abstract_sockets,
+            scopes: kind.scopes,
         };
         let mut spawner = self.spawner.lock().await;
         if self.closed.get() {

@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 pub mod account;
+pub mod device_list;
 pub mod devices;
 pub mod launch;
 pub mod mask;

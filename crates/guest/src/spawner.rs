@@ -8,7 +8,7 @@ use crate::seed::PROGRAM;
 use crate::slot::{self, Slot};
 use pando_kernel::cgroup::{Entrances, Field, Hierarchies, Plot};
 use pando_kernel::{CallError, Context, id_map, memory_file, packet};
-use pando_seed::Namespaces;
+use pando_seed::{Namespaces, Scopes};
 use rustix::net::RecvFlags;
 use rustix::process::Resource;
 use serde::{Deserialize, Serialize};
@@ -24,8 +24,8 @@ pub struct SeedKind {
     pub user_namespace: bool,
     /// In a network namespace of its own, with nothing but a loopback device.
     pub network_namespace: bool,
-    /// In the host's network namespace, with no way to others' abstract unix sockets.
-    pub own_abstract_sockets: bool,
+    /// What a Landlock domain keeps inside.
+    pub scopes: Scopes,
 }
 
 /// A seed, as the spawner tells of it. A user namespace's descriptor comes along, if it has one.
@@ -175,8 +175,7 @@ impl Spawner<'_> {
         namespaces.set(Namespaces::USER, kind.user_namespace);
         namespaces.set(Namespaces::NET, kind.network_namespace);
         let mut handshake = Handshake(ours);
-        let sockets = if kind.own_abstract_sockets { pando_seed::OWN_ABSTRACT_SOCKETS } else { 0 };
-        handshake.say(namespaces.bits() | sockets)?;
+        handshake.say(namespaces.bits() | kind.scopes.bits())?;
         let pid = handshake.hear("entering its cgroups or making namespaces (user.max_user_namespaces may be 0)")?;
         if kind.user_namespace {
             id_map::write(pid, slot::first_id(slot.number))?;

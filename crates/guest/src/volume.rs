@@ -2,7 +2,7 @@
 
 use pando_api::Volume;
 use pando_kernel::mount::{Attributes, Tree};
-use pando_kernel::{CallError, Context};
+use pando_kernel::{CallError, Context, mount_lock};
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 
@@ -17,6 +17,10 @@ pub fn tree(volume: &Volume, user_namespace: Option<BorrowedFd<'_>>) -> Result<T
         attributes |= Attributes::MOUNT_ATTR_RDONLY;
     }
     tree.set_attributes(false, attributes)?;
+    if volume.read_only && user_namespace.is_some() {
+        // Root in there could make it writable again: a guest may have CAP_SYS_ADMIN over its own mounts.
+        return mount_lock::lock(tree).context(|| format!("locking the volume {}", volume.source));
+    }
     Ok(tree)
 }
 

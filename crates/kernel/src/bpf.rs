@@ -5,12 +5,16 @@
 
 use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+const BPF_PROG_LOAD: libc::c_int = 5;
 const BPF_OBJ_PIN: libc::c_int = 6;
 const BPF_PROG_ATTACH: libc::c_int = 8;
+const BPF_PROG_GET_FD_BY_ID: libc::c_int = 13;
+const BPF_OBJ_GET_INFO_BY_FD: libc::c_int = 15;
+const BPF_PROG_QUERY: libc::c_int = 16;
 const BPF_LINK_CREATE: libc::c_int = 28;
 
 /// Programs of groups above and below run too.
@@ -25,6 +29,8 @@ pub enum Hook {
     CgroupInetEgress = 1,
     CgroupInetSockCreate = 2,
     CgroupSockOps = 3,
+    /// Since Linux 4.15.
+    CgroupDevice = 6,
     CgroupInet4Bind = 8,
     CgroupInet6Bind = 9,
     CgroupInet4Connect = 10,
@@ -97,6 +103,102 @@ pub fn pin(object: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
     // SAFETY: the kernel reads the attributes, whose size is passed along, and through them the path, which lives until the call returns.
     let outcome = unsafe { libc::syscall(libc::SYS_bpf, BPF_OBJ_PIN, &raw const attributes, size_of_val(&attributes)) };
     if outcome < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// How long a program's name may be, with its closing NUL.
+const NAME: usize = 16;
+
+/// Loads a program that decides on the use of devices (BPF_PROG_TYPE_CGROUP_DEVICE, Linux 4.15).
+///
+/// # Errors
+///
+/// EPERM without CAP_BPF; EINVAL where the kernel lacks the kind, or refuses the program.
+pub fn load_device_program(instructions: &[u64], name: &str) -> io::Result<OwnedFd> {
+    /// What BPF_PROG_LOAD reads of `union bpf_attr`.
+    #[repr(C)]
+    struct Load {
+        kind: u32,
+        count: u32,
+        instructions: u64,
+        license: u64,
+        log: [u32; 4],
+        version: u32,
+        flags: u32,
+        name: [u8; NAME],
+    }
+    const CGROUP_DEVICE: u32 = 15;
+    let mut given = [0; NAME];
+    given.iter_mut().zip(name.bytes().take(NAME - 1)).for_each(|(place, byte)| *place = byte);
+    let count = u32::try_from(instructions.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let (instructions, license) = (instructions.as_ptr() as u64, c"GPL".as_ptr() as u64);
+    let attributes =
+        Load { kind: CGROUP_DEVICE, count, instructions, license, log: [0; 4], version: 0, flags: 0, name: given };
+    // SAFETY: the kernel reads the attributes, whose size is passed along, and through them so many instructions of eight bytes and a string, all of
+    // which live until the call returns.
+    let fd = unsafe { libc::syscall(libc::SYS_bpf, BPF_PROG_LOAD, &raw const attributes, size_of_val(&attributes)) };
+    // SAFETY: the kernel has just made this descriptor for us, and nobody else knows of it.
+    if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) }) }
+}
+
+/// The names of the programs that are asked at a hook of a cgroup, those of the groups above included (BPF_PROG_QUERY, Linux 4.15).
+pub fn names_in_force(cgroup: BorrowedFd<'_>, hook: Hook) -> io::Result<Vec<String>> {
+    /// What BPF_PROG_QUERY reads and writes of `union bpf_attr`.
+    #[repr(C)]
+    struct Query {
+        target: u32,
+        hook: u32,
+        flags: u32,
+        attach_flags: u32,
+        ids: u64,
+        count: u32,
+        padding: u32,
+    }
+    const EFFECTIVE: u32 = 1;
+    const MOST: usize = 64;
+    let mut ids = [0_u32; MOST];
+    let (target, ids_at) = (descriptor(cgroup), ids.as_mut_ptr() as u64);
+    let mut query = Query {
+        target,
+        hook: hook as u32,
+        flags: EFFECTIVE,
+        attach_flags: 0,
+        ids: ids_at,
+        count: MOST as u32,
+        padding: 0,
+    };
+    // SAFETY: the kernel reads and writes the structure, whose size is passed along, and writes at most `count` numbers to the array, which lives on.
+    let outcome = unsafe { libc::syscall(libc::SYS_bpf, BPF_PROG_QUERY, &raw mut query, size_of_val(&query)) };
+    if outcome < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    ids.iter().take(query.count as usize).map(|id| name_of(*id)).collect()
+}
+
+/// The name that a program was loaded with.
+fn name_of(id: u32) -> io::Result<String> {
+    /// What BPF_OBJ_GET_INFO_BY_FD reads of `union bpf_attr`.
+    #[repr(C)]
+    struct Ask {
+        object: u32,
+        length: u32,
+        info: u64,
+    }
+    /// Where the name stands in `struct bpf_prog_info`.
+    const AT: usize = 64;
+    let fd = call(BPF_PROG_GET_FD_BY_ID, &[id, 0, 0])?;
+    // SAFETY: the kernel has just made this descriptor for us, and nobody else knows of it.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    let mut info = [0_u64; (AT + NAME) / 8];
+    let ask = Ask { object: descriptor(fd.as_fd()), length: size_of_val(&info) as u32, info: info.as_mut_ptr() as u64 };
+    // SAFETY: the kernel reads the attributes, whose size is passed along, and writes at most `length` bytes to the array; the zeros in it say that
+    // there is no room for lists.
+    let outcome = unsafe { libc::syscall(libc::SYS_bpf, BPF_OBJ_GET_INFO_BY_FD, &raw const ask, size_of_val(&ask)) };
+    if outcome < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let bytes: Vec<u8> =
+        info[AT / 8..].iter().flat_map(|word| word.to_ne_bytes()).take_while(|byte| *byte != 0).collect();
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 fn descriptor(fd: BorrowedFd<'_>) -> u32 {

@@ -18,7 +18,10 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 /// Controllers of version 1 whose hierarchies a guest is put into.
-const WANTED: [&str; 6] = ["cpu", "cpuacct", "cpuset", "memory", "blkio", "pids"];
+const WANTED: [&str; 7] = ["cpu", "cpuacct", "cpuset", "memory", "blkio", "pids", DEVICES];
+
+/// Version 2 does by a program what this one does, and wherever it is mounted.
+const DEVICES: &str = "devices";
 
 /// Files of version 2 that a guest's own init needs to write to manage its part of the tree.
 const DELEGATED: [&str; 3] = ["cgroup.procs", "cgroup.threads", "cgroup.subtree_control"];
@@ -43,13 +46,18 @@ impl Hierarchies {
 
     fn among(mounts: &[MountEntry]) -> Self {
         let mut found = Self::default();
-        for mount in mounts.iter().filter(|mount| mount.root == Path::new("/")) {
+        let whole = |mount: &&MountEntry| mount.root == Path::new("/");
+        let unified = mounts.iter().filter(whole).any(|mount| mount.kind == "cgroup2");
+        for mount in mounts.iter().filter(whole) {
             let options: Vec<_> = mount.options.split(',').collect();
             match mount.kind.as_str() {
                 "cgroup2" if found.unified.is_none() => found.unified = Some(mount.at.clone()),
                 "cgroup" => {
-                    let controllers: Vec<_> =
-                        WANTED.iter().filter(|name| options.contains(name)).map(|name| (*name).to_owned()).collect();
+                    let controllers: Vec<_> = WANTED
+                        .iter()
+                        .filter(|name| options.contains(name) && !(unified && **name == DEVICES))
+                        .map(|name| (*name).to_owned())
+                        .collect();
                     let known = found.legacy.iter().any(|(_, others)| *others == controllers);
                     if !controllers.is_empty() && !known {
                         found.legacy.push((mount.at.clone(), controllers));
@@ -312,6 +320,13 @@ mod tests {
             source: kind.into(),
             options: options.into(),
         }
+    }
+
+    #[test]
+    fn the_devices_controller_stands_in_for_version_2() {
+        let both = [mount("cgroup", "/c/devices", "rw,devices"), mount("cgroup2", "/c/unified", "rw")];
+        assert!(Hierarchies::among(&both).legacy.is_empty());
+        assert_eq!(Hierarchies::among(&both[..1]).legacy[0].1, ["devices"]);
     }
 
     #[test]

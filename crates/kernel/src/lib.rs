@@ -39,6 +39,7 @@ pub mod lock;
 pub mod loop_device;
 pub mod memory_file;
 pub mod mount;
+pub mod mount_lock;
 pub mod overlay;
 pub mod packet;
 pub mod page_cache;

@@ -165,7 +165,16 @@ pub struct MountEntry {
 
 /// The mounts of this mount namespace, in the order of mounting.
 pub fn mounts() -> Result<Vec<MountEntry>, CallError> {
-    let text = std::fs::read_to_string("/proc/self/mountinfo").context(|| "reading /proc/self/mountinfo".into())?;
+    read("/proc/self/mountinfo")
+}
+
+/// Those of a process's, as it sees them: their places are relative to its root.
+pub fn mounts_of(pid: i32) -> Result<Vec<MountEntry>, CallError> {
+    read(&format!("/proc/{pid}/mountinfo"))
+}
+
+fn read(path: &str) -> Result<Vec<MountEntry>, CallError> {
+    let text = std::fs::read_to_string(path).context(|| format!("reading {path}"))?;
     Ok(text.lines().filter_map(entry).collect())
 }
 

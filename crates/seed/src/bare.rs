@@ -5,6 +5,7 @@
 use core::arch::{asm, naked_asm};
 use core::ffi::CStr;
 use core::panic::PanicInfo;
+use pando_seed::Scopes;
 use rustix::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use rustix::io::Errno;
 use rustix::process::Signal;
@@ -26,6 +27,7 @@ mod number {
     pub(super) const SECCOMP: usize = 317;
     pub(super) const EXECVEAT: usize = 322;
     pub(super) const UNSHARE: usize = 272;
+    pub(super) const CLONE: usize = 56;
     pub(super) const CLONE3: usize = 435;
     pub(super) const CLOSE_RANGE: usize = 436;
     pub(super) const MOUNT_SETATTR: usize = 442;
@@ -126,7 +128,13 @@ pub(crate) fn fork(namespaces: u32, cgroup: Option<BorrowedFd<'_>>) -> Result<Fo
         arguments.cgroup = cgroup.as_raw_fd() as u64;
     }
     // SAFETY: without CLONE_VM the child has its own copy of everything, and this program has one thread: it may go on as it likes.
-    let pid = unsafe { call(number::CLONE3, [(&raw const arguments) as usize, size_of_val(&arguments), 0, 0, 0, 0]) }?;
+    let pid = unsafe {
+        match cgroup {
+            Some(_) => call(number::CLONE3, [(&raw const arguments) as usize, size_of_val(&arguments), 0, 0, 0, 0]),
+            // A first process that has taken on its guest's filter may be left without clone3.
+            None => call(number::CLONE, [(arguments.flags | SIGCHLD) as usize, 0, arguments.pidfd as usize, 0, 0, 0]),
+        }
+    }?;
     if pid == 0 {
         return Ok(Forked::Child);
     }
@@ -220,13 +228,11 @@ pub(crate) fn unshare(namespaces: u32) -> Result<(), Errno> {
     unsafe { call(number::UNSHARE, [namespaces as usize, 0, 0, 0, 0, 0]) }.map(drop)
 }
 
-/// Puts this process, and all that will be forked from it, into a domain out of which no abstract unix socket is reached (Landlock scopes, since
-/// Linux 6.12). Needs CAP_SYS_ADMIN in its user namespace, so that setuid programs keep their meaning.
-pub(crate) fn keep_to_own_abstract_sockets() -> Result<(), Errno> {
-    /// LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET. Signals are kept inside by the pid namespace.
-    const ABSTRACT_UNIX_SOCKET: u64 = 1;
+/// Puts this process, and all that will be forked from it, into a domain that some kinds of things do not leave (Landlock scopes, since Linux 6.12).
+/// Needs CAP_SYS_ADMIN in its user namespace, so that setuid programs keep their meaning.
+pub(crate) fn keep_inside(scopes: Scopes) -> Result<(), Errno> {
     // `struct landlock_ruleset_attr`: files, network, scopes.
-    let ruleset = [0, 0, ABSTRACT_UNIX_SOCKET];
+    let ruleset = [0, 0, u64::from(scopes.bits())];
     let arguments = [ruleset.as_ptr() as usize, size_of_val(&ruleset), 0, 0, 0, 0];
     // SAFETY: the kernel reads the structure, whose size is passed along.
     let fd = unsafe { call(number::LANDLOCK_CREATE_RULESET, arguments) }?;

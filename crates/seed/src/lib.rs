@@ -20,6 +20,4 @@ mod message;
 mod step;
 
 pub use message::{Answer, MAX_FDS, MAX_MESSAGE, Report, Request, Start};
-pub use step::{
-    Attributes, Capabilities, Make, Mountpoint, Namespaces, OWN_ABSTRACT_SOCKETS, Step, Text, TextError, next_step,
-};
+pub use step::{Attributes, Capabilities, Make, Mountpoint, Namespaces, Scopes, Step, Text, TextError, next_step};

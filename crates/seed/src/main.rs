@@ -22,6 +22,7 @@ mod serve;
 mod trunk;
 
 use nursery::Newborn;
+use pando_seed::Scopes;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
@@ -63,9 +64,10 @@ fn settle(handshake: &OwnedFd) -> Result<(), Errno> {
         set_thread_res_gid(Gid::ROOT, Gid::ROOT, Gid::ROOT)?;
         set_thread_res_uid(Uid::ROOT, Uid::ROOT, Uid::ROOT)?;
     }
-    if namespaces & pando_seed::OWN_ABSTRACT_SOCKETS != 0 {
+    let scopes = Scopes::from_bits_truncate(namespaces);
+    if !scopes.is_empty() {
         // An older kernel cannot; `pando doctor` tells what is lost.
-        let _ = bare::keep_to_own_abstract_sockets();
+        let _ = bare::keep_inside(scopes);
     }
     if namespaces & CLONE_NEWNET != 0 {
         let socket = rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::DGRAM, None)?;

@@ -69,8 +69,17 @@ bitflags::bitflags! {
     }
 }
 
-/// Beside kinds of namespaces in a seed's first word: it is kept to its own abstract unix sockets. No kind of namespace has this bit.
-pub const OWN_ABSTRACT_SOCKETS: u32 = 1;
+bitflags::bitflags! {
+    /// What a Landlock domain around a seed keeps inside (`LANDLOCK_SCOPE_*`, linux/landlock.h): it stands beside kinds of namespaces in a seed's
+    /// first word, and no kind of namespace has these bits.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+    pub struct Scopes: u32 {
+        /// No abstract unix socket of others is reached.
+        const ABSTRACT_UNIX_SOCKETS = 1;
+        /// No process of others is signalled.
+        const SIGNALS = 2;
+    }
+}
 
 /// A set of capabilities: bit N is capability N (linux/capability.h).
 pub type Capabilities = u64;

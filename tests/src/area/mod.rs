@@ -1,5 +1,6 @@
 //! The tests, a file an area. A new file is a `mod` line and a line in [`AREAS`].
 
+mod attacks;
 mod clients;
 mod clones;
 mod confinement;
@@ -43,6 +44,7 @@ const AREAS: &[&[Case]] = &[
     freeze::CASES,
     clones::CASES,
     systemd::CASES,
+    attacks::CASES,
     hostile::CASES,
     clients::CASES,
     refusals::CASES,

@@ -10,6 +10,7 @@ use pando_api::{Fault, FaultKind, GuestState, Network, Spec};
 use pando_guest::account::{self, Account};
 use pando_guest::launch::{Launched, Supplies, go_on};
 use pando_guest::plan::{self, Facts, Plan, Program, SproutKind, Stdio};
+use pando_guest::policy::profile;
 use pando_guest::root::{self, LayerStore, Mounted, Owner, Root};
 use pando_guest::seed::read_report;
 use pando_guest::{slot, volume};
@@ -130,7 +131,7 @@ async fn attempt(
     stdio: Vec<OwnedFd>,
     ready: Option<Ready>,
 ) -> Result<Rc<Running>, Fault> {
-    let spec = guest.spec.borrow().clone();
+    let spec = profile::completed(&guest.spec.borrow());
     let (sprout, tree) = match ready {
         Some(Ready { sprout, tree }) => (sprout, Some(tree)),
         None => {

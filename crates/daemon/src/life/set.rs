@@ -6,6 +6,7 @@ use crate::guest::Guest;
 use crate::record::{self, SPEC};
 use crate::settings_key::{Outcome, assign};
 use pando_api::Fault;
+use pando_guest::policy::profile;
 use std::rc::Rc;
 
 /// Applies assignments: all of them, or none.
@@ -26,7 +27,7 @@ pub(crate) async fn set(daemon: &Daemon, guest: &Rc<Guest>, assignments: &[Strin
     }
     let running = guest.running.borrow().clone();
     if let Some(running) = running {
-        daemon.resources.change(&guest.name, &spec, &running)?;
+        daemon.resources.change(&guest.name, &profile::completed(&spec), &running)?;
     }
     let slot = guest.running.borrow().as_ref().map(|running| running.slot);
     if let Some(slot) = slot.filter(|_| spec.net != guest.spec.borrow().net) {

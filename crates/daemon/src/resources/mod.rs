@@ -23,7 +23,7 @@ use crate::failure;
 use crate::guest::{Guest, Running};
 use crate::record::RunRecord;
 use pando_api::{Fault, FaultKind, Spec};
-use pando_guest::policy::grants;
+use pando_guest::policy::{grants, profile};
 use pando_guest::{GuestName, Places};
 use pando_kernel::cgroup::{Field, Seat};
 use pando_limit::apply::{self, ApplyError};
@@ -162,7 +162,7 @@ impl Resources {
     pub(crate) fn adopt(&self, guest: &Guest, run: &RunRecord) {
         let slot = run.slot;
         let groups = self.groups(slot);
-        let limits = grants::read(&guest.spec.borrow()).unwrap_or_default();
+        let limits = grants::read(&profile::completed(&guest.spec.borrow())).unwrap_or_default();
         let settings = self.plan(&limits, &groups).unwrap_or_default();
         let told = meter::weight(&groups);
         let tenant = Tenant { meter: meter_of(&groups), groups, limits, settings, looked: Instant::now() };

@@ -2,7 +2,7 @@
 
 use super::{Plan, PlanError, Want, c_string, text};
 use crate::account::Account;
-use crate::policy::{capabilities, grants, seccomp};
+use crate::policy::{capabilities, grants, profile, seccomp};
 use pando_api::{Network, SeccompProfile, Spec};
 use pando_seed::{Capabilities, Start, Step};
 use std::collections::BTreeMap;
@@ -65,8 +65,8 @@ pub fn exec(spec: &Spec, program: &Program, into_cgroup: bool) -> Result<Plan, P
 }
 
 /// The capabilities that a spec asks for.
-pub(super) fn bound(spec: &Spec) -> Result<Capabilities, PlanError> {
-    let base = if spec.init.is_some() { capabilities::system(spec.user_namespace) } else { capabilities::default() };
+pub fn bound(spec: &Spec) -> Result<Capabilities, PlanError> {
+    let base = profile::of(spec.security_profile()).capabilities(spec.user_namespace);
     // Without a user namespace it would hold them over the host's network.
     let over_host = spec.network == Network::Shared && !spec.user_namespace;
     let base = if over_host { base & !capabilities::over_networks() } else { base };
@@ -76,11 +76,15 @@ pub(super) fn bound(spec: &Spec) -> Result<Capabilities, PlanError> {
 /// What no process of the guest gets back.
 pub(super) fn confine(plan: &mut Plan, spec: &Spec, keep: Capabilities) {
     if spec.seccomp == SeccompProfile::Default {
-        plan.step("installing the system call filter", Step::Seccomp { program: seccomp::program() });
+        let program = seccomp::program(spec.security_profile());
+        plan.step("installing the system call filter", Step::Seccomp { program });
     }
     if spec.network == Network::Shared {
         let program = seccomp::shared_network();
         plan.step("keeping sockets to the guest's own addresses", Step::Seccomp { program });
+    }
+    if profile::of(spec.security_profile()).no_new_privileges {
+        plan.step("giving up new privileges", Step::NoNewPrivileges);
     }
     plan.step("giving up capabilities", Step::Bound { keep });
 }

@@ -2,9 +2,9 @@
 //! its namespaces, its /dev, /proc and /sys with everything masked that has to be, on a stage; what is missing is a root file system.
 
 use super::{Plan, PlanError, Want, c_string, text};
-use crate::policy::paths;
-use pando_api::{Network, Spec};
-use pando_seed::{Attributes, Make, Mountpoint, Namespaces, Start, Step, Text};
+use crate::policy::profile;
+use pando_api::{Profile, Spec};
+use pando_seed::{Attributes, Make, Mountpoint, Namespaces, Scopes, Start, Step, Text};
 use std::ffi::CStr;
 
 /// What kind of sprout a guest needs: all that its first steps depend on.
@@ -14,10 +14,12 @@ pub struct SproutKind {
     pub user_namespace: bool,
     /// In a network namespace of its own.
     pub network_namespace: bool,
-    /// In the host's, with no way to others' abstract unix sockets.
-    pub own_abstract_sockets: bool,
+    /// What a Landlock domain around it keeps inside.
+    pub scopes: Scopes,
     /// The guest brings its own init, which manages cgroups.
     pub own_init: bool,
+    /// What is hidden from it, and which devices it has.
+    pub profile: Profile,
 }
 
 impl SproutKind {
@@ -26,8 +28,9 @@ impl SproutKind {
         Self {
             user_namespace: spec.user_namespace,
             network_namespace: !spec.network.is_the_hosts(),
-            own_abstract_sockets: spec.network == Network::Shared,
+            scopes: profile::of(spec.security_profile()).scopes(spec.network),
             own_init: spec.init.is_some(),
+            profile: spec.security_profile(),
         }
     }
 }
@@ -94,21 +97,20 @@ fn kernel_file_systems(plan: &mut Plan, kind: SproutKind, unified: bool) {
 }
 
 fn hide(plan: &mut Plan, kind: SproutKind) -> Result<(), PlanError> {
-    for path in paths::MASKED_FILES {
+    let policy = profile::of(kind.profile);
+    for path in &policy.masked_files {
         let at = c_string("path", path)?;
         plan.step(format!("hiding /{path}"), Step::Mask { at: text(&at) });
     }
-    for (number, path) in paths::masked_directories() {
+    for (number, path) in policy.masked_directories() {
         let empty = plan.want(Want::Empty(number));
         let at = c_string("path", path)?;
         let on = Mountpoint { at: text(&at), make: Make::Skip };
         plan.step(format!("hiding /{path}"), Step::Attach { fd: empty, on });
     }
-    if !kind.user_namespace {
-        for path in paths::READ_ONLY {
-            let at = c_string("path", path)?;
-            plan.step(format!("protecting /{path}"), Step::Protect { at: text(&at) });
-        }
+    for path in policy.read_only(kind.user_namespace) {
+        let at = c_string("path", path)?;
+        plan.step(format!("protecting /{path}"), Step::Protect { at: text(&at) });
     }
     Ok(())
 }
@@ -128,6 +130,17 @@ mod tests {
             assert!(place("mounting /proc") < place("hiding /proc/kcore"));
             assert_eq!(plan.labels.iter().any(|label| label == "protecting /proc/sys"), !user_namespace);
         }
+    }
+
+    #[test]
+    fn a_strict_guest_is_in_a_domain_and_reads_what_others_write() {
+        let spec = Spec { profile: Some(Profile::Strict), ..Spec::default() };
+        let plan = sprout(SproutKind::of(&spec), true).unwrap();
+        assert!(plan.labels.iter().any(|label| label == "protecting /proc/sys"));
+        assert_eq!(
+            (SproutKind::of(&spec).scopes, SproutKind::of(&Spec::default()).scopes),
+            (Scopes::all(), Scopes::empty())
+        );
     }
 
     #[test]

@@ -4,24 +4,6 @@ use caps::Capability;
 use pando_seed::Capabilities;
 use std::str::FromStr;
 
-/// What ordinary servers need to start, drop privilege and listen; the same fourteen as docker and podman give.
-const DEFAULT: [Capability; 14] = [
-    Capability::CAP_AUDIT_WRITE,
-    Capability::CAP_CHOWN,
-    Capability::CAP_DAC_OVERRIDE,
-    Capability::CAP_FOWNER,
-    Capability::CAP_FSETID,
-    Capability::CAP_KILL,
-    Capability::CAP_MKNOD,
-    Capability::CAP_NET_BIND_SERVICE,
-    Capability::CAP_NET_RAW,
-    Capability::CAP_SETFCAP,
-    Capability::CAP_SETGID,
-    Capability::CAP_SETPCAP,
-    Capability::CAP_SETUID,
-    Capability::CAP_SYS_CHROOT,
-];
-
 /// A name that is no capability's.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("'{0}' is not a capability; use a name from capabilities(7) such as NET_ADMIN or CAP_NET_ADMIN, or ALL")]
@@ -36,15 +18,9 @@ pub fn all() -> Capabilities {
     u64::MAX >> (64 - 41)
 }
 
-/// The documented default set.
-pub fn default() -> Capabilities {
-    DEFAULT.iter().fold(0, |set, capability| set | bit(*capability))
-}
-
-/// The set for a guest that boots its own init: everything, where a user namespace confines it to the guest's own objects; without one, the
-/// default set, since there the same capabilities rule the host.
-pub fn system(user_namespace: bool) -> Capabilities {
-    if user_namespace { all() } else { default() | bit(Capability::CAP_SYS_BOOT) }
+/// The set of some names.
+pub fn set(names: &[String]) -> Result<Capabilities, CapabilityError> {
+    names.iter().try_fold(0, |set, name| Ok(set | parse(name)?))
 }
 
 /// Those that rule the network namespace they are held over: raw packets, links, routes, filters.
@@ -81,20 +57,8 @@ mod tests {
 
     #[test]
     fn drop_comes_before_add() {
-        let set = adjusted(default(), &["ALL".into()], &["net_raw".into()]).unwrap();
+        let set = adjusted(all(), &["ALL".into()], &["net_raw".into()]).unwrap();
         assert_eq!(names(set), ["CAP_NET_RAW"]);
-    }
-
-    #[test]
-    fn the_default_rules_no_host() {
-        for dangerous in [
-            Capability::CAP_SYS_ADMIN,
-            Capability::CAP_SYS_MODULE,
-            Capability::CAP_SYS_PTRACE,
-            Capability::CAP_NET_ADMIN,
-        ] {
-            assert_eq!(default() & bit(dangerous), 0, "{dangerous}");
-        }
     }
 
     #[test]

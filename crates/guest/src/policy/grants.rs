@@ -1,5 +1,6 @@
 //! What a spec grants and limits, read from the user's words; and the part of it that each process carries by itself.
 
+use super::profile;
 use pando_api::{Rlimit, Spec};
 use pando_limit::{Limits, Refusal};
 use std::collections::BTreeMap;
@@ -9,7 +10,8 @@ pub fn read(spec: &Spec) -> Result<Limits, Refusal> {
     Limits::read(spec.wishes())
 }
 
-/// The resource limits of the guest's processes, by name: those that the user gave by name, and those that the spec's memory and files stand for.
+/// The resource limits of the guest's processes, by name: those that the user gave by name, those that the spec's memory and files stand for, and
+/// those of its profile.
 pub fn of_processes(spec: &Spec) -> Result<BTreeMap<String, Rlimit>, Refusal> {
     let limits = read(spec)?;
     let granted = [
@@ -21,7 +23,8 @@ pub fn of_processes(spec: &Spec) -> Result<BTreeMap<String, Rlimit>, Refusal> {
     let granted = granted
         .into_iter()
         .filter_map(|(name, most)| most.map(|most| (name.to_owned(), Rlimit { soft: Some(most), hard: Some(most) })));
-    let mut all: BTreeMap<_, _> = granted.collect();
+    let mut all = profile::of(spec.security_profile()).rlimits();
+    all.extend(granted);
     // Whoever names a limit as the kernel does means that one.
     all.extend(spec.rlimits.clone());
     Ok(all)

@@ -2,6 +2,7 @@
 
 use pando_api::Rlimit;
 use pando_seed::Step;
+use rustix::process::Resource;
 
 /// Names as ulimit, docker and systemd spell them, and the kernel's numbers.
 #[allow(clippy::unnecessary_cast, reason = "the C library decides the type")]
@@ -33,8 +34,27 @@ pub struct LimitError(String);
 
 /// The step that sets a limit.
 pub fn step(name: &str, limit: &Rlimit) -> Result<Step<'static>, LimitError> {
+    let resource = number(name).ok_or_else(|| LimitError(name.to_owned()))?;
+    Ok(Step::Limit { resource, soft: limit.soft.unwrap_or(u64::MAX), hard: limit.hard.unwrap_or(u64::MAX) })
+}
+
+/// The kernel's number of a limit.
+pub(super) fn number(name: &str) -> Option<u32> {
     let short = name.to_ascii_lowercase();
     let short = short.strip_prefix("rlimit_").unwrap_or(&short);
-    let found = NAMES.iter().find(|(known, _)| *known == short).ok_or_else(|| LimitError(name.to_owned()))?;
-    Ok(Step::Limit { resource: found.1, soft: limit.soft.unwrap_or(u64::MAX), hard: limit.hard.unwrap_or(u64::MAX) })
+    NAMES.iter().find(|(known, _)| *known == short).map(|(_, number)| *number)
+}
+
+/// A limit as far as this process's own allows: who may not raise limits could not start a guest at all.
+pub(super) fn within_own(name: &str, limit: Rlimit) -> Rlimit {
+    let most = match name {
+        "core" => Some(Resource::Core),
+        "memlock" => Some(Resource::Memlock),
+        "msgqueue" => Some(Resource::Msgqueue),
+        "nofile" => Some(Resource::Nofile),
+        "nproc" => Some(Resource::Nproc),
+        _ => None,
+    };
+    let most = most.and_then(|resource| rustix::process::getrlimit(resource).maximum).unwrap_or(u64::MAX);
+    Rlimit { soft: limit.soft.map(|soft| soft.min(most)), hard: limit.hard.map(|hard| hard.min(most)) }
 }

@@ -1,50 +1,48 @@
-//! Which system calls a guest is denied, compiled for the kernel.
+//! Which system calls a guest is refused, compiled for the kernel.
+//!
+//! When a filter is installed the kernel translates it, and tries it on every number there is, of 64-bit and of 32-bit programs, to learn which are
+//! allowed whatever their arguments: with a list of calls tried one by one that takes longer than all other steps of a guest's start. So names are
+//! searched by halves, and only calls whose arguments count are looked at one by one.
 
-use serde::Deserialize;
+use super::profile::{self, Condition, Rule};
+use pando_api::Profile;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
-/// The list, as data (the format is seccompiler's).
-pub const POLICY: &str = include_str!("seccomp.json");
+/// What a filter refuses.
+#[derive(Debug)]
+pub(super) struct Filter {
+    /// Calls refused with EPERM, by name. A name that an architecture has not is passed over there.
+    pub(super) refused: Vec<String>,
+    pub(super) rules: Vec<Rule>,
+    /// Whether programs of the 32-bit sibling may make calls at all.
+    pub(super) foreign_programs: bool,
+}
 
-/// Numbers from here on are calls of the x32 interface: the same calls by other numbers, past a list that names each once.
-#[cfg(target_arch = "x86_64")]
-const X32: u32 = 0x4000_0000;
+/// The program of a profile: `struct sock_filter`s in the machine's own byte order.
+pub fn program(profile: Profile) -> &'static [u8] {
+    static PROGRAMS: [OnceLock<Vec<u8>>; 3] = [const { OnceLock::new() }; 3];
+    PROGRAMS[profile as usize].get_or_init(|| encoded(&profile::of(profile).filter()))
+}
 
-/// The program of the default profile: `struct sock_filter`s in the machine's own byte order.
-///
-/// # Panics
-///
-/// If the list in this crate cannot be compiled, which its test rules out.
-pub fn program() -> &'static [u8] {
-    static PROGRAM: OnceLock<Vec<u8>> = OnceLock::new();
-    PROGRAM.get_or_init(|| compile().expect("the policy in this crate compiles"))
+/// The calls of 64-bit programs that a profile refuses whatever their arguments, by name.
+pub fn refused(profile: Profile) -> Vec<String> {
+    let mut names = profile::of(profile).filter().refused;
+    names.retain(|name| (NATIVE.number)(name).is_some());
+    names
 }
 
 /// The program for guests that share the host's network: kinds of sockets that would show or reach what is not theirs.
-///
-/// # Panics
-///
-/// As [`program`].
 pub fn shared_network() -> &'static [u8] {
     static PROGRAM: OnceLock<Vec<u8>> = OnceLock::new();
     PROGRAM.get_or_init(|| {
-        let listed = listed("shared_network").expect("the policy in this crate compiles");
-        foreign_numbers().into_iter().chain(listed).flat_map(encode).collect()
+        let rules = profile::rules("own_addresses");
+        encoded(&Filter { refused: Vec::new(), rules, foreign_programs: true })
     })
 }
 
-fn compile() -> Result<Vec<u8>, seccompiler::Error> {
-    let instructions = instructions(&denied_whatever_their_arguments(), &listed("default")?);
-    Ok(instructions.into_iter().flat_map(encode).collect())
-}
-
-/// A list as seccompiler compiles it: call by call.
-fn listed(name: &str) -> Result<Vec<Instruction>, seccompiler::Error> {
-    let architecture = std::env::consts::ARCH.try_into().map_err(seccompiler::Error::Backend)?;
-    let mut programs = seccompiler::compile_from_json(POLICY.as_bytes(), architecture)?;
-    let listed = programs.remove(name).unwrap_or_default();
-    Ok(listed.iter().map(|one| (one.code, one.jt, one.jf, one.k)).collect())
+fn encoded(filter: &Filter) -> Vec<u8> {
+    compile(filter).into_iter().flat_map(encode).collect()
 }
 
 type Instruction = (u16, u8, u8, u32);
@@ -52,73 +50,121 @@ type Instruction = (u16, u8, u8, u32);
 const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
 const IS: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
 const AT_LEAST: u16 = (libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K) as u16;
+const HAS_BIT: u16 = (libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K) as u16;
+const JUMP: u16 = (libc::BPF_JMP | libc::BPF_JA) as u16;
 const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+
+const ALLOW: Instruction = (RETURN, 0, 0, libc::SECCOMP_RET_ALLOW);
 
 /// Offsets in `struct seccomp_data`.
 const NUMBER: u32 = 0;
 const ARCHITECTURE: u32 = 4;
+const ARGUMENTS: u32 = 16;
 
-/// This machine's architecture, as the kernel names it (linux/audit.h).
-#[cfg(target_arch = "x86_64")]
-const NATIVE: u32 = 0xc000_003e;
-#[cfg(target_arch = "aarch64")]
-const NATIVE: u32 = 0xc000_00b7;
+/// Numbers from here on are calls of the x32 interface: the same calls by other numbers, past a list that names each once.
+const X32: u32 = 0x4000_0000;
 
-/// The part of the list's format that tells which calls are denied without a look at their arguments.
-#[derive(Deserialize)]
-struct Profile {
-    match_action: Action,
-    filter: Vec<Rule>,
+/// Architectures as the kernel names them (linux/audit.h).
+const X86_64: u32 = 0xc000_003e;
+const I386: u32 = 0x4000_0003;
+
+/// A way into the kernel: its name, and the numbers of its calls.
+#[derive(Clone, Copy)]
+struct Interface {
+    architecture: u32,
+    number: fn(&str) -> Option<u32>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Action {
-    Errno(u32),
+const NATIVE: Interface = Interface {
+    architecture: X86_64,
+    number: |name| name.parse::<syscalls::x86_64::Sysno>().ok().map(|number| number as u32),
+};
+const FOREIGN: Interface = Interface {
+    architecture: I386,
+    number: |name| name.parse::<syscalls::x86::Sysno>().ok().map(|number| number as u32),
+};
+
+/// The whole program: a section for each interface that may be used, and death by SIGSYS for all others.
+fn compile(filter: &Filter) -> Vec<Instruction> {
+    let no_such_call = (RETURN, 0, 0, refusal(libc::ENOSYS as u32));
+    let native = [vec![(LOAD, 0, 0, NUMBER), (AT_LEAST, 0, 1, X32), no_such_call], section(filter, NATIVE)].concat();
+    let foreign = if filter.foreign_programs {
+        [vec![(LOAD, 0, 0, NUMBER)], section(filter, FOREIGN)].concat()
+    } else {
+        vec![(RETURN, 0, 0, libc::SECCOMP_RET_KILL_PROCESS)]
+    };
+    let past_native = u32::try_from(native.len()).expect("the lists in this crate are short");
+    let head = vec![
+        (LOAD, 0, 0, ARCHITECTURE),
+        (IS, 3, 0, NATIVE.architecture),
+        (IS, 1, 0, FOREIGN.architecture),
+        (RETURN, 0, 0, libc::SECCOMP_RET_KILL_PROCESS),
+        (JUMP, 0, 0, past_native),
+    ];
+    [head, native, foreign].concat()
 }
 
-#[derive(Deserialize)]
-struct Rule {
-    syscall: String,
-    args: Option<serde::de::IgnoredAny>,
-}
-
-/// Calls that are denied whatever their arguments, in order, and the error that they give.
-#[derive(Debug, Default)]
-struct Denied {
-    numbers: Vec<u32>,
-    errno: u32,
-    /// Whether that is all there is in the list.
-    everything: bool,
-}
-
-fn denied_whatever_their_arguments() -> Denied {
-    let profile =
-        serde_json::from_str::<BTreeMap<String, Profile>>(POLICY).ok().and_then(|mut all| all.remove("default"));
-    let Some(Profile { match_action: Action::Errno(errno), filter }) = profile else { return Denied::default() };
-    let plain = filter.iter().filter(|rule| rule.args.is_none());
-    let mut numbers: Vec<u32> =
-        plain.filter_map(|rule| rule.syscall.parse::<syscalls::Sysno>().ok()).map(|number| number as u32).collect();
+/// What is asked of a call's number, which is loaded.
+fn section(filter: &Filter, interface: Interface) -> Vec<Instruction> {
+    let mut numbers: Vec<u32> = filter.refused.iter().filter_map(|name| (interface.number)(name)).collect();
     numbers.sort_unstable();
-    Denied { everything: numbers.len() == filter.len(), numbers, errno }
+    numbers.dedup();
+    let mut program = search(&numbers, refusal(libc::EPERM as u32));
+    let mut by_call: BTreeMap<u32, Vec<&Rule>> = BTreeMap::new();
+    for rule in &filter.rules {
+        if let Some(number) = (interface.number)(&rule.call) {
+            by_call.entry(number).or_default().push(rule);
+        }
+    }
+    for (number, rules) in by_call {
+        let tried: Vec<_> = rules.into_iter().flat_map(refused_when).chain([ALLOW]).collect();
+        program.push((IS, 0, over(&tried), number));
+        program.extend(tried);
+    }
+    program.push(ALLOW);
+    program
 }
 
-/// The whole program. When a filter is installed the kernel translates it, and tries it on every number there is to learn which are allowed whatever
-/// their arguments: with a list of calls tried one by one that takes longer than all other steps of a guest's start. So what needs no look at
-/// arguments is searched by halves, and the list follows only if there is more in it.
-fn instructions(denied: &Denied, listed: &[Instruction]) -> Vec<Instruction> {
-    if denied.numbers.is_empty() {
-        return [foreign_numbers(), listed.to_vec()].concat();
+fn refusal(errno: u32) -> u32 {
+    libc::SECCOMP_RET_ERRNO | errno
+}
+
+/// Refuses where all conditions of a rule hold, and falls through where one does not.
+fn refused_when(rule: &Rule) -> Vec<Instruction> {
+    let mut program = vec![(RETURN, 0, 0, refusal(rule.errno))];
+    // From the last condition to the first: each knows how far it is to the rule's end.
+    for condition in rule.when.iter().rev() {
+        let past = over(&program);
+        program = [holds(condition, past), program].concat();
     }
-    let head = [(LOAD, 0, 0, ARCHITECTURE), (IS, 1, 0, NATIVE), (RETURN, 0, 0, libc::SECCOMP_RET_KILL_PROCESS)];
-    let rest = if denied.everything { vec![(RETURN, 0, 0, libc::SECCOMP_RET_ALLOW)] } else { listed.to_vec() };
-    let answer = libc::SECCOMP_RET_ERRNO | denied.errno;
-    [head.to_vec(), foreign_numbers(), vec![(LOAD, 0, 0, NUMBER)], search(&denied.numbers, answer), rest].concat()
+    program
+}
+
+/// Falls through where a condition holds, and goes `past` instructions further where it does not.
+fn holds(condition: &Condition, past: u8) -> Vec<Instruction> {
+    let Condition { argument, among, not_among, any_bit } = condition;
+    let mut tests: Vec<Instruction> = Vec::new();
+    for value in not_among.iter().flatten().rev() {
+        tests.insert(0, (IS, over(&tests) + past, 0, *value));
+    }
+    if let Some(bits) = any_bit {
+        tests.insert(0, (HAS_BIT, 0, over(&tests) + past, *bits));
+    }
+    if let Some(values) = among {
+        let rest = over(&tests);
+        // The first that matches goes on behind the jump that follows the last.
+        let mut matches = vec![(JUMP, 0, 0, u32::from(rest + past))];
+        for value in values.iter().rev() {
+            matches.insert(0, (IS, over(&matches), 0, *value));
+        }
+        tests = [matches, tests].concat();
+    }
+    [vec![(LOAD, 0, 0, ARGUMENTS + 8 * argument)], tests].concat()
 }
 
 /// How far a conditional jump over `instructions` goes.
 fn over(instructions: &[Instruction]) -> u8 {
-    u8::try_from(instructions.len()).expect("the list in this crate is short enough for conditional jumps")
+    u8::try_from(instructions.len()).expect("the lists in this crate are short enough for conditional jumps")
 }
 
 /// Gives `answer` where a number is among `named`, and falls through where it is not.
@@ -140,71 +186,116 @@ fn encode((code, when_true, when_false, value): Instruction) -> [u8; 8] {
     [code[0], code[1], when_true, when_false, value[0], value[1], value[2], value[3]]
 }
 
-/// Answers calls of the x32 interface as a kernel without it does.
-#[cfg(target_arch = "x86_64")]
-fn foreign_numbers() -> Vec<Instruction> {
-    let no_such_call = libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32;
-    vec![(LOAD, 0, 0, NUMBER), (AT_LEAST, 0, 1, X32), (RETURN, 0, 0, no_such_call)]
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn foreign_numbers() -> Vec<Instruction> {
-    Vec::new()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn the_list_compiles() {
-        let program = program();
-        assert_eq!(program.len() % 8, 0);
-        assert!(program.len() / 8 > 30);
-        assert!(shared_network().len() / 8 > 10);
-    }
-
-    const ALWAYS: u16 = (libc::BPF_JMP | libc::BPF_JA) as u16;
+    const KILL: u32 = libc::SECCOMP_RET_KILL_PROCESS;
+    const ALLOWED: u32 = libc::SECCOMP_RET_ALLOW;
 
     /// What a program answers, and in how many instructions.
-    fn answer(program: &[Instruction], architecture: u32, number: u32) -> (u32, usize) {
+    fn answer(program: &[Instruction], architecture: u32, number: u32, arguments: [u32; 6]) -> (u32, usize) {
         let (mut at, mut loaded, mut steps) = (0_usize, 0, 0);
         loop {
             let (code, when_true, when_false, value) = program[at];
             steps += 1;
+            at += 1;
             let holds = match code {
                 LOAD => {
-                    loaded = if value == NUMBER { number } else { architecture };
-                    at += 1;
+                    loaded = match value {
+                        NUMBER => number,
+                        ARCHITECTURE => architecture,
+                        offset => arguments[((offset - ARGUMENTS) / 8) as usize],
+                    };
                     continue;
                 }
-                ALWAYS => {
-                    at += value as usize + 1;
+                JUMP => {
+                    at += value as usize;
                     continue;
                 }
                 RETURN => return (value, steps),
                 IS => loaded == value,
                 AT_LEAST => loaded >= value,
+                HAS_BIT => loaded & value != 0,
                 other => panic!("no such instruction is expected here: {other:#x}"),
             };
-            at += 1 + usize::from(if holds { when_true } else { when_false });
+            at += usize::from(if holds { when_true } else { when_false });
+        }
+    }
+
+    fn compiled(profile: Profile) -> (Filter, Vec<Instruction>) {
+        let filter = profile::of(profile).filter();
+        let program = compile(&filter);
+        (filter, program)
+    }
+
+    #[test]
+    fn every_name_is_known_to_one_of_the_interfaces() {
+        for profile in [Profile::Default, Profile::Strict, Profile::System] {
+            for name in compiled(profile).0.refused {
+                assert!((NATIVE.number)(&name).or((FOREIGN.number)(&name)).is_some(), "{name}");
+            }
         }
     }
 
     #[test]
-    fn searching_by_halves_changes_no_answer_and_is_short() {
-        let (denied, listed) = (denied_whatever_their_arguments(), listed("default").unwrap());
-        assert!(denied.everything && denied.numbers.len() > 20, "every name is known: {denied:?}");
-        let quick = instructions(&denied, &listed);
-        let with_more = instructions(&Denied { everything: false, ..denied }, &listed);
-        for number in (0..700).chain([u32::MAX / 4]) {
-            for architecture in [NATIVE, 0x4000_0003] {
-                let right = answer(&listed, architecture, number).0;
-                let (verdict, steps) = answer(&quick, architecture, number);
-                assert_eq!(verdict, right, "{number}");
-                assert_eq!(answer(&with_more, architecture, number).0, right, "{number}");
-                assert!(steps < 20, "{number}: {steps}");
+    fn what_is_named_is_refused_and_nothing_else() {
+        for profile in [Profile::Default, Profile::Strict, Profile::System] {
+            let (filter, program) = compiled(profile);
+            for interface in [NATIVE, FOREIGN] {
+                let named: Vec<u32> = filter.refused.iter().filter_map(|name| (interface.number)(name)).collect();
+                let ruled: Vec<u32> = filter.rules.iter().filter_map(|rule| (interface.number)(&rule.call)).collect();
+                for number in (0..700).filter(|number| !ruled.contains(number)) {
+                    let (verdict, steps) = answer(&program, interface.architecture, number, [0; 6]);
+                    let right = match (interface.architecture, named.contains(&number)) {
+                        (I386, _) if !filter.foreign_programs => KILL,
+                        (_, true) => refusal(libc::EPERM as u32),
+                        (_, false) => ALLOWED,
+                    };
+                    assert_eq!(verdict, right, "{profile:?} {number}");
+                    assert!(steps < 30, "{profile:?} {number}: {steps}");
+                }
             }
+            assert_eq!(answer(&program, X86_64, X32 + 1, [0; 6]).0, refusal(libc::ENOSYS as u32));
+            assert_eq!(answer(&program, 0xc000_00b7, 1, [0; 6]).0, KILL, "of another machine");
         }
+    }
+
+    #[test]
+    fn arguments_count_where_a_rule_says_so() {
+        let number = |name: &str| (NATIVE.number)(name).unwrap();
+        let strict = compiled(Profile::Strict).1;
+        let of = |name: &str, arguments: &[u32]| {
+            let mut all = [0; 6];
+            all[..arguments.len()].copy_from_slice(arguments);
+            answer(&strict, X86_64, number(name), all).0
+        };
+        let family = refusal(libc::EAFNOSUPPORT as u32);
+        assert_eq!(of("socket", &[libc::AF_UNIX as u32]), ALLOWED);
+        assert_eq!(of("socket", &[libc::AF_PACKET as u32]), family);
+        assert_eq!(of("socket", &[libc::AF_NETLINK as u32, 3, 0]), ALLOWED);
+        assert_eq!(of("socket", &[libc::AF_NETLINK as u32, 3, 4]), family);
+        assert_eq!(of("clone", &[libc::SIGCHLD as u32]), ALLOWED);
+        assert_eq!(of("clone", &[libc::CLONE_NEWUSER as u32 | 17]), refusal(libc::EPERM as u32));
+        assert_eq!(of("clone3", &[]), refusal(libc::ENOSYS as u32));
+        assert_eq!(of("ioctl", &[0, 0x5412]), refusal(libc::EPERM as u32));
+        assert_eq!(of("ioctl", &[0, 0x5413]), ALLOWED);
+    }
+
+    #[test]
+    fn on_a_shared_network_both_interfaces_are_held_to_the_same_sockets() {
+        let filter = Filter { refused: Vec::new(), rules: profile::rules("own_addresses"), foreign_programs: true };
+        let program = compile(&filter);
+        let family = refusal(libc::EAFNOSUPPORT as u32);
+        for interface in [NATIVE, FOREIGN] {
+            let socket = (interface.number)("socket").unwrap();
+            let of = |family: i32, protocol: u32| {
+                answer(&program, interface.architecture, socket, [family as u32, 0, protocol, 0, 0, 0]).0
+            };
+            assert_eq!((of(libc::AF_INET, 0), of(libc::AF_VSOCK, 0)), (ALLOWED, family));
+            assert_eq!((of(libc::AF_NETLINK, 15), of(libc::AF_NETLINK, 4)), (ALLOWED, family));
+        }
+        let all = (FOREIGN.number)("socketcall").unwrap();
+        assert_eq!(answer(&program, I386, all, [1; 6]).0, refusal(libc::ENOSYS as u32));
     }
 }

@@ -44,7 +44,8 @@ fn explained(verdict: Verdict) -> Verdict {
     }
 }
 
-fn version() -> io::Result<i64> {
+/// The version of the kernel's interface; scopes came with 6.
+pub(super) fn version() -> io::Result<i64> {
     // SAFETY: without a ruleset, the call only answers a number.
     let result = unsafe {
         libc::syscall(

@@ -94,6 +94,12 @@ impl Area {
     }
 }
 
+/// Whether Landlock keeps abstract unix sockets and signals inside a domain here (version 6 of its interface, Linux 6.12).
+pub fn has_landlock_scopes() -> bool {
+    const SCOPES: i64 = 6;
+    landlock::version().is_ok_and(|version| version >= SCOPES)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
