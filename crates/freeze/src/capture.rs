@@ -11,6 +11,7 @@ use crate::proc_file::{self, Lines, Stat, malformed};
 use crate::stop::Stopped;
 use crate::timers;
 use crate::tree;
+use crate::unix_socket;
 use pando_kernel::trace::{self, Registers};
 use pando_kernel::{CallError, Context};
 
@@ -30,6 +31,7 @@ pub(crate) fn capture(init: i32, stopped: &[Stopped], outside: &[Outside]) -> Re
         }
         image.processes.push(captured);
     }
+    unix_socket::capture(init, &mut image, notebook.places())?;
     parents_first(&mut image.processes);
     Ok(image)
 }

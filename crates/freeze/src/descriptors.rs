@@ -3,6 +3,7 @@
 use crate::image::{Descriptor, FileKind, Image, OpenFile, Pipe, Watch};
 use crate::proc_file::{self, Lines};
 use crate::refusal::Refusal;
+use crate::sockets;
 use crate::tree::Member;
 use pando_kernel::foreign_memory::{self, Shared};
 use pando_kernel::{CallError, Context};
@@ -69,12 +70,12 @@ pub(crate) fn objection(found: &Found, outside: &[Outside]) -> Option<(String, &
     }
     let deleted = found.stat.st_nlink == 0;
     match FileType::from_raw_mode(found.stat.st_mode) {
-        FileType::Socket => named("a socket", "sockets are not supported yet; close it"),
+        // What kind of socket it is, nobody can tell by its number: see `sockets`.
+        FileType::Socket => None,
         FileType::Fifo if target.starts_with("pipe:") && flags & libc::O_DIRECT as u32 != 0 => {
             named("a pipe of packets", "make the program use an ordinary pipe")
         }
-        FileType::Fifo if target.starts_with("pipe:") => None,
-        FileType::Fifo => named("a named pipe", "it is not supported yet; close it"),
+        FileType::Fifo => None,
         FileType::RegularFile | FileType::Directory if deleted => {
             named("a deleted file", "it is not supported yet; close it")
         }
@@ -99,27 +100,38 @@ fn device_objection(found: &Found) -> Option<(String, &'static str)> {
     Some((format!("{kind} ({})", found.target), "it cannot be captured; start the program without it"))
 }
 
-fn supplied(found: &Found, outside: &[Outside]) -> Option<usize> {
+/// Whether it is of a type.
+pub(crate) fn is(found: &Found, kind: FileType) -> bool {
+    FileType::from_raw_mode(found.stat.st_mode) == kind
+}
+
+pub(crate) fn supplied(found: &Found, outside: &[Outside]) -> Option<usize> {
     let identity = Outside { device: found.stat.st_dev, inode: found.stat.st_ino };
     outside.iter().position(|one| *one == identity)
 }
 
-/// A file that was noted, and where it can be compared.
-#[derive(Debug)]
-struct Noted {
-    outer: i32,
-    number: i32,
-    identity: (u64, u64),
+/// Where an open file was found: a process, its descriptor, and the inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) outer: i32,
+    pub(crate) number: i32,
+    pub(crate) device: u64,
+    pub(crate) inode: u64,
 }
 
 /// Notes the open files of one process after another.
 #[derive(Debug, Default)]
 pub(crate) struct Notebook {
-    noted: Vec<Noted>,
+    noted: Vec<Place>,
     pipes: Vec<(u64, u64)>,
 }
 
 impl Notebook {
+    /// Where each open file was found, in the image's order.
+    pub(crate) fn places(&self) -> &[Place] {
+        &self.noted
+    }
+
     /// Captures the descriptors of a stopped process into the image.
     pub(crate) fn capture(
         &mut self,
@@ -148,11 +160,13 @@ impl Notebook {
     ) -> Result<usize, CallError> {
         let identity = (found.stat.st_dev, found.stat.st_ino);
         for (place, noted) in self.noted.iter().enumerate() {
-            let same = |noted: &Noted| {
+            let same = |noted: &Place| {
                 let this = (member.outer, found.number);
                 foreign_memory::compare(Shared::File, this, (noted.outer, noted.number))
             };
-            if noted.identity == identity && same(noted).context(|| "comparing open files".into())? == Ordering::Equal {
+            if (noted.device, noted.inode) == identity
+                && same(noted).context(|| "comparing open files".into())? == Ordering::Equal
+            {
                 return Ok(place);
             }
         }
@@ -164,23 +178,28 @@ impl Notebook {
         let position = found.lines.number("pos", 10).unwrap_or(0) as i64;
         let lock = flock(&found.info);
         image.files.push(OpenFile { flags: flags & lasting, position, lock, kind });
-        self.noted.push(Noted { outer: member.outer, number: found.number, identity });
+        let (device, inode) = identity;
+        self.noted.push(Place { outer: member.outer, number: found.number, device, inode });
         Ok(image.files.len() - 1)
     }
 
     fn kind(&mut self, member: &Member, found: &Found, flags: u32, image: &mut Image) -> Result<FileKind, CallError> {
-        if found.target.starts_with("pipe:") {
+        if is(found, FileType::Fifo) {
             let identity = (found.stat.st_dev, found.stat.st_ino);
             let known = self.pipes.iter().position(|pipe| *pipe == identity);
             let pipe = match known {
                 Some(pipe) => pipe,
                 None => {
-                    image.pipes.push(pipe(member.outer, found.number)?);
+                    let path = (found.target.starts_with('/') && found.stat.st_nlink > 0).then(|| found.target.clone());
+                    image.pipes.push(Pipe { path, ..pipe(member.outer, found.number)? });
                     self.pipes.push(identity);
                     image.pipes.len() - 1
                 }
             };
             return Ok(FileKind::PipeEnd { pipe, writes: flags & libc::O_ACCMODE as u32 != 0 });
+        }
+        if is(found, FileType::Socket) {
+            return sockets::kind(member.outer, found.number, image);
         }
         Ok(match found.target.as_str() {
             "anon_inode:[eventfd]" => FileKind::Event {
@@ -272,7 +291,7 @@ fn pipe(outer: i32, number: i32) -> Result<Pipe, CallError> {
         }
         content.truncate(filled);
     }
-    Ok(Pipe { capacity, content })
+    Ok(Pipe { capacity, content, path: None })
 }
 
 /// Objections against the whole: ends of pipes that are held by somebody outside.
@@ -323,7 +342,7 @@ mod tests {
 
     #[test]
     fn unsupported_kinds_are_named() {
-        let refused = [("anon_inode:[io_uring]", 0o600, "io_uring"), ("socket:[7]", 0o140_777, "socket")];
+        let refused = [("anon_inode:[io_uring]", 0o600, "io_uring"), ("/dev/vda", 0o060_600, "device")];
         for (target, mode, word) in refused {
             let (kind, _) = objection(&found(target, mode, "flags:\t02\n"), &[]).unwrap();
             assert!(kind.contains(word), "{kind}");

@@ -3,6 +3,9 @@
 //! Pids are those inside the frozen pid namespace, ids those inside its user namespace, paths those inside its root. Memory contents are not in
 //! here: a holder has them.
 
+pub use crate::plain_socket::{PlainSocket, Role};
+pub use crate::socket_options::SocketOption;
+pub use crate::unix_socket::{UnixSocket, Waiting};
 use serde::{Deserialize, Serialize};
 
 /// A frozen tree of processes.
@@ -14,6 +17,9 @@ pub struct Image {
     pub files: Vec<OpenFile>,
     /// Pipes; open files are ends of them.
     pub pipes: Vec<Pipe>,
+    /// Unix sockets; open files are they.
+    #[serde(default)]
+    pub unix: Vec<UnixSocket>,
     /// The pid of the namespace's first process, which is not part of the image: what it was the parent of falls to a clone's first process.
     pub init: i32,
 }
@@ -296,6 +302,13 @@ pub enum FileKind {
         /// Expirations nobody has read.
         ticks: u64,
     },
+    /// A unix socket, an index into [`Image::unix`].
+    Unix {
+        /// Which.
+        socket: usize,
+    },
+    /// Another socket.
+    Plain(PlainSocket),
     /// signalfd(2): the signals.
     SignalFd {
         /// Bit N−1 for signal N.
@@ -310,4 +323,7 @@ pub struct Pipe {
     pub capacity: u32,
     /// What nobody has read yet.
     pub content: Vec<u8>,
+    /// The path of a named one (fifo(7)).
+    #[serde(default)]
+    pub path: Option<String>,
 }

@@ -3,6 +3,7 @@
 use crate::image::{FileKind, Image, OpenFile};
 use crate::script::Writer;
 use crate::staging::AT_FDCWD;
+use crate::{plain_socket, unix_making};
 use pando_restorer::Special;
 
 /// The descriptors of a clone that is being made: above all that its processes use.
@@ -48,9 +49,14 @@ impl Slots {
         self.file(0) + self.files + 2 * number as u64 + u64::from(writes)
     }
 
+    /// One that is used for a moment.
+    pub(crate) fn spare(self) -> u64 {
+        self.file(0) + self.files + 2 * self.pipes
+    }
+
     /// Where an executable waits to become the process's.
     pub(crate) fn executable(self, number: usize) -> u64 {
-        self.file(0) + self.files + 2 * self.pipes + number as u64
+        self.spare() + 1 + number as u64
     }
 }
 
@@ -58,7 +64,16 @@ impl Slots {
 pub(crate) fn write(writer: &mut Writer, image: &Image, slots: Slots, executables: &[String]) {
     for (number, pipe) in image.pipes.iter().enumerate() {
         let (read, write) = (slots.pipe(number, false), slots.pipe(number, true));
-        writer.special(Writer::MAKING, "making a pipe", Special::Pipe, &[read, write]);
+        match &pipe.path {
+            None => writer.special(Writer::MAKING, "making a pipe", Special::Pipe, &[read, write]),
+            Some(path) => {
+                // For reading and writing at once it never waits for another end, and while it is open nobody does.
+                let at = writer.string(path);
+                let arguments = [AT_FDCWD, at, (libc::O_RDWR | libc::O_NONBLOCK | libc::O_CLOEXEC) as u64];
+                writer.open(Writer::MAKING, format!("opening {path}"), libc::SYS_openat, &arguments, read);
+                writer.call(Writer::MAKING, "keeping a named pipe", libc::SYS_dup3, &[read, write, 0]);
+            }
+        }
         let capacity = u64::from(pipe.capacity);
         writer.attempt(Writer::MAKING, "sizing a pipe", libc::SYS_fcntl, &[write, libc::F_SETPIPE_SZ as u64, capacity]);
         if !pipe.content.is_empty() {
@@ -67,6 +82,7 @@ pub(crate) fn write(writer: &mut Writer, image: &Image, slots: Slots, executable
             writer.exact(Writer::MAKING, "filling a pipe", libc::SYS_write, &[write, content, length], length);
         }
     }
+    unix_making::write(writer, image, slots);
     for (number, file) in image.files.iter().enumerate() {
         make(writer, file, slots, number);
     }
@@ -106,6 +122,8 @@ fn make(writer: &mut Writer, file: &OpenFile, slots: Slots, number: usize) {
                 writer.exact(chapter, "setting an eventfd", libc::SYS_write, &[slot, word, 8], 8);
             }
         }
+        FileKind::Unix { .. } => {}
+        FileKind::Plain(socket) => plain_socket::make(writer, socket, slot, slots.spare()),
         FileKind::Epoll => writer.open(chapter, "making an epoll instance", libc::SYS_epoll_create1, &[0], slot),
         FileKind::SignalFd { mask } => {
             let word = writer.words(&[*mask]);
@@ -165,8 +183,9 @@ mod tests {
                 ..Process::default()
             }],
             files: vec![file(FileKind::Supplied { number: 1 }), file(FileKind::Epoll)],
-            pipes: vec![Pipe { capacity: 4096, content: Vec::new() }],
+            pipes: vec![Pipe { capacity: 4096, content: Vec::new(), path: None }],
             init: 1,
+            ..Image::default()
         };
         let slots = Slots::of(&image);
         assert_eq!((slots.free, slots.supplied()), (501, 2));
@@ -177,6 +196,7 @@ mod tests {
             slots.file(1),
             slots.pipe(0, false),
             slots.pipe(0, true),
+            slots.spare(),
             slots.executable(0),
         ];
         assert!(all.is_sorted_by(|a, b| a < b), "{all:?}");

@@ -4,6 +4,7 @@ use crate::areas::{self, USER_END};
 use crate::descriptors::{self, Found, Outside};
 use crate::proc_file::{self, Lines};
 use crate::refusal::Refusal;
+use crate::sockets;
 use crate::staging::STAGING;
 use crate::tree::{Member, Roots};
 use pando_kernel::CallError;
@@ -19,12 +20,12 @@ pub fn survey(init: i32, outside: &[Outside]) -> Result<Vec<Refusal>, CallError>
 
 /// The same below roots that are known.
 pub(crate) fn survey_roots(init: i32, roots: &Roots, outside: &[Outside]) -> Result<Vec<Refusal>, CallError> {
-    survey_members(init, &roots.members(), outside)
+    survey_members(init, &roots.members(), outside, false)
 }
 
 /// The same for processes that we have stopped.
 pub(crate) fn survey_stopped(init: i32, members: &[Member], outside: &[Outside]) -> Result<Vec<Refusal>, CallError> {
-    survey_members(init, members, outside).map(|mut refusals| {
+    survey_members(init, members, outside, true).map(|mut refusals| {
         refusals.retain(|refusal| refusal.kind != TRACED);
         refusals
     })
@@ -33,7 +34,12 @@ pub(crate) fn survey_stopped(init: i32, members: &[Member], outside: &[Outside])
 const TRACED: &str = "it is being traced";
 
 /// The same for processes that are known. A process that has gone meanwhile has nothing against it.
-fn survey_members(init: i32, members: &[Member], outside: &[Outside]) -> Result<Vec<Refusal>, CallError> {
+fn survey_members(
+    init: i32,
+    members: &[Member],
+    outside: &[Outside],
+    stopped: bool,
+) -> Result<Vec<Refusal>, CallError> {
     let mut refusals = Vec::new();
     let mut descriptors: Vec<(&Member, Vec<Found>)> = Vec::new();
     let home = Home::of(init)?;
@@ -51,6 +57,7 @@ fn survey_members(init: i32, members: &[Member], outside: &[Outside]) -> Result<
         refusals.extend(objections.into_iter().map(|(kind, advice)| refusal(member, None, kind, advice)));
     }
     refusals.extend(descriptors::lonely_pipes(&descriptors, outside));
+    refusals.extend(sockets::objections(init, &descriptors, outside, stopped)?);
     Ok(refusals)
 }
 

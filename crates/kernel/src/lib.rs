@@ -17,6 +17,7 @@
 //!   born_in_group  programs started in a control group              seccomp_notify  system calls that another process answers
 //!   loop_device  files as block devices
 //!   trace     threads of other processes, stopped                  foreign_memory  their memory and descriptors
+//!   socket_option, socket_peek  sockets as bytes                   unix_diag  which of them are connected
 //! ```
 
 pub mod born_in_group;
@@ -42,7 +43,10 @@ pub mod probe;
 pub mod process;
 pub mod seccomp_notify;
 pub mod signal;
+pub mod socket_option;
+pub mod socket_peek;
 pub mod trace;
+pub mod unix_diag;
 
 /// An error of a system call, and what the call was about.
 #[derive(Debug, thiserror::Error)]
