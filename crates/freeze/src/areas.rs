@@ -92,12 +92,8 @@ fn kind(name: &str, file: bool, shared: bool, offset: u64) -> (AreaKind, Option<
         _ if name.starts_with("anon_inode:") => {
             Some((format!("memory of {}", &name[11..]), "make the program do without it"))
         }
-        _ if name.ends_with(" (deleted)") && (shared || name.starts_with("/memfd:")) => {
-            Some((format!("shared memory {name}"), "it is not supported yet"))
-        }
-        _ if name.ends_with(" (deleted)") => {
-            Some((format!("a mapping of the deleted file {name}"), "restart the program, so that it maps the new one"))
-        }
+        _ if name.starts_with("/SYSV") => Some((format!("shared memory {name}"), "it is not supported yet")),
+        _ if name.starts_with("/secretmem") => Some(("secret memory".into(), "make the program do without it")),
         _ => None,
     };
     let kind =
@@ -152,7 +148,7 @@ pub(crate) fn find_pages(pid: i32, areas: &mut [Area]) -> Result<(), CallError> 
     let path = format!("/proc/{pid}/pagemap");
     let mut file = std::fs::File::open(&path).context(|| format!("opening {path}"))?;
     for area in areas {
-        if matches!(area.kind, AreaKind::Anonymous | AreaKind::Private { .. }) {
+        if area.kind.is_own() {
             area.pages = own_pages(&mut file, area.start, area.end).context(|| format!("reading {path}"))?;
         }
     }
@@ -200,7 +196,7 @@ VmFlags: rd mr de dd
 VmFlags: rd wr mr mw me gd ac wf
 400000000000-400000003000 r-xp 00000000 00:00 0
 VmFlags: rd ex mr mw me
-7ffff0000000-7ffff0001000 rw-s 00000000 00:01 9     /dev/zero (deleted)
+7ffff0000000-7ffff0001000 rw-s 00000000 00:01 9     /SYSV00000001 (deleted)
 VmFlags: rd wr sh mr mw me ms
 ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0   [vsyscall]
 VmFlags: ex

@@ -19,12 +19,13 @@ use pando_kernel::{CallError, Context};
 pub(crate) fn capture(init: i32, stopped: &[Stopped], outside: &[Outside]) -> Result<Image, CallError> {
     let mut image = Image { init: tree::inner(&Lines::read(init, "status")?).unwrap_or(init), ..Image::default() };
     let maps = IdMaps::of(init)?;
-    let mut notebook = Notebook::default();
+    let mut notebook = Notebook::new(init)?;
     for process in stopped {
         let mut captured = relatives(process)?;
         if !process.threads.is_empty() {
             fill(&mut captured, process, &maps)?;
             let found = descriptors::list(process.member.outer)?;
+            notebook.contents.of_areas(process.member.outer, captured.pid, &mut captured.areas, &mut image)?;
             captured.descriptors = notebook.capture(&process.member, &found, outside, &mut image)?;
             captured.locks = found.iter().flat_map(descriptors::record_locks).collect();
             captured.watches = found.iter().flat_map(descriptors::watches).collect();

@@ -1,5 +1,6 @@
 //! The open files of the processes: what each is, and which descriptors are the same one.
 
+use crate::contents::{self, Contents};
 use crate::image::{Descriptor, FileKind, Image, OpenFile, Pipe, Watch};
 use crate::proc_file::{self, Lines};
 use crate::refusal::Refusal;
@@ -14,6 +15,7 @@ use std::cmp::Ordering;
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) number: i32,
+    pub(crate) path: String,
     pub(crate) target: String,
     pub(crate) stat: Stat,
     pub(crate) info: String,
@@ -43,6 +45,7 @@ pub(crate) fn list(outer: i32) -> Result<Vec<Found>, CallError> {
             target: proc_file::link(outer, &format!("fd/{number}"))?,
             stat: rustix::fs::stat(&path).context(|| format!("looking at {path}"))?,
             lines: Lines::parse(&info),
+            path,
             info,
         })
     };
@@ -76,9 +79,14 @@ pub(crate) fn objection(found: &Found, outside: &[Outside]) -> Option<(String, &
             named("a pipe of packets", "make the program use an ordinary pipe")
         }
         FileType::Fifo => None,
-        FileType::RegularFile | FileType::Directory if deleted => {
-            named("a deleted file", "it is not supported yet; close it")
+        FileType::RegularFile if found.info.lines().any(|line| line.contains(" LEASE ")) => {
+            named("a file with a lease (F_SETLEASE)", "make the program do without it")
         }
+        FileType::RegularFile if deleted => contents::objection(found),
+        FileType::RegularFile if target.ends_with(contents::DELETED) => {
+            named("a file that lost this name and has others", "close it")
+        }
+        FileType::Directory if deleted => named("a deleted directory", "close it"),
         FileType::RegularFile | FileType::Directory => None,
         FileType::CharacterDevice => device_objection(found),
         _ => named("a device", "close it"),
@@ -120,13 +128,19 @@ pub(crate) struct Place {
 }
 
 /// Notes the open files of one process after another.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Notebook {
     noted: Vec<Place>,
     pipes: Vec<(u64, u64)>,
+    pub(crate) contents: Contents,
 }
 
 impl Notebook {
+    /// An empty one, for the processes below a first process.
+    pub(crate) fn new(init: i32) -> Result<Self, CallError> {
+        Ok(Self { noted: Vec::new(), pipes: Vec::new(), contents: Contents::of(init)? })
+    }
+
     /// Where each open file was found, in the image's order.
     pub(crate) fn places(&self) -> &[Place] {
         &self.noted
@@ -177,7 +191,8 @@ impl Notebook {
         let lasting = !(OFlags::CREATE | OFlags::EXCL | OFlags::TRUNC | OFlags::NOCTTY | OFlags::CLOEXEC).bits();
         let position = found.lines.number("pos", 10).unwrap_or(0) as i64;
         let lock = flock(&found.info);
-        image.files.push(OpenFile { flags: flags & lasting, position, lock, kind });
+        let ranges = ranges(&found.info, "OFDLCK");
+        image.files.push(OpenFile { flags: flags & lasting, position, lock, ranges, kind });
         let (device, inode) = identity;
         self.noted.push(Place { outer: member.outer, number: found.number, device, inode });
         Ok(image.files.len() - 1)
@@ -197,6 +212,12 @@ impl Notebook {
                 }
             };
             return Ok(FileKind::PipeEnd { pipe, writes: flags & libc::O_ACCMODE as u32 != 0 });
+        }
+        if is(found, FileType::RegularFile) && found.stat.st_nlink == 0 {
+            let (device, inode) = (found.stat.st_dev, found.stat.st_ino);
+            let place = Place { outer: member.outer, number: found.number, device, inode };
+            let content = self.contents.of_descriptor(member.pid, place, &found.target, image)?;
+            return Ok(FileKind::Nameless { content });
         }
         if is(found, FileType::Socket) {
             return sockets::kind(member.outer, found.number, image);
@@ -225,17 +246,23 @@ fn flock(info: &str) -> Option<i32> {
     Some(if line.get(4).is_some_and(|word| word == "WRITE") { libc::LOCK_EX } else { libc::LOCK_SH })
 }
 
-/// The record locks of a descriptor's fdinfo.
+/// The record locks of a descriptor's process.
 pub(crate) fn record_locks(found: &Found) -> Vec<(i32, i16, i64, i64)> {
-    let lock = |line: &str| {
+    let of = |(kind, start, length)| (found.number, kind, start, length);
+    ranges(&found.info, "POSIX").into_iter().map(of).collect()
+}
+
+/// The record locks in a descriptor's fdinfo, of processes (POSIX) or of open files (OFDLCK): kind, start, length.
+fn ranges(info: &str, of: &str) -> Vec<(i16, i64, i64)> {
+    let range = |line: &str| {
         let words: Vec<_> = line.split_ascii_whitespace().collect();
-        let [_, _, "POSIX", _, mode, _, _, start, end] = words[..] else { return None };
+        let [_, _, family, _, mode, _, _, start, end] = words[..] else { return None };
         let kind = if mode == "WRITE" { libc::F_WRLCK } else { libc::F_RDLCK };
         let start: i64 = start.parse().ok()?;
         let length = if end == "EOF" { 0 } else { end.parse::<i64>().ok()? - start + 1 };
-        Some((found.number, kind as i16, start, length))
+        (family == of).then_some((kind as i16, start, length))
     };
-    found.info.lines().filter(|line| line.starts_with("lock:")).filter_map(lock).collect()
+    info.lines().filter(|line| line.starts_with("lock:")).filter_map(range).collect()
 }
 
 /// What an epoll instance's fdinfo lists: `tfd: 5 events: 19 data: 7 pos:0 ino:61 sdev:e`.
@@ -337,7 +364,14 @@ mod tests {
     fn found(target: &str, mode: u32, info: &str) -> Found {
         let mut stat = rustix::fs::stat("/").unwrap();
         stat.st_mode = mode;
-        Found { number: 9, target: target.into(), stat, info: info.into(), lines: Lines::parse(info) }
+        Found {
+            number: 9,
+            path: String::new(),
+            target: target.into(),
+            stat,
+            info: info.into(),
+            lines: Lines::parse(info),
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! Pids are those inside the frozen pid namespace, ids those inside its user namespace, paths those inside its root. Memory contents are not in
 //! here: a holder has them.
 
+pub use crate::contents::{Content, ContentKind};
 pub use crate::plain_socket::{PlainSocket, Role};
 pub use crate::socket_options::SocketOption;
 pub use crate::unix_socket::{UnixSocket, Waiting};
@@ -20,6 +21,9 @@ pub struct Image {
     /// Unix sockets; open files are they.
     #[serde(default)]
     pub unix: Vec<UnixSocket>,
+    /// Files without a name; open files and areas are they.
+    #[serde(default)]
+    pub contents: Vec<Content>,
     /// The pid of the namespace's first process, which is not part of the image: what it was the parent of falls to a clone's first process.
     pub init: i32,
 }
@@ -209,11 +213,28 @@ pub enum AreaKind {
         /// Whether it may ever be written through this mapping.
         writable: bool,
     },
+    /// A file without a name.
+    Nameless {
+        /// Which, an index into [`Image::contents`].
+        content: usize,
+        /// Offset in it.
+        offset: u64,
+        /// Whether what is written to it is seen by all.
+        shared: bool,
+    },
     /// The kernel's own: vdso, vvar.
     Kernel {
         /// Which, as /proc/PID/maps names it.
         name: String,
     },
+}
+
+impl AreaKind {
+    /// Whether pages of it can be the process's own, so that the holder has them. Shared files are mapped by each clone from its own files, the kernel's
+    /// mappings are the holder's own.
+    pub(crate) fn is_own(&self) -> bool {
+        matches!(self, Self::Anonymous | Self::Private { .. } | Self::Nameless { shared: false, .. })
+    }
 }
 
 /// Where the parts of a process's memory lie (`struct prctl_mm_map`, without the auxiliary vector's place).
@@ -258,6 +279,9 @@ pub struct OpenFile {
     pub position: i64,
     /// The lock of flock(2) on it, if any: `LOCK_SH` or `LOCK_EX`.
     pub lock: Option<i32>,
+    /// Record locks that belong to it (`F_OFD_SETLK`): kind, start, length.
+    #[serde(default)]
+    pub ranges: Vec<(i16, i64, i64)>,
     /// What it is.
     pub kind: FileKind,
 }
@@ -301,6 +325,11 @@ pub enum FileKind {
         setting: [u64; 4],
         /// Expirations nobody has read.
         ticks: u64,
+    },
+    /// A file without a name, an index into [`Image::contents`].
+    Nameless {
+        /// Which.
+        content: usize,
     },
     /// A unix socket, an index into [`Image::unix`].
     Unix {

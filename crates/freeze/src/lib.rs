@@ -15,6 +15,8 @@
 mod areas;
 mod capture;
 mod clone;
+mod content_making;
+mod contents;
 mod credentials;
 mod descriptors;
 mod frame;

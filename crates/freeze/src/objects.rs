@@ -3,7 +3,7 @@
 use crate::image::{FileKind, Image, OpenFile};
 use crate::script::Writer;
 use crate::staging::AT_FDCWD;
-use crate::{plain_socket, unix_making};
+use crate::{content_making, plain_socket, unix_making};
 use pando_restorer::Special;
 
 /// The descriptors of a clone that is being made: above all that its processes use.
@@ -15,6 +15,7 @@ pub(crate) struct Slots {
     supplied: u64,
     files: u64,
     pipes: u64,
+    contents: u64,
 }
 
 /// The restorer has a few descriptors of its own below this one.
@@ -27,7 +28,13 @@ impl Slots {
         let number =
             |file: &OpenFile| if let FileKind::Supplied { number } = file.kind { Some(number + 1) } else { None };
         let supplied = image.files.iter().filter_map(number).max().unwrap_or(0) as u64;
-        Self { free, supplied, files: image.files.len() as u64, pipes: image.pipes.len() as u64 }
+        Self {
+            free,
+            supplied,
+            files: image.files.len() as u64,
+            pipes: image.pipes.len() as u64,
+            contents: image.contents.len() as u64,
+        }
     }
 
     /// How many descriptors a clone must be supplied with.
@@ -54,9 +61,24 @@ impl Slots {
         self.file(0) + self.files + 2 * self.pipes
     }
 
+    /// A clone's own version of a file without a name.
+    pub(crate) fn content(self, number: usize) -> u64 {
+        self.spare() + 1 + number as u64
+    }
+
+    /// All of them.
+    pub(crate) fn contents(self) -> std::ops::Range<u64> {
+        self.content(0)..self.content(0) + self.contents
+    }
+
+    /// The holder's version of a file without a name.
+    pub(crate) fn held(self, number: usize) -> u64 {
+        self.contents().end + number as u64
+    }
+
     /// Where an executable waits to become the process's.
     pub(crate) fn executable(self, number: usize) -> u64 {
-        self.spare() + 1 + number as u64
+        self.held(0) + self.contents + number as u64
     }
 }
 
@@ -82,6 +104,7 @@ pub(crate) fn write(writer: &mut Writer, image: &Image, slots: Slots, executable
             writer.exact(Writer::MAKING, "filling a pipe", libc::SYS_write, &[write, content, length], length);
         }
     }
+    content_making::make(writer, image, slots);
     unix_making::write(writer, image, slots);
     for (number, file) in image.files.iter().enumerate() {
         make(writer, file, slots, number);
@@ -98,6 +121,10 @@ fn make(writer: &mut Writer, file: &OpenFile, slots: Slots, number: usize) {
     let chapter = Writer::MAKING;
     match &file.kind {
         FileKind::Named { path } => named(writer, file, path, slot),
+        FileKind::Nameless { content } => {
+            content_making::open(writer, file, slots, *content, slot);
+            place(writer, file, "a file without a name", slot);
+        }
         FileKind::PipeEnd { pipe, writes } => {
             // A second description of the same end, with flags of its own, is had by opening it once more.
             let path = writer.string(&format!("/proc/self/fd/{}", slots.pipe(*pipe, *writes)));
@@ -139,7 +166,7 @@ fn make(writer: &mut Writer, file: &OpenFile, slots: Slots, number: usize) {
             }
         }
     }
-    if !matches!(file.kind, FileKind::Named { .. } | FileKind::Supplied { .. }) {
+    if !matches!(file.kind, FileKind::Named { .. } | FileKind::Nameless { .. } | FileKind::Supplied { .. }) {
         let flags = u64::from(file.flags) & (libc::O_NONBLOCK | libc::O_ASYNC | libc::O_APPEND) as u64;
         writer.call(
             chapter,
@@ -159,6 +186,12 @@ fn named(writer: &mut Writer, file: &OpenFile, path: &str, slot: u64) {
     // A device or fifo in this place must not make the maker wait, nor become its terminal.
     let flags = u64::from(file.flags) | (libc::O_NOCTTY | libc::O_CLOEXEC) as u64;
     writer.open(chapter, format!("opening {path}"), libc::SYS_openat, &[AT_FDCWD, at, flags], slot);
+    place(writer, file, path, slot);
+}
+
+/// Position and lock.
+fn place(writer: &mut Writer, file: &OpenFile, path: &str, slot: u64) {
+    let chapter = Writer::MAKING;
     if file.position > 0 {
         let arguments = [slot, file.position as u64, libc::SEEK_SET as u64];
         writer.attempt(chapter, format!("positioning {path}"), libc::SYS_lseek, &arguments);
@@ -166,6 +199,11 @@ fn named(writer: &mut Writer, file: &OpenFile, path: &str, slot: u64) {
     if let Some(lock) = file.lock {
         let arguments = [slot, (lock | libc::LOCK_NB) as u64];
         writer.call(chapter, format!("locking {path}"), libc::SYS_flock, &arguments);
+    }
+    for (kind, start, length) in &file.ranges {
+        let lock = writer.words(&[*kind as u16 as u64, *start as u64, *length as u64, 0]);
+        let arguments = [slot, libc::F_OFD_SETLK as u64, lock];
+        writer.call(chapter, format!("locking a range of {path}"), libc::SYS_fcntl, &arguments);
     }
 }
 
@@ -176,7 +214,7 @@ mod tests {
 
     #[test]
     fn slots_do_not_overlap() {
-        let file = |kind| OpenFile { flags: 0, position: 0, lock: None, kind };
+        let file = |kind| OpenFile { flags: 0, position: 0, lock: None, ranges: Vec::new(), kind };
         let image = Image {
             processes: vec![Process {
                 descriptors: vec![Descriptor { number: 500, file: 0, close_on_exec: false }],

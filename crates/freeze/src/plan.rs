@@ -1,5 +1,6 @@
 //! From an image to a script: every address, descriptor and pid decided, nothing done yet.
 
+use crate::content_making;
 use crate::growth::Ground;
 use crate::image::Image;
 use crate::lineage;
@@ -37,7 +38,8 @@ pub(crate) fn script(image: &Image, facts: &Facts) -> Result<Script, FreezeError
     let slots = Slots::of(image);
     let executables = executables(image);
     let mut writer = Writer::new();
-    staging::write(&mut writer, image, &stages, &facts.sources);
+    content_making::stage(&mut writer, image, slots, &facts.sources);
+    staging::write(&mut writer, image, &stages, slots, &facts.sources);
     objects::write(&mut writer, image, slots, &executables);
     let ground = Ground {
         image,

@@ -1,6 +1,7 @@
 //! Looking for what cannot be frozen, before anything is stopped, and once more after.
 
 use crate::areas::{self, USER_END};
+use crate::contents::DELETED;
 use crate::descriptors::{self, Found, Outside};
 use crate::proc_file::{self, Lines};
 use crate::refusal::Refusal;
@@ -102,6 +103,14 @@ impl Home {
         }
         if status.number("Threads", 10).unwrap_or(0) > MOST_THREADS as u64 {
             objections.push(("it has too many threads".into(), "have fewer"));
+        }
+        let deleted = |what: &str| proc_file::link(member.outer, what).is_ok_and(|path| path.ends_with(DELETED));
+        if deleted("cwd") {
+            objections.push(("its working directory was deleted".into(), "start it in another directory"));
+        }
+        if deleted("exe") {
+            objections
+                .push(("its program was deleted or replaced".into(), "start it again, so that it runs the new one"));
         }
         if proc_file::link(member.outer, "root").is_ok_and(|root| root != "/") {
             objections.push(("it has a root directory of its own (chroot)".into(), "start the program without chroot"));

@@ -51,6 +51,10 @@ pub(crate) const CASES: &[Case] = &[
     case("freeze::listeners_listen_on_and_connections_are_reset", |sandbox| {
         plays(sandbox, include_str!("../../actors/internet.py"))
     }),
+    case("freeze::shared_memory_is_shared_within_a_clone_and_not_between", |sandbox| {
+        plays(sandbox, include_str!("../../actors/shared_memory.py"))
+    }),
+    case("freeze::locks_are_held_on", |sandbox| plays(sandbox, include_str!("../../actors/locks.py"))),
     case("freeze::clones_of_clones", clones_of_clones),
     case("freeze::what_cannot_be_frozen_is_named", what_cannot_be_frozen_is_named),
     case("freeze::a_failed_clone_leaves_nothing", a_failed_clone_leaves_nothing),
@@ -149,9 +153,12 @@ const UNSUPPORTED: [(&str, &[&str]); 11] = [
          kept = socket.socket(socket.AF_UNIX)\nkept.connect(STAGE + '/it')\nkept.send(b'early')",
         &["descriptor", "a unix socket that nobody has accepted"],
     ),
-    ("kept = os.memfd_create('x')", &["descriptor", "deleted"]),
-    ("kept = open(STAGE + '/gone', 'w+'); os.unlink(STAGE + '/gone')", &["descriptor", "a deleted file"]),
-    ("import mmap\nkept = mmap.mmap(-1, 4096)", &["shared memory"]),
+    ("os.mkdir(STAGE + '/x'); kept = os.open(STAGE + '/x', 0); os.rmdir(STAGE + '/x')", &["a deleted directory"]),
+    (
+        "kept = open(STAGE + '/gone', 'w+'); os.link(STAGE + '/gone', STAGE + '/left'); os.unlink(STAGE + '/gone')",
+        &["descriptor", "a file that lost this name"],
+    ),
+    ("os.mkdir(STAGE + '/y'); os.chdir(STAGE + '/y'); os.rmdir(STAGE + '/y')", &["its working directory was deleted"]),
     ("__import__('ctypes').CDLL(None).unshare(0x04000000)", &["uts namespace of its own"]),
     ("kept = os.openpty()", &["descriptor", "a terminal"]),
     ("kept = os.pidfd_open(os.getpid())", &["descriptor", "a process descriptor"]),
