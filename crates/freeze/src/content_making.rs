@@ -2,6 +2,7 @@
 
 use crate::image::{AreaKind, Content, ContentKind, Image, OpenFile, Process};
 use crate::objects::Slots;
+use crate::plan::Facts;
 use crate::script::{Chapter, Writer};
 use crate::staging::{AT_FDCWD, SLOT};
 use std::ops::Range;
@@ -9,12 +10,15 @@ use std::ops::Range;
 /// One call copies so many bytes at most.
 const MOST_BYTES: u64 = 1 << 30;
 
-/// Writes the holder's steps: each content into a memory file that it keeps. `sources` are the pids of the processes, as the holder sees them.
-pub(crate) fn stage(writer: &mut Writer, image: &Image, slots: Slots, sources: &[i32]) {
+/// Writes the holder's steps: each content into a memory file that it keeps.
+pub(crate) fn stage(writer: &mut Writer, image: &Image, slots: Slots, facts: &Facts) {
     let chapter = Writer::STAGING;
     for (number, content) in image.contents.iter().enumerate() {
+        if matches!(content.kind, ContentKind::Directory { .. }) {
+            continue;
+        }
         let process = image.processes.iter().position(|process| process.pid == content.holder);
-        let source = process.and_then(|process| sources.get(process)).copied().unwrap_or(0);
+        let source = process.and_then(|process| facts.sources.get(process)).copied().unwrap_or(facts.init);
         let path = writer.string(&format!("/proc/{source}/{}", content.path));
         let arguments = [AT_FDCWD, path, (libc::O_RDONLY | libc::O_CLOEXEC) as u64];
         writer.open(chapter, "opening a file without a name", libc::SYS_openat, &arguments, SLOT);
@@ -32,6 +36,16 @@ pub(crate) fn make(writer: &mut Writer, image: &Image, slots: Slots) {
         let slot = slots.content(number);
         match &content.kind {
             ContentKind::Memory { name, .. } => create_memory(writer, chapter, name, slot),
+            ContentKind::Directory { path } => {
+                directory(writer, path, content);
+                continue;
+            }
+            ContentKind::Placed { path } => {
+                let at = writer.string(path);
+                let flags = libc::O_RDWR | libc::O_CREAT | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+                let arguments = [AT_FDCWD, at, flags as u64, 0o600];
+                writer.open(chapter, format!("making {path}"), libc::SYS_openat, &arguments, slot);
+            }
             ContentKind::Deleted { directory } => {
                 let path = writer.string(&format!("{directory}/.pando-{number}"));
                 let flags = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_CLOEXEC;
@@ -51,6 +65,14 @@ pub(crate) fn make(writer: &mut Writer, image: &Image, slots: Slots) {
             writer.call(chapter, "sealing memory", libc::SYS_fcntl, &arguments);
         }
     }
+}
+
+fn directory(writer: &mut Writer, path: &str, content: &Content) {
+    let (chapter, at) = (Writer::MAKING, writer.string(path));
+    let (user, group) = content.owner;
+    writer.attempt(chapter, format!("making {path}"), libc::SYS_mkdir, &[at, 0o700]);
+    writer.attempt(chapter, "setting an owner", libc::SYS_lchown, &[at, user.into(), group.into()]);
+    writer.attempt(chapter, "setting a mode", libc::SYS_fchmodat, &[AT_FDCWD, at, content.mode.into()]);
 }
 
 fn create_memory(writer: &mut Writer, chapter: Chapter, name: &str, slot: u64) {

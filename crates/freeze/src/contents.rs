@@ -44,6 +44,16 @@ pub enum ContentKind {
         /// The directory that it was in, if that is still there; else the root.
         directory: String,
     },
+    /// A file with a name in a file system that is memory, which no copy of the files has.
+    Placed {
+        /// Its path.
+        path: String,
+    },
+    /// A directory of such a file system.
+    Directory {
+        /// Its path.
+        path: String,
+    },
 }
 
 /// What /proc says behind the name of a file that has none any more.
@@ -111,6 +121,51 @@ impl Contents {
             area.kind = AreaKind::Nameless { content, offset, shared: writable.is_some() };
         }
         Ok(())
+    }
+
+    /// Notes what is below a directory that is memory: files and directories. Sockets and pipes are made by who has them; the rest stays behind.
+    pub(crate) fn of_tree(&mut self, directory: &str, image: &mut Image) -> Result<(), CallError> {
+        const MOST: usize = 10_000;
+        let root = format!("/proc/{}/root", self.init);
+        let mut next = vec![directory.to_owned()];
+        while let Some(directory) = next.pop() {
+            let Ok(entries) = std::fs::read_dir(format!("{root}{directory}")) else { continue };
+            for entry in entries.flatten().take(MOST.saturating_sub(image.contents.len())) {
+                let (Ok(kind), Ok(name)) = (entry.file_type(), entry.file_name().into_string()) else { continue };
+                let path = format!("{directory}/{name}");
+                let what = || format!("looking at {path} of the guest");
+                let about = rustix::fs::lstat(entry.path()).context(what)?;
+                if kind.is_dir() {
+                    self.push(ContentKind::Directory { path: path.clone() }, &about, image);
+                    next.push(path);
+                } else if kind.is_file() {
+                    let place = self.push(ContentKind::Placed { path: path.clone() }, &about, image);
+                    let file = File::open(entry.path()).context(what)?;
+                    image.contents[place].length = about.st_size as u64;
+                    image.contents[place].runs = runs(&file, about.st_size as u64).context(what)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The first process has its path, too.
+    fn push(&mut self, kind: ContentKind, about: &Stat, image: &mut Image) -> usize {
+        let path = match &kind {
+            ContentKind::Placed { path } | ContentKind::Directory { path } => format!("root{path}"),
+            ContentKind::Memory { .. } | ContentKind::Deleted { .. } => String::new(),
+        };
+        image.contents.push(Content {
+            kind,
+            length: 0,
+            runs: Vec::new(),
+            mode: about.st_mode & 0o7777,
+            owner: self.owner(about),
+            holder: image.init,
+            path,
+        });
+        self.known.push((about.st_dev, about.st_ino));
+        image.contents.len() - 1
     }
 
     fn note(&mut self, seen: Sighting<'_>, image: &mut Image) -> Result<usize, CallError> {

@@ -9,6 +9,7 @@ use crate::refusal::{FreezeError, Refusal};
 use crate::sockets;
 use crate::stop::{self, Stopped};
 use crate::survey;
+use crate::sysv;
 use crate::tree::Roots;
 use pando_kernel::CallError;
 use std::os::fd::{AsFd, OwnedFd};
@@ -21,6 +22,8 @@ pub struct Subject<'a> {
     pub init: i32,
     /// Open files of the outside, which each clone gets in its own version.
     pub outside: &'a [Outside],
+    /// Directories that are memory, which no copy of the files has: what is in them comes along.
+    pub in_memory: &'a [&'a str],
 }
 
 /// A frozen tree of processes.
@@ -83,14 +86,15 @@ fn hold(
     if !refusals.is_empty() {
         return Err(FreezeError::Refused(refusals));
     }
-    let image = capture::capture(subject.init, stopped, subject.outside)?;
-    let late = sockets::late_objections(&image);
+    let image = capture::capture(subject, stopped)?;
+    let mut late = sockets::late_objections(&image);
+    late.extend(sysv::late_objections(&image));
     if !late.is_empty() {
         return Err(FreezeError::Refused(late));
     }
     let outer = |pid: i32| members.iter().find(|member| member.pid == pid).map_or(0, |member| member.outer);
     let sources = image.processes.iter().map(|process| outer(process.pid)).collect();
-    let script = plan::script(&image, &holder.facts(sources)?)?;
+    let script = plan::script(&image, &holder.facts(subject.init, sources)?)?;
     let root = at_rest()?;
     holder.hold(script, root.as_fd())?;
     Ok(image)

@@ -7,6 +7,7 @@ use crate::objects::Slots;
 use crate::rebirth;
 use crate::script::{Chapter, Writer};
 use crate::staging::{self, AT_FDCWD, Stage};
+use crate::sysv_making;
 use pando_restorer::{PARKING, REGION, REGION_LENGTH, STACK_LENGTH, STACKS, Special, thread_stack};
 use std::ops::Range;
 
@@ -207,6 +208,7 @@ impl Ground<'_> {
         }
         self.layout(writer, chapter, process);
         shared_files(writer, chapter, process, self.slots.scratch());
+        sysv_making::attach(writer, chapter, self.image, process);
         content_making::map(writer, chapter, process, self.slots);
         for area in process.areas.iter().filter(|area| !matches!(area.kind, AreaKind::Kernel { .. })) {
             let length = area.end - area.start;

@@ -6,6 +6,7 @@
 pub use crate::contents::{Content, ContentKind};
 pub use crate::plain_socket::{PlainSocket, Role};
 pub use crate::socket_options::SocketOption;
+pub use crate::sysv::{Keyed, KeyedKind};
 pub use crate::unix_socket::{UnixSocket, Waiting};
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +25,9 @@ pub struct Image {
     /// Files without a name; open files and areas are they.
     #[serde(default)]
     pub contents: Vec<Content>,
+    /// What System V IPC keeps.
+    #[serde(default)]
+    pub keyed: Vec<Keyed>,
     /// The pid of the namespace's first process, which is not part of the image: what it was the parent of falls to a clone's first process.
     pub init: i32,
 }
@@ -211,6 +215,13 @@ pub enum AreaKind {
         /// Offset in it.
         offset: u64,
         /// Whether it may ever be written through this mapping.
+        writable: bool,
+    },
+    /// Shared memory of System V, all of it.
+    Segment {
+        /// Its number.
+        id: i32,
+        /// Whether it may be written to.
         writable: bool,
     },
     /// A file without a name.

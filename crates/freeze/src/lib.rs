@@ -39,6 +39,8 @@ mod sockets;
 mod staging;
 mod stop;
 mod survey;
+mod sysv;
+mod sysv_making;
 mod timers;
 mod tree;
 mod unix_making;

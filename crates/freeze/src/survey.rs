@@ -7,6 +7,7 @@ use crate::proc_file::{self, Lines};
 use crate::refusal::Refusal;
 use crate::sockets;
 use crate::staging::STAGING;
+use crate::sysv;
 use crate::tree::{Member, Roots};
 use pando_kernel::CallError;
 use pando_restorer::REGION;
@@ -46,6 +47,7 @@ fn survey_members(
     let home = Home::of(init)?;
     for member in members.iter().filter(|member| member.state != 'Z') {
         let mut objections = home.objections(member);
+        objections.extend(stray_group(member, members));
         objections.extend(memory_objections(member));
         if let Ok(found) = descriptors::list(member.outer) {
             for one in &found {
@@ -59,6 +61,7 @@ fn survey_members(
     }
     refusals.extend(descriptors::lonely_pipes(&descriptors, outside));
     refusals.extend(sockets::objections(init, &descriptors, outside, stopped)?);
+    refusals.extend(sysv::objections(init, members)?);
     Ok(refusals)
 }
 
@@ -117,6 +120,16 @@ impl Home {
         }
         objections
     }
+}
+
+/// A process group whose leader is gone can be joined by nobody: only what a session's leader forked is in the group of that.
+fn stray_group(member: &Member, members: &[Member]) -> Option<Objection> {
+    let status = Lines::read(member.outer, "status").ok()?;
+    let last = |key: &str| status.words(key).last().and_then(|word| word.parse::<i32>().ok()).unwrap_or(0);
+    let (group, session) = (last("NSpgid"), last("NSsid"));
+    // 0 is a group of the outside, 1 that of the first process.
+    let led = group <= 1 || group == session || members.iter().any(|other| other.pid == group);
+    (!led).then(|| (format!("it is in process group {group}, whose leader has ended"), "start it again"))
 }
 
 fn memory_objections(member: &Member) -> Vec<Objection> {

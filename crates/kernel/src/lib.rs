@@ -18,6 +18,7 @@
 //!   loop_device  files as block devices
 //!   trace     threads of other processes, stopped                  foreign_memory  their memory and descriptors
 //!   socket_option, socket_peek  sockets as bytes                   unix_diag  which of them are connected
+//!   sysv      segments, semaphores and messages by number
 //! ```
 
 pub mod born_in_group;
@@ -45,6 +46,7 @@ pub mod seccomp_notify;
 pub mod signal;
 pub mod socket_option;
 pub mod socket_peek;
+pub mod sysv;
 pub mod trace;
 pub mod unix_diag;
 

@@ -54,6 +54,9 @@ pub(crate) const CASES: &[Case] = &[
     case("freeze::shared_memory_is_shared_within_a_clone_and_not_between", |sandbox| {
         plays(sandbox, include_str!("../../actors/shared_memory.py"))
     }),
+    case("freeze::system_v_objects_keep_numbers_and_contents", |sandbox| {
+        plays(sandbox, include_str!("../../actors/sysv.py"))
+    }),
     case("freeze::locks_are_held_on", |sandbox| plays(sandbox, include_str!("../../actors/locks.py"))),
     case("freeze::clones_of_clones", clones_of_clones),
     case("freeze::what_cannot_be_frozen_is_named", what_cannot_be_frozen_is_named),
@@ -72,7 +75,7 @@ fn stage(sandbox: &Sandbox) -> PathBuf {
 
 fn frozen(space: &Space) -> Result<Frozen, FreezeError> {
     let root = File::open(format!("/proc/{}/root", space.init())).expect("the root of a space");
-    freeze(&Subject { init: space.init(), outside: &[] }, || Ok(root.into()))
+    freeze(&Subject { init: space.init(), outside: &[], in_memory: &[] }, || Ok(root.into()))
 }
 
 fn clone_into(frozen: &Frozen, space: &Space) {
@@ -90,7 +93,7 @@ fn plays(sandbox: &Sandbox, script: &str) {
     let source = Space::new();
     let _actor = source.play(script, &stage);
     let root = File::open(format!("/proc/{}/root", source.init())).expect("the root of a space");
-    let frozen = freeze(&Subject { init: source.init(), outside: &[] }, || {
+    let frozen = freeze(&Subject { init: source.init(), outside: &[], in_memory: &[] }, || {
         copy(&own, &kept);
         Ok(root.into())
     });
@@ -140,7 +143,7 @@ fn clones_of_clones(sandbox: &Sandbox) {
 }
 
 /// What stands in the way, and words of the refusal.
-const UNSUPPORTED: [(&str, &[&str]); 11] = [
+const UNSUPPORTED: [(&str, &[&str]); 12] = [
     ("import select\nkept = __import__('ctypes').CDLL(None).inotify_init()", &["descriptor", "inotify"]),
     (
         "import socket\nkept = socket.socketpair()\nsocket.send_fds(kept[0], [b'x'], [0])",
@@ -159,6 +162,11 @@ const UNSUPPORTED: [(&str, &[&str]); 11] = [
         &["descriptor", "a file that lost this name"],
     ),
     ("os.mkdir(STAGE + '/y'); os.chdir(STAGE + '/y'); os.rmdir(STAGE + '/y')", &["its working directory was deleted"]),
+    (
+        "leader = os.fork()\nif leader == 0:\n    os.setpgid(0, 0)\n    while os.fork():\n        os._exit(0)\n    time.sleep(1000)\n\
+         os.waitpid(leader, 0)",
+        &["whose leader has ended"],
+    ),
     ("__import__('ctypes').CDLL(None).unshare(0x04000000)", &["uts namespace of its own"]),
     ("kept = os.openpty()", &["descriptor", "a terminal"]),
     ("kept = os.pidfd_open(os.getpid())", &["descriptor", "a process descriptor"]),
