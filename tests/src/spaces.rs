@@ -15,7 +15,8 @@ pub(crate) struct Space {
 impl Space {
     /// A new one, on the host's own files.
     pub(crate) fn new() -> Self {
-        let kinds = ["--pid", "--fork", "--mount-proc", "--uts", "--ipc", "--mount", "--cgroup", "--kill-child"];
+        let kinds =
+            ["--pid", "--fork", "--mount-proc", "--uts", "--ipc", "--mount", "--cgroup", "--net", "--kill-child"];
         let unshare = Command::new("unshare")
             .args(kinds)
             .args(["sleep", "infinity"])
@@ -32,6 +33,8 @@ impl Space {
             let name = std::fs::read_to_string(format!("/proc/{}/comm", space.init)).unwrap_or_default();
             name.trim() == "sleep"
         });
+        let loopback = space.command(&["ip", "link", "set", "lo", "up"]).status().expect("nsenter runs");
+        assert!(loopback.success(), "the loopback device");
         space
     }
 

@@ -62,7 +62,14 @@ fn header(line: &str) -> Result<Seen, CallError> {
         }
     }
     let offset = hexadecimal(offset)?;
-    let (kind, objection) = kind(&name, inode != "0", rights.ends_with('s'), offset);
+    let (mut kind, mut objection) = kind(&name, inode != "0", rights.ends_with('s'), offset);
+    if name.starts_with("/SYSV") {
+        // Its inode is the segment's number.
+        kind = AreaKind::Segment { id: inode.parse().map_err(|_| bad())?, writable: true };
+        if offset != 0 {
+            objection = Some((format!("a part of the shared memory {name}"), "make the program attach all of it"));
+        }
+    }
     let area = Area {
         start: hexadecimal(start)?,
         end: hexadecimal(end)?,
@@ -92,12 +99,7 @@ fn kind(name: &str, file: bool, shared: bool, offset: u64) -> (AreaKind, Option<
         _ if name.starts_with("anon_inode:") => {
             Some((format!("memory of {}", &name[11..]), "make the program do without it"))
         }
-        _ if name.ends_with(" (deleted)") && (shared || name.starts_with("/memfd:")) => {
-            Some((format!("shared memory {name}"), "it is not supported yet"))
-        }
-        _ if name.ends_with(" (deleted)") => {
-            Some((format!("a mapping of the deleted file {name}"), "restart the program, so that it maps the new one"))
-        }
+        _ if name.starts_with("/secretmem") => Some(("secret memory".into(), "make the program do without it")),
         _ => None,
     };
     let kind =
@@ -124,7 +126,7 @@ fn heed_flags(seen: &mut Seen, flags: &str) {
         }
     }
     let has = |flag: &str| flags.split_ascii_whitespace().any(|word| word == flag);
-    if let AreaKind::Shared { writable, .. } = &mut seen.area.kind {
+    if let AreaKind::Shared { writable, .. } | AreaKind::Segment { writable, .. } = &mut seen.area.kind {
         *writable = has("mw");
     }
     if matches!(seen.area.kind, AreaKind::Kernel { .. }) {
@@ -152,7 +154,7 @@ pub(crate) fn find_pages(pid: i32, areas: &mut [Area]) -> Result<(), CallError> 
     let path = format!("/proc/{pid}/pagemap");
     let mut file = std::fs::File::open(&path).context(|| format!("opening {path}"))?;
     for area in areas {
-        if matches!(area.kind, AreaKind::Anonymous | AreaKind::Private { .. }) {
+        if area.kind.is_own() {
             area.pages = own_pages(&mut file, area.start, area.end).context(|| format!("reading {path}"))?;
         }
     }
@@ -200,7 +202,7 @@ VmFlags: rd mr de dd
 VmFlags: rd wr mr mw me gd ac wf
 400000000000-400000003000 r-xp 00000000 00:00 0
 VmFlags: rd ex mr mw me
-7ffff0000000-7ffff0001000 rw-s 00000000 00:01 9     /dev/zero (deleted)
+7ffff0000000-7ffff0001000 rw-s 00000000 00:01 9     /SYSV00000001 (deleted)
 VmFlags: rd wr sh mr mw me ms
 ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0   [vsyscall]
 VmFlags: ex
@@ -215,7 +217,7 @@ VmFlags: ex
         assert_eq!(areas[1].area.kind, AreaKind::Kernel { name: "[vvar]".into() });
         assert!(areas[2].area.grows);
         assert_eq!(areas[2].area.advice, [libc::MADV_WIPEONFORK as u32]);
-        assert!(areas[3].objection.as_ref().unwrap().0.contains("shared memory"));
+        assert_eq!(areas[3].area.kind, AreaKind::Segment { id: 9, writable: false });
     }
 
     #[test]

@@ -2,34 +2,44 @@
 
 use crate::areas;
 use crate::credentials::{self, IdMaps};
-use crate::descriptors::{self, Notebook, Outside};
+use crate::descriptors::{self, Notebook};
 use crate::frame;
+use crate::freeze::Subject;
 use crate::image::{Area, AreaKind, Image, Layout, Process, ProcessFlags, Scheduling, Thread};
 use crate::injection::{self, Injection};
 use crate::limits;
 use crate::proc_file::{self, Lines, Stat, malformed};
 use crate::stop::Stopped;
+use crate::sysv;
 use crate::timers;
 use crate::tree;
+use crate::unix_socket;
 use pando_kernel::trace::{self, Registers};
 use pando_kernel::{CallError, Context};
 
 /// Reads every process, except for its pages. Parents come before children.
-pub(crate) fn capture(init: i32, stopped: &[Stopped], outside: &[Outside]) -> Result<Image, CallError> {
+pub(crate) fn capture(subject: &Subject<'_>, stopped: &[Stopped]) -> Result<Image, CallError> {
+    let Subject { init, outside, in_memory } = *subject;
     let mut image = Image { init: tree::inner(&Lines::read(init, "status")?).unwrap_or(init), ..Image::default() };
     let maps = IdMaps::of(init)?;
-    let mut notebook = Notebook::default();
+    let mut notebook = Notebook::new(init)?;
     for process in stopped {
         let mut captured = relatives(process)?;
         if !process.threads.is_empty() {
             fill(&mut captured, process, &maps)?;
             let found = descriptors::list(process.member.outer)?;
+            notebook.contents.of_areas(process.member.outer, captured.pid, &mut captured.areas, &mut image)?;
             captured.descriptors = notebook.capture(&process.member, &found, outside, &mut image)?;
             captured.locks = found.iter().flat_map(descriptors::record_locks).collect();
             captured.watches = found.iter().flat_map(descriptors::watches).collect();
         }
         image.processes.push(captured);
     }
+    for directory in in_memory {
+        notebook.contents.of_tree(directory, &mut image)?;
+    }
+    image.keyed = sysv::capture(init)?;
+    unix_socket::capture(init, &mut image, notebook.places())?;
     parents_first(&mut image.processes);
     Ok(image)
 }

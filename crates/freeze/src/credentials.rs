@@ -17,6 +17,16 @@ impl IdMaps {
     pub(crate) fn of(pid: i32) -> Result<Self, CallError> {
         Ok(Self { users: parse(&proc_file::text(pid, "uid_map")?), groups: parse(&proc_file::text(pid, "gid_map")?) })
     }
+
+    /// A user as the namespace knows it.
+    pub(crate) fn user(&self, id: u32) -> Result<u32, CallError> {
+        inside(&self.users, id)
+    }
+
+    /// A group as the namespace knows it.
+    pub(crate) fn group(&self, id: u32) -> Result<u32, CallError> {
+        inside(&self.groups, id)
+    }
 }
 
 fn parse(text: &str) -> Vec<[u64; 3]> {

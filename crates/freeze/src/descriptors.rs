@@ -1,8 +1,10 @@
 //! The open files of the processes: what each is, and which descriptors are the same one.
 
+use crate::contents::{self, Contents};
 use crate::image::{Descriptor, FileKind, Image, OpenFile, Pipe, Watch};
 use crate::proc_file::{self, Lines};
 use crate::refusal::Refusal;
+use crate::sockets;
 use crate::tree::Member;
 use pando_kernel::foreign_memory::{self, Shared};
 use pando_kernel::{CallError, Context};
@@ -13,6 +15,7 @@ use std::cmp::Ordering;
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) number: i32,
+    pub(crate) path: String,
     pub(crate) target: String,
     pub(crate) stat: Stat,
     pub(crate) info: String,
@@ -42,6 +45,7 @@ pub(crate) fn list(outer: i32) -> Result<Vec<Found>, CallError> {
             target: proc_file::link(outer, &format!("fd/{number}"))?,
             stat: rustix::fs::stat(&path).context(|| format!("looking at {path}"))?,
             lines: Lines::parse(&info),
+            path,
             info,
         })
     };
@@ -69,15 +73,20 @@ pub(crate) fn objection(found: &Found, outside: &[Outside]) -> Option<(String, &
     }
     let deleted = found.stat.st_nlink == 0;
     match FileType::from_raw_mode(found.stat.st_mode) {
-        FileType::Socket => named("a socket", "sockets are not supported yet; close it"),
+        // What kind of socket it is, nobody can tell by its number: see `sockets`.
+        FileType::Socket => None,
         FileType::Fifo if target.starts_with("pipe:") && flags & libc::O_DIRECT as u32 != 0 => {
             named("a pipe of packets", "make the program use an ordinary pipe")
         }
-        FileType::Fifo if target.starts_with("pipe:") => None,
-        FileType::Fifo => named("a named pipe", "it is not supported yet; close it"),
-        FileType::RegularFile | FileType::Directory if deleted => {
-            named("a deleted file", "it is not supported yet; close it")
+        FileType::Fifo => None,
+        FileType::RegularFile if found.info.lines().any(|line| line.contains(" LEASE ")) => {
+            named("a file with a lease (F_SETLEASE)", "make the program do without it")
         }
+        FileType::RegularFile if deleted => contents::objection(found),
+        FileType::RegularFile if target.ends_with(contents::DELETED) => {
+            named("a file that lost this name and has others", "close it")
+        }
+        FileType::Directory if deleted => named("a deleted directory", "close it"),
         FileType::RegularFile | FileType::Directory => None,
         FileType::CharacterDevice => device_objection(found),
         _ => named("a device", "close it"),
@@ -99,27 +108,44 @@ fn device_objection(found: &Found) -> Option<(String, &'static str)> {
     Some((format!("{kind} ({})", found.target), "it cannot be captured; start the program without it"))
 }
 
-fn supplied(found: &Found, outside: &[Outside]) -> Option<usize> {
+/// Whether it is of a type.
+pub(crate) fn is(found: &Found, kind: FileType) -> bool {
+    FileType::from_raw_mode(found.stat.st_mode) == kind
+}
+
+pub(crate) fn supplied(found: &Found, outside: &[Outside]) -> Option<usize> {
     let identity = Outside { device: found.stat.st_dev, inode: found.stat.st_ino };
     outside.iter().position(|one| *one == identity)
 }
 
-/// A file that was noted, and where it can be compared.
-#[derive(Debug)]
-struct Noted {
-    outer: i32,
-    number: i32,
-    identity: (u64, u64),
+/// Where an open file was found: a process, its descriptor, and the inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) outer: i32,
+    pub(crate) number: i32,
+    pub(crate) device: u64,
+    pub(crate) inode: u64,
 }
 
 /// Notes the open files of one process after another.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Notebook {
-    noted: Vec<Noted>,
+    noted: Vec<Place>,
     pipes: Vec<(u64, u64)>,
+    pub(crate) contents: Contents,
 }
 
 impl Notebook {
+    /// An empty one, for the processes below a first process.
+    pub(crate) fn new(init: i32) -> Result<Self, CallError> {
+        Ok(Self { noted: Vec::new(), pipes: Vec::new(), contents: Contents::of(init)? })
+    }
+
+    /// Where each open file was found, in the image's order.
+    pub(crate) fn places(&self) -> &[Place] {
+        &self.noted
+    }
+
     /// Captures the descriptors of a stopped process into the image.
     pub(crate) fn capture(
         &mut self,
@@ -148,11 +174,13 @@ impl Notebook {
     ) -> Result<usize, CallError> {
         let identity = (found.stat.st_dev, found.stat.st_ino);
         for (place, noted) in self.noted.iter().enumerate() {
-            let same = |noted: &Noted| {
+            let same = |noted: &Place| {
                 let this = (member.outer, found.number);
                 foreign_memory::compare(Shared::File, this, (noted.outer, noted.number))
             };
-            if noted.identity == identity && same(noted).context(|| "comparing open files".into())? == Ordering::Equal {
+            if (noted.device, noted.inode) == identity
+                && same(noted).context(|| "comparing open files".into())? == Ordering::Equal
+            {
                 return Ok(place);
             }
         }
@@ -163,24 +191,36 @@ impl Notebook {
         let lasting = !(OFlags::CREATE | OFlags::EXCL | OFlags::TRUNC | OFlags::NOCTTY | OFlags::CLOEXEC).bits();
         let position = found.lines.number("pos", 10).unwrap_or(0) as i64;
         let lock = flock(&found.info);
-        image.files.push(OpenFile { flags: flags & lasting, position, lock, kind });
-        self.noted.push(Noted { outer: member.outer, number: found.number, identity });
+        let ranges = ranges(&found.info, "OFDLCK");
+        image.files.push(OpenFile { flags: flags & lasting, position, lock, ranges, kind });
+        let (device, inode) = identity;
+        self.noted.push(Place { outer: member.outer, number: found.number, device, inode });
         Ok(image.files.len() - 1)
     }
 
     fn kind(&mut self, member: &Member, found: &Found, flags: u32, image: &mut Image) -> Result<FileKind, CallError> {
-        if found.target.starts_with("pipe:") {
+        if is(found, FileType::Fifo) {
             let identity = (found.stat.st_dev, found.stat.st_ino);
             let known = self.pipes.iter().position(|pipe| *pipe == identity);
             let pipe = match known {
                 Some(pipe) => pipe,
                 None => {
-                    image.pipes.push(pipe(member.outer, found.number)?);
+                    let path = (found.target.starts_with('/') && found.stat.st_nlink > 0).then(|| found.target.clone());
+                    image.pipes.push(Pipe { path, ..pipe(member.outer, found.number)? });
                     self.pipes.push(identity);
                     image.pipes.len() - 1
                 }
             };
             return Ok(FileKind::PipeEnd { pipe, writes: flags & libc::O_ACCMODE as u32 != 0 });
+        }
+        if is(found, FileType::RegularFile) && found.stat.st_nlink == 0 {
+            let (device, inode) = (found.stat.st_dev, found.stat.st_ino);
+            let place = Place { outer: member.outer, number: found.number, device, inode };
+            let content = self.contents.of_descriptor(member.pid, place, &found.target, image)?;
+            return Ok(FileKind::Nameless { content });
+        }
+        if is(found, FileType::Socket) {
+            return sockets::kind(member.outer, found.number, image);
         }
         Ok(match found.target.as_str() {
             "anon_inode:[eventfd]" => FileKind::Event {
@@ -206,17 +246,23 @@ fn flock(info: &str) -> Option<i32> {
     Some(if line.get(4).is_some_and(|word| word == "WRITE") { libc::LOCK_EX } else { libc::LOCK_SH })
 }
 
-/// The record locks of a descriptor's fdinfo.
+/// The record locks of a descriptor's process.
 pub(crate) fn record_locks(found: &Found) -> Vec<(i32, i16, i64, i64)> {
-    let lock = |line: &str| {
+    let of = |(kind, start, length)| (found.number, kind, start, length);
+    ranges(&found.info, "POSIX").into_iter().map(of).collect()
+}
+
+/// The record locks in a descriptor's fdinfo, of processes (POSIX) or of open files (OFDLCK): kind, start, length.
+fn ranges(info: &str, of: &str) -> Vec<(i16, i64, i64)> {
+    let range = |line: &str| {
         let words: Vec<_> = line.split_ascii_whitespace().collect();
-        let [_, _, "POSIX", _, mode, _, _, start, end] = words[..] else { return None };
+        let [_, _, family, _, mode, _, _, start, end] = words[..] else { return None };
         let kind = if mode == "WRITE" { libc::F_WRLCK } else { libc::F_RDLCK };
         let start: i64 = start.parse().ok()?;
         let length = if end == "EOF" { 0 } else { end.parse::<i64>().ok()? - start + 1 };
-        Some((found.number, kind as i16, start, length))
+        (family == of).then_some((kind as i16, start, length))
     };
-    found.info.lines().filter(|line| line.starts_with("lock:")).filter_map(lock).collect()
+    info.lines().filter(|line| line.starts_with("lock:")).filter_map(range).collect()
 }
 
 /// What an epoll instance's fdinfo lists: `tfd: 5 events: 19 data: 7 pos:0 ino:61 sdev:e`.
@@ -272,7 +318,7 @@ fn pipe(outer: i32, number: i32) -> Result<Pipe, CallError> {
         }
         content.truncate(filled);
     }
-    Ok(Pipe { capacity, content })
+    Ok(Pipe { capacity, content, path: None })
 }
 
 /// Objections against the whole: ends of pipes that are held by somebody outside.
@@ -318,12 +364,19 @@ mod tests {
     fn found(target: &str, mode: u32, info: &str) -> Found {
         let mut stat = rustix::fs::stat("/").unwrap();
         stat.st_mode = mode;
-        Found { number: 9, target: target.into(), stat, info: info.into(), lines: Lines::parse(info) }
+        Found {
+            number: 9,
+            path: String::new(),
+            target: target.into(),
+            stat,
+            info: info.into(),
+            lines: Lines::parse(info),
+        }
     }
 
     #[test]
     fn unsupported_kinds_are_named() {
-        let refused = [("anon_inode:[io_uring]", 0o600, "io_uring"), ("socket:[7]", 0o140_777, "socket")];
+        let refused = [("anon_inode:[io_uring]", 0o600, "io_uring"), ("/dev/vda", 0o060_600, "device")];
         for (target, mode, word) in refused {
             let (kind, _) = objection(&found(target, mode, "flags:\t02\n"), &[]).unwrap();
             assert!(kind.contains(word), "{kind}");

@@ -5,9 +5,11 @@ use crate::descriptors::Outside;
 use crate::holder::Holder;
 use crate::image::Image;
 use crate::plan;
-use crate::refusal::FreezeError;
+use crate::refusal::{FreezeError, Refusal};
+use crate::sockets;
 use crate::stop::{self, Stopped};
 use crate::survey;
+use crate::sysv;
 use crate::tree::Roots;
 use pando_kernel::CallError;
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,6 +22,8 @@ pub struct Subject<'a> {
     pub init: i32,
     /// Open files of the outside, which each clone gets in its own version.
     pub outside: &'a [Outside],
+    /// Directories that are memory, which no copy of the files has: what is in them comes along.
+    pub in_memory: &'a [&'a str],
 }
 
 /// A frozen tree of processes.
@@ -41,7 +45,7 @@ pub fn freeze(
     at_rest: impl FnOnce() -> Result<OwnedFd, CallError>,
 ) -> Result<Frozen, FreezeError> {
     let roots = Roots::find(subject.init)?;
-    let refusals = survey::survey_roots(subject.init, &roots, subject.outside)?;
+    let refusals = lasting_refusals(subject, &roots)?;
     if !refusals.is_empty() {
         return Err(FreezeError::Refused(refusals));
     }
@@ -51,6 +55,23 @@ pub fn freeze(
     let image = hold(subject, &stopped, &mut holder, at_rest)?;
     drop(stopped);
     Ok(Frozen { image, holder, pause: begun.elapsed() })
+}
+
+/// What stands in the way each time that one looks: of a tree that runs, some of what is seen has just begun or is about to end.
+fn lasting_refusals(subject: &Subject<'_>, roots: &Roots) -> Result<Vec<Refusal>, FreezeError> {
+    const LOOKS: usize = 4;
+    const BETWEEN: Duration = Duration::from_millis(5);
+    let look = || survey::survey_roots(subject.init, roots, subject.outside);
+    let mut refusals = look()?;
+    for _ in 1..LOOKS {
+        if refusals.is_empty() {
+            break;
+        }
+        std::thread::sleep(BETWEEN);
+        let again = look()?;
+        refusals.retain(|refusal| again.contains(refusal));
+    }
+    Ok(refusals)
 }
 
 fn hold(
@@ -65,10 +86,15 @@ fn hold(
     if !refusals.is_empty() {
         return Err(FreezeError::Refused(refusals));
     }
-    let image = capture::capture(subject.init, stopped, subject.outside)?;
+    let image = capture::capture(subject, stopped)?;
+    let mut late = sockets::late_objections(&image);
+    late.extend(sysv::late_objections(&image));
+    if !late.is_empty() {
+        return Err(FreezeError::Refused(late));
+    }
     let outer = |pid: i32| members.iter().find(|member| member.pid == pid).map_or(0, |member| member.outer);
     let sources = image.processes.iter().map(|process| outer(process.pid)).collect();
-    let script = plan::script(&image, &holder.facts(sources)?)?;
+    let script = plan::script(&image, &holder.facts(subject.init, sources)?)?;
     let root = at_rest()?;
     holder.hold(script, root.as_fd())?;
     Ok(image)

@@ -1,11 +1,13 @@
 //! The steps of each process of a clone, from its fork to its first thread's return into the frozen program.
 
+use crate::content_making;
 use crate::image::{AreaKind, Image, Process, Thread};
 use crate::lineage::Birth;
 use crate::objects::Slots;
 use crate::rebirth;
 use crate::script::{Chapter, Writer};
 use crate::staging::{self, AT_FDCWD, Stage};
+use crate::sysv_making;
 use pando_restorer::{PARKING, REGION, REGION_LENGTH, STACK_LENGTH, STACKS, Special, thread_stack};
 use std::ops::Range;
 
@@ -121,8 +123,13 @@ impl Ground<'_> {
         let number = self.executables.iter().position(|path| *path == process.executable).unwrap_or(0);
         let scratch = self.slots.scratch();
         writer.call(chapter, "keeping the executable", libc::SYS_dup3, &[self.slots.executable(number), scratch, 0]);
-        let arguments = [scratch + 1, u64::from(u32::MAX), 0];
-        writer.call(chapter, "closing descriptors", libc::SYS_close_range, &arguments);
+        // What is yet to be mapped stays, too.
+        let kept = self.slots.contents();
+        for (first, last) in [(scratch + 1, kept.start - 1), (kept.end, u64::from(u32::MAX))] {
+            if first <= last {
+                writer.call(chapter, "closing descriptors", libc::SYS_close_range, &[first, last, 0]);
+            }
+        }
         for watch in &process.watches {
             let mut event = watch.events.to_le_bytes().to_vec();
             event.extend(watch.data.to_le_bytes());
@@ -201,6 +208,8 @@ impl Ground<'_> {
         }
         self.layout(writer, chapter, process);
         shared_files(writer, chapter, process, self.slots.scratch());
+        sysv_making::attach(writer, chapter, self.image, process);
+        content_making::map(writer, chapter, process, self.slots);
         for area in process.areas.iter().filter(|area| !matches!(area.kind, AreaKind::Kernel { .. })) {
             let length = area.end - area.start;
             for advice in area.advice.iter().filter(|advice| !staging::is_kept(**advice)) {

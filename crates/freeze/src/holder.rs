@@ -47,7 +47,7 @@ impl Holder {
     }
 
     /// What a script must know of it.
-    pub(crate) fn facts(&self, sources: Vec<i32>) -> Result<Facts, CallError> {
+    pub(crate) fn facts(&self, init: i32, sources: Vec<i32>) -> Result<Facts, CallError> {
         let mut kernel = Vec::new();
         for area in areas::read(self.pid())?.into_iter().map(|seen| seen.area) {
             if let AreaKind::Kernel { name } = area.kind {
@@ -55,7 +55,7 @@ impl Holder {
             }
         }
         let release = release();
-        Ok(Facts { sources, kernel, moves_many: release >= (6, 17), ids_chosen: release >= (6, 15) })
+        Ok(Facts { sources, init, kernel, moves_many: release >= (6, 17), ids_chosen: release >= (6, 15) })
     }
 
     /// Fills it: it takes the staging steps of a script. Files that are mapped privately are opened below `root`.

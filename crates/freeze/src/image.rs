@@ -3,6 +3,11 @@
 //! Pids are those inside the frozen pid namespace, ids those inside its user namespace, paths those inside its root. Memory contents are not in
 //! here: a holder has them.
 
+pub use crate::contents::{Content, ContentKind};
+pub use crate::plain_socket::{PlainSocket, Role};
+pub use crate::socket_options::SocketOption;
+pub use crate::sysv::{Keyed, KeyedKind};
+pub use crate::unix_socket::{UnixSocket, Waiting};
 use serde::{Deserialize, Serialize};
 
 /// A frozen tree of processes.
@@ -14,6 +19,15 @@ pub struct Image {
     pub files: Vec<OpenFile>,
     /// Pipes; open files are ends of them.
     pub pipes: Vec<Pipe>,
+    /// Unix sockets; open files are they.
+    #[serde(default)]
+    pub unix: Vec<UnixSocket>,
+    /// Files without a name; open files and areas are they.
+    #[serde(default)]
+    pub contents: Vec<Content>,
+    /// What System V IPC keeps.
+    #[serde(default)]
+    pub keyed: Vec<Keyed>,
     /// The pid of the namespace's first process, which is not part of the image: what it was the parent of falls to a clone's first process.
     pub init: i32,
 }
@@ -203,11 +217,35 @@ pub enum AreaKind {
         /// Whether it may ever be written through this mapping.
         writable: bool,
     },
+    /// Shared memory of System V, all of it.
+    Segment {
+        /// Its number.
+        id: i32,
+        /// Whether it may be written to.
+        writable: bool,
+    },
+    /// A file without a name.
+    Nameless {
+        /// Which, an index into [`Image::contents`].
+        content: usize,
+        /// Offset in it.
+        offset: u64,
+        /// Whether what is written to it is seen by all.
+        shared: bool,
+    },
     /// The kernel's own: vdso, vvar.
     Kernel {
         /// Which, as /proc/PID/maps names it.
         name: String,
     },
+}
+
+impl AreaKind {
+    /// Whether pages of it can be the process's own, so that the holder has them. Shared files are mapped by each clone from its own files, the kernel's
+    /// mappings are the holder's own.
+    pub(crate) fn is_own(&self) -> bool {
+        matches!(self, Self::Anonymous | Self::Private { .. } | Self::Nameless { shared: false, .. })
+    }
 }
 
 /// Where the parts of a process's memory lie (`struct prctl_mm_map`, without the auxiliary vector's place).
@@ -252,6 +290,9 @@ pub struct OpenFile {
     pub position: i64,
     /// The lock of flock(2) on it, if any: `LOCK_SH` or `LOCK_EX`.
     pub lock: Option<i32>,
+    /// Record locks that belong to it (`F_OFD_SETLK`): kind, start, length.
+    #[serde(default)]
+    pub ranges: Vec<(i16, i64, i64)>,
     /// What it is.
     pub kind: FileKind,
 }
@@ -296,6 +337,18 @@ pub enum FileKind {
         /// Expirations nobody has read.
         ticks: u64,
     },
+    /// A file without a name, an index into [`Image::contents`].
+    Nameless {
+        /// Which.
+        content: usize,
+    },
+    /// A unix socket, an index into [`Image::unix`].
+    Unix {
+        /// Which.
+        socket: usize,
+    },
+    /// Another socket.
+    Plain(PlainSocket),
     /// signalfd(2): the signals.
     SignalFd {
         /// Bit N−1 for signal N.
@@ -310,4 +363,7 @@ pub struct Pipe {
     pub capacity: u32,
     /// What nobody has read yet.
     pub content: Vec<u8>,
+    /// The path of a named one (fifo(7)).
+    #[serde(default)]
+    pub path: Option<String>,
 }

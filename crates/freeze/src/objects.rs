@@ -3,6 +3,7 @@
 use crate::image::{FileKind, Image, OpenFile};
 use crate::script::Writer;
 use crate::staging::AT_FDCWD;
+use crate::{content_making, plain_socket, unix_making};
 use pando_restorer::Special;
 
 /// The descriptors of a clone that is being made: above all that its processes use.
@@ -14,6 +15,7 @@ pub(crate) struct Slots {
     supplied: u64,
     files: u64,
     pipes: u64,
+    contents: u64,
 }
 
 /// The restorer has a few descriptors of its own below this one.
@@ -26,7 +28,13 @@ impl Slots {
         let number =
             |file: &OpenFile| if let FileKind::Supplied { number } = file.kind { Some(number + 1) } else { None };
         let supplied = image.files.iter().filter_map(number).max().unwrap_or(0) as u64;
-        Self { free, supplied, files: image.files.len() as u64, pipes: image.pipes.len() as u64 }
+        Self {
+            free,
+            supplied,
+            files: image.files.len() as u64,
+            pipes: image.pipes.len() as u64,
+            contents: image.contents.len() as u64,
+        }
     }
 
     /// How many descriptors a clone must be supplied with.
@@ -48,9 +56,29 @@ impl Slots {
         self.file(0) + self.files + 2 * number as u64 + u64::from(writes)
     }
 
+    /// One that is used for a moment.
+    pub(crate) fn spare(self) -> u64 {
+        self.file(0) + self.files + 2 * self.pipes
+    }
+
+    /// A clone's own version of a file without a name.
+    pub(crate) fn content(self, number: usize) -> u64 {
+        self.spare() + 1 + number as u64
+    }
+
+    /// All of them.
+    pub(crate) fn contents(self) -> std::ops::Range<u64> {
+        self.content(0)..self.content(0) + self.contents
+    }
+
+    /// The holder's version of a file without a name.
+    pub(crate) fn held(self, number: usize) -> u64 {
+        self.contents().end + number as u64
+    }
+
     /// Where an executable waits to become the process's.
     pub(crate) fn executable(self, number: usize) -> u64 {
-        self.file(0) + self.files + 2 * self.pipes + number as u64
+        self.held(0) + self.contents + number as u64
     }
 }
 
@@ -58,7 +86,16 @@ impl Slots {
 pub(crate) fn write(writer: &mut Writer, image: &Image, slots: Slots, executables: &[String]) {
     for (number, pipe) in image.pipes.iter().enumerate() {
         let (read, write) = (slots.pipe(number, false), slots.pipe(number, true));
-        writer.special(Writer::MAKING, "making a pipe", Special::Pipe, &[read, write]);
+        match &pipe.path {
+            None => writer.special(Writer::MAKING, "making a pipe", Special::Pipe, &[read, write]),
+            Some(path) => {
+                // For reading and writing at once it never waits for another end, and while it is open nobody does.
+                let at = writer.string(path);
+                let arguments = [AT_FDCWD, at, (libc::O_RDWR | libc::O_NONBLOCK | libc::O_CLOEXEC) as u64];
+                writer.open(Writer::MAKING, format!("opening {path}"), libc::SYS_openat, &arguments, read);
+                writer.call(Writer::MAKING, "keeping a named pipe", libc::SYS_dup3, &[read, write, 0]);
+            }
+        }
         let capacity = u64::from(pipe.capacity);
         writer.attempt(Writer::MAKING, "sizing a pipe", libc::SYS_fcntl, &[write, libc::F_SETPIPE_SZ as u64, capacity]);
         if !pipe.content.is_empty() {
@@ -67,6 +104,8 @@ pub(crate) fn write(writer: &mut Writer, image: &Image, slots: Slots, executable
             writer.exact(Writer::MAKING, "filling a pipe", libc::SYS_write, &[write, content, length], length);
         }
     }
+    content_making::make(writer, image, slots);
+    unix_making::write(writer, image, slots);
     for (number, file) in image.files.iter().enumerate() {
         make(writer, file, slots, number);
     }
@@ -82,6 +121,10 @@ fn make(writer: &mut Writer, file: &OpenFile, slots: Slots, number: usize) {
     let chapter = Writer::MAKING;
     match &file.kind {
         FileKind::Named { path } => named(writer, file, path, slot),
+        FileKind::Nameless { content } => {
+            content_making::open(writer, file, slots, *content, slot);
+            place(writer, file, "a file without a name", slot);
+        }
         FileKind::PipeEnd { pipe, writes } => {
             // A second description of the same end, with flags of its own, is had by opening it once more.
             let path = writer.string(&format!("/proc/self/fd/{}", slots.pipe(*pipe, *writes)));
@@ -106,6 +149,8 @@ fn make(writer: &mut Writer, file: &OpenFile, slots: Slots, number: usize) {
                 writer.exact(chapter, "setting an eventfd", libc::SYS_write, &[slot, word, 8], 8);
             }
         }
+        FileKind::Unix { .. } => {}
+        FileKind::Plain(socket) => plain_socket::make(writer, socket, slot, slots.spare()),
         FileKind::Epoll => writer.open(chapter, "making an epoll instance", libc::SYS_epoll_create1, &[0], slot),
         FileKind::SignalFd { mask } => {
             let word = writer.words(&[*mask]);
@@ -121,7 +166,7 @@ fn make(writer: &mut Writer, file: &OpenFile, slots: Slots, number: usize) {
             }
         }
     }
-    if !matches!(file.kind, FileKind::Named { .. } | FileKind::Supplied { .. }) {
+    if !matches!(file.kind, FileKind::Named { .. } | FileKind::Nameless { .. } | FileKind::Supplied { .. }) {
         let flags = u64::from(file.flags) & (libc::O_NONBLOCK | libc::O_ASYNC | libc::O_APPEND) as u64;
         writer.call(
             chapter,
@@ -141,6 +186,12 @@ fn named(writer: &mut Writer, file: &OpenFile, path: &str, slot: u64) {
     // A device or fifo in this place must not make the maker wait, nor become its terminal.
     let flags = u64::from(file.flags) | (libc::O_NOCTTY | libc::O_CLOEXEC) as u64;
     writer.open(chapter, format!("opening {path}"), libc::SYS_openat, &[AT_FDCWD, at, flags], slot);
+    place(writer, file, path, slot);
+}
+
+/// Position and lock.
+fn place(writer: &mut Writer, file: &OpenFile, path: &str, slot: u64) {
+    let chapter = Writer::MAKING;
     if file.position > 0 {
         let arguments = [slot, file.position as u64, libc::SEEK_SET as u64];
         writer.attempt(chapter, format!("positioning {path}"), libc::SYS_lseek, &arguments);
@@ -148,6 +199,11 @@ fn named(writer: &mut Writer, file: &OpenFile, path: &str, slot: u64) {
     if let Some(lock) = file.lock {
         let arguments = [slot, (lock | libc::LOCK_NB) as u64];
         writer.call(chapter, format!("locking {path}"), libc::SYS_flock, &arguments);
+    }
+    for (kind, start, length) in &file.ranges {
+        let lock = writer.words(&[*kind as u16 as u64, *start as u64, *length as u64, 0]);
+        let arguments = [slot, libc::F_OFD_SETLK as u64, lock];
+        writer.call(chapter, format!("locking a range of {path}"), libc::SYS_fcntl, &arguments);
     }
 }
 
@@ -158,15 +214,16 @@ mod tests {
 
     #[test]
     fn slots_do_not_overlap() {
-        let file = |kind| OpenFile { flags: 0, position: 0, lock: None, kind };
+        let file = |kind| OpenFile { flags: 0, position: 0, lock: None, ranges: Vec::new(), kind };
         let image = Image {
             processes: vec![Process {
                 descriptors: vec![Descriptor { number: 500, file: 0, close_on_exec: false }],
                 ..Process::default()
             }],
             files: vec![file(FileKind::Supplied { number: 1 }), file(FileKind::Epoll)],
-            pipes: vec![Pipe { capacity: 4096, content: Vec::new() }],
+            pipes: vec![Pipe { capacity: 4096, content: Vec::new(), path: None }],
             init: 1,
+            ..Image::default()
         };
         let slots = Slots::of(&image);
         assert_eq!((slots.free, slots.supplied()), (501, 2));
@@ -177,6 +234,7 @@ mod tests {
             slots.file(1),
             slots.pipe(0, false),
             slots.pipe(0, true),
+            slots.spare(),
             slots.executable(0),
         ];
         assert!(all.is_sorted_by(|a, b| a < b), "{all:?}");

@@ -1,5 +1,6 @@
 //! From an image to a script: every address, descriptor and pid decided, nothing done yet.
 
+use crate::content_making;
 use crate::growth::Ground;
 use crate::image::Image;
 use crate::lineage;
@@ -7,12 +8,15 @@ use crate::objects::{self, Slots};
 use crate::refusal::{FreezeError, Refusal};
 use crate::script::{Script, Writer};
 use crate::staging;
+use crate::sysv_making;
 
 /// What a script depends on besides the image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Facts {
     /// Pids that each process's memory is copied from, as the holder sees them.
     pub(crate) sources: Vec<i32>,
+    /// The pid of the frozen namespace's first process, as the holder sees it.
+    pub(crate) init: i32,
     /// The kernel's own mappings in the holder: name, start, length.
     pub(crate) kernel: Vec<(String, u64, u64)>,
     /// Whether one mremap(2) moves several areas (Linux 6.17).
@@ -37,8 +41,10 @@ pub(crate) fn script(image: &Image, facts: &Facts) -> Result<Script, FreezeError
     let slots = Slots::of(image);
     let executables = executables(image);
     let mut writer = Writer::new();
-    staging::write(&mut writer, image, &stages, &facts.sources);
+    content_making::stage(&mut writer, image, slots, facts);
+    staging::write(&mut writer, image, &stages, slots, &facts.sources);
     objects::write(&mut writer, image, slots, &executables);
+    sysv_making::write(&mut writer, image, maker);
     let ground = Ground {
         image,
         stages: &stages,

@@ -5,6 +5,7 @@
 //! process, and areas that are near one another lie so in the holder, and move in one call.
 
 use crate::image::{Area, AreaKind, Image};
+use crate::objects::Slots;
 use crate::script::Writer;
 use std::ops::Range;
 
@@ -46,9 +47,9 @@ pub(crate) fn arrange(image: &Image) -> Vec<Stage> {
     image.processes.iter().map(|process| arrange_one(&process.areas, &mut cursor)).collect()
 }
 
-/// Whether the holder keeps an area. Shared files are mapped by each clone from its own files, the kernel's mappings are the holder's own.
+/// Whether the holder keeps an area.
 fn is_staged(area: &&Area) -> bool {
-    matches!(area.kind, AreaKind::Anonymous | AreaKind::Private { .. })
+    area.kind.is_own()
 }
 
 fn arrange_one(areas: &[Area], cursor: &mut u64) -> Stage {
@@ -71,7 +72,7 @@ fn arrange_one(areas: &[Area], cursor: &mut u64) -> Stage {
 }
 
 /// Writes the holder's steps. `sources` are the pids, as the holder sees them, that each process's memory is copied from.
-pub(crate) fn write(writer: &mut Writer, image: &Image, stages: &[Stage], sources: &[i32]) {
+pub(crate) fn write(writer: &mut Writer, image: &Image, stages: &[Stage], slots: Slots, sources: &[i32]) {
     for ((process, stage), source) in image.processes.iter().zip(stages).zip(sources) {
         if stage.moves.is_empty() {
             continue;
@@ -81,7 +82,7 @@ pub(crate) fn write(writer: &mut Writer, image: &Image, stages: &[Stage], source
         writer.open(Writer::STAGING, "opening memory", libc::SYS_openat, &[AT_FDCWD, path, flag], MEMORY);
         let pieces = stage.moves.iter().flat_map(|one| &one.pieces);
         for (area, (at, _)) in process.areas.iter().filter(is_staged).zip(pieces) {
-            map(writer, area, *at);
+            map(writer, area, *at, slots);
             collapse(writer, area, *at);
             copy(writer, area, *at);
             settle(writer, area, *at);
@@ -103,12 +104,18 @@ pub(crate) fn advise(writer: &mut Writer, chapter: crate::script::Chapter, range
 
 const READ_WRITE: u64 = (libc::PROT_READ | libc::PROT_WRITE) as u64;
 
-fn map(writer: &mut Writer, area: &Area, at: u64) {
+fn map(writer: &mut Writer, area: &Area, at: u64, slots: Slots) {
     let length = area.end - area.start;
     let label = format!("staging memory of {:#x}", area.start);
     let mut flags = libc::MAP_PRIVATE | libc::MAP_FIXED_NOREPLACE;
     if area.unreserved {
         flags |= libc::MAP_NORESERVE;
+    }
+    let protection = u64::from(area.protection) | if area.pages.is_empty() { 0 } else { READ_WRITE };
+    if let AreaKind::Nameless { content, offset, .. } = area.kind {
+        let arguments = [at, length, protection, flags as u64, slots.held(content), offset];
+        writer.exact(Writer::STAGING, label, libc::SYS_mmap, &arguments, at);
+        return;
     }
     let AreaKind::Private { path, offset } = &area.kind else {
         flags |= libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
@@ -123,7 +130,6 @@ fn map(writer: &mut Writer, area: &Area, at: u64) {
     let relative = writer.string(path.trim_start_matches('/'));
     let flag = (libc::O_RDONLY | libc::O_CLOEXEC) as u64;
     writer.open(Writer::STAGING, format!("opening {path}"), libc::SYS_openat, &[AT_FDCWD, relative, flag], SLOT);
-    let protection = u64::from(area.protection) | if area.pages.is_empty() { 0 } else { READ_WRITE };
     writer.exact(Writer::STAGING, label, libc::SYS_mmap, &[at, length, protection, flags as u64, SLOT, *offset], at);
     writer.call(Writer::STAGING, "closing a mapped file", libc::SYS_close, &[SLOT]);
 }
@@ -132,7 +138,7 @@ fn map(writer: &mut Writer, area: &Area, at: u64) {
 pub(crate) const AT_FDCWD: u64 = libc::AT_FDCWD as i64 as u64;
 
 /// A descriptor that the holder uses for a moment; it has a handful of others.
-const SLOT: u64 = 100;
+pub(crate) const SLOT: u64 = 100;
 
 /// The memory of the process that is being copied.
 const MEMORY: u64 = 101;
@@ -190,8 +196,8 @@ fn settle(writer: &mut Writer, area: &Area, at: u64) {
     let length = area.end - area.start;
     let protection = u64::from(area.protection);
     let staged = match area.kind {
-        AreaKind::Private { .. } if area.pages.is_empty() => protection,
-        AreaKind::Private { .. } => protection | READ_WRITE,
+        AreaKind::Private { .. } | AreaKind::Nameless { .. } if area.pages.is_empty() => protection,
+        AreaKind::Private { .. } | AreaKind::Nameless { .. } => protection | READ_WRITE,
         _ => READ_WRITE,
     };
     if staged != protection {

@@ -1,10 +1,13 @@
 //! Looking for what cannot be frozen, before anything is stopped, and once more after.
 
 use crate::areas::{self, USER_END};
+use crate::contents::DELETED;
 use crate::descriptors::{self, Found, Outside};
 use crate::proc_file::{self, Lines};
 use crate::refusal::Refusal;
+use crate::sockets;
 use crate::staging::STAGING;
+use crate::sysv;
 use crate::tree::{Member, Roots};
 use pando_kernel::CallError;
 use pando_restorer::REGION;
@@ -19,12 +22,12 @@ pub fn survey(init: i32, outside: &[Outside]) -> Result<Vec<Refusal>, CallError>
 
 /// The same below roots that are known.
 pub(crate) fn survey_roots(init: i32, roots: &Roots, outside: &[Outside]) -> Result<Vec<Refusal>, CallError> {
-    survey_members(init, &roots.members(), outside)
+    survey_members(init, &roots.members(), outside, false)
 }
 
 /// The same for processes that we have stopped.
 pub(crate) fn survey_stopped(init: i32, members: &[Member], outside: &[Outside]) -> Result<Vec<Refusal>, CallError> {
-    survey_members(init, members, outside).map(|mut refusals| {
+    survey_members(init, members, outside, true).map(|mut refusals| {
         refusals.retain(|refusal| refusal.kind != TRACED);
         refusals
     })
@@ -33,12 +36,18 @@ pub(crate) fn survey_stopped(init: i32, members: &[Member], outside: &[Outside])
 const TRACED: &str = "it is being traced";
 
 /// The same for processes that are known. A process that has gone meanwhile has nothing against it.
-fn survey_members(init: i32, members: &[Member], outside: &[Outside]) -> Result<Vec<Refusal>, CallError> {
+fn survey_members(
+    init: i32,
+    members: &[Member],
+    outside: &[Outside],
+    stopped: bool,
+) -> Result<Vec<Refusal>, CallError> {
     let mut refusals = Vec::new();
     let mut descriptors: Vec<(&Member, Vec<Found>)> = Vec::new();
     let home = Home::of(init)?;
     for member in members.iter().filter(|member| member.state != 'Z') {
         let mut objections = home.objections(member);
+        objections.extend(stray_group(member, members));
         objections.extend(memory_objections(member));
         if let Ok(found) = descriptors::list(member.outer) {
             for one in &found {
@@ -51,6 +60,8 @@ fn survey_members(init: i32, members: &[Member], outside: &[Outside]) -> Result<
         refusals.extend(objections.into_iter().map(|(kind, advice)| refusal(member, None, kind, advice)));
     }
     refusals.extend(descriptors::lonely_pipes(&descriptors, outside));
+    refusals.extend(sockets::objections(init, &descriptors, outside, stopped)?);
+    refusals.extend(sysv::objections(init, members)?);
     Ok(refusals)
 }
 
@@ -96,11 +107,29 @@ impl Home {
         if status.number("Threads", 10).unwrap_or(0) > MOST_THREADS as u64 {
             objections.push(("it has too many threads".into(), "have fewer"));
         }
+        let deleted = |what: &str| proc_file::link(member.outer, what).is_ok_and(|path| path.ends_with(DELETED));
+        if deleted("cwd") {
+            objections.push(("its working directory was deleted".into(), "start it in another directory"));
+        }
+        if deleted("exe") {
+            objections
+                .push(("its program was deleted or replaced".into(), "start it again, so that it runs the new one"));
+        }
         if proc_file::link(member.outer, "root").is_ok_and(|root| root != "/") {
             objections.push(("it has a root directory of its own (chroot)".into(), "start the program without chroot"));
         }
         objections
     }
+}
+
+/// A process group whose leader is gone can be joined by nobody: only what a session's leader forked is in the group of that.
+fn stray_group(member: &Member, members: &[Member]) -> Option<Objection> {
+    let status = Lines::read(member.outer, "status").ok()?;
+    let last = |key: &str| status.words(key).last().and_then(|word| word.parse::<i32>().ok()).unwrap_or(0);
+    let (group, session) = (last("NSpgid"), last("NSsid"));
+    // 0 is a group of the outside, 1 that of the first process.
+    let led = group <= 1 || group == session || members.iter().any(|other| other.pid == group);
+    (!led).then(|| (format!("it is in process group {group}, whose leader has ended"), "start it again"))
 }
 
 fn memory_objections(member: &Member) -> Vec<Objection> {

@@ -19,6 +19,8 @@
 //!   born_in_group  programs started in a control group              seccomp_notify  system calls that another process answers
 //!   loop_device  files as block devices
 //!   trace     threads of other processes, stopped                  foreign_memory  their memory and descriptors
+//!   socket_option, socket_peek  sockets as bytes                   unix_diag  which of them are connected
+//!   sysv      segments, semaphores and messages by number
 //! ```
 
 pub mod attach;
@@ -49,7 +51,11 @@ pub mod process;
 pub mod read_gate;
 pub mod seccomp_notify;
 pub mod signal;
+pub mod socket_option;
+pub mod socket_peek;
+pub mod sysv;
 pub mod trace;
+pub mod unix_diag;
 
 /// An error of a system call, and what the call was about.
 #[derive(Debug, thiserror::Error)]

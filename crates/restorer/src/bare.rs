@@ -16,6 +16,7 @@ pub(crate) mod number {
     pub(crate) const MADVISE: u64 = 28;
     pub(crate) const NANOSLEEP: u64 = 35;
     pub(crate) const GETPID: u64 = 39;
+    pub(crate) const SOCKETPAIR: u64 = 53;
     pub(crate) const WAIT4: u64 = 61;
     pub(crate) const KILL: u64 = 62;
     pub(crate) const FCHDIR: u64 = 81;
@@ -278,6 +279,15 @@ pub(crate) fn pipe() -> Result<[u64; 2], Errno> {
     let mut ends = [0_u32; 2];
     // SAFETY: the kernel writes two descriptors of four bytes.
     unsafe { call(number::PIPE2, [ends.as_mut_ptr() as u64, 0, 0, 0, 0, 0]) }?;
+    Ok([u64::from(ends[0]), u64::from(ends[1])])
+}
+
+/// Two connected unix sockets of a type.
+pub(crate) fn socket_pair(kind: u64) -> Result<[u64; 2], Errno> {
+    const AF_UNIX: u64 = 1;
+    let mut ends = [0_u32; 2];
+    // SAFETY: the kernel writes two descriptors of four bytes.
+    unsafe { call(number::SOCKETPAIR, [AF_UNIX, kind, 0, ends.as_mut_ptr() as u64, 0, 0]) }?;
     Ok([u64::from(ends[0]), u64::from(ends[1])])
 }
 

@@ -109,6 +109,11 @@ fn take(script: &Script, step: &Step) -> Result<(), Errno> {
             bare::move_descriptor(read, a[0])?;
             bare::move_descriptor(write, a[1])
         }
+        Some(Special::Pair) => {
+            let [one, other] = bare::socket_pair(a[2])?;
+            bare::move_descriptor(one, a[0])?;
+            bare::move_descriptor(other, a[1])
+        }
         Some(Special::Exit) => {
             if a[1] != 0 {
                 let me = bare::plain(number::GETPID, [0; 3])?;

@@ -55,12 +55,14 @@ pub enum Special {
     Pipe = 0x1_0004,
     /// End the process, with a code or by a signal.
     Exit = 0x1_0005,
+    /// Make two connected unix sockets: the descriptors that they become, and their type.
+    Pair = 0x1_0006,
 }
 
 impl Special {
     /// The special step of a number.
     pub fn from_number(number: u64) -> Option<Self> {
-        [Self::Fork, Self::Thread, Self::Gate, Self::Resume, Self::Pipe, Self::Exit]
+        [Self::Fork, Self::Thread, Self::Gate, Self::Resume, Self::Pipe, Self::Exit, Self::Pair]
             .into_iter()
             .find(|special| *special as u64 == number)
     }

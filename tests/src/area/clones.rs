@@ -161,7 +161,7 @@ fn the_holder_is_out_of_reach(sandbox: &Sandbox) {
     let root = File::open(format!("/proc/{}/root", sandbox.first_process("web"))).expect("its root");
     let log = File::open("/dev/null").expect("it is there");
     let outside = outside(sandbox.inspect("web")["log"].as_str().expect("a path"));
-    let subject = Subject { init: sandbox.first_process("web"), outside: &[outside] };
+    let subject = Subject { init: sandbox.first_process("web"), outside: &[outside], in_memory: &[] };
     let frozen = freeze(&subject, || Ok(root.into())).unwrap_or_else(|error| panic!("{error}"));
     // Pids 2 and, for the maker, 3 are the clone's: the burglar has others.
     let burglar = BURGLAR.replace("for p in 2 3 4 5 6 7 8 9", "for p in 2 3 $(cat /victim)");

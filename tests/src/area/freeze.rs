@@ -15,6 +15,7 @@ const NEEDS: &[Need] = &[
     Need::Program("python3", "python3"),
     Need::Program("unshare", "util-linux"),
     Need::Program("nsenter", "util-linux"),
+    Need::Program("ip", "iproute2"),
 ];
 
 const fn case(name: &'static str, show: fn(&Sandbox)) -> Case {
@@ -43,6 +44,20 @@ pub(crate) const CASES: &[Case] = &[
     case("freeze::credentials_limits_and_names_are_kept", |sandbox| {
         plays(sandbox, include_str!("../../actors/being.py"))
     }),
+    case("freeze::unix_sockets_keep_names_peers_and_queues", |sandbox| {
+        plays(sandbox, include_str!("../../actors/unix_sockets.py"))
+    }),
+    case("freeze::named_pipes_keep_what_is_in_them", |sandbox| plays(sandbox, include_str!("../../actors/fifos.py"))),
+    case("freeze::listeners_listen_on_and_connections_are_reset", |sandbox| {
+        plays(sandbox, include_str!("../../actors/internet.py"))
+    }),
+    case("freeze::shared_memory_is_shared_within_a_clone_and_not_between", |sandbox| {
+        plays(sandbox, include_str!("../../actors/shared_memory.py"))
+    }),
+    case("freeze::system_v_objects_keep_numbers_and_contents", |sandbox| {
+        plays(sandbox, include_str!("../../actors/sysv.py"))
+    }),
+    case("freeze::locks_are_held_on", |sandbox| plays(sandbox, include_str!("../../actors/locks.py"))),
     case("freeze::clones_of_clones", clones_of_clones),
     case("freeze::what_cannot_be_frozen_is_named", what_cannot_be_frozen_is_named),
     case("freeze::a_failed_clone_leaves_nothing", a_failed_clone_leaves_nothing),
@@ -60,7 +75,7 @@ fn stage(sandbox: &Sandbox) -> PathBuf {
 
 fn frozen(space: &Space) -> Result<Frozen, FreezeError> {
     let root = File::open(format!("/proc/{}/root", space.init())).expect("the root of a space");
-    freeze(&Subject { init: space.init(), outside: &[] }, || Ok(root.into()))
+    freeze(&Subject { init: space.init(), outside: &[], in_memory: &[] }, || Ok(root.into()))
 }
 
 fn clone_into(frozen: &Frozen, space: &Space) {
@@ -69,18 +84,34 @@ fn clone_into(frozen: &Frozen, space: &Space) {
     ready.go().expect("it runs");
 }
 
-/// An actor is frozen and cloned twice; then all three check themselves.
+/// An actor is frozen and cloned twice; then all three check themselves. Each has its own version of the directory `own` on the stage.
 #[track_caller]
 fn plays(sandbox: &Sandbox, script: &str) {
     let stage = stage(sandbox);
+    let (own, kept) = (stage.join("own"), stage.join("kept"));
+    std::fs::create_dir(&own).expect("a directory");
     let source = Space::new();
     let _actor = source.play(script, &stage);
-    let frozen = frozen(&source).unwrap_or_else(|error| panic!("{error}"));
+    let root = File::open(format!("/proc/{}/root", source.init())).expect("the root of a space");
+    let frozen = freeze(&Subject { init: source.init(), outside: &[], in_memory: &[] }, || {
+        copy(&own, &kept);
+        Ok(root.into())
+    });
+    let frozen = frozen.unwrap_or_else(|error| panic!("{error}"));
     let clones = [Space::new(), Space::new()];
-    for clone in &clones {
+    for (number, clone) in clones.iter().enumerate() {
+        let version = stage.join(format!("own-{number}"));
+        copy(&kept, &version);
+        let words = ["mount", "--bind", &version.to_string_lossy(), &own.to_string_lossy()];
+        assert!(clone.command(&words).status().expect("mount runs").success());
         clone_into(&frozen, clone);
     }
     all_are_right(&stage, &[&source, &clones[0], &clones[1]]);
+}
+
+fn copy(from: &std::path::Path, to: &std::path::Path) {
+    let copied = std::process::Command::new("cp").arg("-a").args([from, to]).status();
+    assert!(copied.expect("cp runs").success(), "{} is copied", from.display());
 }
 
 /// Lets actors check themselves and wants each to have found itself right.
@@ -112,12 +143,30 @@ fn clones_of_clones(sandbox: &Sandbox) {
 }
 
 /// What stands in the way, and words of the refusal.
-const UNSUPPORTED: [(&str, &[&str]); 8] = [
+const UNSUPPORTED: [(&str, &[&str]); 12] = [
     ("import select\nkept = __import__('ctypes').CDLL(None).inotify_init()", &["descriptor", "inotify"]),
-    ("import socket\nkept = socket.socketpair()", &["descriptor", "a socket"]),
-    ("kept = os.memfd_create('x')", &["descriptor", "deleted"]),
-    ("kept = open(STAGE + '/gone', 'w+'); os.unlink(STAGE + '/gone')", &["descriptor", "a deleted file"]),
-    ("import mmap\nkept = mmap.mmap(-1, 4096)", &["shared memory"]),
+    (
+        "import socket\nkept = socket.socketpair()\nsocket.send_fds(kept[0], [b'x'], [0])",
+        &["descriptor", "a unix socket in which descriptors wait"],
+    ),
+    ("import socket\nkept = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)", &["descriptor", "a socket of packets"]),
+    ("import socket\nkept = socket.socket(socket.AF_INET, socket.SOCK_RAW, 1)", &["descriptor", "a raw socket"]),
+    (
+        "import socket\nserver = socket.socket(socket.AF_UNIX)\nserver.bind(STAGE + '/it')\nserver.listen()\n\
+         kept = socket.socket(socket.AF_UNIX)\nkept.connect(STAGE + '/it')\nkept.send(b'early')",
+        &["descriptor", "a unix socket that nobody has accepted"],
+    ),
+    ("os.mkdir(STAGE + '/x'); kept = os.open(STAGE + '/x', 0); os.rmdir(STAGE + '/x')", &["a deleted directory"]),
+    (
+        "kept = open(STAGE + '/gone', 'w+'); os.link(STAGE + '/gone', STAGE + '/left'); os.unlink(STAGE + '/gone')",
+        &["descriptor", "a file that lost this name"],
+    ),
+    ("os.mkdir(STAGE + '/y'); os.chdir(STAGE + '/y'); os.rmdir(STAGE + '/y')", &["its working directory was deleted"]),
+    (
+        "leader = os.fork()\nif leader == 0:\n    os.setpgid(0, 0)\n    while os.fork():\n        os._exit(0)\n    time.sleep(1000)\n\
+         os.waitpid(leader, 0)",
+        &["whose leader has ended"],
+    ),
     ("__import__('ctypes').CDLL(None).unshare(0x04000000)", &["uts namespace of its own"]),
     ("kept = os.openpty()", &["descriptor", "a terminal"]),
     ("kept = os.pidfd_open(os.getpid())", &["descriptor", "a process descriptor"]),

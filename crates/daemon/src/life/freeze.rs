@@ -126,7 +126,7 @@ impl Scene {
             outside.push(Outside { device: log.dev(), inode: log.ino() });
         }
         root::prepare(&self.root.files)?;
-        freeze_processes(&Subject { init: self.init, outside: &outside }, || {
+        freeze_processes(&Subject { init: self.init, outside: &outside, in_memory: &["/dev/shm"] }, || {
             copy(&self.upper, &self.layer)?;
             let mounted = self.root.mount(None, &self.store);
             mounted.map(|mounted| OwnedFd::from(mounted.tree)).map_err(StoreError::into_call)

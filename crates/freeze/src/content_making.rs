@@ -1,0 +1,122 @@
+//! How files without a name get into the holder, and from there into a clone.
+
+use crate::image::{AreaKind, Content, ContentKind, Image, OpenFile, Process};
+use crate::objects::Slots;
+use crate::plan::Facts;
+use crate::script::{Chapter, Writer};
+use crate::staging::{AT_FDCWD, SLOT};
+use std::ops::Range;
+
+/// One call copies so many bytes at most.
+const MOST_BYTES: u64 = 1 << 30;
+
+/// Writes the holder's steps: each content into a memory file that it keeps.
+pub(crate) fn stage(writer: &mut Writer, image: &Image, slots: Slots, facts: &Facts) {
+    let chapter = Writer::STAGING;
+    for (number, content) in image.contents.iter().enumerate() {
+        if matches!(content.kind, ContentKind::Directory { .. }) {
+            continue;
+        }
+        let process = image.processes.iter().position(|process| process.pid == content.holder);
+        let source = process.and_then(|process| facts.sources.get(process)).copied().unwrap_or(facts.init);
+        let path = writer.string(&format!("/proc/{source}/{}", content.path));
+        let arguments = [AT_FDCWD, path, (libc::O_RDONLY | libc::O_CLOEXEC) as u64];
+        writer.open(chapter, "opening a file without a name", libc::SYS_openat, &arguments, SLOT);
+        let held = slots.held(number);
+        create_memory(writer, chapter, "held", held);
+        fill(writer, chapter, content, SLOT, held);
+        writer.call(chapter, "closing a file without a name", libc::SYS_close, &[SLOT]);
+    }
+}
+
+/// Writes the maker's steps: a file of the clone's own for each content.
+pub(crate) fn make(writer: &mut Writer, image: &Image, slots: Slots) {
+    let chapter = Writer::MAKING;
+    for (number, content) in image.contents.iter().enumerate() {
+        let slot = slots.content(number);
+        match &content.kind {
+            ContentKind::Memory { name, .. } => create_memory(writer, chapter, name, slot),
+            ContentKind::Directory { path } => {
+                directory(writer, path, content);
+                continue;
+            }
+            ContentKind::Placed { path } => {
+                let at = writer.string(path);
+                let flags = libc::O_RDWR | libc::O_CREAT | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+                let arguments = [AT_FDCWD, at, flags as u64, 0o600];
+                writer.open(chapter, format!("making {path}"), libc::SYS_openat, &arguments, slot);
+            }
+            ContentKind::Deleted { directory } => {
+                let path = writer.string(&format!("{directory}/.pando-{number}"));
+                let flags = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_CLOEXEC;
+                let label = format!("making a file in {directory}/");
+                writer.open(chapter, label, libc::SYS_openat, &[AT_FDCWD, path, flags as u64, 0o600], slot);
+                writer.call(chapter, "deleting a file", libc::SYS_unlink, &[path]);
+            }
+        }
+        fill(writer, chapter, content, slots.held(number), slot);
+        let (user, group) = content.owner;
+        writer.attempt(chapter, "setting an owner", libc::SYS_fchown, &[slot, user.into(), group.into()]);
+        writer.attempt(chapter, "setting a mode", libc::SYS_fchmod, &[slot, content.mode.into()]);
+        if let ContentKind::Memory { seals, .. } = content.kind
+            && seals != 0
+        {
+            let arguments = [slot, libc::F_ADD_SEALS as u64, seals.into()];
+            writer.call(chapter, "sealing memory", libc::SYS_fcntl, &arguments);
+        }
+    }
+}
+
+fn directory(writer: &mut Writer, path: &str, content: &Content) {
+    let (chapter, at) = (Writer::MAKING, writer.string(path));
+    let (user, group) = content.owner;
+    writer.attempt(chapter, format!("making {path}"), libc::SYS_mkdir, &[at, 0o700]);
+    writer.attempt(chapter, "setting an owner", libc::SYS_lchown, &[at, user.into(), group.into()]);
+    writer.attempt(chapter, "setting a mode", libc::SYS_fchmodat, &[AT_FDCWD, at, content.mode.into()]);
+}
+
+fn create_memory(writer: &mut Writer, chapter: Chapter, name: &str, slot: u64) {
+    let name = writer.string(name);
+    let arguments = [name, (libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING).into()];
+    writer.open(chapter, "making a memory file", libc::SYS_memfd_create, &arguments, slot);
+}
+
+fn fill(writer: &mut Writer, chapter: Chapter, content: &Content, from: u64, to: u64) {
+    writer.call(chapter, "sizing a file without a name", libc::SYS_ftruncate, &[to, content.length]);
+    let set = libc::SEEK_SET as u64;
+    for (mut at, mut left) in content.runs.iter().copied() {
+        for slot in [from, to] {
+            writer.attempt(chapter, "finding a place in a file without a name", libc::SYS_lseek, &[slot, at, set]);
+        }
+        while left > 0 {
+            let length = left.min(MOST_BYTES);
+            let arguments = [to, from, 0, length];
+            writer.exact(chapter, "copying a file without a name", libc::SYS_sendfile, &arguments, length);
+            (at, left) = (at + length, left - length);
+        }
+    }
+}
+
+/// Writes the opening of one for a descriptor.
+pub(crate) fn open(writer: &mut Writer, file: &OpenFile, slots: Slots, content: usize, slot: u64) {
+    let path = writer.string(&format!("/proc/self/fd/{}", slots.content(content)));
+    let flags = u64::from(file.flags) & !(libc::O_NOFOLLOW as u64) | libc::O_CLOEXEC as u64;
+    let label = "opening a file without a name";
+    writer.open(Writer::MAKING, label, libc::SYS_openat, &[AT_FDCWD, path, flags], slot);
+}
+
+/// Writes the mappings of a process; the contents' descriptors go after that.
+pub(crate) fn map(writer: &mut Writer, chapter: Chapter, process: &Process, slots: Slots) {
+    for area in &process.areas {
+        let AreaKind::Nameless { content, offset, shared: true } = area.kind else { continue };
+        let flags = (libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE) as u64;
+        let length = area.end - area.start;
+        let protection = u64::from(area.protection);
+        let arguments = [area.start, length, protection, flags, slots.content(content), offset];
+        writer.exact(chapter, "mapping a file without a name", libc::SYS_mmap, &arguments, area.start);
+    }
+    let Range { start, end } = slots.contents();
+    if start < end {
+        writer.call(chapter, "closing files without a name", libc::SYS_close_range, &[start, end - 1, 0]);
+    }
+}

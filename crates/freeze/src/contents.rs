@@ -1,0 +1,264 @@
+//! Files that have no name: shared anonymous memory, memory files (memfd_create(2)), deleted files that are open or mapped. Their content is copied twice:
+//! into the holder, while the processes stand still, and from there into a file of each clone's own.
+
+use crate::credentials::IdMaps;
+use crate::descriptors::{Found, Place};
+use crate::image::{Area, AreaKind, Image};
+use pando_kernel::{CallError, Context};
+use rustix::fs::{SeekFrom, Stat};
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+
+/// Such a file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Content {
+    /// What it is.
+    pub kind: ContentKind,
+    /// Its length.
+    pub length: u64,
+    /// Where there is something in it: runs of offset and length.
+    pub runs: Vec<(u64, u64)>,
+    /// Its mode.
+    pub mode: u32,
+    /// Its owner and group.
+    pub owner: (u32, u32),
+    /// Which process has it.
+    pub holder: i32,
+    /// Its path below that process's directory in /proc.
+    pub path: String,
+}
+
+/// What kind of file it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ContentKind {
+    /// Memory: of memfd_create(2), or of mmap(2) with `MAP_SHARED` and `MAP_ANONYMOUS`.
+    Memory {
+        /// Its name.
+        name: String,
+        /// `F_SEAL_*`.
+        seals: u32,
+    },
+    /// A file that was deleted.
+    Deleted {
+        /// The directory that it was in, if that is still there; else the root.
+        directory: String,
+    },
+    /// A file with a name in a file system that is memory, which no copy of the files has.
+    Placed {
+        /// Its path.
+        path: String,
+    },
+    /// A directory of such a file system.
+    Directory {
+        /// Its path.
+        path: String,
+    },
+}
+
+/// What /proc says behind the name of a file that has none any more.
+pub(crate) const DELETED: &str = " (deleted)";
+
+/// What is known of them while an image is captured.
+#[derive(Debug)]
+pub(crate) struct Contents {
+    init: i32,
+    maps: IdMaps,
+    known: Vec<(u64, u64)>,
+}
+
+/// A file, before it is known whether it has been seen already.
+struct Sighting<'a> {
+    device: u64,
+    inode: u64,
+    name: &'a str,
+    outer: i32,
+    holder: i32,
+    path: String,
+}
+
+impl Contents {
+    /// Of the pid namespace of a first process.
+    pub(crate) fn of(init: i32) -> Result<Self, CallError> {
+        Ok(Self { init, maps: IdMaps::of(init)?, known: Vec::new() })
+    }
+
+    /// The content of a descriptor.
+    pub(crate) fn of_descriptor(
+        &mut self,
+        holder: i32,
+        place: Place,
+        name: &str,
+        image: &mut Image,
+    ) -> Result<usize, CallError> {
+        let path = format!("fd/{}", place.number);
+        let Place { outer, device, inode, .. } = place;
+        self.note(Sighting { device, inode, name, outer, holder, path }, image)
+    }
+
+    /// Makes areas that map such files say so.
+    pub(crate) fn of_areas(
+        &mut self,
+        outer: i32,
+        holder: i32,
+        areas: &mut [Area],
+        image: &mut Image,
+    ) -> Result<(), CallError> {
+        for area in areas {
+            let (name, offset, writable) = match &area.kind {
+                AreaKind::Private { path, offset } => (path, *offset, None),
+                AreaKind::Shared { path, offset, writable } => (path, *offset, Some(*writable)),
+                _ => continue,
+            };
+            if !name.ends_with(DELETED) {
+                continue;
+            }
+            let path = format!("map_files/{:x}-{:x}", area.start, area.end);
+            let at = format!("/proc/{outer}/{path}");
+            let found = std::fs::metadata(&at).context(|| format!("looking at {at}"))?;
+            let sighting = Sighting { device: found.dev(), inode: found.ino(), name, outer, holder, path };
+            let content = self.note(sighting, image)?;
+            area.kind = AreaKind::Nameless { content, offset, shared: writable.is_some() };
+        }
+        Ok(())
+    }
+
+    /// Notes what is below a directory that is memory: files and directories. Sockets and pipes are made by who has them; the rest stays behind.
+    pub(crate) fn of_tree(&mut self, directory: &str, image: &mut Image) -> Result<(), CallError> {
+        const MOST: usize = 10_000;
+        let root = format!("/proc/{}/root", self.init);
+        let mut next = vec![directory.to_owned()];
+        while let Some(directory) = next.pop() {
+            let Ok(entries) = std::fs::read_dir(format!("{root}{directory}")) else { continue };
+            for entry in entries.flatten().take(MOST.saturating_sub(image.contents.len())) {
+                let (Ok(kind), Ok(name)) = (entry.file_type(), entry.file_name().into_string()) else { continue };
+                let path = format!("{directory}/{name}");
+                let what = || format!("looking at {path} of the guest");
+                let about = rustix::fs::lstat(entry.path()).context(what)?;
+                if kind.is_dir() {
+                    self.push(ContentKind::Directory { path: path.clone() }, &about, image);
+                    next.push(path);
+                } else if kind.is_file() {
+                    let place = self.push(ContentKind::Placed { path: path.clone() }, &about, image);
+                    let file = File::open(entry.path()).context(what)?;
+                    image.contents[place].length = about.st_size as u64;
+                    image.contents[place].runs = runs(&file, about.st_size as u64).context(what)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The first process has its path, too.
+    fn push(&mut self, kind: ContentKind, about: &Stat, image: &mut Image) -> usize {
+        let path = match &kind {
+            ContentKind::Placed { path } | ContentKind::Directory { path } => format!("root{path}"),
+            ContentKind::Memory { .. } | ContentKind::Deleted { .. } => String::new(),
+        };
+        image.contents.push(Content {
+            kind,
+            length: 0,
+            runs: Vec::new(),
+            mode: about.st_mode & 0o7777,
+            owner: self.owner(about),
+            holder: image.init,
+            path,
+        });
+        self.known.push((about.st_dev, about.st_ino));
+        image.contents.len() - 1
+    }
+
+    fn note(&mut self, seen: Sighting<'_>, image: &mut Image) -> Result<usize, CallError> {
+        let identity = (seen.device, seen.inode);
+        if let Some(known) = self.known.iter().position(|known| *known == identity) {
+            return Ok(known);
+        }
+        let at = format!("/proc/{}/{}", seen.outer, seen.path);
+        let what = || format!("reading {at}");
+        let file = File::open(&at).context(what)?;
+        let stat = rustix::fs::fstat(&file).context(what)?;
+        image.contents.push(Content {
+            kind: self.kind(&file, seen.name),
+            length: stat.st_size as u64,
+            runs: runs(&file, stat.st_size as u64).context(what)?,
+            mode: stat.st_mode & 0o7777,
+            owner: self.owner(&stat),
+            holder: seen.holder,
+            path: seen.path,
+        });
+        self.known.push(identity);
+        Ok(image.contents.len() - 1)
+    }
+
+    /// Memory files belong to who made them in ids of the host where that one was outside.
+    fn owner(&self, stat: &Stat) -> (u32, u32) {
+        (self.maps.user(stat.st_uid).unwrap_or(0), self.maps.group(stat.st_gid).unwrap_or(0))
+    }
+
+    fn kind(&self, file: &File, name: &str) -> ContentKind {
+        let name = name.strip_suffix(DELETED).unwrap_or(name);
+        let seals = rustix::fs::fcntl_get_seals(file).map_or(0, |seals| seals.bits());
+        if let Some(name) = name.strip_prefix("/memfd:") {
+            return ContentKind::Memory { name: name.to_owned(), seals };
+        }
+        if name == "/dev/zero" {
+            return ContentKind::Memory { name: "shared".into(), seals: 0 };
+        }
+        let directory = name.rsplit_once('/').map_or("/", |(directory, _)| directory);
+        let there = std::fs::metadata(format!("/proc/{}/root{directory}", self.init)).is_ok_and(|it| it.is_dir());
+        ContentKind::Deleted { directory: if there { directory.to_owned() } else { String::new() } }
+    }
+}
+
+/// Where there is something in a file.
+fn runs(file: &File, length: u64) -> rustix::io::Result<Vec<(u64, u64)>> {
+    const MOST: usize = 1 << 20;
+    let mut runs = Vec::new();
+    let mut at = 0;
+    while at < length && runs.len() < MOST {
+        let start = match rustix::fs::seek(file, SeekFrom::Data(at)) {
+            Ok(start) => start,
+            Err(rustix::io::Errno::NXIO) => break,
+            Err(error) => return Err(error),
+        };
+        at = rustix::fs::seek(file, SeekFrom::Hole(start))?.min(length);
+        if at <= start {
+            break;
+        }
+        runs.push((start, at - start));
+    }
+    Ok(runs)
+}
+
+/// Why a file without a name cannot be captured, if it cannot.
+pub(crate) fn objection(found: &Found) -> Option<(String, &'static str)> {
+    const HUGETLBFS: u64 = 0x9584_58f6;
+    const LARGEST: i64 = 1 << 30;
+    let named = |what: &str, advice| Some((format!("{what} ({})", found.target), advice));
+    if found.target.starts_with("/secretmem") {
+        return named("secret memory", "make the program do without it");
+    }
+    if rustix::fs::statfs(&found.path).is_ok_and(|fs| fs.f_type as u64 == HUGETLBFS) {
+        return named("huge pages of hugetlbfs", "use transparent huge pages");
+    }
+    if !found.target.starts_with("/memfd:") && found.stat.st_size > LARGEST {
+        return named("a deleted file of more than 1 GiB", "close it, or restart the program");
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::FileExt;
+
+    #[test]
+    fn holes_are_left_out() {
+        let file = File::from(rustix::fs::memfd_create("x", rustix::fs::MemfdFlags::CLOEXEC).unwrap());
+        file.set_len(1 << 20).unwrap();
+        assert_eq!(runs(&file, 1 << 20).unwrap(), []);
+        file.write_all_at(b"x", 0).unwrap();
+        file.write_all_at(b"x", 5 * 4096).unwrap();
+        assert_eq!(runs(&file, 1 << 20).unwrap(), [(0, 4096), (5 * 4096, 4096)]);
+    }
+}

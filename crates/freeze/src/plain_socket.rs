@@ -1,0 +1,264 @@
+//! Sockets that are made by themselves: TCP, UDP, netlink. What a TCP socket was connected to stays with the frozen process: to a clone its peer has
+//! reset the connection.
+
+use crate::script::Writer;
+use crate::socket_options::{self, SocketOption};
+use crate::unix_making::set;
+use pando_kernel::{CallError, Context, socket_option};
+use rustix::net::{AddressFamily, Protocol, SocketType};
+use serde::{Deserialize, Serialize};
+use std::os::fd::OwnedFd;
+
+/// Such a socket.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlainSocket {
+    /// `AF_*`.
+    pub family: i32,
+    /// `SOCK_*`.
+    pub kind: i32,
+    /// `IPPROTO_*`, or which of netlink's.
+    pub protocol: i32,
+    /// The address that it is bound to, as the kernel has it; empty if it is not.
+    pub name: Vec<u8>,
+    /// What it does.
+    pub role: Role,
+    /// Options.
+    pub options: Vec<SocketOption>,
+}
+
+/// What a socket does.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Role {
+    /// Nothing yet; or it sends and receives without a connection.
+    #[default]
+    Idle,
+    /// It listens.
+    Listens {
+        /// How many connections may wait.
+        backlog: u32,
+    },
+    /// Its messages go to an address.
+    Sends {
+        /// Which.
+        to: Vec<u8>,
+    },
+    /// It was connected by TCP.
+    Lost,
+}
+
+const FAMILIES: [i32; 3] = [libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
+
+fn number(socket: &OwnedFd, option: i32) -> Result<i32, CallError> {
+    socket_option::number(socket, libc::SOL_SOCKET, option).context(|| "reading a socket".into())
+}
+
+/// Why a socket that is no unix socket cannot be captured, if it cannot.
+pub(crate) fn objection(socket: &OwnedFd) -> Result<Option<(String, &'static str)>, CallError> {
+    let (family, kind) = (number(socket, libc::SO_DOMAIN)?, number(socket, libc::SO_TYPE)?);
+    let named = |what: &str, advice| Ok(Some((what.to_owned(), advice)));
+    if !FAMILIES.contains(&family) {
+        return named(&format!("a socket of {}", family_name(family)), "close it");
+    }
+    match (family, kind) {
+        (libc::AF_NETLINK, _) | (_, libc::SOCK_STREAM | libc::SOCK_DGRAM) => Ok(None),
+        (_, libc::SOCK_RAW) => named("a raw socket", "close it"),
+        _ => named("a socket of a protocol of its own", "make the program use TCP or UDP"),
+    }
+}
+
+fn family_name(family: i32) -> String {
+    match family {
+        libc::AF_PACKET => "packets (AF_PACKET)".into(),
+        libc::AF_VSOCK => "a virtual machine (AF_VSOCK)".into(),
+        libc::AF_ALG => "the kernel's ciphers (AF_ALG)".into(),
+        libc::AF_XDP => "AF_XDP".into(),
+        other => format!("family {other}"),
+    }
+}
+
+/// Captures one.
+pub(crate) fn capture(socket: &OwnedFd) -> Result<PlainSocket, CallError> {
+    let what = || "reading a socket".to_owned();
+    let (family, kind) = (number(socket, libc::SO_DOMAIN)?, number(socket, libc::SO_TYPE)?);
+    let protocol = number(socket, libc::SO_PROTOCOL)?;
+    let fresh = rustix::net::socket(
+        AddressFamily::from_raw(family as u16),
+        SocketType::from_raw(kind as u32),
+        std::num::NonZeroU32::new(protocol as u32).map(Protocol::from_raw),
+    )
+    .context(what)?;
+    let name = socket_option::name(socket).context(what)?;
+    let bound = family == libc::AF_NETLINK || name.get(2..4).is_some_and(|port| port != [0, 0]);
+    Ok(PlainSocket {
+        family,
+        kind,
+        protocol,
+        name: if bound { name } else { Vec::new() },
+        role: role(socket, family, kind).context(what)?,
+        options: socket_options::differing(socket, &fresh),
+    })
+}
+
+fn role(socket: &OwnedFd, family: i32, kind: i32) -> std::io::Result<Role> {
+    /// Where `struct tcp_info` says how many connections may wait, of one that listens (tcpi_sacked).
+    const BACKLOG: usize = 28;
+    const CLOSED: u8 = 7;
+    if family == libc::AF_NETLINK {
+        return Ok(Role::Idle);
+    }
+    if kind == libc::SOCK_STREAM {
+        let listens = socket_option::number(socket, libc::SOL_SOCKET, libc::SO_ACCEPTCONN)? != 0;
+        // MPTCP has none of its own.
+        let info = socket_option::get(socket, libc::IPPROTO_TCP, libc::TCP_INFO).unwrap_or_default();
+        let word =
+            info.get(BACKLOG..BACKLOG + 4).map_or(0, |word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]));
+        return Ok(match info.first() {
+            _ if listens => Role::Listens { backlog: if word == 0 { 128 } else { word } },
+            None | Some(&CLOSED) => Role::Idle,
+            Some(_) => Role::Lost,
+        });
+    }
+    match socket_option::peer_name(socket) {
+        Ok(to) => Ok(Role::Sends { to }),
+        Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => Ok(Role::Idle),
+        Err(error) => Err(error),
+    }
+}
+
+/// Writes the making of one onto a slot. `spare` is a descriptor to use meanwhile.
+pub(crate) fn make(writer: &mut Writer, socket: &PlainSocket, slot: u64, spare: u64) {
+    let chapter = Writer::MAKING;
+    let arguments = [socket.family as u64, socket.kind as u64, socket.protocol as u64];
+    writer.open(chapter, "making a socket", libc::SYS_socket, &arguments, slot);
+    if socket.role == Role::Lost {
+        return lose(writer, socket, slot, spare);
+    }
+    for option in &socket.options {
+        set(writer, slot, option);
+    }
+    bind(writer, socket, slot);
+    match &socket.role {
+        Role::Listens { backlog } => {
+            writer.call(chapter, "listening", libc::SYS_listen, &[slot, u64::from(*backlog)]);
+        }
+        Role::Sends { to } => {
+            let address = writer.data(to, 8);
+            // There may be no way to it any more.
+            writer.attempt(chapter, "connecting a socket", libc::SYS_connect, &[slot, address, to.len() as u64]);
+        }
+        Role::Idle | Role::Lost => {}
+    }
+}
+
+fn bind(writer: &mut Writer, socket: &PlainSocket, slot: u64) {
+    if socket.name.is_empty() {
+        return;
+    }
+    let chapter = Writer::MAKING;
+    let mut tries = vec![socket.name.clone()];
+    let mut any = socket.name.clone();
+    // Behind the family: of netlink two bytes and the address; of IP the port, then (IPv6) the flow, the address, the scope.
+    let own = match socket.family {
+        libc::AF_NETLINK => 4..8,
+        libc::AF_INET => 4..8,
+        _ => 8..24,
+    };
+    let is_loopback = matches!(any.get(4..8), Some([127, ..])) && socket.family == libc::AF_INET
+        || any.get(8..24) == Some(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
+    if let Some(part) = any.get_mut(own).filter(|_| !is_loopback)
+        && part.iter().any(|byte| *byte != 0)
+    {
+        part.fill(0);
+        tries.push(any);
+    }
+    // An address that the clone does not have is replaced by all that it will have. Of two attempts the second fails where the first did not.
+    let last = tries.len() - 1;
+    let label = format!("binding a socket to {}", address(&socket.name));
+    for (number, name) in tries.iter().enumerate() {
+        let at = writer.data(name, 8);
+        let arguments = [slot, at, name.len() as u64];
+        if last == 0 {
+            writer.call(chapter, label.clone(), libc::SYS_bind, &arguments);
+        } else {
+            writer.attempt(chapter, format!("{label}, attempt {number}"), libc::SYS_bind, &arguments);
+        }
+    }
+}
+
+/// An address for people.
+fn address(name: &[u8]) -> String {
+    let port = name.get(2..4).map_or(0, |port| u16::from_be_bytes([port[0], port[1]]));
+    match name {
+        [2, 0, _, _, a, b, c, d, ..] => format!("{a}.{b}.{c}.{d}:{port}"),
+        [10, 0, ..] if name.len() >= 24 => {
+            let ip: [u8; 16] = name[8..24].try_into().unwrap_or_default();
+            format!("[{}]:{port}", std::net::Ipv6Addr::from(ip))
+        }
+        _ => "its own number".into(),
+    }
+}
+
+/// Writes what makes a socket one whose peer has reset the connection: it connects to a listener that goes before it accepts. Where there is no loopback
+/// it is one that is not connected.
+fn lose(writer: &mut Writer, socket: &PlainSocket, slot: u64, spare: u64) {
+    let chapter = Writer::MAKING;
+    let mut name = socket.family.to_le_bytes()[..2].to_vec();
+    if socket.family == libc::AF_INET {
+        name.extend([0, 0, 127, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0]);
+    } else {
+        name.extend([0; 6]);
+        name.extend([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1, 0, 0, 0, 0]);
+    }
+    let length = name.len() as u64;
+    let (asked, given) = (writer.data(&name, 8), writer.data(&name, 8));
+    let room = writer.data(&(length as u32).to_le_bytes(), 8);
+    writer.open(chapter, "making a listener", libc::SYS_socket, &[socket.family as u64, 1, 0], spare);
+    writer.attempt(chapter, "binding a listener", libc::SYS_bind, &[spare, asked, length]);
+    writer.attempt(chapter, "listening for a moment", libc::SYS_listen, &[spare, 1]);
+    // The port that it got is written where the next step finds it.
+    writer.attempt(chapter, "asking for a port", libc::SYS_getsockname, &[spare, given, room]);
+    writer.attempt(chapter, "connecting to be reset", libc::SYS_connect, &[slot, given, length]);
+    writer.call(chapter, "resetting", libc::SYS_close, &[spare]);
+    for option in &socket.options {
+        set(writer, slot, option);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{TcpListener, TcpStream, UdpSocket};
+
+    #[test]
+    fn roles_are_told_apart() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let role = |fd: OwnedFd| capture(&fd).unwrap().role;
+        let listening = capture(&listener.try_clone().unwrap().into()).unwrap();
+        assert!(matches!(listening.role, Role::Listens { backlog } if backlog > 0));
+        assert_eq!(address(&listening.name), format!("127.0.0.1:{port}"));
+        assert_eq!(role(stream.into()), Role::Lost);
+        let other = socket.try_clone().unwrap();
+        assert_eq!(role(socket.into()), Role::Idle);
+        other.connect("127.0.0.1:9").unwrap();
+        assert!(matches!(role(other.into()), Role::Sends { .. }));
+    }
+
+    #[test]
+    fn an_address_that_a_clone_may_lack_has_a_second_choice() {
+        let steps = |name: [u8; 16]| {
+            let mut writer = Writer::new();
+            let socket = PlainSocket { family: libc::AF_INET, kind: 1, name: name.to_vec(), ..PlainSocket::default() };
+            bind(&mut writer, &socket, 9);
+            format!("{:?}", writer.finish(1, 1, 0, 0)).lines().count()
+        };
+        let mut name = [2, 0, 0, 80, 10, 9, 0, 5, 0, 0, 0, 0, 0, 0, 0, 0];
+        assert_eq!(steps(name), 2);
+        name[4] = 127;
+        assert_eq!(steps(name), 1);
+        name[4..8].fill(0);
+        assert_eq!(steps(name), 1);
+    }
+}

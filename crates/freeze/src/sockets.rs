@@ -1,0 +1,151 @@
+//! What kind a socket is, and what stands in the way of capturing it. Its number says nothing: it is borrowed from its process and asked.
+
+use crate::descriptors::{self, Found, Outside, Place};
+use crate::image::{FileKind, Image, Process, UnixSocket};
+use crate::plain_socket;
+use crate::refusal::Refusal;
+use crate::socket_options::PASSCRED;
+use crate::tree::Member;
+use crate::unix_socket;
+use pando_kernel::unix_diag::UnixEntry;
+use pando_kernel::{CallError, Context, socket_option, socket_peek};
+use rustix::fs::FileType;
+use std::os::fd::OwnedFd;
+
+fn borrow(outer: i32, number: i32) -> Result<OwnedFd, CallError> {
+    unix_socket::borrow(Place { outer, number, device: 0, inode: 0 })
+}
+
+fn option(socket: &OwnedFd, number: i32) -> Result<i32, CallError> {
+    socket_option::number(socket, libc::SOL_SOCKET, number).context(|| "reading a socket".into())
+}
+
+/// What an open socket is, in the image; of a unix socket the rest follows when all are known.
+pub(crate) fn kind(outer: i32, number: i32, image: &mut Image) -> Result<FileKind, CallError> {
+    let socket = borrow(outer, number)?;
+    if option(&socket, libc::SO_DOMAIN)? != libc::AF_UNIX {
+        return plain_socket::capture(&socket).map(FileKind::Plain);
+    }
+    image.unix.push(UnixSocket { file: image.files.len(), ..UnixSocket::default() });
+    Ok(FileKind::Unix { socket: image.unix.len() - 1 })
+}
+
+type Objection = (String, &'static str);
+
+/// What stands in the way of capturing the sockets of all processes. What waits in them is looked through only when nobody can be disturbed.
+pub(crate) fn objections(
+    init: i32,
+    all: &[(&Member, Vec<Found>)],
+    outside: &[Outside],
+    stopped: bool,
+) -> Result<Vec<Refusal>, CallError> {
+    let sockets: Vec<_> = all
+        .iter()
+        .flat_map(|(member, found)| found.iter().map(move |one| (*member, one)))
+        .filter(|(_, one)| descriptors::is(one, FileType::Socket) && descriptors::supplied(one, outside).is_none())
+        .collect();
+    if sockets.is_empty() {
+        return Ok(Vec::new());
+    }
+    let table = unix_socket::table(init)?;
+    let inodes: Vec<u32> = sockets.iter().map(|(_, one)| one.stat.st_ino as u32).collect();
+    let mut seen = Vec::new();
+    let mut refusals = Vec::new();
+    for (member, found) in sockets {
+        if seen.contains(&found.stat.st_ino) {
+            continue;
+        }
+        // One that has been closed meanwhile has nothing against it.
+        let Ok(socket) = borrow(member.outer, found.number) else { continue };
+        if let Some((kind, advice)) = objection(&socket, found, &table, &inodes, stopped)? {
+            refusals.push(Refusal {
+                pid: member.pid,
+                name: member.name.clone(),
+                descriptor: Some(found.number),
+                kind,
+                advice,
+            });
+        }
+        seen.push(found.stat.st_ino);
+    }
+    Ok(refusals)
+}
+
+fn objection(
+    socket: &OwnedFd,
+    found: &Found,
+    table: &[UnixEntry],
+    inodes: &[u32],
+    stopped: bool,
+) -> Result<Option<Objection>, CallError> {
+    if option(socket, libc::SO_DOMAIN)? != libc::AF_UNIX {
+        return plain_socket::objection(socket);
+    }
+    let named = |what: &str, advice| Ok(Some((format!("{what} ({})", found.target), advice)));
+    let inode = found.stat.st_ino as u32;
+    let entry_of = |inode: u32| table.iter().find(|entry| entry.inode == inode);
+    let Some(entry) = entry_of(inode) else {
+        return if stopped { named("a unix socket that the kernel does not list", "close it") } else { Ok(None) };
+    };
+    let kind = option(socket, libc::SO_TYPE)?;
+    if let Some(peer) = entry.peer.filter(|peer| *peer != 0) {
+        if !inodes.contains(&peer) {
+            return named("a unix socket whose other end is outside", "close it, or start the other end inside");
+        }
+        let answers = entry_of(peer).is_some_and(|peer| peer.peer == Some(inode));
+        if !answers && entry_of(peer).is_some_and(|peer| peer.file.is_none()) && unnamed_peer(socket) {
+            return named("a unix socket that sends to one without a name", "give that a name, or connect it back");
+        }
+    }
+    if entry.waiting.iter().any(|client| *client != 0 && !inodes.contains(client)) {
+        return named("a unix socket to which somebody outside is connecting", "let the program accept it first");
+    }
+    for client in table.iter().filter(|_| !entry.waiting.is_empty()) {
+        let waits = entry.waiting.contains(&client.inode);
+        if waits && client.queues.1 > 0 {
+            return named("a unix socket that nobody has accepted, to which data was sent", "try again in a moment");
+        }
+    }
+    if carries(socket, kind)? {
+        return Ok(Some(carrying(&found.target)));
+    }
+    Ok(None)
+}
+
+fn carrying(target: &str) -> Objection {
+    let kind = format!("a unix socket in which descriptors wait (SCM_RIGHTS) ({target})");
+    (kind, "let the program receive them first")
+}
+
+/// The sockets of an image in which descriptors wait: what comes next was looked at before, all that waits only now.
+pub(crate) fn late_objections(image: &Image) -> Vec<Refusal> {
+    let mut refusals = Vec::new();
+    for socket in image.unix.iter().filter(|socket| socket.carries) {
+        let holds = |process: &&Process| process.descriptors.iter().any(|one| one.file == socket.file);
+        let Some(process) = image.processes.iter().find(holds) else { continue };
+        let descriptor = process.descriptors.iter().find(|one| one.file == socket.file).map(|one| one.number);
+        let name = process.threads.first().map(|thread| String::from_utf8_lossy(&thread.name).into_owned());
+        let (kind, advice) = carrying("socket");
+        refusals.push(Refusal { pid: process.pid, name: name.unwrap_or_default(), descriptor, kind, advice });
+    }
+    refusals
+}
+
+fn unnamed_peer(socket: &OwnedFd) -> bool {
+    socket_option::peer_name(socket).is_ok_and(|name| name.len() <= 2)
+}
+
+/// Whether descriptors wait in a socket, as far as one sees from what comes next. An empty message is not looked at: it could be seen only once.
+fn carries(socket: &OwnedFd, kind: i32) -> Result<bool, CallError> {
+    if option(socket, libc::SO_ACCEPTCONN)? != 0 {
+        return Ok(false);
+    }
+    if kind == libc::SOCK_STREAM {
+        return Ok(unix_socket::queue(socket, kind)?.iter().any(|message| message.carries));
+    }
+    if rustix::io::ioctl_fionread(socket).unwrap_or(0) == 0 {
+        return Ok(false);
+    }
+    let credentials = option(socket, PASSCRED)? != 0;
+    Ok(socket_peek::peek(socket, 1, credentials).is_ok_and(|next| next.is_some_and(|next| next.carries)))
+}

@@ -1,0 +1,218 @@
+//! System V shared memory, semaphores and messages: all that the ipc namespace keeps, whether or not a process uses it now.
+//!
+//! A clone gets them with the numbers that they had. The kernel of a new namespace counts: 64 places in turn, each time around with another
+//! generation. What lies between is made and removed again.
+
+use crate::credentials::IdMaps;
+use crate::image::{AreaKind, Image};
+use crate::proc_file::{self, malformed};
+use crate::refusal::Refusal;
+use crate::sysv_making::steps_to;
+use crate::tree::Member;
+use pando_kernel::{CallError, Context, sysv};
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::os::fd::AsFd;
+
+/// Something with a number and a key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Keyed {
+    /// Its number.
+    pub id: i32,
+    /// Its key.
+    pub key: i32,
+    /// Its mode; of a segment also `SHM_DEST`.
+    pub mode: u32,
+    /// Its owner and group.
+    pub owner: (u32, u32),
+    /// What it is.
+    pub kind: KeyedKind,
+}
+
+/// What it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum KeyedKind {
+    /// Shared memory: its length, and what is in it.
+    Segment {
+        /// Bytes.
+        length: u64,
+        /// Content up to the last byte that is not 0.
+        content: Vec<u8>,
+    },
+    /// Semaphores: their values.
+    Semaphores {
+        /// One for each.
+        values: Vec<u16>,
+    },
+    /// A queue of messages.
+    Queue {
+        /// Type and bytes.
+        messages: Vec<(i64, Vec<u8>)>,
+    },
+}
+
+/// Marked to go when nobody uses it any more.
+pub(crate) const SHM_DEST: u32 = 0o1000;
+
+/// Shared memory of this kind is copied through memory of ours: the largest that is.
+const LARGEST: u64 = 256 << 20;
+
+/// What stands in the way: segments that are too large, numbers that a new namespace would have to count long for.
+pub(crate) fn objections(init: i32, members: &[Member]) -> Result<Vec<Refusal>, CallError> {
+    let Some(lists) = Lists::of(init)? else { return Ok(Vec::new()) };
+    let mut refusals = Vec::new();
+    let mut refuse = |kind: String, advice| {
+        let (pid, name) = members.first().map_or((1, String::new()), |member| (member.pid, member.name.clone()));
+        refusals.push(Refusal { pid, name, descriptor: None, kind, advice });
+    };
+    for (what, text) in [("shared memory", &lists.shm), ("semaphores", &lists.sem), ("a message queue", &lists.msg)] {
+        for row in rows(text) {
+            let (id, length) = (number(&row, 1).unwrap_or(0), number(&row, 3).unwrap_or(0));
+            if what == "shared memory" && length as u64 > LARGEST {
+                refuse(format!("System V shared memory {id} of more than 256 MiB"), "make the program use mmap");
+            }
+            if steps_to(id as i32) > MOST_STEPS {
+                refuse(format!("{what} with the high number {id} (System V)"), "restart the programs that use them");
+            }
+        }
+    }
+    Ok(refusals)
+}
+
+/// Segments of which a process has attached only a part: attaching is a matter of all.
+pub(crate) fn late_objections(image: &Image) -> Vec<Refusal> {
+    const PAGE: u64 = 4096;
+    let mut refusals = Vec::new();
+    for process in &image.processes {
+        for area in &process.areas {
+            let AreaKind::Segment { id, .. } = area.kind else { continue };
+            let whole = image.keyed.iter().any(|one| {
+                let KeyedKind::Segment { length, .. } = one.kind else { return false };
+                one.id == id && length.next_multiple_of(PAGE) == area.end - area.start
+            });
+            if !whole {
+                let name = process.threads.first().map(|thread| String::from_utf8_lossy(&thread.name).into_owned());
+                refusals.push(Refusal {
+                    pid: process.pid,
+                    name: name.unwrap_or_default(),
+                    descriptor: None,
+                    kind: format!("a part of the System V shared memory {id}"),
+                    advice: "make the program attach all of it, with one protection",
+                });
+            }
+        }
+    }
+    refusals
+}
+
+/// How far a new namespace may have to count.
+const MOST_STEPS: u32 = 4096;
+
+/// Captures all of a namespace, the first made first.
+pub(crate) fn capture(init: i32) -> Result<Vec<Keyed>, CallError> {
+    let Some(lists) = Lists::of(init)? else { return Ok(Vec::new()) };
+    let maps = IdMaps::of(init)?;
+    inside(init, || lists.read(&maps))
+}
+
+/// The namespace's lists, as /proc/sysvipc shows them.
+struct Lists {
+    shm: String,
+    sem: String,
+    msg: String,
+}
+
+impl Lists {
+    /// None if the namespace is our own: what is there is not the guest's.
+    fn of(init: i32) -> Result<Option<Self>, CallError> {
+        if proc_file::link(init, "ns/ipc")? == proc_file::link(std::process::id() as i32, "ns/ipc")? {
+            return Ok(None);
+        }
+        let read = |name: &str| {
+            let path = format!("/proc/sysvipc/{name}");
+            std::fs::read_to_string(&path).context(|| format!("reading {path}"))
+        };
+        inside(init, || Ok(Self { shm: read("shm")?, sem: read("sem")?, msg: read("msg")? })).map(Some)
+    }
+
+    fn read(&self, maps: &IdMaps) -> Result<Vec<Keyed>, CallError> {
+        let mut all = Vec::new();
+        for row in rows(&self.shm) {
+            all.push(keyed(&row, [7, 8], maps, |id| {
+                let length = number(&row, 3)? as u64;
+                let mut content =
+                    sysv::segment(id, length.min(LARGEST) as usize).context(|| format!("reading segment {id}"))?;
+                let used = content.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+                content.truncate(used);
+                Ok(KeyedKind::Segment { length, content })
+            })?);
+        }
+        for row in rows(&self.sem) {
+            all.push(keyed(&row, [4, 5], maps, |id| {
+                let values = sysv::semaphores(id, number(&row, 3)? as usize);
+                Ok(KeyedKind::Semaphores { values: values.context(|| format!("reading semaphores {id}"))? })
+            })?);
+        }
+        for row in rows(&self.msg) {
+            all.push(keyed(&row, [7, 8], maps, |id| {
+                let (bytes, count) = (number(&row, 3)? as usize, number(&row, 4)? as usize);
+                let messages = sysv::messages(id, count, bytes).context(|| format!("reading queue {id}"))?;
+                Ok(KeyedKind::Queue { messages })
+            })?);
+        }
+        Ok(all)
+    }
+}
+
+type Row = Vec<i64>;
+
+/// The lines behind the title. Modes are octal.
+fn rows(text: &str) -> Vec<Row> {
+    const MODE: usize = 2;
+    let word = |(place, word): (usize, &str)| {
+        let base = if place == MODE { 8 } else { 10 };
+        i64::from_str_radix(word, base).unwrap_or(0)
+    };
+    text.lines().skip(1).map(|line| line.split_ascii_whitespace().enumerate().map(word).collect()).collect()
+}
+
+fn number(row: &Row, place: usize) -> Result<i64, CallError> {
+    row.get(place).copied().ok_or_else(|| malformed("parsing a list of /proc/sysvipc"))
+}
+
+fn keyed(
+    row: &Row,
+    [user, group]: [usize; 2],
+    maps: &IdMaps,
+    kind: impl FnOnce(i32) -> Result<KeyedKind, CallError>,
+) -> Result<Keyed, CallError> {
+    let id = number(row, 1)? as i32;
+    let owner = (maps.user(number(row, user)? as u32)?, maps.group(number(row, group)? as u32)?);
+    Ok(Keyed { id, key: number(row, 0)? as i32, mode: number(row, 2)? as u32, owner, kind: kind(id)? })
+}
+
+/// Does something in the ipc namespace of a process.
+fn inside<T: Send>(init: i32, act: impl FnOnce() -> Result<T, CallError> + Send) -> Result<T, CallError> {
+    let what = || "entering an ipc namespace".to_owned();
+    let namespace = File::open(format!("/proc/{init}/ns/ipc")).context(what)?;
+    let done = std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            let kind = Some(rustix::thread::LinkNameSpaceType::InterProcessCommunication);
+            rustix::thread::move_into_link_name_space(namespace.as_fd(), kind).context(what)?;
+            act()
+        });
+        thread.join()
+    });
+    done.map_err(|_| malformed("reading what an ipc namespace keeps"))?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_have_octal_modes() {
+        let text = "       key      shmid perms                  size\n     -5 32769  1600 56\n";
+        assert_eq!(rows(text), [[-5, 32769, 0o1600, 56]]);
+    }
+}

@@ -1,0 +1,317 @@
+//! How a clone's unix sockets are made. All at once: pairs; sockets that have names; connections, through whoever listens; then what waits in them.
+//!
+//! What was accepted has its listener's name, which no second socket can have: it is had by connecting to the listener and accepting that.
+
+use crate::image::Image;
+use crate::objects::Slots;
+use crate::script::Writer;
+use crate::socket_options::{SNDBUF, SocketOption};
+use crate::staging::AT_FDCWD;
+use crate::unix_socket::UnixSocket;
+use pando_restorer::Special;
+
+const MAKING: crate::script::Chapter = Writer::MAKING;
+const AF_UNIX: u64 = libc::AF_UNIX as u64;
+
+/// How a socket comes to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Origin {
+    /// By itself.
+    Alone,
+    /// Together with the one that it is connected to, which comes later.
+    Pair { other: usize },
+    /// Together with one that came before.
+    Paired,
+    /// By accepting a client.
+    Accepted { listener: usize, client: usize },
+    /// With another end that goes again.
+    Widow,
+}
+
+/// Writes the steps.
+pub(crate) fn write(writer: &mut Writer, image: &Image, slots: Slots) {
+    let all = &image.unix;
+    let origins: Vec<_> = (0..all.len()).map(|number| origin(all, number)).collect();
+    let making = Making { all, origins: &origins, slots };
+    for (number, origin) in origins.iter().enumerate() {
+        making.make(writer, number, *origin);
+    }
+    // A name whose file is gone may be another's by now.
+    for there in [false, true] {
+        for number in 0..all.len() {
+            let is_there = all[number].place.is_some() || all[number].path().is_none();
+            if is_there == there {
+                making.name(writer, number, there);
+            }
+        }
+    }
+    for (number, socket) in all.iter().enumerate() {
+        making.fill(writer, number, socket);
+    }
+    for (number, socket) in all.iter().enumerate() {
+        making.finish(writer, number, socket);
+    }
+}
+
+fn origin(all: &[UnixSocket], number: usize) -> Origin {
+    let socket = &all[number];
+    let stream = socket.kind != libc::SOCK_DGRAM;
+    let listener_of = |one: &UnixSocket| {
+        let is_it = |other: &UnixSocket| other.backlog.is_some() && other.name == one.name && one.is_named();
+        if stream { all.iter().position(is_it) } else { None }
+    };
+    match socket.peer {
+        None if socket.connected => Origin::Widow,
+        Some(peer) if all[peer].peer == Some(number) && peer != number => match listener_of(socket) {
+            Some(listener) => Origin::Accepted { listener, client: peer },
+            None if listener_of(&all[peer]).is_some() => Origin::Alone,
+            None if number < peer => Origin::Pair { other: peer },
+            None => Origin::Paired,
+        },
+        _ => Origin::Alone,
+    }
+}
+
+struct Making<'a> {
+    all: &'a [UnixSocket],
+    origins: &'a [Origin],
+    slots: Slots,
+}
+
+impl Making<'_> {
+    fn slot(&self, number: usize) -> u64 {
+        self.slots.file(self.all[number].file)
+    }
+
+    fn make(&self, writer: &mut Writer, number: usize, origin: Origin) {
+        let kind = self.all[number].kind as u64;
+        let slot = self.slot(number);
+        match origin {
+            Origin::Alone => {
+                writer.open(MAKING, "making a unix socket", libc::SYS_socket, &[AF_UNIX, kind, 0], slot);
+            }
+            Origin::Pair { other } => {
+                writer.special(MAKING, "making two sockets", Special::Pair, &[slot, self.slot(other), kind]);
+            }
+            Origin::Widow => {
+                let other = self.slots.spare();
+                writer.special(MAKING, "making two sockets", Special::Pair, &[slot, other, kind]);
+                self.fill_from(writer, number, other);
+                writer.call(MAKING, "closing the other end", libc::SYS_close, &[other]);
+            }
+            Origin::Paired | Origin::Accepted { .. } => {}
+        }
+    }
+
+    /// Binds a socket and lets connect who is connected to its name.
+    fn name(&self, writer: &mut Writer, number: usize, stays: bool) {
+        let socket = &self.all[number];
+        if !socket.is_named() || matches!(self.origins[number], Origin::Accepted { .. }) {
+            return;
+        }
+        let slot = self.slot(number);
+        let path = socket.path();
+        let set_aside = path.as_ref().map(|path| (writer.string(path), writer.string(&format!("{path}.pando"))));
+        if let Some((at, aside)) = set_aside {
+            if stays {
+                writer.attempt(MAKING, "removing a socket's old file", libc::SYS_unlink, &[at]);
+            } else {
+                writer.attempt(MAKING, "setting a file aside", libc::SYS_rename, &[at, aside]);
+            }
+        }
+        bind(writer, slot, socket);
+        if let (Some((at, _)), Some((mode, user, group))) = (set_aside, socket.place) {
+            writer.call(MAKING, "setting the owner of a socket", libc::SYS_lchown, &[at, user.into(), group.into()]);
+            writer.call(MAKING, "setting the mode of a socket", libc::SYS_fchmodat, &[AT_FDCWD, at, mode.into()]);
+        }
+        if let Some(backlog) = socket.backlog {
+            writer.call(MAKING, "listening", libc::SYS_listen, &[slot, backlog.into()]);
+        }
+        self.connect_all(writer, number);
+        if let (Some((at, aside)), false) = (set_aside, stays) {
+            writer.attempt(MAKING, "removing a name that was gone", libc::SYS_unlink, &[at]);
+            writer.attempt(MAKING, "putting a file back", libc::SYS_rename, &[aside, at]);
+        }
+    }
+
+    fn connect_all(&self, writer: &mut Writer, to: usize) {
+        let target = &self.all[to];
+        enter(writer, target);
+        let address = writer.data(&target.name, 8);
+        let length = target.name.len() as u64;
+        let connect = |writer: &mut Writer, client: usize| {
+            let arguments = [self.slot(client), address, length];
+            writer.call(MAKING, "connecting a unix socket", libc::SYS_connect, &arguments);
+        };
+        for (number, origin) in self.origins.iter().enumerate() {
+            if let Origin::Accepted { listener, client } = origin
+                && *listener == to
+            {
+                connect(writer, *client);
+                writer.open(MAKING, "accepting", libc::SYS_accept4, &[self.slot(to), 0, 0, 0], self.slot(number));
+            }
+        }
+        for client in &target.waiting {
+            connect(writer, *client);
+        }
+        let follows = |number: &usize| {
+            let socket = &self.all[*number];
+            socket.kind == libc::SOCK_DGRAM && socket.peer == Some(to) && self.origins[*number] == Origin::Alone
+        };
+        for client in (0..self.all.len()).filter(follows) {
+            connect(writer, client);
+        }
+        leave(writer, target);
+    }
+
+    /// Who a socket's messages come from: the one that is connected to it, the one that has the sender's name.
+    fn fill(&self, writer: &mut Writer, number: usize, socket: &UnixSocket) {
+        if socket.queue.is_empty() || self.origins[number] == Origin::Widow {
+            return;
+        }
+        if let Some(peer) = socket.peer.filter(|peer| self.all[*peer].peer == Some(number)) {
+            self.fill_from(writer, number, self.slot(peer));
+            return;
+        }
+        let spare = self.slots.spare();
+        let address = writer.data(&socket.name, 8);
+        for message in &socket.queue {
+            let known = self.all.iter().position(|one| one.is_named() && one.name == message.from);
+            let from = known.map_or(spare, |known| self.slot(known));
+            if known.is_none() {
+                let kind = socket.kind as u64;
+                writer.open(MAKING, "making a sender", libc::SYS_socket, &[AF_UNIX, kind, 0], spare);
+                // A sender that is gone: its name, too, unless that is a file.
+                if message.from.get(2) == Some(&0) {
+                    let name = writer.data(&message.from, 8);
+                    let arguments = [spare, name, message.from.len() as u64];
+                    writer.attempt(MAKING, "naming a sender", libc::SYS_bind, &arguments);
+                }
+            }
+            enter(writer, socket);
+            send(writer, from, &message.bytes, Some((address, socket.name.len() as u64)));
+            leave(writer, socket);
+            if known.is_none() {
+                writer.call(MAKING, "closing a sender", libc::SYS_close, &[spare]);
+            }
+        }
+    }
+
+    fn fill_from(&self, writer: &mut Writer, number: usize, slot: u64) {
+        const SNDBUFFORCE: i32 = 32;
+        const ROOM: u32 = 8 << 20;
+        let queue = &self.all[number].queue;
+        if !queue.is_empty() {
+            set(writer, slot, &(libc::SOL_SOCKET, SNDBUF, ROOM.to_le_bytes().to_vec()));
+            set(writer, slot, &(libc::SOL_SOCKET, SNDBUFFORCE, ROOM.to_le_bytes().to_vec()));
+        }
+        for message in queue {
+            send(writer, slot, &message.bytes, None);
+        }
+    }
+
+    fn finish(&self, writer: &mut Writer, number: usize, socket: &UnixSocket) {
+        let slot = self.slot(number);
+        let filled = socket.peer.is_some_and(|peer| !self.all[peer].queue.is_empty());
+        if filled && socket.options.iter().all(|(level, option, _)| (*level, *option) != (libc::SOL_SOCKET, SNDBUF)) {
+            // As much as a new one has: net.core.wmem_default.
+            const USUAL: u32 = 212_992 / 2;
+            set(writer, slot, &(libc::SOL_SOCKET, SNDBUF, USUAL.to_le_bytes().to_vec()));
+        }
+        for option in &socket.options {
+            set(writer, slot, option);
+        }
+        if let Some(how) = [None, Some(0), Some(1), Some(2)][usize::from(socket.shut & 3)]
+            && self.origins[number] != Origin::Widow
+        {
+            writer.attempt(MAKING, "shutting a socket", libc::SYS_shutdown, &[slot, how]);
+        }
+    }
+}
+
+/// Names without a leading slash start at a directory.
+fn enter(writer: &mut Writer, socket: &UnixSocket) {
+    if socket.path().is_some() && socket.directory != "/" {
+        let directory = writer.string(&socket.directory);
+        writer.call(MAKING, format!("entering {}", socket.directory), libc::SYS_chdir, &[directory]);
+    }
+}
+
+fn leave(writer: &mut Writer, socket: &UnixSocket) {
+    if socket.path().is_some() && socket.directory != "/" {
+        let root = writer.string("/");
+        writer.call(MAKING, "going back", libc::SYS_chdir, &[root]);
+    }
+}
+
+fn bind(writer: &mut Writer, slot: u64, socket: &UnixSocket) {
+    enter(writer, socket);
+    let address = writer.data(&socket.name, 8);
+    let arguments = [slot, address, socket.name.len() as u64];
+    let name = String::from_utf8_lossy(&socket.name[2..]).replace('\0', "@");
+    let label = format!("binding a unix socket to {name}");
+    if is_automatic(&socket.name) {
+        writer.attempt(MAKING, label, libc::SYS_bind, &arguments);
+    } else {
+        writer.call(MAKING, label, libc::SYS_bind, &arguments);
+    }
+    leave(writer, socket);
+}
+
+/// Whether a name is one that the kernel chose (autobind in unix(7)): another will do.
+fn is_automatic(name: &[u8]) -> bool {
+    matches!(name, [_, _, 0, digits @ ..] if digits.len() == 5 && digits.iter().all(u8::is_ascii_hexdigit))
+}
+
+/// Sends a whole message, or fails.
+fn send(writer: &mut Writer, slot: u64, bytes: &[u8], to: Option<(u64, u64)>) {
+    let (at, length) = (writer.data(bytes, 1), bytes.len() as u64);
+    let (address, address_length) = to.unwrap_or((0, 0));
+    let flags = (libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) as u64;
+    let arguments = [slot, at, length, flags, address, address_length];
+    writer.exact(MAKING, "filling a unix socket", libc::SYS_sendto, &arguments, length);
+}
+
+/// Sets an option; some can be set by nobody but root, and say nothing about the data.
+pub(crate) fn set(writer: &mut Writer, slot: u64, (level, number, value): &SocketOption) {
+    let at = writer.data(value, 8);
+    let arguments = [slot, *level as u64, *number as u64, at, value.len() as u64];
+    writer.attempt(MAKING, "setting an option of a socket", libc::SYS_setsockopt, &arguments);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_accepted_comes_through_its_listener() {
+        let name = b"\x01\x00/run/a\0".to_vec();
+        let socket = |peer: Option<usize>, backlog, name: &[u8]| UnixSocket {
+            kind: libc::SOCK_STREAM,
+            connected: peer.is_some(),
+            peer,
+            backlog,
+            name: name.to_vec(),
+            ..UnixSocket::default()
+        };
+        let plain = b"\x01\x00";
+        let all = [
+            socket(None, Some(5), &name),
+            socket(Some(2), None, &name),
+            socket(Some(1), None, plain),
+            socket(Some(4), None, plain),
+            socket(Some(3), None, plain),
+            UnixSocket { connected: true, ..socket(None, None, plain) },
+        ];
+        let origins: Vec<_> = (0..all.len()).map(|number| origin(&all, number)).collect();
+        let wanted = [
+            Origin::Alone,
+            Origin::Accepted { listener: 0, client: 2 },
+            Origin::Alone,
+            Origin::Pair { other: 4 },
+            Origin::Paired,
+            Origin::Widow,
+        ];
+        assert_eq!(origins, wanted);
+    }
+}

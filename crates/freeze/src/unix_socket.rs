@@ -1,0 +1,226 @@
+//! Unix sockets: who is connected to whom, what waits in them, what they are called.
+
+use crate::descriptors::Place;
+use crate::image::Image;
+use crate::proc_file::{self, malformed};
+use crate::socket_options::{self, PASSCRED, PEEK_OFF, SocketOption};
+use pando_kernel::socket_peek::{self, Peeked};
+use pando_kernel::unix_diag::{self, UnixEntry};
+use pando_kernel::{CallError, Context, foreign_memory, pidfd, socket_option};
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+
+/// A unix socket.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnixSocket {
+    /// Its open file, an index into [`Image::files`].
+    pub file: usize,
+    /// `SOCK_STREAM`, `SOCK_DGRAM` or `SOCK_SEQPACKET`.
+    pub kind: i32,
+    /// Its address as the kernel has it, a family and a name; nothing but the family if it has no name.
+    pub name: Vec<u8>,
+    /// The directory that a name without a leading slash starts at.
+    pub directory: String,
+    /// Mode, owner and group of the file that it is bound to, if that is still there.
+    pub place: Option<(u32, u32, u32)>,
+    /// Whether it is connected.
+    pub connected: bool,
+    /// What it is connected to, an index into [`Image::unix`]; nothing if that is gone.
+    pub peer: Option<usize>,
+    /// What waits to be received.
+    pub queue: Vec<Waiting>,
+    /// 1 if it receives no more, 2 if it sends no more, 3 for both.
+    pub shut: u8,
+    /// How many connections may wait, if it listens.
+    pub backlog: Option<u32>,
+    /// Those that wait: indices into [`Image::unix`].
+    pub waiting: Vec<usize>,
+    /// Options.
+    pub options: Vec<SocketOption>,
+    /// Whether descriptors wait in it, so that it cannot be captured.
+    #[serde(skip)]
+    pub(crate) carries: bool,
+}
+
+/// A message, or all of a stream.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Waiting {
+    /// What.
+    pub bytes: Vec<u8>,
+    /// The sender's address, as the kernel has it.
+    pub from: Vec<u8>,
+}
+
+impl UnixSocket {
+    /// Whether it has a name: of a file or an abstract one.
+    pub(crate) fn is_named(&self) -> bool {
+        self.name.len() > 2
+    }
+
+    /// The path of its name, unless it is abstract.
+    pub(crate) fn path(&self) -> Option<String> {
+        path(&self.name, &self.directory)
+    }
+}
+
+/// The path in an address.
+fn path(address: &[u8], directory: &str) -> Option<String> {
+    let name = address.get(2..)?;
+    let name = name.split(|byte| *byte == 0).next().filter(|name| !name.is_empty())?;
+    let name = String::from_utf8_lossy(name);
+    Some(if name.starts_with('/') { name.into_owned() } else { format!("{}/{name}", directory.trim_end_matches('/')) })
+}
+
+/// The unix sockets of the network namespace of a process.
+pub(crate) fn table(init: i32) -> Result<Vec<UnixEntry>, CallError> {
+    let what = || "listing unix sockets".to_owned();
+    let own = proc_file::link(init, "ns/net")? == proc_file::link(std::process::id() as i32, "ns/net")?;
+    let path = format!("/proc/{init}/ns/net");
+    let namespace = (!own).then(|| File::open(&path)).transpose().context(what)?;
+    unix_diag::list(namespace.as_ref().map(AsFd::as_fd)).context(what)
+}
+
+/// A descriptor of another process.
+pub(crate) fn borrow(place: Place) -> Result<OwnedFd, CallError> {
+    let what = || format!("taking descriptor {} of process {}", place.number, place.outer);
+    let process = pidfd::open(place.outer).context(what)?;
+    foreign_memory::descriptor(&process, place.number).context(what)
+}
+
+/// Everything that waits in a socket. What is connected as a stream comes in one piece. The kernel shows an empty message once: whoever looks again does
+/// not see it, and the one for whom it is receives it all the same.
+pub(crate) fn queue(socket: &OwnedFd, kind: i32) -> Result<Vec<Peeked>, CallError> {
+    let what = || "looking into a unix socket".to_owned();
+    const MOST: usize = 100_000;
+    const LARGEST: usize = 1 << 20;
+    let option = |number: i32| socket_option::number(socket, libc::SOL_SOCKET, number).context(what);
+    let credentials = option(PASSCRED)? != 0;
+    let waiting = rustix::io::ioctl_fionread(socket).unwrap_or(0) as usize;
+    if kind == libc::SOCK_STREAM {
+        let seen = if waiting == 0 { None } else { socket_peek::peek(socket, waiting, credentials).context(what)? };
+        return Ok(seen.into_iter().collect());
+    }
+    let before = option(PEEK_OFF)?;
+    let offset = |to: i32| socket_option::set_number(socket, libc::SOL_SOCKET, PEEK_OFF, to).context(what);
+    offset(0)?;
+    let room = (option(socket_options::RCVBUF)? as usize).max(LARGEST);
+    let mut messages = Vec::new();
+    let mut outcome = Ok(());
+    while messages.len() < MOST {
+        match socket_peek::peek(socket, room, credentials) {
+            // The end of what is connected looks like an empty message that has no end.
+            Ok(Some(message)) if kind == libc::SOCK_SEQPACKET && message.bytes.is_empty() => break,
+            Ok(Some(message)) => messages.push(message),
+            Ok(None) => break,
+            Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => break,
+            Err(error) => {
+                outcome = Err(error).context(what);
+                break;
+            }
+        }
+    }
+    offset(before)?;
+    outcome.map(|()| messages)
+}
+
+/// Captures what is not known of a socket when its descriptor is found: `places` are where each open file was found.
+pub(crate) fn capture(init: i32, image: &mut Image, places: &[Place]) -> Result<(), CallError> {
+    if image.unix.is_empty() {
+        return Ok(());
+    }
+    let table = table(init)?;
+    let maps = crate::credentials::IdMaps::of(init)?;
+    let inodes: Vec<u32> = image.unix.iter().map(|socket| places[socket.file].inode as u32).collect();
+    let index = |inode: u32| inodes.iter().position(|known| *known == inode && inode != 0);
+    for number in 0..image.unix.len() {
+        let place = places[image.unix[number].file];
+        let entry = table.iter().find(|entry| entry.inode == inodes[number]);
+        let entry = entry.ok_or_else(|| malformed(format!("looking for unix socket {}", inodes[number])))?;
+        let handle = borrow(place)?;
+        let socket = &mut image.unix[number];
+        describe(socket, &handle, entry)?;
+        socket.peer = entry.peer.and_then(index);
+        socket.waiting = entry.waiting.iter().copied().filter_map(index).collect();
+        if let Some(path) = path(&socket.name, "/").filter(|_| entry.file.is_some()) {
+            (socket.directory, socket.place) = find_place(init, place, socket, &path, &maps)?;
+        }
+    }
+    // What waits to be accepted is connected to nothing that has an inode.
+    let waiting: Vec<usize> = image.unix.iter().flat_map(|socket| socket.waiting.clone()).collect();
+    for client in waiting {
+        image.unix[client].connected = false;
+    }
+    Ok(())
+}
+
+fn describe(socket: &mut UnixSocket, handle: &OwnedFd, entry: &UnixEntry) -> Result<(), CallError> {
+    let what = || "reading a unix socket".to_owned();
+    socket.kind = socket_option::number(handle, libc::SOL_SOCKET, libc::SO_TYPE).context(what)?;
+    socket.name = socket_option::name(handle).context(what)?;
+    socket.connected = entry.peer.is_some();
+    socket.shut = entry.shut;
+    let listens = socket_option::number(handle, libc::SOL_SOCKET, libc::SO_ACCEPTCONN).context(what)? != 0;
+    socket.backlog = listens.then_some(entry.queues.1);
+    let kind = rustix::net::SocketType::from_raw(socket.kind as u32);
+    let fresh = rustix::net::socket(rustix::net::AddressFamily::UNIX, kind, None).context(what)?;
+    socket.options = socket_options::differing(handle, fresh);
+    if !listens {
+        let queue = queue(handle, socket.kind)?;
+        socket.carries = queue.iter().any(|seen| seen.carries);
+        socket.queue = queue.into_iter().map(|seen| Waiting { bytes: seen.bytes, from: seen.from }).collect();
+    }
+    Ok(())
+}
+
+type Placed = (String, Option<(u32, u32, u32)>);
+
+/// Where the file of a bound socket is, if it still is: a relative name starts at the directory that its owner is in now, as far as we know.
+fn find_place(
+    init: i32,
+    place: Place,
+    socket: &UnixSocket,
+    path: &str,
+    maps: &crate::credentials::IdMaps,
+) -> Result<Placed, CallError> {
+    let relative = socket.name.get(2) != Some(&b'/');
+    let directory = if relative { proc_file::link(place.outer, "cwd")? } else { "/".to_owned() };
+    let at = format!("/proc/{init}/root{}/{path}", if relative { directory.as_str() } else { "" });
+    let Ok(stat) = rustix::fs::lstat(&at) else { return Ok((directory, None)) };
+    if !rustix::fs::FileType::from_raw_mode(stat.st_mode).is_socket() {
+        return Ok((directory, None));
+    }
+    let (user, group) = (maps.user(stat.st_uid)?, maps.group(stat.st_gid)?);
+    Ok((directory, Some((stat.st_mode & 0o7777, user, group))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::{UnixDatagram, UnixStream};
+
+    #[test]
+    fn names_are_paths_or_abstract() {
+        let socket =
+            |name: &[u8]| UnixSocket { name: name.to_vec(), directory: "/run/x".into(), ..UnixSocket::default() };
+        assert_eq!(socket(b"\x01\x00/run/a\0").path().as_deref(), Some("/run/a"));
+        assert_eq!(socket(b"\x01\x00a").path().as_deref(), Some("/run/x/a"));
+        assert_eq!(socket(b"\x01\x00\0a").path(), None);
+        assert!(socket(b"\x01\x00\0a").is_named() && !socket(b"\x01\x00").is_named());
+    }
+
+    #[test]
+    fn all_messages_are_seen_and_none_is_taken() {
+        let (one, two) = UnixDatagram::pair().unwrap();
+        for message in ["one", "", "three"] {
+            one.send(message.as_bytes()).unwrap();
+        }
+        let two = OwnedFd::from(two);
+        let seen: Vec<_> = queue(&two, libc::SOCK_DGRAM).unwrap().into_iter().map(|one| one.bytes).collect();
+        assert_eq!(seen, [&b"one"[..], b"", b"three"]);
+        assert!(socket_peek::peek(&two, 9, false).unwrap().unwrap().bytes == b"one");
+        let (one, two) = UnixStream::pair().unwrap();
+        std::io::Write::write_all(&mut &one, b"kept").unwrap();
+        assert_eq!(queue(&OwnedFd::from(two), libc::SOCK_STREAM).unwrap()[0].bytes, b"kept");
+    }
+}

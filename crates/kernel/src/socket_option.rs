@@ -1,0 +1,84 @@
+//! Any option, name and state of a socket, as the kernel's bytes: getsockopt(2), setsockopt(2), getsockname(2), getpeername(2). For those who
+//! copy sockets and need not know what each option means.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+
+/// The longest option or name that is asked for: `struct sockaddr_storage` and `struct tcp_info` fit.
+const LONGEST: usize = 512;
+
+/// An option's value; as long as the kernel makes it, at most 512 bytes.
+pub fn get(socket: impl AsFd, level: i32, option: i32) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0_u8; LONGEST];
+    let mut length = LONGEST as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes, and how many, to places of ours.
+    let result = unsafe {
+        libc::getsockopt(socket.as_fd().as_raw_fd(), level, option, bytes.as_mut_ptr().cast(), &raw mut length)
+    };
+    finished(result, bytes, length)
+}
+
+/// An option that is a number; numbers of one byte, too.
+pub fn number(socket: impl AsFd, level: i32, option: i32) -> io::Result<i32> {
+    get(socket, level, option).map(|bytes| {
+        let mut word = [0; 4];
+        let length = bytes.len().min(4);
+        word[..length].copy_from_slice(&bytes[..length]);
+        i32::from_le_bytes(word)
+    })
+}
+
+/// Sets an option that is a number.
+pub fn set_number(socket: impl AsFd, level: i32, option: i32, value: i32) -> io::Result<()> {
+    let length = size_of::<i32>() as libc::socklen_t;
+    // SAFETY: the kernel reads four bytes.
+    let result =
+        unsafe { libc::setsockopt(socket.as_fd().as_raw_fd(), level, option, (&raw const value).cast(), length) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// The socket's own address: a family in two bytes, then what the family wants.
+pub fn name(socket: impl AsFd) -> io::Result<Vec<u8>> {
+    address(socket, libc::getsockname)
+}
+
+/// The address that it is connected to. ENOTCONN if it is not.
+pub fn peer_name(socket: impl AsFd) -> io::Result<Vec<u8>> {
+    address(socket, libc::getpeername)
+}
+
+type Ask = unsafe extern "C" fn(libc::c_int, *mut libc::sockaddr, *mut libc::socklen_t) -> libc::c_int;
+
+fn address(socket: impl AsFd, ask: Ask) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0_u8; LONGEST];
+    let mut length = LONGEST as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes, and how many, to places of ours.
+    let result = unsafe { ask(socket.as_fd().as_raw_fd(), bytes.as_mut_ptr().cast(), &raw mut length) };
+    finished(result, bytes, length)
+}
+
+fn finished(result: i32, mut bytes: Vec<u8>, length: libc::socklen_t) -> io::Result<Vec<u8>> {
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    bytes.truncate(length as usize);
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::UdpSocket;
+
+    #[test]
+    fn options_and_names_are_the_kernels_bytes() {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let port = socket.local_addr().unwrap().port();
+        let name = name(&socket).unwrap();
+        assert_eq!((name.len(), &name[..4]), (16, &[2, 0, (port >> 8) as u8, port as u8][..]));
+        assert_eq!(peer_name(&socket).unwrap_err().raw_os_error(), Some(libc::ENOTCONN));
+        set_number(&socket, libc::SOL_SOCKET, libc::SO_BROADCAST, 1).unwrap();
+        assert_eq!(number(&socket, libc::SOL_SOCKET, libc::SO_BROADCAST).unwrap(), 1);
+        assert_eq!(number(&socket, libc::SOL_SOCKET, libc::SO_DOMAIN).unwrap(), libc::AF_INET);
+    }
+}
