@@ -397,7 +397,11 @@ fn immediate(daemon: &Rc<Daemon>, method: Method) -> Result<Reply, Fault> {
             root: daemon.places.root().to_string_lossy().into_owned(),
         }),
         Method::List {} => {
-            Ok(Reply::Guests { guests: daemon.guests.borrow().values().map(|guest| guest.status()).collect() })
+            let guests = daemon.guests.borrow();
+            // What is merely being cleared away is nobody's guest any more.
+            Ok(Reply::Guests {
+                guests: guests.values().filter(|guest| !guest.is_leaving()).map(|guest| guest.status()).collect(),
+            })
         }
         Method::Images {} => {
             Ok(Reply::Images { images: daemon.images.borrow().values().map(crate::image::HeldImage::status).collect() })

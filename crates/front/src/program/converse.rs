@@ -46,11 +46,26 @@ pub(super) fn converse(words: Strings, environment: Strings) -> Option<u8> {
     }
     let daemon = connected(environment)?;
     let before = bare::block(SIGNALS).ok()?;
-    if call(&daemon, &line, &standard).is_none() {
-        bare::block_only(before);
-        return None;
+    let end = match call(&daemon, &line, &standard) {
+        Some(()) => follow(daemon),
+        None => End::Unread,
+    };
+    match end {
+        End::Exited(code) => return Some(code),
+        End::HandedOver => {}
+        End::Unread => bare::block_only(before),
     }
-    follow(daemon)
+    None
+}
+
+/// How the front's part in a call ends.
+enum End {
+    /// With the process.
+    Exited(u8),
+    /// With `main`, which sees to the rest.
+    HandedOver,
+    /// Nobody has read the call: the daemon was just going. `main` makes it again.
+    Unread,
 }
 
 /// The words after the program's own name.
@@ -103,48 +118,50 @@ fn call(daemon: &OwnedFd, line: &Line<'_, &str>, standard: &[BorrowedFd<'_>; 3])
 }
 
 /// Waits for the end.
-fn follow(daemon: OwnedFd) -> Option<u8> {
+fn follow(daemon: OwnedFd) -> End {
     let heard = space();
     let (mut length, mut understood) = (0, 0);
-    let Ok(signals) = bare::signal_descriptor(SIGNALS) else {
-        hand_over(daemon, length);
-        return None;
-    };
+    let signals = bare::signal_descriptor(SIGNALS);
     loop {
         while let Some((notice, bytes)) = first_notice(&heard[understood..length]) {
             match notice {
                 Notice::Runs => understood += bytes,
-                Notice::Exited(code) => return Some(code),
+                Notice::Exited(code) => return End::Exited(code),
                 Notice::Other => {
                     hand_over(daemon, length);
-                    return None;
+                    return End::HandedOver;
                 }
             }
         }
-        match hear(&daemon, &signals, &mut heard[length..]) {
-            Some(more) => length += more,
-            None => {
+        match signals.as_ref().map_err(|errno| *errno).and_then(|signals| hear(&daemon, signals, &mut heard[length..]))
+        {
+            Ok(more) => length += more,
+            // A unix socket is reset, and not merely closed, when its peer goes with words of ours unread (the kernel's
+            // unix_release_sock).
+            Err(Errno::CONNRESET) if length == 0 => return End::Unread,
+            Err(_) => {
                 hand_over(daemon, length);
-                return None;
+                return End::HandedOver;
             }
         }
     }
 }
 
-/// Waits for words of the daemon's; `None` when something else has happened.
-fn hear(daemon: &OwnedFd, signals: &OwnedFd, space: &mut [u8]) -> Option<usize> {
+/// Waits for words of the daemon's; an error when something else has happened: CANCELED for a signal, PIPE for the daemon's end.
+fn hear(daemon: &OwnedFd, signals: &OwnedFd, space: &mut [u8]) -> Result<usize, Errno> {
     loop {
         let mut polled = [PollFd::new(daemon, PollFlags::IN), PollFd::new(signals, PollFlags::IN)];
         match poll(&mut polled, None) {
             Err(Errno::INTR) => continue,
-            Err(_) => return None,
-            Ok(_) if !polled[1].revents().is_empty() => return None,
+            Err(errno) => return Err(errno),
+            Ok(_) if !polled[1].revents().is_empty() => return Err(Errno::CANCELED),
             Ok(_) => {}
         }
         return match recv(daemon, &mut *space, RecvFlags::DONTWAIT) {
             Err(Errno::INTR | Errno::AGAIN) => continue,
-            Err(_) | Ok((0, _)) => None,
-            Ok((length, _)) => Some(length),
+            Err(errno) => Err(errno),
+            Ok((0, _)) => Err(Errno::PIPE),
+            Ok((length, _)) => Ok(length),
         };
     }
 }
