@@ -10,7 +10,7 @@ use crate::ready_files::{Files, FilesKind, ReadyFiles};
 use crate::record::FILES;
 use pando_api::Fault;
 use pando_guest::plan::SproutKind;
-use pando_guest::root::{Layer, LayerStore, Mounted, Owner, Root};
+use pando_guest::root::{Layer, LayerStore, Mounted, Owner, Root, add_mount_points};
 use pando_guest::{Places, slot};
 use pando_kernel::Context;
 use pando_kernel::mount::Tree;
@@ -214,6 +214,7 @@ fn mount(
     store: &LayerStore,
     identities: &[(u64, u64)],
 ) -> Result<Tree, StoreError> {
+    add_mount_points(root)?;
     let Mounted { tree, parts } = root.mount(owner, store)?;
     for (layer, identity) in parts.iter().zip(identities) {
         let found = rustix::fs::fstat(layer.as_fd()).context(|| "looking at a layer".into())?;

@@ -74,6 +74,29 @@ pub fn prepare(files: &Path) -> Result<(), CallError> {
     Ok(())
 }
 
+/// Makes what /dev, /proc and /sys will be mounted on in the guest's own files, where none of the layers has it: the first process would, and each
+/// takes a copied-up directory. Only for layers that are trees.
+pub fn add_mount_points(root: &Root) -> Result<(), CallError> {
+    for name in crate::plan::STAGE {
+        let is_there = |layer: &Layer| match layer {
+            // A link is not followed: it is what is there.
+            Layer::Tree(tree) => tree.join(name).symlink_metadata().is_ok(),
+            Layer::Stored(_) => true,
+        };
+        if root.layers.iter().any(is_there) {
+            continue;
+        }
+        let path = root.files.join("upper").join(name);
+        match std::fs::DirBuilder::new().mode(0o755).create(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+                return Err(error).context(|| format!("making {}", path.display()));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 /// A root file system that was put together.
 #[derive(Debug)]
 pub struct Mounted {

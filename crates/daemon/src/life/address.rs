@@ -34,6 +34,9 @@ pub(crate) async fn grant(daemon: &Daemon, name: &GuestName, spec: &Spec, slot: 
         let kind = if error.is_the_users() { FaultKind::BadRequest } else { FaultKind::Failed };
         Fault::new(kind, name.as_ref(), format!("granting the guest its bandwidth failed: {error}"))
     })?;
+    if spec.network != Network::Private {
+        return Ok(());
+    }
     let classified = daemon.private.classify(slot, class).await;
     classified.map_err(|error| fault("granting the guest its bandwidth", name, &error))
 }
