@@ -8,6 +8,10 @@
 //!   is stopped                                            clone: entrant ▷ maker ▷ processes ▷ threads ▷ gate ▷ rt_sigreturn
 //! ```
 //!
+//! Each kind of object has a file that captures it and writes how it is made: `descriptors` and `objects` (files, pipes, events), `unix_socket` and
+//! `unix_making`, `plain_socket` (TCP, UDP, netlink), `contents` and `content_making` (what has no name: shared memory, deleted files), `sysv` and
+//! `sysv_making`, `timers`, `credentials`.
+//!
 //! It works on plain pids, cgroups and descriptors. What is frozen is every process of a pid namespace but its first; what is made by a clone lives
 //! below the first process of another pid namespace, which somebody else has started, in its namespaces and root, with the pids that it had. A
 //! clone's memory is forked from the holder's and moved into place (mremap(2)), so it is ordinary anonymous memory, shared until it is written to.

@@ -107,14 +107,14 @@ fn an_image_outlives_its_guest(sandbox: &Sandbox) {
 }
 
 fn a_refusal_changes_nothing(sandbox: &Sandbox) {
-    let listener = "sleep 100000 & exec nc -l -p 4321";
-    sandbox.guest("web", &["--", "sh", "-c", listener]);
-    eventually("it listens", || {
-        sandbox.exec_sh("web", "grep -c ' 0A ' /proc/net/tcp /proc/net/tcp6").run().out().contains(":1")
+    let holds = "mkdir /gone; exec 7</gone; rmdir /gone; sleep 100000 & exec sleep 200000";
+    sandbox.guest("web", &["--", "sh", "-c", holds]);
+    eventually("it holds what is gone", || {
+        sandbox.exec_sh("web", "tr '\\0' ' ' </proc/2/cmdline").run().out().contains("200000")
     });
     let before = World::of(sandbox);
     let refused = sandbox.pando(["freeze", "web"]).run().ended_with(125);
-    refused.complains_of(&["cannot be frozen", "process 2 (nc)", "descriptor", "a socket"]);
+    refused.complains_of(&["cannot be frozen", "process 2 (sleep)", "descriptor 7", "a deleted directory"]);
     before.is_unchanged(sandbox, "a refusal");
     assert_eq!(sandbox.pando(["images", "-q"]).ok(), "");
     assert_eq!(sandbox.state("web"), "running");

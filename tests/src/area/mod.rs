@@ -2,6 +2,7 @@
 
 mod attacks;
 mod clients;
+mod clone_programs;
 mod clones;
 mod confinement;
 mod crash;
@@ -43,6 +44,7 @@ const AREAS: &[&[Case]] = &[
     crash::CASES,
     freeze::CASES,
     clones::CASES,
+    clone_programs::CASES,
     systemd::CASES,
     attacks::CASES,
     hostile::CASES,
