@@ -12,6 +12,7 @@ mod cpu;
 mod hush;
 mod interrupt;
 mod limits;
+mod lmbench;
 mod many;
 mod net;
 mod own_pando;
@@ -56,11 +57,12 @@ fn main() -> ExitCode {
 type Measure = fn(&Settings) -> anyhow::Result<Report>;
 
 /// All of them.
-const BENCHMARKS: [(&str, Measure); 7] = [
+const BENCHMARKS: [(&str, Measure); 8] = [
     ("start", start::measure),
     ("many", many::measure),
     ("cpu", cpu::measure),
     ("limits", limits::measure),
+    ("lmbench", lmbench::measure),
     ("net", net::measure),
     ("unify", unify::measure),
     ("tx", tx::measure),

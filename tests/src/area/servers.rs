@@ -1,6 +1,6 @@
 //! Servers in a guest of their own, without an init: each as its own user, started by name.
 
-use crate::case::Case;
+use crate::case::{Case, Tag};
 use crate::debian_image::tarball;
 use crate::line::Started;
 use crate::need::Need;
@@ -11,7 +11,9 @@ const NEEDS: &[Need] = &[Need::Root, Need::Program("mmdebstrap", "mmdebstrap")];
 
 pub(crate) const CASES: &[Case] = &[
     Case::new("servers::postgres_redis_and_nginx_each_in_the_foreground", each_in_the_foreground).needs(NEEDS),
-    Case::new("servers::eight_postgreses_with_system_v_memory_on_one_port", eight_with_system_v_memory).needs(NEEDS),
+    Case::new("servers::eight_postgreses_with_system_v_memory_on_one_port", eight_with_system_v_memory)
+        .needs(NEEDS)
+        .tags(&[Tag::Slow]),
 ];
 
 fn each_in_the_foreground(sandbox: &Sandbox) {
@@ -99,9 +101,7 @@ fn eight_with_system_v_memory(sandbox: &Sandbox) {
     for name in &names[1..] {
         sandbox.pando(["create", name, "--from", &format!("guest:{}", names[0])]).limit(120).ok();
     }
-    let line = format!(
-        "exec {programs}/postgres -D {DATA} -p 5432 -k /tmp -h 127.0.0.1 -c shared_memory_type=sysv -c dynamic_shared_memory_type=sysv"
-    );
+    let line = format!("exec {programs}/postgres -D {DATA} -p 5432 -k /tmp -h 127.0.0.1 -c shared_memory_type=sysv");
     let start = |name: &String| {
         sandbox.pando(["start", name]).ok();
         sandbox.pando(["exec", "-u", "postgres", name, "--", "sh", "-c", &line]).limit(120).start()
@@ -114,7 +114,7 @@ fn eight_with_system_v_memory(sandbox: &Sandbox) {
         assert_eq!(answer, format!("{number}\n"), "each is asked for its own number");
     }
     for name in &names {
-        // PostgreSQL's main segment is the one with a key; every segment was made by a process of this guest.
+        // PostgreSQL's one segment with a key, which is the same in copies of one guest; every segment was made by a process of this guest.
         let keys = ask(name, "ipcs -m | awk '$1 ~ /^0x/ && $1 != \"0x00000000\" { print $1 }'");
         assert_eq!(keys.lines().count(), 1, "{name} sees {keys}");
         let strangers =

@@ -59,7 +59,7 @@ pub fn exec(spec: &Spec, program: &Program, into_cgroup: bool) -> Result<Plan, P
         plan.step(format!("setting limit {name}"), crate::policy::limits::step(name, limit)?);
     }
     let keep = bound(spec)?;
-    confine(&mut plan, spec, keep);
+    confine(&mut plan, spec, keep, false);
     run(&mut plan, spec, program, keep)?;
     Ok(plan)
 }
@@ -73,9 +73,9 @@ pub fn bound(spec: &Spec) -> Result<Capabilities, PlanError> {
     Ok(capabilities::adjusted(base, &spec.cap_drop, &spec.cap_add)?)
 }
 
-/// What no process of the guest gets back.
-pub(super) fn confine(plan: &mut Plan, spec: &Spec, keep: Capabilities) {
-    if spec.seccomp == SeccompProfile::Default {
+/// What no process of the guest gets back. `filtered`: whether the process has the profile's filter already.
+pub(super) fn confine(plan: &mut Plan, spec: &Spec, keep: Capabilities, filtered: bool) {
+    if spec.seccomp == SeccompProfile::Default && !filtered {
         let program = seccomp::program(spec.security_profile());
         plan.step("installing the system call filter", Step::Seccomp { program });
     }

@@ -2,8 +2,8 @@
 //! its namespaces, its /dev, /proc and /sys with everything masked that has to be, on a stage; what is missing is a root file system.
 
 use super::{Plan, PlanError, Want, c_string, text};
-use crate::policy::profile;
-use pando_api::{Profile, Spec};
+use crate::policy::{profile, seccomp};
+use pando_api::{Profile, SeccompProfile, Spec};
 use pando_seed::{Attributes, Make, Mountpoint, Namespaces, Scopes, Start, Step, Text};
 use std::ffi::CStr;
 
@@ -20,6 +20,8 @@ pub struct SproutKind {
     pub own_init: bool,
     /// What is hidden from it, and which devices it has.
     pub profile: Profile,
+    /// Whether its filter of system calls is installed ahead: the kernel tries every call there is on it, which takes longer than most steps.
+    pub filtered: bool,
 }
 
 impl SproutKind {
@@ -31,6 +33,7 @@ impl SproutKind {
             scopes: profile::of(spec.security_profile()).scopes(spec.network),
             own_init: spec.init.is_some(),
             profile: spec.security_profile(),
+            filtered: spec.seccomp == SeccompProfile::Default && seccomp::lets_plans_pass(spec.security_profile()),
         }
     }
 }
@@ -62,6 +65,9 @@ pub fn sprout(kind: SproutKind, unified: bool) -> Result<Plan, PlanError> {
     kernel_file_systems(&mut plan, kind, unified);
     hide(&mut plan, kind)?;
     plan.step("taking the stage as root", Step::Pivot);
+    if kind.filtered {
+        plan.step("installing the system call filter", Step::Seccomp { program: seccomp::program(kind.profile) });
+    }
     plan.step("waiting for a root file system", Step::Await);
     Ok(plan)
 }
@@ -126,7 +132,7 @@ mod tests {
             let plan = sprout(kind, true).unwrap();
             let place = |label: &str| plan.labels.iter().position(|known| known == label).expect(label);
             assert_eq!(place("waiting for a root file system") + 1, plan.labels.len());
-            assert_eq!(place("taking the stage as root") + 2, plan.labels.len());
+            assert_eq!(place("taking the stage as root") + 3, plan.labels.len());
             assert!(place("mounting /proc") < place("hiding /proc/kcore"));
             assert_eq!(plan.labels.iter().any(|label| label == "protecting /proc/sys"), !user_namespace);
         }

@@ -46,7 +46,7 @@ pub fn trunk(spec: &Spec, facts: &Facts, program: Option<&Program>) -> Result<Pl
         plan.step(format!("setting limit {name}"), limits::step(name, limit)?);
     }
     let keep = bound(spec)?;
-    confine(&mut plan, spec, keep);
+    confine(&mut plan, spec, keep, SproutKind::of(spec).filtered);
     match facts.adopted {
         Some(pid) => plan.step("becoming the clone's init", Step::Adopt { pid }),
         None if spec.init.is_none() => plan.step("becoming the guest's init", Step::Trunk),
@@ -162,15 +162,18 @@ mod tests {
     #[test]
     fn privilege_is_given_up_before_anything_of_the_guest_runs() {
         let plan = trunk(&Spec::default(), &facts(), Some(&program(&["true"]))).unwrap();
-        let order = [
-            "taking the new root",
-            "installing the system call filter",
-            "giving up capabilities",
-            "becoming the guest's init",
-            "running true",
-        ];
-        let places: Vec<_> = order.iter().map(|label| place(&plan, label)).collect();
-        assert!(places.is_sorted(), "{plan:?}");
+        let filter = "installing the system call filter";
+        let order =
+            ["taking the new root", filter, "giving up capabilities", "becoming the guest's init", "running true"];
+        let places = |plan: &Plan| order.map(|label| place(plan, label));
+        let [_, ahead, rest @ ..] = places(&plan);
+        assert!(rest.is_sorted() && ahead < rest[0], "{plan:?}");
+        // What refuses the steps of a start is not installed ahead of them.
+        let strict = Spec { profile: Some(pando_api::Profile::Strict), ..Spec::default() };
+        assert!(places(&trunk(&strict, &facts(), Some(&program(&["true"]))).unwrap()).is_sorted());
+        let unfiltered = Spec { seccomp: pando_api::SeccompProfile::Off, ..Spec::default() };
+        let unfiltered = trunk(&unfiltered, &facts(), Some(&program(&["true"]))).unwrap();
+        assert!(!unfiltered.labels.iter().any(|label| label == filter));
         assert_eq!(place(&plan, "running true") + 1, plan.labels.len());
     }
 

@@ -32,6 +32,19 @@ pub fn refused(profile: Profile) -> Vec<String> {
     names
 }
 
+/// Whether a first process that has a profile's filter can still take the steps that bring it its root file system.
+pub fn lets_plans_pass(profile: Profile) -> bool {
+    const STEPS: [&str; 8] =
+        ["chroot", "open_tree", "move_mount", "mount_setattr", "fsopen", "fsconfig", "fsmount", "sethostname"];
+    static ANSWERS: [OnceLock<bool>; 3] = [const { OnceLock::new() }; 3];
+    *ANSWERS[profile as usize].get_or_init(|| {
+        let Filter { refused, rules, .. } = profile::of(profile).filter();
+        let is_touched =
+            |call: &&str| refused.iter().chain(rules.iter().map(|rule| &rule.call)).any(|name| name == call);
+        !STEPS.iter().any(|call| is_touched(&call))
+    })
+}
+
 /// The program for guests that share the host's network: kinds of sockets that would show or reach what is not theirs.
 pub fn shared_network() -> &'static [u8] {
     static PROGRAM: OnceLock<Vec<u8>> = OnceLock::new();

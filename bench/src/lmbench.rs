@@ -1,0 +1,184 @@
+//! `./x bench lmbench`: what lmbench's OS subset measures, inside a guest against outside, as in table 2 of Soltesz et al. (EuroSys 2007).
+//!
+//! One and the same static program waits in both places, on the same tree with the same paths (outside by chroot), and is asked in turn.
+
+use crate::own_pando::OwnPando;
+use crate::report::Report;
+use crate::settings::Settings;
+use crate::spread::Spread;
+use crate::{busybox_root, interrupt};
+use anyhow::{Context, bail};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+const PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/lm"));
+
+/// The tests, as the program names them, and the paper's times under Linux and under VServer, in µs.
+const TESTS: [(&str, Option<(f64, f64)>); 18] = [
+    ("null call", None),
+    ("read", None),
+    ("write", None),
+    ("stat", None),
+    ("open and close", None),
+    ("select of 100", None),
+    ("signal, installing", None),
+    ("signal, handling", None),
+    ("mmap", None),
+    ("page fault, file", Some((1.065, 1.070))),
+    ("page fault, memory", None),
+    ("unix socket", None),
+    ("fork process", Some((103.2, 103.4))),
+    ("exec process", Some((252.9, 253.6))),
+    ("sh process", Some((1054.9, 1047.1))),
+    ("ctx (2p/0K), by pipes", Some((2.254, 2.496))),
+    ("ctx (16p/16K), by pipes", Some((3.008, 3.310))),
+    ("ctx (16p/64K), by pipes", Some((5.026, 4.994))),
+];
+
+/// The same on a directory of the host that the guest is shown: shown beside the others, and no part of the verdicts.
+const BESIDE: [&str; 2] = ["stat, on a volume", "open and close, on a volume"];
+
+/// The most that the geometric mean, and that any one, may be of what it is outside.
+const MEAN: f64 = 1.03;
+const WORST: f64 = 1.10;
+
+/// The program, where it waits for names of tests.
+struct Worker {
+    child: Child,
+    to: Option<ChildStdin>,
+    from: BufReader<ChildStdout>,
+}
+
+impl Worker {
+    fn start(mut command: Command) -> anyhow::Result<Self> {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("cannot start lm")?;
+        let to = child.stdin.take();
+        let from = BufReader::new(child.stdout.take().context("it has no output")?);
+        Ok(Self { child, to, from })
+    }
+
+    /// Nanoseconds an operation.
+    fn ask(&mut self, test: &str) -> anyhow::Result<f64> {
+        let to = self.to.as_mut().context("it has no input")?;
+        writeln!(to, "{test}").with_context(|| format!("asking for '{test}'"))?;
+        let mut line = String::new();
+        self.from.read_line(&mut line)?;
+        line.trim().parse().with_context(|| format!("'{test}' was answered with '{}'", line.trim()))
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // Without input it ends by itself, and its guest with it.
+        self.to = None;
+        let _ = self.child.wait();
+    }
+}
+
+/// Takes every sample and judges them.
+pub(crate) fn measure(settings: &Settings) -> anyhow::Result<Report> {
+    let mut report = Report::new("lmbench");
+    let pando = OwnPando::start(&settings.pando)?;
+    let root = pando.directory().join("tree");
+    make_tree(&root)?;
+    let mut outside = Command::new("chroot");
+    outside.arg(&root).arg("/bin/lm");
+    let mut inside = pando.command();
+    let volume = format!("{}:/data:ro", root.join("data").display());
+    inside.args(["run", "--from"]).arg(&root).args(["--volume", &volume, "--", "/bin/lm"]);
+    let (mut outside, mut inside) = (Worker::start(outside)?, Worker::start(inside)?);
+    let rounds = settings.samples(25, 3);
+    let names: Vec<&str> = TESTS.iter().map(|(name, _)| *name).chain(BESIDE).collect();
+    let mut ratios = vec![Vec::new(); names.len()];
+    for round in 0..=rounds {
+        for (number, test) in names.iter().enumerate() {
+            interrupt::check()?;
+            // Who goes first changes; the first round warms up.
+            let (within, without) = if (round + number) % 2 == 0 {
+                let within = inside.ask(test)?;
+                (within, outside.ask(test)?)
+            } else {
+                let without = outside.ask(test)?;
+                (inside.ask(test)?, without)
+            };
+            if round > 0 {
+                report.add(&format!("{test}: native"), "ns", without);
+                report.add(&format!("{test}: in a guest"), "ns", within);
+                ratios[number].push(within / without);
+            }
+        }
+    }
+    judge(&mut report, &ratios)?;
+    Ok(report)
+}
+
+fn make_tree(root: &Path) -> anyhow::Result<()> {
+    /// As many pages as the program touches.
+    const PAGES: usize = 256;
+    busybox_root::make(root)?;
+    let program = root.join("bin/lm");
+    std::fs::write(&program, PROGRAM)?;
+    std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755))?;
+    std::fs::create_dir(root.join("data"))?;
+    for directory in ["etc", "data"] {
+        std::fs::write(root.join(directory).join("lm-file"), vec![0; PAGES * 4096])?;
+    }
+    // Outside there is no other /dev.
+    for (name, minor) in [("null", 3), ("zero", 5)] {
+        let (mode, device) = (rustix::fs::Mode::from_raw_mode(0o666), rustix::fs::makedev(1, minor));
+        let path = root.join("dev").join(name);
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::CharacterDevice, mode, device)
+            .with_context(|| format!("cannot make {}", path.display()))?;
+    }
+    Ok(())
+}
+
+fn judge(report: &mut Report, ratios: &[Vec<f64>]) -> anyhow::Result<()> {
+    let (mut logarithms, mut of_the_paper, mut worst) = (Vec::new(), Vec::new(), ("", 0.0));
+    let tests = TESTS.iter().copied().map(|(test, paper)| (test, paper, true));
+    let tests = tests.chain(BESIDE.map(|test| (test, None, false)));
+    for ((test, paper, counts), ratios) in tests.zip(ratios) {
+        let Some(Spread { median, .. }) = Spread::of(ratios) else { bail!("'{test}' was not measured") };
+        let (low, high) = interval(ratios);
+        let vserver = paper.map_or("not in it".to_owned(), |(linux, vserver)| format!("{:.3}", vserver / linux));
+        report.note(format!(
+            "{test}: {median:.3} of native (95 % interval {low:.3} to {high:.3}); the paper's VServer: {vserver}"
+        ));
+        ratios.iter().for_each(|ratio| report.add(&format!("{test}: guest / native"), "", *ratio));
+        if counts {
+            logarithms.push(median.ln());
+            of_the_paper.extend(paper.map(|_| median.ln()));
+            worst = if median > worst.1 { (test, median) } else { worst };
+        }
+    }
+    let mean = |logarithms: &[f64]| Some((logarithms.iter().sum::<f64>() / logarithms.len() as f64).exp());
+    report.hold("geometric mean of guest against native, all", mean(&logarithms), MEAN, "times");
+    report.hold("geometric mean of the rows of the paper's table 2", mean(&of_the_paper), MEAN, "times");
+    report.hold(format!("the worst of all, {}", worst.0), Some(worst.1), WORST, "times");
+    Ok(())
+}
+
+/// Where the median lies with 95 % confidence, whatever the distribution: between two of the sorted samples (their ranks by the binomial law, as its
+/// normal approximation gives them).
+fn interval(samples: &[f64]) -> (f64, f64) {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let (count, reach) = (sorted.len() as f64, 0.98 * (sorted.len() as f64).sqrt());
+    let low = (count / 2.0 - reach).floor().max(0.0) as usize;
+    let high = ((count / 2.0 + reach).ceil() as usize).min(sorted.len() - 1);
+    (sorted[low], sorted[high])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interval_holds_the_median_and_narrows() {
+        let samples: Vec<f64> = (0..100).map(f64::from).collect();
+        assert_eq!(interval(&samples), (40.0, 60.0));
+        assert_eq!(interval(&[1.0, 2.0, 3.0]), (1.0, 3.0));
+    }
+}
