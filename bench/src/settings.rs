@@ -26,13 +26,16 @@ pub(crate) struct Settings {
     pub(crate) daemons: bool,
     /// A command that makes the machine quiet for a measurement; see `hush.rs`.
     pub(crate) hush: Option<String>,
+    /// CRIU, as built from its sources.
+    pub(crate) criu: Option<PathBuf>,
 }
 
 impl Settings {
-    /// Reads `NAME --pando PATH --output DIR [--samples N] [--guests N] [--tree DIR] [--only WORDS] [--daemons] [--hush COMMAND] [--quick]`.
+    /// Reads `NAME --pando PATH --output DIR [--samples N] [--guests N] [--tree DIR] [--only WORDS] [--daemons] [--hush COMMAND] [--criu PATH] [--quick]`.
     pub(crate) fn from_arguments(arguments: impl Iterator<Item = String>) -> anyhow::Result<Self> {
         let (mut benchmark, mut pando, mut output, mut samples, mut quick) = (None, None, None, None, false);
         let (mut guests, mut tree, mut only, mut daemons, mut hush) = (None, None, None, false, None);
+        let mut criu = std::env::var_os("PANDO_CRIU").map(PathBuf::from);
         let mut arguments = arguments;
         while let Some(argument) = arguments.next() {
             let mut value = || arguments.next().with_context(|| format!("{argument} needs a value"));

@@ -42,6 +42,13 @@ pub fn resident_pages_within(file: BorrowedFd<'_>, offset: u64, length: u64) -> 
     if result == 0 { Ok(found.cached) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Bytes in a page.
+pub fn page_size() -> u64 {
+    // SAFETY: it takes a number and gives one.
+    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    u64::try_from(size).unwrap_or(4096)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -28,14 +28,19 @@ fn is_kept(name: &[u8]) -> bool {
 
 /// The attributes of an open object that `stat` describes.
 pub(crate) fn read(object: BorrowedFd<'_>, stat: &rustix::fs::Stat) -> Result<Stat, Errno> {
-    Ok(Stat {
+    Ok(Stat { xattrs: read_xattrs(object)?, ..plain(stat) })
+}
+
+/// Those of an object that has no extended attributes.
+pub(crate) fn plain(stat: &rustix::fs::Stat) -> Stat {
+    Stat {
         st_mode: stat.st_mode & 0o7777,
         st_uid: stat.st_uid,
         st_gid: stat.st_gid,
         st_mtim_sec: stat.st_mtime,
         st_mtim_nsec: u32::try_from(stat.st_mtime_nsec).unwrap_or(0),
-        xattrs: read_xattrs(object)?,
-    })
+        xattrs: BTreeMap::new(),
+    }
 }
 
 fn read_xattrs(object: BorrowedFd<'_>) -> Result<BTreeMap<Box<OsStr>, Box<[u8]>>, Errno> {

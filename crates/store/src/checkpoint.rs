@@ -1,6 +1,6 @@
 //! A long look through guests' files, kept now and then: one that is killed goes on where it was, and does not read again what it has read.
 
-use crate::known::{Fingerprint, Known};
+use crate::known::{Extras, Fingerprint, Known};
 use crate::{Store, crash};
 use composefs::fsverity::Sha256HashValue;
 use std::sync::{Mutex, PoisonError};
@@ -32,7 +32,7 @@ impl<'a> Checkpoint<'a> {
     /// A file was read.
     pub(crate) fn add(&self, file: Fingerprint, digest: Sha256HashValue, bytes: u64) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.known.add(file, digest);
+        state.known.add(file, digest, Extras::Perhaps);
         state.unsaved += bytes;
         if state.unsaved >= EACH.max(TIMES * state.known.bytes()) {
             state.unsaved = 0;

@@ -16,7 +16,7 @@ use composefs::fsverity::{FsVerityHashValue, Sha256HashValue};
 use composefs::generic_tree::LeafContent;
 use composefs::tree::RegularFile;
 use pando_kernel::Context;
-use pando_kernel::page_cache::resident_pages_within;
+use pando_kernel::page_cache::{page_size, resident_pages_within};
 use rustix::fs::{Advice, fadvise};
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -114,7 +114,7 @@ impl Store {
 
 /// The parts of an object that are in memory, at least half of each.
 fn resident(object: &File, size: u64) -> std::io::Result<Vec<Run>> {
-    let page = rustix::param::page_size() as u64;
+    let page = page_size();
     let mut runs: Vec<Run> = Vec::new();
     // Most objects are not there at all, or small.
     if resident_pages_within(object.as_fd(), 0, 0)? == 0 {

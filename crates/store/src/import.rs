@@ -1,7 +1,7 @@
 //! A tree becomes a layer.
 
-use crate::known::{Fingerprint, Known};
-use crate::scan::{Content, Handed, scan};
+use crate::known::{Extras, Fingerprint, Known};
+use crate::scan::{Content, Handed, Unread, scan};
 use crate::staging::Staging;
 use crate::store::Lease;
 use crate::{ImportError, LayerId, Store, crash, deep_stack, digest, image, publish};
@@ -65,7 +65,7 @@ impl Store {
         let Found { digests, new_bytes, files } = found;
         if let Some(table) = table {
             let mut known = Known::default();
-            files.into_iter().for_each(|(file, digest)| known.add(file, digest));
+            files.into_iter().for_each(|(file, digest, extras)| known.add(file, digest, extras));
             known.save(self, &table)?;
         }
         let new_objects = staging.staged().len() as u64;
@@ -95,7 +95,7 @@ struct Found {
     /// Bytes that the store did not have.
     new_bytes: u64,
     /// Those that need not be read again for as long as they do not change.
-    files: Vec<(Fingerprint, Sha256HashValue)>,
+    files: Vec<(Fingerprint, Sha256HashValue, Extras)>,
 }
 
 /// Scans a tree on this thread while others digest its files and stage the new ones.
@@ -116,9 +116,12 @@ fn digest_tree(
             let path = handed.path.clone();
             sender.send(handed).map_err(|_| ImportError::Unfit { path, reason: "the work was given up".into() })
         };
-        let tree = scan(root.as_fd(), &mut hand_out);
-        drop(sender);
         let mut all = Found::default();
+        let plain = |fingerprint: &Fingerprint, size: u64| -> Option<Sha256HashValue> {
+            known.get_plain(fingerprint).filter(|digest| staging.has(digest, size)).cloned()
+        };
+        let tree = scan(root.as_fd(), Unread { plain: &plain, files: &mut all.files }, &mut hand_out);
+        drop(sender);
         let mut failure = None;
         for thread in threads {
             match thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)) {
@@ -167,7 +170,7 @@ impl Worker<'_> {
             && self.staging.has(digest, handed.stat.st_size.cast_unsigned())
         {
             self.found.digests.insert(handed.number, (digest.clone(), handed.stat.st_size.cast_unsigned()));
-            self.found.files.push((fingerprint, digest.clone()));
+            self.found.files.push((fingerprint, digest.clone(), extras(handed)));
             return Ok(());
         }
         let (digest, size) = digest::of_file(&handed.file).map_err(unread)?;
@@ -186,17 +189,22 @@ impl Worker<'_> {
             });
         }
         if !fingerprint.is_fresh() {
-            self.found.files.push((fingerprint, digest.clone()));
+            self.found.files.push((fingerprint, digest.clone(), extras(handed)));
         }
         self.found.digests.insert(handed.number, (digest, size));
         Ok(())
     }
 }
 
+fn extras(handed: &Handed) -> Extras {
+    if handed.attributes.xattrs.is_empty() { Extras::None } else { Extras::Perhaps }
+}
+
 /// The tree with the names of objects in the place of numbers.
 fn named(tree: composefs::generic_tree::FileSystem<Content>, digests: &Digests) -> FileSystem<Sha256HashValue> {
     let name = |content: &Content| match content {
         Content::Inline(bytes) => RegularFile::Inline(bytes.clone()),
+        Content::Known(digest, size) => RegularFile::External(digest.clone(), *size),
         Content::Object(number) => {
             let (digest, size) = digests[number].clone();
             RegularFile::External(digest, size)

@@ -35,19 +35,33 @@ impl Fingerprint {
 
 /// A table of such files.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Known(HashMap<Fingerprint, Sha256HashValue>);
+pub(crate) struct Known(HashMap<Fingerprint, (Sha256HashValue, Extras)>);
 
-const MAGIC: &[u8; 8] = b"pandoKF1";
-/// Five numbers and a digest.
-const RECORD: usize = 5 * 8 + 32;
+/// Whether a file has extended attributes that a layer keeps; who sets one moves the file's time of change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Extras {
+    /// It has none.
+    None,
+    /// It has some, or nobody has looked.
+    Perhaps,
+}
+
+const MAGIC: &[u8; 8] = b"pandoKF2";
+/// Five numbers, a digest, and whether there are extended attributes.
+const RECORD: usize = 5 * 8 + 32 + 1;
 
 impl Known {
     pub(crate) fn get(&self, file: &Fingerprint) -> Option<&Sha256HashValue> {
-        self.0.get(file)
+        self.0.get(file).map(|(digest, _)| digest)
     }
 
-    pub(crate) fn add(&mut self, file: Fingerprint, digest: Sha256HashValue) {
-        self.0.insert(file, digest);
+    /// The digest of a file that is known to have no extended attributes.
+    pub(crate) fn get_plain(&self, file: &Fingerprint) -> Option<&Sha256HashValue> {
+        self.0.get(file).filter(|(_, extras)| *extras == Extras::None).map(|(digest, _)| digest)
+    }
+
+    pub(crate) fn add(&mut self, file: Fingerprint, digest: Sha256HashValue, extras: Extras) {
+        self.0.insert(file, (digest, extras));
     }
 
     /// How long it is when it is kept, about.
@@ -87,9 +101,10 @@ impl Known {
     fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(MAGIC.len() + self.0.len() * RECORD + 32);
         bytes.extend(MAGIC);
-        for (file, digest) in &self.0 {
+        for (file, (digest, extras)) in &self.0 {
             file.0.iter().for_each(|number| bytes.extend(number.to_le_bytes()));
             bytes.extend(digest.as_bytes());
+            bytes.push(u8::from(*extras == Extras::None));
         }
         let sum = FsVerityHasher::<Sha256HashValue>::hash(&bytes);
         bytes.extend(sum.as_bytes());
@@ -108,8 +123,9 @@ impl Known {
                 Some(u64::from_le_bytes(bytes.try_into().ok()?))
             };
             let file = Fingerprint([number(0)?, number(1)?, number(2)?, number(3)?, number(4)?]);
-            let digest: &Sha256HashValue = FromBytes::ref_from_bytes(record.get(40..)?).ok()?;
-            Some((file, digest.clone()))
+            let digest: &Sha256HashValue = FromBytes::ref_from_bytes(record.get(40..72)?).ok()?;
+            let extras = if *record.get(72)? == 1 { Extras::None } else { Extras::Perhaps };
+            Some((file, (digest.clone(), extras)))
         };
         records.chunks(RECORD).map(one).collect::<Option<HashMap<_, _>>>().map(Self)
     }
@@ -137,7 +153,10 @@ mod tests {
         let file = |number| Fingerprint([1, number, 3, 4, 5]);
         Known(
             (0..100)
-                .map(|number| (file(number), FsVerityHasher::<Sha256HashValue>::hash(&number.to_le_bytes())))
+                .map(|number| {
+                    let extras = if number % 2 == 0 { Extras::None } else { Extras::Perhaps };
+                    (file(number), (FsVerityHasher::<Sha256HashValue>::hash(&number.to_le_bytes()), extras))
+                })
                 .collect(),
         )
     }

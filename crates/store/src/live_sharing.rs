@@ -4,7 +4,7 @@
 //! itself with both locked: nothing that can be observed changes, not even a time, and whoever writes gets blocks of its own again. That saves disk
 //! and no memory, since each file keeps its own pages; memory is saved when the guest is next started from a layer.
 
-use crate::known::Known;
+use crate::known::{Extras, Known};
 use crate::survey::{Place, Survey, inside};
 use crate::{Store, StoreError};
 use composefs::fsverity::Sha256HashValue;
@@ -58,7 +58,7 @@ impl Survey {
                     shared.bytes += bytes;
                 }
                 if !place.fingerprint.is_fresh() {
-                    next.add(place.fingerprint, place.content.clone());
+                    next.add(place.fingerprint, place.content.clone(), Extras::Perhaps);
                 }
             }
             told.push(shared);

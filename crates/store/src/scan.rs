@@ -3,10 +3,12 @@
 //! Every step goes through a directory's descriptor and follows no link, so that nothing outside the tree is ever read.
 
 use crate::crash::{Mistake, planted};
+use crate::known::{Extras, Fingerprint};
 use crate::{ImportError, attributes};
 use composefs::INLINE_CONTENT_MAX_V0;
+use composefs::fsverity::Sha256HashValue;
 use composefs::generic_tree::{Directory, FileSystem, Inode, Leaf, LeafContent, LeafId, Stat};
-use rustix::fs::{Dir, FileType, Mode, OFlags, fstat, openat, readlinkat};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, fstat, openat, readlinkat, statat};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -27,6 +29,16 @@ pub(crate) enum Content {
     Inline(Box<[u8]>),
     /// That of the file with this number, in the order of handing out.
     Object(usize),
+    /// An object that the store has, with its length.
+    Known(Sha256HashValue, u64),
+}
+
+/// Files that need not be opened: what is known of them is all that there is.
+pub(crate) struct Unread<'a> {
+    /// The object of a file that has no extended attributes that are kept.
+    pub(crate) plain: &'a dyn Fn(&Fingerprint, u64) -> Option<Sha256HashValue>,
+    /// Those that were met.
+    pub(crate) files: &'a mut Vec<(Fingerprint, Sha256HashValue, Extras)>,
 }
 
 /// A file handed out to be digested.
@@ -47,10 +59,11 @@ pub(crate) struct Handed {
 /// What `hand_out` answers with stops the scan.
 pub(crate) fn scan(
     root: BorrowedFd<'_>,
+    unread: Unread<'_>,
     hand_out: &mut dyn FnMut(Handed) -> Result<(), ImportError>,
 ) -> Result<FileSystem<Content>, ImportError> {
-    let mut scanner =
-        Scanner { leaves: Vec::new(), names: HashMap::new(), path: PathBuf::new(), handed: 0, depth: 0, hand_out };
+    let (leaves, names, path) = (Vec::new(), HashMap::new(), PathBuf::new());
+    let mut scanner = Scanner { leaves, names, path, handed: 0, depth: 0, unread, hand_out };
     let root = scanner.open(root, OsStr::new("."), OFlags::RDONLY | OFlags::DIRECTORY)?;
     let root = scanner.directory(&root)?;
     Ok(FileSystem { root, leaves: scanner.leaves })
@@ -63,11 +76,12 @@ struct Scanner<'a> {
     path: PathBuf,
     handed: usize,
     depth: usize,
+    unread: Unread<'a>,
     hand_out: &'a mut dyn FnMut(Handed) -> Result<(), ImportError>,
 }
 
 impl Scanner<'_> {
-    fn unread(&self, error: Errno) -> ImportError {
+    fn failed(&self, error: Errno) -> ImportError {
         ImportError::Read { path: self.path.clone(), source: error.into() }
     }
 
@@ -82,15 +96,15 @@ impl Scanner<'_> {
             Err(Errno::PERM) => openat(directory, name, flags, Mode::empty()),
             opened => opened,
         };
-        opened.map_err(|error| self.unread(error))
+        opened.map_err(|error| self.failed(error))
     }
 
     fn directory(&mut self, directory: &OwnedFd) -> Result<Directory<Content>, ImportError> {
         if self.depth > DEEPEST {
             return Err(self.unfit("it lies too deep"));
         }
-        let stat = fstat(directory).map_err(|error| self.unread(error))?;
-        let attributes = attributes::read(directory.as_fd(), &stat).map_err(|error| self.unread(error))?;
+        let stat = fstat(directory).map_err(|error| self.failed(error))?;
+        let attributes = attributes::read(directory.as_fd(), &stat).map_err(|error| self.failed(error))?;
         let mut made = Directory::new(attributes);
         let mut entries = self.entries(directory)?;
         // In one order whatever the file system: a list of leaves is part of what makes an image.
@@ -114,8 +128,8 @@ impl Scanner<'_> {
 
     fn entries(&self, directory: &OwnedFd) -> Result<Vec<(OsString, FileType)>, ImportError> {
         let mut entries = Vec::new();
-        for entry in Dir::read_from(directory).map_err(|error| self.unread(error))? {
-            let entry = entry.map_err(|error| self.unread(error))?;
+        for entry in Dir::read_from(directory).map_err(|error| self.failed(error))? {
+            let entry = entry.map_err(|error| self.failed(error))?;
             let name = entry.file_name().to_bytes();
             if name != b"." && name != b".." {
                 entries.push((OsString::from_vec(name.to_vec()), self.kind(directory, &entry)?));
@@ -128,17 +142,22 @@ impl Scanner<'_> {
     fn kind(&self, directory: &OwnedFd, entry: &rustix::fs::DirEntry) -> Result<FileType, ImportError> {
         match entry.file_type() {
             FileType::Unknown => {
-                let stat = rustix::fs::statat(directory, entry.file_name(), rustix::fs::AtFlags::SYMLINK_NOFOLLOW);
-                Ok(FileType::from_raw_mode(stat.map_err(|error| self.unread(error))?.st_mode))
+                let stat = statat(directory, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW);
+                Ok(FileType::from_raw_mode(stat.map_err(|error| self.failed(error))?.st_mode))
             }
             known => Ok(known),
         }
     }
 
     fn leaf(&mut self, directory: BorrowedFd<'_>, name: &OsStr, kind: FileType) -> Result<LeafId, ImportError> {
+        if kind == FileType::RegularFile
+            && let Some(id) = self.without_opening(directory, name)?
+        {
+            return Ok(id);
+        }
         let flags = if kind == FileType::RegularFile { OFlags::RDONLY | OFlags::NONBLOCK } else { OFlags::PATH };
         let file = self.open(directory, name, flags)?;
-        let stat = fstat(&file).map_err(|error| self.unread(error))?;
+        let stat = fstat(&file).map_err(|error| self.failed(error))?;
         if FileType::from_raw_mode(stat.st_mode) != kind {
             return Err(self.unfit("it became another kind of file while it was read"));
         }
@@ -146,12 +165,33 @@ impl Scanner<'_> {
         if let Some(known) = self.names.get(&identity).filter(|_| !planted(Mistake::LostHardLink)) {
             return Ok(*known);
         }
-        let attributes = attributes::read(file.as_fd(), &stat).map_err(|error| self.unread(error))?;
+        let attributes = attributes::read(file.as_fd(), &stat).map_err(|error| self.failed(error))?;
         let content = self.content(file, &stat, &attributes)?;
         self.leaves.push(Leaf { stat: attributes, content });
         let id = LeafId(self.leaves.len() - 1);
         self.names.insert(identity, id);
         Ok(id)
+    }
+
+    /// A file of which everything is known.
+    fn without_opening(&mut self, directory: BorrowedFd<'_>, name: &OsStr) -> Result<Option<LeafId>, ImportError> {
+        let found = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW);
+        let stat = found.map_err(|error| self.failed(error))?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err(self.unfit("it became another kind of file while it was read"));
+        }
+        let identity = (stat.st_dev, stat.st_ino);
+        if let Some(known) = self.names.get(&identity).filter(|_| !planted(Mistake::LostHardLink)) {
+            return Ok(Some(*known));
+        }
+        let (fingerprint, size) = (Fingerprint::of(&stat), stat.st_size.cast_unsigned());
+        let Some(digest) = (self.unread.plain)(&fingerprint, size) else { return Ok(None) };
+        self.unread.files.push((fingerprint, digest.clone(), Extras::None));
+        let content = LeafContent::Regular(Content::Known(digest, size));
+        self.leaves.push(Leaf { stat: attributes::plain(&stat), content });
+        let id = LeafId(self.leaves.len() - 1);
+        self.names.insert(identity, id);
+        Ok(Some(id))
     }
 
     fn content(
@@ -163,7 +203,7 @@ impl Scanner<'_> {
         Ok(match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => LeafContent::Regular(self.regular(file, stat, attributes)?),
             FileType::Symlink => {
-                let target = readlinkat(&file, "", Vec::new()).map_err(|error| self.unread(error))?;
+                let target = readlinkat(&file, "", Vec::new()).map_err(|error| self.failed(error))?;
                 LeafContent::Symlink(OsStr::from_bytes(target.as_bytes()).into())
             }
             // In a layer it would hide what lies below.

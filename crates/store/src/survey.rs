@@ -4,7 +4,7 @@
 //! meanwhile is counted as it was met. So an answer is an estimate; whoever acts on it reads again.
 
 use crate::checkpoint::Checkpoint;
-use crate::known::{Fingerprint, Known};
+use crate::known::{Extras, Fingerprint, Known};
 use crate::{Store, StoreError, digest};
 use composefs::fsverity::Sha256HashValue;
 use pando_kernel::{Context, io_priority};
@@ -82,7 +82,7 @@ impl Store {
             survey.read += seen.read;
             survey.trees.push(seen.contents);
             survey.places.push(seen.places);
-            seen.known.into_iter().for_each(|(file, digest)| next.add(file, digest));
+            seen.known.into_iter().for_each(|(file, digest)| next.add(file, digest, Extras::Perhaps));
         }
         next.save(self, TABLE)?;
         Ok(survey)

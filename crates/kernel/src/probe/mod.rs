@@ -1,7 +1,7 @@
 //! What this kernel grants, found out by doing it.
 //!
 //! A version number says little: distributions port features back, configure them out, and sandboxes refuse them. So each probe does in small what
-//! guests need done, and takes it back: namespaces die with a child that does nothing, mounts are never attached, directories and control groups
+//! guests need done, and takes it back: namespaces die with a child that does nothing, mounts are not attached, or for a moment below a scratch directory, directories and control groups
 //! are removed, filters and Landlock domains end with a thread. Nothing waits longer than a second, and no setting of the host is touched.
 //!
 //! ```text

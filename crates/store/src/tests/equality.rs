@@ -86,3 +86,25 @@ fn a_farm_shows_what_the_tree_showed() {
 fn a_farm_of_files_taken_over_does() {
     shows_the_same(Backend::Farm, &OPTIONS, Taking::Over);
 }
+
+#[test]
+fn a_tree_that_did_not_change_is_the_same_layer_without_being_opened() {
+    if !is_root() {
+        return;
+    }
+    let trial = Trial::new();
+    of_everything(&trial.place("tree"));
+    let first = trial.import("tree").layer;
+    // Files that were just made are not trusted yet.
+    std::thread::sleep(std::time::Duration::from_millis(3_100));
+    assert_eq!(trial.import("tree").layer, first, "it is noted");
+    assert_eq!(trial.import("tree").layer, first, "it is known");
+    let file = trial.place("tree/usr/bin/twin");
+    rustix::fs::setxattr(&file, "user.new", b"x", rustix::fs::XattrFlags::empty()).unwrap();
+    let marked = trial.import("tree").layer;
+    assert_ne!(marked, first);
+    rustix::fs::removexattr(&file, "user.new").unwrap();
+    assert_eq!(trial.import("tree").layer, first);
+    std::fs::write(&file, vec![b'y'; 70_000]).unwrap();
+    assert_ne!(trial.import("tree").layer, first);
+}
