@@ -13,6 +13,7 @@ mod hush;
 mod interrupt;
 mod limits;
 mod many;
+mod neighbours;
 mod net;
 mod own_pando;
 mod report;
@@ -56,11 +57,12 @@ fn main() -> ExitCode {
 type Measure = fn(&Settings) -> anyhow::Result<Report>;
 
 /// All of them.
-const BENCHMARKS: [(&str, Measure); 7] = [
+const BENCHMARKS: [(&str, Measure); 8] = [
     ("start", start::measure),
     ("many", many::measure),
     ("cpu", cpu::measure),
     ("limits", limits::measure),
+    ("neighbours", neighbours::measure),
     ("net", net::measure),
     ("unify", unify::measure),
     ("tx", tx::measure),
