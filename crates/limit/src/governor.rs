@@ -220,9 +220,13 @@ impl<K: Ord + Clone> Governor<K> {
         let busy = self.contenders();
         let value = worth(&busy, self.capacity());
         let one = 1.0 / f64::from(self.processors);
+        // The host's own work, and the host of a virtual machine, take some of it: nobody is content because there is less for all.
+        let due: f64 = busy.iter().map(|claim| claim.entitlement(value)).sum();
+        let had: f64 = self.members.values().filter(|member| member.is_busy()).map(|member| member.rate).sum();
+        let delivered = if due > 0.0 { (had / due).min(1.0) } else { 1.0 };
         for member in self.members.values_mut() {
             // A program with one thread cannot use more than one processor, and wants that.
-            let entitled = member.claim.entitlement(value).min(one.max(member.rate));
+            let entitled = (member.claim.entitlement(value) * delivered).min(one.max(member.rate));
             let full = member.rate >= HUNGRY * entitled || member.rate >= 0.95 * one;
             member.mood = match member.mood {
                 _ if member.rate < IDLE => {
