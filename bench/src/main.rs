@@ -14,6 +14,7 @@ mod interrupt;
 mod limits;
 mod lmbench;
 mod many;
+mod neighbours;
 mod net;
 mod own_pando;
 mod report;
@@ -57,12 +58,13 @@ fn main() -> ExitCode {
 type Measure = fn(&Settings) -> anyhow::Result<Report>;
 
 /// All of them.
-const BENCHMARKS: [(&str, Measure); 8] = [
+const BENCHMARKS: [(&str, Measure); 9] = [
     ("start", start::measure),
     ("many", many::measure),
     ("cpu", cpu::measure),
     ("limits", limits::measure),
     ("lmbench", lmbench::measure),
+    ("neighbours", neighbours::measure),
     ("net", net::measure),
     ("unify", unify::measure),
     ("tx", tx::measure),

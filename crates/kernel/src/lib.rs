@@ -17,7 +17,7 @@
 //!   read_gate  reads of files, held up until somebody lets them through
 //!   fanotify  who opens what on a file system                     file_handle  files by inode and generation
 //!   born_in_group  programs started in a control group              seccomp_notify  system calls that another process answers
-//!   loop_device  files as block devices
+//!   loop_device  files as block devices                            ext4      growing in use
 //!   trace     threads of other processes, stopped                  foreign_memory  their memory and descriptors
 //!   socket_option, socket_peek  sockets as bytes                   unix_diag  which of them are connected
 //!   sysv      segments, semaphores and messages by number
@@ -30,6 +30,7 @@ pub mod bpf_iterator;
 pub mod cgroup;
 pub mod dedupe;
 pub mod erofs;
+pub mod ext4;
 pub mod fanotify;
 pub mod file_handle;
 pub mod foreign_memory;

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 /// `LOOP_CTL_GET_FREE` and `LOOP_CONFIGURE` (linux/loop.h).
 const GET_FREE: libc::c_ulong = 0x4C82;
 const CONFIGURE: libc::c_ulong = 0x4C0A;
+/// `LOOP_SET_CAPACITY`: look at the file's size again.
+const SET_CAPACITY: libc::c_ulong = 0x4C07;
 
 /// The device goes with its last user.
 const AUTOCLEAR: u32 = 4;
@@ -49,7 +51,7 @@ struct Config {
 #[derive(Debug)]
 pub struct LoopDevice {
     path: PathBuf,
-    _open: File,
+    open_device: File,
 }
 
 impl LoopDevice {
@@ -80,12 +82,34 @@ impl LoopDevice {
                 if busy(&error) { Err(error) } else { configure(&device, file.as_raw_fd(), AUTOCLEAR) }
             });
             match configured {
-                Ok(()) => return Ok(Self { path, _open: device }),
+                Ok(()) => return Ok(Self { path, open_device: device }),
                 Err(error) if busy(&error) => last = error,
                 Err(error) => return Err(error),
             }
         }
         Err(last)
+    }
+
+    /// The device over the file at a path, if one is.
+    pub fn of(path: &Path) -> Option<Self> {
+        let path = std::fs::canonicalize(path).ok()?;
+        let is_its = |name: &str| {
+            let backing = std::fs::read_to_string(format!("/sys/block/{name}/loop/backing_file")).unwrap_or_default();
+            Path::new(backing.trim_end_matches('\n')) == path
+        };
+        let entries = std::fs::read_dir("/sys/block").ok()?.flatten();
+        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        let name = names.filter(|name| name.starts_with("loop")).find(|name| is_its(name))?;
+        let path = Path::new("/dev").join(name);
+        open(&path).ok().map(|device| Self { path, open_device: device })
+    }
+
+    /// Takes in that the file has another size now (LOOP_SET_CAPACITY, since Linux 2.6.30).
+    pub fn look_at_size(&self) -> Result<(), CallError> {
+        // SAFETY: this request takes no argument.
+        let result = unsafe { libc::ioctl(self.open_device.as_raw_fd(), SET_CAPACITY, 0) };
+        let done = if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
+        done.context(|| format!("taking in the size of what lies under {}", self.path.display()))
     }
 
     /// Its node below /dev.

@@ -4,6 +4,7 @@
 //! whoever fills it gets ENOSPC and harms nobody. It is attached to one device at most, for as long as somebody has it mounted: two file systems over
 //! one image would ruin it.
 
+use pando_kernel::ext4;
 use pando_kernel::loop_device::LoopDevice;
 use pando_kernel::mount::{Attributes, Tree};
 use pando_kernel::{CallError, Context};
@@ -86,7 +87,62 @@ impl Image {
         Tree::new("ext4", &[("source", &source)], Attributes::MOUNT_ATTR_NODEV)
     }
 
+    /// Makes it larger, whether somebody has it mounted or not.
+    ///
+    /// # Errors
+    ///
+    /// EPERM where the kernel lets only those grow it who may pass over limits (CAP_SYS_RESOURCE).
+    pub fn grow(&self, size: u64) -> Result<(), CallError> {
+        let what = || format!("making the disk {} larger", self.0.display());
+        let file = File::options().write(true).open(&self.0).context(what)?;
+        let before = file.metadata().context(what)?.len();
+        if before < size {
+            file.set_len(size).context(what)?;
+        }
+        let device = match LoopDevice::of(&self.0) {
+            Some(device) => device,
+            None => self.attach().context(what)?,
+        };
+        device.look_at_size()?;
+        // Mounted once more, it is the same file system: what is changed here is changed there.
+        let source = device.path().to_string_lossy().into_owned();
+        let tree = Tree::new("ext4", &[("source", &source)], Attributes::MOUNT_ATTR_NODEV)?;
+        ext4::grow(&tree, size).inspect_err(|_| {
+            let _ = file.set_len(before);
+            let _ = device.look_at_size();
+        })
+    }
+
+    /// Makes it smaller or larger while nobody has it mounted.
+    ///
+    /// # Errors
+    ///
+    /// EBUSY where somebody has it mounted; what the tools say where it holds more than that.
+    pub fn fit(&self, size: u64) -> Result<(), CallError> {
+        let what = || format!("making the disk {} {size} bytes large", self.0.display());
+        let file = self.locked().context(what)?;
+        let before = file.metadata().context(what)?.len();
+        if before < size {
+            file.set_len(size).context(what)?;
+        }
+        // It refuses what was not looked over; 1 says that something was put right.
+        let (code, said) = run(Command::new("e2fsck").arg("-fp").arg(&self.0)).context(what)?;
+        if code > 1 {
+            return Err(io::Error::other(format!("e2fsck says: {said}"))).context(what);
+        }
+        let (code, said) =
+            run(Command::new("resize2fs").arg(&self.0).arg(format!("{}K", size / 1024))).context(what)?;
+        if code != 0 {
+            return Err(io::Error::other(format!("resize2fs says: {said}"))).context(what);
+        }
+        file.set_len(size).context(what)
+    }
+
     fn attach(&self) -> io::Result<LoopDevice> {
+        LoopDevice::over(&self.locked()?).map_err(|error| error.source)
+    }
+
+    fn locked(&self) -> io::Result<File> {
         let file = File::options().read(true).write(true).open(&self.0)?;
         let until = Instant::now() + PATIENCE;
         // The device keeps this open file, and with it the lock: it is what says that the image is in use.
@@ -96,8 +152,19 @@ impl Image {
             }
             std::thread::sleep(Duration::from_millis(5));
         }
-        LoopDevice::over(&file).map_err(|error| error.source)
+        Ok(file)
     }
+}
+
+/// A program's exit code and what it says.
+fn run(command: &mut Command) -> io::Result<(i32, String)> {
+    let output = command.stdin(Stdio::null()).output().map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => io::Error::other("its tools are missing; install the package e2fsprogs"),
+        _ => error,
+    })?;
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said).trim().lines().last().unwrap_or_default().to_owned();
+    Ok((output.status.code().unwrap_or(128), said))
 }
 
 #[cfg(test)]
@@ -117,6 +184,17 @@ mod tests {
                 assert!(found.len() == 64 << 20 && used < 16 << 20, "{used} bytes are in use");
             }
             Err(error) => assert!(error.to_string().contains("e2fsprogs"), "{error}"),
+        }
+        if image.exists() {
+            let size = || std::fs::metadata(image.path()).unwrap().len();
+            image.fit(32 << 20).unwrap();
+            assert_eq!(size(), 32 << 20);
+            image.fit(96 << 20).unwrap();
+            assert_eq!(size(), 96 << 20);
+            let lock = image.locked().unwrap();
+            assert!(image.fit(1 << 20).is_err(), "it is in use, and that is too small");
+            drop(lock);
+            assert!(image.fit(1 << 20).is_err() && size() == 96 << 20, "a refusal changes nothing");
         }
     }
 }

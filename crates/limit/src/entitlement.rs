@@ -32,9 +32,9 @@ impl Claim {
         Self { reserve: cpu.reserve.unwrap_or(0.0), share: cpu.effective_share() as f64, bound }
     }
 
-    /// Whether static weights give it more of what others leave than its share says: then somebody has to watch who is busy.
-    pub fn is_conserving(&self) -> bool {
-        self.reserve > 0.0 && self.share > 0.0
+    /// Whether it is more than a plain share: then what static weights give it depends on who else is busy, or on when its bound holds.
+    pub fn is_special(&self) -> bool {
+        self.reserve > 0.0 || self.bound < 1.0
     }
 }
 

@@ -10,8 +10,9 @@
 //!
 //! Nobody can see from outside what a group *would* use. Whoever uses something while the machine is full is taken to want more, on trial: if he then
 //! does not use what he could, he is content for a while, and what he uses is taken off what the others share. One that is idle keeps the weight that
-//! honours his reservation the moment he wakes.
+//! honours his reservation the moment he wakes. Those who want everything have accounts besides ([`Arrears`](crate::arrears)).
 
+use crate::arrears::Arrears;
 use crate::entitlement::{Claim, Scale, worth};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -65,6 +66,9 @@ struct Member {
     spell: u32,
     /// The weight that the kernel was told last.
     told: u64,
+    /// Seconds since the look before the last.
+    span: f64,
+    arrears: Arrears,
 }
 
 /// Members and their weights; `K` names a member.
@@ -84,7 +88,16 @@ impl<K: Ord + Clone> Governor<K> {
     /// Takes in a member, or changes its claim. A new one's group has the kernel's usual weight, or `told` if it was told another.
     pub fn join(&mut self, key: K, claim: Claim, told: Option<u64>) {
         let told = told.unwrap_or(self.scale.usual());
-        let new = Member { claim, used: None, rate: 0.0, mood: Mood::Idle, spell: TRIAL, told };
+        let new = Member {
+            claim,
+            used: None,
+            rate: 0.0,
+            mood: Mood::Idle,
+            spell: TRIAL,
+            told,
+            span: 0.0,
+            arrears: Arrears::default(),
+        };
         self.members.entry(key).and_modify(|member| member.claim = claim).or_insert(new);
     }
 
@@ -98,20 +111,20 @@ impl<K: Ord + Clone> Governor<K> {
         self.members.iter().filter(|(key, _)| Some(*key) != but).map(|(_, member)| member.claim.reserve).sum()
     }
 
-    /// Whether weights ever have to be looked after: somebody has a reservation and a share, and somebody else is there.
+    /// Whether weights ever have to be looked after: somebody has a reservation or a bound, and somebody else is there.
     pub fn matters(&self) -> bool {
-        self.members.len() > 1 && self.members.values().any(|member| member.claim.is_conserving())
+        self.members.len() > 1 && self.members.values().any(|member| member.claim.is_special())
     }
 
-    /// Those to look at: everybody, or, while nobody competes, those with a reservation and a share.
+    /// Those to look at: everybody, or, while nobody competes, those with a reservation or a bound.
     pub fn to_look_at(&self) -> Vec<K> {
         let all = self.competes();
-        self.members.iter().filter(|(_, one)| all || one.claim.is_conserving()).map(|(key, _)| key.clone()).collect()
+        self.members.iter().filter(|(_, one)| all || one.claim.is_special()).map(|(key, _)| key.clone()).collect()
     }
 
-    /// Whether weights matter and somebody whose weight depends on the others is busy.
+    /// Whether weights matter and somebody with a reservation or a bound is busy.
     pub fn competes(&self) -> bool {
-        self.matters() && self.members.values().any(|member| member.claim.is_conserving() && member.mood != Mood::Idle)
+        self.matters() && self.members.values().any(|member| member.claim.is_special() && member.mood != Mood::Idle)
     }
 
     /// When to look again; `None` where there is no need to.
@@ -128,6 +141,7 @@ impl<K: Ord + Clone> Governor<K> {
                 _ => 0.0,
             };
             member.used = Some(used);
+            member.span = elapsed.as_secs_f64();
         }
     }
 
@@ -135,6 +149,7 @@ impl<K: Ord + Clone> Governor<K> {
     pub fn decide(&mut self) -> Vec<(K, u64)> {
         if self.competes() || self.members.values().any(|member| member.rate > IDLE) {
             self.judge();
+            self.keep_accounts();
         }
         self.weigh()
     }
@@ -155,7 +170,11 @@ impl<K: Ord + Clone> Governor<K> {
         let unit = awake / (1.0 - reserved).max(LEAST_AWAKE);
         let weight = |member: &Member| {
             let claim = &member.claim;
-            if asleep(&member) { claim.share + claim.reserve * unit * WAKING } else { claim.weight(value) }
+            if asleep(&member) {
+                claim.share + claim.reserve * unit * WAKING
+            } else {
+                claim.weight(value) * member.arrears.lean()
+            }
         };
         let weights: Vec<f64> = self.members.values().map(weight).collect();
         let told = self.scale.fit(&weights);
@@ -168,6 +187,23 @@ impl<K: Ord + Clone> Governor<K> {
             }
         }
         changed
+    }
+
+    /// Counts what those that want everything had against what they were due of what they had together. Who is held by his bound is not among them.
+    fn keep_accounts(&mut self) {
+        let value = worth(&self.contenders(), self.capacity());
+        let counts =
+            |member: &Member| member.mood == Mood::Hungry && member.claim.entitlement(value) < member.claim.bound;
+        let among = self.members.values().filter(|member| counts(member));
+        let (had, due) =
+            among.fold((0.0, 0.0), |(had, due), member| (had + member.rate, due + member.claim.entitlement(value)));
+        for member in self.members.values_mut() {
+            if counts(member) {
+                member.arrears.count(member.claim.entitlement(value) / due * had, member.rate, member.span);
+            } else {
+                member.arrears = Arrears::default();
+            }
+        }
     }
 
     fn contenders(&self) -> Vec<Claim> {
@@ -184,9 +220,13 @@ impl<K: Ord + Clone> Governor<K> {
         let busy = self.contenders();
         let value = worth(&busy, self.capacity());
         let one = 1.0 / f64::from(self.processors);
+        // The host's own work, and the host of a virtual machine, take some of it: nobody is content because there is less for all.
+        let due: f64 = busy.iter().map(|claim| claim.entitlement(value)).sum();
+        let had: f64 = self.members.values().filter(|member| member.is_busy()).map(|member| member.rate).sum();
+        let delivered = if due > 0.0 { (had / due).min(1.0) } else { 1.0 };
         for member in self.members.values_mut() {
             // A program with one thread cannot use more than one processor, and wants that.
-            let entitled = member.claim.entitlement(value).min(one.max(member.rate));
+            let entitled = (member.claim.entitlement(value) * delivered).min(one.max(member.rate));
             let full = member.rate >= HUNGRY * entitled || member.rate >= 0.95 * one;
             member.mood = match member.mood {
                 _ if member.rate < IDLE => {

@@ -48,6 +48,8 @@ struct World {
     governor: Governor<usize>,
     used: Vec<u64>,
     weights: Vec<u64>,
+    /// The part of the machine that is left for guests.
+    left: f64,
 }
 
 impl World {
@@ -56,7 +58,7 @@ impl World {
         for (key, guest) in guests.iter().enumerate() {
             governor.join(key, guest.claim, None);
         }
-        let mut world = Self { governor, used: vec![0; guests.len()], weights: vec![1024; guests.len()] };
+        let mut world = Self { governor, used: vec![0; guests.len()], weights: vec![1024; guests.len()], left: 1.0 };
         let changed = world.governor.weigh();
         world.tell(changed);
         world
@@ -72,7 +74,7 @@ impl World {
     fn run(&mut self, guests: &[Guest], ticks: u32) -> Vec<f64> {
         let mut got = Vec::new();
         for _ in 0..ticks {
-            got = schedule(guests, &self.weights);
+            got = schedule(guests, &self.weights).into_iter().map(|got| got * self.left).collect();
             for (used, got) in self.used.iter_mut().zip(&got) {
                 *used += (got * TICK.as_nanos() as f64 * f64::from(MACHINE)) as u64;
             }
@@ -106,6 +108,19 @@ fn two_busy_of_eight_get_what_they_would_without_the_others() {
     let at_first = schedule(&guests, &world.weights);
     assert!((at_first[0] - ideal(&guests)[0]).abs() > 0.05, "static weights are off: {at_first:?}");
     near(&world.run(&guests, 10), &[0.25 + 0.75 * 0.2, 0.75 * 0.8], 0.5);
+}
+
+#[test]
+fn nobody_is_content_because_the_host_takes_its_part() {
+    let mut guests = vec![guest(0.0, 100.0, 0.0); 8];
+    guests[0] = guest(0.25, 50.0, 1.0);
+    guests[1] = guest(0.0, 200.0, 1.0);
+    let mut world = World::new(&guests);
+    world.left = 0.6;
+    world.run(&guests, 10);
+    for _ in 0..100 {
+        near(&world.run(&guests, 1), &[0.4 * 0.6, 0.6 * 0.6], 0.5);
+    }
 }
 
 #[test]

@@ -18,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 pub mod apply;
+mod arrears;
 pub mod block_device;
 pub mod disk;
 pub mod entitlement;

@@ -195,7 +195,7 @@ fn room_on_the_disk_is_bounded(sandbox: &Sandbox) {
         sandbox.pando(["restart", "-t", "0", "full"]).ok();
     }
     sandbox.exec_sh("full", "cat /kept").run().says("kept\n");
-    sandbox.pando(["set", "full", "disk.size=64M"]).run().ended_with(125).complains_of(&["disk.size", "created"]);
+    sandbox.pando(["set", "full", "disk.inodes=900"]).run().ended_with(125).complains_of(&["disk.inodes", "created"]);
     sandbox.run_sh(&["--disk", "32M"], "true").run().ended_with(125).complains_of(&["disk"]);
     sandbox
         .pando(["create", "odd", "--from", sandbox.busybox(), "--inodes", "600"])
@@ -276,6 +276,8 @@ fn wrong_values_are_refused(sandbox: &Sandbox) {
         ("--pids", "0", "at least"),
         ("--pids", "-7", "negative"),
         ("--files", "1", "at least"),
+        ("--files-total", "0", "at least"),
+        ("--files-total", "many", "whole number"),
         ("--io-weight", "0", "from 1 to 1000"),
         ("--io-read", "-1", "negative"),
         ("--io-write", "0", "at least"),

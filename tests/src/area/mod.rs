@@ -31,6 +31,7 @@ mod sysvinit;
 mod terminals;
 mod tx;
 mod tx_crash;
+mod views;
 mod volumes;
 
 use crate::case::Case;
@@ -56,6 +57,7 @@ const AREAS: &[&[Case]] = &[
     exec::CASES,
     listing::CASES,
     confinement::CASES,
+    views::CASES,
     volumes::CASES,
     terminals::CASES,
     programs::CASES,

@@ -5,8 +5,9 @@ use crate::failure;
 use crate::guest::Guest;
 use crate::record::{self, SPEC};
 use crate::settings_key::{Outcome, assign};
-use pando_api::Fault;
-use pando_guest::policy::profile;
+use pando_api::{Fault, FaultKind, Spec};
+use pando_guest::policy::{grants, profile};
+use pando_limit::disk::Image;
 use std::rc::Rc;
 
 /// Applies assignments: all of them, or none.
@@ -21,10 +22,7 @@ pub(crate) async fn set(daemon: &Daemon, guest: &Rc<Guest>, assignments: &[Strin
     let (spec, outcome) = assign(&guest.spec.borrow(), assignments)?;
     super::create::check(&guest.name, &spec)?;
     daemon.resources.borne(&spec)?;
-    if spec.disk != guest.spec.borrow().disk {
-        let message = "disk.size and disk.inodes are given when a guest is created: 'pando create NEW --from guest:NAME --disk SIZE' makes a copy with another";
-        return Err(failure::bad("disk", message));
-    }
+    let resized = resized(guest, &spec)?;
     let running = guest.running.borrow().clone();
     if let Some(running) = running {
         daemon.resources.change(&guest.name, &profile::completed(&spec), &running)?;
@@ -33,10 +31,56 @@ pub(crate) async fn set(daemon: &Daemon, guest: &Rc<Guest>, assignments: &[Strin
     if let Some(slot) = slot.filter(|_| spec.net != guest.spec.borrow().net) {
         super::address::grant(daemon, &guest.name, &spec, slot).await?;
     }
+    if let Some(size) = resized {
+        let done = resize(daemon, guest, size).await;
+        if done.is_err()
+            && let Some(running) = guest.running.borrow().as_ref()
+        {
+            // What was before could be had before.
+            let _ = daemon.resources.change(&guest.name, &profile::completed(&guest.spec.borrow()), running);
+        }
+        done?;
+    }
     let path = guest.directory(&daemon.places).join(SPEC);
     record::write_toml(&path, &spec)
         .map_err(|error| failure::call("changing the guest's spec", guest.name.as_ref(), &error))?;
     *guest.spec.borrow_mut() = spec;
     daemon.events.tell(guest.name.as_ref(), "set", Some(assignments.join(" ")));
     Ok(outcome)
+}
+
+/// The size that the guest's disk is to have, if it is another than it has.
+fn resized(guest: &Guest, spec: &Spec) -> Result<Option<u64>, Fault> {
+    let own = guest.spec.borrow();
+    if spec.disk == own.disk {
+        return Ok(None);
+    }
+    let read = |spec: &Spec| grants::read(spec).map_err(|refusal| failure::bad("disk.size", refusal.to_string()));
+    let (before, after) = (read(&own)?.disk, read(spec)?.disk);
+    if before.inodes != after.inodes || before.size.is_some() != after.size.is_some() {
+        let message = "whether a guest has a disk, and disk.inodes, are settled when it is created: 'pando create NEW --from guest:NAME --disk SIZE --inodes N' makes a copy with others";
+        return Err(failure::bad("disk", message));
+    }
+    let smaller = after.size < before.size;
+    if smaller && guest.running.borrow().is_some() {
+        let message = format!("disk.size of guest '{}' cannot become less while it runs; stop it first", guest.name);
+        return Err(failure::bad("disk.size", message));
+    }
+    Ok(after.size.filter(|_| after.size != before.size))
+}
+
+/// Gives the guest's disk another size: a larger one while it runs, any while it does not.
+async fn resize(daemon: &Daemon, guest: &Guest, size: u64) -> Result<(), Fault> {
+    let image = Image::at(guest.directory(&daemon.places).join(record::DISK));
+    let runs = guest.running.borrow().is_some();
+    let done = tokio::task::spawn_blocking(move || if runs { image.grow(size) } else { image.fit(size) }).await;
+    let done =
+        done.map_err(|error| failure::bad("disk.size", format!("changing the disk failed inside Pando: {error}")))?;
+    done.map_err(|error| match error.source.raw_os_error() {
+        Some(libc::EPERM) if runs => {
+            let message = format!("the disk of guest '{}' cannot grow while it runs: this host's root may not make a file system larger that is in use (CAP_SYS_RESOURCE); stop it first", guest.name);
+            Fault::new(FaultKind::Unavailable, guest.name.as_ref(), message)
+        }
+        _ => failure::call("changing the guest's disk", guest.name.as_ref(), &error),
+    })
 }

@@ -21,8 +21,31 @@ pub(super) fn find() -> Vec<Finding> {
     vec![
         AREA.needed("sealed memory file, executable", "3.17", executable(), "the seed of guests cannot be started"),
         AREA.wanted("userfaultfd", "4.3", faults(), "thawed guests wait until all their memory is read"),
+        AREA.wanted(
+            "reads held up",
+            "2.6.37",
+            reads(),
+            "what guests see of their limits in /proc/meminfo, /proc/stat and others is up to five seconds old",
+        ),
+        AREA.wanted("pressure", "4.20", pressure(), "the watchdog goes by free memory and swap, and is later"),
         AREA.wanted("same-page merging", "2.6.32", ksm, "equal memory of guests is not shared"),
     ]
+}
+
+/// A queue that readers of files wait for (fanotify).
+fn reads() -> Verdict {
+    match crate::read_gate::ReadGate::new() {
+        Ok(_) => Verdict::Granted,
+        Err(error) => Verdict::of(&error.source),
+    }
+}
+
+fn pressure() -> Verdict {
+    match std::fs::read_to_string("/proc/pressure/memory") {
+        Ok(_) => Verdict::Granted,
+        // It may be built in and turned off (the boot argument psi=1 turns it on).
+        Err(error) => Verdict::of(&error),
+    }
 }
 
 /// Executes a sealed file that is no program: the kernel says so only after it found that it may be executed.

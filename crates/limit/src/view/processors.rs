@@ -73,7 +73,11 @@ pub(super) fn cpuinfo(host: &str, shown: &[u32]) -> String {
 
 /// As /sys has it.
 pub(super) fn online(shown: &[u32]) -> String {
-    quantity::show_list(shown) + "\n"
+    let runs = shown.chunk_by(|one, next| one + 1 == *next).map(|run| match run {
+        [first, .., last] => format!("{first}-{last}"),
+        _ => quantity::show_list(run),
+    });
+    runs.collect::<Vec<_>>().join(",") + "\n"
 }
 
 /// Seconds since the beginning, and seconds that processors had nothing to do.
@@ -130,6 +134,7 @@ mod tests {
         assert_eq!(cpuinfo(host, &[1]), "processor\t: 1\nmodel\t: b\n\n");
         assert_eq!(cpuinfo(host, &[0, 1]), host);
         assert_eq!(online(&[1, 2, 3]), "1-3\n");
+        assert_eq!(online(&[0, 2, 3]), "0,2-3\n");
     }
 
     #[test]

@@ -1,0 +1,142 @@
+//! `./x bench neighbours`: what a database keeps of its throughput while another guest does its worst, after figure 9 of Linux-VServer's paper.
+//!
+//! Every figure is a ratio of two runs that follow each other at once: alone, and beside the neighbour.
+
+mod database;
+mod swap_file;
+
+use crate::own_pando::OwnPando;
+use crate::report::Report;
+use crate::settings::Settings;
+use crate::varlink::Client;
+use crate::{busybox_root, interrupt};
+use database::Database;
+use pando_api::{Amount, DiskWish, MemoryWish, Method, Spec};
+use std::path::Path;
+use std::time::Duration;
+use swap_file::SwapFile;
+
+/// Of its throughput alone, in percent, what the database may lose.
+const MOST_LOST: f64 = 10.0;
+
+const NEIGHBOUR: &str = "neighbour";
+
+/// Somebody who does his worst.
+struct Neighbour {
+    name: &'static str,
+    script: &'static str,
+    spec: Spec,
+}
+
+fn amount(text: &str) -> Option<Amount> {
+    Some(Amount::from(text))
+}
+
+/// What each neighbour may have at the most: what a host would give to a guest that it does not know.
+fn bounded(swap: &str) -> Spec {
+    let memory = MemoryWish { limit: amount("128M"), swap: amount(swap), ..MemoryWish::default() };
+    Spec { memory, pids: amount("200"), ..Spec::default() }
+}
+
+fn neighbours() -> Vec<Neighbour> {
+    let disk = DiskWish { size: amount("64M"), inodes: amount("5000") };
+    vec![
+        Neighbour {
+            name: "streams 6 GB",
+            script: "i=0; while [ $i -lt 24 ]; do dd if=/dev/zero of=/big bs=1M count=256 conv=notrunc 2>/dev/null; i=$((i+1)); done",
+            spec: bounded("0"),
+        },
+        Neighbour {
+            name: "fork bomb",
+            script: "while :; do (while :; do :; done) & done 2>/dev/null",
+            spec: bounded("0"),
+        },
+        Neighbour {
+            name: "memory hog",
+            script: "while :; do head -c 1g /dev/zero | tail >/dev/null 2>&1; done",
+            spec: bounded("0"),
+        },
+        Neighbour {
+            name: "inode hog",
+            script: "while :; do i=0; while : >/f$i; do i=$((i+1)); done 2>/dev/null; rm -f /f*; done",
+            spec: Spec { disk, ..bounded("0") },
+        },
+    ]
+}
+
+/// Takes every sample and judges them.
+pub(crate) fn measure(settings: &Settings) -> anyhow::Result<Report> {
+    let mut report = Report::new("neighbours");
+    let pando = OwnPando::start(&settings.pando)?;
+    let root = pando.directory().join("busybox");
+    busybox_root::make(&root)?;
+    for applet in ["dd", "head", "rm", "tail"] {
+        std::os::unix::fs::symlink("busybox", root.join("bin").join(applet))?;
+    }
+    let mut client = pando.connect()?;
+    let database = Database::start(&pando, false)?;
+    let time = Duration::from_secs(if settings.quick { 2 } else { 6 });
+    let all: Vec<_> = neighbours().into_iter().filter(|one| settings.wants(one.name)).collect();
+    for _ in 0..settings.samples(3, 1) {
+        for one in &all {
+            beside(&database, &mut client, &root, one, time, &mut report)?;
+        }
+    }
+    for one in &all {
+        let row = format!("{}: lost", one.name);
+        report.hold(row.clone(), report.median(&row), MOST_LOST, "%");
+    }
+    if settings.wants("swap") {
+        with_swap(&pando, &database, &mut client, &root, time, &mut report)?;
+    }
+    database.stop(&mut client)?;
+    Ok(report)
+}
+
+/// Alone, then beside.
+fn beside(
+    database: &Database<'_>,
+    client: &mut Client,
+    root: &Path,
+    neighbour: &Neighbour,
+    time: Duration,
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    let alone = database.throughput(time)?;
+    let spec = Spec { command: vec!["/bin/sh".into(), "-c".into(), neighbour.script.into()], ..neighbour.spec.clone() };
+    let source = Some(root.to_string_lossy().into_owned());
+    client.call(&Method::Create { name: NEIGHBOUR.into(), source, spec, start: true })?;
+    interrupt::pause(Duration::from_secs(1))?;
+    let beside = database.throughput(time);
+    client.call(&Method::Remove { name: NEIGHBOUR.into(), force: true })?;
+    let beside = beside?;
+    report.add(&format!("{}: alone", neighbour.name), "tps", alone);
+    report.add(&format!("{}: beside", neighbour.name), "tps", beside);
+    report.add(&format!("{}: lost", neighbour.name), "%", ((1.0 - beside / alone) * 100.0).max(0.0));
+    Ok(())
+}
+
+/// The memory hog once more, who may swap; printed beside, not judged.
+fn with_swap(
+    pando: &OwnPando,
+    database: &Database<'_>,
+    client: &mut Client,
+    root: &Path,
+    time: Duration,
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    let swap = match SwapFile::make(&pando.directory().join("swap"), 512) {
+        Ok(swap) => swap,
+        Err(error) => {
+            report.note(format!("with swap: not measured: {error:#}"));
+            return Ok(());
+        }
+    };
+    let hog = neighbours().into_iter().find(|one| one.name == "memory hog");
+    if let Some(hog) = hog {
+        let swapping = Neighbour { name: "memory hog with 256 MB of swap", spec: bounded("256M"), ..hog };
+        beside(database, client, root, &swapping, time, report)?;
+    }
+    drop(swap);
+    Ok(())
+}
