@@ -56,7 +56,7 @@ fn main() -> ExitCode {
 type Measure = fn(&Settings) -> anyhow::Result<Report>;
 
 /// All of them.
-const BENCHMARKS: [(&str, Measure); 7] = [
+const BENCHMARKS: [(&str, Measure); 8] = [
     ("start", start::measure),
     ("many", many::measure),
     ("cpu", cpu::measure),
