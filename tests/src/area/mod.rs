@@ -63,6 +63,7 @@ const AREAS: &[&[Case]] = &[
     net::addresses::CASES,
     net::bandwidth::CASES,
     net::private::CASES,
+    net::thousand::CASES,
     store::CASES,
     store_crash::CASES,
     store_unify::CASES,

@@ -67,7 +67,7 @@ fn who(sandbox: &Sandbox, options: &[&str], to: &str) -> String {
 }
 
 /// Everything of the near machine that a network could leave something in.
-fn traces(wire: &Wire) -> String {
+pub(super) fn traces(wire: &Wire) -> String {
     let script = "ip -brief address; ip route show table all | sort; nft list ruleset; tc qdisc show; \
         cat /proc/sys/net/ipv4/ip_forward /proc/sys/net/ipv6/conf/all/*forwarding";
     wire.host(["sh", "-c", script]).ok()
