@@ -58,7 +58,7 @@ fn main() -> ExitCode {
 type Measure = fn(&Settings) -> anyhow::Result<Report>;
 
 /// All of them.
-const BENCHMARKS: [(&str, Measure); 9] = [
+const BENCHMARKS: &[(&str, Measure)] = &[
     ("start", start::measure),
     ("many", many::measure),
     ("cpu", cpu::measure),
@@ -66,6 +66,7 @@ const BENCHMARKS: [(&str, Measure); 9] = [
     ("lmbench", lmbench::measure),
     ("neighbours", neighbours::measure),
     ("net", net::measure),
+    ("bandwidth", net::bandwidth::measure),
     ("unify", unify::measure),
     ("tx", tx::measure),
 ];
@@ -75,6 +76,8 @@ fn run() -> anyhow::Result<bool> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["net-serve"] => return net::load::serve().map(|()| true),
+        ["net-send", kind, ip, port] => return net::flow::send(kind, ip, port.parse()?).map(|()| true),
+        ["net-sink", count, time] => return net::flow::sink(count.parse()?, time.parse()?).map(|()| true),
         ["net-load", ip, load, time] => return net::load::make(ip, load, time).map(|()| true),
         ["tx-calls", at] => return tx::calls::make(at.as_ref()).map(|()| true),
         ["tx-write", path] => return Ok(std::fs::write(path, "written").map(|()| true)?),

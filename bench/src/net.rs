@@ -1,5 +1,7 @@
 //! `./x bench net`: a guest on the shared stack against the same server on the host itself, each reached from a namespace of its own.
 
+pub(crate) mod bandwidth;
+pub(crate) mod flow;
 pub(crate) mod load;
 
 use crate::interrupt;
@@ -34,7 +36,7 @@ const SERVER: [&str; 2] = ["/bench", "net-serve"];
 const IDLER: [&str; 3] = ["sh", "-c", "echo; exec sleep 100000"];
 
 /// A process that is killed when this goes.
-struct Running(Child);
+pub(crate) struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {

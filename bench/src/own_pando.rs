@@ -42,12 +42,20 @@ fn in_memory() -> anyhow::Result<Option<TempDir>> {
 impl OwnPando {
     /// Starts a daemon of `command` on an empty state root.
     pub(crate) fn start(command: &Path) -> anyhow::Result<Self> {
+        Self::start_with(command, "")
+    }
+
+    /// The same with what pando.toml shall say.
+    pub(crate) fn start_with(command: &Path, settings: &str) -> anyhow::Result<Self> {
         let directory = tempfile::Builder::new().prefix("pando-bench-").tempdir().context("cannot make a directory")?;
         // The roots of the peers' guests lie below, and those guests are other users of the host.
         std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o755))?;
         let log = File::create(directory.path().join("daemon.log"))?;
         let places = Places::new(directory.path().join("root"));
         std::fs::create_dir(places.root())?;
+        let path = places.settings();
+        std::fs::create_dir_all(path.parent().context("settings lie in a directory")?)?;
+        std::fs::write(path, settings)?;
         let run = in_memory()?;
         if let Some(run) = &run {
             std::os::unix::fs::symlink(run.path(), places.root().join("run"))?;

@@ -20,11 +20,15 @@
 //! [`private`] gives a network *namespace* a place on a network of its own: a bridge, translation of addresses, published ports, names.
 //! [`bandwidth`] grants a group its part of a device.
 //!
+//! [`offers`] tries what of this the machine has, and [`any_sockets`] finds the servers of the host that stand in the way.
+//!
 //! [`shared`] loads, attaches and feeds them; [`placement`] plans on which device an address lies; [`device`] does that.
 
+pub mod any_sockets;
 pub mod bandwidth;
 pub mod device;
 mod netlink;
+pub mod offers;
 pub mod placement;
 pub mod private;
 pub mod shared;

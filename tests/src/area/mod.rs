@@ -67,6 +67,7 @@ const AREAS: &[&[Case]] = &[
     net::addresses::CASES,
     net::bandwidth::CASES,
     net::private::CASES,
+    net::thousand::CASES,
     store::CASES,
     store_crash::CASES,
     store_unify::CASES,

@@ -5,6 +5,7 @@ use crate::printable::printable;
 use crate::state_root::StateRoot;
 use crate::table::{print, print_json};
 use pando_kernel::probe::{self, Finding, Verdict};
+use pando_net::any_sockets::Holder;
 use serde_json::{Value, json};
 use std::fmt::Write;
 use unicode_width::UnicodeWidthStr;
@@ -28,12 +29,14 @@ Exits with 0 if guests can be had here, and with 1 if something is missing that 
     const NEEDS_ROOT: bool = false;
 
     fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
-        let findings = probe::all(&root.directory().join("var/lib/pando"));
+        let mut findings = probe::all(&root.directory().join("var/lib/pando"));
+        findings.extend(pando_net::offers::find());
+        let holders = pando_net::any_sockets::holders();
         let privileged = rustix::process::geteuid().is_root();
         if self.json {
-            print_json(&as_json(&findings, privileged))?;
+            print_json(&as_json(&findings, privileged, &holders))?;
         } else {
-            print(&as_text(&findings, privileged))?;
+            print(&(as_text(&findings, privileged) + &held(&holders)))?;
         }
         Ok(u8::from(findings.iter().any(Finding::stands_in_the_way)))
     }
@@ -91,11 +94,30 @@ fn summary(findings: &[Finding]) -> String {
     }
 }
 
-fn as_json(findings: &[Finding], privileged: bool) -> Value {
+/// Servers of the host that hold their port on every address.
+fn held(holders: &[Holder]) -> String {
+    if holders.is_empty() {
+        return String::new();
+    }
+    let mut text = "\nServers of the host hold these ports on every address, so that no guest can bind them on an address of its own\n\
+        (--address); have them listen on the host's address alone:\n"
+        .to_owned();
+    for Holder { protocol, port, process } in holders {
+        let process = printable(process.as_deref().unwrap_or("not known"));
+        // A string takes whatever is written to it.
+        let _ = writeln!(text, "  {protocol} {port:<5}  {process}");
+    }
+    text
+}
+
+fn as_json(findings: &[Finding], privileged: bool, holders: &[Holder]) -> Value {
     json!({
         "privileged": privileged,
         "able": !findings.iter().any(Finding::stands_in_the_way),
         "findings": findings.iter().map(entry).collect::<Vec<_>>(),
+        "held_ports": holders.iter().map(|one| json!({
+            "protocol": one.protocol, "port": one.port, "process": one.process,
+        })).collect::<Vec<_>>(),
     })
 }
 
@@ -157,12 +179,12 @@ bpf
     #[test]
     fn findings_of_an_unprivileged_user_are_called_so() {
         assert!(as_text(&four(), false).starts_with("These are findings of an unprivileged user"));
-        assert_eq!(as_json(&four(), false)["privileged"], json!(false));
+        assert_eq!(as_json(&four(), false, &[])["privileged"], json!(false));
     }
 
     #[test]
     fn programs_get_the_same() {
-        let json = as_json(&four(), true);
+        let json = as_json(&four(), true, &[]);
         assert_eq!(json["able"], json!(false));
         let verdicts: Vec<_> = json["findings"].as_array().unwrap().iter().map(|one| one["verdict"].clone()).collect();
         assert_eq!(verdicts, ["granted", "partial", "missing", "refused"]);

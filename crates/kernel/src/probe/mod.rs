@@ -67,6 +67,16 @@ pub fn all(state: &Path) -> Vec<Finding> {
     .concat()
 }
 
+/// A network namespace to try things in; it goes with the descriptor.
+///
+/// # Errors
+///
+/// The kernel makes none.
+pub fn network_namespace() -> std::io::Result<std::os::fd::OwnedFd> {
+    let child = child::Child::new(libc::CLONE_NEWNET, None)?;
+    Ok(std::fs::File::open(format!("/proc/{}/ns/net", child.pid))?.into())
+}
+
 /// A heading that findings come under.
 struct Area(&'static str);
 

@@ -21,5 +21,6 @@ mod tag;
 pub use classes::{Class, Overbooked, plan};
 pub use grant::{Grant, GrantError};
 pub use rate::Rate;
+pub(crate) use shaper::try_classes;
 pub use shaper::{class_id, is_shaped, link_rate, settle, shown};
 pub use tag::{Counted, Tags};

@@ -52,12 +52,14 @@ pub fn settle(device: &str, link: Rate, classes: &[Class], is_others: impl Fn(u1
     }
     let _ = writeln!(
         script,
-        "class replace dev {device} parent {MAJOR:x}: classid {MAJOR:x}:{WHOLE:x} htb rate {link} ceil {link} quantum 65536"
+        "class replace dev {device} parent {MAJOR:x}: classid {MAJOR:x}:{WHOLE:x} htb rate {link} ceil {link} {} quantum 65536",
+        bursts(link, link)
     );
     for Class { minor, rate, ceil, quantum } in classes {
         let _ = writeln!(
             script,
-            "class replace dev {device} parent {MAJOR:x}:{WHOLE:x} classid {MAJOR:x}:{minor:x} htb rate {rate} ceil {ceil} quantum {quantum} prio 0"
+            "class replace dev {device} parent {MAJOR:x}:{WHOLE:x} classid {MAJOR:x}:{minor:x} htb rate {rate} ceil {ceil} {} quantum {quantum} prio 0",
+            bursts(*rate, *ceil)
         );
     }
     let stale =
@@ -68,11 +70,25 @@ pub fn settle(device: &str, link: Rate, classes: &[Class], is_others: impl Fn(u1
     batch(&script).context(what)
 }
 
+/// How much a class that could not send when it might have may make up for: a processor that is late by more than this loses bandwidth for good, and
+/// tc's own default is less than a millisecond's worth.
+fn bursts(rate: Rate, ceil: Rate) -> String {
+    const LATE: u64 = 50;
+    const LEAST: u64 = 8000;
+    let of = |rate: Rate| (rate.0 / 8 / LATE).max(LEAST);
+    format!("burst {} cburst {}", of(rate), of(ceil))
+}
+
 /// How the kernel holds a class, in tc's words; `None` where it does not.
 pub fn shown(device: &str, minor: u16) -> Option<String> {
     let text = ask(&["class", "show", "dev", device, "classid", &format!("{MAJOR:x}:{minor:x}")]).ok()?;
     let (_, words) = text.lines().next()?.split_once(" prio ")?;
     Some(words.split_once(' ')?.1.trim().to_owned())
+}
+
+/// Makes classes once, where it hurts nobody.
+pub(crate) fn try_classes() -> io::Result<()> {
+    batch("qdisc add dev lo root handle 1: htb default 1\nclass add dev lo parent 1: classid 1:1 htb rate 1mbit\n")
 }
 
 /// Whether a device has classes of ours, or of another Pando's.

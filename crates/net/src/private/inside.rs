@@ -38,7 +38,7 @@ pub(super) fn settle(namespace: BorrowedFd<'_>, place: &Place) -> Result<(), Cal
 }
 
 /// Does something in another network namespace: on a thread of its own, which ends there.
-fn within<T: Send>(namespace: BorrowedFd<'_>, work: impl FnOnce() -> T + Send) -> Result<T, CallError> {
+pub(crate) fn within<T: Send>(namespace: BorrowedFd<'_>, work: impl FnOnce() -> T + Send) -> Result<T, CallError> {
     let enter_and_work = || -> io::Result<T> {
         move_into_link_name_space(namespace, Some(LinkNameSpaceType::Network))?;
         Ok(work())

@@ -20,6 +20,7 @@ mod ruleset;
 mod subnet;
 
 pub use forwarding::Turned;
+pub(crate) use inside::within;
 pub use lease::{Lease, Published};
 pub use link::Connection;
 pub use subnet::{Subnet, SubnetError, choose, free};
@@ -142,6 +143,12 @@ impl Private {
         }
         firewall::load(&ruleset::remove(&self.names))
     }
+}
+
+/// Makes the tables once, where it hurts nobody.
+pub(crate) fn try_firewall() -> std::io::Result<()> {
+    let subnet = Subnet { four: std::net::Ipv4Addr::new(10, 213, 0, 0), length: 16, six: None };
+    firewall::load(&ruleset::base(&Names::of("probe"), &subnet)).map_err(|error| error.source)
 }
 
 /// Makes a namespace a machine of its own on a device of this namespace's (macvlan), with these addresses.

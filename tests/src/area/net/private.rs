@@ -20,6 +20,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("private::nothing_is_left_behind", nothing_is_left).needs(NEEDS),
     Case::new("private::a_guest_can_be_a_machine_on_the_hosts_network", macvlan).needs(MACVLAN),
     Case::new("private::netkit_connects_like_veth", netkit).needs(NETKIT),
+    Case::new("network::doctor_names_who_holds_ports", doctor).needs(NEEDS),
     Case::new("private::what_cannot_be_is_refused_by_name", refusals).needs(NEEDS),
 ];
 
@@ -66,7 +67,7 @@ fn who(sandbox: &Sandbox, options: &[&str], to: &str) -> String {
 }
 
 /// Everything of the near machine that a network could leave something in.
-fn traces(wire: &Wire) -> String {
+pub(super) fn traces(wire: &Wire) -> String {
     let script = "ip -brief address; ip route show table all | sort; nft list ruleset; tc qdisc show; \
         cat /proc/sys/net/ipv4/ip_forward /proc/sys/net/ipv6/conf/all/*forwarding";
     wire.host(["sh", "-c", script]).ok()
@@ -114,12 +115,8 @@ fn published(sandbox: &Sandbox) {
     for ip in ["127.0.0.1", "10.9.0.1"] {
         assert_eq!(wire.host(["python3", "-c", near, ip]).ok(), "a\n", "the host itself, at {ip}");
     }
-    // Another guest, and the guest itself, by the host's port.
-    for guest in ["run", "exec"] {
-        let words = if guest == "run" { vec!["run", "--net", "private"] } else { vec!["exec", "a"] };
-        let line = sandbox.pando(words).args(["--", "/usr/bin/python3", "-c", near, "10.9.0.1"]);
-        assert_eq!(line.ok(), "a\n", "by {guest}");
-    }
+    let other = sandbox.pando(["run", "--net", "private", "--", "/usr/bin/python3", "-c", near, "10.9.0.1"]);
+    assert_eq!(other.ok(), "a\n", "another guest, by the host's port");
     let _b = python(sandbox, "b", &["--publish", "5353:53/udp"], ECHO, &[]);
     eventually("datagrams come and go", || wire.outside(["python3", "-c", ASK, "10.9.0.1", "5353"]).ok() == "echo x\n");
 }
@@ -278,6 +275,23 @@ fn macvlan(sandbox: &Sandbox) {
 fn netkit(sandbox: &Sandbox) {
     let _wire = wire(sandbox);
     assert_eq!(who(sandbox, &["--link", "netkit"], OUTSIDE[0]), "10.9.0.1");
+}
+
+fn doctor(sandbox: &Sandbox) {
+    let wire = wire(sandbox);
+    let before = traces(&wire);
+    let _host = wire.host(["python3", "-c", HOLD]).limit(300).start();
+    eventually("the host's server listens", || wire.host(["ss", "-Htln"]).ok().contains(":9090"));
+    let ended = wire.pando(sandbox, ["doctor", "--json"]).run();
+    let told: serde_json::Value = serde_json::from_str(&ended.out()).unwrap();
+    let held = serde_json::json!({ "protocol": "tcp", "port": 9090, "process": "python3" });
+    assert!(told["held_ports"].as_array().is_some_and(|all| all.contains(&held)), "{}", told["held_ports"]);
+    let of =
+        |name: &str| told["findings"].as_array().and_then(|all| all.iter().find(|one| one["name"] == name)).cloned();
+    for name in ["veth", "bridge", "nftables", "macvlan", "netkit", "htb"] {
+        assert!(of(name).is_some_and(|one| one["area"] == "network"), "{name}");
+    }
+    assert_eq!(traces(&wire), before, "what was tried is taken back");
 }
 
 fn refusals(sandbox: &Sandbox) {
