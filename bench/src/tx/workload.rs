@@ -39,15 +39,15 @@ pub(crate) fn run(name: &str, at: &Path, how: How) -> anyhow::Result<()> {
     match name {
         "postmark" => postmark(at, how),
         "lfs-create" => each_small(how, |number| put(&at.join(number.to_string()), &[b'x'; 1024], how)),
-        "lfs-read" => each_small(how, |number| Ok(drop(std::fs::read(at.join(number.to_string()))?))),
+        "lfs-read" => each_small(how, |number| Ok(std::fs::read(at.join(number.to_string())).map(drop)?)),
         "lfs-delete" => each_small(how, |number| Ok(std::fs::remove_file(at.join(number.to_string()))?)),
         "lfs-write" | "lfs-rewrite" | "lfs-scan" | "lfs-probe" => large(name, &at.join("large"), how),
         "rab-mkdir" => {
             (0..DIRECTORIES / how.scale).try_for_each(|number| Ok(std::fs::create_dir(at.join(format!("d{number}")))?))
         }
         "rab-cp" => copies(at, how),
-        "rab-du" => Ok(println!("{}", sizes(at)?)),
-        "rab-grep" => Ok(println!("{}", search(at)?)),
+        "rab-du" => sizes(at).map(|found| println!("{found}")),
+        "rab-grep" => search(at).map(|found| println!("{found}")),
         _ => bail!("there is no program '{name}'"),
     }
 }

@@ -38,8 +38,8 @@ pub(crate) fn write(writer: &mut Writer, image: &Image, slots: Slots) {
     }
     // A name whose file is gone may be another's by now.
     for there in [false, true] {
-        for number in 0..all.len() {
-            let is_there = all[number].place.is_some() || all[number].path().is_none();
+        for (number, socket) in all.iter().enumerate() {
+            let is_there = socket.place.is_some() || socket.path().is_none();
             if is_there == there {
                 making.name(writer, number, there);
             }

@@ -41,7 +41,7 @@ pub fn lets_plans_pass(profile: Profile) -> bool {
         let Filter { refused, rules, .. } = profile::of(profile).filter();
         let is_touched =
             |call: &&str| refused.iter().chain(rules.iter().map(|rule| &rule.call)).any(|name| name == call);
-        !STEPS.iter().any(|call| is_touched(&call))
+        !STEPS.iter().any(is_touched)
     })
 }
 

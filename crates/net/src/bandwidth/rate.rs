@@ -28,7 +28,7 @@ impl FromStr for Rate {
 
 impl fmt::Display for Rate {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let fitting = UNITS.iter().find(|(_, worth)| self.0 >= *worth && self.0 % worth == 0);
+        let fitting = UNITS.iter().find(|(_, worth)| self.0 >= *worth && self.0.is_multiple_of(*worth));
         let (unit, worth) = fitting.unwrap_or(&UNITS[3]);
         write!(out, "{}{unit}", self.0 / worth)
     }
