@@ -25,7 +25,8 @@ def child(name, body):
 def leads():
     child("early", lambda: None)
     os.setsid()
-    child("late", lambda: child("member", lambda: os.setpgid(0, os.getppid())) and os.setpgid(0, 0))
+    # The group is there before its member joins.
+    child("late", lambda: (os.setpgid(0, 0), child("member", lambda: os.setpgid(0, os.getppid()))))
 
 
 def orphan():
