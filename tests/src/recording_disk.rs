@@ -68,6 +68,8 @@ impl RecordingDisk {
         let session = fuser::spawn_mount(Served(self.clone()), at, &Config::default())?;
         let file = File::options().read(true).write(true).open(at.join(NAME))?;
         let device = LoopDevice::over(&file).map_err(|error| error.source)?;
+        // The device holds the file from now on. Nobody else needs to see it: to a transaction it would be one more mount to make changes on.
+        rustix::mount::unmount(at, rustix::mount::UnmountFlags::DETACH)?;
         Ok(Attached { device, _session: session })
     }
 

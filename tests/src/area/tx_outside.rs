@@ -152,16 +152,23 @@ fn network_refused(sandbox: &Sandbox) {
     sandbox.pando(["tx", "run", "--net=refuse", "--", "true"]).run().succeeded();
 }
 
-/// A command that reads its input and then, the first time, meets a conflict: somebody outside changes what it has read.
-fn lost_once(directory: &Path) -> String {
+/// A command that reads its input and then, the first time, lingers, for a span that no other program sleeps for, and meets a conflict: somebody outside
+/// changes what it has read.
+fn lost_once(directory: &Path, linger: &str) -> String {
     fs::write(directory.join("read"), "").expect("a file can be written");
-    "cat read; cat >got; touch /dev/null; test -e again || sleep 1".to_owned()
+    format!("cat read; cat >got; test -e again || sleep {linger}")
 }
 
-fn changed_meanwhile(directory: &Path) -> std::thread::JoinHandle<()> {
+fn lingers(linger: &str) -> bool {
+    let words = format!("sleep\0{linger}\0");
+    let all = fs::read_dir("/proc").expect("processes can be listed").flatten();
+    all.into_iter().any(|one| read(one.path().join("cmdline")) == words)
+}
+
+fn changed_meanwhile(directory: &Path, linger: &'static str) -> std::thread::JoinHandle<()> {
     let directory = directory.to_owned();
     std::thread::spawn(move || {
-        std::thread::sleep(std::time::Duration::from_millis(500));
+        eventually("the first run lingers", || lingers(linger));
         fs::write(directory.join("read"), "changed").expect("a file can be written");
         fs::write(directory.join("again"), "").expect("a file can be written");
     })
@@ -169,8 +176,8 @@ fn changed_meanwhile(directory: &Path) -> std::thread::JoinHandle<()> {
 
 fn input_comes_again(sandbox: &Sandbox) {
     let directory = sandbox.scratch();
-    let script = lost_once(&directory);
-    let other = changed_meanwhile(&directory);
+    let script = lost_once(&directory, "5.14159");
+    let other = changed_meanwhile(&directory, "5.14159");
     let words = sandbox.pando(["tx", "run", "--", "sh", "-c"]).args([&script]).directory(&directory);
     let ended = words.input("one\ntwo\n").run().succeeded();
     other.join().expect("it does not panic");
@@ -180,10 +187,10 @@ fn input_comes_again(sandbox: &Sandbox) {
 
 fn input_of_a_file(sandbox: &Sandbox) {
     let directory = sandbox.scratch();
-    let script = lost_once(&directory);
+    let script = lost_once(&directory, "5.27182");
     let mut file = fs::File::create(directory.join("input")).expect("a file can be made");
     file.write_all(b"skipped\none\n").expect("a file can be written");
-    let other = changed_meanwhile(&directory);
+    let other = changed_meanwhile(&directory, "5.27182");
     // The shell reads a line of it first.
     let program = sandbox.program().display().to_string();
     let root = sandbox.root().display().to_string();
