@@ -25,7 +25,9 @@ mod disorder;
 mod line;
 mod need;
 mod patience;
+mod power_loss;
 mod process;
+mod recording_disk;
 mod sandbox;
 mod small_disk;
 mod spaces;
@@ -42,6 +44,15 @@ fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     if words.first().is_some_and(|word| word == disorder::WORD) {
         return disorder::obey(&words[1..]).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
+    }
+    if words.first().is_some_and(|word| word == power_loss::WORD) {
+        return power_loss::obey(&words[1..]).map_or_else(
+            |error| {
+                eprintln!("{error}");
+                ExitCode::FAILURE
+            },
+            |()| ExitCode::SUCCESS,
+        );
     }
     if let Some((word, rest)) = words.split_first()
         && word == store_worker::WORD

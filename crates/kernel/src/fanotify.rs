@@ -1,7 +1,7 @@
 //! Who opens what on a file system (fanotify(7)), as far as it is needed: opened files and directories, told by descriptors.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// How much is read at a time: many events.
 const BUFFER: usize = 64 << 10;
@@ -56,13 +56,25 @@ impl Listener {
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// Tells of everything that is opened on the file system of `directory` from now on (FAN_MARK_FILESYSTEM, since Linux 4.20).
+    /// Tells of every directory that is opened on the file system of `directory` from now on (FAN_MARK_FILESYSTEM, since Linux 4.20); before Linux 6.0,
+    /// of files too.
     pub fn listen_to_file_system(&self, directory: impl AsFd) -> io::Result<()> {
-        let flags = libc::FAN_MARK_ADD | libc::FAN_MARK_FILESYSTEM;
-        let mask = libc::FAN_OPEN | libc::FAN_ONDIR;
-        let directory = directory.as_fd().as_raw_fd();
+        let directory = directory.as_fd();
+        // That of files nothing is to be told must be known first. Without it, each opening of a file makes an event with a descriptor: half of what
+        // opening one costs.
+        let ignored = libc::FAN_MARK_IGNORE | libc::FAN_MARK_IGNORED_SURV_MODIFY;
+        match self.mark(ignored, libc::FAN_OPEN, directory) {
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
+            marked => marked?,
+        }
+        self.mark(0, libc::FAN_OPEN | libc::FAN_ONDIR, directory)
+    }
+
+    fn mark(&self, flags: libc::c_uint, mask: u64, directory: BorrowedFd<'_>) -> io::Result<()> {
+        let flags = libc::FAN_MARK_ADD | libc::FAN_MARK_FILESYSTEM | flags;
+        let (group, directory) = (self.0.as_raw_fd(), directory.as_raw_fd());
         // SAFETY: the path is a C string.
-        let result = unsafe { libc::fanotify_mark(self.0.as_raw_fd(), flags, mask, directory, c".".as_ptr()) };
+        let result = unsafe { libc::fanotify_mark(group, flags, mask, directory, c".".as_ptr()) };
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 

@@ -184,6 +184,7 @@ pub(crate) fn finish(file: &JournalFile, journal: &Journal) -> Result<(), Commit
     let trees: Vec<_> = journal
         .parts
         .iter()
+        .filter(|(part, _)| !is_lost_memory(part))
         .map(|(part, steps)| Ok((Apply::new(part)?, part, steps)))
         .collect::<Result<_, ApplyError>>()?;
     if !file.is_staged() {
@@ -200,13 +201,20 @@ pub(crate) fn finish(file: &JournalFile, journal: &Journal) -> Result<(), Commit
     }
     step();
     if journal.durable {
-        sync(journal.parts.iter().map(|(part, _)| part))?;
+        sync(trees.iter().map(|(_, part, _)| *part))?;
     }
     // Parts on other file systems are thrown away next: the journal must not come back and look for them.
     let elsewhere = journal.durable && journal.parts.iter().any(|(part, _)| !file.is_beside(&part.base));
     file.mark_done(elsewhere).map_err(|source| ApplyError::new("closing the journal", source))?;
     step();
     Ok(())
+}
+
+/// Whether a part was on a file system in memory that is gone, with all that was on it: the machine has lost its power since. Any other file system whose
+/// part is missing is one that is not mounted yet.
+fn is_lost_memory(part: &Part) -> bool {
+    const TMPFS_MAGIC: i64 = 0x0102_1994;
+    !part.base.exists() && rustix::fs::statfs(&part.live).is_ok_and(|found| i64::from(found.f_type) == TMPFS_MAGIC)
 }
 
 /// Brings everything of the parts' file systems to the disk.

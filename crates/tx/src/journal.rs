@@ -1,7 +1,7 @@
 //! The journal: what a commit does, on disk before the first of it is done. Its appearing under its name is the commit point.
 
 use crate::change::Steps;
-use crate::crash::step;
+use crate::crash::{planted, step};
 use crate::part::Part;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -58,13 +58,13 @@ impl JournalFile {
         step();
         file.write_all(&body)?;
         step();
-        if journal.durable {
+        if journal.durable && !planted("no-fdatasync") {
             file.sync_data()?;
         }
         step();
         std::fs::rename(&next, self.path())?;
         step();
-        if journal.durable {
+        if journal.durable && !planted("no-directory-fsync") {
             File::open(&self.directory)?.sync_all()?;
         }
         Ok(())

@@ -53,6 +53,9 @@ impl Part {
         private(&self.work(), false)?;
         let root = std::fs::metadata(&self.live)?;
         chown(self.upper(), Some(root.uid()), Some(root.gid()))?;
-        std::fs::set_permissions(self.upper(), std::fs::Permissions::from_mode(root.mode() & 0o7777))
+        std::fs::set_permissions(self.upper(), std::fs::Permissions::from_mode(root.mode() & 0o7777))?;
+        // Any other time would be a change to the root: every commit would touch, and sync, every file system.
+        let times = std::fs::FileTimes::new().set_modified(root.modified()?);
+        std::fs::File::open(self.upper())?.set_times(times)
     }
 }

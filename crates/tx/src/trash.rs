@@ -16,11 +16,7 @@ fn unique() -> String {
 pub(crate) fn throw_away(home: &Home, directory: &Path, parts: &[Part]) -> io::Result<()> {
     for part in parts.iter().filter(|part| !part.base.starts_with(directory)) {
         let Some(around) = part.base.parent() else { continue };
-        if part.base.exists() {
-            let trash = around.join(".trash");
-            create(&trash)?;
-            std::fs::rename(&part.base, trash.join(unique()))?;
-        }
+        move_away(&part.base, &around.join(".trash"))?;
     }
     // Last, since its record is what leads to the others.
     create(&home.trash())?;
@@ -28,6 +24,23 @@ pub(crate) fn throw_away(home: &Home, directory: &Path, parts: &[Part]) -> io::R
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }
+}
+
+/// Moves a directory that may be gone already into the trash, which others who find it empty remove.
+fn move_away(base: &Path, trash: &Path) -> io::Result<()> {
+    const TRIES: usize = 100;
+    let mut last = Ok(());
+    for _ in 0..TRIES {
+        if !base.exists() {
+            return Ok(());
+        }
+        create(trash)?;
+        match std::fs::rename(base, trash.join(unique())) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => last = Err(error),
+            moved => return moved,
+        }
+    }
+    last
 }
 
 fn create(directory: &Path) -> io::Result<()> {

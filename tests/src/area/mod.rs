@@ -31,6 +31,8 @@ mod sysvinit;
 mod terminals;
 mod tx;
 mod tx_crash;
+mod tx_outside;
+mod tx_power;
 mod views;
 mod volumes;
 
@@ -41,7 +43,9 @@ const AREAS: &[&[Case]] = &[
     crash_at_random::CASES,
     sysvinit::CASES,
     tx_crash::CASES,
+    tx_power::CASES,
     tx::CASES,
+    tx_outside::CASES,
     crash::CASES,
     freeze::CASES,
     clones::CASES,

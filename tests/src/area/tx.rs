@@ -36,8 +36,6 @@ fn files(sandbox: &Sandbox) -> PathBuf {
     fs::write(directory.join("gone"), "x\n").expect("a file can be written");
     fs::create_dir(directory.join("d")).expect("a directory can be made");
     fs::write(directory.join("d/in"), "in\n").expect("a file can be written");
-    // What is as young as the transaction would count as changed by others meanwhile.
-    std::thread::sleep(std::time::Duration::from_millis(12));
     directory
 }
 

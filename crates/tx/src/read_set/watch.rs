@@ -56,11 +56,10 @@ impl Watch {
         Ok(())
     }
 
-    /// What it holds, to be closed by somebody who is in no hurry: the kernel lets go of it only once nobody can be telling it anything any more, which
-    /// takes it some 15 ms.
-    pub fn into_descriptors(self) -> Vec<OwnedFd> {
-        let roots = self.roots.into_iter().map(|(_, root)| root);
-        std::iter::once(OwnedFd::from(self.listener)).chain(roots).collect()
+    /// Lets go of the view. What is left is to be closed by somebody who is in no hurry: the kernel ends a listener only once nobody can be telling it
+    /// anything any more, which takes it some 15 ms.
+    pub fn into_listener(self) -> OwnedFd {
+        self.listener.into()
     }
 
     /// What was read, by part. Nobody may be in the view any more.

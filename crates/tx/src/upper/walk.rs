@@ -195,8 +195,12 @@ impl Walk<'_> {
     }
 
     fn differs_from(&self, path: &TreePath, stat: &Stat, live: &TreePath) -> io::Result<bool> {
-        let new = Attributes::new(stat, xattr::read(&self.upper.call_path(path)?)?.own);
+        let mut new = Attributes::new(stat, xattr::read(&self.upper.call_path(path)?)?.own);
         let old = Attributes::new(&self.live.stat(live)?, xattr::read(&self.live.call_path(live)?)?.own);
+        if path.as_bytes().is_empty() {
+            // The root of the upper directory was made, not copied; its time says something only where names in it have changed, which is seen by them.
+            new.modified = old.modified;
+        }
         Ok(new != old)
     }
 

@@ -37,7 +37,7 @@ impl Commit {
         let mounts = other_mounts(home, &self.name);
         let committed = pando_tx::commit_open(home, &self.name, !self.no_durable);
         let figures = committed.with_context(|| format!("cannot commit '{}'", self.name))?;
-        sweep_soon(root, home, &mounts, Vec::new());
+        sweep_soon(root, home, &mounts, None);
         let outcome = Outcome::Committed(figures);
         let report = Report {
             outcome,
@@ -56,7 +56,7 @@ impl Abort {
     pub(super) fn run(self, root: &StateRoot, home: &Home) -> anyhow::Result<u8> {
         let mounts = other_mounts(home, &self.name);
         pando_tx::abort_open(home, &self.name).with_context(|| format!("cannot abort '{}'", self.name))?;
-        sweep_soon(root, home, &mounts, Vec::new());
+        sweep_soon(root, home, &mounts, None);
         Ok(0)
     }
 }

@@ -61,19 +61,19 @@ pub(crate) fn recover_first(root: &StateRoot) {
     }
 }
 
-/// Deletes what was thrown away, at once if that is little, and closes `descriptors`; whatever takes long is done by a process that nobody waits for.
-pub(super) fn sweep_soon(root: &StateRoot, home: &Home, mounts: &[PathBuf], descriptors: Vec<OwnedFd>) {
+/// Deletes what was thrown away, at once if that is little, and closes `listener`; whatever takes long is done by a process that nobody waits for.
+pub(super) fn sweep_soon(root: &StateRoot, home: &Home, mounts: &[PathBuf], listener: Option<OwnedFd>) {
     const LITTLE: usize = 300;
     let little = pando_tx::rubbish(home, mounts, LITTLE) < LITTLE;
     if little {
         pando_tx::sweep(home, mounts);
-        if descriptors.is_empty() {
+        if listener.is_none() {
             return;
         }
     }
-    for descriptor in &descriptors {
-        // Where one is not passed on, it is closed here.
-        let _ = rustix::io::fcntl_setfd(descriptor, FdFlags::empty());
+    if let Some(listener) = &listener {
+        // If it is not passed on, it is closed here.
+        let _ = rustix::io::fcntl_setfd(listener, FdFlags::empty());
     }
     let started = Command::new("/proc/self/exe")
         .arg0("pando")

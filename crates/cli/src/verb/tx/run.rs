@@ -183,7 +183,7 @@ impl Run {
             }
         };
         let Left { watch, connections } = left_over;
-        sweep_soon(root, home, &mounts, watch.map(Watch::into_descriptors).unwrap_or_default());
+        sweep_soon(root, home, &mounts, watch.map(Watch::into_listener));
         if let (Attempt::Committed(_), Some(held)) = (&attempt, held) {
             held.release()?;
         }
@@ -253,7 +253,7 @@ fn cannot_start(
     let mounts = transaction.other_mounts();
     transaction.end_processes()?;
     transaction.abort()?;
-    sweep_soon(root, home, &mounts, Vec::new());
+    sweep_soon(root, home, &mounts, None);
     match error {
         pando_tx::StartError::Command(error) => {
             let code = if error.source.kind() == ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE };

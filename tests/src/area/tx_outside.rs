@@ -1,0 +1,214 @@
+//! What a transaction does outside of files, and what it gets from there.
+
+use crate::case::{Case, skip};
+use crate::line::Line;
+use crate::patience::eventually;
+use crate::sandbox::Sandbox;
+use std::fs;
+use std::io::Write;
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+pub(crate) const CASES: &[Case] = &[
+    Case::new("tx::one_right_after_another_is_no_conflict", right_after),
+    Case::new("tx::signals_of_32_bit_programs_wait_too", signals_of_older_programs),
+    Case::new("tx::signals_of_entered_commands_wait_too", signals_of_entered),
+    Case::new("tx::what_an_entered_command_cannot_undo_is_refused", entered_is_refused),
+    Case::new("tx::connections_are_named", connections_are_named),
+    Case::new("tx::the_network_can_be_refused", network_refused),
+    Case::new("tx::piped_input_comes_again", input_comes_again),
+    Case::new("tx::input_of_a_file_comes_again", input_of_a_file),
+    Case::new("tx::the_daemon_recovers_first", daemon_recovers),
+];
+
+fn run_sh(sandbox: &Sandbox, options: &[&str], directory: &Path, script: &str) -> Line {
+    sandbox.pando(["tx", "run"]).args(options).args(["--", "sh", "-c", script]).directory(directory)
+}
+
+fn read(path: impl AsRef<Path>) -> String {
+    fs::read_to_string(path).unwrap_or_default()
+}
+
+/// A process outside that notes a signal, and its pid.
+fn listener(directory: &Path) -> (crate::line::Started, i32) {
+    let script = "trap 'echo got >signalled; exit 0' USR1; echo $$ >pid; while :; do sleep 0.05; done";
+    let started = Line::new("sh").args(["-c", script]).directory(directory).start();
+    eventually("the process outside is ready", || read(directory.join("pid")).ends_with('\n'));
+    let pid = started.pid();
+    (started, pid)
+}
+
+fn right_after(sandbox: &Sandbox) {
+    let directory = sandbox.scratch();
+    fs::write(directory.join("count"), "").expect("a file can be written");
+    for _ in 0..10 {
+        run_sh(sandbox, &["--retry", "0"], &directory, "read x <count; echo a$x >>count; ls >/dev/null")
+            .run()
+            .succeeded();
+    }
+    assert_eq!(read(directory.join("count")).lines().count(), 10);
+}
+
+/// A program that sends a signal by the calls that 32-bit programs make (`int 0x80`), which a program of this architecture can make too.
+fn older_program(directory: &Path, pid: i32, signal: u32) -> PathBuf {
+    const START: u64 = 0x40_0000;
+    const HEADS: u64 = 64 + 56;
+    let mut code = vec![0xb8, 37, 0, 0, 0, 0xbb];
+    code.extend(pid.to_le_bytes());
+    code.push(0xb9);
+    code.extend(signal.to_le_bytes());
+    // Then exit(0).
+    code.extend([0xcd, 0x80, 0xb8, 1, 0, 0, 0, 0x31, 0xdb, 0xcd, 0x80]);
+    let size = HEADS + code.len() as u64;
+    let mut file = vec![0x7f, b'E', b'L', b'F', 2, 1, 1];
+    file.resize(16, 0);
+    for half in [2_u16, 62] {
+        file.extend(half.to_le_bytes());
+    }
+    file.extend(1_u32.to_le_bytes());
+    for long in [START + HEADS, 64, 0] {
+        file.extend(long.to_le_bytes());
+    }
+    file.extend(0_u32.to_le_bytes());
+    for half in [64_u16, 56, 1, 0, 0, 0] {
+        file.extend(half.to_le_bytes());
+    }
+    for word in [1_u32, 5] {
+        file.extend(word.to_le_bytes());
+    }
+    for long in [0, START, START, size, size, 0x1000] {
+        file.extend(long.to_le_bytes());
+    }
+    file.extend(code);
+    let path = directory.join("older");
+    fs::write(&path, file).expect("a file can be written");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("a mode can be set");
+    path
+}
+
+fn signals_of_older_programs(sandbox: &Sandbox) {
+    if !cfg!(target_arch = "x86_64") {
+        skip("other architectures have other older programs");
+    }
+    let directory = sandbox.scratch();
+    let (outside, pid) = listener(&directory);
+    // By signal 0 nothing is sent: whether this machine runs such programs.
+    let asks = older_program(&directory, pid, 0);
+    if Line::new(&asks).run().code() != 0 {
+        skip("this kernel runs no 32-bit programs");
+    }
+    older_program(&directory, pid, rustix::process::Signal::USR1.as_raw().unsigned_abs());
+    run_sh(sandbox, &[], &directory, "./older && sleep 0.3; test -e signalled && exit 9; exit 7").run().ended_with(7);
+    assert!(!directory.join("signalled").exists());
+    run_sh(sandbox, &[], &directory, "./older").run().succeeded();
+    eventually("the signal has come", || directory.join("signalled").exists());
+    outside.wait().succeeded();
+}
+
+fn signals_of_entered(sandbox: &Sandbox) {
+    let directory = sandbox.scratch();
+    let (outside, pid) = listener(&directory);
+    sandbox.pando(["tx", "begin", "work"]).run().succeeded();
+    let kill = format!("kill -USR1 {pid}");
+    sandbox.pando(["tx", "enter", "work", "--", "sh", "-c", &kill]).run().succeeded();
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    assert!(!directory.join("signalled").exists());
+    sandbox.pando(["tx", "commit", "work"]).run().succeeded();
+    eventually("the signal has come", || directory.join("signalled").exists());
+    outside.wait().succeeded();
+}
+
+fn entered_is_refused(sandbox: &Sandbox) {
+    let directory = sandbox.scratch();
+    sandbox.pando(["tx", "begin", "work"]).run().succeeded();
+    let script = "mkdir m; mount -t tmpfs none m && exit 9; echo on >here";
+    let enter = sandbox.pando(["tx", "enter", "work", "--", "sh", "-c", script]).directory(&directory);
+    enter.run().succeeded().complains_of(&["mount by process", "it was not done"]);
+    sandbox.pando(["tx", "commit", "work"]).run().succeeded();
+    assert_eq!(read(directory.join("here")), "on\n");
+}
+
+/// A server on the loopback, and a command that connects to it.
+fn server() -> (TcpListener, String, String) {
+    let server = TcpListener::bind("127.0.0.1:0").expect("a port can be had");
+    let address = server.local_addr().expect("it has an address");
+    let command = format!("exec 3<>/dev/tcp/127.0.0.1/{}", address.port());
+    (server, address.to_string(), command)
+}
+
+fn connections_are_named(sandbox: &Sandbox) {
+    let (_server, address, connect) = server();
+    let ended = sandbox.pando(["tx", "run", "--", "bash", "-c", &connect]).run().succeeded();
+    ended.complains_of(&["1 connection had passed", &address]);
+    let ended = sandbox.pando(["tx", "run", "--", "bash", "-c", &format!("{connect}; exit 3")]).run().ended_with(3);
+    ended.complains_of(&["nothing was changed", "1 connection had passed"]);
+}
+
+fn network_refused(sandbox: &Sandbox) {
+    let (_server, _, connect) = server();
+    let refused = sandbox.pando(["tx", "run", "--net=refuse", "--", "bash", "-c", &connect]).run().ended_with(125);
+    refused.complains_of(&["socket by process", "cannot be a part of a transaction"]);
+    sandbox.pando(["tx", "run", "--net=refuse", "--", "true"]).run().succeeded();
+}
+
+/// A command that reads its input and then, the first time, lingers, for a span that no other program sleeps for, and meets a conflict: somebody outside
+/// changes what it has read.
+fn lost_once(directory: &Path, linger: &str) -> String {
+    fs::write(directory.join("read"), "").expect("a file can be written");
+    format!("cat read; cat >got; test -e again || sleep {linger}")
+}
+
+fn lingers(linger: &str) -> bool {
+    let words = format!("sleep\0{linger}\0");
+    let all = fs::read_dir("/proc").expect("processes can be listed").flatten();
+    all.into_iter().any(|one| read(one.path().join("cmdline")) == words)
+}
+
+fn changed_meanwhile(directory: &Path, linger: &'static str) -> std::thread::JoinHandle<()> {
+    let directory = directory.to_owned();
+    std::thread::spawn(move || {
+        eventually("the first run lingers", || lingers(linger));
+        fs::write(directory.join("read"), "changed").expect("a file can be written");
+        fs::write(directory.join("again"), "").expect("a file can be written");
+    })
+}
+
+fn input_comes_again(sandbox: &Sandbox) {
+    let directory = sandbox.scratch();
+    let script = lost_once(&directory, "5.14159");
+    let other = changed_meanwhile(&directory, "5.14159");
+    let words = sandbox.pando(["tx", "run", "--", "sh", "-c"]).args([&script]).directory(&directory);
+    let ended = words.input("one\ntwo\n").run().succeeded();
+    other.join().expect("it does not panic");
+    ended.complains_of(&["running it again"]);
+    assert_eq!(read(directory.join("got")), "one\ntwo\n");
+}
+
+fn input_of_a_file(sandbox: &Sandbox) {
+    let directory = sandbox.scratch();
+    let script = lost_once(&directory, "5.27182");
+    let mut file = fs::File::create(directory.join("input")).expect("a file can be made");
+    file.write_all(b"skipped\none\n").expect("a file can be written");
+    let other = changed_meanwhile(&directory, "5.27182");
+    // The shell reads a line of it first.
+    let program = sandbox.program().display().to_string();
+    let root = sandbox.root().display().to_string();
+    let around = format!("exec <input; read x; exec {program} --root {root} tx run -- sh -c '{script}'");
+    let ended = Line::new("bash").args(["-c", &around]).directory(&directory).run().succeeded();
+    other.join().expect("it does not panic");
+    ended.complains_of(&["running it again"]);
+    assert_eq!(read(directory.join("got")), "one\n");
+}
+
+fn daemon_recovers(sandbox: &Sandbox) {
+    let directory = sandbox.scratch();
+    let run = run_sh(sandbox, &[], &directory, "echo x >made; sleep 1000").start();
+    eventually("the transaction is there", || sandbox.pando(["tx", "ls"]).run().out().contains("run-"));
+    crate::process::kill(run.pid());
+    let _ = run.wait();
+    // Any command about guests starts the daemon.
+    sandbox.pando(["ls"]).run().succeeded();
+    assert!(!sandbox.pando(["tx", "ls"]).run().out().contains("run-"));
+    assert!(sandbox.daemon_log().contains("was not committed, and is removed"), "{}", sandbox.daemon_log());
+}
