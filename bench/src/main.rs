@@ -8,6 +8,7 @@
 //! ```
 
 mod busybox_root;
+mod clone;
 mod cpu;
 mod hush;
 mod interrupt;
@@ -57,9 +58,10 @@ fn main() -> ExitCode {
 type Measure = fn(&Settings) -> anyhow::Result<Report>;
 
 /// All of them.
-const BENCHMARKS: [(&str, Measure); 8] = [
+const BENCHMARKS: [(&str, Measure); 9] = [
     ("start", start::measure),
     ("many", many::measure),
+    ("clone", clone::measure),
     ("cpu", cpu::measure),
     ("limits", limits::measure),
     ("lmbench", lmbench::measure),
@@ -72,6 +74,7 @@ fn run() -> anyhow::Result<bool> {
     // What is to be measured inside a guest is this program too.
     let words: Vec<String> = std::env::args().skip(1).collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [clone::subject::NAME, ..] => return clone::subject::main(&words[1..]).map(|()| true),
         ["net-serve"] => return net::load::serve().map(|()| true),
         ["net-load", ip, load, time] => return net::load::make(ip, load, time).map(|()| true),
         ["tx-calls", at] => return tx::calls::make(at.as_ref()).map(|()| true),

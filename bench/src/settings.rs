@@ -48,6 +48,7 @@ impl Settings {
                 "--hush" => hush = Some(value()?),
                 "--daemons" => daemons = true,
                 "--only" => only = Some(value()?),
+                "--criu" => criu = Some(PathBuf::from(value()?)),
                 "--quick" => quick = true,
                 option if option.starts_with('-') => bail!("there is no option '{option}'; see docs/benchmarks.md"),
                 _ if benchmark.is_some() => bail!("one benchmark at a time"),
@@ -72,6 +73,7 @@ impl Settings {
             tree,
             daemons,
             hush,
+            criu,
         })
     }
 

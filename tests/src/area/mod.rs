@@ -2,6 +2,7 @@
 
 mod attacks;
 mod clients;
+mod clone_crash;
 mod clone_programs;
 mod clones;
 mod confinement;
@@ -43,6 +44,7 @@ const AREAS: &[&[Case]] = &[
     tx::CASES,
     crash::CASES,
     freeze::CASES,
+    clone_crash::CASES,
     clones::CASES,
     clone_programs::CASES,
     systemd::CASES,
