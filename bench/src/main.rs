@@ -8,6 +8,7 @@
 //! ```
 
 mod busybox_root;
+mod clone;
 mod cpu;
 mod hush;
 mod interrupt;
@@ -61,6 +62,7 @@ type Measure = fn(&Settings) -> anyhow::Result<Report>;
 const BENCHMARKS: &[(&str, Measure)] = &[
     ("start", start::measure),
     ("many", many::measure),
+    ("clone", clone::measure),
     ("cpu", cpu::measure),
     ("limits", limits::measure),
     ("lmbench", lmbench::measure),
@@ -75,6 +77,7 @@ fn run() -> anyhow::Result<bool> {
     // What is to be measured inside a guest is this program too.
     let words: Vec<String> = std::env::args().skip(1).collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [clone::subject::NAME, ..] => return clone::subject::main(&words[1..]).map(|()| true),
         ["net-serve"] => return net::load::serve().map(|()| true),
         ["net-send", kind, ip, port] => return net::flow::send(kind, ip, port.parse()?).map(|()| true),
         ["net-sink", count, time] => return net::flow::sink(count.parse()?, time.parse()?).map(|()| true),

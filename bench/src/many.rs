@@ -2,8 +2,8 @@
 
 mod crowd;
 pub(crate) mod daemon_cost;
-mod group_charge;
-mod machine_memory;
+pub(crate) mod group_charge;
+pub(crate) mod machine_memory;
 
 use crate::own_pando::OwnPando;
 use crate::report::Report;

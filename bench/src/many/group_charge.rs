@@ -30,8 +30,13 @@ impl GroupCharge {
 
     /// Kilobytes of the average guest, its seed included, and of the average seed that waits for a guest, if one does.
     pub(crate) fn each(&self, pando: &OwnPando) -> anyhow::Result<(f64, Option<f64>)> {
+        self.each_named(pando, "")
+    }
+
+    /// The same of those guests whose names begin so; all other groups count as seeds'.
+    pub(crate) fn each_named(&self, pando: &OwnPando, prefix: &str) -> anyhow::Result<(f64, Option<f64>)> {
         let groups = self.groups()?;
-        let occupied = occupied(pando)?;
+        let occupied = occupied(pando, prefix)?;
         let (guests, seeds): (Vec<_>, Vec<_>) = groups.iter().partition(|(slot, _)| occupied.contains(slot));
         let average = |charges: Vec<(&String, &f64)>| {
             (!charges.is_empty()).then(|| charges.iter().map(|(_, kb)| **kb).sum::<f64>() / charges.len() as f64)
@@ -54,12 +59,13 @@ impl GroupCharge {
     }
 }
 
-/// The names of the groups that belong to guests.
-fn occupied(pando: &OwnPando) -> anyhow::Result<Vec<String>> {
+/// The names of the groups that belong to guests whose names begin so.
+fn occupied(pando: &OwnPando, prefix: &str) -> anyhow::Result<Vec<String>> {
     let mut client = pando.connect()?;
     let listing = client.call(&Method::List {})?;
     let mut slots = Vec::new();
-    for name in listing["guests"].as_array().into_iter().flatten().filter_map(|guest| guest["name"].as_str()) {
+    let listed = listing["guests"].as_array().into_iter().flatten().filter_map(|guest| guest["name"].as_str());
+    for name in listed.filter(|name| name.starts_with(prefix)) {
         let answer = client.call(&Method::Inspect { name: name.to_owned() })?;
         let group = answer["guest"]["cgroups"][0].as_str().and_then(|path| Path::new(path).file_name()?.to_str());
         slots.extend(group.map(str::to_owned));

@@ -12,6 +12,7 @@ use crate::private_network::PrivateNetwork;
 use crate::ready_files::ReadyFiles;
 use crate::ready_roots::ReadyRoots;
 use crate::resources::Resources;
+use crate::unsettled::Unsettled;
 use pando_api::Fault;
 use pando_guest::root::LayerStore;
 use pando_guest::{GuestName, Places};
@@ -61,6 +62,8 @@ pub(crate) struct Daemon {
     pub(crate) boot: String,
     /// Counts the guests that were given no name.
     pub(crate) unnamed: Cell<u64>,
+    /// Clones that are not on the disk yet.
+    pub(crate) unsettled: Unsettled,
     /// Told when the daemon is to end.
     pub(crate) quit: Notify,
 }
@@ -82,7 +85,7 @@ impl Daemon {
             networks: Networks::new(&places),
             private: PrivateNetwork::new(&places),
             bandwidth: Bandwidth::new(&places),
-            roots: ReadyRoots::new(&pool, &files, &lull, &store),
+            roots: ReadyRoots::new(&places, &pool, &files, &lull, &store, unified),
             pool,
             files,
             store,
@@ -91,6 +94,7 @@ impl Daemon {
             events: Events::new(),
             boot: crate::record::boot(),
             unnamed: Cell::new(0),
+            unsettled: Unsettled::default(),
             quit: Notify::new(),
             field,
             unified,

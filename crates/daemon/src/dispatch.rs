@@ -125,7 +125,7 @@ impl Client {
                 Ok(guest) => freeze_and_stop(&daemon, &guest, image, stop).await,
                 Err(fault) => Err(fault),
             },
-            Method::Clone { image, names } => clone_all(&daemon, &image, &names).await,
+            Method::Clone { image, names } => done(clone::clone_all(&daemon, &image, &names).await),
             Method::Remove { name, force } => match daemon.guest(&name) {
                 Ok(guest) => done(remove::remove(&daemon, &guest, force).await),
                 Err(fault) => Err(fault),
@@ -379,13 +379,6 @@ async fn freeze_and_stop(
         stop::stop(daemon, guest, None, None).await?;
     }
     Ok(Reply::Image { image: held.status() })
-}
-
-async fn clone_all(daemon: &Rc<Daemon>, image: &str, names: &[String]) -> Result<Reply, Fault> {
-    for name in names {
-        clone::clone(daemon, image, name).await?;
-    }
-    Ok(Reply::Done {})
 }
 
 /// Calls that wait for nothing.

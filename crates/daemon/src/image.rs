@@ -1,7 +1,9 @@
 //! Frozen images, as the daemon holds them.
 
+use crate::ready_roots::{Ancestor, RootKind};
 use pando_api::{ImageStatus, Spec};
 use pando_freeze::Frozen;
+use pando_guest::policy::profile;
 use std::sync::Arc;
 
 /// A frozen guest. Others threads make clones of it.
@@ -22,6 +24,22 @@ pub(crate) struct HeldImage {
 }
 
 impl HeldImage {
+    /// What its clones are said to be: as the frozen guest was, but for what was that guest's alone: host name, addresses, ports.
+    pub(crate) fn spec_of_clones(&self) -> Spec {
+        Spec { hostname: None, addresses: Vec::new(), publish: Vec::new(), ..self.spec.clone() }
+    }
+
+    /// The root file systems of its clones.
+    pub(crate) fn roots(&self) -> RootKind {
+        let ancestor = Ancestor {
+            image: self.name.clone(),
+            created: self.created,
+            spec: profile::completed(&self.spec_of_clones()),
+            command: self.command,
+        };
+        RootKind::of_clones(&self.layers, ancestor)
+    }
+
     /// Its line in a listing.
     pub(crate) fn status(self: &Arc<Self>) -> ImageStatus {
         let processes = &self.frozen.image.processes;

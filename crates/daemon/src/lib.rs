@@ -24,6 +24,7 @@ mod image;
 mod life;
 mod link;
 mod lull;
+mod machine_id;
 mod networks;
 mod pool;
 mod private_network;
@@ -39,6 +40,7 @@ mod server;
 mod settings;
 mod settings_key;
 mod spawner_link;
+mod unsettled;
 
 pub use resources::exposition;
 pub use server::{ServeError, serve};

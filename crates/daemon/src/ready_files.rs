@@ -32,6 +32,15 @@ pub(crate) enum FilesKind {
         /// The state of the host that they were made in.
         state: Vec<(i64, i64)>,
     },
+    /// Those for a clone, which is a guest that lasts.
+    Clone,
+}
+
+impl FilesKind {
+    /// Whether they are for a guest that lasts.
+    pub(crate) fn last(&self) -> bool {
+        *self == Self::Clone
+    }
 }
 
 /// The files that are ready.
@@ -148,10 +157,14 @@ impl ReadyFiles {
 
 fn make(places: &Places, kind: &FilesKind) -> Result<Files, CallError> {
     // A leading dot: no guest's name has one.
-    let path = places.ephemeral().join(format!(".{}", unique()));
+    let beside = if kind.last() { places.guests() } else { places.ephemeral() };
+    let path = beside.join(format!(".{}", unique()));
     let files = Files(Some(path.clone()));
     let inside = path.join(crate::record::FILES);
     root::prepare(&inside)?;
+    if kind.last() {
+        crate::unsettled::mark(&path)?;
+    }
     if let FilesKind::Masked { expose, .. } = kind {
         let expose: Vec<_> = expose.iter().map(PathBuf::from).collect();
         mask::make(&inside.join("upper"), &expose, &own_directories(places))?;

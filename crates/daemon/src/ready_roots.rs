@@ -1,19 +1,23 @@
-//! Root file systems for guests that go away with their command, put together ahead, each with the sprout that it is for: its ids are that one's.
+//! Root file systems for guests that go away with their command and for clones, put together ahead, each with the sprout that it is for: its ids are
+//! that one's.
 //!
 //! Putting one together takes a good part of what a start takes besides. Who runs one short command after another runs most of them on the same few
-//! trees, so once a kind of root was asked for twice within a few starts, some of that kind are kept ready.
+//! trees, so once a kind of root was asked for twice within a few starts, some of that kind are kept ready. An image is there to be cloned: some of its
+//! kind are made ready at once.
 
 use crate::failure;
+use crate::life::boot::{self, Ready};
+use crate::life::layers;
 use crate::lull::Lull;
+use crate::machine_id;
 use crate::pool::{Pool, Sprout};
 use crate::ready_files::{Files, FilesKind, ReadyFiles};
 use crate::record::FILES;
-use pando_api::Fault;
+use pando_api::{Fault, Network, Spec};
 use pando_guest::plan::SproutKind;
-use pando_guest::root::{Layer, LayerStore, Mounted, Owner, Root, add_mount_points};
+use pando_guest::root::{LayerStore, Mounted, Owner, Root, add_mount_points};
 use pando_guest::{Places, slot};
 use pando_kernel::Context;
-use pando_kernel::mount::Tree;
 use pando_store::StoreError;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -38,9 +42,24 @@ pub(crate) const NAME: &str = "pando";
 pub(crate) struct RootKind {
     sprout: SproutKind,
     layers: Vec<String>,
-    /// Device and inode of each layer: a path may come to lead elsewhere.
+    /// Device and inode of each layer that is a tree of the host's: a path may come to lead elsewhere.
     identities: Vec<(u64, u64)>,
     files: FilesKind,
+    /// For clones: of what.
+    ancestor: Option<Arc<Ancestor>>,
+}
+
+/// A frozen guest, as far as the places of its clones depend on it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Ancestor {
+    /// The image.
+    pub(crate) image: String,
+    /// When it was made: another may get its name later.
+    pub(crate) created: i64,
+    /// What its clones are said to be.
+    pub(crate) spec: Spec,
+    /// The pid of what a clone's first process adopts as its command.
+    pub(crate) command: Option<i32>,
 }
 
 impl RootKind {
@@ -50,17 +69,26 @@ impl RootKind {
         let stays = [PathBuf::from("/"), places.state()].map(|path| identity(&path).map(|(device, _)| device));
         let identities: Vec<_> = layers.iter().map(|layer| identity(&PathBuf::from(layer))).collect::<Option<_>>()?;
         let lasting = identities.iter().all(|(device, _)| stays.contains(&Some(*device)));
-        lasting.then(|| Self { sprout, layers: layers.to_vec(), identities, files: files.clone() })
+        lasting.then(|| Self { sprout, layers: layers.to_vec(), identities, files: files.clone(), ancestor: None })
+    }
+
+    /// The kind of a root for clones.
+    pub(crate) fn of_clones(layers: &[String], ancestor: Ancestor) -> Self {
+        Self {
+            sprout: SproutKind::of(&ancestor.spec),
+            layers: layers.to_vec(),
+            identities: Vec::new(),
+            files: FilesKind::Clone,
+            ancestor: Some(Arc::new(ancestor)),
+        }
     }
 }
 
 /// A root that waits for its guest.
 #[derive(Debug)]
 pub(crate) struct ReadyRoot {
-    /// The first process that it is for.
-    pub(crate) sprout: Sprout,
-    /// It, as a detached tree.
-    pub(crate) tree: Tree,
+    /// The first process that it is for, and it.
+    pub(crate) ready: Ready,
     /// The guest's own files in it.
     pub(crate) files: Files,
 }
@@ -68,9 +96,11 @@ pub(crate) struct ReadyRoot {
 /// The roots that are ready.
 #[derive(Debug)]
 pub(crate) struct ReadyRoots {
+    places: Places,
     pool: Rc<Pool>,
     files: Rc<ReadyFiles>,
     store: Arc<LayerStore>,
+    unified: bool,
     lull: Lull,
     /// The kinds that were asked for last, the latest first.
     asked: RefCell<VecDeque<RootKind>>,
@@ -81,11 +111,20 @@ pub(crate) struct ReadyRoots {
 }
 
 impl ReadyRoots {
-    pub(crate) fn new(pool: &Rc<Pool>, files: &Rc<ReadyFiles>, lull: &Lull, store: &Arc<LayerStore>) -> Rc<Self> {
+    pub(crate) fn new(
+        places: &Places,
+        pool: &Rc<Pool>,
+        files: &Rc<ReadyFiles>,
+        lull: &Lull,
+        store: &Arc<LayerStore>,
+        unified: bool,
+    ) -> Rc<Self> {
         Rc::new(Self {
+            places: places.clone(),
             pool: Rc::clone(pool),
             files: Rc::clone(files),
             store: Arc::clone(store),
+            unified,
             lull: lull.clone(),
             asked: RefCell::default(),
             ready: RefCell::default(),
@@ -102,7 +141,7 @@ impl ReadyRoots {
         let mut of_kind = self.remove(&kind);
         let mut taken = None;
         while let Some(root) = of_kind.pop_front() {
-            if !root.sprout.has_ended() {
+            if !root.ready.sprout.has_ended() {
                 taken = Some(root);
                 break;
             }
@@ -113,6 +152,35 @@ impl ReadyRoots {
             self.refill();
         }
         taken
+    }
+
+    /// A root for a clone: a ready one, or one made now. Some are kept ready from here on.
+    pub(crate) async fn take_or_make(self: &Rc<Self>, kind: &RootKind) -> Result<ReadyRoot, Fault> {
+        self.foresee(kind);
+        match self.take(kind.clone()) {
+            Some(ready) => Ok(ready),
+            None => {
+                let sprout = self.pool.take(kind.sprout).await;
+                self.furnish(kind, sprout.map_err(|error| failure::io("making a place", NAME, &error))?).await
+            }
+        }
+    }
+
+    /// Some of a kind are going to be asked for.
+    pub(crate) fn foresee(self: &Rc<Self>, kind: &RootKind) {
+        self.asked.borrow_mut().push_front(kind.clone());
+        self.asked.borrow_mut().truncate(FEW);
+        let known = self.ready.borrow().iter().any(|(ready, _)| ready == kind);
+        if !known {
+            self.ready.borrow_mut().insert(0, (kind.clone(), VecDeque::new()));
+            self.refill();
+        }
+    }
+
+    /// A kind will never be asked for again.
+    pub(crate) fn give_up(&self, kind: &RootKind) {
+        self.asked.borrow_mut().retain(|asked| asked != kind);
+        self.remove(kind).into_iter().for_each(|root| self.discard(root));
     }
 
     /// The ready roots of a kind, which are not kept any more.
@@ -163,38 +231,69 @@ impl ReadyRoots {
     }
 
     async fn make(&self, kind: &RootKind) -> Result<ReadyRoot, Fault> {
-        let files = self.files.make(&kind.files).await?;
+        let sprout = self.pool.make(kind.sprout).await.map_err(|error| failure::io("making a place", NAME, &error))?;
+        self.furnish(kind, sprout).await
+    }
+
+    /// Puts a root together for a sprout.
+    async fn furnish(&self, kind: &RootKind, sprout: Sprout) -> Result<ReadyRoot, Fault> {
+        let files = match self.files.make(&kind.files).await {
+            Ok(files) => files,
+            Err(fault) => {
+                self.pool.discard(sprout);
+                return Err(fault);
+            }
+        };
         let root = Root {
             name: NAME.to_owned(),
-            layers: kind.layers.iter().map(|layer| Layer::Tree(layer.into())).collect(),
+            layers: kind.layers.iter().map(|layer| layers::standing(&self.places, layer)).collect(),
             files: files.path().join(FILES),
             disk: None,
-            passing: true,
+            passing: !kind.files.last(),
         };
-        let sprout = self.pool.make(kind.sprout).await.map_err(|error| failure::io("making a place", NAME, &error))?;
-        let identities = kind.identities.clone();
+        let (identities, clone) = (kind.identities.clone(), kind.files.last());
         let owner = sprout.namespace.as_ref().map(OwnedFd::try_clone).transpose();
         let first_id = slot::first_id(sprout.slot);
         let store = Arc::clone(&self.store);
         let made = tokio::task::spawn_blocking(move || {
             let owner = owner.context(|| "copying a descriptor".into())?;
             let owner = owner.as_ref().map(|owner| Owner { namespace: owner.as_fd(), first_id });
-            mount(&root, owner, &store, &identities)
+            let mounted = mount(&root, owner, &store, &identities)?;
+            if clone {
+                machine_id::renew(mounted.tree.as_fd(), owner.map(|owner| owner.first_id))?;
+            }
+            Ok(mounted)
         });
         let made = made.await.unwrap_or_else(|error| {
             Err(std::io::Error::other(error)).context(|| "mounting".into()).map_err(StoreError::from)
         });
-        match made {
-            Ok(tree) => Ok(ReadyRoot { sprout, tree, files }),
+        let tree = match made {
+            Ok(Mounted { tree, parts }) => {
+                boot::close_later(&self.lull, parts);
+                tree
+            }
             Err(error) => {
                 self.pool.discard(sprout);
-                Err(failure::store("putting a root together", NAME, &error))
+                return Err(failure::store("putting a root together", NAME, &error));
+            }
+        };
+        // On the private network a guest's files tell the names of the others, which are there once it is on it.
+        let standing = kind.ancestor.as_ref().filter(|ancestor| ancestor.spec.network != Network::Private);
+        let Some(ancestor) = standing else {
+            return Ok(ReadyRoot { ready: Ready { sprout, tree: Some(tree) }, files });
+        };
+        let spec = ancestor.spec.clone();
+        match boot::stand_ahead(&sprout, tree, spec, &self.store, self.unified, ancestor.command).await {
+            Ok(()) => Ok(ReadyRoot { ready: Ready { sprout, tree: None }, files }),
+            Err(fault) => {
+                self.pool.discard(sprout);
+                Err(fault)
             }
         }
     }
 
     fn discard(&self, root: ReadyRoot) {
-        let ReadyRoot { sprout, tree, files } = root;
+        let ReadyRoot { ready: Ready { sprout, tree }, files } = root;
         self.pool.discard(sprout);
         // Closing it waits for a grace period, and deleting for the disk.
         drop(tokio::task::spawn_blocking(move || drop((tree, files))));
@@ -213,15 +312,17 @@ fn mount(
     owner: Option<Owner<'_>>,
     store: &LayerStore,
     identities: &[(u64, u64)],
-) -> Result<Tree, StoreError> {
-    add_mount_points(root)?;
-    let Mounted { tree, parts } = root.mount(owner, store)?;
-    for (layer, identity) in parts.iter().zip(identities) {
+) -> Result<Mounted, StoreError> {
+    if root.passing {
+        add_mount_points(root)?;
+    }
+    let mounted = root.mount(owner, store)?;
+    for (layer, identity) in mounted.parts.iter().zip(identities) {
         let found = rustix::fs::fstat(layer.as_fd()).context(|| "looking at a layer".into())?;
         // What is mounted is held: from here on its inode's number is no other's.
         if (found.st_dev, found.st_ino) != *identity {
             return Err(std::io::Error::from(std::io::ErrorKind::NotFound)).context(|| "looking for a layer".into())?;
         }
     }
-    Ok(tree)
+    Ok(mounted)
 }

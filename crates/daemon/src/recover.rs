@@ -5,6 +5,7 @@ use crate::guest::{Guest, Running};
 use crate::life::{end, fold, remove};
 use crate::link::{Link, TrunkStatus};
 use crate::record::{self, GuestRecord, RECORD, RunRecord, SPEC};
+use crate::unsettled;
 use pando_api::{GuestState, Spec};
 use pando_guest::seed::SeedLink;
 use pando_guest::{GuestName, slot};
@@ -67,6 +68,7 @@ pub(crate) fn load(daemon: &Rc<Daemon>) -> Result<(), CallError> {
             Ok((record, spec)) => {
                 drop(daemon.guests.borrow_mut().insert(name.clone(), Guest::new(name, false, record, spec)))
             }
+            Err(_) if unsettled::is_marked(&entry.path()) => remove::discard(&daemon.places, &entry.path()),
             // Its files are left alone: a person can mend what was edited by hand.
             Err(error) => {
                 tracing::error!(%error, guest = %name, "it cannot be read and is passed over; mend the file and restart the daemon")
@@ -99,6 +101,7 @@ pub(crate) async fn adopt(daemon: &Rc<Daemon>) {
             }
         }
     }
+    halves(daemon);
     if let Err(error) = daemon.networks.adopt(|slot| daemon.uses(slot)).await {
         tracing::warn!(%error, "what guests own of the host's network cannot be read; 'pando address' will fail");
     }
@@ -110,6 +113,23 @@ pub(crate) async fn adopt(daemon: &Rc<Daemon>) {
     let groups = |(slot, spec)| Some((slot, crate::bandwidth::group(&daemon.field, slot)?, spec));
     if let Err(error) = daemon.bandwidth.adopt(running.into_iter().filter_map(groups).collect()) {
         tracing::warn!(%error, "what guests have of bandwidth cannot be taken over");
+    }
+}
+
+/// Clones that may have been made by halves: those that run are whole, the others go.
+fn halves(daemon: &Rc<Daemon>) {
+    let guests: Vec<_> = daemon.guests.borrow().values().filter(|guest| !guest.ephemeral).cloned().collect();
+    for guest in guests {
+        let directory = guest.directory(&daemon.places);
+        if !unsettled::is_marked(&directory) {
+            continue;
+        }
+        if guest.running.borrow().is_some() {
+            unsettled::settle(daemon, directory);
+        } else {
+            tracing::info!(guest = %guest.name, "the clone was made by halves: it is undone");
+            remove::throw_away(daemon, &guest);
+        }
     }
 }
 

@@ -148,13 +148,15 @@ fn heed_flags(seen: &mut Seen, flags: &str) {
     }
 }
 
-/// Notes which pages of each area are the process's own: written to, present or swapped out.
+/// Notes which pages of each area are the process's own: written to, present or swapped out. What a fork wipes, a clone begins without: it is there to
+/// tell a program that it is not the only one any more, and generators of random numbers keep their state so.
 pub(crate) fn find_pages(pid: i32, areas: &mut [Area]) -> Result<(), CallError> {
     use pando_kernel::Context;
     let path = format!("/proc/{pid}/pagemap");
     let mut file = std::fs::File::open(&path).context(|| format!("opening {path}"))?;
     for area in areas {
-        if area.kind.is_own() {
+        let wiped = area.advice.contains(&(libc::MADV_WIPEONFORK as u32));
+        if area.kind.is_own() && !wiped {
             area.pages = own_pages(&mut file, area.start, area.end).context(|| format!("reading {path}"))?;
         }
     }

@@ -5,10 +5,10 @@ use crate::credentials::{self, IdMaps};
 use crate::descriptors::{self, Notebook};
 use crate::frame;
 use crate::freeze::Subject;
-use crate::image::{Area, AreaKind, Image, Layout, Process, ProcessFlags, Scheduling, Thread};
+use crate::image::{Image, Layout, Process, ProcessFlags, Scheduling, Thread};
 use crate::injection::{self, Injection};
 use crate::limits;
-use crate::proc_file::{self, Lines, Stat, malformed};
+use crate::proc_file::{self, Lines, Stat};
 use crate::stop::Stopped;
 use crate::sysv;
 use crate::timers;
@@ -17,7 +17,7 @@ use crate::unix_socket;
 use pando_kernel::trace::{self, Registers};
 use pando_kernel::{CallError, Context};
 
-/// Reads every process, except for its pages. Parents come before children.
+/// Reads every process, except for which pages it has, which [`areas::find_pages`] tells, and their content. Parents come before children.
 pub(crate) fn capture(subject: &Subject<'_>, stopped: &[Stopped]) -> Result<Image, CallError> {
     let Subject { init, outside, in_memory } = *subject;
     let mut image = Image { init: tree::inner(&Lines::read(init, "status")?).unwrap_or(init), ..Image::default() };
@@ -86,13 +86,12 @@ fn relatives(process: &Stopped) -> Result<Process, CallError> {
 fn fill(captured: &mut Process, process: &Stopped, maps: &IdMaps) -> Result<(), CallError> {
     let outer = process.member.outer;
     captured.areas = areas::read(outer)?.into_iter().map(|seen| seen.area).collect();
-    areas::find_pages(outer, &mut captured.areas)?;
     captured.executable = proc_file::link(outer, "exe")?;
     captured.directory = proc_file::link(outer, "cwd")?;
     captured.limits = limits::read(outer)?;
     let status = Lines::read(outer, "status")?;
     captured.umask = status.number("Umask", 8)? as u32;
-    let instruction = syscall_instruction(outer, &captured.areas)?;
+    let instruction = injection::syscall_instruction(outer, &captured.areas)?;
     for (number, thread) in process.threads.iter().enumerate() {
         let what = || format!("reading thread {}", thread.tid());
         let registers = thread.registers().context(what)?;
@@ -105,13 +104,6 @@ fn fill(captured: &mut Process, process: &Stopped, maps: &IdMaps) -> Result<(), 
         }
     }
     Ok(())
-}
-
-fn syscall_instruction(outer: i32, areas: &[Area]) -> Result<u64, CallError> {
-    let is_vdso = |area: &&Area| area.kind == AreaKind::Kernel { name: "[vdso]".into() };
-    let vdso =
-        areas.iter().find(is_vdso).ok_or_else(|| malformed(format!("looking for the vdso of process {outer}")))?;
-    injection::find_instruction(outer, vdso.start, vdso.end)
 }
 
 fn waiting(thread: &trace::Thread, shared: bool) -> Result<Vec<Vec<u8>>, CallError> {

@@ -62,18 +62,24 @@ const SECONDS: i64 = 30;
 #[derive(Debug)]
 pub struct Ready {
     gate: OwnedFd,
-    threads: usize,
+    reports: OwnedFd,
+    processes: usize,
 }
 
 impl Ready {
-    /// Lets the clone run.
-    pub fn go(self) -> Result<(), CallError> {
-        let bytes = vec![1; self.threads];
+    /// Lets the clone run, and waits until every thread of it does: a process lets go of its end of the reports when its last thread has passed.
+    pub fn go(self) -> Result<(), CloneError> {
+        let bytes = vec![1; self.processes];
         let mut sent = 0;
         while sent < bytes.len() {
             sent += rustix::io::write(&self.gate, &bytes[sent..]).context(|| "letting a clone run".into())?;
         }
-        Ok(())
+        // They have taken all they need of it.
+        drop(self.gate);
+        match report(&self.reports)? {
+            None => Ok(()),
+            Some(_) => Err(CloneError::Ended),
+        }
     }
 }
 
@@ -104,32 +110,34 @@ impl Holder {
         if answer.errno != 0 {
             return Err(self.failed(answer.errno, answer.step));
         }
-        for _ in 0..script.threads {
-            self.await_report(&reports)?;
+        for _ in 0..script.reports {
+            match self::report(&reports)? {
+                Some(Report { errno: 0, .. }) => {}
+                Some(Report { errno, step }) => return Err(self.failed(errno, step)),
+                None => return Err(CloneError::Ended),
+            }
         }
-        Ok(Ready { gate, threads: script.threads })
-    }
-
-    fn await_report(&self, reports: &OwnedFd) -> Result<(), CloneError> {
-        let what = || "waiting for a clone".to_owned();
-        let mut ready = [PollFd::new(reports, PollFlags::IN)];
-        let limit = Timespec { tv_sec: SECONDS, tv_nsec: 0 };
-        if rustix::io::retry_on_intr(|| rustix::event::poll(&mut ready, Some(&limit))).context(what)? == 0 {
-            return Err(CloneError::Late);
-        }
-        let mut bytes = [0; Report::LENGTH];
-        match rustix::io::read(reports, &mut bytes).context(what)? {
-            Report::LENGTH => match Report::from_bytes(bytes) {
-                Report { errno: 0, .. } => Ok(()),
-                Report { errno, step } => Err(self.failed(errno, step)),
-            },
-            _ => Err(CloneError::Ended),
-        }
+        Ok(Ready { gate, reports, processes: script.reports })
     }
 
     fn failed(&self, errno: i32, step: u32) -> CloneError {
         let label = self.script().map_or("preparing", |script| script.label(step));
         CloneError::Step { step: label.to_owned(), source: io::Error::from_raw_os_error(errno) }
+    }
+}
+
+/// The next report; `None` when nobody is left who could make one.
+fn report(reports: &OwnedFd) -> Result<Option<Report>, CloneError> {
+    let what = || "waiting for a clone".to_owned();
+    let mut ready = [PollFd::new(reports, PollFlags::IN)];
+    let limit = Timespec { tv_sec: SECONDS, tv_nsec: 0 };
+    if rustix::io::retry_on_intr(|| rustix::event::poll(&mut ready, Some(&limit))).context(what)? == 0 {
+        return Err(CloneError::Late);
+    }
+    let mut bytes = [0; Report::LENGTH];
+    match rustix::io::read(reports, &mut bytes).context(what)? {
+        Report::LENGTH => Ok(Some(Report::from_bytes(bytes))),
+        _ => Ok(None),
     }
 }
 

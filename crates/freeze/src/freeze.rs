@@ -1,11 +1,13 @@
 //! Freezing: look, stop, read, fill a holder, let run.
 
+use crate::areas;
 use crate::capture;
 use crate::descriptors::Outside;
 use crate::holder::Holder;
 use crate::image::Image;
 use crate::plan;
 use crate::refusal::{FreezeError, Refusal};
+use crate::snapshot;
 use crate::sockets;
 use crate::stop::{self, Stopped};
 use crate::survey;
@@ -44,6 +46,25 @@ pub fn freeze(
     subject: &Subject<'_>,
     at_rest: impl FnOnce() -> Result<OwnedFd, CallError>,
 ) -> Result<Frozen, FreezeError> {
+    freeze_with(subject, Manner::Snapshots, at_rest, Ok)
+}
+
+/// How memory is copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Manner {
+    /// While the processes run on, where that is possible. It takes memory for what they write to meanwhile.
+    Snapshots,
+    /// While they stand still.
+    AtRest,
+}
+
+/// The same. `root` makes the directory of what `at_rest` gave, and need not be waited for by the processes.
+pub fn freeze_with<T>(
+    subject: &Subject<'_>,
+    manner: Manner,
+    at_rest: impl FnOnce() -> Result<T, CallError>,
+    root: impl FnOnce(T) -> Result<OwnedFd, CallError>,
+) -> Result<Frozen, FreezeError> {
     let roots = Roots::find(subject.init)?;
     let refusals = lasting_refusals(subject, &roots)?;
     if !refusals.is_empty() {
@@ -52,9 +73,29 @@ pub fn freeze(
     let mut holder = Holder::start()?;
     let begun = Instant::now();
     let stopped = stop::stop_all(&roots)?;
-    let image = hold(subject, &stopped, &mut holder, at_rest)?;
-    drop(stopped);
-    Ok(Frozen { image, holder, pause: begun.elapsed() })
+    let mut image = look(subject, &stopped)?;
+    // What processes share a snapshot shares too: it goes on changing.
+    let apart = image.contents.is_empty() && image.keyed.is_empty();
+    let snapshots = if manner == Manner::Snapshots && apart { snapshot::take(&image, &stopped) } else { None };
+    let files = at_rest()?;
+    let pause = match snapshots {
+        Some(snapshots) => {
+            drop(stopped);
+            let pause = begun.elapsed();
+            let sources = image.processes.iter().map(|process| snapshots.of(process.pid).unwrap_or(0)).collect();
+            hold(subject.init, &mut image, sources, &mut holder, &root(files)?)?;
+            pause
+        }
+        None => {
+            let outer = |pid: i32| stopped.iter().map(|one| &one.member).find(|member| member.pid == pid);
+            let sources =
+                image.processes.iter().map(|process| outer(process.pid).map_or(0, |member| member.outer)).collect();
+            hold(subject.init, &mut image, sources, &mut holder, &root(files)?)?;
+            drop(stopped);
+            begun.elapsed()
+        }
+    };
+    Ok(Frozen { image, holder, pause })
 }
 
 /// What stands in the way each time that one looks: of a tree that runs, some of what is seen has just begun or is about to end.
@@ -74,12 +115,8 @@ fn lasting_refusals(subject: &Subject<'_>, roots: &Roots) -> Result<Vec<Refusal>
     Ok(refusals)
 }
 
-fn hold(
-    subject: &Subject<'_>,
-    stopped: &[Stopped],
-    holder: &mut Holder,
-    at_rest: impl FnOnce() -> Result<OwnedFd, CallError>,
-) -> Result<Image, FreezeError> {
+/// Reads what there is, but for memory.
+fn look(subject: &Subject<'_>, stopped: &[Stopped]) -> Result<Image, FreezeError> {
     let members: Vec<_> = stopped.iter().map(|process| process.member.clone()).collect();
     // What was looked at before may have changed until the stop.
     let refusals = survey::survey_stopped(subject.init, &members, subject.outside)?;
@@ -89,13 +126,23 @@ fn hold(
     let image = capture::capture(subject, stopped)?;
     let mut late = sockets::late_objections(&image);
     late.extend(sysv::late_objections(&image));
-    if !late.is_empty() {
-        return Err(FreezeError::Refused(late));
+    if late.is_empty() { Ok(image) } else { Err(FreezeError::Refused(late)) }
+}
+
+/// Has the holder copy memory: of the process in `sources` for each of the image's.
+fn hold(
+    init: i32,
+    image: &mut Image,
+    sources: Vec<i32>,
+    holder: &mut Holder,
+    root: &OwnedFd,
+) -> Result<(), FreezeError> {
+    for (process, source) in image.processes.iter_mut().zip(&sources) {
+        if !process.threads.is_empty() {
+            areas::find_pages(*source, &mut process.areas)?;
+        }
     }
-    let outer = |pid: i32| members.iter().find(|member| member.pid == pid).map_or(0, |member| member.outer);
-    let sources = image.processes.iter().map(|process| outer(process.pid)).collect();
-    let script = plan::script(&image, &holder.facts(subject.init, sources)?)?;
-    let root = at_rest()?;
+    let script = plan::script(image, &holder.facts(init, sources)?)?;
     holder.hold(script, root.as_fd())?;
-    Ok(image)
+    Ok(())
 }

@@ -4,6 +4,8 @@
 //! instruction pointer is set to the `syscall` instruction in its vdso and one instruction is stepped; results go to a piece of its stack below what
 //! it uses, whose old content is put back.
 
+use crate::image::{Area, AreaKind};
+use crate::proc_file::malformed;
 use pando_kernel::trace::{Registers, Stop, Thread};
 use pando_kernel::{CallError, Context, foreign_memory};
 use std::io;
@@ -44,8 +46,22 @@ impl<'a> Injection<'a> {
     /// Executes a call.
     pub(crate) fn call(&self, number: i64, arguments: &[u64]) -> Result<u64, CallError> {
         let what = || format!("having thread {} execute system call {number}", self.thread.tid());
+        self.thread.set_registers(&self.registers(number, arguments)).context(what)?;
+        let stop = self.thread.step().context(what)?;
+        if stop != Stop::Trapped {
+            return Err(io::Error::other(format!("it stopped for another reason: {stop:?}"))).context(what);
+        }
+        let result = self.thread.registers().context(what)?.rax as i64;
+        if (-4095..0).contains(&result) {
+            return Err(io::Error::from_raw_os_error(-result as i32)).context(what);
+        }
+        Ok(result as u64)
+    }
+
+    /// The registers with which a thread of this memory executes a call next.
+    fn registers(&self, number: i64, arguments: &[u64]) -> Registers {
         let argument = |place: usize| arguments.get(place).copied().unwrap_or(0);
-        let registers = Registers {
+        Registers {
             rip: self.instruction,
             rax: number as u64,
             orig_rax: u64::MAX,
@@ -56,17 +72,17 @@ impl<'a> Injection<'a> {
             r8: argument(4),
             r9: argument(5),
             ..self.before
-        };
-        self.thread.set_registers(&registers).context(what)?;
-        let stop = self.thread.step().context(what)?;
-        if stop != Stop::Trapped {
-            return Err(io::Error::other(format!("it stopped for another reason: {stop:?}"))).context(what);
         }
-        let result = self.thread.registers().context(what)?.rax as i64;
-        if (-4095..0).contains(&result) {
-            return Err(io::Error::from_raw_os_error(-result as i32)).context(what);
-        }
-        Ok(result as u64)
+    }
+
+    /// Has a thread of this memory make a process, which stands still; its pid as its parent knows it. `flags` are those of clone(2). Neither of
+    /// them touches the stack that they share.
+    pub(crate) fn fork(&self, thread: &Thread, flags: u64) -> Result<(Thread, u64), CallError> {
+        let what = || format!("having thread {} make a process", thread.tid());
+        thread.set_registers(&self.registers(libc::SYS_clone, &[flags])).context(what)?;
+        let child = thread.step_into_fork().context(what)?;
+        let pid = thread.registers().context(what)?.rax;
+        Ok((child, pid))
     }
 
     /// Reads words that a call wrote.
@@ -91,8 +107,15 @@ impl Drop for Injection<'_> {
     }
 }
 
+/// The address of a `syscall` instruction in a process's memory: there is one in its vdso.
+pub(crate) fn syscall_instruction(pid: i32, areas: &[Area]) -> Result<u64, CallError> {
+    let is_vdso = |area: &&Area| area.kind == AreaKind::Kernel { name: "[vdso]".into() };
+    let vdso = areas.iter().find(is_vdso).ok_or_else(|| malformed(format!("looking for the vdso of process {pid}")))?;
+    find_instruction(pid, vdso.start, vdso.end)
+}
+
 /// Finds a `syscall` instruction between two addresses of a process, its vdso.
-pub(crate) fn find_instruction(pid: i32, start: u64, end: u64) -> Result<u64, CallError> {
+fn find_instruction(pid: i32, start: u64, end: u64) -> Result<u64, CallError> {
     const SYSCALL: [u8; 2] = [0x0f, 0x05];
     const LONGEST: u64 = 64 * 1024;
     let what = || format!("looking for a syscall instruction in the vdso of process {pid}");

@@ -1,10 +1,10 @@
 //! Freezes a running tree of processes, holds it, and clones it copy-on-write: the Freezer of the thesis, for processes of a stock kernel.
 //!
 //! ```text
-//!   survey ─▶ stop ─▶ capture ─▶ Image ─▶ plan ─▶ Script ──▶ holder (a process of its own: the program in ../restorer)
-//!   what cannot be     ptrace:    plain    every address,       │ copies the frozen memory once, out of the stopped processes
-//!   frozen is named    SEIZE,     data     descriptor, pid      │
-//!   before anything    INTERRUPT           and call decided     ▼
+//!   survey ─▶ stop ─▶ capture ─▶ Image ─▶ snapshot ─▶ plan ─▶ Script ──▶ holder (a process of its own: the program in ../restorer)
+//!   what cannot be     ptrace:    plain    a fork of  every address,       │ copies the frozen memory once, out of the snapshots,
+//!   frozen is named    SEIZE,     data     each       descriptor, pid      │ while the processes run on
+//!   before anything    INTERRUPT           process    and call decided     ▼
 //!   is stopped                                            clone: entrant ▷ maker ▷ processes ▷ threads ▷ gate ▷ rt_sigreturn
 //! ```
 //!
@@ -38,6 +38,7 @@ mod proc_file;
 mod rebirth;
 mod refusal;
 mod script;
+mod snapshot;
 mod socket_options;
 mod sockets;
 mod staging;
@@ -52,7 +53,7 @@ mod unix_socket;
 
 pub use clone::{CloneError, Ready, Target};
 pub use descriptors::Outside;
-pub use freeze::{Frozen, Subject, freeze};
+pub use freeze::{Frozen, Manner, Subject, freeze, freeze_with};
 pub use holder::Holder;
 pub use refusal::{FreezeError, Refusal};
 pub use survey::survey;

@@ -55,8 +55,8 @@ pub(crate) fn script(image: &Image, facts: &Facts) -> Result<Script, FreezeError
         ids_chosen: facts.ids_chosen,
     };
     ground.fork_all(&mut writer, Writer::MAKING, &births);
-    let threads = image.processes.iter().map(|process| process.threads.len()).sum();
-    Ok(writer.finish(maker, slots.free, threads, slots.supplied()))
+    let reports = image.processes.iter().filter(|process| !process.threads.is_empty()).count();
+    Ok(writer.finish(maker, slots.free, reports, slots.supplied()))
 }
 
 fn name_of(image: &Image, pid: i32) -> String {

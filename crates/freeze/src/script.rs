@@ -20,8 +20,8 @@ pub(crate) struct Script {
     pub(crate) bytes: Vec<u8>,
     labels: Vec<String>,
     steps: Vec<Step>,
-    /// How many threads report when a clone is ready.
-    pub(crate) threads: usize,
+    /// How many processes report when a clone is ready.
+    pub(crate) reports: usize,
     /// How many descriptors a clone must be supplied with.
     pub(crate) supplied: usize,
 }
@@ -133,7 +133,7 @@ impl Writer {
     }
 
     /// Puts everything in its place.
-    pub(crate) fn finish(mut self, maker: i32, free: u64, threads: usize, supplied: usize) -> Script {
+    pub(crate) fn finish(mut self, maker: i32, free: u64, reports: usize, supplied: usize) -> Script {
         let mut firsts = Vec::new();
         let mut first = 0_u64;
         for chapter in &self.chapters {
@@ -173,7 +173,7 @@ impl Writer {
                 self.data.extend_from_slice(&word.to_le_bytes());
             }
         }
-        Script { bytes: self.data, labels, steps, threads, supplied }
+        Script { bytes: self.data, labels, steps, reports, supplied }
     }
 }
 

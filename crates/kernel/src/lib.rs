@@ -18,6 +18,7 @@
 //!   fanotify  who opens what on a file system                     file_handle  files by inode and generation
 //!   born_in_group  programs started in a control group              seccomp_notify  system calls that another process answers
 //!   loop_device  files as block devices                            ext4      growing in use
+//!   loop_device  files as block devices                             uts      host names of others
 //!   trace     threads of other processes, stopped                  foreign_memory  their memory and descriptors
 //!   socket_option, socket_peek  sockets as bytes                   unix_diag  which of them are connected
 //!   sysv      segments, semaphores and messages by number
@@ -57,6 +58,7 @@ pub mod socket_peek;
 pub mod sysv;
 pub mod trace;
 pub mod unix_diag;
+pub mod uts;
 
 /// An error of a system call, and what the call was about.
 #[derive(Debug, thiserror::Error)]

@@ -239,6 +239,42 @@ impl Thread {
         request(libc::PTRACE_CONT, self.tid, 0, signal as usize)
     }
 
+    /// Lets it execute one instruction, a system call that makes a process, and waits for that. The child is traced too, stands still before its first
+    /// instruction, and dies with its tracer. ECHILD: the call made none; the registers say why.
+    pub fn step_into_fork(&self) -> io::Result<Self> {
+        const FOLLOW: i32 = libc::PTRACE_O_TRACECLONE | libc::PTRACE_O_TRACEFORK;
+        request(libc::PTRACE_SETOPTIONS, self.tid, 0, PTRACE_O_SUSPEND_SECCOMP | FOLLOW as usize)
+            .or_else(|_| request(libc::PTRACE_SETOPTIONS, self.tid, 0, FOLLOW as usize))?;
+        request(libc::PTRACE_SINGLESTEP, self.tid, 0, 0)?;
+        let mut status = 0;
+        // SAFETY: the kernel writes the status.
+        if unsafe { libc::waitpid(self.tid, &raw mut status, libc::__WALL) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        if !matches!(status >> 16, libc::PTRACE_EVENT_CLONE | libc::PTRACE_EVENT_FORK) {
+            return Err(io::Error::from_raw_os_error(libc::ECHILD));
+        }
+        let mut message = 0 as libc::c_ulong;
+        // SAFETY: the kernel writes one word.
+        check(unsafe { libc::ptrace(libc::PTRACE_GETEVENTMSG, self.tid, 0_usize, &raw mut message) })?;
+        let child = Self { tid: message as i32, _here: PhantomData };
+        child.wait()?;
+        request(libc::PTRACE_SETOPTIONS, child.tid, 0, (libc::PTRACE_O_EXITKILL | FOLLOW) as usize)?;
+        // The call itself is yet to return.
+        self.step()?;
+        Ok(child)
+    }
+
+    /// Kills its process and waits for its end, which is then its parent's to hear of.
+    pub fn kill(self) {
+        // SAFETY: kill(2) touches no memory.
+        if unsafe { libc::kill(self.tid, libc::SIGKILL) } == 0 {
+            while !matches!(self.wait(), Ok(Stop::Gone) | Err(_)) {}
+        }
+        // There is nothing left to be let go.
+        std::mem::forget(self);
+    }
+
     /// Lets it execute one instruction, and waits for that. A system call is one instruction.
     pub fn step(&self) -> io::Result<Stop> {
         request(libc::PTRACE_SINGLESTEP, self.tid, 0, 0)?;

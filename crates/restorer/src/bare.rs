@@ -220,10 +220,11 @@ pub(crate) fn thread(new: &NewThread, entry: extern "C" fn(usize) -> !, argument
 /// `frame` must be a whole `struct ucontext` of the kernel's, in memory that stays; the caller's stack may be inside the range that goes.
 pub(crate) unsafe fn resume(frame: u64, stack: u64, length: u64) -> ! {
     const RT_SIGRETURN: u64 = 15;
-    // SAFETY: no stack is used from the first instruction on; rt_sigreturn replaces every register.
+    // SAFETY: no stack is used from the first instruction on; rt_sigreturn replaces every register. The first call clobbers rcx and r11, so the frame
+    // must be in none of those.
     unsafe {
-        asm!("syscall", "mov rsp, {frame}", "mov eax, {sigreturn}", "syscall", "ud2", frame = in(reg) frame, sigreturn = const RT_SIGRETURN,
-             in("rax") number::MUNMAP, in("rdi") stack, in("rsi") length, options(noreturn));
+        asm!("syscall", "mov rsp, r12", "mov eax, {sigreturn}", "syscall", "ud2", sigreturn = const RT_SIGRETURN,
+             in("r12") frame, in("rax") number::MUNMAP, in("rdi") stack, in("rsi") length, options(noreturn));
     }
 }
 

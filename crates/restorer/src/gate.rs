@@ -1,44 +1,58 @@
-//! The gate that every thread of a clone waits at, until all of them stand there and the cloner opens it: a pipe with a byte for each. Should the
-//! cloner end instead, so does the clone.
+//! The gate that a clone waits at, until every thread of it stands there and the cloner opens it: a pipe with a byte for each process. A process's
+//! first thread reports for all of them and goes through first. Should the cloner end instead, so does the clone.
 
 use crate::bare::{self, number, plain};
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 use pando_restorer::Report;
 
-/// Threads of this process that have passed the gate. Every process has its own copy.
-static PASSED: AtomicU64 = AtomicU64::new(0);
+/// Further threads of this process that have come to the gate. Every process has its own copy.
+static COME: AtomicU32 = AtomicU32::new(0);
+/// Whether it is open.
+static OPEN: AtomicU32 = AtomicU32::new(0);
+/// Further threads that have passed.
+static PASSED: AtomicU32 = AtomicU32::new(0);
 
-/// How many further threads the process waits for: none of the others may touch the gate's descriptor once it has another meaning.
+/// What a further thread gives in place of their number.
 const OTHER: u64 = u64::MAX;
 
-/// Reports and waits. `free` is where the report goes, the gate is the next descriptor.
+/// Waits. `free` is where the first thread's report goes, the gate is the next descriptor; `others` is how many further threads it waits for.
 pub(crate) fn pass(free: u64, others: u64) {
+    if others == OTHER {
+        COME.fetch_add(1, Ordering::SeqCst);
+        wake(&COME);
+        until(&OPEN, 1);
+        PASSED.fetch_add(1, Ordering::SeqCst);
+        wake(&PASSED);
+        return;
+    }
+    until(&COME, others as u32);
     let _ = bare::write(free, &Report { errno: 0, step: 0 }.bytes());
     if !bare::take_byte(free + 1) {
         bare::exit(1);
     }
-    if others == OTHER {
-        PASSED.fetch_add(1, Ordering::SeqCst);
-        wake();
-        return;
-    }
-    loop {
-        let passed = PASSED.load(Ordering::SeqCst);
-        if passed >= others {
-            break;
-        }
-        wait(passed);
+    if others > 0 {
+        OPEN.store(1, Ordering::SeqCst);
+        wake(&OPEN);
+        until(&PASSED, others as u32);
     }
     let _ = plain(number::CLOSE, [free, 0, 0]);
     let _ = plain(number::CLOSE, [free + 1, 0, 0]);
 }
 
-fn wake() {
+/// Wakes all who wait for a word to change.
+fn wake(word: &AtomicU32) {
     const FUTEX_WAKE_PRIVATE: u64 = 129;
-    let _ = plain(number::FUTEX, [PASSED.as_ptr() as u64, FUTEX_WAKE_PRIVATE, 1]);
+    let _ = plain(number::FUTEX, [word.as_ptr() as u64, FUTEX_WAKE_PRIVATE, i32::MAX as u64]);
 }
 
-fn wait(passed: u64) {
+/// Waits for a count.
+fn until(word: &AtomicU32, count: u32) {
     const FUTEX_WAIT_PRIVATE: u64 = 128;
-    let _ = plain(number::FUTEX, [PASSED.as_ptr() as u64, FUTEX_WAIT_PRIVATE, passed & u64::from(u32::MAX)]);
+    loop {
+        let seen = word.load(Ordering::SeqCst);
+        if seen >= count {
+            return;
+        }
+        let _ = plain(number::FUTEX, [word.as_ptr() as u64, FUTEX_WAIT_PRIVATE, u64::from(seen)]);
+    }
 }

@@ -9,7 +9,7 @@
 //!                                             └──clone3(VM|VFORK, set_tid)──▶ maker, in the clone's pid namespace: opens what is shared, then
 //!                                                    forks each process, which forks its children, takes its own steps, makes its threads;
 //!                                                    the maker exits, and what it forked belongs to the clone's first process
-//!   cloner  ◀──one Report a thread── every thread, which then waits at the gate
+//!   cloner  ◀──one Report a process─ every thread waits at the gate
 //!   cloner  opens the gate ────────▶ every thread takes its last steps and returns into the frozen program (rt_sigreturn)
 //! ```
 //!

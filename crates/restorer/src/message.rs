@@ -33,7 +33,7 @@ pub struct Answer {
     pub step: u32,
 }
 
-/// What each thread of a clone says when it stands at the gate, and any process whose step failed.
+/// What each process of a clone says when all its threads stand at the gate, and any whose step failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report {
     /// The error, or 0.

@@ -158,7 +158,7 @@ fn at_every_step(sandbox: &Sandbox, doing: Doing, killed: Killed) {
 }
 
 /// The subject's state, once it is at rest or running.
-fn settled(sandbox: &Sandbox) -> String {
+pub(super) fn settled(sandbox: &Sandbox) -> String {
     let mut state = String::new();
     eventually("the guest is in no state between", || {
         state = sandbox.state("subject");
@@ -184,7 +184,7 @@ fn is_whole(sandbox: &Sandbox, state: &str, step: &str) {
 }
 
 /// A daemon of this test's own, that is to crash or pause somewhere.
-fn daemon_with(sandbox: &Sandbox, variable: &str, step: &str) -> Started {
+pub(super) fn daemon_with(sandbox: &Sandbox, variable: &str, step: &str) -> Started {
     let daemon = sandbox.pando(["daemon"]).env(variable, step).start();
     eventually("the daemon listens", || std::os::unix::net::UnixStream::connect(sandbox.places().socket()).is_ok());
     daemon

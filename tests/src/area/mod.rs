@@ -2,6 +2,7 @@
 
 mod attacks;
 mod clients;
+mod clone_crash;
 mod clone_programs;
 mod clones;
 mod confinement;
@@ -48,6 +49,7 @@ const AREAS: &[&[Case]] = &[
     tx_outside::CASES,
     crash::CASES,
     freeze::CASES,
+    clone_crash::CASES,
     clones::CASES,
     clone_programs::CASES,
     systemd::CASES,

@@ -3,6 +3,8 @@
 use crate::daemon::Daemon;
 use crate::events::now;
 use crate::guest::{Guest, Running};
+use crate::link::Link;
+use crate::lull::Lull;
 use crate::pool::Sprout;
 use crate::record::{self, EphemeralRecord, RunRecord};
 use crate::{crash, failure, private_network};
@@ -77,6 +79,16 @@ pub(crate) enum Task {
     Adopt(i32),
 }
 
+/// How far a guest's first process has come before the guest is known.
+enum Growth {
+    /// It waits for a root file system.
+    Bare,
+    /// That waits for it.
+    Rooted(Tree),
+    /// It stands in it, and waits for what it is to adopt.
+    Standing,
+}
+
 /// A root file system, or what is needed to put it together.
 enum SiteRoot {
     Ready(Tree),
@@ -88,8 +100,8 @@ enum SiteRoot {
 pub(crate) struct Ready {
     /// The first process.
     pub(crate) sprout: Sprout,
-    /// The root file system, over the guest's own files.
-    pub(crate) tree: Tree,
+    /// The root file system, over the guest's own files; `None` where it stands in it already: see [`stand_ahead`].
+    pub(crate) tree: Option<Tree>,
 }
 
 /// A wish without what cannot go to another thread.
@@ -132,16 +144,17 @@ async fn attempt(
     ready: Option<Ready>,
 ) -> Result<Rc<Running>, Fault> {
     let spec = profile::completed(&guest.spec.borrow());
-    let (sprout, tree) = match ready {
-        Some(Ready { sprout, tree }) => (sprout, Some(tree)),
+    let (sprout, growth) = match ready {
+        Some(Ready { sprout, tree: Some(tree) }) => (sprout, Growth::Rooted(tree)),
+        Some(Ready { sprout, tree: None }) => (sprout, Growth::Standing),
         None => {
             let sprout = daemon.pool.take(SproutKind::of(&spec)).await;
             let doing = "making a place for the guest";
-            (sprout.map_err(|error| failure::io(doing, guest.name.as_ref(), &error))?, None)
+            (sprout.map_err(|error| failure::io(doing, guest.name.as_ref(), &error))?, Growth::Bare)
         }
     };
     crash::point("start.seed");
-    let outcome = grow(daemon, guest, spec, &sprout, tree, task, stdio).await;
+    let outcome = grow(daemon, guest, spec, &sprout, growth, task, stdio).await;
     match outcome {
         Ok(()) => Ok(Rc::new(Running {
             slot: sprout.slot,
@@ -175,7 +188,7 @@ async fn grow(
     guest: &Rc<Guest>,
     spec: Spec,
     sprout: &Sprout,
-    tree: Option<Tree>,
+    growth: Growth,
     task: Task,
     stdio: Vec<OwnedFd>,
 ) -> Result<(), Fault> {
@@ -185,35 +198,25 @@ async fn grow(
     note(daemon, guest, sprout.slot)?;
     super::address::admit(daemon, &guest.name, &spec, (sprout.slot, sprout.pid)).await?;
     crash::point("start.noted");
+    let root = match growth {
+        // Such a guest stays once all of it runs.
+        Growth::Standing => return show(daemon, guest, sprout),
+        Growth::Rooted(tree) => SiteRoot::Ready(tree),
+        Growth::Bare => SiteRoot::Plan(super::layers::root(daemon, guest)?),
+    };
     let (wish, adopted) = match task {
         Task::Idle => (None, None),
         Task::Run(wish) => (Some(wish), None),
         Task::Adopt(pid) => (None, Some(pid)),
     };
-    let site = Site {
-        name: guest.name.to_string(),
-        store: Arc::clone(&daemon.store),
-        owner: sprout
-            .namespace
-            .as_ref()
-            .map(|fd| owned(fd.as_fd()))
-            .transpose()?
-            .map(|fd| (fd, slot::first_id(sprout.slot))),
-        stdio,
-        wish: wish.map(site_wish).transpose()?,
-        report: owned(sprout.report.as_fd())?,
-        adopted,
-        views: daemon.resources.views.trees(&guest.name),
-        names: (spec.network == Network::Private).then(|| {
-            let directory = private_network::directory(&daemon.places);
-            (directory.join("hosts"), private_network::resolver_path(&directory, sprout.slot))
-        }),
-        spec,
-    };
-    let root = match tree {
-        Some(tree) => SiteRoot::Ready(tree),
-        None => SiteRoot::Plan(super::layers::root(daemon, guest)?),
-    };
+    let wish = wish.map(site_wish).transpose()?;
+    let names = (spec.network == Network::Private).then(|| {
+        let directory = private_network::directory(&daemon.places);
+        (directory.join("hosts"), private_network::resolver_path(&directory, sprout.slot))
+    });
+    let views = daemon.resources.views.trees(&guest.name);
+    let bare = Site::of(sprout, guest.name.as_ref(), spec, &daemon.store, adopted)?;
+    let site = Site { stdio, wish, views, names, ..bare };
     let unified = daemon.unified;
     let name = guest.name.clone();
     let built = match root {
@@ -229,20 +232,47 @@ async fn grow(
     };
     let (plan, report, parts) = built?;
     crash::point("start.sent");
-    let outcome = grown(&guest.name, &plan, report).await;
-    close_later(daemon, parts);
+    let outcome = grown(guest.name.as_ref(), &plan, report).await;
+    close_later(&daemon.lull, parts);
     outcome?;
     crash::point("start.launched");
-    // From here on the seed has to outlive this daemon. Until it knows, the daemon's death is the guest's, whose start is then undone.
-    let settled = sprout.link.seed().send(Request::Settle, &[]);
-    settled.map_err(|error| failure::io("starting a process", guest.name.as_ref(), &error))
+    if adopted.is_some() { Ok(()) } else { stay(&guest.name, &sprout.link) }
+}
+
+/// Shows a guest that stands what its limits make of /proc.
+fn show(daemon: &Daemon, guest: &Guest, sprout: &Sprout) -> Result<(), Fault> {
+    let trees = daemon.resources.views.trees(&guest.name);
+    let Some(mounts) = sprout.mounts.as_ref().filter(|_| !trees.is_empty()) else { return Ok(()) };
+    crate::resources::views::attach(trees, sprout.pid, mounts.as_fd())
+        .map_err(|error| failure::call("showing the guest its limits", guest.name.as_ref(), &error))
+}
+
+/// Has a first process go into a root file system and stand there, before it is known whose it is: all that its guest's name is needed for, the host
+/// name, is set later. It waits for processes out of an image.
+pub(crate) async fn stand_ahead(
+    sprout: &Sprout,
+    tree: Tree,
+    spec: Spec,
+    store: &Arc<LayerStore>,
+    unified: bool,
+    command: Option<i32>,
+) -> Result<(), Fault> {
+    let site = Site::of(sprout, crate::ready_roots::NAME, spec, store, command)?;
+    let (plan, report, _) = site.build(SiteRoot::Ready(tree), unified)?;
+    grown(crate::ready_roots::NAME, &plan, report).await
+}
+
+/// From here on the seed has to outlive this daemon. Until it knows, the daemon's death is the guest's, whose start is then undone.
+pub(crate) fn stay(name: &pando_guest::GuestName, link: &Link) -> Result<(), Fault> {
+    let settled = link.seed().send(Request::Settle, &[]);
+    settled.map_err(|error| failure::io("starting a process", name.as_ref(), &error))
 }
 
 /// Closing a tree that was never attached waits for a grace period, which on a machine with few processors is time taken from the guest that just
 /// began. A lull may be long in coming where guests start all the time.
-fn close_later(daemon: &Daemon, parts: Vec<Tree>) {
+pub(crate) fn close_later(lull: &Lull, parts: Vec<Tree>) {
     const LATEST: Duration = Duration::from_millis(500);
-    let lull = daemon.lull.clone();
+    let lull = lull.clone();
     tokio::task::spawn_local(async move {
         let _ = tokio::time::timeout(LATEST, lull.come()).await;
         drop(tokio::task::spawn_blocking(move || drop(parts)));
@@ -258,15 +288,15 @@ pub(crate) async fn born(
 ) -> Result<(i32, OwnedFd), Fault> {
     let birth = birth.await.unwrap_or_else(|_| Err(std::io::Error::other("its seed has gone")));
     let born = birth.map_err(|error| failure::io("starting a process", name.as_ref(), &error))?;
-    grown(name, plan, launched.report).await.map(|()| born)
+    grown(name.as_ref(), plan, launched.report).await.map(|()| born)
 }
 
 /// Waits for a process to have taken the steps of its plan.
-async fn grown(name: &pando_guest::GuestName, plan: &Plan, report: OwnedFd) -> Result<(), Fault> {
+async fn grown(name: &str, plan: &Plan, report: OwnedFd) -> Result<(), Fault> {
     let report = self::report(report).await;
-    match report.map_err(|error| failure::call("starting a process", name.as_ref(), &error))? {
+    match report.map_err(|error| failure::call("starting a process", name, &error))? {
         None => Ok(()),
-        Some(report) => Err(step_failed(name.as_ref(), plan, report)),
+        Some(report) => Err(step_failed(name, plan, report)),
     }
 }
 
@@ -328,6 +358,29 @@ fn site_wish(wish: Wish) -> Result<SiteWish, Fault> {
 }
 
 impl Site {
+    /// That of a sprout, with nothing to run yet.
+    fn of(
+        sprout: &Sprout,
+        name: &str,
+        spec: Spec,
+        store: &Arc<LayerStore>,
+        adopted: Option<i32>,
+    ) -> Result<Self, Fault> {
+        let namespace = sprout.namespace.as_ref().map(|fd| owned(fd.as_fd())).transpose()?;
+        Ok(Self {
+            name: name.to_owned(),
+            spec,
+            store: Arc::clone(store),
+            owner: namespace.map(|fd| (fd, slot::first_id(sprout.slot))),
+            stdio: Vec::new(),
+            wish: None,
+            report: owned(sprout.report.as_fd())?,
+            adopted,
+            views: Vec::new(),
+            names: None,
+        })
+    }
+
     /// Puts everything together and sends it off. Blocking. What the root was put together from is given back, to be closed later.
     fn build(mut self, root: SiteRoot, unified: bool) -> Result<(Plan, OwnedFd, Vec<Tree>), Fault> {
         let name = self.name.clone();

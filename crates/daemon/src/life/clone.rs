@@ -1,48 +1,111 @@
 //! Guests out of an image: a first process as any guest's, and below it the frozen processes.
 
-use super::boot::{Task, boot};
-use super::{create, stop};
+use super::boot::{self, Ready, Task, boot};
+use super::stop;
 use crate::daemon::Daemon;
 use crate::events::now;
 use crate::failure;
 use crate::guest::{Guest, Running};
 use crate::image::HeldImage;
-use crate::record::GuestRecord;
-use pando_api::{Fault, FaultKind};
-use pando_freeze::{CloneError, Target};
-use pando_guest::{GuestName, slot};
-use pando_kernel::fs_owner::FsOwner;
-use pando_kernel::{CallError, Context};
-use rustix::fs::{Mode, OFlags, ResolveFlags};
+use crate::ready_roots::ReadyRoot;
+use crate::record::{GuestRecord, LOG, RECORD, SPEC};
+use crate::{crash, unsettled};
+use pando_api::{Fault, FaultKind, Spec};
+use pando_freeze::{CloneError, Ready as Forked, Target};
+use pando_guest::GuestName;
+use pando_kernel::{CallError, Context, uts};
+use serde::Serialize;
 use std::fs::File;
-use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+
+/// How many clones are made at a time. One holder forks one after the other; their places are made beside that.
+const AT_ONCE: usize = 4;
+
+/// Makes guests out of an image, one for each name. The first failure is told, once the others are made or have failed.
+pub(crate) async fn clone_all(daemon: &Rc<Daemon>, image: &str, names: &[String]) -> Result<(), Fault> {
+    let held = daemon.images.borrow().get(image).cloned().ok_or_else(|| no_such_image(image))?;
+    if let [name] = names {
+        return clone(daemon, held, name).await;
+    }
+    let waiting = Rc::new(std::cell::RefCell::new(names.to_vec().into_iter()));
+    let workers: Vec<_> = (0..AT_ONCE.min(names.len()))
+        .map(|_| {
+            let (daemon, held, waiting) = (Rc::clone(daemon), Arc::clone(&held), Rc::clone(&waiting));
+            tokio::task::spawn_local(async move {
+                loop {
+                    let Some(name) = waiting.borrow_mut().next() else { return Ok(()) };
+                    if let Err(fault) = clone(&daemon, Arc::clone(&held), &name).await {
+                        // Nobody begins another one.
+                        waiting.borrow_mut().by_ref().for_each(drop);
+                        return Err(fault);
+                    }
+                }
+            })
+        })
+        .collect();
+    let mut outcome = Ok(());
+    for worker in workers {
+        let ended = worker.await.unwrap_or_else(|error| Err(inside(image, &error)));
+        outcome = outcome.and(ended);
+    }
+    outcome
+}
 
 /// Makes a guest out of an image. On failure nothing is left.
-pub(crate) async fn clone(daemon: &Rc<Daemon>, image: &str, name: &str) -> Result<(), Fault> {
-    let held = daemon.images.borrow().get(image).cloned().ok_or_else(|| no_such_image(image))?;
+async fn clone(daemon: &Rc<Daemon>, held: Arc<HeldImage>, name: &str) -> Result<(), Fault> {
     let name: GuestName = name.parse().map_err(|error| failure::bad_name(name, &error))?;
-    let _name = daemon.reserve(&name).await?;
-    let mut spec = held.spec.clone();
-    // The host name, the addresses and the ports that were chosen for the frozen guest are the frozen guest's.
-    spec.hostname = None;
-    spec.addresses.clear();
-    spec.publish.clear();
-    let limits = daemon.resources.borne(&spec)?;
-    let record =
-        GuestRecord { source: format!("image:{image}"), created: now(), layers: held.layers.clone(), exit_code: None };
-    create::settle(daemon, &name, &record, &spec, &limits.disk)?;
+    let reservation = daemon.reserve(&name).await?;
+    daemon.lull.disturb();
+    let spec = held.spec_of_clones();
+    let record = GuestRecord {
+        source: format!("image:{}", held.name),
+        created: now(),
+        layers: held.layers.clone(),
+        exit_code: None,
+    };
+    let ReadyRoot { ready, files } = daemon.roots.take_or_make(&held.roots()).await?;
+    let directory = daemon.places.guest(&name);
+    // The frozen processes are forked up to where they wait, while all else is put in order here.
+    let nest = Nest::new(daemon, &name, &ready, files.path().join(LOG));
+    let written = nest.and_then(|nest| write(&files.path(), &record, &spec).map(|()| nest));
+    let forking = written.map(|nest| Forking::begin(nest, Arc::clone(&held)));
+    let moved = forking.and_then(|forking| {
+        files.become_those_of(&directory).context(|| format!("making {}", directory.display())).map(|()| forking)
+    });
+    let forking = match moved {
+        Ok(forking) => forking,
+        Err(error) => {
+            daemon.pool.discard(ready.sprout);
+            return Err(failure::call("making a clone", name.as_ref(), &error));
+        }
+    };
+    crash::point("clone.named");
     let guest = Guest::new(name.clone(), false, record, spec);
+    let _doing = guest.begin("started")?;
     daemon.guests.borrow_mut().insert(name, Rc::clone(&guest));
-    daemon.events.tell(guest.name.as_ref(), "clone", Some(image.to_owned()));
-    let started = start(daemon, &guest, held).await;
-    if started.is_err() {
-        let _ = super::remove::remove(daemon, &guest, true).await;
+    drop(reservation);
+    daemon.events.tell(guest.name.as_ref(), "clone", Some(held.name.clone()));
+    let started = start(daemon, &guest, &held, ready, forking).await;
+    match &started {
+        Ok(()) => unsettled::settle(daemon, directory),
+        Err(_) => super::remove::throw_away(daemon, &guest),
     }
     started
+}
+
+/// What is known of the guest goes into its directory before that has its name. It need not be on the disk: see [`unsettled`].
+fn write(directory: &Path, record: &GuestRecord, spec: &Spec) -> Result<(), CallError> {
+    fn text(value: &impl Serialize) -> std::io::Result<String> {
+        toml::to_string_pretty(value).map_err(std::io::Error::other)
+    }
+    for (file, text) in [(RECORD, text(record)), (SPEC, text(spec))] {
+        let path = directory.join(file);
+        text.and_then(|text| std::fs::write(&path, text)).context(|| format!("writing {}", path.display()))?;
+    }
+    Ok(())
 }
 
 /// No image of that name.
@@ -54,94 +117,114 @@ pub(crate) fn no_such_image(name: &str) -> Fault {
     )
 }
 
-async fn start(daemon: &Rc<Daemon>, guest: &Rc<Guest>, held: Arc<HeldImage>) -> Result<(), Fault> {
-    let task = held.command.map_or(Task::Idle, Task::Adopt);
-    let running = boot(daemon, guest, task, Vec::new(), None).await?;
-    let nest = Nest::new(daemon, guest, &running)
-        .map_err(|error| failure::call("making a clone", guest.name.as_ref(), &error))?;
-    let outcome = tokio::task::spawn_blocking(move || nest.fill(&held)).await;
-    let fault = match outcome {
-        Ok(Ok(())) => return Ok(()),
-        Ok(Err(error)) => {
-            Fault::new(FaultKind::Failed, guest.name.as_ref(), format!("cloning '{}' failed: {error}", guest.name))
-        }
-        Err(error) => {
-            let message = format!("making clone '{}' failed inside Pando: {error}", guest.name);
-            Fault::new(FaultKind::Failed, guest.name.as_ref(), message)
-        }
-    };
-    let _ = stop::force(guest, &running).await;
-    Err(fault)
+fn inside(name: &str, error: &tokio::task::JoinError) -> Fault {
+    Fault::new(FaultKind::Failed, name, format!("making clone '{name}' failed inside Pando: {error}"))
 }
 
-/// A guest whose first process waits for the frozen processes.
+async fn start(
+    daemon: &Rc<Daemon>,
+    guest: &Rc<Guest>,
+    held: &HeldImage,
+    ready: Ready,
+    forking: Forking,
+) -> Result<(), Fault> {
+    let task = held.command.map_or(Task::Idle, Task::Adopt);
+    let running = boot(daemon, guest, task, Vec::new(), Some(ready)).await?;
+    crash::point("clone.booted");
+    let outcome = finish(guest, &running, forking).await;
+    if outcome.is_err() {
+        let _ = stop::force(guest, &running).await;
+    }
+    outcome
+}
+
+/// Lets the processes run, and the guest stay.
+async fn finish(guest: &Guest, running: &Running, forking: Forking) -> Result<(), Fault> {
+    let name = guest.name.as_ref();
+    let forked = forking.let_go().await.map_err(|error| inside(name, &error))?;
+    forked.map_err(|error| Fault::new(FaultKind::Failed, name, format!("cloning '{name}' failed: {error}")))?;
+    crash::point("clone.runs");
+    boot::stay(&guest.name, &running.link)?;
+    crash::point("clone.stays");
+    Ok(())
+}
+
+/// The frozen processes being forked, on another thread. Dropped, they never run.
+struct Forking {
+    thread: tokio::task::JoinHandle<Result<(), CloneError>>,
+    go: mpsc::Sender<()>,
+}
+
+impl Forking {
+    fn begin(nest: Nest, held: Arc<HeldImage>) -> Self {
+        let (go, gone) = mpsc::channel();
+        let thread = tokio::task::spawn_blocking(move || {
+            // Nobody is there to say so where the clone has come to nothing meanwhile.
+            if !nest.standing && gone.recv().is_err() {
+                return Ok(());
+            }
+            let ready = nest.fork(&held)?;
+            crash::point("clone.waits");
+            if gone.recv().is_ok() { ready.go() } else { Ok(()) }
+        });
+        Self { thread, go }
+    }
+
+    /// Lets them run; they do when this returns.
+    async fn let_go(self) -> Result<Result<(), CloneError>, tokio::task::JoinError> {
+        // One word for what had to wait for the root file system, one for the gate.
+        for _ in 0..2 {
+            let _ = self.go.send(());
+        }
+        self.thread.await
+    }
+}
+
+/// Where the frozen processes go: below a guest's first process that waits for them.
 struct Nest {
     init: i32,
+    /// Whether that has a root file system already.
+    standing: bool,
+    name: String,
     cgroup: Option<OwnedFd>,
     tasks: Vec<OwnedFd>,
-    log: PathBuf,
-    first_id: Option<u32>,
+    log: OwnedFd,
 }
 
 impl Nest {
-    fn new(daemon: &Daemon, guest: &Guest, running: &Running) -> Result<Self, CallError> {
-        let plot = daemon.field.plot(running.slot);
+    fn new(daemon: &Daemon, name: &GuestName, ready: &Ready, log: PathBuf) -> Result<Self, CallError> {
+        let plot = daemon.field.plot(ready.sprout.slot);
         let open =
             |path: PathBuf| File::open(&path).map(OwnedFd::from).context(|| format!("opening {}", path.display()));
+        let log = File::options().create(true).append(true).open(&log).context(|| format!("opening {}", log.display()));
         Ok(Self {
-            init: running.pid,
+            init: ready.sprout.pid,
+            standing: ready.tree.is_none(),
+            name: name.to_string(),
             cgroup: plot.guest().map(open).transpose()?,
             tasks: plot.entrances()?.tasks,
-            log: guest.log(&daemon.places),
-            first_id: running.namespace.as_ref().map(|_| slot::first_id(running.slot)),
+            log: log?.into(),
         })
     }
 
-    /// Gives the guest its identity and its processes. Blocking.
-    fn fill(&self, held: &HeldImage) -> Result<(), CloneError> {
-        self.name_machine()?;
-        let log = File::options()
-            .create(true)
-            .append(true)
-            .open(&self.log)
-            .context(|| format!("opening {}", self.log.display()))?;
+    /// Gives the guest its host name and its processes. Blocking.
+    fn fork(&self, held: &HeldImage) -> Result<Forked, CloneError> {
+        uts::set_host_name(self.init, &self.name)?;
         let groups: Vec<BorrowedFd<'_>> = self.tasks.iter().map(AsFd::as_fd).collect();
         let target = Target {
             init: self.init,
             cgroup: self.cgroup.as_ref().map(AsFd::as_fd),
             groups: &groups,
-            supplied: &[log.as_fd()],
+            supplied: &[self.log.as_fd()],
         };
-        let ready = held.frozen.holder.clone_into(&target)?;
-        Ok(ready.go()?)
-    }
-
-    /// A machine id of its own (machine-id(5)), where the guest has one.
-    fn name_machine(&self) -> Result<(), CallError> {
-        let what = || "giving the clone a machine id".to_owned();
-        let root = File::open(format!("/proc/{}/root", self.init)).context(what)?;
-        let _as_owner = self.first_id.map(FsOwner::assume).transpose().context(what)?;
-        let confined = ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS;
-        let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let file = match rustix::fs::openat2(&root, "etc/machine-id", flags, Mode::empty(), confined) {
-            // A guest without one, or one that keeps it elsewhere.
-            Err(rustix::io::Errno::NOENT | rustix::io::Errno::LOOP | rustix::io::Errno::NOTDIR) => return Ok(()),
-            opened => opened.context(what)?,
-        };
-        if !rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&file).context(what)?.st_mode).is_file() {
-            return Ok(());
-        }
-        let mut random = [0_u8; 16];
-        rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty()).context(what)?;
-        let id: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-        rustix::fs::ftruncate(&file, 0).context(what)?;
-        File::from(file).write_all(format!("{id}\n").as_bytes()).context(what)
+        held.frozen.holder.clone_into(&target)
     }
 }
 
 /// Forgets an image. Clones that were made of it live on.
 pub(crate) fn remove_image(daemon: &Rc<Daemon>, name: &str) -> Result<(), Fault> {
     let held = daemon.images.borrow_mut().remove(name).ok_or_else(|| no_such_image(name))?;
+    daemon.roots.give_up(&held.roots());
     super::remove::discard_unused(daemon, &held.layers);
     daemon.events.tell(name, "image-remove", None);
     super::remove::empty_trash(daemon.places.clone());

@@ -7,7 +7,7 @@ use crate::failure;
 use crate::guest::Guest;
 use crate::image::HeldImage;
 use pando_api::{Fault, FaultKind};
-use pando_freeze::{FreezeError, Frozen, Outside, Subject, freeze as freeze_processes};
+use pando_freeze::{FreezeError, Frozen, Manner, Outside, Subject, freeze_with as freeze_processes};
 use pando_guest::GuestName;
 use pando_guest::root::{self, Layer, LayerStore, Root};
 use pando_kernel::{CallError, Context};
@@ -25,6 +25,7 @@ struct Scene {
     log: PathBuf,
     upper: PathBuf,
     layer: PathBuf,
+    manner: Manner,
     /// What the image's files are put together from, once the layer is there.
     root: Root,
     store: Arc<LayerStore>,
@@ -72,6 +73,8 @@ pub(crate) async fn freeze(
         log: guest.log(&daemon.places),
         upper,
         layer: path.clone(),
+        // What it writes to while its memory is copied is there twice, which a limit might not allow.
+        manner: if spec.memory.limit.is_none() { Manner::Snapshots } else { Manner::AtRest },
         root: below,
         store: Arc::clone(&daemon.store),
     };
@@ -98,6 +101,7 @@ pub(crate) async fn freeze(
     };
     let held = Arc::new(held);
     daemon.images.borrow_mut().insert(name.to_string(), Arc::clone(&held));
+    daemon.roots.foresee(&held.roots());
     daemon.events.tell(guest.name.as_ref(), "freeze", Some(name.to_string()));
     Ok(held)
 }
@@ -126,11 +130,16 @@ impl Scene {
             outside.push(Outside { device: log.dev(), inode: log.ino() });
         }
         root::prepare(&self.root.files)?;
-        freeze_processes(&Subject { init: self.init, outside: &outside, in_memory: &["/dev/shm"] }, || {
-            copy(&self.upper, &self.layer)?;
-            let mounted = self.root.mount(None, &self.store);
-            mounted.map(|mounted| OwnedFd::from(mounted.tree)).map_err(StoreError::into_call)
-        })
+        let subject = Subject { init: self.init, outside: &outside, in_memory: &["/dev/shm"] };
+        freeze_processes(
+            &subject,
+            self.manner,
+            || copy(&self.upper, &self.layer),
+            |()| {
+                let mounted = self.root.mount(None, &self.store);
+                mounted.map(|mounted| OwnedFd::from(mounted.tree)).map_err(StoreError::into_call)
+            },
+        )
     }
 }
 

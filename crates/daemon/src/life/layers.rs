@@ -41,7 +41,7 @@ pub(crate) fn word(layer: &LayerId) -> String {
 }
 
 /// What a word of a guest's record stands for: a layer of the store, or a tree: of the host's where it is absolute, else beside the store.
-fn standing(places: &Places, layer: &str) -> Layer {
+pub(crate) fn standing(places: &Places, layer: &str) -> Layer {
     stored(layer).map_or_else(|| Layer::Tree(places.layers().join(layer)), Layer::Stored)
 }
 

@@ -32,6 +32,12 @@ pub(crate) async fn remove(daemon: &Rc<Daemon>, guest: &Rc<Guest>, force: bool) 
     Ok(())
 }
 
+/// Forgets a guest that lasts and did not come to anything.
+pub(crate) fn throw_away(daemon: &Rc<Daemon>, guest: &Rc<Guest>) {
+    discard(&daemon.places, &guest.directory(&daemon.places));
+    forget(daemon, guest);
+}
+
 /// Forgets a guest, and throws away its files and the layers that only it stood on.
 pub(crate) fn forget(daemon: &Rc<Daemon>, guest: &Rc<Guest>) {
     daemon.guests.borrow_mut().remove(&guest.name);

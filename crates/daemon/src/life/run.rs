@@ -83,7 +83,7 @@ async fn files(
     let live = matches!(source, Source::Host | Source::Directory(_));
     let root = live.then(|| RootKind::new(&daemon.places, SproutKind::of(spec), layers, &kind)).flatten();
     match root.and_then(|root| daemon.roots.take(root)) {
-        Some(ReadyRoot { sprout, tree, files }) => Ok((files, Some(Ready { sprout, tree }))),
+        Some(ReadyRoot { ready, files }) => Ok((files, Some(ready))),
         None => Ok((daemon.files.take(kind).await?, None)),
     }
 }

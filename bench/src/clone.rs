@@ -1,0 +1,197 @@
+//! `./x bench clone`: how long a clone takes, against a cold start of the same guest and against CRIU's restore of it, how long the source stands
+//! still, and what a clone keeps of the machine's memory.
+//!
+//! A clone has been made when the daemon says so: then its last thread runs, its identity is its own, and its hooks have ended.
+
+mod criu;
+pub(crate) mod subject;
+
+use crate::many::group_charge::GroupCharge;
+use crate::many::machine_memory;
+use crate::own_pando::OwnPando;
+use crate::report::Report;
+use crate::settings::Settings;
+use crate::start::timed;
+use crate::varlink::Client;
+use crate::{busybox_root, interrupt};
+use criu::Criu;
+use pando_api::{Method, Network, Spec};
+use serde_json::Value;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Between two samples: nobody's clones are made in a tight loop, but for those that are meant to be.
+const PAUSE: Duration = Duration::from_millis(300);
+
+/// How long the machine is left alone before its memory is read.
+const SETTLE: Duration = Duration::from_secs(2);
+
+/// How many clones are made at once, and alive at once when their memory is read.
+const CROWD: usize = 100;
+
+/// A size of guest: its row, its MiB, and the most milliseconds that a clone of it and its own standstill may take.
+struct Size {
+    name: &'static str,
+    mib: usize,
+    clone: f64,
+    pause: f64,
+}
+
+const SMALL: Size = Size { name: "64 MiB", mib: 64, clone: 3.0, pause: 5.0 };
+const LARGE: Size = Size { name: "1 GiB", mib: 1024, clone: 4.0, pause: 40.0 };
+
+const BY_COMMAND: &str = "64 MiB: pando clone";
+const COLD: &str = "64 MiB: cold start";
+const RESTORE: &str = "64 MiB: criu restore";
+
+/// Takes every sample and judges them.
+pub(crate) fn measure(settings: &Settings) -> anyhow::Result<Report> {
+    let mut report = Report::new("clone");
+    report.note("clones have all namespaces, groups and files of their own, and no network; criu restores into the host's namespaces");
+    let pando = OwnPando::start(&settings.pando)?;
+    let root = pando.directory().join("busybox");
+    busybox_root::make(&root)?;
+    subject::install(&root)?;
+    let mut client = pando.connect()?;
+    let mut criu = Criu::dumped(settings.criu.as_deref(), pando.directory(), SMALL.mib)
+        .inspect_err(|error| report.note(format!("criu could not be measured: {error:#}")))
+        .ok();
+    for size in [&SMALL, &LARGE] {
+        freeze(&pando, &mut client, &root, size, settings.samples(11, 3), &mut report)?;
+    }
+    let samples = settings.samples(50, 5);
+    for round in 0..=samples {
+        // The first round warms up.
+        let mut unheard = Report::new("warm-up");
+        let into = if round > 0 { &mut report } else { &mut unheard };
+        one_round(&pando, &mut client, criu.as_mut(), into)?;
+    }
+    for _ in 0..settings.samples(5, 1).min(5) {
+        crowd(&pando, &mut client, &mut report)?;
+    }
+    judge(&mut report);
+    Ok(report)
+}
+
+/// The name of a row.
+fn row(size: &Size, what: &str) -> String {
+    format!("{}: {what}", size.name)
+}
+
+/// Starts a guest and freezes it over and over; the last image stays.
+fn freeze(
+    pando: &OwnPando,
+    client: &mut Client,
+    root: &Path,
+    size: &Size,
+    samples: usize,
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    let name = format!("source-{}", size.mib);
+    let spec = Spec { network: Network::None, command: subject::command(size.mib), ..Spec::default() };
+    let source = Some(root.to_string_lossy().into_owned());
+    client.call(&Method::Create { name: name.clone(), source, spec, start: false })?;
+    cold_start(pando, client, &name)?;
+    for round in 0..=samples {
+        interrupt::pause(PAUSE)?;
+        let image = client.call(&Method::Freeze { name: name.clone(), image: Some(name.clone()), stop: false })?;
+        if round > 0 {
+            let pause = image["image"]["pause_us"].as_f64().unwrap_or(f64::NAN) / 1e3;
+            report.add(&row(size, "standstill of the source"), "ms", pause);
+        }
+        if round < samples {
+            client.call(&Method::RemoveImage { image: name.clone() })?;
+        }
+    }
+    Ok(())
+}
+
+/// From the request to the moment when the guest has filled its memory. Milliseconds.
+fn cold_start(pando: &OwnPando, client: &mut Client, name: &str) -> anyhow::Result<f64> {
+    const MOMENT: Duration = Duration::from_micros(100);
+    let ready = pando.state().join("guests").join(name).join("files/upper").join(subject::READY);
+    let _ = std::fs::remove_file(&ready);
+    let since = Instant::now();
+    client.call(&Method::Start { name: name.to_owned() })?;
+    while !ready.exists() {
+        interrupt::check()?;
+        std::thread::sleep(MOMENT);
+    }
+    Ok(milliseconds(since))
+}
+
+fn milliseconds(since: Instant) -> f64 {
+    since.elapsed().as_secs_f64() * 1e3
+}
+
+fn remove(client: &mut Client, name: &str) -> anyhow::Result<Value> {
+    client.call(&Method::Remove { name: name.to_owned(), force: true })
+}
+
+fn clone(client: &mut Client, size: &Size, names: Vec<String>) -> anyhow::Result<f64> {
+    let since = Instant::now();
+    client.call(&Method::Clone { image: format!("source-{}", size.mib), names })?;
+    Ok(milliseconds(since))
+}
+
+fn one_round(
+    pando: &OwnPando,
+    client: &mut Client,
+    criu: Option<&mut Criu>,
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    const NAME: &str = "clone";
+    for size in [&SMALL, &LARGE] {
+        interrupt::pause(PAUSE)?;
+        report.add(&row(size, "clone, from the request to the daemon"), "ms", clone(client, size, vec![NAME.into()])?);
+        remove(client, NAME)?;
+    }
+    interrupt::pause(PAUSE)?;
+    let image = format!("source-{}", SMALL.mib);
+    report.add(BY_COMMAND, "ms", timed(pando.command().args(["clone", &image, NAME]))?);
+    remove(client, NAME)?;
+    let name = image;
+    interrupt::pause(PAUSE)?;
+    client.call(&Method::Stop { name: name.clone(), signal: Some("KILL".into()), grace: None })?;
+    interrupt::pause(PAUSE)?;
+    report.add(COLD, "ms", cold_start(pando, client, &name)?);
+    if let Some(criu) = criu {
+        interrupt::pause(PAUSE)?;
+        report.add(RESTORE, "ms", criu.restore()?);
+    }
+    Ok(())
+}
+
+/// A hundred clones at once.
+fn crowd(pando: &OwnPando, client: &mut Client, report: &mut Report) -> anyhow::Result<()> {
+    let names: Vec<String> = (1..=CROWD).map(|number| format!("crowd-{number}")).collect();
+    interrupt::pause(SETTLE)?;
+    let before = machine_memory::used_kib()?;
+    report.add(&row(&SMALL, "100 clones in one call"), "s", clone(client, &SMALL, names.clone())? / 1e3);
+    interrupt::pause(SETTLE)?;
+    let each = (machine_memory::used_kib()? - before) / CROWD as f64;
+    report.add(&row(&SMALL, "memory each, of the machine's"), "kB", each);
+    let (own, _) = GroupCharge::of(pando)?.each_named(pando, "crowd-")?;
+    report.add(&row(&SMALL, "memory each, of its groups'"), "kB", own);
+    names.iter().try_for_each(|name| remove(client, name).map(drop))
+}
+
+fn judge(report: &mut Report) {
+    for size in [&SMALL, &LARGE] {
+        let made = row(size, "clone, from the request to the daemon");
+        report.hold(made.clone(), report.median(&made), size.clone, "ms");
+        let stood = row(size, "standstill of the source");
+        report.hold(stood.clone(), report.median(&stood), size.pause, "ms");
+    }
+    report.hold(BY_COMMAND, report.median(BY_COMMAND), 4.0, "ms");
+    let crowd = row(&SMALL, "100 clones in one call");
+    report.hold(crowd.clone(), report.median(&crowd), 0.4, "s");
+    for whose in ["of the machine's", "of its groups'"] {
+        let name = row(&SMALL, &format!("memory each, {whose}"));
+        // Others gave more memory back than the clones took: nothing was measured.
+        report.hold(name.clone(), report.median(&name).filter(|kb| *kb > 0.0), 614.0, "kB");
+    }
+    let made = report.median(&row(&SMALL, "clone, from the request to the daemon"));
+    let ratio = made.zip(report.median(RESTORE)).map(|(own, peer)| own / peer);
+    report.hold("clone against criu's restore", ratio, 1.0 / 30.0, "times");
+}
