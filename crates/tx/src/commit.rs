@@ -214,7 +214,7 @@ pub(crate) fn finish(file: &JournalFile, journal: &Journal) -> Result<(), Commit
 /// part is missing is one that is not mounted yet.
 fn is_lost_memory(part: &Part) -> bool {
     const TMPFS_MAGIC: i64 = 0x0102_1994;
-    !part.base.exists() && rustix::fs::statfs(&part.live).is_ok_and(|found| i64::from(found.f_type) == TMPFS_MAGIC)
+    !part.base.exists() && rustix::fs::statfs(&part.live).is_ok_and(|found| found.f_type == TMPFS_MAGIC)
 }
 
 /// Brings everything of the parts' file systems to the disk.

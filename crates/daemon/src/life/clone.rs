@@ -30,7 +30,7 @@ pub(crate) async fn clone_all(daemon: &Rc<Daemon>, image: &str, names: &[String]
     if let [name] = names {
         return clone(daemon, held, name).await;
     }
-    let waiting = Rc::new(std::cell::RefCell::new(names.to_vec().into_iter()));
+    let waiting = Rc::new(std::cell::RefCell::new(Vec::from(names).into_iter()));
     let workers: Vec<_> = (0..AT_ONCE.min(names.len()))
         .map(|_| {
             let (daemon, held, waiting) = (Rc::clone(daemon), Arc::clone(&held), Rc::clone(&waiting));
