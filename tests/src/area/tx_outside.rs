@@ -203,7 +203,7 @@ fn input_of_a_file(sandbox: &Sandbox) {
 
 fn daemon_recovers(sandbox: &Sandbox) {
     let directory = sandbox.scratch();
-    let run = run_sh(sandbox, &[], &directory, "echo x >made; sleep 1000").start();
+    let run = run_sh(sandbox, &[], &directory, "echo x >made; exec sleep 1000").start();
     eventually("the transaction is there", || sandbox.pando(["tx", "ls"]).run().out().contains("run-"));
     crate::process::kill(run.pid());
     let _ = run.wait();
