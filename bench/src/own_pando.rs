@@ -96,7 +96,8 @@ impl OwnPando {
     /// The command, told to use this state root.
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(&self.command);
-        command.arg("--root").arg(self.places.root());
+        // Not by an option: the line is then what it is on a machine with one Pando.
+        command.env("PANDO_ROOT", self.places.root());
         command
     }
 
