@@ -75,7 +75,7 @@ mod tests {
         for path in draw(directory.path(), &line(2.0), &line(1.0)).unwrap() {
             let text = std::fs::read_to_string(&path).unwrap();
             assert!(text.contains("unified") && text.contains("separate") && text.contains("guests"), "{text}");
-            assert_eq!(text.matches("<polyline").count(), 4, "two lines, and two in the legend");
+            assert_eq!(text.matches("stroke-width=\"2\"").count(), 4, "two lines, and two in the legend");
         }
     }
 }

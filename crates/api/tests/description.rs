@@ -43,16 +43,24 @@ fn spec_is_as_described() {
         stop_grace: Some(1),
         pids: Some("5".into()),
         files: Some("64".into()),
+        files_total: Some("640".into()),
+        link: pando_api::Link::Macvlan,
+        publish: vec!["8080:80".parse().unwrap()],
+        dns: vec!["10.9.0.1".parse().unwrap()],
+        profile: Some(pando_api::Profile::Strict),
         cpu: wish(&declared("CpuWish")),
         memory: wish(&declared("MemoryWish")),
         io: wish(&declared("IoWish")),
         disk: wish(&declared("DiskWish")),
+        net: wish(&declared("NetWish")),
         ..Spec::default()
     };
     let wire = serde_json::to_value(&full).unwrap();
     assert_eq!(keys(&wire), declared("Spec"));
     assert_eq!(keys(&wire["volumes"][0]), declared("Volume"));
-    for (table, name) in [("cpu", "CpuWish"), ("memory", "MemoryWish"), ("io", "IoWish"), ("disk", "DiskWish")] {
+    for (table, name) in
+        [("cpu", "CpuWish"), ("memory", "MemoryWish"), ("io", "IoWish"), ("disk", "DiskWish"), ("net", "NetWish")]
+    {
         assert_eq!(keys(&wire[table]), declared(name));
     }
     assert_eq!(keys(&wire["rlimits"]["nofile"]), declared("Rlimit"));
@@ -74,6 +82,9 @@ fn what_is_used_is_as_described() {
         memory_limit: Some(1),
         memory_reserve: Some(1),
         pids_limit: Some(1),
+        net_reserve: Some(1),
+        net_limit: Some(1),
+        net_limit_in: Some(1),
         history: vec![pando_api::Sample::default()],
         ..pando_api::GuestUse::default()
     };

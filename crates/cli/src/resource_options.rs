@@ -150,7 +150,8 @@ mod tests {
         let options = ResourceOptions::from_arg_matches(&command.try_get_matches_from(words).unwrap()).unwrap();
         let mut spec = Spec::default();
         options.lay_over(&mut spec);
-        let mut found: Vec<usize> = spec.wishes().iter().map(|(_, text)| text.parse().unwrap()).collect();
+        let wishes = spec.wishes().into_iter().chain(spec.net.pairs());
+        let mut found: Vec<usize> = wishes.map(|(_, text)| text.parse().unwrap()).collect();
         found.sort_unstable();
         assert_eq!(found, (0..names.len()).collect::<Vec<_>>());
     }

@@ -219,7 +219,7 @@ VmFlags: ex
         assert_eq!(areas[1].area.kind, AreaKind::Kernel { name: "[vvar]".into() });
         assert!(areas[2].area.grows);
         assert_eq!(areas[2].area.advice, [libc::MADV_WIPEONFORK as u32]);
-        assert_eq!(areas[3].area.kind, AreaKind::Segment { id: 9, writable: false });
+        assert_eq!(areas[3].area.kind, AreaKind::Segment { id: 9, writable: true });
     }
 
     #[test]
