@@ -32,6 +32,9 @@ pub(crate) struct Answer<R> {
 pub(crate) enum Broken {
     #[error("the daemon closed the connection before it had answered")]
     Closed,
+    /// It was just going: a unix socket is reset, and not merely closed, when its peer goes with words of ours unread.
+    #[error("the daemon went away before it had read the request; try again")]
+    Unread,
     #[error("the daemon's answer is not understood ({0}): is it of another version? Compare with `pando version`")]
     Garbled(String),
     #[error("the daemon does not know this request ({0}): is it of another version? Compare with `pando version`")]
@@ -116,7 +119,7 @@ fn understood(error: zlink_core::Error) -> anyhow::Error {
     use std::io::ErrorKind::{BrokenPipe, ConnectionReset};
     match error {
         zlink_core::Error::UnexpectedEof => Broken::Closed.into(),
-        zlink_core::Error::Io(error) if matches!(error.kind(), BrokenPipe | ConnectionReset) => Broken::Closed.into(),
+        zlink_core::Error::Io(error) if matches!(error.kind(), BrokenPipe | ConnectionReset) => Broken::Unread.into(),
         zlink_core::Error::Io(error) => error.into(),
         zlink_core::Error::UnknownErrorReply(name) => Broken::Unknown(name).into(),
         zlink_core::Error::VarlinkService(error) => Broken::Unknown(error.to_string()).into(),

@@ -7,7 +7,7 @@ use super::relay::{Brought, Relay};
 use super::signals::{Asked, Forwarder, Signals};
 use super::stdio::Stdio;
 use super::{TerminalOptions, master};
-use crate::client::Client;
+use crate::client::{Broken, Client};
 use crate::replies::Noticed;
 use crate::state_root::StateRoot;
 use anyhow::{Context, bail};
@@ -52,9 +52,33 @@ pub(crate) fn attach(
             process.env.entry("TERM".to_owned()).or_insert(term);
         }
     }
-    let (mut session, descriptors) = Session::prepare(root, process.terminal, options.detach_keys)?;
-    session.client.send(method(process), true, descriptors)?;
-    let ended = session.carry();
+    let (terminal, method) = (process.terminal, method(process));
+    let (session, ended) = match converse(root, terminal, &options.detach_keys, &method) {
+        // The next daemon has never heard of it, and nothing that was typed is lost.
+        Err(error) if error.is::<Broken>() && !terminal => converse(root, terminal, &options.detach_keys, &method)?,
+        other => other?,
+    };
+    end(session, ended)
+}
+
+/// Makes a call, and carries for it to its end. [`Broken::Unread`] is an error of its own where the call can be made again.
+fn converse(
+    root: &StateRoot,
+    terminal: bool,
+    keys: &DetachKeys,
+    method: &Method,
+) -> anyhow::Result<(Session, anyhow::Result<Ended>)> {
+    let (mut session, descriptors) = Session::prepare(root, terminal, keys.clone())?;
+    let ended = session.client.send(method.clone(), true, descriptors).and_then(|()| session.carry());
+    match ended {
+        Err(error) if matches!(error.downcast_ref(), Some(Broken::Unread)) && session.inward.is_empty() => {
+            Err(Broken::Unread.into())
+        }
+        ended => Ok((session, ended)),
+    }
+}
+
+fn end(mut session: Session, ended: anyhow::Result<Ended>) -> anyhow::Result<u8> {
     // The terminal is as it was before anything is said on it.
     let (notice, master) = (session.notice.take(), session.master.take());
     drop(session);
