@@ -8,6 +8,7 @@ use crate::sandbox::Sandbox;
 pub(crate) const CASES: &[Case] = &[
     Case::new("clients::fifty_at_once", fifty_at_once),
     Case::new("clients::the_first_commands_start_one_daemon", the_first_commands_start_one_daemon),
+    Case::new("clients::who_starts_the_daemon_may_have_blocked_signals", with_signals_blocked),
     Case::new("clients::nonsense_on_the_socket_harms_nobody", nonsense_on_the_socket_harms_nobody),
     Case::new("clients::any_varlink_client", any_varlink_client)
         .needs(&[Need::Root, Need::Program("python3", "python3")]),
@@ -29,6 +30,12 @@ fn fifty_at_once(sandbox: &Sandbox) {
         }
     }
     assert_eq!(sandbox.pando(["ls", "-q"]).ok(), "shared\n");
+}
+
+fn with_signals_blocked(sandbox: &Sandbox) {
+    let words = [sandbox.program().as_os_str(), "--root".as_ref(), sandbox.root().as_os_str(), "ls".as_ref()];
+    Line::new("env").args(["--block-signal=TERM"]).args(words).ok();
+    sandbox.end_daemon();
 }
 
 /// create, start, exec, stop and rm of one guest.

@@ -30,6 +30,11 @@ Examples:
             rustix::thread::set_name(c"pando").context("cannot take a name")?;
             rustix::process::setsid().context("cannot leave the session of the caller")?;
         }
+        // Whoever started it may have blocked some, a command that stands for a process among them; it has to hear of its own end.
+        nix::sys::signal::SigSet::empty()
+            .thread_set_mask()
+            .map_err(std::io::Error::from)
+            .context("cannot take signals")?;
         tracing_subscriber::fmt()
             .with_writer(std::io::stderr)
             .with_ansi(false)
