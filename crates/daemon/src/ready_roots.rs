@@ -26,6 +26,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// How many of a kind are kept ready, and of how many kinds.
 const READY: usize = 4;
@@ -300,8 +301,13 @@ impl ReadyRoots {
     }
 
     /// Lets all of them go, and makes no more.
-    pub(crate) fn close(&self) {
+    pub(crate) async fn close(&self) {
+        const MOMENT: Duration = Duration::from_millis(1);
         self.closed.set(true);
+        // One that is being made is waited for: the place that it is for has to go as well.
+        while self.refilling.get() {
+            tokio::time::sleep(MOMENT).await;
+        }
         self.ready.take().into_iter().flat_map(|(_, roots)| roots).for_each(|root| self.discard(root));
     }
 }

@@ -115,7 +115,7 @@ async fn main(places: Places) -> Result<(), ServeError> {
     }
     let _ = std::fs::remove_file(&path);
     last_lives(&daemon).await;
-    daemon.roots.close();
+    daemon.roots.close().await;
     for (slot, seed) in daemon.pool.close().await {
         crate::life::end::wait_for(&seed).await;
         daemon.clear_slot(slot).await;
