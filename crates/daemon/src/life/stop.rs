@@ -164,8 +164,11 @@ async fn gone(guest: &Rc<Guest>, limit: Duration) -> Result<(), Fault> {
 pub(crate) fn kill(daemon: &Daemon, guest: &Rc<Guest>, with: Option<&str>) -> Result<(), Fault> {
     let running = guest.life()?;
     let number = with.map_or(Ok(libc::SIGKILL), |text| signal::number(text).ok_or_else(|| unknown_signal(text)))?;
-    pidfd::send_signal(&running.trunk, number)
-        .map_err(|error| failure::io("sending a signal", guest.name.as_ref(), &error))?;
+    pidfd::send_signal(&running.trunk, number).map_err(|error| match error.raw_os_error() {
+        // It has ended just now, and is being cleared away.
+        Some(libc::ESRCH) => failure::not_running(&guest.name),
+        _ => failure::io("sending a signal", guest.name.as_ref(), &error),
+    })?;
     daemon.events.tell(guest.name.as_ref(), "kill", Some(signal::name(number)));
     Ok(())
 }
