@@ -172,7 +172,12 @@ fn processes_of_the_host_are_not_seen(sandbox: &Sandbox) {
     let seen = sandbox.run_sh(&[], "ls -d /proc/[0-9]* | wc -l").ok();
     assert!(seen.trim().parse::<u32>().is_ok_and(|count| count <= 5), "{seen}");
     let me = std::process::id();
-    sandbox.run_sh(&[], &format!("kill -0 {me} 2>&1")).run().ended_with(1);
+    let named = sandbox.run_sh(&[], &format!("cat /proc/{me}/cmdline 2>/dev/null; true")).ok();
+    assert!(!named.contains("pando-tests"), "{named}");
+    // In a container of its own this program may have a number that a guest has as well.
+    if me > 100 {
+        sandbox.run_sh(&[], &format!("kill -0 {me} 2>&1")).run().ended_with(1);
+    }
 }
 
 /// The guest's init holds what no guest may have: it can be neither traced, nor read, nor killed from inside.

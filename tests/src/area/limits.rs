@@ -371,7 +371,8 @@ fn use_is_told(sandbox: &Sandbox) {
         (&seen["memory_limit"], &seen["pids_limit"], &seen["cpu_reserve"]),
         (&Value::from(64 << 20), &Value::from(100), &Value::from(25.0))
     );
-    assert!(seen["now"]["cpu_ms"].as_i64() > Some(0) && seen["now"]["memory"].as_i64() > Some(8 << 20), "{seen}");
+    // Of what was written the kernel may have dropped some again.
+    assert!(seen["now"]["cpu_ms"].as_i64() > Some(0) && seen["now"]["memory"].as_i64() > Some(4 << 20), "{seen}");
     assert!(sandbox.pando(["stats"]).ok().contains("/ 64M"));
     let prometheus = sandbox.pando(["stats", "--prometheus"]).ok();
     assert!(prometheus.contains("pando_memory_limit_bytes{guest=\"web\"} 67108864"), "{prometheus}");
