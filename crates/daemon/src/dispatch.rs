@@ -79,7 +79,6 @@ impl Client {
     async fn answer(&mut self, call: Call) -> Result<(), Gone> {
         let daemon = Rc::clone(&self.daemon);
         let Call { method, more, fds, since } = call;
-        let done = |outcome: Result<(), Fault>| outcome.map(|()| Reply::Done {});
         let reply = match method {
             Method::Run { name, source, spec, process } => {
                 return self.run(run::Order { name, source, spec, process, stdio: fds }, more, since).await;
@@ -109,44 +108,7 @@ impl Client {
                 daemon.quit.notify_one();
                 return Ok(());
             }
-            Method::Start { name } => match daemon.guest(&name) {
-                Ok(guest) => done(start::start(&daemon, &guest).await),
-                Err(fault) => Err(fault),
-            },
-            Method::Stop { name, signal, grace } => match daemon.guest(&name) {
-                Ok(guest) => done(stop::stop(&daemon, &guest, signal.as_deref(), grace).await),
-                Err(fault) => Err(fault),
-            },
-            Method::Restart { name, grace } => match daemon.guest(&name) {
-                Ok(guest) => done(stop::restart(&daemon, &guest, grace).await),
-                Err(fault) => Err(fault),
-            },
-            Method::Freeze { name, image, stop } => match daemon.guest(&name) {
-                Ok(guest) => freeze_and_stop(&daemon, &guest, image, stop).await,
-                Err(fault) => Err(fault),
-            },
-            Method::Clone { image, names } => done(clone::clone_all(&daemon, &image, &names).await),
-            Method::Remove { name, force } => match daemon.guest(&name) {
-                Ok(guest) => done(remove::remove(&daemon, &guest, force).await),
-                Err(fault) => Err(fault),
-            },
-            Method::Address { name, change, address } => match daemon.guest(&name) {
-                Ok(guest) => done(address::change(&daemon, &guest, change, address).await),
-                Err(fault) => Err(fault),
-            },
-            Method::Set { name, assignments } => match daemon.guest(&name) {
-                Ok(guest) => set::set(&daemon, &guest, &assignments)
-                    .await
-                    .map(|outcome| Reply::Applied { applied: outcome.applied, at_next_start: outcome.at_next_start }),
-                Err(fault) => Err(fault),
-            },
-            Method::Usage {} => storage::usage(&daemon).await.map(|usage| Reply::Usage { usage }),
-            Method::Verify { repair, places } => {
-                let verified = storage::verify(&daemon, repair, places).await;
-                verified.map(|verification| Reply::Verification { verification })
-            }
-            Method::Collect {} => collect::told(&daemon).await.map(|collection| Reply::Collection { collection }),
-            at_once => immediate(&daemon, at_once),
+            other => lasting(&daemon, other).await,
         };
         match reply {
             Ok(reply) => self.reply(reply, false, vec![]).await,
@@ -379,6 +341,37 @@ async fn freeze_and_stop(
         stop::stop(daemon, guest, None, None).await?;
     }
     Ok(Reply::Image { image: held.status() })
+}
+
+/// Calls that take their time and have one reply.
+async fn lasting(daemon: &Rc<Daemon>, method: Method) -> Result<Reply, Fault> {
+    match method {
+        Method::Start { name } => start::start(daemon, &daemon.guest(&name)?).await?,
+        Method::Stop { name, signal, grace } => {
+            stop::stop(daemon, &daemon.guest(&name)?, signal.as_deref(), grace).await?;
+        }
+        Method::Restart { name, grace } => stop::restart(daemon, &daemon.guest(&name)?, grace).await?,
+        Method::Freeze { name, image, stop } => {
+            return freeze_and_stop(daemon, &daemon.guest(&name)?, image, stop).await;
+        }
+        Method::Clone { image, names } => clone::clone_all(daemon, &image, &names).await?,
+        Method::Remove { name, force } => remove::remove(daemon, &daemon.guest(&name)?, force).await?,
+        Method::Address { name, change, address } => {
+            address::change(daemon, &daemon.guest(&name)?, change, address).await?;
+        }
+        Method::Set { name, assignments } => {
+            let outcome = set::set(daemon, &daemon.guest(&name)?, &assignments).await?;
+            return Ok(Reply::Applied { applied: outcome.applied, at_next_start: outcome.at_next_start });
+        }
+        Method::Usage {} => return storage::usage(daemon).await.map(|usage| Reply::Usage { usage }),
+        Method::Verify { repair, places } => {
+            let verified = storage::verify(daemon, repair, places).await;
+            return verified.map(|verification| Reply::Verification { verification });
+        }
+        Method::Collect {} => return collect::told(daemon).await.map(|collection| Reply::Collection { collection }),
+        at_once => return immediate(daemon, at_once),
+    }
+    Ok(Reply::Done {})
 }
 
 /// Calls that wait for nothing.

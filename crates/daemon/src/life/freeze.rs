@@ -37,16 +37,7 @@ pub(crate) async fn freeze(
     guest: &Rc<Guest>,
     image: Option<String>,
 ) -> Result<Arc<HeldImage>, Fault> {
-    let name: GuestName = match &image {
-        Some(image) => image.parse().map_err(|error| failure::bad_name(image, &error))?,
-        None => guest.name.clone(),
-    };
-    if daemon.images.borrow().contains_key(name.as_ref()) {
-        let message = format!(
-            "there is an image '{name}' already; choose another name, or remove it with 'pando image rm {name}'"
-        );
-        return Err(Fault::new(FaultKind::GuestExists, name.as_ref(), message));
-    }
+    let name = free_name(daemon, guest, image)?;
     let _doing = guest.begin("frozen")?;
     let running = guest.life()?;
     let spec = guest.spec.borrow().clone();
@@ -104,6 +95,21 @@ pub(crate) async fn freeze(
     daemon.roots.foresee(&held.roots());
     daemon.events.tell(guest.name.as_ref(), "freeze", Some(name.to_string()));
     Ok(held)
+}
+
+/// What the image is to be called: as asked, or as the guest is.
+fn free_name(daemon: &Daemon, guest: &Guest, image: Option<String>) -> Result<GuestName, Fault> {
+    let name: GuestName = match &image {
+        Some(image) => image.parse().map_err(|error| failure::bad_name(image, &error))?,
+        None => guest.name.clone(),
+    };
+    if daemon.images.borrow().contains_key(name.as_ref()) {
+        let message = format!(
+            "there is an image '{name}' already; choose another name, or remove it with 'pando image rm {name}'"
+        );
+        return Err(Fault::new(FaultKind::GuestExists, name.as_ref(), message));
+    }
+    Ok(name)
 }
 
 /// The pid of what the guest's first process ran: its oldest child, in a guest that has a command.
