@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 /// What makes the file system.
 const MAKER: &str = "mkfs.ext4";
 
-/// How long an image may still be in use by a mount that is going away.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long an image may still be in use by a mount that is going away: what its guest wrote last goes to the disk first, which others write to as well.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// An image in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
