@@ -96,7 +96,7 @@ fn one_round(
     let (own, seed) = charge.each(pando)?;
     report.add(&row("memory each, of its groups'"), "kB", own);
     if let Some(seed) = seed {
-        report.add(&row("of that a seed's"), "kB", seed);
+        report.add(&row("memory of a seed that waits"), "kB", seed);
     }
     report.add(&row("stopped"), "s", crowd.stop()?);
     if size.parallel.is_some() {
@@ -133,13 +133,11 @@ fn judge(size: &Size, report: &mut Report) {
         if let Some(target) = size.parallel {
             report.hold(row("by 50 connections"), report.median(&row("by 50 connections")), target, "s");
         }
-        // A seed is what a host with cgroups of version 1 needs on top: it is shown apart, and taken off here.
-        let seed = report.median(&row("of that a seed's"));
         for whose in ["of the machine's", "of its groups'"] {
-            let each = report.median(&row(&format!("memory each, {whose}")));
+            let name = row(&format!("memory each, {whose}"));
             // Others gave more memory back than the guests took: nothing was measured.
-            let without = each.zip(seed).map(|(each, seed)| each - seed).filter(|kb| *kb > 0.0);
-            report.hold(row(&format!("memory each, {whose}, without the seed's")), without, most, "kB");
+            let each = report.median(&name).filter(|kb| *kb > 0.0);
+            report.hold(name, each, most, "kB");
         }
     }
     if let Some(target) = size.removal {

@@ -28,7 +28,8 @@ impl GroupCharge {
         Ok(Self { field: root.join(pando.field()), file })
     }
 
-    /// Kilobytes of the average guest, its seed included, and of the average seed that waits for a guest, if one does.
+    /// Kilobytes of the average guest, whatever of Pando's runs in its groups included, and of the average seed that waits for a guest, with the root made ahead for
+    /// it, if one does. A host with cgroups of version 2 alone has no seeds.
     pub(crate) fn each(&self, pando: &OwnPando) -> anyhow::Result<(f64, Option<f64>)> {
         self.each_named(pando, "")
     }

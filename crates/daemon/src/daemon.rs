@@ -5,6 +5,7 @@ use crate::events::Events;
 use crate::failure;
 use crate::guest::Guest;
 use crate::image::HeldImage;
+use crate::linger::Count;
 use crate::lull::Lull;
 use crate::networks::Networks;
 use crate::pool::Pool;
@@ -58,6 +59,8 @@ pub(crate) struct Daemon {
     pub(crate) resources: Resources,
     /// When to do what can wait.
     pub(crate) lull: Lull,
+    /// How many guests are being started now.
+    pub(crate) starting: Count,
     /// This boot's identity.
     pub(crate) boot: String,
     /// Counts the guests that were given no name.
@@ -99,6 +102,7 @@ impl Daemon {
             field,
             unified,
             lull,
+            starting: Count::default(),
             places,
         }))
     }

@@ -19,6 +19,8 @@ pub(crate) struct Guest {
     pub(crate) name: GuestName,
     /// Whether it goes away with its command.
     pub(crate) ephemeral: bool,
+    /// What its directory is called.
+    pub(crate) home: String,
     pub(crate) record: RefCell<GuestRecord>,
     pub(crate) spec: RefCell<Spec>,
     pub(crate) state: Cell<GuestState>,
@@ -48,6 +50,8 @@ pub(crate) struct Running {
     pub(crate) started: i64,
     /// Processes that clients started in it, by host pid: those that they may signal.
     pub(crate) started_by_clients: RefCell<HashSet<i32>>,
+    /// Where its first process says that the command has ended, until somebody listens there.
+    pub(crate) word: RefCell<Option<OwnedFd>>,
     /// How it ended, as soon as that is known; clearing away comes after.
     pub(crate) over: watch::Sender<Option<Ending>>,
 }
@@ -57,13 +61,30 @@ impl Running {
     pub(crate) fn root(&self) -> u32 {
         self.namespace.as_ref().map_or(0, |_| pando_guest::slot::first_id(self.slot))
     }
+
+    /// Whether anything runs in it, or is just about to, that its first process did not begin.
+    pub(crate) fn has_visitors(&self) -> bool {
+        self.link.is_launching() || self.started_by_clients.borrow().iter().any(|pid| *pid != self.pid)
+    }
 }
 
 impl Guest {
-    pub(crate) fn new(name: GuestName, ephemeral: bool, record: GuestRecord, spec: Spec) -> Rc<Self> {
+    /// One that lasts.
+    pub(crate) fn new(name: GuestName, record: GuestRecord, spec: Spec) -> Rc<Self> {
+        let home = name.to_string();
+        Self::of(name, false, home, record, spec)
+    }
+
+    /// One that goes away with its command. `home` is its directory below that of all such guests.
+    pub(crate) fn passing(name: GuestName, home: String, record: GuestRecord, spec: Spec) -> Rc<Self> {
+        Self::of(name, true, home, record, spec)
+    }
+
+    fn of(name: GuestName, ephemeral: bool, home: String, record: GuestRecord, spec: Spec) -> Rc<Self> {
         Rc::new(Self {
             name,
             ephemeral,
+            home,
             record: RefCell::new(record),
             spec: RefCell::new(spec),
             state: Cell::new(GuestState::Stopped),
@@ -75,7 +96,7 @@ impl Guest {
 
     /// Its directory.
     pub(crate) fn directory(&self, places: &Places) -> PathBuf {
-        if self.ephemeral { places.ephemeral().join(self.name.as_ref()) } else { places.guest(&self.name) }
+        if self.ephemeral { places.ephemeral().join(&self.home) } else { places.guest(&self.name) }
     }
 
     /// What its command says goes there.

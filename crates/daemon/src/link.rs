@@ -114,6 +114,11 @@ impl Link {
         receiver
     }
 
+    /// Whether a launch has not been answered yet.
+    pub(crate) fn is_launching(&self) -> bool {
+        !self.births.borrow().is_empty()
+    }
+
     /// A launch that was announced was not sent after all.
     pub(crate) fn cancel_birth(&self) {
         self.births.borrow_mut().pop_back();

@@ -6,6 +6,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 /// How long nothing must have been started.
@@ -13,26 +14,43 @@ const LULL: Duration = Duration::from_millis(40);
 
 /// Knows when something was last started.
 #[derive(Clone, Debug)]
-pub(crate) struct Lull(Rc<Cell<Instant>>);
+pub(crate) struct Lull(Rc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    last: Cell<Instant>,
+    disturbed: Notify,
+}
 
 impl Lull {
     pub(crate) fn new() -> Self {
-        Self(Rc::new(Cell::new(Instant::now())))
+        Self(Rc::new(Inner { last: Cell::new(Instant::now()), disturbed: Notify::new() }))
     }
 
     /// Something is being started now.
     pub(crate) fn disturb(&self) {
-        self.0.set(Instant::now());
+        self.0.last.set(Instant::now());
+        self.0.disturbed.notify_one();
     }
 
     /// Waits for a lull.
     pub(crate) async fn come(&self) {
+        self.of(LULL).await;
+    }
+
+    /// Waits until nothing was started for so long.
+    pub(crate) async fn of(&self, long: Duration) {
         loop {
-            let due = self.0.get() + LULL;
+            let due = self.0.last.get() + long;
             if Instant::now() >= due {
                 return;
             }
             tokio::time::sleep_until(due).await;
         }
+    }
+
+    /// Waits until something is started. One waits for this.
+    pub(crate) async fn end(&self) {
+        self.0.disturbed.notified().await;
     }
 }

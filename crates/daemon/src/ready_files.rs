@@ -62,6 +62,12 @@ impl Files {
         self.0.clone().unwrap_or_default()
     }
 
+    /// Gives them to a guest that goes away with its command, where they are: the name of their directory, which is deleted with the guest.
+    pub(crate) fn keep(mut self) -> String {
+        let path = self.0.take().unwrap_or_default();
+        path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
     /// Gives them to a guest, whose directory they become.
     pub(crate) fn become_those_of(mut self, directory: &Path) -> io::Result<()> {
         let path = self.0.as_ref().ok_or(io::ErrorKind::NotFound)?;

@@ -39,13 +39,15 @@ pub(crate) struct RunRecord {
     pub(crate) ephemeral: Option<EphemeralRecord>,
 }
 
-/// A guest that has no directory of its own.
+/// A guest whose directory tells nothing of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct EphemeralRecord {
     /// As a lasting one has it.
     pub(crate) record: GuestRecord,
     /// What its user said.
     pub(crate) spec: Spec,
+    /// The name of its directory.
+    pub(crate) home: String,
 }
 
 /// The file of a guest's record, its spec and its log.

@@ -65,9 +65,7 @@ pub(crate) fn load(daemon: &Rc<Daemon>) -> Result<(), CallError> {
             Ok((record, record::read_toml(&entry.path().join(SPEC))?))
         };
         match read() {
-            Ok((record, spec)) => {
-                drop(daemon.guests.borrow_mut().insert(name.clone(), Guest::new(name, false, record, spec)))
-            }
+            Ok((record, spec)) => drop(daemon.guests.borrow_mut().insert(name.clone(), Guest::new(name, record, spec))),
             Err(_) if unsettled::is_marked(&entry.path()) => remove::discard(&daemon.places, &entry.path()),
             // Its files are left alone: a person can mend what was edited by hand.
             Err(error) => {
@@ -85,7 +83,7 @@ pub(crate) async fn adopt(daemon: &Rc<Daemon>) {
         let guest = match (known, &run.ephemeral) {
             (Some(guest), _) => guest,
             (None, Some(own)) => {
-                let guest = Guest::new(name.clone(), true, own.record.clone(), own.spec.clone());
+                let guest = Guest::passing(name.clone(), own.home.clone(), own.record.clone(), own.spec.clone());
                 daemon.guests.borrow_mut().insert(name.clone(), Rc::clone(&guest));
                 guest
             }
@@ -154,6 +152,7 @@ async fn take_over(daemon: &Rc<Daemon>, guest: &Rc<Guest>, run: &RunRecord) -> b
         namespace,
         started: run.started,
         started_by_clients: RefCell::new(HashSet::from([pid])),
+        word: RefCell::default(),
         over: watch::Sender::new(None),
     });
     daemon.resources.adopt(guest, run);
@@ -213,10 +212,11 @@ pub(crate) async fn sweep(daemon: &Rc<Daemon>) {
         // A crash between making a layer and its guest leaves one that nobody stands on.
         crate::life::collect::soon(daemon);
     }
+    let passing = |guest: &Rc<Guest>| guest.ephemeral.then(|| guest.home.clone());
+    let homes: HashSet<String> = daemon.guests.borrow().values().filter_map(passing).collect();
     for name in names(&daemon.places.ephemeral()) {
-        // Files made ahead by an earlier daemon go as well: their names are no guest's.
-        let lives = name.parse().is_ok_and(|name: GuestName| daemon.guests.borrow().contains_key(&name));
-        if !lives {
+        // Files made ahead by an earlier daemon go as well: they are no guest's.
+        if !homes.contains(&name) {
             remove::discard(&daemon.places, &daemon.places.ephemeral().join(name));
         }
     }

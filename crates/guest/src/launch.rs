@@ -35,6 +35,8 @@ pub struct Supplies<'a> {
     pub trunk: Option<i32>,
     /// The program that comes along.
     pub program: Option<&'a OwnedFd>,
+    /// An eventfd for the word of the command's end.
+    pub word: Option<&'a OwnedFd>,
     /// What is shown in place of files of the kernel's.
     pub views: Vec<(View, Tree)>,
     /// The hosts file and the resolver configuration of a guest that does not have the host's.
@@ -131,6 +133,7 @@ impl<'a> Supplies<'a> {
             Want::Stdio(number) => lent(self.stdio.get(number)),
             Want::Terminal => lent(self.stdio.first()),
             Want::Program => lent(self.program),
+            Want::Word => lent(self.word),
             Want::View(view) => {
                 let found = self.views.iter().position(|(known, _)| *known == view);
                 let tree = found.map(|found| self.views.swap_remove(found).1);

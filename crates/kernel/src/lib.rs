@@ -36,6 +36,7 @@ pub mod fanotify;
 pub mod file_handle;
 pub mod foreign_memory;
 pub mod fs_owner;
+pub mod heap;
 pub mod id_map;
 pub mod inheritance;
 pub mod io_priority;

@@ -87,8 +87,8 @@ pub(crate) fn grow(luggage: Luggage) -> ! {
     let mut number = 0;
     while let Some(step) = next_step(&mut plan) {
         let outcome = match step {
-            Ok(Step::Trunk) => growing.trunk(plan.is_empty()),
-            Ok(Step::Adopt { pid }) => trunk::stand(Some(pid)),
+            Ok(Step::Trunk { word }) => growing.trunk(plan.is_empty(), word),
+            Ok(Step::Adopt { pid }) => trunk::stand(Some(pid), None),
             Ok(Step::Await) => growing.rest().map(|rest| plan = rest),
             Ok(step) => growing.take(step),
             Err(_) => Err(Errno::BADMSG),
@@ -117,13 +117,14 @@ impl Growing {
     }
 
     /// Becomes the guest's init. The child, if there is more to do, returns and goes on.
-    fn trunk(&mut self, idle: bool) -> Result<(), Errno> {
+    fn trunk(&mut self, idle: bool, word: Option<u8>) -> Result<(), Errno> {
         if idle {
-            trunk::stand(None);
+            trunk::stand(None, None);
         }
+        let word = word.map(|index| self.luggage.fd(index)).transpose()?;
         match bare::fork(0, None)? {
             bare::Forked::Child => Ok(()),
-            bare::Forked::Parent { pid, .. } => trunk::stand(Some(pid)),
+            bare::Forked::Parent { pid, .. } => trunk::stand(Some(pid), word),
         }
     }
 

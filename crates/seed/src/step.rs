@@ -204,7 +204,11 @@ pub enum Step<'a> {
         keep: Capabilities,
     },
     /// Become the guest's init: what follows is done by a child, which this process then waits for. Without steps behind it, it idles.
-    Trunk,
+    Trunk {
+        /// An eventfd that takes the command's exit code + 1 as soon as the command has ended, if nothing is left of what it began: this process's
+        /// own end, and the news of it, take the kernel longer than all else.
+        word: Option<u8>,
+    },
     /// Become the guest's init, of a command that comes another way: a clone's. The last step.
     Adopt {
         /// The command's pid.

@@ -3,6 +3,8 @@
 //! When it ends the kernel ends everything else in the guest.
 
 use crate::{bare, command};
+use rustix::fd::BorrowedFd;
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions};
 
 const SIGHUP: i32 = 1;
@@ -13,16 +15,20 @@ const SIGCHLD: i32 = 17;
 const SIGPWR: i32 = 30;
 const CAP_KILL: u64 = 1 << 5;
 
-/// Stands until the command, if there is one, has ended.
-pub(crate) fn stand(command: Option<i32>) -> ! {
-    // It needs no descriptor any more. Letting go of the report's socket says that all went well; should the command's own steps fail, its
+/// Where the word of the command's end goes, of all descriptors the only one that is kept.
+const WORD: u32 = 0;
+
+/// Stands until the command, if there is one, has ended. `word` is told of that first, where nothing else ends with it.
+pub(crate) fn stand(command: Option<i32>, word: Option<BorrowedFd<'_>>) -> ! {
+    let heard = word.is_some_and(|word| bare::duplicate(word, WORD as i32).is_ok());
+    // It needs no other descriptor any more. Letting go of the report's socket says that all went well; should the command's own steps fail, its
     // process still holds a copy.
-    bare::close_range(0, u32::MAX);
+    bare::close_range(if heard { WORD + 1 } else { 0 }, u32::MAX);
     // Of its capabilities it needs the one to signal a command that runs as another user.
     let _ = command::hold(CAP_KILL);
     loop {
         match bare::next_signal(None) {
-            Some(SIGCHLD) => reap(command),
+            Some(SIGCHLD) => reap(command, heard),
             Some(signal) => match command {
                 Some(pid) => forward(pid, signal),
                 None if matches!(signal, SIGHUP | SIGINT | SIGQUIT | SIGTERM | SIGPWR) => leave(),
@@ -34,13 +40,23 @@ pub(crate) fn stand(command: Option<i32>) -> ! {
 }
 
 /// Takes every dead child; the command's death is this process's own.
-fn reap(command: Option<i32>) {
-    while let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG) {
-        if Some(pid.as_raw_nonzero().get()) == command {
-            let code = status.exit_status().or(status.terminating_signal().map(|signal| 128 + signal));
-            bare::exit(code.unwrap_or(125));
+fn reap(command: Option<i32>, heard: bool) {
+    let mut ended = None;
+    let rest = loop {
+        match rustix::process::wait(WaitOptions::NOHANG) {
+            Ok(Some((pid, status))) if Some(pid.as_raw_nonzero().get()) == command => ended = Some(status),
+            Ok(Some(_)) => {}
+            rest => break rest,
         }
+    };
+    let Some(status) = ended else { return };
+    let code = status.exit_status().or(status.terminating_signal().map(|signal| 128 + signal)).unwrap_or(125);
+    // Whoever hears of the end may count on everything that the command began being over: what has lost its parent is a child of this process.
+    if heard && matches!(rest, Err(Errno::CHILD)) {
+        let count = u64::from(code.unsigned_abs()) + 1;
+        let _ = rustix::io::write(bare::standard_input(), &count.to_ne_bytes());
     }
+    bare::exit(code);
 }
 
 fn forward(pid: i32, signal: i32) {

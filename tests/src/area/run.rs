@@ -20,6 +20,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("run::takes_a_name_while_it_lasts", takes_a_name_while_it_lasts),
     Case::new("run::passes_signals_on", passes_signals_on),
     Case::new("run::dies_with_its_command_and_all_it_started", dies_with_its_command_and_all_it_started).tags(VM),
+    Case::new("run::nothing_goes_on_once_it_has_returned", nothing_goes_on_once_it_has_returned),
     Case::new("run::outlives_nobody_reading", outlives_nobody_reading),
     Case::new("run::needs_a_command", needs_a_command),
     Case::new("run::reads_a_spec_file", reads_a_spec_file),
@@ -127,6 +128,37 @@ fn dies_with_its_command_and_all_it_started(sandbox: &Sandbox) {
     let sleeps =
         || sandbox.processes().into_iter().filter(|process| process.words.iter().any(|word| word == "sleep")).count();
     eventually("its processes are gone", || sleeps() == 0);
+}
+
+/// Its end is told before the kernel has taken the guest apart, but not while anything is left in it to run.
+fn nothing_goes_on_once_it_has_returned(sandbox: &Sandbox) {
+    const WRITER: &str = "while :; do echo word >> /shared/told; done";
+    let shared = sandbox.scratch();
+    let told = shared.join("told");
+    let volume = format!("{}:/shared", shared.display());
+    let written = || std::fs::metadata(&told).map_or(0, |found| found.len());
+    let went_on = || {
+        let before = written();
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        written() - before
+    };
+    for round in 0..10 {
+        let begun = written();
+        sandbox
+            .run_sh(&["--volume", &volume], &format!("{WRITER} & until [ -s /shared/told ]; do :; done; exit {round}"))
+            .run()
+            .ended_with(round);
+        assert_eq!(went_on(), 0, "what the command left behind goes on");
+        let visited = sandbox.run_sh(&["--name", "visited", "--volume", &volume], "read word");
+        let visited = visited.start_with_open_input();
+        eventually("it runs", || sandbox.pando(["exec", "visited", "--", "true"]).run().code() == 0);
+        let visitor = sandbox.exec_sh("visited", WRITER).start();
+        eventually("the visitor writes", || written() > begun + 100);
+        visited.close_input().wait();
+        assert_eq!(went_on(), 0, "a visitor goes on");
+        drop(visitor.wait());
+        std::fs::remove_file(&told).expect("what was told can be removed");
+    }
 }
 
 fn outlives_nobody_reading(sandbox: &Sandbox) {

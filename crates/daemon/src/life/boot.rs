@@ -3,6 +3,7 @@
 use crate::daemon::Daemon;
 use crate::events::now;
 use crate::guest::{Guest, Running};
+use crate::linger::linger;
 use crate::link::Link;
 use crate::lull::Lull;
 use crate::pool::Sprout;
@@ -66,6 +67,8 @@ struct Site {
     adopted: Option<i32>,
     views: Vec<(View, Tree)>,
     names: Option<(PathBuf, PathBuf)>,
+    /// Where the first process says that the command has ended, for who waits for that.
+    word: Option<OwnedFd>,
 }
 
 /// What a guest's first process is to do.
@@ -121,7 +124,9 @@ pub(crate) async fn boot(
 ) -> Result<Rc<Running>, Fault> {
     guest.state.set(GuestState::Starting);
     daemon.lull.disturb();
+    let starting = daemon.starting.one_more();
     let booted = attempt(daemon, guest, task, stdio, ready).await;
+    drop(starting);
     match &booted {
         Ok(running) => {
             crash::point("start.born");
@@ -156,7 +161,7 @@ async fn attempt(
     crash::point("start.seed");
     let outcome = grow(daemon, guest, spec, &sprout, growth, task, stdio).await;
     match outcome {
-        Ok(()) => Ok(Rc::new(Running {
+        Ok(word) => Ok(Rc::new(Running {
             slot: sprout.slot,
             link: sprout.link,
             seed: sprout.seed,
@@ -166,6 +171,7 @@ async fn attempt(
             namespace: sprout.namespace,
             started: now(),
             started_by_clients: RefCell::new(HashSet::from([sprout.pid])),
+            word: RefCell::new(word),
             over: watch::Sender::new(None),
         })),
         Err(fault) => {
@@ -191,7 +197,7 @@ async fn grow(
     growth: Growth,
     task: Task,
     stdio: Vec<OwnedFd>,
-) -> Result<(), Fault> {
+) -> Result<Option<OwnedFd>, Fault> {
     daemon.resources.enter(&guest.name, &spec, sprout.slot)?;
     let owner = sprout.namespace.as_ref().map_or(0, |_| slot::first_id(sprout.slot));
     daemon.resources.born(&guest.name, (sprout.pid, owner))?;
@@ -200,7 +206,7 @@ async fn grow(
     crash::point("start.noted");
     let root = match growth {
         // Such a guest stays once all of it runs.
-        Growth::Standing => return show(daemon, guest, sprout),
+        Growth::Standing => return show(daemon, guest, sprout).map(|()| None),
         Growth::Rooted(tree) => SiteRoot::Ready(tree),
         Growth::Bare => SiteRoot::Plan(super::layers::root(daemon, guest)?),
     };
@@ -216,7 +222,10 @@ async fn grow(
     });
     let views = daemon.resources.views.trees(&guest.name);
     let bare = Site::of(sprout, guest.name.as_ref(), spec, &daemon.store, adopted)?;
-    let site = Site { stdio, wish, views, names, ..bare };
+    // Whoever gave the command waits for it; a guest that lasts may end when it likes.
+    let word = (guest.ephemeral && wish.is_some()).then(word).transpose()?;
+    let heard = word.as_ref().map(|word| owned(word.as_fd())).transpose()?;
+    let site = Site { stdio, wish, views, names, word, ..bare };
     let unified = daemon.unified;
     let name = guest.name.clone();
     let built = match root {
@@ -232,11 +241,21 @@ async fn grow(
     };
     let (plan, report, parts) = built?;
     crash::point("start.sent");
-    let outcome = grown(guest.name.as_ref(), &plan, report).await;
+    let outcome = grown(guest.name.as_ref(), &plan, report, daemon.starting.is_one()).await;
     close_later(&daemon.lull, parts);
     outcome?;
     crash::point("start.launched");
-    if adopted.is_some() { Ok(()) } else { stay(&guest.name, &sprout.link) }
+    if adopted.is_none() {
+        stay(&guest.name, &sprout.link)?;
+    }
+    Ok(heard)
+}
+
+/// A descriptor that a first process says over that its command has ended.
+fn word() -> Result<OwnedFd, Fault> {
+    use rustix::event::{EventfdFlags, eventfd};
+    eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+        .map_err(|error| failure::io("making a descriptor", "daemon", &error.into()))
 }
 
 /// Shows a guest that stands what its limits make of /proc.
@@ -259,7 +278,7 @@ pub(crate) async fn stand_ahead(
 ) -> Result<(), Fault> {
     let site = Site::of(sprout, crate::ready_roots::NAME, spec, store, command)?;
     let (plan, report, _) = site.build(SiteRoot::Ready(tree), unified)?;
-    grown(crate::ready_roots::NAME, &plan, report).await
+    grown(crate::ready_roots::NAME, &plan, report, false).await
 }
 
 /// From here on the seed has to outlive this daemon. Until it knows, the daemon's death is the guest's, whose start is then undone.
@@ -285,18 +304,31 @@ pub(crate) async fn born(
     birth: tokio::sync::oneshot::Receiver<crate::link::Birth>,
     plan: &Plan,
     launched: Launched,
+    alone: bool,
 ) -> Result<(i32, OwnedFd), Fault> {
     let birth = birth.await.unwrap_or_else(|_| Err(std::io::Error::other("its seed has gone")));
     let born = birth.map_err(|error| failure::io("starting a process", name.as_ref(), &error))?;
-    grown(name.as_ref(), plan, launched.report).await.map(|()| born)
+    grown(name.as_ref(), plan, launched.report, alone).await.map(|()| born)
 }
 
-/// Waits for a process to have taken the steps of its plan.
-async fn grown(name: &str, plan: &Plan, report: OwnedFd) -> Result<(), Fault> {
-    let report = self::report(report).await;
+/// Waits for a process to have taken the steps of its plan. One that is the only one to be started is worth lingering for.
+async fn grown(name: &str, plan: &Plan, report: OwnedFd, alone: bool) -> Result<(), Fault> {
+    let soon = if alone { linger(|| present_report(&report)) } else { None };
+    let report = match soon {
+        Some(report) => report,
+        None => self::report(report).await,
+    };
     match report.map_err(|error| failure::call("starting a process", name, &error))? {
         None => Ok(()),
         Some(report) => Err(step_failed(name, plan, report)),
+    }
+}
+
+/// A process's report, if it has come: `None` in it says that all went well.
+fn present_report(socket: &OwnedFd) -> Option<Result<Option<Report>, pando_kernel::CallError>> {
+    match read_report(socket) {
+        Err(error) if error.source.kind() == std::io::ErrorKind::WouldBlock => None,
+        report => Some(report),
     }
 }
 
@@ -305,11 +337,8 @@ async fn report(fd: OwnedFd) -> Result<Option<Report>, pando_kernel::CallError> 
     let socket = crate::readable::readable(fd).context(|| "waiting for a report".into())?;
     loop {
         let mut ready = socket.readable().await.context(|| "waiting for a report".into())?;
-        let read = ready.try_io(|socket| match read_report(socket.get_ref()) {
-            Err(error) if error.source.kind() == std::io::ErrorKind::WouldBlock => {
-                Err(std::io::ErrorKind::WouldBlock.into())
-            }
-            other => Ok(other),
+        let read = ready.try_io(|socket| {
+            present_report(socket.get_ref()).ok_or_else(|| std::io::Error::from(std::io::ErrorKind::WouldBlock))
         });
         if let Ok(Ok(report)) = read {
             return report;
@@ -340,9 +369,11 @@ fn step_failed(name: &str, plan: &Plan, report: Report) -> Fault {
 }
 
 fn note(daemon: &Daemon, guest: &Guest, slot: u32) -> Result<(), Fault> {
-    let ephemeral = guest
-        .ephemeral
-        .then(|| EphemeralRecord { record: guest.record.borrow().clone(), spec: guest.spec.borrow().clone() });
+    let ephemeral = guest.ephemeral.then(|| EphemeralRecord {
+        record: guest.record.borrow().clone(),
+        spec: guest.spec.borrow().clone(),
+        home: guest.home.clone(),
+    });
     let run = RunRecord { slot, boot: daemon.boot.clone(), started: now(), ephemeral };
     record::write_run(&daemon.places, &guest.name, &run)
         .map_err(|error| failure::call("noting that the guest starts", guest.name.as_ref(), &error))
@@ -378,6 +409,7 @@ impl Site {
             adopted,
             views: Vec::new(),
             names: None,
+            word: None,
         })
     }
 
@@ -410,6 +442,7 @@ impl Site {
             root: Some(tree),
             stdio: &self.stdio,
             program: sent.as_ref(),
+            word: self.word.as_ref(),
             views: std::mem::take(&mut self.views),
             names: self.names.as_ref().map(|(hosts, resolver)| (hosts.as_path(), resolver.as_path())),
             ..Supplies::default()
@@ -432,7 +465,8 @@ impl Site {
             }
         }
         let views = self.views.iter().map(|(view, _)| *view).collect();
-        Ok(Facts { name: self.name.clone(), unified, file_volumes, adopted: self.adopted, views })
+        let awaited = self.word.is_some();
+        Ok(Facts { name: self.name.clone(), unified, file_volumes, adopted: self.adopted, views, awaited })
     }
 
     /// Looks the program's user up in the guest's own files.

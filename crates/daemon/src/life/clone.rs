@@ -83,7 +83,7 @@ async fn clone(daemon: &Rc<Daemon>, held: Arc<HeldImage>, name: &str) -> Result<
         }
     };
     crash::point("clone.named");
-    let guest = Guest::new(name.clone(), false, record, spec);
+    let guest = Guest::new(name.clone(), record, spec);
     let _doing = guest.begin("started")?;
     daemon.guests.borrow_mut().insert(name, Rc::clone(&guest));
     drop(reservation);

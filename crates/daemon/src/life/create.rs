@@ -51,7 +51,7 @@ pub(crate) async fn create(daemon: &Rc<Daemon>, order: Order, progress: mpsc::Se
         return Err(fault);
     }
     crash::point("create.settled");
-    let guest = Guest::new(name.clone(), false, record, spec);
+    let guest = Guest::new(name.clone(), record, spec);
     daemon.guests.borrow_mut().insert(name, Rc::clone(&guest));
     drop(made.lease);
     daemon.events.tell(guest.name.as_ref(), "create", Some(source.to_string()));
@@ -66,8 +66,14 @@ pub(crate) fn check(name: &GuestName, spec: &Spec) -> Result<(), Fault> {
 
 /// Whether the spec can be turned into a plan.
 pub(crate) fn check_plan(name: &GuestName, spec: &Spec) -> Result<(), Fault> {
-    let facts =
-        Facts { name: name.to_string(), unified: true, file_volumes: Vec::new(), adopted: None, views: Vec::new() };
+    let facts = Facts {
+        name: name.to_string(),
+        unified: true,
+        file_volumes: Vec::new(),
+        adopted: None,
+        views: Vec::new(),
+        awaited: false,
+    };
     let command: Vec<_> = spec.init.iter().cloned().chain(spec.command.iter().cloned()).collect();
     let program = (!command.is_empty()).then(|| Program {
         command,

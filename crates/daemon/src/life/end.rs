@@ -51,9 +51,43 @@ impl Ending {
 pub(crate) fn watch(daemon: &Rc<Daemon>, guest: &Rc<Guest>, running: &Rc<Running>) {
     let (daemon, guest, running) = (Rc::clone(daemon), Rc::clone(guest), Rc::clone(running));
     tokio::task::spawn_local(async move {
-        let status = status(&running).await;
+        let status = {
+            let status = status(&running);
+            let mut status = std::pin::pin!(status);
+            tokio::select! {
+                status = &mut status => status,
+                code = word(&running) => {
+                    // Nothing runs in it any more: what is left is the end of its first process, which nobody has to wait for.
+                    guest.state.set(GuestState::Stopping);
+                    running.over.send_replace(Some(Ending::Code(code)));
+                    status.await
+                }
+            }
+        };
         finish(&daemon, &guest, &running, status).await;
     });
+}
+
+/// The command's exit code, from the first process, which says it before it ends itself where nothing else has to end with it.
+async fn word(running: &Running) -> i32 {
+    let said = async {
+        let word = readable(running.word.borrow_mut().take()?).ok()?;
+        let mut count = [0; size_of::<u64>()];
+        loop {
+            let mut ready = word.readable().await.ok()?;
+            match ready.try_io(|word| Ok(rustix::io::read(word.get_ref(), &mut count)?)) {
+                Ok(read) => {
+                    return read.ok().and_then(|_| i32::try_from(u64::from_ne_bytes(count).checked_sub(1)?).ok());
+                }
+                Err(_would_block) => {}
+            }
+        }
+    };
+    match said.await {
+        Some(code) if !running.has_visitors() => code,
+        // Its end will say.
+        _ => std::future::pending().await,
+    }
 }
 
 /// The first process's status, from the seed that started it; if that has gone, from the kernel.
@@ -78,7 +112,8 @@ pub(crate) async fn finish(daemon: &Rc<Daemon>, guest: &Rc<Guest>, running: &Rc<
     let ending = Ending::from_status(status, guest.spec.borrow().init.is_some());
     let stopping = guest.state.get() == GuestState::Stopping;
     guest.record.borrow_mut().exit_code = ending.exit_code();
-    running.over.send_replace(Some(ending));
+    // It may have been said ahead.
+    running.over.send_if_modified(|over| over.is_none() && over.replace(ending).is_none());
     guest.state.set(GuestState::Stopping);
     // Whoever waits for the end hears of it before anything is cleared away.
     tokio::task::yield_now().await;

@@ -94,7 +94,7 @@ pub(crate) async fn enter(
         }
     };
     crate::crash::point("exec.launched");
-    let born = born(&guest.name, birth, &plan, launched).await;
+    let born = born(&guest.name, birth, &plan, launched, daemon.starting.is_none()).await;
     // A guest that ended just now takes no process, for reasons that name anything but that.
     let (pid, _pidfd) = born.map_err(|fault| ended_meanwhile(guest, &running).unwrap_or(fault))?;
     crate::crash::point("exec.born");

@@ -55,10 +55,7 @@ pub(crate) async fn run(daemon: &Rc<Daemon>, order: Order) -> Result<(Rc<Guest>,
     let shown = wish.command.clone();
     spec.command = if spec.init.is_some() { Vec::new() } else { shown };
     let (files, ready) = files(daemon, &source, &record.layers, &mut spec).await?;
-    let guest = Guest::new(name.clone(), true, record, spec);
-    files
-        .become_those_of(&guest.directory(&daemon.places))
-        .map_err(|error| failure::io("making the guest's files", guest.name.as_ref(), &error))?;
+    let guest = Guest::passing(name.clone(), files.keep(), record, spec);
     let _doing = guest.begin("started")?;
     daemon.guests.borrow_mut().insert(name, Rc::clone(&guest));
     drop(reservation);

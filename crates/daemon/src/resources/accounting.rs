@@ -1,6 +1,6 @@
 //! What guests use, over time.
 
-use super::Resources;
+use super::{Resources, Tenant};
 use crate::bandwidth::Bandwidth;
 use crate::daemon::Daemon;
 use crate::guest::Guest;
@@ -77,6 +77,11 @@ impl Accounts {
         }
     }
 
+    /// What had been used when that was last remembered.
+    fn marked(&self, name: &GuestName) -> Option<u64> {
+        self.last.borrow().get(name)?.marks.last().map(|(_, cpu_ns)| *cpu_ns)
+    }
+
     /// Forgets a guest that runs no more.
     pub(crate) fn forget(&self, name: &GuestName) {
         self.last.borrow_mut().remove(name);
@@ -89,14 +94,24 @@ pub(crate) async fn keep_accounts(daemon: Rc<Daemon>) {
         tokio::time::sleep(INTERVAL).await;
         let guests: Vec<_> = daemon.guests.borrow().values().cloned().collect();
         for guest in guests {
-            if let Some(usage) = usage(&daemon.resources, &guest.name) {
-                let (percent, _) =
-                    daemon.resources.accounts.look(&guest.name, usage.cpu_ns, daemon.resources.machine.count());
-                daemon.resources.accounts.mark(&guest.name, usage.cpu_ns);
-                note(&daemon, &guest, &sample(&daemon.bandwidth, &guest, &usage, percent));
-            }
+            account(&daemon, &guest);
         }
     }
+}
+
+/// Notes what a guest used, if it used anything: of one that did nothing there is nothing to say, and hundreds may do nothing.
+fn account(daemon: &Daemon, guest: &Guest) {
+    let accounts = &daemon.resources.accounts;
+    let metered = daemon.resources.with(&guest.name, Tenant::used).flatten();
+    if let Some(cpu_ns) = metered.filter(|cpu_ns| accounts.marked(&guest.name) == Some(*cpu_ns)) {
+        accounts.look(&guest.name, cpu_ns, daemon.resources.machine.count());
+        accounts.mark(&guest.name, cpu_ns);
+        return;
+    }
+    let Some(usage) = usage(&daemon.resources, &guest.name) else { return };
+    let (percent, _) = accounts.look(&guest.name, usage.cpu_ns, daemon.resources.machine.count());
+    accounts.mark(&guest.name, usage.cpu_ns);
+    note(daemon, guest, &sample(&daemon.bandwidth, guest, &usage, percent));
 }
 
 fn ring(daemon: &Daemon, guest: &Guest) -> Ring {

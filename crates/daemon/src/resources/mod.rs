@@ -75,8 +75,20 @@ pub(crate) struct Tenant {
     pub(crate) groups: Groups,
     pub(crate) limits: Limits,
     settings: Vec<Setting>,
-    meter: Option<CpuMeter>,
+    /// Opened by who first asks: most guests end before.
+    meter: OnceCell<Option<CpuMeter>>,
     looked: Instant,
+}
+
+impl Tenant {
+    fn new(groups: Groups, limits: Limits, settings: Vec<Setting>) -> Self {
+        Self { groups, limits, settings, meter: OnceCell::new(), looked: Instant::now() }
+    }
+
+    /// Nanoseconds of processor time so far, if anything counts them.
+    fn used(&self) -> Option<u64> {
+        self.meter.get_or_init(|| CpuMeter::open(&self.groups).ok().flatten()).as_ref()?.read().ok()
+    }
 }
 
 impl Resources {
@@ -124,11 +136,15 @@ impl Resources {
 
     /// Reads a spec's limits and looks whether this machine could ever grant them.
     pub(crate) fn borne(&self, spec: &Spec) -> Result<Limits, Fault> {
+        // Any slot's groups tell which controllers there are.
+        self.borne_by(spec, &self.groups(0)).map(|(limits, _)| limits)
+    }
+
+    fn borne_by(&self, spec: &Spec, groups: &Groups) -> Result<(Limits, Vec<Setting>), Fault> {
         let limits = grants::read(spec).map_err(refused)?;
         self.machine.bears(&limits).map_err(refused)?;
-        // Any slot's groups tell which controllers there are.
-        self.plan(&limits, &self.groups(0)).map_err(refused)?;
-        Ok(limits)
+        let settings = self.plan(&limits, groups).map_err(refused)?;
+        Ok((limits, settings))
     }
 
     /// What is promised to guests that run, but for one.
@@ -149,10 +165,10 @@ impl Resources {
     /// Sets a guest's limits in the groups of its slot, before anything of it runs.
     pub(crate) fn enter(&self, name: &GuestName, spec: &Spec, slot: u32) -> Result<(), Fault> {
         let groups = self.groups(slot);
-        let limits = self.admit(name, spec)?;
-        let settings = self.plan(&limits, &groups).map_err(refused)?;
+        let (limits, settings) = self.borne_by(spec, &groups)?;
+        self.machine.grants(&limits, self.promised(name)).map_err(refused)?;
         apply::apply(&settings, &groups).map_err(|error| not_set(name, &error))?;
-        let tenant = Tenant { meter: meter_of(&groups), groups, limits, settings, looked: Instant::now() };
+        let tenant = Tenant::new(groups, limits, settings);
         self.views.enter(name, slot, &tenant, &self.machine, None);
         self.settle(name, tenant, None);
         Ok(())
@@ -165,7 +181,7 @@ impl Resources {
         let limits = grants::read(&profile::completed(&guest.spec.borrow())).unwrap_or_default();
         let settings = self.plan(&limits, &groups).unwrap_or_default();
         let told = meter::weight(&groups);
-        let tenant = Tenant { meter: meter_of(&groups), groups, limits, settings, looked: Instant::now() };
+        let tenant = Tenant::new(groups, limits, settings);
         self.views.enter(&guest.name, slot, &tenant, &self.machine, Some(run.started));
         self.settle(&guest.name, tenant, told);
     }
@@ -269,7 +285,7 @@ impl Resources {
         let mut tenants = self.tenants.borrow_mut();
         for name in members {
             let Some(tenant) = tenants.get_mut(&name) else { continue };
-            let Some(Ok(used)) = tenant.meter.as_ref().map(CpuMeter::read) else { continue };
+            let Some(used) = tenant.used() else { continue };
             let now = Instant::now();
             self.governor.borrow_mut().observe(&name, used, now - tenant.looked);
             tenant.looked = now;
@@ -283,10 +299,6 @@ impl Resources {
     pub(crate) fn is_legacy(&self, controller: Controller) -> bool {
         self.seats.get(controller.name()).is_some_and(|seat| !seat.unified)
     }
-}
-
-fn meter_of(groups: &Groups) -> Option<CpuMeter> {
-    CpuMeter::open(groups).ok().flatten()
 }
 
 fn refused(refusal: Refusal) -> Fault {

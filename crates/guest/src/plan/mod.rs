@@ -50,6 +50,8 @@ pub enum Want {
     Program,
     /// What is shown in place of a file of the kernel's.
     View(View),
+    /// Where the first process says that the command has ended.
+    Word,
 }
 
 /// The steps of a launch, and what they need.

@@ -21,6 +21,8 @@ pub struct Facts {
     pub adopted: Option<i32>,
     /// Which files of the kernel's are shown otherwise.
     pub views: Vec<View>,
+    /// Whether somebody waits for the command's end.
+    pub awaited: bool,
 }
 
 /// The longest host name the kernel takes.
@@ -49,7 +51,10 @@ pub fn trunk(spec: &Spec, facts: &Facts, program: Option<&Program>) -> Result<Pl
     confine(&mut plan, spec, keep, SproutKind::of(spec).filtered);
     match facts.adopted {
         Some(pid) => plan.step("becoming the clone's init", Step::Adopt { pid }),
-        None if spec.init.is_none() => plan.step("becoming the guest's init", Step::Trunk),
+        None if spec.init.is_none() => {
+            let word = (facts.awaited && program.is_some()).then(|| plan.want(Want::Word));
+            plan.step("becoming the guest's init", Step::Trunk { word });
+        }
         None => {}
     }
     if let Some(program) = program {
@@ -140,7 +145,14 @@ mod tests {
     use std::collections::BTreeMap;
 
     fn facts() -> Facts {
-        Facts { name: "web".into(), unified: true, file_volumes: Vec::new(), adopted: None, views: Vec::new() }
+        Facts {
+            name: "web".into(),
+            unified: true,
+            file_volumes: Vec::new(),
+            adopted: None,
+            views: Vec::new(),
+            awaited: false,
+        }
     }
 
     fn program(command: &[&str]) -> Program {

@@ -1,0 +1,74 @@
+//! Waiting for what comes within microseconds, without sleeping.
+//!
+//! A thread that sleeps is woken where the kernel finds it best, and where processors share no cache that is the processor of who wakes it: of a command,
+//! in the moment that it begins. What the daemon has to do then, a tenth of a millisecond, would delay the command while another processor idles.
+//! Where several things are begun at once there is other work to do meanwhile.
+
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+/// How often to look: where nobody else wants the processor, for about as long as a command takes from its first process's fork to its own first
+/// instruction, a third of a millisecond.
+const LOOKS: u32 = 400;
+
+/// How long at most, whoever gets the processor meanwhile.
+const LONGEST: Duration = Duration::from_millis(2);
+
+/// Looks again and again, for a short time, whether something has come. Whoever wants the processor meanwhile gets it.
+pub(crate) fn linger<T>(mut look: impl FnMut() -> Option<T>) -> Option<T> {
+    let since = Instant::now();
+    for _ in 0..LOOKS {
+        let seen = look();
+        if seen.is_some() || since.elapsed() > LONGEST {
+            return seen;
+        }
+        rustix::thread::sched_yield();
+    }
+    None
+}
+
+/// How many are at something now.
+#[derive(Debug, Default)]
+pub(crate) struct Count(Cell<usize>);
+
+impl Count {
+    /// One more, until the value goes.
+    pub(crate) fn one_more(&self) -> OneMore<'_> {
+        self.0.set(self.0.get() + 1);
+        OneMore(&self.0)
+    }
+
+    pub(crate) fn is_none(&self) -> bool {
+        self.0.get() == 0
+    }
+
+    pub(crate) fn is_one(&self) -> bool {
+        self.0.get() == 1
+    }
+}
+
+/// One that is at it.
+#[derive(Debug)]
+pub(crate) struct OneMore<'a>(&'a Cell<usize>);
+
+impl Drop for OneMore<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_looks_until_something_came_or_time_is_up() {
+        let mut looks = 0;
+        let third = || {
+            looks += 1;
+            (looks == 3).then_some(looks)
+        };
+        assert_eq!(linger(third), Some(3));
+        assert_eq!(linger(|| None::<()>), None);
+    }
+}
