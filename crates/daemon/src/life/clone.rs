@@ -26,7 +26,8 @@ const AT_ONCE: usize = 4;
 
 /// Makes guests out of an image, one for each name. The first failure is told, once the others are made or have failed.
 pub(crate) async fn clone_all(daemon: &Rc<Daemon>, image: &str, names: &[String]) -> Result<(), Fault> {
-    let held = daemon.images.borrow().get(image).cloned().ok_or_else(|| no_such_image(image))?;
+    let held = super::image::find(daemon, image)?;
+    super::image::wake(daemon, &held).await?;
     if let [name] = names {
         return clone(daemon, held, name).await;
     }
@@ -63,7 +64,7 @@ async fn clone(daemon: &Rc<Daemon>, held: Arc<HeldImage>, name: &str) -> Result<
     let record = GuestRecord {
         source: format!("image:{}", held.name),
         created: now(),
-        layers: held.layers.clone(),
+        layers: held.record.layers.clone(),
         exit_code: None,
     };
     let ReadyRoot { ready, files } = daemon.roots.take_or_make(&held.roots()).await?;
@@ -128,7 +129,7 @@ async fn start(
     ready: Ready,
     forking: Forking,
 ) -> Result<(), Fault> {
-    let task = held.command.map_or(Task::Idle, Task::Adopt);
+    let task = held.record.command.map_or(Task::Idle, Task::Adopt);
     let running = boot(daemon, guest, task, Vec::new(), Some(ready)).await?;
     crash::point("clone.booted");
     let outcome = finish(guest, &running, forking).await;
@@ -217,18 +218,6 @@ impl Nest {
             groups: &groups,
             supplied: &[self.log.as_fd()],
         };
-        held.frozen.holder.clone_into(&target)
+        held.held().ok_or(CloneError::Empty)?.holder.clone_into(&target)
     }
-}
-
-/// Forgets an image. Clones that were made of it live on.
-pub(crate) fn remove_image(daemon: &Rc<Daemon>, name: &str) -> Result<(), Fault> {
-    let held = daemon.images.borrow_mut().remove(name).ok_or_else(|| no_such_image(name))?;
-    daemon.roots.give_up(&held.roots());
-    super::remove::discard_unused(daemon, &held.layers);
-    daemon.events.tell(name, "image-remove", None);
-    super::remove::empty_trash(daemon.places.clone());
-    // The holder may have gigabytes to give back.
-    drop(tokio::task::spawn_blocking(move || drop(held)));
-    Ok(())
 }
