@@ -1,8 +1,8 @@
 //! The calls of the interface and their replies.
 
 use crate::{
-    Address, Collection, Event, GuestStatus, GuestUse, ImageInspection, ImageStatus, Inspection, MachineUse, ProcessEntry, Security,
-    Spec, StoreUsage, Unification, Verification, WatchdogState,
+    Address, Collection, Event, GuestStatus, GuestUse, ImageInspection, ImageStatus, Inspection, MachineUse,
+    ProcessEntry, Security, Spec, StoreUsage, Unification, Verification, WatchdogState,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

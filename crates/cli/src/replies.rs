@@ -4,8 +4,8 @@
 //! fields are all optional.
 
 use pando_api::{
-    Collection, Event, GuestStatus, GuestUse, ImageInspection, ImageStatus, Inspection, MachineUse, ProcessEntry, ProcessNotice,
-    Progress, Security, StoreUsage, Unification, Verification, WatchdogState,
+    Collection, Event, GuestStatus, GuestUse, ImageInspection, ImageStatus, Inspection, MachineUse, ProcessEntry,
+    ProcessNotice, Progress, Security, StoreUsage, Unification, Verification, WatchdogState,
 };
 use serde::{Deserialize, Serialize};
 

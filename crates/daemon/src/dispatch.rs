@@ -3,7 +3,9 @@
 use crate::daemon::Daemon;
 use crate::failure;
 use crate::image::HeldImage;
-use crate::life::{address, clone, collect, copy, create, exec, freeze, image, remove, run, set, start, stop, storage, unify};
+use crate::life::{
+    address, clone, collect, copy, create, exec, freeze, image, remove, run, set, start, stop, storage, unify,
+};
 use crate::processes;
 use crate::resources::{self, accounting};
 use pando_api::{Event, Fault, HeldLimit, Inspection, Method, MethodCall, ProcessNotice, Progress, Reply};
@@ -365,7 +367,9 @@ async fn lasting(daemon: &Rc<Daemon>, method: Method) -> Result<Reply, Fault> {
             if !memory {
                 let kept = image::keep(daemon, &held);
                 if wait {
-                    kept.await.map_err(|error| failure::bad(&name, format!("keeping the image failed inside Pando: {error}")))??;
+                    kept.await.map_err(|error| {
+                        failure::bad(&name, format!("keeping the image failed inside Pando: {error}"))
+                    })??;
                 }
             }
             return Ok(Reply::Image { image: held.status() });

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The file that has the record, beside those of the processes.
 pub(crate) const ABOUT: &str = "about";
@@ -45,6 +45,8 @@ pub(crate) struct HeldImage {
     pub(crate) record: ImageRecord,
     /// What has its memory, if that was ever needed here.
     frozen: Mutex<Option<Arc<Frozen>>>,
+    /// Whoever reads it from the disk has this: that takes long, and the field above is asked by everybody.
+    waking: Mutex<()>,
     /// Whether it is on the disk.
     kept: AtomicBool,
 }
@@ -80,7 +82,8 @@ impl ImageRecord {
     pub(crate) fn read(directory: &Path) -> Result<Self, SheetError> {
         let path = directory.join(ABOUT);
         let body = read_sheet(&path, Kind::About, LONGEST)?;
-        serde_json::from_slice(&body).map_err(|error| SheetError::Damaged { path, what: format!("it says nothing sensible ({error})") })
+        serde_json::from_slice(&body)
+            .map_err(|error| SheetError::Damaged { path, what: format!("it says nothing sensible ({error})") })
     }
 
     pub(crate) fn write(&self, directory: &Path) -> Result<(), CallError> {
@@ -93,12 +96,18 @@ impl ImageRecord {
 impl HeldImage {
     /// One that was just frozen, and is not on the disk yet.
     pub(crate) fn frozen(name: String, record: ImageRecord, frozen: Frozen) -> Arc<Self> {
-        Arc::new(Self { name, record, frozen: Mutex::new(Some(Arc::new(frozen))), kept: AtomicBool::new(false) })
+        Arc::new(Self {
+            name,
+            record,
+            frozen: Mutex::new(Some(Arc::new(frozen))),
+            waking: Mutex::new(()),
+            kept: AtomicBool::new(false),
+        })
     }
 
     /// One that is on the disk.
     pub(crate) fn kept(name: String, record: ImageRecord) -> Arc<Self> {
-        Arc::new(Self { name, record, frozen: Mutex::new(None), kept: AtomicBool::new(true) })
+        Arc::new(Self { name, record, frozen: Mutex::new(None), waking: Mutex::new(()), kept: AtomicBool::new(true) })
     }
 
     pub(crate) fn is_kept(&self) -> bool {
@@ -111,16 +120,16 @@ impl HeldImage {
 
     /// What holds it now, if anything that lives does. One that is just being read from the disk is not there yet.
     pub(crate) fn held(&self) -> Option<Arc<Frozen>> {
-        self.frozen.try_lock().ok()?.clone().filter(|frozen| frozen.holder.is_alive())
+        self.slot().clone().filter(|frozen| frozen.holder.is_alive())
     }
 
     /// What holds it; from the disk, if nothing does any more. Blocking.
     pub(crate) fn wake(&self, bed: &Bed) -> Result<Arc<Frozen>, Fault> {
-        let mut frozen = self.frozen.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(held) = frozen.as_ref().filter(|held| held.holder.is_alive()) {
-            return Ok(Arc::clone(held));
+        let _waking = self.waking.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(held) = self.held() {
+            return Ok(held);
         }
-        *frozen = None;
+        *self.slot() = None;
         if !self.is_kept() {
             let message = format!(
                 "image '{0}' was held in memory by a process that has been killed, and is not on the disk; remove it with 'pando image rm {0}', and freeze again",
@@ -128,9 +137,14 @@ impl HeldImage {
             );
             return Err(Fault::new(FaultKind::Failed, &self.name, message));
         }
-        let fault = |error| Fault::new(FaultKind::Failed, &self.name, format!("image '{}' cannot be used: {error}", self.name));
+        let fault =
+            |error| Fault::new(FaultKind::Failed, &self.name, format!("image '{}' cannot be used: {error}", self.name));
         let woken = bed.thaw().map_err(fault)?;
-        Ok(Arc::clone(frozen.insert(Arc::new(woken))))
+        Ok(Arc::clone(self.slot().insert(Arc::new(woken))))
+    }
+
+    fn slot(&self) -> MutexGuard<'_, Option<Arc<Frozen>>> {
+        self.frozen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Writes it to the disk, into a directory. Blocking.

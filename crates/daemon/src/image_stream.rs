@@ -50,7 +50,8 @@ impl Packed<'_> {
     }
 
     fn files(&self, stream: &mut impl Write) -> io::Result<()> {
-        const WORDS: [&str; 7] = ["--create", "--format=posix", "--numeric-owner", "--xattrs", "--acls", "--sparse", "--file=-"];
+        const WORDS: [&str; 7] =
+            ["--create", "--format=posix", "--numeric-owner", "--xattrs", "--acls", "--sparse", "--file=-"];
         let mut tar = Command::new("tar")
             .args(WORDS)
             .arg("--directory")
@@ -60,7 +61,9 @@ impl Packed<'_> {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
-            .map_err(|error| io::Error::new(error.kind(), format!("the program tar cannot be run ({error}); install it")))?;
+            .map_err(|error| {
+                io::Error::new(error.kind(), format!("the program tar cannot be run ({error}); install it"))
+            })?;
         let copied = tar.stdout.take().map_or(Ok(()), |files| section(stream, files));
         let ended = tar.wait_with_output()?;
         copied?;
@@ -68,7 +71,10 @@ impl Packed<'_> {
             return Ok(());
         }
         let said = String::from_utf8_lossy(&ended.stderr);
-        Err(io::Error::other(format!("tar could not read its files: {}", said.trim().lines().last().unwrap_or("it did not say why"))))
+        Err(io::Error::other(format!(
+            "tar could not read its files: {}",
+            said.trim().lines().last().unwrap_or("it did not say why")
+        )))
     }
 }
 

@@ -128,11 +128,14 @@ fn kind(image: &Image, area: &Area) -> Result<(), Wrong> {
             0
         }
         AreaKind::Nameless { content, offset, .. } => {
-            let there = image.contents.get(*content).is_some_and(|one| !matches!(one.kind, ContentKind::Directory { .. }));
+            let there =
+                image.contents.get(*content).is_some_and(|one| !matches!(one.kind, ContentKind::Directory { .. }));
             ensure(there, || "it is of no file".into())?;
             *offset
         }
-        AreaKind::Kernel { name } => return ensure(name.starts_with("[v") && name.len() < 32, || "it is not the kernel's".into()),
+        AreaKind::Kernel { name } => {
+            return ensure(name.starts_with("[v") && name.len() < 32, || "it is not the kernel's".into());
+        }
     };
     ensure(offset % PAGE == 0 && offset.checked_add(area.end - area.start).is_some_and(|end| end < 1 << 62), || {
         "its place in the file is none".into()
@@ -160,7 +163,9 @@ fn belongings(image: &Image, process: &Process) -> Result<(), Wrong> {
     }
     is_path(&process.executable)?;
     is_path(&process.directory)?;
-    ensure(process.locks.len() <= MOST_OBJECTS && process.watches.len() <= MOST_OBJECTS, || "it has too many locks".into())
+    ensure(process.locks.len() <= MOST_OBJECTS && process.watches.len() <= MOST_OBJECTS, || {
+        "it has too many locks".into()
+    })
 }
 
 fn is_path(path: &str) -> Result<(), Wrong> {
@@ -190,7 +195,9 @@ fn objects_of(image: &Image) -> Result<(), Wrong> {
         let is = |number: &usize| *number < image.unix.len();
         let of_file = image.files.get(socket.file).is_some_and(|file| matches!(file.kind, FileKind::Unix { .. }));
         let named = (socket.name.len() >= 2 || socket.name.is_empty()) && socket.name.len() <= 110;
-        ensure(of_file && named && socket.peer.iter().all(is) && socket.waiting.iter().all(is), || "a unix socket is none".into())?;
+        ensure(of_file && named && socket.peer.iter().all(is) && socket.waiting.iter().all(is), || {
+            "a unix socket is none".into()
+        })?;
         ensure(!socket.directory.contains('\0') && socket.options.len() <= 1024, || "a unix socket is none".into())?;
     }
     image.contents.iter().try_for_each(content)?;
@@ -206,7 +213,9 @@ fn content(content: &crate::image::Content) -> Result<(), Wrong> {
     let mut behind = 0;
     for (at, length) in &content.runs {
         let end = at.checked_add(*length).unwrap_or(u64::MAX);
-        ensure(*at >= behind && *length > 0 && end <= content.length, || "a file without a name has no such parts".into())?;
+        ensure(*at >= behind && *length > 0 && end <= content.length, || {
+            "a file without a name has no such parts".into()
+        })?;
         behind = end;
     }
     ensure(content.length < 1 << 62, || "a file without a name is too long".into())?;

@@ -44,7 +44,10 @@ impl Machine {
         }
         let lacking: Vec<_> = self.features.difference(&here.features).map(String::as_str).collect();
         (!lacking.is_empty()).then(|| {
-            format!("this processor lacks what its programs may use ({}); clone it on one that has it", lacking.join(" "))
+            format!(
+                "this processor lacks what its programs may use ({}); clone it on one that has it",
+                lacking.join(" ")
+            )
         })
     }
 }
@@ -54,7 +57,8 @@ fn vdso() -> Result<Vec<u8>, CallError> {
     let me = std::process::id() as i32;
     let maps = proc_file::text(me, "maps")?;
     let line = maps.lines().find(|line| line.ends_with("[vdso]")).ok_or_else(|| malformed(what()))?;
-    let (start, end) = line.split(' ').next().and_then(|range| range.split_once('-')).ok_or_else(|| malformed(what()))?;
+    let (start, end) =
+        line.split(' ').next().and_then(|range| range.split_once('-')).ok_or_else(|| malformed(what()))?;
     let address = |text: &str| u64::from_str_radix(text, 16).map_err(|_| malformed(what()));
     let (start, end) = (address(start)?, address(end)?);
     let mut bytes = vec![0; usize::try_from(end.saturating_sub(start)).unwrap_or(0)];
@@ -101,7 +105,10 @@ fn look(root: BorrowedFd<'_>, path: String) -> Result<MappedFile, CallError> {
 /// Why files are not those that an image was frozen with.
 pub(crate) fn changed(then: &[MappedFile], now: &[MappedFile]) -> Option<String> {
     let one = then.iter().find(|file| !now.contains(file))?;
-    Some(format!("{} is not the file that it was frozen with, and its processes have parts of that in memory", one.path))
+    Some(format!(
+        "{} is not the file that it was frozen with, and its processes have parts of that in memory",
+        one.path
+    ))
 }
 
 #[cfg(test)]

@@ -135,7 +135,11 @@ fn map(writer: &mut Writer, area: &Area, at: u64, slots: Slots) {
     };
     // Relative to the frozen root. A path from /proc has no links in it; one from a file may, and must not lead out.
     let relative = writer.string(path.trim_start_matches('/'));
-    let how = writer.words(&[(libc::O_RDONLY | libc::O_CLOEXEC) as u64, 0, libc::RESOLVE_IN_ROOT | libc::RESOLVE_NO_MAGICLINKS]);
+    let how = writer.words(&[
+        (libc::O_RDONLY | libc::O_CLOEXEC) as u64,
+        0,
+        libc::RESOLVE_IN_ROOT | libc::RESOLVE_NO_MAGICLINKS,
+    ]);
     let arguments = [AT_FDCWD, relative, how, 24];
     writer.open(Writer::STAGING, format!("opening {path}"), libc::SYS_openat2, &arguments, SLOT);
     writer.exact(Writer::STAGING, label, libc::SYS_mmap, &[at, length, protection, flags as u64, SLOT, *offset], at);

@@ -114,7 +114,9 @@ mod tests {
             ],
             executable: "/bin/sh".into(),
             directory: "/".into(),
-            descriptors: (0..5).map(|number| Descriptor { number, file: number as usize, close_on_exec: false }).collect(),
+            descriptors: (0..5)
+                .map(|number| Descriptor { number, file: number as usize, close_on_exec: false })
+                .collect(),
             actions: vec![(2, [0; 4])],
             ..Process::default()
         }

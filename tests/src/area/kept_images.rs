@@ -15,12 +15,16 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("kept_images::an_image_moves_to_another_root", an_image_moves_to_another_root)
         .needs(&[Need::Program("tar", "tar")]),
     Case::new("kept_images::what_is_no_export_is_refused", what_is_no_export_is_refused),
-    Case::new("kept_images::an_image_in_memory_alone_ends_with_its_holder", an_image_in_memory_alone_ends_with_its_holder),
+    Case::new(
+        "kept_images::an_image_in_memory_alone_ends_with_its_holder",
+        an_image_in_memory_alone_ends_with_its_holder,
+    ),
     Case::new("kept_images::a_daemon_killed_while_it_writes", a_daemon_killed_while_it_writes),
 ];
 
 /// Counts in a variable, and leaves the count where it can be seen. What it wrote before it was frozen is told by a file.
-const COUNTER: &str = "echo once >>/begun; n=0; while :; do n=$((n+1)); echo $n >/count.new; mv /count.new /count; sleep 0.05; done";
+const COUNTER: &str =
+    "echo once >>/begun; n=0; while :; do n=$((n+1)); echo $n >/count.new; mv /count.new /count; sleep 0.05; done";
 
 #[track_caller]
 fn counter(sandbox: &Sandbox) {
@@ -81,7 +85,6 @@ fn a_damaged_image_is_refused(sandbox: &Sandbox) {
     counter(sandbox);
     sandbox.pando(["freeze", "web", "warm", "--wait"]).ok();
     sandbox.pando(["stop", "web"]).ok();
-    let before = World::of(sandbox);
     for file in ["about", "tree", "memory"] {
         let path = directory(sandbox, "warm").join(file);
         let whole = std::fs::read(&path).expect("a file of the image");
@@ -98,7 +101,7 @@ fn a_damaged_image_is_refused(sandbox: &Sandbox) {
                 _ => std::fs::remove_file(&path).expect("it is removed"),
             }
             let refused = sandbox.pando(["clone", "warm", "one"]).run().ended_with(125);
-            refused.complains_of(if file == "about" { &["image", "warm"] } else { &["warm", "cannot be used", file] });
+            refused.complains_of(&["warm", "cannot be used", file]);
             assert_eq!(sandbox.state("one"), "absent");
             std::fs::write(&path, &whole).expect("it is put back");
         }
@@ -106,10 +109,11 @@ fn a_damaged_image_is_refused(sandbox: &Sandbox) {
     sandbox.end_daemon();
     clone_counts_on(sandbox, "warm", "one");
     sandbox.pando(["rm", "--force", "one"]).ok();
-    // Its files were written again; all else is as it was.
+    // One that nobody can read is removed all the same.
+    sandbox.end_daemon();
+    std::fs::write(directory(sandbox, "warm").join("about"), "nonsense").expect("it is damaged");
     sandbox.pando(["image", "rm", "warm"]).ok();
-    sandbox.pando(["freeze", "web", "warm"]).run().ended_with(125).complains_of(&["not running"]);
-    drop(before);
+    assert!(!directory(sandbox, "warm").exists());
 }
 
 fn an_image_moves_to_another_root(sandbox: &Sandbox) {
@@ -173,7 +177,7 @@ fn an_image_in_memory_alone_ends_with_its_holder(sandbox: &Sandbox) {
 }
 
 fn a_daemon_killed_while_it_writes(sandbox: &Sandbox) {
-    sandbox.guest("web", &["--", "sh", "-c", COUNTER]);
+    sandbox.guest("web", &["--", "sleep", "100000"]);
     let before = World::of(sandbox);
     for (step, kept) in [("image.written", false), ("image.kept", true)] {
         sandbox.end_daemon();
@@ -183,7 +187,8 @@ fn a_daemon_killed_while_it_writes(sandbox: &Sandbox) {
         daemon.wait().ended_with(137);
         assert_eq!(sandbox.pando(["images", "-q"]).ok(), if kept { "warm\n" } else { "" }, "after {step}");
         if kept {
-            clone_counts_on(sandbox, "warm", "one");
+            sandbox.pando(["clone", "warm", "one"]).ok();
+            assert!(sandbox.exec_sh("one", "tr '\\0' ' ' </proc/2/cmdline").ok().starts_with("sleep 100000"));
             sandbox.pando(["rm", "--force", "one"]).ok();
             sandbox.pando(["image", "rm", "warm"]).ok();
         }

@@ -169,7 +169,8 @@ fn export(root: &StateRoot, name: &str, to: &Path) -> anyhow::Result<u8> {
     ensure!(!to.exists(), "there is '{}' already; remove it, or choose another name", to.display());
     // Beside its place, so that a file of that name is always whole. What is in it are the secrets of programs.
     let directory = to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let beside = directory.join(format!(".{}.{}", to.file_name().unwrap_or_default().to_string_lossy(), std::process::id()));
+    let beside =
+        directory.join(format!(".{}.{}", to.file_name().unwrap_or_default().to_string_lossy(), std::process::id()));
     let made = || {
         use std::os::unix::fs::OpenOptionsExt;
         File::options().write(true).create_new(true).mode(0o600).open(&beside)

@@ -6,6 +6,7 @@ use crate::image::{Bed, HeldImage, ImageRecord, unusable};
 use crate::image_stream::{Packed, Unpacked};
 use crate::{crash, failure};
 use pando_api::{Fault, FaultKind, ImageInspection};
+use pando_freeze::Frozen;
 use pando_guest::GuestName;
 use pando_guest::root::{self, Root};
 use pando_guest::source::Source;
@@ -45,7 +46,22 @@ pub(crate) fn unreadable(daemon: &Daemon) -> Option<String> {
 
 /// An image by its name.
 pub(crate) fn find(daemon: &Daemon, name: &str) -> Result<Arc<HeldImage>, Fault> {
-    daemon.images.borrow().get(name).cloned().ok_or_else(|| super::clone::no_such_image(name))
+    if let Some(held) = daemon.images.borrow().get(name).cloned() {
+        return Ok(held);
+    }
+    let directory = daemon.places.images().join(name);
+    if name.parse::<GuestName>().is_ok() && directory.exists() {
+        // It could not be read when the daemon started.
+        return match ImageRecord::read(&directory) {
+            Ok(record) => {
+                let held = HeldImage::kept(name.to_owned(), record);
+                daemon.images.borrow_mut().insert(name.to_owned(), Arc::clone(&held));
+                Ok(held)
+            }
+            Err(error) => Err(unusable(name, &error.into())),
+        };
+    }
+    Err(super::clone::no_such_image(name))
 }
 
 /// Whether a name can be that of a new image.
@@ -111,12 +127,12 @@ fn settle(daemon: &Daemon, held: &Arc<HeldImage>, new: &Path) -> Result<(), Faul
 }
 
 /// Sees to it that an image has a holder.
-pub(crate) async fn wake(daemon: &Rc<Daemon>, held: &Arc<HeldImage>) -> Result<(), Fault> {
-    if held.held().is_some() {
-        return Ok(());
+pub(crate) async fn wake(daemon: &Rc<Daemon>, held: &Arc<HeldImage>) -> Result<Arc<Frozen>, Fault> {
+    if let Some(frozen) = held.held() {
+        return Ok(frozen);
     }
     let (bed, held) = (bed(daemon, held), Arc::clone(held));
-    blocking(move || held.wake(&bed).map(drop)).await?
+    blocking(move || held.wake(&bed)).await?
 }
 
 fn bed(daemon: &Daemon, held: &HeldImage) -> Bed {
@@ -128,9 +144,9 @@ fn bed(daemon: &Daemon, held: &HeldImage) -> Bed {
 }
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Fault> {
-    tokio::task::spawn_blocking(work)
-        .await
-        .map_err(|error| Fault::new(FaultKind::Failed, "image", format!("working on an image failed inside Pando: {error}")))
+    tokio::task::spawn_blocking(work).await.map_err(|error| {
+        Fault::new(FaultKind::Failed, "image", format!("working on an image failed inside Pando: {error}"))
+    })
 }
 
 /// All that is known of an image.
@@ -187,7 +203,7 @@ pub(crate) async fn export(daemon: &Rc<Daemon>, name: &str, mut fds: Vec<OwnedFd
     }
     let (bed, image) = (bed(daemon, &held), name.to_owned());
     let packed = blocking(move || {
-        root::prepare(&bed.root.files)?;
+        root::prepare(&bed.root.files).map_err(|error| std::io::Error::other(error.to_string()))?;
         let mounted = bed.root.mount(None, &bed.store).map_err(|error| std::io::Error::other(error.to_string()));
         let packed = mounted.and_then(|mounted| {
             let tree = format!("/proc/{}/fd/{}", std::process::id(), mounted.tree.as_fd().as_raw_fd());
