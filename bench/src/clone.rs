@@ -94,7 +94,13 @@ fn freeze(
     cold_start(pando, client, &name)?;
     for round in 0..=samples {
         interrupt::pause(PAUSE)?;
-        let image = client.call(&Method::Freeze { name: name.clone(), image: Some(name.clone()), stop: false })?;
+        let image = client.call(&Method::Freeze {
+            name: name.clone(),
+            image: Some(name.clone()),
+            stop: false,
+            memory: true,
+            wait: false,
+        })?;
         if round > 0 {
             let pause = image["image"]["pause_us"].as_f64().unwrap_or(f64::NAN) / 1e3;
             report.add(&row(size, "standstill of the source"), "ms", pause);

@@ -29,8 +29,14 @@ impl World {
         sandbox.end_daemon();
         let mut files = Vec::new();
         let places = sandbox.places();
-        for top in [places.guests(), places.layers(), places.running(), places.seeds(), sandbox.root().join("scratch")]
-        {
+        for top in [
+            places.guests(),
+            places.layers(),
+            places.images(),
+            places.running(),
+            places.seeds(),
+            sandbox.root().join("scratch"),
+        ] {
             list(&top, &mut files);
         }
         files.sort();

@@ -73,6 +73,27 @@ pub struct ImageStatus {
     pub memory_kib: i64,
     /// Microseconds for which the guest stood still.
     pub pause_us: i64,
+    /// Whether it is on the disk.
+    pub kept: bool,
+    /// Whether a process holds it in memory now, so that a clone need not wait for the disk.
+    pub held: bool,
+}
+
+/// All that is known of a frozen image.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ImageInspection {
+    /// The line of `images`.
+    pub status: ImageStatus,
+    /// What the frozen guest's user said of it.
+    pub spec: Spec,
+    /// What clones stand on, uppermost first.
+    pub layers: Vec<String>,
+    /// Where it lies on the disk.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub directory: Option<String>,
+    /// The pid of its holder.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub holder: Option<i32>,
 }
 
 /// All that is known of a guest.

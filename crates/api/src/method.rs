@@ -1,8 +1,8 @@
 //! The calls of the interface and their replies.
 
 use crate::{
-    Address, Collection, Event, GuestStatus, GuestUse, ImageStatus, Inspection, MachineUse, ProcessEntry, Security,
-    Spec, StoreUsage, Unification, Verification, WatchdogState,
+    Address, Collection, Event, GuestStatus, GuestUse, ImageInspection, ImageStatus, Inspection, MachineUse,
+    ProcessEntry, Security, Spec, StoreUsage, Unification, Verification, WatchdogState,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -105,13 +105,19 @@ pub enum Method {
     #[serde(rename = "org.pando.Guests.Copy")]
     Copy { name: String, path: String, direction: Copying },
     #[serde(rename = "org.pando.Guests.Freeze")]
-    Freeze { name: String, image: Option<String>, stop: bool },
+    Freeze { name: String, image: Option<String>, stop: bool, memory: bool, wait: bool },
     #[serde(rename = "org.pando.Guests.Clone")]
     Clone { image: String, names: Vec<String> },
     #[serde(rename = "org.pando.Guests.Images")]
     Images {},
     #[serde(rename = "org.pando.Guests.RemoveImage")]
     RemoveImage { image: String },
+    #[serde(rename = "org.pando.Guests.InspectImage")]
+    InspectImage { image: String },
+    #[serde(rename = "org.pando.Guests.ExportImage")]
+    ExportImage { image: String },
+    #[serde(rename = "org.pando.Guests.ImportImage")]
+    ImportImage { image: Option<String> },
     #[serde(rename = "org.pando.Guests.Usage")]
     Usage {},
     #[serde(rename = "org.pando.Guests.Verify")]
@@ -183,6 +189,7 @@ pub enum Reply {
     Guests { guests: Vec<GuestStatus> },
     Image { image: ImageStatus },
     Images { images: Vec<ImageStatus> },
+    ImageInspection { image: ImageInspection },
     Inspection { guest: Inspection },
     Security { security: Security },
     Processes { processes: Vec<ProcessEntry> },

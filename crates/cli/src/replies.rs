@@ -4,8 +4,8 @@
 //! fields are all optional.
 
 use pando_api::{
-    Collection, Event, GuestStatus, GuestUse, ImageStatus, Inspection, MachineUse, ProcessEntry, ProcessNotice,
-    Progress, Security, StoreUsage, Unification, Verification, WatchdogState,
+    Collection, Event, GuestStatus, GuestUse, ImageInspection, ImageStatus, Inspection, MachineUse, ProcessEntry,
+    ProcessNotice, Progress, Security, StoreUsage, Unification, Verification, WatchdogState,
 };
 use serde::{Deserialize, Serialize};
 
@@ -32,6 +32,11 @@ pub(crate) struct Guests {
 #[derive(Debug, Deserialize)]
 pub(crate) struct Image {
     pub(crate) image: ImageStatus,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct ImageInspected {
+    pub(crate) image: ImageInspection,
 }
 
 #[derive(Debug, Deserialize)]

@@ -34,8 +34,10 @@ pub(crate) struct Daemon {
     /// Whether this host has a unified cgroup hierarchy.
     pub(crate) unified: bool,
     pub(crate) guests: RefCell<BTreeMap<GuestName, Rc<Guest>>>,
-    /// Frozen images, by name. They are held for as long as this daemon lives.
+    /// Frozen images, by name.
     pub(crate) images: RefCell<BTreeMap<String, Arc<HeldImage>>>,
+    /// How many of them are being written to the disk.
+    pub(crate) keeping: Cell<usize>,
     /// Names of guests that are being made.
     pub(crate) making: RefCell<HashSet<GuestName>>,
     pub(crate) pool: Rc<Pool>,
@@ -84,6 +86,7 @@ impl Daemon {
             resources: Resources::new(&field, &places),
             guests: RefCell::default(),
             images: RefCell::default(),
+            keeping: Cell::new(0),
             making: RefCell::default(),
             networks: Networks::new(&places),
             private: PrivateNetwork::new(&places),

@@ -2,7 +2,10 @@
 
 use crate::daemon::Daemon;
 use crate::failure;
-use crate::life::{address, clone, collect, copy, create, exec, freeze, remove, run, set, start, stop, storage, unify};
+use crate::image::HeldImage;
+use crate::life::{
+    address, clone, collect, copy, create, exec, freeze, image, remove, run, set, start, stop, storage, unify,
+};
 use crate::processes;
 use crate::resources::{self, accounting};
 use pando_api::{Event, Fault, HeldLimit, Inspection, Method, MethodCall, ProcessNotice, Progress, Reply};
@@ -11,6 +14,7 @@ use serde::Serialize;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use tokio::sync::broadcast::error::RecvError;
@@ -99,6 +103,10 @@ impl Client {
             }
             Method::Create { name, source, spec, start } => {
                 return self.create(create::Order { name, source, spec, start }, more).await;
+            }
+            Method::ExportImage { image } => image::export(&daemon, &image, fds).await.map(|()| Reply::Done {}),
+            Method::ImportImage { image } => {
+                image::import(&daemon, image, fds).await.map(|held| Reply::Image { image: held.status() })
             }
             Method::Unify { dry_run } => return self.unify(dry_run, more).await,
             Method::Events {} => return self.events().await,
@@ -297,7 +305,7 @@ struct ErrorReply {
 }
 
 /// The methods of the interface.
-const DESCRIBED: [&str; 30] = [
+const DESCRIBED: [&str; 33] = [
     "Version",
     "Quit",
     "Run",
@@ -324,6 +332,9 @@ const DESCRIBED: [&str; 30] = [
     "Clone",
     "Images",
     "RemoveImage",
+    "InspectImage",
+    "ExportImage",
+    "ImportImage",
     "Usage",
     "Verify",
     "Collect",
@@ -335,12 +346,12 @@ async fn freeze_and_stop(
     guest: &Rc<crate::guest::Guest>,
     image: Option<String>,
     stop: bool,
-) -> Result<Reply, Fault> {
+) -> Result<Arc<HeldImage>, Fault> {
     let held = freeze::freeze(daemon, guest, image).await?;
     if stop {
         stop::stop(daemon, guest, None, None).await?;
     }
-    Ok(Reply::Image { image: held.status() })
+    Ok(held)
 }
 
 /// Calls that take their time and have one reply.
@@ -351,8 +362,17 @@ async fn lasting(daemon: &Rc<Daemon>, method: Method) -> Result<Reply, Fault> {
             stop::stop(daemon, &daemon.guest(&name)?, signal.as_deref(), grace).await?;
         }
         Method::Restart { name, grace } => stop::restart(daemon, &daemon.guest(&name)?, grace).await?,
-        Method::Freeze { name, image, stop } => {
-            return freeze_and_stop(daemon, &daemon.guest(&name)?, image, stop).await;
+        Method::Freeze { name, image, stop, memory, wait } => {
+            let held = freeze_and_stop(daemon, &daemon.guest(&name)?, image, stop).await?;
+            if !memory {
+                let kept = image::keep(daemon, &held);
+                if wait {
+                    kept.await.map_err(|error| {
+                        failure::bad(&name, format!("keeping the image failed inside Pando: {error}"))
+                    })??;
+                }
+            }
+            return Ok(Reply::Image { image: held.status() });
         }
         Method::Clone { image, names } => clone::clone_all(daemon, &image, &names).await?,
         Method::Remove { name, force } => remove::remove(daemon, &daemon.guest(&name)?, force).await?,
@@ -390,9 +410,10 @@ fn immediate(daemon: &Rc<Daemon>, method: Method) -> Result<Reply, Fault> {
             })
         }
         Method::Images {} => {
-            Ok(Reply::Images { images: daemon.images.borrow().values().map(crate::image::HeldImage::status).collect() })
+            Ok(Reply::Images { images: daemon.images.borrow().values().map(|held| held.status()).collect() })
         }
-        Method::RemoveImage { image } => clone::remove_image(daemon, &image).map(|()| Reply::Done {}),
+        Method::RemoveImage { image } => image::remove(daemon, &image).map(|()| Reply::Done {}),
+        Method::InspectImage { image } => image::inspect(daemon, &image).map(|image| Reply::ImageInspection { image }),
         Method::Inspect { name } => inspect(daemon, &name),
         Method::Security { name } => {
             crate::security::in_force(daemon, &name).map(|security| Reply::Security { security })

@@ -1,59 +1,211 @@
-//! Frozen images, as the daemon holds them.
+//! Frozen images, as the daemon holds them: in memory by a holder, on the disk, or both.
 
+use crate::failure;
 use crate::ready_roots::{Ancestor, RootKind};
-use pando_api::{ImageStatus, Spec};
-use pando_freeze::Frozen;
+use pando_api::{Fault, FaultKind, ImageStatus, Spec};
+use pando_freeze::{Frozen, Kind, SheetError, ThawError, read_sheet, thaw, write_sheet};
 use pando_guest::policy::profile;
-use std::sync::Arc;
+use pando_guest::root::{self, LayerStore, Root};
+use pando_kernel::{CallError, Context};
+use serde::{Deserialize, Serialize};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A frozen guest. Others threads make clones of it.
-#[derive(Debug)]
-pub(crate) struct HeldImage {
-    pub(crate) name: String,
+/// The file that has the record, beside those of the processes.
+pub(crate) const ABOUT: &str = "about";
+
+/// The longest record that is read.
+const LONGEST: u64 = 16 << 20;
+
+/// What is known of an image without its processes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ImageRecord {
     /// The guest that was frozen.
     pub(crate) guest: String,
     /// What its user said of that.
     pub(crate) spec: Spec,
     /// The read-only trees that clones stand on, uppermost first: the frozen guest's own files, then what that stood on.
     pub(crate) layers: Vec<String>,
-    pub(crate) frozen: Frozen,
     /// The pid of the frozen guest's command, if it ran one.
     pub(crate) command: Option<i32>,
     /// Seconds since the epoch.
     pub(crate) created: i64,
+    pub(crate) processes: i64,
+    pub(crate) threads: i64,
+    pub(crate) memory_kib: i64,
+    pub(crate) pause_us: i64,
+}
+
+/// A frozen guest. Other threads make clones of it.
+#[derive(Debug)]
+pub(crate) struct HeldImage {
+    pub(crate) name: String,
+    pub(crate) record: ImageRecord,
+    /// What has its memory, if that was ever needed here.
+    frozen: Mutex<Option<Arc<Frozen>>>,
+    /// Whoever reads it from the disk has this: that takes long, and the field above is asked by everybody.
+    waking: Mutex<()>,
+    /// Whether it is on the disk.
+    kept: AtomicBool,
+}
+
+/// Where an image on disk lies, and what its files are put together from.
+pub(crate) struct Bed {
+    pub(crate) directory: PathBuf,
+    pub(crate) root: Root,
+    pub(crate) store: Arc<LayerStore>,
+}
+
+impl ImageRecord {
+    /// Of what was just frozen.
+    pub(crate) fn new(guest: String, spec: Spec, layers: Vec<String>, command: Option<i32>, frozen: &Frozen) -> Self {
+        let processes = &frozen.image.processes;
+        let own = |pages: &[(u64, u64)]| pages.iter().map(|(_, length)| length).sum::<u64>();
+        let bytes: u64 = processes.iter().flat_map(|process| &process.areas).map(|area| own(&area.pages)).sum();
+        let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        Self {
+            guest,
+            spec,
+            layers,
+            command,
+            created: crate::events::now(),
+            processes: number(processes.len()),
+            threads: number(processes.iter().map(|process| process.threads.len()).sum()),
+            memory_kib: i64::try_from(bytes / 1024).unwrap_or(i64::MAX),
+            pause_us: i64::try_from(frozen.pause.as_micros()).unwrap_or(i64::MAX),
+        }
+    }
+
+    /// Reads that of an image on disk.
+    pub(crate) fn read(directory: &Path) -> Result<Self, SheetError> {
+        let path = directory.join(ABOUT);
+        let body = read_sheet(&path, Kind::About, LONGEST)?;
+        serde_json::from_slice(&body)
+            .map_err(|error| SheetError::Damaged { path, what: format!("it says nothing sensible ({error})") })
+    }
+
+    pub(crate) fn write(&self, directory: &Path) -> Result<(), CallError> {
+        let path = directory.join(ABOUT);
+        let write = || write_sheet(&path, Kind::About, &serde_json::to_vec_pretty(self)?);
+        write().context(|| format!("writing {}", path.display()))
+    }
 }
 
 impl HeldImage {
+    /// One that was just frozen, and is not on the disk yet.
+    pub(crate) fn frozen(name: String, record: ImageRecord, frozen: Frozen) -> Arc<Self> {
+        Arc::new(Self {
+            name,
+            record,
+            frozen: Mutex::new(Some(Arc::new(frozen))),
+            waking: Mutex::new(()),
+            kept: AtomicBool::new(false),
+        })
+    }
+
+    /// One that is on the disk.
+    pub(crate) fn kept(name: String, record: ImageRecord) -> Arc<Self> {
+        Arc::new(Self { name, record, frozen: Mutex::new(None), waking: Mutex::new(()), kept: AtomicBool::new(true) })
+    }
+
+    pub(crate) fn is_kept(&self) -> bool {
+        self.kept.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn note_kept(&self) {
+        self.kept.store(true, Ordering::Relaxed);
+    }
+
+    /// What holds it now, if anything that lives does. One that is just being read from the disk is not there yet.
+    pub(crate) fn held(&self) -> Option<Arc<Frozen>> {
+        self.slot().clone().filter(|frozen| frozen.holder.is_alive())
+    }
+
+    /// What holds it; from the disk, if nothing does any more. Blocking.
+    pub(crate) fn wake(&self, bed: &Bed) -> Result<Arc<Frozen>, Fault> {
+        let _waking = self.waking.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(held) = self.held() {
+            return Ok(held);
+        }
+        *self.slot() = None;
+        if !self.is_kept() {
+            let message = format!(
+                "image '{0}' was held in memory by a process that has been killed, and is not on the disk; remove it with 'pando image rm {0}', and freeze again",
+                self.name
+            );
+            return Err(Fault::new(FaultKind::Failed, &self.name, message));
+        }
+        let fault =
+            |error| Fault::new(FaultKind::Failed, &self.name, format!("image '{}' cannot be used: {error}", self.name));
+        let woken = bed.thaw().map_err(fault)?;
+        Ok(Arc::clone(self.slot().insert(Arc::new(woken))))
+    }
+
+    fn slot(&self) -> MutexGuard<'_, Option<Arc<Frozen>>> {
+        self.frozen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes it to the disk, into a directory. Blocking.
+    pub(crate) fn keep(&self, directory: &Path) -> Result<(), CallError> {
+        let what = || format!("writing image '{}'", self.name);
+        let Some(frozen) = self.held() else {
+            return Err(std::io::Error::other("its holder has ended")).context(what);
+        };
+        std::fs::create_dir(directory).context(what)?;
+        frozen.keep(directory)?;
+        self.record.write(directory)?;
+        // The files that were frozen with it, too.
+        let directory = std::fs::File::open(directory).context(what)?;
+        rustix::fs::syncfs(&directory).context(what)
+    }
+
     /// What its clones are said to be: as the frozen guest was, but for what was that guest's alone: host name, addresses, ports.
     pub(crate) fn spec_of_clones(&self) -> Spec {
-        Spec { hostname: None, addresses: Vec::new(), publish: Vec::new(), ..self.spec.clone() }
+        Spec { hostname: None, addresses: Vec::new(), publish: Vec::new(), ..self.record.spec.clone() }
     }
 
     /// The root file systems of its clones.
     pub(crate) fn roots(&self) -> RootKind {
         let ancestor = Ancestor {
             image: self.name.clone(),
-            created: self.created,
+            created: self.record.created,
             spec: profile::completed(&self.spec_of_clones()),
-            command: self.command,
+            command: self.record.command,
         };
-        RootKind::of_clones(&self.layers, ancestor)
+        RootKind::of_clones(&self.record.layers, ancestor)
     }
 
     /// Its line in a listing.
-    pub(crate) fn status(self: &Arc<Self>) -> ImageStatus {
-        let processes = &self.frozen.image.processes;
-        let own = |pages: &[(u64, u64)]| pages.iter().map(|(_, length)| length).sum::<u64>();
-        let bytes: u64 = processes.iter().flat_map(|process| &process.areas).map(|area| own(&area.pages)).sum();
-        let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+    pub(crate) fn status(&self) -> ImageStatus {
+        let ImageRecord { guest, created, processes, threads, memory_kib, pause_us, .. } = self.record.clone();
         ImageStatus {
             name: self.name.clone(),
-            guest: self.guest.clone(),
-            created: self.created,
-            processes: number(processes.len()),
-            threads: number(processes.iter().map(|process| process.threads.len()).sum()),
-            memory_kib: i64::try_from(bytes / 1024).unwrap_or(i64::MAX),
-            pause_us: i64::try_from(self.frozen.pause.as_micros()).unwrap_or(i64::MAX),
+            guest,
+            created,
+            processes,
+            threads,
+            memory_kib,
+            pause_us,
+            kept: self.is_kept(),
+            held: self.held().is_some(),
         }
     }
+}
+
+impl Bed {
+    fn thaw(&self) -> Result<Frozen, ThawError> {
+        root::prepare(&self.root.files)?;
+        let mounted = self.root.mount(None, &self.store).map_err(|error| ThawError::Call(error.into_call()));
+        // They are there for nothing but the mount.
+        let thawed = mounted.and_then(|mounted| thaw(&self.directory, mounted.tree.as_fd()));
+        drop(std::fs::remove_dir_all(&self.root.files));
+        thawed
+    }
+}
+
+/// The words for why an image on disk cannot be used.
+pub(crate) fn unusable(name: &str, error: &ThawError) -> Fault {
+    failure::bad(name, format!("image '{name}' cannot be used: {error}"))
 }

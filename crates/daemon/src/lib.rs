@@ -21,6 +21,7 @@ mod events;
 mod failure;
 mod guest;
 mod image;
+mod image_stream;
 mod life;
 mod linger;
 mod link;

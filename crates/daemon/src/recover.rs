@@ -2,7 +2,7 @@
 
 use crate::daemon::Daemon;
 use crate::guest::{Guest, Running};
-use crate::life::{end, fold, remove};
+use crate::life::{end, fold, image, remove};
 use crate::link::{Link, TrunkStatus};
 use crate::record::{self, GuestRecord, RECORD, RunRecord, SPEC};
 use crate::unsettled;
@@ -37,6 +37,7 @@ pub(crate) fn directories(daemon: &Daemon) -> Result<(), CallError> {
         places.running(),
         places.guests(),
         places.layers(),
+        places.images(),
         places.ephemeral(),
         places.trash(),
     ] {
@@ -49,7 +50,7 @@ pub(crate) fn directories(daemon: &Daemon) -> Result<(), CallError> {
     Ok(())
 }
 
-/// Loads the guests that last.
+/// Loads the guests that last, and the images.
 pub(crate) fn load(daemon: &Rc<Daemon>) -> Result<(), CallError> {
     let path = daemon.places.guests();
     let entries = std::fs::read_dir(&path).context(|| format!("reading {}", path.display()))?;
@@ -73,6 +74,7 @@ pub(crate) fn load(daemon: &Rc<Daemon>) -> Result<(), CallError> {
             }
         }
     }
+    image::load(daemon);
     Ok(())
 }
 
@@ -197,14 +199,17 @@ async fn undo(daemon: &Rc<Daemon>, name: &GuestName, run: &RunRecord) {
 
 /// Removes what nothing refers to: layers and files half made, cgroups of slots that nobody holds.
 pub(crate) async fn sweep(daemon: &Rc<Daemon>) {
-    let used: HashSet<String> =
+    let mut used: HashSet<String> =
         daemon.guests.borrow().values().flat_map(|guest| guest.record.borrow().layers.clone()).collect();
+    used.extend(daemon.images.borrow().values().flat_map(|image| image.record.layers.clone()));
+    // What an image that cannot be read stands on is not known.
+    let all_known = image::unreadable(daemon).is_none();
     let names = |path: &Path| -> Vec<String> {
         let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
         entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
     };
     for layer in names(&daemon.places.layers()) {
-        if remove::is_own(&layer) && !used.contains(&layer) {
+        if all_known && remove::is_own(&layer) && !used.contains(&layer) {
             remove::discard(&daemon.places, &daemon.places.layers().join(layer));
         }
     }

@@ -37,6 +37,9 @@ const LAST_WORDS: Duration = Duration::from_millis(500);
 /// How long guests that are just ending may take to be cleared away; the next daemon clears away what is left then.
 const LAST_LIVES: Duration = Duration::from_secs(2);
 
+/// How long images that are being written may take; less than a service manager waits before it kills.
+const LAST_IMAGES: Duration = Duration::from_secs(60);
+
 /// Serves until told to end. Guests that run go on.
 ///
 /// # Errors
@@ -116,6 +119,7 @@ async fn main(places: Places) -> Result<(), ServeError> {
     }
     let _ = std::fs::remove_file(&path);
     last_lives(&daemon).await;
+    last_images(&daemon).await;
     daemon.roots.close().await;
     for (slot, seed) in daemon.pool.close().await {
         crate::life::end::wait_for(&seed).await;
@@ -128,6 +132,17 @@ async fn main(places: Places) -> Result<(), ServeError> {
     daemon.field.remove();
     tracing::info!("ending; guests that run go on");
     Ok(())
+}
+
+/// Waits for images that are being written to the disk: memory has them for no longer than this daemon lives.
+async fn last_images(daemon: &Daemon) {
+    const MOMENT: Duration = Duration::from_millis(5);
+    let written = async {
+        while daemon.keeping.get() > 0 {
+            tokio::time::sleep(MOMENT).await;
+        }
+    };
+    let _ = tokio::time::timeout(LAST_IMAGES, written).await;
 }
 
 /// Waits for guests that are ending: their clients know of the end already, and no other daemon may ever come to clear away what they leave.

@@ -17,14 +17,13 @@ pub(crate) fn stage(writer: &mut Writer, image: &Image, slots: Slots, facts: &Fa
         if matches!(content.kind, ContentKind::Directory { .. }) {
             continue;
         }
-        let process = image.processes.iter().position(|process| process.pid == content.holder);
-        let source = process.and_then(|process| facts.sources.get(process)).copied().unwrap_or(facts.init);
-        let path = writer.string(&format!("/proc/{source}/{}", content.path));
+        let (path, base) = facts.origin.content(image, number);
+        let path = writer.string(&path);
         let arguments = [AT_FDCWD, path, (libc::O_RDONLY | libc::O_CLOEXEC) as u64];
         writer.open(chapter, "opening a file without a name", libc::SYS_openat, &arguments, SLOT);
         let held = slots.held(number);
         create_memory(writer, chapter, "held", held);
-        fill(writer, chapter, content, SLOT, held);
+        fill(writer, chapter, content, (SLOT, base), held);
         writer.call(chapter, "closing a file without a name", libc::SYS_close, &[SLOT]);
     }
 }
@@ -54,7 +53,7 @@ pub(crate) fn make(writer: &mut Writer, image: &Image, slots: Slots) {
                 writer.call(chapter, "deleting a file", libc::SYS_unlink, &[path]);
             }
         }
-        fill(writer, chapter, content, slots.held(number), slot);
+        fill(writer, chapter, content, (slots.held(number), None), slot);
         let (user, group) = content.owner;
         writer.attempt(chapter, "setting an owner", libc::SYS_fchown, &[slot, user.into(), group.into()]);
         writer.attempt(chapter, "setting a mode", libc::SYS_fchmod, &[slot, content.mode.into()]);
@@ -81,13 +80,15 @@ fn create_memory(writer: &mut Writer, chapter: Chapter, name: &str, slot: u64) {
     writer.open(chapter, "making a memory file", libc::SYS_memfd_create, &arguments, slot);
 }
 
-fn fill(writer: &mut Writer, chapter: Chapter, content: &Content, from: u64, to: u64) {
+/// Copies what is in it out of `from`, where it lies in its place, or run after run from `base` on.
+fn fill(writer: &mut Writer, chapter: Chapter, content: &Content, (from, mut base): (u64, Option<u64>), to: u64) {
     writer.call(chapter, "sizing a file without a name", libc::SYS_ftruncate, &[to, content.length]);
     let set = libc::SEEK_SET as u64;
     for (mut at, mut left) in content.runs.iter().copied() {
-        for slot in [from, to] {
-            writer.attempt(chapter, "finding a place in a file without a name", libc::SYS_lseek, &[slot, at, set]);
+        for (slot, place) in [(from, base.unwrap_or(at)), (to, at)] {
+            writer.attempt(chapter, "finding a place in a file without a name", libc::SYS_lseek, &[slot, place, set]);
         }
+        base = base.map(|base| base + left);
         while left > 0 {
             let length = left.min(MOST_BYTES);
             let arguments = [to, from, 0, length];

@@ -5,6 +5,8 @@ use crate::capture;
 use crate::descriptors::Outside;
 use crate::holder::Holder;
 use crate::image::Image;
+use crate::machine::{self, MappedFile};
+use crate::origin::Origin;
 use crate::plan;
 use crate::refusal::{FreezeError, Refusal};
 use crate::snapshot;
@@ -37,6 +39,8 @@ pub struct Frozen {
     pub holder: Holder,
     /// How long the processes stood still.
     pub pause: Duration,
+    /// The files that they map.
+    pub(crate) files: Vec<MappedFile>,
 }
 
 /// Freezes every process of a pid namespace but its first. `at_rest` runs while they stand still: it is the time to copy their files. It gives a
@@ -78,24 +82,27 @@ pub fn freeze_with<T>(
     let apart = image.contents.is_empty() && image.keyed.is_empty();
     let snapshots = if manner == Manner::Snapshots && apart { snapshot::take(&image, &stopped) } else { None };
     let files = at_rest()?;
-    let pause = match snapshots {
+    let (root, pause) = match snapshots {
         Some(snapshots) => {
             drop(stopped);
             let pause = begun.elapsed();
             let sources = image.processes.iter().map(|process| snapshots.of(process.pid).unwrap_or(0)).collect();
-            hold(subject.init, &mut image, sources, &mut holder, &root(files)?)?;
-            pause
+            let root = root(files)?;
+            hold(Origin::Processes { sources, init: subject.init }, &mut image, &mut holder, &root)?;
+            (root, pause)
         }
         None => {
             let outer = |pid: i32| stopped.iter().map(|one| &one.member).find(|member| member.pid == pid);
             let sources =
                 image.processes.iter().map(|process| outer(process.pid).map_or(0, |member| member.outer)).collect();
-            hold(subject.init, &mut image, sources, &mut holder, &root(files)?)?;
+            let root = root(files)?;
+            hold(Origin::Processes { sources, init: subject.init }, &mut image, &mut holder, &root)?;
             drop(stopped);
-            begun.elapsed()
+            (root, begun.elapsed())
         }
     };
-    Ok(Frozen { image, holder, pause })
+    let files = machine::mapped(&image, root)?;
+    Ok(Frozen { image, holder, pause, files })
 }
 
 /// What stands in the way each time that one looks: of a tree that runs, some of what is seen has just begun or is about to end.
@@ -129,20 +136,16 @@ fn look(subject: &Subject<'_>, stopped: &[Stopped]) -> Result<Image, FreezeError
     if late.is_empty() { Ok(image) } else { Err(FreezeError::Refused(late)) }
 }
 
-/// Has the holder copy memory: of the process in `sources` for each of the image's.
-fn hold(
-    init: i32,
-    image: &mut Image,
-    sources: Vec<i32>,
-    holder: &mut Holder,
-    root: &OwnedFd,
-) -> Result<(), FreezeError> {
-    for (process, source) in image.processes.iter_mut().zip(&sources) {
-        if !process.threads.is_empty() {
-            areas::find_pages(*source, &mut process.areas)?;
+/// Has the holder copy memory.
+fn hold(origin: Origin, image: &mut Image, holder: &mut Holder, root: &OwnedFd) -> Result<(), FreezeError> {
+    if let Origin::Processes { sources, .. } = &origin {
+        for (process, source) in image.processes.iter_mut().zip(sources) {
+            if !process.threads.is_empty() {
+                areas::find_pages(*source, &mut process.areas)?;
+            }
         }
     }
-    let script = plan::script(image, &holder.facts(init, sources)?)?;
+    let script = plan::script(image, &holder.facts(origin)?)?;
     holder.hold(script, root.as_fd())?;
     Ok(())
 }

@@ -3,6 +3,7 @@
 use crate::areas;
 use crate::clone::CloneError;
 use crate::image::AreaKind;
+use crate::origin::Origin;
 use crate::plan::Facts;
 use crate::script::Script;
 use pando_kernel::{CallError, Context, memory_file, packet, pidfd};
@@ -46,8 +47,18 @@ impl Holder {
         self.process.id() as i32
     }
 
+    /// Whether it is there still. One that was killed holds nothing any more.
+    pub fn is_alive(&self) -> bool {
+        use rustix::event::{PollFd, PollFlags, Timespec};
+        let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut polled = [PollFd::new(&*socket, PollFlags::IN)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        // Between two requests it says nothing; its end is closed when it ends.
+        matches!(rustix::event::poll(&mut polled, Some(&now)), Ok(0))
+    }
+
     /// What a script must know of it.
-    pub(crate) fn facts(&self, init: i32, sources: Vec<i32>) -> Result<Facts, CallError> {
+    pub(crate) fn facts(&self, origin: Origin) -> Result<Facts, CallError> {
         let mut kernel = Vec::new();
         for area in areas::read(self.pid())?.into_iter().map(|seen| seen.area) {
             if let AreaKind::Kernel { name } = area.kind {
@@ -55,7 +66,7 @@ impl Holder {
             }
         }
         let release = release();
-        Ok(Facts { sources, init, kernel, moves_many: release >= (6, 17), ids_chosen: release >= (6, 15) })
+        Ok(Facts { origin, kernel, moves_many: release >= (6, 17), ids_chosen: release >= (6, 15) })
     }
 
     /// Fills it: it takes the staging steps of a script. Files that are mapped privately are opened below `root`.

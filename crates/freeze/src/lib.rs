@@ -12,12 +12,16 @@
 //! `unix_making`, `plain_socket` (TCP, UDP, netlink), `contents` and `content_making` (what has no name: shared memory, deleted files), `sysv` and
 //! `sysv_making`, `timers`, `credentials`.
 //!
+//! An image can be kept as files (`keep`: a `sheet` each, out of the holder) and a holder be made from those (`thaw`), once all that was read has been
+//! looked at (`check`), and the `machine` with it.
+//!
 //! It works on plain pids, cgroups and descriptors. What is frozen is every process of a pid namespace but its first; what is made by a clone lives
 //! below the first process of another pid namespace, which somebody else has started, in its namespaces and root, with the pids that it had. A
 //! clone's memory is forked from the holder's and moved into place (mremap(2)), so it is ordinary anonymous memory, shared until it is written to.
 
 mod areas;
 mod capture;
+mod check;
 mod clone;
 mod content_making;
 mod contents;
@@ -29,15 +33,19 @@ mod growth;
 mod holder;
 pub mod image;
 mod injection;
+mod keep;
 mod limits;
 mod lineage;
+mod machine;
 mod objects;
+mod origin;
 mod plain_socket;
 mod plan;
 mod proc_file;
 mod rebirth;
 mod refusal;
 mod script;
+mod sheet;
 mod snapshot;
 mod socket_options;
 mod sockets;
@@ -46,6 +54,7 @@ mod stop;
 mod survey;
 mod sysv;
 mod sysv_making;
+mod thaw;
 mod timers;
 mod tree;
 mod unix_making;
@@ -56,4 +65,6 @@ pub use descriptors::Outside;
 pub use freeze::{Frozen, Manner, Subject, freeze, freeze_with};
 pub use holder::Holder;
 pub use refusal::{FreezeError, Refusal};
+pub use sheet::{Kind, SheetError, VERSION, read_sheet, write_sheet};
 pub use survey::survey;
+pub use thaw::{ThawError, thaw, verify};

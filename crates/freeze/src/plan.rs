@@ -5,6 +5,7 @@ use crate::growth::Ground;
 use crate::image::Image;
 use crate::lineage;
 use crate::objects::{self, Slots};
+use crate::origin::Origin;
 use crate::refusal::{FreezeError, Refusal};
 use crate::script::{Script, Writer};
 use crate::staging;
@@ -13,10 +14,8 @@ use crate::sysv_making;
 /// What a script depends on besides the image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Facts {
-    /// Pids that each process's memory is copied from, as the holder sees them.
-    pub(crate) sources: Vec<i32>,
-    /// The pid of the frozen namespace's first process, as the holder sees it.
-    pub(crate) init: i32,
+    /// Where memory is copied from.
+    pub(crate) origin: Origin,
     /// The kernel's own mappings in the holder: name, start, length.
     pub(crate) kernel: Vec<(String, u64, u64)>,
     /// Whether one mremap(2) moves several areas (Linux 6.17).
@@ -42,7 +41,7 @@ pub(crate) fn script(image: &Image, facts: &Facts) -> Result<Script, FreezeError
     let executables = executables(image);
     let mut writer = Writer::new();
     content_making::stage(&mut writer, image, slots, facts);
-    staging::write(&mut writer, image, &stages, slots, &facts.sources);
+    staging::write(&mut writer, image, &stages, slots, &facts.origin);
     objects::write(&mut writer, image, slots, &executables);
     sysv_making::write(&mut writer, image, maker);
     let ground = Ground {

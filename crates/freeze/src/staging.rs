@@ -4,8 +4,9 @@
 //! (mremap(2)) to where they belong. Moving is cheap when whole page tables change hands: a range lies at the same offset within a GiB as in its
 //! process, and areas that are near one another lie so in the holder, and move in one call.
 
-use crate::image::{Area, AreaKind, Image};
+use crate::image::{Area, AreaKind, Image, Process};
 use crate::objects::Slots;
+use crate::origin::Origin;
 use crate::script::Writer;
 use std::ops::Range;
 
@@ -71,21 +72,27 @@ fn arrange_one(areas: &[Area], cursor: &mut u64) -> Stage {
     stage
 }
 
-/// Writes the holder's steps. `sources` are the pids, as the holder sees them, that each process's memory is copied from.
-pub(crate) fn write(writer: &mut Writer, image: &Image, stages: &[Stage], slots: Slots, sources: &[i32]) {
-    for ((process, stage), source) in image.processes.iter().zip(stages).zip(sources) {
+/// The areas of a process that the holder keeps, and where each lies there.
+pub(crate) fn places<'a>(process: &'a Process, stage: &'a Stage) -> impl Iterator<Item = (&'a Area, u64)> {
+    let pieces = stage.moves.iter().flat_map(|one| &one.pieces);
+    process.areas.iter().filter(is_staged).zip(pieces).map(|(area, (at, _))| (area, *at))
+}
+
+/// Writes the holder's steps: each process's memory out of where it is now.
+pub(crate) fn write(writer: &mut Writer, image: &Image, stages: &[Stage], slots: Slots, origin: &Origin) {
+    let mut cursor = origin.cursor();
+    for (number, (process, stage)) in image.processes.iter().zip(stages).enumerate() {
         if stage.moves.is_empty() {
             continue;
         }
-        let path = writer.string(&format!("/proc/{source}/mem"));
+        let path = writer.string(&origin.memory(number));
         let flag = (libc::O_RDONLY | libc::O_CLOEXEC) as u64;
         writer.open(Writer::STAGING, "opening memory", libc::SYS_openat, &[AT_FDCWD, path, flag], MEMORY);
-        let pieces = stage.moves.iter().flat_map(|one| &one.pieces);
-        for (area, (at, _)) in process.areas.iter().filter(is_staged).zip(pieces) {
-            map(writer, area, *at, slots);
-            collapse(writer, area, *at);
-            copy(writer, area, *at);
-            settle(writer, area, *at);
+        for (area, at) in places(process, stage) {
+            map(writer, area, at, slots);
+            collapse(writer, area, at);
+            copy(writer, area, at, &mut cursor);
+            settle(writer, area, at);
         }
         writer.call(Writer::STAGING, "closing memory", libc::SYS_close, &[MEMORY]);
         let span = &stage.span;
@@ -126,10 +133,15 @@ fn map(writer: &mut Writer, area: &Area, at: u64, slots: Slots) {
         writer.exact(Writer::STAGING, label, libc::SYS_mmap, &arguments, at);
         return;
     };
-    // Relative to the frozen root; a path from /proc has no links in it.
+    // Relative to the frozen root. A path from /proc has no links in it; one from a file may, and must not lead out.
     let relative = writer.string(path.trim_start_matches('/'));
-    let flag = (libc::O_RDONLY | libc::O_CLOEXEC) as u64;
-    writer.open(Writer::STAGING, format!("opening {path}"), libc::SYS_openat, &[AT_FDCWD, relative, flag], SLOT);
+    let how = writer.words(&[
+        (libc::O_RDONLY | libc::O_CLOEXEC) as u64,
+        0,
+        libc::RESOLVE_IN_ROOT | libc::RESOLVE_NO_MAGICLINKS,
+    ]);
+    let arguments = [AT_FDCWD, relative, how, 24];
+    writer.open(Writer::STAGING, format!("opening {path}"), libc::SYS_openat2, &arguments, SLOT);
     writer.exact(Writer::STAGING, label, libc::SYS_mmap, &[at, length, protection, flags as u64, SLOT, *offset], at);
     writer.call(Writer::STAGING, "closing a mapped file", libc::SYS_close, &[SLOT]);
 }
@@ -174,11 +186,15 @@ const MADV_COLLAPSE: u64 = 25;
 
 /// Copies an area's own pages out of the frozen process, through its /proc/PID/mem. process_vm_readv(2) would be quicker and is no choice: it pins
 /// what it reads, and a page that the process shares with others since a fork is copied in *that* process before it is pinned.
-fn copy(writer: &mut Writer, area: &Area, at: u64) {
+///
+/// In a file they lie one after the other, from `cursor` on.
+fn copy(writer: &mut Writer, area: &Area, at: u64, cursor: &mut Option<u64>) {
     for (mut from, mut left) in area.pages.iter().copied() {
         while left > 0 {
             let length = left.min(MOST_BYTES);
-            let arguments = [MEMORY, at + (from - area.start), length, from];
+            let offset = cursor.unwrap_or(from);
+            *cursor = cursor.map(|cursor| cursor + length);
+            let arguments = [MEMORY, at + (from - area.start), length, offset];
             writer.exact(
                 Writer::STAGING,
                 format!("copying memory at {from:#x}"),
@@ -216,7 +232,6 @@ pub(crate) fn is_kept(advice: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::image::Process;
 
     fn area(start: u64, end: u64) -> Area {
         Area {
@@ -256,7 +271,7 @@ mod tests {
     fn long_runs_are_copied_in_portions() {
         let mut writer = Writer::new();
         let long = Area { pages: vec![(0x1000, MOST_BYTES + PAGE)], ..area(0x1000, 0x1000 + MOST_BYTES + PAGE) };
-        copy(&mut writer, &long, STAGING.start);
+        copy(&mut writer, &long, STAGING.start, &mut None);
         let text = format!("{:?}", writer.finish(1, 1, 0, 0));
         assert_eq!(text.lines().count(), 2, "{text}");
         assert!(text.lines().all(|line| line.contains("copying memory")));

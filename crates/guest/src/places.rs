@@ -85,6 +85,11 @@ impl Places {
         self.state().join("store")
     }
 
+    /// Frozen guests.
+    pub fn images(&self) -> PathBuf {
+        self.state().join("images")
+    }
+
     /// The files of guests that go away with their command.
     pub fn ephemeral(&self) -> PathBuf {
         self.state().join("ephemeral")

@@ -31,7 +31,7 @@ fn daemon_at_every_step_of_clone(sandbox: &Sandbox) {
     for (step, expected) in STEPS {
         sandbox.end_daemon();
         let daemon = daemon_with(sandbox, "PANDO_CRASH_AT", step);
-        sandbox.pando(["freeze", "source", "image"]).ok();
+        sandbox.pando(["freeze", "source", "image", "--memory"]).ok();
         let ended = sandbox.pando(["clone", "image", "subject"]).run();
         daemon.wait().ended_with(137);
         assert!(matches!(ended.code(), 0 | 125), "at {step} the command ended with {}: {}", ended.code(), ended.err());

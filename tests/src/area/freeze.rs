@@ -5,8 +5,9 @@ use crate::need::Need;
 use crate::patience::eventually;
 use crate::sandbox::Sandbox;
 use crate::spaces::Space;
-use pando_freeze::{FreezeError, Frozen, Subject, Target, freeze};
+use pando_freeze::{FreezeError, Frozen, Subject, Target, freeze, thaw};
 use std::fs::File;
+use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
@@ -93,18 +94,24 @@ fn plays(sandbox: &Sandbox, script: &str) {
     let source = Space::new();
     let _actor = source.play(script, &stage);
     let root = File::open(format!("/proc/{}/root", source.init())).expect("the root of a space");
+    let files = root.try_clone().expect("a descriptor");
     let frozen = freeze(&Subject { init: source.init(), outside: &[], in_memory: &[] }, || {
         copy(&own, &kept);
         Ok(root.into())
     });
     let frozen = frozen.unwrap_or_else(|error| panic!("{error}"));
+    let image = stage.join("image");
+    std::fs::create_dir(&image).expect("a directory");
+    frozen.keep(&image).unwrap_or_else(|error| panic!("{error}"));
+    let thawed = thaw(&image, files.as_fd()).unwrap_or_else(|error| panic!("{error}"));
     let clones = [Space::new(), Space::new()];
     for (number, clone) in clones.iter().enumerate() {
         let version = stage.join(format!("own-{number}"));
         copy(&kept, &version);
         let words = ["mount", "--bind", &version.to_string_lossy(), &own.to_string_lossy()];
         assert!(clone.command(&words).status().expect("mount runs").success());
-        clone_into(&frozen, clone);
+        // One from memory, one from the disk.
+        clone_into(if number == 0 { &frozen } else { &thawed }, clone);
     }
     all_are_right(&stage, &[&source, &clones[0], &clones[1]]);
 }

@@ -12,6 +12,7 @@ mod exec;
 mod freeze;
 mod hostile;
 mod images;
+mod kept_images;
 mod lifecycle;
 mod limits;
 mod listing;
@@ -51,6 +52,7 @@ const AREAS: &[&[Case]] = &[
     freeze::CASES,
     clone_crash::CASES,
     clones::CASES,
+    kept_images::CASES,
     clone_programs::CASES,
     systemd::CASES,
     attacks::CASES,

@@ -8,9 +8,15 @@ use pando_api::Method;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Freeze {
-    /// Stop the guest afterwards
+    /// Stop the guest afterwards; the image is on the disk when the command ends
     #[arg(long)]
     stop: bool,
+    /// Hold the image in memory alone, for as long as the daemon runs
+    #[arg(long, conflicts_with = "wait")]
+    memory: bool,
+    /// Wait until the image is on the disk, which it otherwise gets to behind the command
+    #[arg(long)]
+    wait: bool,
     /// The guest
     name: String,
     /// The image's name [default: the guest's]
@@ -23,11 +29,15 @@ impl Verb for Freeze {
     const EXAMPLES: &'static str = "\
 Examples:
   pando freeze web                   the image is called web, the guest runs on
-  pando freeze web web-warm --stop";
+  pando freeze web web-warm --stop
+  pando freeze web --memory          gone with the daemon; nothing is written to the disk";
 
     fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
         let mut client = crate::daemon_start::connected(root)?;
-        let method = Method::Freeze { name: self.name.clone(), image: self.image, stop: self.stop };
+        // Of a guest that is stopped the image is all that is left: a loss of power must not take it.
+        let wait = self.wait || (self.stop && !self.memory);
+        let (name, stop, memory) = (self.name.clone(), self.stop, self.memory);
+        let method = Method::Freeze { name, image: self.image, stop, memory, wait };
         let image = client.call::<Image>(method).with_context(|| format!("cannot freeze guest '{}'", self.name))?.image;
         let (tenths, rest) = (image.pause_us / 100, image.memory_kib.div_euclid(1024));
         crate::table::print(&format!(

@@ -1,11 +1,16 @@
-//! `pando images` and `pando image rm`: the frozen images.
+//! `pando images` and `pando image`: the frozen images.
 
 use super::Verb;
-use crate::replies::{Done, Images as Listed};
+use crate::complaint::Usage;
+use crate::replies::{Done, Image as One, ImageInspected, Images as Listed};
 use crate::state_root::StateRoot;
 use crate::table::{Lean, Table, print, print_json};
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use pando_api::{ImageStatus, Method};
+use rustix::termios::isatty;
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Images {
@@ -25,6 +30,29 @@ pub(crate) struct Image {
 
 #[derive(Debug, clap::Subcommand)]
 enum What {
+    /// List them, as `pando images` does
+    Ls(Images),
+    /// Show all that is known of one, as JSON
+    Inspect {
+        /// The image
+        name: String,
+    },
+    /// Write one with its files to a file, compressed (zstd)
+    Export {
+        /// The image
+        name: String,
+        /// The file; - for standard output
+        #[arg(value_name = "FILE")]
+        to: PathBuf,
+    },
+    /// Make an image of an exported one
+    Import {
+        /// The file; - for standard input
+        #[arg(value_name = "FILE")]
+        from: PathBuf,
+        /// The image's name [default: the one that it had]
+        name: Option<String>,
+    },
     /// Remove images; clones of them live on
     Rm {
         /// The images
@@ -62,6 +90,7 @@ fn table(images: &[ImageStatus]) -> Table {
         ("PROCESSES", Lean::Right),
         ("THREADS", Lean::Right),
         ("MEMORY", Lean::Right),
+        ("KEPT", Lean::Left),
     ]);
     for image in images {
         table.row([
@@ -70,26 +99,119 @@ fn table(images: &[ImageStatus]) -> Table {
             image.processes.to_string(),
             image.threads.to_string(),
             format!("{} MiB", image.memory_kib.div_euclid(1024)),
+            place(image).to_owned(),
         ]);
     }
     table
 }
 
+/// Where an image is.
+fn place(image: &ImageStatus) -> &'static str {
+    match (image.kept, image.held) {
+        (true, true) => "disk, memory",
+        (true, false) => "disk",
+        (false, true) => "memory",
+        (false, false) => "lost",
+    }
+}
+
 impl Verb for Image {
     const NAME: &'static str = "image";
-    const ABOUT: &'static str = "Remove frozen images";
+    const ABOUT: &'static str = "List, look at, remove, export and import frozen images";
     const EXAMPLES: &'static str = "\
 Examples:
-  pando image rm web-warm";
+  pando image ls
+  pando image inspect web-warm
+  pando image export web-warm web.pando
+  pando image export web-warm - | ssh other pando image import -
+  pando image import web.pando web2
+  pando image rm web-warm
+
+An image holds programs with their powers and their secrets: import only what you trust, and keep an export as you would keep a key.";
 
     fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
-        let mut client = crate::daemon_start::connected(root)?;
-        let What::Rm { names } = self.what;
-        for name in names {
-            let method = Method::RemoveImage { image: name.clone() };
-            client.call::<Done>(method).with_context(|| format!("cannot remove image '{name}'"))?;
-            print(&format!("{name}\n"))?;
+        match self.what {
+            What::Ls(images) => images.run(root),
+            What::Inspect { name } => inspect(root, &name),
+            What::Export { name, to } => export(root, &name, &to),
+            What::Import { from, name } => import(root, &from, name),
+            What::Rm { names } => remove(root, names),
         }
-        Ok(0)
     }
+}
+
+fn inspect(root: &StateRoot, name: &str) -> anyhow::Result<u8> {
+    let mut client = crate::daemon_start::connected(root)?;
+    let method = Method::InspectImage { image: name.to_owned() };
+    let inspected =
+        client.call::<ImageInspected>(method).with_context(|| format!("cannot look at image '{name}'"))?.image;
+    print_json(&inspected)?;
+    Ok(0)
+}
+
+fn is_stream(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
+fn export(root: &StateRoot, name: &str, to: &Path) -> anyhow::Result<u8> {
+    let what = || format!("cannot export image '{name}'");
+    let mut client = crate::daemon_start::connected(root)?;
+    let method = Method::ExportImage { image: name.to_owned() };
+    if is_stream(to) {
+        let out = std::io::stdout().as_fd().try_clone_to_owned().context("cannot pass standard output on")?;
+        if isatty(&out) {
+            return Err(Usage::sentence("an image is not for a terminal; redirect standard output").into());
+        }
+        client.send(method, false, vec![out])?;
+        client.receive::<Done>().with_context(what)?;
+        return Ok(0);
+    }
+    ensure!(!to.exists(), "there is '{}' already; remove it, or choose another name", to.display());
+    // Beside its place, so that a file of that name is always whole. What is in it are the secrets of programs.
+    let directory = to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let beside =
+        directory.join(format!(".{}.{}", to.file_name().unwrap_or_default().to_string_lossy(), std::process::id()));
+    let made = || {
+        use std::os::unix::fs::OpenOptionsExt;
+        File::options().write(true).create_new(true).mode(0o600).open(&beside)
+    };
+    let file = made().with_context(|| format!("cannot write '{}'", to.display()))?;
+    let exported = file
+        .try_clone()
+        .map_err(anyhow::Error::from)
+        .and_then(|out| client.send(method, false, vec![out.into()]))
+        .and_then(|()| client.receive::<Done>())
+        .and_then(|_| Ok(file.sync_all()?))
+        .and_then(|()| Ok(std::fs::rename(&beside, to)?));
+    if exported.is_err() {
+        let _ = std::fs::remove_file(&beside);
+    }
+    exported.with_context(what).map(|()| 0)
+}
+
+fn import(root: &StateRoot, from: &Path, name: Option<String>) -> anyhow::Result<u8> {
+    let input: OwnedFd = if is_stream(from) {
+        let input = std::io::stdin().as_fd().try_clone_to_owned().context("cannot pass standard input on")?;
+        if isatty(&input) {
+            return Err(Usage::sentence("standard input is a terminal, not an exported image").into());
+        }
+        input
+    } else {
+        File::open(from).with_context(|| format!("cannot read '{}'", from.display()))?.into()
+    };
+    let mut client = crate::daemon_start::connected(root)?;
+    client.send(Method::ImportImage { image: name }, false, vec![input])?;
+    let image = client.receive::<One>().with_context(|| format!("cannot import '{}'", from.display()))?.reply.image;
+    print(&format!("{}\n", image.name))?;
+    Ok(0)
+}
+
+fn remove(root: &StateRoot, names: Vec<String>) -> anyhow::Result<u8> {
+    let mut client = crate::daemon_start::connected(root)?;
+    for name in names {
+        let method = Method::RemoveImage { image: name.clone() };
+        client.call::<Done>(method).with_context(|| format!("cannot remove image '{name}'"))?;
+        print(&format!("{name}\n"))?;
+    }
+    Ok(0)
 }

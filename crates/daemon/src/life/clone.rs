@@ -11,7 +11,7 @@ use crate::ready_roots::ReadyRoot;
 use crate::record::{GuestRecord, LOG, RECORD, SPEC};
 use crate::{crash, unsettled};
 use pando_api::{Fault, FaultKind, Spec};
-use pando_freeze::{CloneError, Ready as Forked, Target};
+use pando_freeze::{CloneError, Frozen, Ready as Forked, Target};
 use pando_guest::GuestName;
 use pando_kernel::{CallError, Context, uts};
 use serde::Serialize;
@@ -26,18 +26,20 @@ const AT_ONCE: usize = 4;
 
 /// Makes guests out of an image, one for each name. The first failure is told, once the others are made or have failed.
 pub(crate) async fn clone_all(daemon: &Rc<Daemon>, image: &str, names: &[String]) -> Result<(), Fault> {
-    let held = daemon.images.borrow().get(image).cloned().ok_or_else(|| no_such_image(image))?;
+    let held = super::image::find(daemon, image)?;
+    let frozen = super::image::wake(daemon, &held).await?;
     if let [name] = names {
-        return clone(daemon, held, name).await;
+        return clone(daemon, &held, frozen, name).await;
     }
     let waiting = Rc::new(std::cell::RefCell::new(Vec::from(names).into_iter()));
     let workers: Vec<_> = (0..AT_ONCE.min(names.len()))
         .map(|_| {
             let (daemon, held, waiting) = (Rc::clone(daemon), Arc::clone(&held), Rc::clone(&waiting));
+            let frozen = Arc::clone(&frozen);
             tokio::task::spawn_local(async move {
                 loop {
                     let Some(name) = waiting.borrow_mut().next() else { return Ok(()) };
-                    if let Err(fault) = clone(&daemon, Arc::clone(&held), &name).await {
+                    if let Err(fault) = clone(&daemon, &held, Arc::clone(&frozen), &name).await {
                         // Nobody begins another one.
                         waiting.borrow_mut().by_ref().for_each(drop);
                         return Err(fault);
@@ -55,7 +57,7 @@ pub(crate) async fn clone_all(daemon: &Rc<Daemon>, image: &str, names: &[String]
 }
 
 /// Makes a guest out of an image. On failure nothing is left.
-async fn clone(daemon: &Rc<Daemon>, held: Arc<HeldImage>, name: &str) -> Result<(), Fault> {
+async fn clone(daemon: &Rc<Daemon>, held: &HeldImage, frozen: Arc<Frozen>, name: &str) -> Result<(), Fault> {
     let name: GuestName = name.parse().map_err(|error| failure::bad_name(name, &error))?;
     let reservation = daemon.reserve(&name).await?;
     daemon.lull.disturb();
@@ -63,7 +65,7 @@ async fn clone(daemon: &Rc<Daemon>, held: Arc<HeldImage>, name: &str) -> Result<
     let record = GuestRecord {
         source: format!("image:{}", held.name),
         created: now(),
-        layers: held.layers.clone(),
+        layers: held.record.layers.clone(),
         exit_code: None,
     };
     let ReadyRoot { ready, files } = daemon.roots.take_or_make(&held.roots()).await?;
@@ -71,7 +73,7 @@ async fn clone(daemon: &Rc<Daemon>, held: Arc<HeldImage>, name: &str) -> Result<
     // The frozen processes are forked up to where they wait, while all else is put in order here.
     let nest = Nest::new(daemon, &name, &ready, files.path().join(LOG));
     let written = nest.and_then(|nest| write(&files.path(), &record, &spec).map(|()| nest));
-    let forking = written.map(|nest| Forking::begin(nest, Arc::clone(&held)));
+    let forking = written.map(|nest| Forking::begin(nest, frozen));
     let moved = forking.and_then(|forking| {
         files.become_those_of(&directory).context(|| format!("making {}", directory.display())).map(|()| forking)
     });
@@ -88,7 +90,7 @@ async fn clone(daemon: &Rc<Daemon>, held: Arc<HeldImage>, name: &str) -> Result<
     daemon.guests.borrow_mut().insert(name, Rc::clone(&guest));
     drop(reservation);
     daemon.events.tell(guest.name.as_ref(), "clone", Some(held.name.clone()));
-    let started = start(daemon, &guest, &held, ready, forking).await;
+    let started = start(daemon, &guest, held, ready, forking).await;
     match &started {
         Ok(()) => unsettled::settle(daemon, directory),
         Err(_) => super::remove::throw_away(daemon, &guest),
@@ -128,7 +130,7 @@ async fn start(
     ready: Ready,
     forking: Forking,
 ) -> Result<(), Fault> {
-    let task = held.command.map_or(Task::Idle, Task::Adopt);
+    let task = held.record.command.map_or(Task::Idle, Task::Adopt);
     let running = boot(daemon, guest, task, Vec::new(), Some(ready)).await?;
     crash::point("clone.booted");
     let outcome = finish(guest, &running, forking).await;
@@ -156,14 +158,14 @@ struct Forking {
 }
 
 impl Forking {
-    fn begin(nest: Nest, held: Arc<HeldImage>) -> Self {
+    fn begin(nest: Nest, frozen: Arc<Frozen>) -> Self {
         let (go, gone) = mpsc::channel();
         let thread = tokio::task::spawn_blocking(move || {
             // Nobody is there to say so where the clone has come to nothing meanwhile.
             if !nest.standing && gone.recv().is_err() {
                 return Ok(());
             }
-            let ready = nest.fork(&held)?;
+            let ready = nest.fork(&frozen)?;
             crash::point("clone.waits");
             if gone.recv().is_ok() { ready.go() } else { Ok(()) }
         });
@@ -208,7 +210,7 @@ impl Nest {
     }
 
     /// Gives the guest its host name and its processes. Blocking.
-    fn fork(&self, held: &HeldImage) -> Result<Forked, CloneError> {
+    fn fork(&self, frozen: &Frozen) -> Result<Forked, CloneError> {
         uts::set_host_name(self.init, &self.name)?;
         let groups: Vec<BorrowedFd<'_>> = self.tasks.iter().map(AsFd::as_fd).collect();
         let target = Target {
@@ -217,18 +219,6 @@ impl Nest {
             groups: &groups,
             supplied: &[self.log.as_fd()],
         };
-        held.frozen.holder.clone_into(&target)
+        frozen.holder.clone_into(&target)
     }
-}
-
-/// Forgets an image. Clones that were made of it live on.
-pub(crate) fn remove_image(daemon: &Rc<Daemon>, name: &str) -> Result<(), Fault> {
-    let held = daemon.images.borrow_mut().remove(name).ok_or_else(|| no_such_image(name))?;
-    daemon.roots.give_up(&held.roots());
-    super::remove::discard_unused(daemon, &held.layers);
-    daemon.events.tell(name, "image-remove", None);
-    super::remove::empty_trash(daemon.places.clone());
-    // The holder may have gigabytes to give back.
-    drop(tokio::task::spawn_blocking(move || drop(held)));
-    Ok(())
 }

@@ -72,8 +72,14 @@ pub(crate) fn used(daemon: &Daemon) -> Result<HashSet<LayerId>, Fault> {
             return Err(Fault::new(FaultKind::Failed, name.as_ref(), message));
         }
     }
+    if let Some(image) = super::image::unreadable(daemon) {
+        let message = format!(
+            "nothing is collected: what image '{image}' stands on is not known, since it cannot be read; remove it with 'pando image rm {image}'"
+        );
+        return Err(Fault::new(FaultKind::Failed, image, message));
+    }
     let layers = guests.values().flat_map(|guest| guest.record.borrow().layers.clone());
-    let frozen: Vec<String> = daemon.images.borrow().values().flat_map(|held| held.layers.clone()).collect();
+    let frozen: Vec<String> = daemon.images.borrow().values().flat_map(|held| held.record.layers.clone()).collect();
     Ok(layers.chain(frozen).filter_map(|layer| layers::stored(&layer)).collect())
 }
 

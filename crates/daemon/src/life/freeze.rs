@@ -2,13 +2,11 @@
 
 use super::layers;
 use crate::daemon::Daemon;
-use crate::events::now;
 use crate::failure;
 use crate::guest::Guest;
-use crate::image::HeldImage;
+use crate::image::{HeldImage, ImageRecord};
 use pando_api::{Fault, FaultKind};
 use pando_freeze::{FreezeError, Frozen, Manner, Outside, Subject, freeze_with as freeze_processes};
-use pando_guest::GuestName;
 use pando_guest::root::{self, Layer, LayerStore, Root};
 use pando_kernel::{CallError, Context};
 use pando_store::StoreError;
@@ -37,7 +35,7 @@ pub(crate) async fn freeze(
     guest: &Rc<Guest>,
     image: Option<String>,
 ) -> Result<Arc<HeldImage>, Fault> {
-    let name = free_name(daemon, guest, image)?;
+    let name = super::image::free_name(daemon, image.as_deref().unwrap_or(guest.name.as_ref()))?;
     let _doing = guest.begin("frozen")?;
     let running = guest.life()?;
     let spec = guest.spec.borrow().clone();
@@ -81,35 +79,12 @@ pub(crate) async fn freeze(
     let mut all = guest.record.borrow().layers.clone();
     all.insert(0, layer);
     let command = command(&frozen, &spec.command);
-    let held = HeldImage {
-        name: name.to_string(),
-        guest: guest.name.to_string(),
-        spec,
-        layers: all,
-        frozen,
-        command,
-        created: now(),
-    };
-    let held = Arc::new(held);
+    let record = ImageRecord::new(guest.name.to_string(), spec, all, command, &frozen);
+    let held = HeldImage::frozen(name.to_string(), record, frozen);
     daemon.images.borrow_mut().insert(name.to_string(), Arc::clone(&held));
     daemon.roots.foresee(&held.roots());
     daemon.events.tell(guest.name.as_ref(), "freeze", Some(name.to_string()));
     Ok(held)
-}
-
-/// What the image is to be called: as asked, or as the guest is.
-fn free_name(daemon: &Daemon, guest: &Guest, image: Option<String>) -> Result<GuestName, Fault> {
-    let name: GuestName = match &image {
-        Some(image) => image.parse().map_err(|error| failure::bad_name(image, &error))?,
-        None => guest.name.clone(),
-    };
-    if daemon.images.borrow().contains_key(name.as_ref()) {
-        let message = format!(
-            "there is an image '{name}' already; choose another name, or remove it with 'pando image rm {name}'"
-        );
-        return Err(Fault::new(FaultKind::GuestExists, name.as_ref(), message));
-    }
-    Ok(name)
 }
 
 /// The pid of what the guest's first process ran: its oldest child, in a guest that has a command.

@@ -11,6 +11,7 @@ pub(crate) mod exec;
 pub(crate) mod fold;
 pub(crate) mod freeze;
 pub(crate) mod hot;
+pub(crate) mod image;
 pub(crate) mod layers;
 pub(crate) mod remove;
 pub(crate) mod run;

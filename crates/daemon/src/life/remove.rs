@@ -54,7 +54,7 @@ pub(crate) fn discard_unused(daemon: &Rc<Daemon>, layers: &[String]) {
     let (guests, images) = (daemon.guests.borrow(), daemon.images.borrow());
     for layer in layers.iter().filter(|layer| is_own(layer)) {
         let used = guests.values().any(|other| other.record.borrow().layers.contains(layer))
-            || images.values().any(|image| image.layers.contains(layer));
+            || images.values().any(|image| image.record.layers.contains(layer));
         if !used {
             discard_layer(daemon, layer);
         }

@@ -1,0 +1,75 @@
+//! Writing an image to the disk, out of its holder.
+
+use crate::freeze::Frozen;
+use crate::image::{ContentKind, Image};
+use crate::machine::{Machine, MappedFile};
+use crate::objects::Slots;
+use crate::sheet::{Kind, Sheet, write_sheet};
+use crate::{origin, staging};
+use pando_kernel::{CallError, Context};
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+/// The processes.
+pub(crate) const TREE: &str = "tree";
+/// Their memory.
+pub(crate) const MEMORY: &str = "memory";
+
+/// What the file `tree` says.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Tree {
+    pub(crate) machine: Machine,
+    /// The files that are mapped.
+    pub(crate) files: Vec<MappedFile>,
+    pub(crate) pause: Duration,
+    /// Bytes of the file `memory`, without its head.
+    pub(crate) memory: u64,
+    pub(crate) image: Image,
+}
+
+impl Frozen {
+    /// Writes it into a directory, as files that [`crate::thaw`] makes a holder from. When this returns they are on the disk.
+    pub fn keep(&self, directory: &Path) -> Result<(), CallError> {
+        let what = |name: &str| format!("writing {}", directory.join(name).display());
+        self.keep_memory(&directory.join(MEMORY)).context(|| what(MEMORY))?;
+        let tree = Tree {
+            machine: Machine::here()?,
+            files: self.files.clone(),
+            pause: self.pause,
+            memory: origin::length(&self.image),
+            image: self.image.clone(),
+        };
+        let write = || {
+            let body = postcard::to_stdvec(&tree).map_err(io::Error::other)?;
+            write_sheet(&directory.join(TREE), Kind::Tree, &body)
+        };
+        write().context(|| what(TREE))
+    }
+
+    fn keep_memory(&self, path: &Path) -> io::Result<()> {
+        let mut sheet = Sheet::create(path, Kind::Memory)?;
+        let holder = self.holder.pid();
+        let memory = File::open(format!("/proc/{holder}/mem"))?;
+        for (process, stage) in self.image.processes.iter().zip(staging::arrange(&self.image)) {
+            for (area, at) in staging::places(process, &stage) {
+                for (from, length) in &area.pages {
+                    sheet.add_from(&memory, at + (from - area.start), *length)?;
+                }
+            }
+        }
+        let slots = Slots::of(&self.image);
+        for (number, content) in self.image.contents.iter().enumerate() {
+            if matches!(content.kind, ContentKind::Directory { .. }) {
+                continue;
+            }
+            let held = File::open(format!("/proc/{holder}/fd/{}", slots.held(number)))?;
+            for (at, length) in &content.runs {
+                sheet.add_from(&held, *at, *length)?;
+            }
+        }
+        sheet.finish()
+    }
+}

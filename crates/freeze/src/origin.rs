@@ -1,0 +1,78 @@
+//! Where a holder copies memory from: processes that stand still, or a file that has it all.
+
+use crate::image::{Content, Image};
+
+/// Where memory comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// Processes.
+    Processes {
+        /// The pid, as the holder sees it, of whoever has the memory of each process of the image.
+        sources: Vec<i32>,
+        /// That of the frozen namespace's first process.
+        init: i32,
+    },
+    /// A file: own pages area after area, then what files without a name have.
+    File {
+        /// Its path, as the holder sees it.
+        path: String,
+        /// Where memory begins in it.
+        start: u64,
+    },
+}
+
+impl Default for Origin {
+    fn default() -> Self {
+        Self::Processes { sources: Vec::new(), init: 0 }
+    }
+}
+
+impl Origin {
+    /// The path of what has the memory of a process of the image.
+    pub(crate) fn memory(&self, process: usize) -> String {
+        match self {
+            Self::Processes { sources, .. } => format!("/proc/{}/mem", sources.get(process).copied().unwrap_or(0)),
+            Self::File { path, .. } => path.clone(),
+        }
+    }
+
+    /// The path of a file without a name, and where in it the first of its runs lies if not where it says.
+    pub(crate) fn content(&self, image: &Image, number: usize) -> (String, Option<u64>) {
+        match self {
+            Self::Processes { sources, init } => {
+                let content = &image.contents[number];
+                let process = image.processes.iter().position(|process| process.pid == content.holder);
+                let source = process.and_then(|process| sources.get(process)).copied().unwrap_or(*init);
+                (format!("/proc/{source}/{}", content.path), None)
+            }
+            Self::File { path, start } => {
+                let before: u64 = image.contents[..number].iter().map(held).sum();
+                (path.clone(), Some(start + pages(image) + before))
+            }
+        }
+    }
+
+    /// Where the first page lies, if the pages do not lie where they did in memory.
+    pub(crate) fn cursor(&self) -> Option<u64> {
+        match self {
+            Self::Processes { .. } => None,
+            Self::File { start, .. } => Some(*start),
+        }
+    }
+}
+
+/// Bytes of own pages.
+pub(crate) fn pages(image: &Image) -> u64 {
+    let areas = image.processes.iter().flat_map(|process| &process.areas);
+    areas.flat_map(|area| &area.pages).map(|(_, length)| length).sum()
+}
+
+/// Bytes of a file without a name that are not holes.
+pub(crate) fn held(content: &Content) -> u64 {
+    content.runs.iter().map(|(_, length)| length).sum()
+}
+
+/// Bytes of an image's memory in a file.
+pub(crate) fn length(image: &Image) -> u64 {
+    pages(image) + image.contents.iter().map(held).sum::<u64>()
+}

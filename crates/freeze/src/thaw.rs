@@ -1,0 +1,180 @@
+//! Starting a holder from an image on disk. Every bit of it is checked before anything is done.
+
+use crate::check;
+use crate::freeze::Frozen;
+use crate::holder::Holder;
+use crate::keep::{MEMORY, TREE, Tree};
+use crate::machine::{self, Machine};
+use crate::origin::{self, Origin};
+use crate::plan;
+use crate::refusal::FreezeError;
+use crate::sheet::{BODY, Kind, Opened, SheetError};
+use pando_kernel::CallError;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::path::Path;
+
+/// The longest file `tree` that is read.
+const LONGEST: u64 = 1 << 30;
+
+/// Why an image on disk has no holder. Nothing was changed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ThawError {
+    /// A file is missing, or not as it was written.
+    #[error(transparent)]
+    Sheet(#[from] SheetError),
+    /// It needs what is not here.
+    #[error("{0}")]
+    Elsewhere(String),
+    /// The kernel did not do its part.
+    #[error(transparent)]
+    Call(#[from] CallError),
+    /// Its processes cannot be made.
+    #[error(transparent)]
+    Unmade(#[from] FreezeError),
+}
+
+/// Reads what is in a directory that [`Frozen::keep`] filled. `root` has the files that were frozen with it.
+pub fn thaw(directory: &Path, root: BorrowedFd<'_>) -> Result<Frozen, ThawError> {
+    let (tree, memory) = open(directory)?;
+    if let Some(objection) = tree.machine.objection(&Machine::here()?) {
+        return Err(ThawError::Elsewhere(objection));
+    }
+    if let Some(objection) = machine::changed(&tree.files, &machine::mapped(&tree.image, root)?) {
+        return Err(ThawError::Elsewhere(objection));
+    }
+    memory.check()?;
+    let mut holder = Holder::start()?;
+    // Of the file that was checked, whatever its name is by now.
+    let path = format!("/proc/{}/fd/{}", std::process::id(), memory.file.as_fd().as_raw_fd());
+    let script = plan::script(&tree.image, &holder.facts(Origin::File { path, start: BODY })?)?;
+    holder.hold(script, root)?;
+    Ok(Frozen { image: tree.image, holder, pause: tree.pause, files: tree.files })
+}
+
+/// Looks through an image on disk, and makes nothing of it.
+pub fn verify(directory: &Path) -> Result<(), ThawError> {
+    let (_, memory) = open(directory)?;
+    Ok(memory.check()?)
+}
+
+/// Everything but whether the memory is as it was written, which takes a while.
+fn open(directory: &Path) -> Result<(Tree, Opened), ThawError> {
+    let sheet = Opened::open(&directory.join(TREE), Kind::Tree)?;
+    let body = sheet.body(LONGEST)?;
+    let tree: Tree =
+        postcard::from_bytes(&body).map_err(|error| sheet.damaged(format!("it cannot be read ({error})")))?;
+    check::check(&tree.image).map_err(|what| sheet.damaged(what))?;
+    let memory = Opened::open(&directory.join(MEMORY), Kind::Memory)?;
+    if memory.length != tree.memory || memory.length != origin::length(&tree.image) {
+        return Err(memory.damaged("it is not of this image").into());
+    }
+    Ok((tree, memory))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::image::{
+        Area, AreaKind, Content, ContentKind, Descriptor, FileKind, Image, Keyed, KeyedKind, OpenFile, Pipe, Process,
+        Thread, UnixSocket,
+    };
+    use crate::plan::Facts;
+    use proptest::prelude::*;
+
+    fn area(start: u64, kind: AreaKind) -> Area {
+        let pages = if matches!(kind, AreaKind::Anonymous) { vec![(start, 4096)] } else { Vec::new() };
+        Area {
+            start,
+            end: start + 0x4000,
+            protection: 3,
+            kind,
+            advice: vec![libc::MADV_DONTDUMP as u32],
+            grows: false,
+            locked: false,
+            unreserved: false,
+            pages,
+        }
+    }
+
+    fn process(pid: i32, parent: i32) -> Process {
+        let thread = |tid| Thread { tid, registers: vec![7; 25], extended: vec![0; 900], ..Thread::default() };
+        Process {
+            pid,
+            parent,
+            group: 2,
+            session: 2,
+            threads: vec![thread(pid), thread(pid + 100)],
+            areas: vec![
+                area(0x10_0000, AreaKind::Anonymous),
+                area(0x20_0000, AreaKind::Private { path: "/bin/sh".into(), offset: 0 }),
+                area(0x30_0000, AreaKind::Nameless { content: 0, offset: 0, shared: true }),
+                area(0x40_0000, AreaKind::Kernel { name: "[vdso]".into() }),
+                area(0x50_0000, AreaKind::Segment { id: 0, writable: true }),
+            ],
+            executable: "/bin/sh".into(),
+            directory: "/".into(),
+            descriptors: (0..5)
+                .map(|number| Descriptor { number, file: number as usize, close_on_exec: false })
+                .collect(),
+            actions: vec![(2, [0; 4])],
+            ..Process::default()
+        }
+    }
+
+    fn image() -> Image {
+        let file = |kind| OpenFile { flags: 2, position: 3, lock: None, ranges: Vec::new(), kind };
+        let content = Content {
+            kind: ContentKind::Memory { name: "x".into(), seals: 0 },
+            length: 0x8000,
+            runs: vec![(0, 4096), (0x4000, 4096)],
+            mode: 0o600,
+            owner: (0, 0),
+            holder: 2,
+            path: "fd/3".into(),
+        };
+        let kinds = [
+            FileKind::Named { path: "/etc/passwd".into() },
+            FileKind::PipeEnd { pipe: 0, writes: true },
+            FileKind::Nameless { content: 0 },
+            FileKind::Unix { socket: 0 },
+            FileKind::Epoll,
+        ];
+        let segment = KeyedKind::Segment { length: 4096, content: vec![1; 9] };
+        Image {
+            processes: vec![process(2, 1), process(3, 2), process(4, 3)],
+            files: kinds.into_iter().map(file).collect(),
+            pipes: vec![Pipe { capacity: 4096, content: b"content".to_vec(), path: None }],
+            unix: vec![UnixSocket { file: 3, kind: 1, name: b"\x01\0/run/x\0".to_vec(), ..UnixSocket::default() }],
+            contents: vec![content],
+            keyed: vec![Keyed { id: 0, key: 5, mode: 0o600, owner: (0, 0), kind: segment }],
+            init: 1,
+        }
+    }
+
+    #[test]
+    fn an_image_comes_back_as_it_was() {
+        let bytes = postcard::to_stdvec(&image()).unwrap();
+        let back: Image = postcard::from_bytes(&bytes).unwrap();
+        assert_eq!(back, image());
+        assert_eq!(check::check(&back), Ok(()));
+    }
+
+    proptest! {
+        /// Whatever a file says whose checksum was put right by hand: it is refused, or a script can be written from it.
+        #[test]
+        fn nothing_that_is_read_leads_astray(changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6)) {
+            let mut bytes = postcard::to_stdvec(&image()).unwrap();
+            for (place, value) in changes {
+                let place = place.index(bytes.len());
+                bytes[place] = value;
+            }
+            if let Ok(image) = postcard::from_bytes::<Image>(&bytes)
+                && check::check(&image).is_ok()
+            {
+                let origin = Origin::File { path: "/x".into(), start: BODY };
+                let _ = plan::script(&image, &Facts { origin, ..Facts::default() });
+            }
+        }
+    }
+}
