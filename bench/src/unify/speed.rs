@@ -56,8 +56,7 @@ fn through_a_layer(roots: &Roots, pando: &OwnPando, settings: &Settings, report:
 /// Guests that never ran get trees as files of their own, of which every file has to be looked at.
 fn looking(roots: &Roots, pando: &OwnPando, settings: &Settings, report: &mut Report) -> anyhow::Result<()> {
     let guests = if settings.quick { 2 } else { LOOKED_THROUGH };
-    let tree = &roots.trees()[roots.trees().len() - 1];
-    for number in 0..guests {
+    for (number, tree) in roots.trees().iter().rev().take(guests).enumerate() {
         let name = format!("full{number}");
         run(pando.command().args(["create", &name, "--from"]).arg(tree))?;
         let upper = pando.state().join("guests").join(&name).join("files/upper");

@@ -15,30 +15,38 @@ const TIMES: u64 = 8;
 pub(crate) struct Checkpoint<'a> {
     store: &'a Store,
     table: &'static str,
+    /// From the last time: until all has been looked at, nothing of it is forgotten.
+    known: &'a Known,
     state: Mutex<State>,
 }
 
+#[derive(Default)]
 struct State {
-    known: Known,
+    read: Vec<(Fingerprint, Sha256HashValue)>,
     unsaved: u64,
 }
 
 impl<'a> Checkpoint<'a> {
-    /// Begins with what is known from the last time: until all has been looked at, nothing of it is forgotten.
-    pub(crate) fn new(store: &'a Store, table: &'static str, known: &Known) -> Self {
-        Self { store, table, state: Mutex::new(State { known: known.clone(), unsaved: 0 }) }
+    /// Begins with what is known from the last time.
+    pub(crate) fn new(store: &'a Store, table: &'static str, known: &'a Known) -> Self {
+        Self { store, table, known, state: Mutex::default() }
     }
 
     /// A file was read.
     pub(crate) fn add(&self, file: Fingerprint, digest: Sha256HashValue, bytes: u64) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.known.add(file, digest, Extras::Perhaps);
+        state.read.push((file, digest));
         state.unsaved += bytes;
-        if state.unsaved >= EACH.max(TIMES * state.known.bytes()) {
-            state.unsaved = 0;
-            // It is a cache: what cannot be kept is read again.
-            let _ = state.known.save(self.store, self.table);
-            crash::point("survey.checkpoint");
+        if state.unsaved < EACH.max(TIMES * self.known.bytes()) {
+            return;
         }
+        state.unsaved = 0;
+        let mut grown = self.known.clone();
+        for (file, digest) in &state.read {
+            grown.add(*file, digest, Extras::Perhaps);
+        }
+        // It is a cache: what cannot be kept is read again.
+        let _ = grown.save(self.store, self.table);
+        crash::point("survey.checkpoint");
     }
 }

@@ -7,7 +7,7 @@ use crate::store::Lease;
 use crate::{ImportError, LayerId, Store, crash, deep_stack, digest, image, publish};
 use composefs::fsverity::{Sha256HashValue, compute_verity};
 use composefs::tree::{FileSystem, RegularFile};
-use pando_kernel::Context;
+use pando_kernel::{CallError, Context};
 use rustix::fs::{Mode, OFlags};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -62,11 +62,9 @@ impl Store {
         let table = (taking == Taking::Copy && Known::can_know(root.as_fd())).then(|| table_of(root)).flatten();
         let known = table.as_ref().map_or_else(Known::default, |table| Known::load(self, table));
         let (tree, found) = digest_tree(root, &staging, taking, &known)?;
-        let Found { digests, new_bytes, files } = found;
+        let Found { digests, new_bytes, files, learned } = found;
         if let Some(table) = table {
-            let mut known = Known::default();
-            files.into_iter().for_each(|(file, digest, extras)| known.add(file, digest, extras));
-            known.save(self, &table)?;
+            note(self, &table, &known, learned, &files)?;
         }
         let new_objects = staging.staged().len() as u64;
         let image = image::write(named(tree, &digests))?;
@@ -85,6 +83,22 @@ fn table_of(root: &OwnedFd) -> Option<String> {
     rustix::fs::fstat(root).ok().map(|stat| format!("{:x}-{:x}", stat.st_dev, stat.st_ino))
 }
 
+/// Notes for the next time what is known of a tree's files.
+fn note(store: &Store, table: &str, known: &Known, learned: bool, files: &[Noted]) -> Result<(), CallError> {
+    if !learned && files.len() == known.files().len() {
+        Known::touch(store, table);
+        return Ok(());
+    }
+    let mut known = Known::default();
+    for (file, digest, extras) in files {
+        known.add(*file, digest, *extras);
+    }
+    known.save(store, table)
+}
+
+/// A file that is not read again.
+type Noted = (Fingerprint, Sha256HashValue, Extras);
+
 /// The digests of handed out files by their numbers, with their lengths.
 type Digests = HashMap<usize, (Sha256HashValue, u64)>;
 
@@ -95,7 +109,9 @@ struct Found {
     /// Bytes that the store did not have.
     new_bytes: u64,
     /// Those that need not be read again for as long as they do not change.
-    files: Vec<(Fingerprint, Sha256HashValue, Extras)>,
+    files: Vec<Noted>,
+    /// Whether any of those is new.
+    learned: bool,
 }
 
 /// Scans a tree on this thread while others digest its files and stage the new ones.
@@ -129,6 +145,7 @@ fn digest_tree(
                     all.digests.extend(found.digests);
                     all.new_bytes += found.new_bytes;
                     all.files.extend(found.files);
+                    all.learned |= found.learned;
                 }
                 Err(error) => failure = Some(error),
             }
@@ -190,6 +207,7 @@ impl Worker<'_> {
         }
         if !fingerprint.is_fresh() {
             self.found.files.push((fingerprint, digest.clone(), extras(handed)));
+            self.found.learned = true;
         }
         self.found.digests.insert(handed.number, (digest, size));
         Ok(())

@@ -39,6 +39,7 @@ mod import;
 mod known;
 mod layer;
 mod live_sharing;
+mod look;
 mod mounts;
 mod publish;
 mod repair;

@@ -5,8 +5,8 @@
 //! and no memory, since each file keeps its own pages; memory is saved when the guest is next started from a layer.
 
 use crate::known::{Extras, Known};
-use crate::survey::{Place, Survey, inside};
-use crate::{Store, StoreError};
+use crate::look::{Place, inside};
+use crate::{Store, StoreError, Survey};
 use composefs::fsverity::Sha256HashValue;
 use pando_kernel::dedupe::share_blocks;
 use rustix::fs::{Mode, OFlags};
@@ -58,7 +58,7 @@ impl Survey {
                     shared.bytes += bytes;
                 }
                 if !place.fingerprint.is_fresh() {
-                    next.add(place.fingerprint, place.content.clone(), Extras::Perhaps);
+                    next.add(place.fingerprint, &place.content, Extras::Perhaps);
                 }
             }
             told.push(shared);

@@ -8,6 +8,10 @@
 //!   5  barrier      and goes on existing
 //! ```
 //!
+//! The first barrier is one for the whole file system where much is new, or where another import's barriers may be missing: one that is under way, or has
+//! died or failed between 2 and 3, shows by its staging directory. Else it is one for each new file: who wants one more guest does not wait for what all
+//! others have written.
+//!
 //! A crash before 4 leaves objects that nobody asks for, which the next collection removes; never a name without its content.
 
 use crate::crash::{self, Mistake, planted};
@@ -37,13 +41,11 @@ pub(crate) fn publish(store: &Store, staging: &Staging<'_>, image: &Sha256HashVa
 /// Brings staged objects to the disk, then among the others.
 pub(crate) fn name_objects(store: &Store, staging: &Staging<'_>) -> Result<(), StoreError> {
     let staged = staging.staged();
-    // One barrier for the whole file system: of thousands of small files each its own would take a commit of the journal each. And it is needed
-    // where nothing new is staged: another import may have died between naming an object that this one relies on, and its own barrier.
     if !planted(Mistake::NoDataSync) {
-        let root = open(store.path())?;
-        rustix::fs::syncfs(&root).context(|| "bringing new objects to the disk".into())?;
+        first_barrier(store, staging, &staged)?;
     }
     crash::point("store.synced");
+    staging.unsettled();
     let mut touched = BTreeSet::new();
     for digest in &staged {
         let directory = store.objects().join(digest.to_object_dir());
@@ -59,7 +61,22 @@ pub(crate) fn name_objects(store: &Store, staging: &Staging<'_>) -> Result<(), S
     crash::point("store.renamed");
     touched.insert(store.objects());
     touched.iter().try_for_each(|directory| sync_directory(directory))?;
+    staging.settled();
     Ok(())
+}
+
+/// How many new files have a barrier each at most. Of thousands each would take a commit of the journal.
+const FEW: usize = 32;
+
+/// What is staged, and the objects that are relied on, are on the disk.
+fn first_barrier(store: &Store, staging: &Staging<'_>, staged: &[Sha256HashValue]) -> Result<(), CallError> {
+    if staged.len() > FEW || !staging.is_alone() {
+        return rustix::fs::syncfs(open(store.path())?).context(|| "bringing new objects to the disk".into());
+    }
+    staged.iter().try_for_each(|digest| {
+        let path = staging.path(digest);
+        open(&path)?.sync_all().context(|| format!("bringing {} to the disk", path.display()))
+    })
 }
 
 /// A layer begins to exist.

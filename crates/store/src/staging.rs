@@ -11,21 +11,50 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tempfile::TempDir;
 
-/// A directory for the new objects of one import. It goes, with what is still in it, when it is dropped.
+/// A directory for the new objects of one import. It goes, with what is still in it, when it is dropped; but not while objects have names that may not
+/// be on the disk: it then tells others so, until all that nobody relies on is collected.
 #[derive(Debug)]
 pub(crate) struct Staging<'a> {
     store: &'a Store,
     directory: TempDir,
     staged: Mutex<HashSet<Sha256HashValue>>,
+    is_unsettled: AtomicBool,
+}
+
+impl Drop for Staging<'_> {
+    fn drop(&mut self) {
+        self.directory.disable_cleanup(*self.is_unsettled.get_mut());
+    }
 }
 
 impl<'a> Staging<'a> {
     pub(crate) fn new(store: &'a Store) -> Result<Self, StoreError> {
         let staging = store.staging();
         let directory = TempDir::new_in(&staging).context(|| format!("making a directory in {}", staging.display()))?;
-        Ok(Self { store, directory, staged: Mutex::default() })
+        Ok(Self { store, directory, staged: Mutex::default(), is_unsettled: AtomicBool::new(false) })
+    }
+
+    /// Whether nobody else stages anything, or has died over it: then all objects have names that are on the disk.
+    pub(crate) fn is_alone(&self) -> bool {
+        let entries = std::fs::read_dir(self.store.staging()).into_iter().flatten();
+        let is_directory = |entry: &std::fs::DirEntry| entry.file_type().map_or(true, |kind| kind.is_dir());
+        let mut others = entries.filter(|entry| {
+            entry.as_ref().map_or(true, |entry| is_directory(entry) && entry.path() != self.directory.path())
+        });
+        others.next().is_none()
+    }
+
+    /// Objects get names from now on.
+    pub(crate) fn unsettled(&self) {
+        self.is_unsettled.store(true, Ordering::Relaxed);
+    }
+
+    /// Their names are on the disk.
+    pub(crate) fn settled(&self) {
+        self.is_unsettled.store(false, Ordering::Relaxed);
     }
 
     /// Whether an object has to be staged: the store lacks it, and nobody was told before that it has to be.

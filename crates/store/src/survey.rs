@@ -2,24 +2,24 @@
 //!
 //! The trees may be those of guests that run: every path is resolved inside its tree by the kernel, nothing is written, and what changes or goes
 //! meanwhile is counted as it was met. So an answer is an estimate; whoever acts on it reads again.
+//!
+//! ```text
+//!   trees ──look──▶ unchanged (places in the table) ╮
+//!                   read (digests) ─────────────────┴─tally──▶ portions: contents by number, with files and bytes ──▶ worth
+//!                                                    ╰──────▶ the table of the next time, where it is another
+//! ```
 
 use crate::checkpoint::Checkpoint;
-use crate::known::{Extras, Fingerprint, Known};
-use crate::{Store, StoreError, digest};
+use crate::known::{Extras, Fingerprint, Known, KnownFile};
+use crate::look::{Found, Look, Place, Read, Weight};
+use crate::{Store, StoreError};
 use composefs::fsverity::Sha256HashValue;
 use pando_kernel::{Context, io_priority};
 use rayon::prelude::*;
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, openat2, statat};
-use std::collections::{HashMap, HashSet};
-use std::ffi::OsStr;
-use std::fs::File;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-
-/// Bytes in a block of stat(2).
-const BLOCK: u64 = 512;
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicU64;
+use std::time::SystemTime;
 
 /// The name of the table of what is known of guests' files.
 const TABLE: &str = "guests";
@@ -27,26 +27,26 @@ const TABLE: &str = "guests";
 /// What was found in several trees.
 #[derive(Debug, Default)]
 pub struct Survey {
-    /// Files that were looked at.
+    /// Files that were looked at, each hard-linked one of a tree once.
     pub files: u64,
     /// How many of them were read: the others are known from the last time.
     pub read: u64,
+    /// The contents that were met.
+    contents: Vec<Sha256HashValue>,
     /// What is in each tree, in the order in which they were given.
-    trees: Vec<Contents>,
+    trees: Vec<Vec<Portion>>,
     /// Where it is, likewise, in trees whose file systems share blocks.
     pub(crate) places: Vec<Vec<Place>>,
 }
 
-/// A file, in a tree.
-#[derive(Debug)]
-pub(crate) struct Place {
-    pub(crate) path: PathBuf,
-    pub(crate) fingerprint: Fingerprint,
-    pub(crate) content: Sha256HashValue,
+/// A content in a tree: how many files have it, and how many bytes of disk these take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Portion {
+    /// Its number among the contents that were met.
+    content: u32,
+    files: u64,
+    bytes: u64,
 }
-
-/// Contents of one tree, with how many files have it and how many bytes of disk these take.
-type Contents = HashMap<Sha256HashValue, (u64, u64)>;
 
 /// What sharing means for one tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,8 +60,8 @@ pub struct Worth {
 }
 
 impl Store {
-    /// Looks at every file of the trees, and tells how many it has looked at. Who waits for the disk goes first. What it has read is kept now and then,
-    /// so that after a kill the next one goes on from there.
+    /// Looks at every file of the trees, and tells now and then how many it has looked at. Who waits for the disk goes first. What it has read is kept
+    /// now and then, so that after a kill the next one goes on from there.
     pub fn survey(&self, trees: &[PathBuf], progress: &(dyn Fn(u64) + Sync)) -> Result<Survey, StoreError> {
         let pool = rayon::ThreadPoolBuilder::new()
             .start_handler(|_| {
@@ -71,173 +71,125 @@ impl Store {
             .build()
             .map_err(std::io::Error::other)
             .context(|| "starting threads".into())?;
-        let known = Known::load(self, TABLE);
+        let mut known = Known::load(self, TABLE);
         let checkpoint = Checkpoint::new(self, TABLE, &known);
-        let look = Look { known: &known, checkpoint: &checkpoint, progress, files: AtomicU64::new(0) };
-        let seen: Vec<Seen> = pool.install(|| trees.par_iter().map(|tree| look.through(tree)).collect());
-        let mut survey = Survey::default();
-        let mut next = Known::default();
-        for seen in seen {
-            survey.files += seen.files;
-            survey.read += seen.read;
-            survey.trees.push(seen.contents);
-            survey.places.push(seen.places);
-            seen.known.into_iter().for_each(|(file, digest)| next.add(file, digest, Extras::Perhaps));
+        let (begun, threads) = (SystemTime::now(), pool.current_num_threads());
+        let look = Look { known: &known, checkpoint: &checkpoint, progress, begun, files: AtomicU64::new(0) };
+        let found: Vec<Vec<Found>> =
+            pool.install(|| trees.par_iter().map(|tree| look.through(tree, threads)).collect());
+        let tally = Tally::of(&mut known, found);
+        if tally.differs {
+            known.only(&tally.met).save(self, TABLE)?;
         }
-        next.save(self, TABLE)?;
-        Ok(survey)
+        Ok(pool.install(|| tally.survey(known)))
     }
 }
 
 impl Survey {
     /// What sharing means for each tree.
     pub fn worth(&self, store: &Store) -> Vec<Worth> {
-        let mut met: HashSet<&Sha256HashValue> = HashSet::new();
+        let held: Vec<bool> = self.contents.par_iter().map(|content| store.object(content).exists()).collect();
+        let mut met = vec![false; self.contents.len()];
         let mut worth = Vec::new();
         for tree in &self.trees {
             let mut one = Worth::default();
-            for (content, (files, bytes)) in tree {
+            for Portion { content, files, bytes } in tree {
+                let content = *content as usize;
                 // Of several files with one content a layer still needs one copy, unless somebody has it already.
-                let paid = if met.contains(content) || store.object(content).exists() { 0 } else { bytes / files };
+                let paid = if met[content] || held[content] { 0 } else { bytes / files };
                 if paid < *bytes {
                     one.files += files;
                     one.saves += bytes - paid;
                 }
                 one.rest += paid;
+                met[content] = true;
             }
-            met.extend(tree.keys());
             worth.push(one);
         }
         worth
     }
 }
 
-/// What one tree, or a part of it, showed.
+/// Everything that was met, put together.
 #[derive(Default)]
-struct Seen {
-    files: u64,
-    read: u64,
-    contents: Contents,
-    known: Vec<(Fingerprint, Sha256HashValue)>,
-    places: Vec<Place>,
-    /// Files with several names, which take their bytes once.
-    several: HashSet<u64>,
+struct Tally {
+    trees: Vec<Vec<Met>>,
+    places: Vec<Vec<Place>>,
+    lost: u64,
+    /// Which files of the table were met.
+    met: Vec<bool>,
+    /// Whether the table of the next time is another one.
+    differs: bool,
 }
 
-impl Seen {
-    fn and(mut self, other: Self) -> Self {
-        self.files += other.files;
-        self.read += other.read;
-        for (content, (files, bytes)) in other.contents {
-            let sum = self.contents.entry(content).or_default();
-            *sum = (sum.0 + files, sum.1 + bytes);
-        }
-        self.known.extend(other.known);
-        self.places.extend(other.places);
-        self
-    }
+/// A file whose content has a number.
+struct Met {
+    content: u32,
+    inode: (u64, u64),
+    bytes: u64,
+    several: bool,
+    read: bool,
 }
 
-/// What a look through trees goes by.
-struct Look<'a> {
-    known: &'a Known,
-    checkpoint: &'a Checkpoint<'a>,
-    progress: &'a (dyn Fn(u64) + Sync),
-    /// Looked at so far.
-    files: AtomicU64,
-}
-
-/// A tree that is being looked through.
-struct Tree<'a> {
-    look: &'a Look<'a>,
-    root: BorrowedFd<'a>,
-    /// Whether times of change tell something in it.
-    can_know: bool,
-    /// Whether its file system may share blocks.
-    shares: bool,
-}
-
-impl Look<'_> {
-    fn through(&self, tree: &Path) -> Seen {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        // It may have gone with its guest.
-        let Ok(root) = rustix::fs::open(tree, flags, Mode::empty()) else { return Seen::default() };
-        let root = root.as_fd();
-        Tree { look: self, root, can_know: Known::can_know(root), shares: may_share(root) }.directory(Path::new("."))
-    }
-}
-
-/// Whether a file system is of a kind that shares blocks between files: whether this one does is seen when it is tried.
-fn may_share(tree: BorrowedFd<'_>) -> bool {
-    const XFS: i64 = 0x5846_5342;
-    const BTRFS: i64 = 0x9123_683e;
-    rustix::fs::fstatfs(tree).is_ok_and(|found| [XFS, BTRFS].contains(&found.f_type))
-}
-
-pub(crate) fn inside(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
-    let confined = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
-    openat2(root, path, flags | OFlags::CLOEXEC | OFlags::NOATIME, Mode::empty(), confined)
-}
-
-impl Tree<'_> {
-    /// One directory, and in parallel those below it.
-    fn directory(&self, path: &Path) -> Seen {
-        let mut seen = Seen::default();
-        // Too deep to be named, or gone: it is left as it is.
-        let Ok(opened) = inside(self.root, path, OFlags::RDONLY | OFlags::DIRECTORY) else { return seen };
-        let Ok(entries) = Dir::read_from(&opened) else { return seen };
-        let mut below = Vec::new();
-        for entry in entries.flatten() {
-            let name = OsStr::from_bytes(entry.file_name().to_bytes());
-            match entry.file_type() {
-                FileType::Directory if name != "." && name != ".." => below.push(path.join(name)),
-                FileType::RegularFile => {
-                    if let Ok(stat) = statat(&opened, name, AtFlags::SYMLINK_NOFOLLOW) {
-                        self.file(opened.as_fd(), path, Path::new(name), &stat, &mut seen);
+impl Tally {
+    /// The table learns what was read.
+    fn of(known: &mut Known, found: Vec<Vec<Found>>) -> Self {
+        let mut tally = Self { met: vec![false; known.files().len()], ..Self::default() };
+        for tree in found {
+            let (mut met, mut places) = (Vec::new(), Vec::new());
+            for thread in tree {
+                for (at, weight) in thread.unchanged {
+                    tally.met[at as usize] = true;
+                    let KnownFile { fingerprint, content, .. } = known.files()[at as usize];
+                    met.push(Met::new(content, &fingerprint, weight, false));
+                }
+                for Read { fingerprint, content, weight, lasts } in thread.read {
+                    met.push(Met::new(known.number(&content), &fingerprint, weight, true));
+                    if lasts {
+                        let at = known.add(fingerprint, &content, Extras::Perhaps) as usize;
+                        tally.met.resize(known.files().len(), false);
+                        (tally.met[at], tally.differs) = (true, true);
                     }
                 }
-                _ => {}
+                places.extend(thread.places);
+                tally.lost += thread.lost;
             }
+            tally.trees.push(met);
+            tally.places.push(places);
         }
-        drop(opened);
-        (self.look.progress)(self.look.files.fetch_add(seen.files, Ordering::Relaxed) + seen.files);
-        below.par_iter().map(|path| self.directory(path)).reduce(Seen::default, Seen::and).and(seen)
+        tally.differs |= tally.met.contains(&false);
+        tally
     }
 
-    fn file(&self, at: BorrowedFd<'_>, path: &Path, name: &Path, stat: &Stat, seen: &mut Seen) {
-        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile
-            || stat.st_size <= composefs::INLINE_CONTENT_MAX_V0 as i64
-            || stat.st_nlink > 1 && !seen.several.insert(stat.st_ino)
-        {
-            return;
+    fn survey(self, known: Known) -> Survey {
+        let trees: Vec<(u64, u64, Vec<Portion>)> = self.trees.into_par_iter().map(portions).collect();
+        let mut survey = Survey { files: self.lost, read: self.lost, places: self.places, ..Survey::default() };
+        survey.contents = known.into_contents();
+        for (files, read, portions) in trees {
+            survey.files += files;
+            survey.read += read;
+            survey.trees.push(portions);
         }
-        seen.files += 1;
-        let fingerprint = Fingerprint::of(stat);
-        let known = self.look.known.get(&fingerprint).filter(|_| self.can_know).cloned();
-        let content = known.or_else(|| {
-            seen.read += 1;
-            let opened = inside(at, name, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW).ok()?;
-            let content = unchanged(&File::from(opened), fingerprint)?;
-            if self.can_know && !fingerprint.is_fresh() {
-                self.look.checkpoint.add(fingerprint, content.clone(), stat.st_size.cast_unsigned());
-            }
-            Some(content)
-        });
-        let Some(content) = content else { return };
-        let sum = seen.contents.entry(content.clone()).or_default();
-        *sum = (sum.0 + 1, sum.1 + stat.st_blocks.cast_unsigned() * BLOCK);
-        if self.shares {
-            seen.places.push(Place { path: path.join(name), fingerprint, content: content.clone() });
-        }
-        if self.can_know && !fingerprint.is_fresh() {
-            seen.known.push((fingerprint, content));
-        }
+        survey
     }
 }
 
-/// The digest of a file that is the same after it was read as it was before.
-fn unchanged(file: &File, before: Fingerprint) -> Option<Sha256HashValue> {
-    let (digest, _) = digest::of_file(file).ok()?;
-    let after = rustix::fs::fstat(file).ok()?;
-    (Fingerprint::of(&after) == before).then_some(digest)
+impl Met {
+    fn new(content: u32, fingerprint: &Fingerprint, weight: Weight, read: bool) -> Self {
+        Self { content, inode: fingerprint.inode(), bytes: weight.bytes, several: weight.several, read }
+    }
+}
+
+/// How many files of a tree were met, and read, and what is in them.
+fn portions(mut met: Vec<Met>) -> (u64, u64, Vec<Portion>) {
+    let mut several = HashSet::new();
+    met.retain(|file| !file.several || several.insert(file.inode));
+    met.sort_unstable_by_key(|file| file.content);
+    let portion = |files: &[Met]| Portion {
+        content: files[0].content,
+        files: files.len() as u64,
+        bytes: files.iter().map(|file| file.bytes).sum(),
+    };
+    let read = met.iter().filter(|file| file.read).count() as u64;
+    (met.len() as u64, read, met.chunk_by(|one, other| one.content == other.content).map(portion).collect())
 }

@@ -93,7 +93,9 @@ fn make(places: &Places, root: &Root, directory: &Path, store: &LayerStore) -> R
         let mut note = File::create(new.join(NOTE))?;
         note.write_all(layer.as_bytes())?;
         note.sync_all()?;
-        Ok(rustix::fs::syncfs(&upper)?)
+        upper.sync_all()?;
+        // All that is new; a barrier for the whole file system would wait for what others write.
+        [new.join("work"), new.clone()].iter().try_for_each(|directory| File::open(directory)?.sync_all())
     };
     note().context(|| format!("preparing {}", new.display()))?;
     drop(whole);
