@@ -78,6 +78,11 @@ impl Guest {
         if self.ephemeral { places.ephemeral().join(self.name.as_ref()) } else { places.guest(&self.name) }
     }
 
+    /// Whether the room of its own files is bounded.
+    pub(crate) fn is_bounded(&self) -> bool {
+        self.spec.borrow().disk.size.is_some()
+    }
+
     /// What its command says goes there.
     pub(crate) fn log(&self, places: &Places) -> PathBuf {
         self.directory(places).join(LOG)

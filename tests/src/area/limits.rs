@@ -1,6 +1,8 @@
 //! Resources: each limit enforced, held, changed live, and kept over restarts; what cannot be granted refused with a sentence.
 
 use crate::case::{Case, Tag, skip};
+use crate::line::Line;
+use crate::need::Need;
 use crate::patience::eventually;
 use crate::sandbox::Sandbox;
 use serde_json::Value;
@@ -15,13 +17,17 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("limits::shared_memory_is_bounded", shared_memory_is_bounded).tags(&[Tag::Vm]),
     Case::new("limits::every_limit_is_held", every_limit_is_held).tags(&[Tag::Vm]),
     Case::new("limits::traffic_is_bounded_by_device", traffic_is_bounded_by_device).tags(&[Tag::Vm]),
+    Case::new("limits::traffic_is_held_back", traffic_is_held_back).tags(&[Tag::Vm]),
+    Case::new("limits::swap_is_bounded", swap_is_bounded)
+        .needs(&[Need::Root, Need::Program("mkswap", "util-linux")])
+        .tags(&[Tag::Vm]),
     Case::new("limits::room_on_the_disk_is_bounded", room_on_the_disk_is_bounded).tags(&[Tag::Vm]),
     Case::new("limits::a_reservation_is_a_weight", a_reservation_is_a_weight).tags(&[Tag::Vm]),
     Case::new("limits::reservations_end_at_the_machine", reservations_end_at_the_machine).tags(&[Tag::Vm]),
     Case::new("limits::wrong_values_are_refused", wrong_values_are_refused).tags(&[Tag::Vm]),
     Case::new("limits::a_change_holds_at_once_both_ways", a_change_holds_at_once_both_ways).tags(&[Tag::Vm]),
     Case::new("limits::they_outlive_guest_and_daemon", they_outlive_guest_and_daemon).tags(&[Tag::Vm]),
-    Case::new("limits::the_watchdog_goes_by_steps", the_watchdog_goes_by_steps),
+    Case::new("limits::the_watchdog_goes_by_steps", the_watchdog_goes_by_steps).tags(&[Tag::Vm]),
     Case::new("limits::use_is_told", use_is_told).tags(&[Tag::Vm]),
 ];
 
@@ -174,6 +180,74 @@ fn traffic_is_bounded_by_device(sandbox: &Sandbox) {
     sandbox.pando(["set", "web", "io.write_rate=2M", "io.read_ops="]).ok();
     let found = held(sandbox, "web", "io.write_rate");
     assert!(found.iter().all(|value| value.contains("2097152") && !value.contains("riops=50")), "{found:?}");
+}
+
+/// Whoever may write a megabyte a second takes at least so long for some; how much longer depends on who else wants the disk.
+fn traffic_is_held_back(sandbox: &Sandbox) {
+    const MEGABYTES: u32 = 6;
+    let made =
+        sandbox.pando(["create", "slow", "--from", sandbox.busybox(), "--io-write", "1M", "--io-read", "1M"]).run();
+    if made.err().contains("no block device") {
+        skip("the test's files lie on no block device");
+    }
+    made.succeeded();
+    sandbox.pando(["start", "slow"]).ok();
+    let seen = sandbox.inspect("slow");
+    let held_back = |script: &str| {
+        let begun = std::time::Instant::now();
+        sandbox.exec_sh("slow", script).ok();
+        begun.elapsed().as_secs() + 2 >= u64::from(MEGABYTES)
+    };
+    let direct = format!("dd if=/dev/zero of=/file bs=64k count={} oflag=direct 2>/dev/null", MEGABYTES * 16);
+    assert!(held_back(&direct), "{MEGABYTES} MB were written directly in less than {MEGABYTES} seconds: {seen}");
+    let read = format!("dd if=/file of=/dev/null bs=64k count={} iflag=direct 2>/dev/null", MEGABYTES * 16);
+    assert!(held_back(&read), "{MEGABYTES} MB were read in less than {MEGABYTES} seconds: {seen}");
+    let note = seen["limits"].as_array().expect("an array").iter().find(|limit| limit["key"] == "io.write_rate");
+    if note.is_some_and(|limit| limit["note"].as_str().is_some_and(|note| note.contains("direct writes only"))) {
+        return;
+    }
+    let buffered = format!("head -c {MEGABYTES}m /dev/zero >/other; sync -f /other 2>/dev/null || sync");
+    assert!(
+        held_back(&buffered),
+        "{MEGABYTES} MB went through the page cache in less than {MEGABYTES} seconds: {seen}"
+    );
+}
+
+/// A swap file that is in use while it lives.
+struct SwapFile(std::path::PathBuf);
+
+impl SwapFile {
+    fn make(path: std::path::PathBuf, megabytes: u32) -> Self {
+        let file = Self(path);
+        let path = file.0.to_string_lossy().into_owned();
+        // It may have no holes.
+        let (of, count) = (format!("of={path}"), format!("count={megabytes}"));
+        Line::new("dd").args(["if=/dev/zero", "bs=1M", &count, &of]).ok();
+        Line::new("chmod").args(["600", &path]).ok();
+        Line::new("mkswap").args([&path]).ok();
+        let used = Line::new("swapon").args([&path]).run();
+        if used.code() != 0 {
+            skip(format!("nothing can be swapped here: {}", used.err().trim()));
+        }
+        file
+    }
+}
+
+impl Drop for SwapFile {
+    fn drop(&mut self) {
+        Line::new("swapoff").args([&self.0]).run();
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn swap_is_bounded(sandbox: &Sandbox) {
+    let _swap = SwapFile::make(sandbox.scratch().join("swap"), 96);
+    sandbox.guest("swapper", &["--memory", "32M", "--swap", "64M"]);
+    sandbox.exec_sh("swapper", &hog(48)).run().says("50331648\n");
+    sandbox.exec_sh("swapper", &hog(160)).run().ended_with(137);
+    sandbox.pando(["set", "swapper", "memory.swap=0"]).ok();
+    sandbox.exec_sh("swapper", &hog(48)).run().ended_with(137);
+    sandbox.pando(["rm", "-f", "swapper"]).ok();
 }
 
 fn room_on_the_disk_is_bounded(sandbox: &Sandbox) {
@@ -338,14 +412,12 @@ fn they_outlive_guest_and_daemon(sandbox: &Sandbox) {
     sandbox.run_sh(&["--cpu-reserve", "50%"], "true").run().succeeded();
 }
 
-/// Rules that find want of memory on every machine.
+/// Rules that find want of memory on every machine, whether the kernel tells of pressure or not.
 fn the_watchdog_goes_by_steps(sandbox: &Sandbox) {
-    if std::fs::read_to_string("/proc/pressure/memory").is_err() {
-        skip("this kernel does not tell of pressure");
-    }
     let settings = sandbox.places().settings();
     std::fs::create_dir_all(settings.parent().expect("it is below the root")).expect("a directory");
-    std::fs::write(&settings, "[watchdog]\npressure = 0\nevery = 1\nlast = \"stop\"\n").expect("a file");
+    std::fs::write(&settings, "[watchdog]\npressure = 0\nfree = 101\nswap = 0\nevery = 1\nlast = \"stop\"\n")
+        .expect("a file");
     sandbox.guest("promised", &["--memory-reserve", "900M"]);
     let mut events = sandbox.pando(["events", "--json"]).start();
     sandbox.guest("hog", &["--", "sh", "-c", "x=$(head -c 8m /dev/zero | tr '\\0' x); while :; do sleep 1; done"]);
