@@ -5,6 +5,7 @@ use crate::life::end::Ending;
 use crate::link::Link;
 use crate::record::{GuestRecord, LOG};
 use pando_api::{Fault, GuestState, GuestStatus, Spec};
+use pando_guest::policy::grants;
 use pando_guest::{GuestName, Places};
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -78,9 +79,9 @@ impl Guest {
         if self.ephemeral { places.ephemeral().join(self.name.as_ref()) } else { places.guest(&self.name) }
     }
 
-    /// Whether the room of its own files is bounded.
-    pub(crate) fn is_bounded(&self) -> bool {
-        self.spec.borrow().disk.size.is_some()
+    /// The most bytes that its own files may take, if they are bounded.
+    pub(crate) fn bound(&self) -> Option<u64> {
+        grants::read(&self.spec.borrow()).ok()?.disk.size
     }
 
     /// What its command says goes there.

@@ -8,7 +8,7 @@ use pando_kernel::fs_owner::FsOwner;
 use pando_kernel::mount::{Attributes, Tree};
 use pando_kernel::overlay::Overlay;
 use pando_kernel::{CallError, Context};
-use pando_limit::disk::Image;
+use pando_limit::disk::{Image, Lifted};
 use pando_store::{Backend, LayerId, LayerMounts, Mounted as MountedLayer, Store, StoreError};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use std::io::Read;
@@ -43,8 +43,8 @@ pub struct Root {
     pub files: PathBuf,
     /// A file system of their own that the guest's own files lie on, in place of that directory.
     pub disk: Option<Image>,
-    /// Whether the guest may fill the room of its own files to the last one.
-    pub bounded: bool,
+    /// The bytes that the guest's own files may take, if it may fill that room to the last one.
+    pub bounded: Option<u64>,
     /// Whether the guest is gone after its command: its files need no durability, and its layers may change under it.
     pub passing: bool,
 }
@@ -160,11 +160,12 @@ impl Root {
                 }
             }
         }
+        let _room = self.bounded.and_then(|bytes| Lifted::over(&self.files, bytes));
         let files = match &self.disk {
             Some(image) => own_disk::open(image, owner)?,
             None => {
                 let files = Tree::clone_of(&self.files, false)?;
-                if self.bounded {
+                if self.bounded.is_some() {
                     spare::give_back(&files);
                 }
                 map(files)?
@@ -183,7 +184,7 @@ impl Root {
             .transpose()
             .context(|| "taking on the guest's ids".into())?;
         let tree = overlay.mount(Attributes::MOUNT_ATTR_NODEV, &self.files)?;
-        if self.bounded {
+        if self.bounded.is_some() {
             spare::put_by(&files);
         }
         parts.push(files);

@@ -241,12 +241,12 @@ impl Drop for SwapFile {
 }
 
 fn swap_is_bounded(sandbox: &Sandbox) {
-    let _swap = SwapFile::make(sandbox.scratch().join("swap"), 96);
-    sandbox.guest("swapper", &["--memory", "32M", "--swap", "64M"]);
-    sandbox.exec_sh("swapper", &hog(48)).run().says("50331648\n");
-    sandbox.exec_sh("swapper", &hog(160)).run().ended_with(137);
+    let _swap = SwapFile::make(sandbox.scratch().join("swap"), 128);
+    sandbox.guest("swapper", &["--memory", "32M", "--swap", "96M"]);
+    sandbox.exec_sh("swapper", &hog(40)).run().says("41943040\n");
+    sandbox.exec_sh("swapper", &hog(200)).run().ended_with(137);
     sandbox.pando(["set", "swapper", "memory.swap=0"]).ok();
-    sandbox.exec_sh("swapper", &hog(48)).run().ended_with(137);
+    sandbox.exec_sh("swapper", &hog(40)).run().ended_with(137);
     sandbox.pando(["rm", "-f", "swapper"]).ok();
 }
 

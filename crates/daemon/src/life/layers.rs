@@ -22,7 +22,7 @@ pub(crate) fn root(daemon: &Daemon, guest: &Guest) -> Result<Root, Fault> {
         name: guest.name.to_string(),
         layers: record.layers.iter().map(|layer| standing(&daemon.places, layer)).collect(),
         files: guest.directory(&daemon.places).join(FILES),
-        bounded: guest.is_bounded(),
+        bounded: guest.bound(),
         disk: Some(record::room(&guest.directory(&daemon.places)).image().clone()).filter(Image::exists),
         passing: guest.ephemeral,
     })

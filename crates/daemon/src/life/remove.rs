@@ -23,7 +23,7 @@ pub(crate) async fn remove(daemon: &Rc<Daemon>, guest: &Rc<Guest>, force: bool) 
     }
     if !guest.ephemeral {
         crate::crash::point("remove.begun");
-        if guest.is_bounded() {
+        if guest.bound().is_some() {
             crate::record::room(&guest.directory(&daemon.places)).give_up();
         }
         let directory = guest.directory(&daemon.places);

@@ -97,7 +97,7 @@ async fn share_live(
 /// Whether a guest saves more than the image costs that would be its own.
 fn is_worth_it(daemon: &Daemon, guest: &Guest, worth: &Worth) -> bool {
     // Files whose room is bounded cannot be exchanged for others by a name.
-    if guest.is_bounded() {
+    if guest.bound().is_some() {
         return false;
     }
     let record = guest.record.borrow();

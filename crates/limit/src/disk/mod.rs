@@ -10,9 +10,11 @@
 //! written down.
 
 mod image;
+mod lifted;
 mod project;
 
 pub use image::Image;
+pub use lifted::Lifted;
 
 use crate::limits::Disk;
 use pando_kernel::{CallError, Context, btrfs};
