@@ -26,6 +26,8 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("limits::reservations_end_at_the_machine", reservations_end_at_the_machine).tags(&[Tag::Vm]),
     Case::new("limits::wrong_values_are_refused", wrong_values_are_refused).tags(&[Tag::Vm]),
     Case::new("limits::a_change_holds_at_once_both_ways", a_change_holds_at_once_both_ways).tags(&[Tag::Vm]),
+    Case::new("limits::every_limit_changes_both_ways_and_lasts", every_limit_changes_both_ways_and_lasts)
+        .tags(&[Tag::Vm]),
     Case::new("limits::they_outlive_guest_and_daemon", they_outlive_guest_and_daemon).tags(&[Tag::Vm]),
     Case::new("limits::the_watchdog_goes_by_steps", the_watchdog_goes_by_steps).tags(&[Tag::Vm]),
     Case::new("limits::use_is_told", use_is_told).tags(&[Tag::Vm]),
@@ -131,6 +133,13 @@ fn each_process_is_bounded(sandbox: &Sandbox) {
     sandbox.guest("web", &options);
     sandbox.exec_sh("web", script).run().says("64\n64\n524288\n262144\n");
     let open = "i=3; while [ $i -lt 99 ]; do eval \"exec $i</dev/null\" || exit 7; i=$((i+1)); done";
+    // What a process carries holds from the next start on, for whoever starts it, both ways.
+    for value in ["32", "48"] {
+        sandbox.pando(["set", "web", &format!("files={value}")]).ok();
+        sandbox.end_daemon();
+        sandbox.pando(["restart", "-t", "0", "web"]).ok();
+        sandbox.exec_sh("web", "ulimit -n").run().says(&format!("{value}\n"));
+    }
     assert!(sandbox.exec_sh("web", open).run().code() != 0, "a process opened more files than it may");
     sandbox.run_sh(&["--memory-anonymous", "32M"], &hog(64)).run().complains_of(&["memory"]);
 }
@@ -360,13 +369,49 @@ fn wrong_values_are_refused(sandbox: &Sandbox) {
         ("--io-write-ops", "x", "whole number"),
         ("--disk", "1K", "at least"),
         ("--inodes", "0", "at least"),
+        // What is no number at all, has an unknown unit, or is less than nothing.
+        ("--cpu-reserve", "x", "such as 25%"),
+        ("--cpu-share", "-1", "negative"),
+        ("--cpu-limit", "x", "such as 1.5"),
+        ("--cpus", "-1", "such as 0-1"),
+        ("--memory", "lots", "such as 512M"),
+        ("--memory-reserve", "-1M", "negative"),
+        ("--memory-reserve", "1Q", "not a unit"),
+        ("--swap", "-1", "negative"),
+        ("--memory-locked", "x", "such as 512M"),
+        ("--memory-anonymous", "-1", "negative"),
+        ("--memory-virtual", "1Q", "not a unit"),
+        ("--shm-size", "-1M", "negative"),
+        ("--sysv-shm", "-1", "negative"),
+        ("--pids", "x", "whole number"),
+        ("--files", "-1", "negative"),
+        ("--files", "x", "whole number"),
+        ("--files-total", "-1", "negative"),
+        ("--io-weight", "-1", "negative"),
+        ("--io-weight", "1001", "from 1 to 1000"),
+        ("--io-read", "1Q", "not a unit"),
+        ("--io-write", "-1", "negative"),
+        ("--io-read-ops", "-1", "negative"),
+        ("--io-write-ops", "0", "at least"),
+        ("--disk", "-1G", "negative"),
+        ("--disk", "2Q", "not a unit"),
+        ("--inodes", "-1", "negative"),
+        ("--inodes", "x", "whole number"),
+        // What no machine has, or this one's kernel grants nobody.
+        ("--memory-locked", "900T", "of memory"),
+        ("--shm-size", "900T", "of memory"),
+        ("--sysv-shm", "900T", "of memory"),
+        ("--pids", "99999999999", "kernel.pid_max"),
+        ("--files", "2000000000", "RLIMIT_NOFILE"),
+        ("--disk", "900T", "the file system"),
     ];
     for (option, value, word) in wrong {
         let option_is = format!("{option}={value}");
         let ended = sandbox.pando(["create", "never", "--from", sandbox.busybox(), &option_is]).run().ended_with(125);
         assert!(
             ended.err().contains(word) && ended.err().contains(&format!("'{value}'"))
-                || ended.err().contains("machine"),
+                || ended.err().contains("machine")
+                || ended.err().contains("900.0T"),
             "{option_is}: {}",
             ended.err()
         );
@@ -393,6 +438,58 @@ fn a_change_holds_at_once_both_ways(sandbox: &Sandbox) {
     assert!(held(sandbox, "web", "pids").is_empty() && held(sandbox, "web", "cpu.limit").is_empty());
     sandbox.pando(["set", "web", "memory.limit=", "memory.swap="]).ok();
     sandbox.exec_sh("web", &hog(40)).run().says("41943040\n");
+}
+
+/// A key and two values.
+type Row = (&'static str, &'static str, &'static str);
+
+/// Everything that a group holds: two values of each, which differ from each other and from nothing.
+const HELD: [Row; 11] = [
+    ("cpu.limit", "0.5", "0.8"),
+    ("cpu.reserve", "10%", "20%"),
+    ("cpu.share", "50", "200"),
+    ("memory.limit", "64M", "96M"),
+    ("memory.reserve", "8M", "16M"),
+    ("memory.swap", "0", "16M"),
+    ("pids", "50", "60"),
+    ("io.read_rate", "1M", "2M"),
+    ("io.write_rate", "1M", "2M"),
+    ("io.read_ops", "100", "200"),
+    ("io.write_ops", "100", "200"),
+];
+
+fn every_limit_changes_both_ways_and_lasts(sandbox: &Sandbox) {
+    sandbox.guest("web", &[]);
+    let weights = sandbox.pando(["set", "web", "io.weight=200"]).run().code() == 0;
+    let mut table = HELD.to_vec();
+    if weights {
+        table.push(("io.weight", "200", "300"));
+    }
+    if sandbox.pando(["set", "web", "io.read_rate=1M"]).run().err().contains("no block device") {
+        table.retain(|row| !row.0.contains("rate") && !row.0.contains("ops"));
+    }
+    let set = |value: fn(&Row) -> &'static str| {
+        let words: Vec<String> = table.iter().map(|row| format!("{}={}", row.0, value(row))).collect();
+        sandbox.pando(["set", "web"]).args(words).ok();
+    };
+    let shown =
+        || -> Vec<(&str, Vec<String>)> { table.iter().map(|row| (row.0, held(sandbox, "web", row.0))).collect() };
+    set(|row| row.1);
+    let first = shown();
+    set(|row| row.2);
+    for (one, other) in first.iter().zip(shown()) {
+        assert!(!one.1.is_empty() && one.1 != other.1, "{one:?} became {other:?}");
+    }
+    set(|row| row.1);
+    assert_eq!(shown(), first);
+    let daemon = sandbox.daemon().expect("it runs");
+    crate::process::signal(daemon, rustix::process::Signal::KILL);
+    eventually("the daemon has gone", || !crate::process::is_alive(daemon));
+    assert_eq!(shown(), first, "after the daemon's end");
+    sandbox.pando(["restart", "-t", "0", "web"]).ok();
+    assert_eq!(shown(), first, "after the guest's");
+    set(|_| "");
+    assert!(shown().iter().all(|(_, values)| values.is_empty()), "{:?}", shown());
 }
 
 fn they_outlive_guest_and_daemon(sandbox: &Sandbox) {
