@@ -63,8 +63,9 @@ fn by_project(sandbox: &Sandbox, disk: &StateDisk<'_>) {
     let many = "i=0; while : >/f$i; do i=$((i+1)); [ $i -lt 2000 ] || exit 9; done";
     sandbox.exec_sh("full", many).run().ended_with(1);
     sandbox.pando(["set", "full", "disk.inodes=5000"]).ok();
-    sandbox.exec_sh("full", "i=0; while [ $i -lt 900 ]; do : >/g$i || exit 9; i=$((i+1)); done; rm /f* /g*").ok();
+    sandbox.exec_sh("full", "i=0; while [ $i -lt 900 ]; do : >/g$i || exit 9; i=$((i+1)); done").ok();
     sandbox.pando(["set", "full", "disk.inodes=16"]).run().ended_with(125).complains_of(&["already"]);
+    sandbox.exec_sh("full", "rm /f* /g*; sync").ok();
     is_bounded(sandbox, "project");
     // Root of the host's own ids could take its files out of a project.
     let hosted = ["create", "hosted", "--from", sandbox.busybox(), "--disk", "24M", "--userns", "host"];
