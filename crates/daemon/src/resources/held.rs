@@ -23,7 +23,7 @@ pub(crate) fn held(resources: &Resources, name: &GuestName, spec: &Spec, room: &
             continue;
         }
         let found = resources.with(name, |tenant| {
-            let settings = tenant.settings.iter().filter(|setting| setting.key == key);
+            let settings = tenant.settings.iter().filter(|setting| setting.holds(key));
             settings.filter_map(|setting| apply::read_back(setting, &tenant.groups)).collect::<Vec<_>>()
         });
         let found = found.unwrap_or_default();
