@@ -2,7 +2,9 @@
 //!
 //! Every figure is a ratio of two runs that follow each other at once: alone, and beside the neighbour.
 
+mod bfq_disk;
 mod database;
+mod disk_bound;
 mod swap_file;
 
 use crate::own_pando::OwnPando;
@@ -67,30 +69,46 @@ fn neighbours() -> Vec<Neighbour> {
 /// Takes every sample and judges them.
 pub(crate) fn measure(settings: &Settings) -> anyhow::Result<Report> {
     let mut report = Report::new("neighbours");
+    let all: Vec<_> = neighbours().into_iter().filter(|one| settings.wants(one.name)).collect();
+    if !all.is_empty() || settings.wants("swap") {
+        cached(settings, &all, &mut report)?;
+    }
+    if settings.wants("disk-bound database") || settings.wants("weights") {
+        disk_bound::measure(settings, &mut report)?;
+    }
+    Ok(report)
+}
+
+/// A database that lies in memory whole, beside each neighbour.
+fn cached(settings: &Settings, all: &[Neighbour], report: &mut Report) -> anyhow::Result<()> {
     let pando = OwnPando::start(&settings.pando)?;
     let root = pando.directory().join("busybox");
-    busybox_root::make(&root)?;
-    for applet in ["dd", "head", "rm", "tail"] {
-        std::os::unix::fs::symlink("busybox", root.join("bin").join(applet))?;
-    }
+    streaming_root(&root)?;
     let mut client = pando.connect()?;
     let database = Database::start(&pando, false)?;
     let time = Duration::from_secs(if settings.quick { 2 } else { 6 });
-    let all: Vec<_> = neighbours().into_iter().filter(|one| settings.wants(one.name)).collect();
     for _ in 0..settings.samples(3, 1) {
-        for one in &all {
-            beside(&database, &mut client, &root, one, time, &mut report)?;
+        for one in all {
+            beside(&database, &mut client, &root, one, time, report)?;
         }
     }
-    for one in &all {
+    for one in all {
         let row = format!("{}: lost", one.name);
         report.hold(row.clone(), report.median(&row), MOST_LOST, "%");
     }
     if settings.wants("swap") {
-        with_swap(&pando, &database, &mut client, &root, time, &mut report)?;
+        with_swap(&pando, &database, &mut client, &root, time, report)?;
     }
-    database.stop(&mut client)?;
-    Ok(report)
+    database.stop(&mut client)
+}
+
+/// The root of neighbours.
+fn streaming_root(root: &Path) -> anyhow::Result<()> {
+    busybox_root::make(root)?;
+    for applet in ["dd", "head", "rm", "tail"] {
+        std::os::unix::fs::symlink("busybox", root.join("bin").join(applet))?;
+    }
+    Ok(())
 }
 
 /// Alone, then beside.

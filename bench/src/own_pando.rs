@@ -47,7 +47,17 @@ impl OwnPando {
 
     /// The same with what pando.toml shall say.
     pub(crate) fn start_with(command: &Path, settings: &str) -> anyhow::Result<Self> {
-        let directory = tempfile::Builder::new().prefix("pando-bench-").tempdir().context("cannot make a directory")?;
+        Self::start_at(command, &std::env::temp_dir(), settings)
+    }
+
+    /// The same below a directory, on whose file system the guests then lie.
+    pub(crate) fn start_in(command: &Path, place: &Path) -> anyhow::Result<Self> {
+        Self::start_at(command, place, "")
+    }
+
+    fn start_at(command: &Path, place: &Path, settings: &str) -> anyhow::Result<Self> {
+        let directory =
+            tempfile::Builder::new().prefix("pando-bench-").tempdir_in(place).context("cannot make a directory")?;
         // The roots of the peers' guests lie below, and those guests are other users of the host.
         std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o755))?;
         let log = File::create(directory.path().join("daemon.log"))?;

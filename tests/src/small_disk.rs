@@ -57,8 +57,13 @@ pub(crate) struct StateDisk<'a> {
 impl<'a> StateDisk<'a> {
     /// To be made before the sandbox's first command.
     pub(crate) fn make(sandbox: &'a Sandbox, mebibytes: u64, format: &[&str]) -> Self {
+        Self::make_with(sandbox, mebibytes, format, "")
+    }
+
+    /// The same, mounted with options.
+    pub(crate) fn make_with(sandbox: &'a Sandbox, mebibytes: u64, format: &[&str], options: &str) -> Self {
         let image = sandbox.scratch().join("state-disk");
-        let disk = SmallDisk::make(image, sandbox.places().state(), mebibytes, format, "");
+        let disk = SmallDisk::make(image, sandbox.places().state(), mebibytes, format, options);
         Self { sandbox, disk: Some(disk) }
     }
 

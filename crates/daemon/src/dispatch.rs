@@ -466,7 +466,7 @@ fn inspect(daemon: &Daemon, name: &str) -> Result<Reply, Fault> {
             &daemon.resources,
             &guest.name,
             &guest.spec.borrow(),
-            &pando_limit::disk::Image::at(guest.directory(&daemon.places).join(crate::record::DISK)),
+            &crate::record::room(&guest.directory(&daemon.places)),
         )
         .into_iter()
         .chain(bandwidth_held(daemon, &guest))

@@ -5,6 +5,7 @@ use crate::life::end::Ending;
 use crate::link::Link;
 use crate::record::{GuestRecord, LOG};
 use pando_api::{Fault, GuestState, GuestStatus, Spec};
+use pando_guest::policy::grants;
 use pando_guest::{GuestName, Places};
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -97,6 +98,11 @@ impl Guest {
     /// Its directory.
     pub(crate) fn directory(&self, places: &Places) -> PathBuf {
         if self.ephemeral { places.ephemeral().join(&self.home) } else { places.guest(&self.name) }
+    }
+
+    /// The most bytes that its own files may take, if they are bounded.
+    pub(crate) fn bound(&self) -> Option<u64> {
+        grants::read(&self.spec.borrow()).ok()?.disk.size
     }
 
     /// What its command says goes there.

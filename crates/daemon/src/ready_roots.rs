@@ -250,6 +250,7 @@ impl ReadyRoots {
             layers: kind.layers.iter().map(|layer| layers::standing(&self.places, layer)).collect(),
             files: files.path().join(FILES),
             disk: None,
+            bounded: None,
             passing: !kind.files.last(),
         };
         let (identities, clone) = (kind.identities.clone(), kind.files.last());

@@ -6,6 +6,7 @@
 use pando_api::Spec;
 use pando_guest::{GuestName, Places};
 use pando_kernel::{CallError, Context};
+use pando_limit::disk::Room;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{self, Write};
@@ -58,6 +59,11 @@ pub(crate) const SPEC: &str = "spec.toml";
 pub(crate) const LOG: &str = "log";
 /// The disk that its own files lie on, if they have one to themselves.
 pub(crate) const DISK: &str = "disk.img";
+
+/// Where the own files of the guest in a directory lie.
+pub(crate) fn room(guest: &Path) -> Room {
+    Room::of(guest.join(FILES), guest.join(DISK))
+}
 /// Its own files.
 pub(crate) const FILES: &str = "files";
 

@@ -28,6 +28,7 @@ pub mod root;
 pub mod seed;
 pub mod slot;
 pub mod source;
+mod spare;
 pub mod spawner;
 pub mod volume;
 

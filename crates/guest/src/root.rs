@@ -3,12 +3,12 @@
 //! Writing to a shared file copies it up; reading it shares one copy in the page cache between all guests. Files lie on disk as the guest's own ids
 //! (0 is its root): whatever range of ids it runs under is mapped at the mount, so nothing is ever chowned.
 
-use crate::own_disk;
+use crate::{own_disk, spare};
 use pando_kernel::fs_owner::FsOwner;
 use pando_kernel::mount::{Attributes, Tree};
 use pando_kernel::overlay::Overlay;
 use pando_kernel::{CallError, Context};
-use pando_limit::disk::Image;
+use pando_limit::disk::{Image, Lifted};
 use pando_store::{Backend, LayerId, LayerMounts, Mounted as MountedLayer, Store, StoreError};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use std::io::Read;
@@ -43,6 +43,8 @@ pub struct Root {
     pub files: PathBuf,
     /// A file system of their own that the guest's own files lie on, in place of that directory.
     pub disk: Option<Image>,
+    /// The bytes that the guest's own files may take, if it may fill that room to the last one.
+    pub bounded: Option<u64>,
     /// Whether the guest is gone after its command: its files need no durability, and its layers may change under it.
     pub passing: bool,
 }
@@ -158,9 +160,16 @@ impl Root {
                 }
             }
         }
+        let _room = self.bounded.and_then(|bytes| Lifted::over(&self.files, bytes));
         let files = match &self.disk {
             Some(image) => own_disk::open(image, owner)?,
-            None => map(Tree::clone_of(&self.files, false)?)?,
+            None => {
+                let files = Tree::clone_of(&self.files, false)?;
+                if self.bounded.is_some() {
+                    spare::give_back(&files);
+                }
+                map(files)?
+            }
         };
         let overlay = Overlay {
             name: &self.name,
@@ -175,8 +184,8 @@ impl Root {
             .transpose()
             .context(|| "taking on the guest's ids".into())?;
         let tree = overlay.mount(Attributes::MOUNT_ATTR_NODEV, &self.files)?;
-        if self.disk.is_some() {
-            own_disk::put_by(&files);
+        if self.bounded.is_some() {
+            spare::put_by(&files);
         }
         parts.push(files);
         parts.extend(data);

@@ -18,7 +18,8 @@
 //!   fanotify  who opens what on a file system                     file_handle  files by inode and generation
 //!   born_in_group  programs started in a control group              seccomp_notify  system calls that another process answers
 //!   loop_device  files as block devices                            ext4      growing in use
-//!   loop_device  files as block devices                             uts      host names of others
+//!   project_quota  room of a directory                            uts      host names of others
+//!   btrfs     subvolumes and their quotas
 //!   trace     threads of other processes, stopped                  foreign_memory  their memory and descriptors
 //!   socket_option, socket_peek  sockets as bytes                   unix_diag  which of them are connected
 //!   sysv      segments, semaphores and messages by number
@@ -28,6 +29,7 @@ pub mod attach;
 pub mod born_in_group;
 pub mod bpf;
 pub mod bpf_iterator;
+pub mod btrfs;
 pub mod cgroup;
 pub mod dedupe;
 pub mod erofs;
@@ -51,6 +53,7 @@ pub mod page_cache;
 pub mod pidfd;
 pub mod probe;
 pub mod process;
+pub mod project_quota;
 pub mod read_gate;
 pub mod seccomp_notify;
 pub mod signal;

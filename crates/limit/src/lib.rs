@@ -20,6 +20,7 @@
 pub mod apply;
 mod arrears;
 pub mod block_device;
+pub mod ceilings;
 pub mod disk;
 pub mod entitlement;
 pub mod governor;

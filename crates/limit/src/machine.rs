@@ -1,5 +1,6 @@
 //! What the machine has, and whether it can grant what is asked.
 
+use crate::ceilings::Ceilings;
 use crate::limits::Limits;
 use crate::quantity::{self, show_size};
 use crate::refusal::Refusal;
@@ -13,6 +14,8 @@ pub struct Machine {
     pub memory: u64,
     /// Bytes of swap.
     pub swap: u64,
+    /// What is granted to nobody beyond.
+    pub ceilings: Ceilings,
 }
 
 /// What is promised to others already.
@@ -33,6 +36,7 @@ impl Machine {
             processors: quantity::list(online.trim()).unwrap_or_else(|_| vec![0]),
             memory: meminfo(&info, "MemTotal"),
             swap: meminfo(&info, "SwapTotal"),
+            ceilings: Ceilings::look(),
         }
     }
 
@@ -45,6 +49,7 @@ impl Machine {
     pub fn bears(&self, limits: &Limits) -> Result<Vec<String>, Refusal> {
         self.bears_processors(limits)?;
         self.bears_memory(limits)?;
+        self.bears_counts(limits)?;
         if let (Some(inodes), None) = (limits.disk.inodes, limits.disk.size) {
             return Err(Refusal::new(
                 "disk.inodes",
@@ -92,7 +97,13 @@ impl Machine {
 
     fn bears_memory(&self, limits: &Limits) -> Result<(), Refusal> {
         let memory = &limits.memory;
-        for (key, wanted) in [("memory.limit", memory.limit), ("memory.reserve", memory.reserve)] {
+        for (key, wanted) in [
+            ("memory.limit", memory.limit),
+            ("memory.reserve", memory.reserve),
+            ("memory.locked", memory.locked),
+            ("memory.sysv", memory.sysv),
+            ("memory.shm", memory.shm),
+        ] {
             if let Some(bytes) = wanted.filter(|bytes| *bytes > self.memory) {
                 let why = format!("this machine has {} of memory", show_size(self.memory));
                 return Err(Refusal::new(key, show_size(bytes), why));
@@ -105,6 +116,27 @@ impl Machine {
             }
             _ => Ok(()),
         }
+    }
+
+    fn bears_counts(&self, limits: &Limits) -> Result<(), Refusal> {
+        let ceilings = &self.ceilings;
+        for (key, wanted, most, whose) in [
+            ("pids", limits.pids, ceilings.pids, "this machine numbers its processes (kernel.pid_max) up to"),
+            ("files", limits.files.each, ceilings.files, "here a process may have open (fs.nr_open, RLIMIT_NOFILE)"),
+        ] {
+            if let Some(count) = wanted.filter(|count| *count > most) {
+                return Err(Refusal::new(key, count.to_string(), format!("{whose} {most}")));
+            }
+        }
+        for (key, wanted, most, whose) in [
+            ("memory.locked", limits.memory.locked, ceilings.locked, "here a process may lock (RLIMIT_MEMLOCK)"),
+            ("disk.size", limits.disk.size, ceilings.room, "the file system that guests lie on has"),
+        ] {
+            if let Some(bytes) = wanted.filter(|bytes| *bytes > most) {
+                return Err(Refusal::new(key, show_size(bytes), format!("{whose} {}", show_size(most))));
+            }
+        }
+        Ok(())
     }
 
     /// Refuses what cannot be kept beside what is promised to others.
@@ -172,7 +204,8 @@ mod tests {
     use super::*;
 
     fn machine() -> Machine {
-        Machine { processors: vec![0, 1], memory: 1 << 30, swap: 0 }
+        let ceilings = Ceilings { pids: 4096, files: 1024, locked: 8 << 20, room: 1 << 30 };
+        Machine { processors: vec![0, 1], memory: 1 << 30, swap: 0, ceilings }
     }
 
     fn read(pairs: &[(&str, &str)]) -> Limits {
@@ -197,6 +230,12 @@ mod tests {
             (&[("memory.reserve", "2G")], "memory.reserve"),
             (&[("memory.reserve", "64M"), ("memory.limit", "32M")], "memory.reserve"),
             (&[("disk.inodes", "1000")], "disk.inodes"),
+            (&[("disk.size", "2G")], "disk.size"),
+            (&[("memory.locked", "9M")], "memory.locked"),
+            (&[("memory.shm", "2G")], "memory.shm"),
+            (&[("memory.sysv", "2G")], "memory.sysv"),
+            (&[("pids", "5000")], "pids"),
+            (&[("files", "2000")], "files"),
         ] {
             assert_eq!(machine().bears(&read(pairs)).unwrap_err().key, key, "{pairs:?}");
         }

@@ -44,6 +44,12 @@ impl Setting {
         Self { key, controller, files, value: value.to_string(), usual: usual.to_string(), inner_too: false }
     }
 
+    /// Whether a limit is held by it: version 2 has one line for all bounds of a device's traffic.
+    pub fn holds(&self, key: &str) -> bool {
+        const TOGETHER: [&str; 4] = ["io.read_rate", "io.write_rate", "io.read_ops", "io.write_ops"];
+        self.key == key || self.files == ["io.max"] && TOGETHER.contains(&key)
+    }
+
     /// The setting that takes this one back.
     #[must_use]
     pub fn undone(&self) -> Self {
@@ -211,6 +217,21 @@ mod tests {
 
     fn lines(unified: bool, pairs: &[(&str, &str)]) -> Vec<String> {
         planned(unified, pairs).unwrap().into_iter().map(|(file, value)| format!("{file}={value}")).collect()
+    }
+
+    #[test]
+    fn one_line_holds_every_bound_of_traffic_in_version_2() {
+        let limits = Limits::read([("io.read_rate", "1M"), ("io.write_ops", "5")]).unwrap();
+        for (unified, count) in [(true, 1), (false, 2)] {
+            let groups = all(unified);
+            let site = Site { groups: &groups, device: Ok(Device { major: 8, minor: 0 }), uncounted: 1 };
+            let settings = plan(&limits, &site, 2).unwrap();
+            assert_eq!(settings.len(), count);
+            for key in ["io.read_rate", "io.write_ops"] {
+                assert_eq!(settings.iter().filter(|setting| setting.holds(key)).count(), 1, "{key}");
+            }
+            assert!(!settings.iter().any(|setting| setting.holds("io.weight")));
+        }
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! Resources: each limit enforced, held, changed live, and kept over restarts; what cannot be granted refused with a sentence.
 
 use crate::case::{Case, Tag, skip};
+use crate::line::Line;
+use crate::need::Need;
 use crate::patience::eventually;
 use crate::sandbox::Sandbox;
 use serde_json::Value;
@@ -15,13 +17,19 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("limits::shared_memory_is_bounded", shared_memory_is_bounded).tags(&[Tag::Vm]),
     Case::new("limits::every_limit_is_held", every_limit_is_held).tags(&[Tag::Vm]),
     Case::new("limits::traffic_is_bounded_by_device", traffic_is_bounded_by_device).tags(&[Tag::Vm]),
+    Case::new("limits::traffic_is_held_back", traffic_is_held_back).tags(&[Tag::Vm]),
+    Case::new("limits::swap_is_bounded", swap_is_bounded)
+        .needs(&[Need::Root, Need::Program("mkswap", "util-linux")])
+        .tags(&[Tag::Vm]),
     Case::new("limits::room_on_the_disk_is_bounded", room_on_the_disk_is_bounded).tags(&[Tag::Vm]),
     Case::new("limits::a_reservation_is_a_weight", a_reservation_is_a_weight).tags(&[Tag::Vm]),
     Case::new("limits::reservations_end_at_the_machine", reservations_end_at_the_machine).tags(&[Tag::Vm]),
     Case::new("limits::wrong_values_are_refused", wrong_values_are_refused).tags(&[Tag::Vm]),
     Case::new("limits::a_change_holds_at_once_both_ways", a_change_holds_at_once_both_ways).tags(&[Tag::Vm]),
+    Case::new("limits::every_limit_changes_both_ways_and_lasts", every_limit_changes_both_ways_and_lasts)
+        .tags(&[Tag::Vm]),
     Case::new("limits::they_outlive_guest_and_daemon", they_outlive_guest_and_daemon).tags(&[Tag::Vm]),
-    Case::new("limits::the_watchdog_goes_by_steps", the_watchdog_goes_by_steps),
+    Case::new("limits::the_watchdog_goes_by_steps", the_watchdog_goes_by_steps).tags(&[Tag::Vm]),
     Case::new("limits::use_is_told", use_is_told).tags(&[Tag::Vm]),
 ];
 
@@ -125,6 +133,13 @@ fn each_process_is_bounded(sandbox: &Sandbox) {
     sandbox.guest("web", &options);
     sandbox.exec_sh("web", script).run().says("64\n64\n524288\n262144\n");
     let open = "i=3; while [ $i -lt 99 ]; do eval \"exec $i</dev/null\" || exit 7; i=$((i+1)); done";
+    // What a process carries holds from the next start on, for whoever starts it, both ways.
+    for value in ["32", "48"] {
+        sandbox.pando(["set", "web", &format!("files={value}")]).ok();
+        sandbox.end_daemon();
+        sandbox.pando(["restart", "-t", "0", "web"]).ok();
+        sandbox.exec_sh("web", "ulimit -n").run().says(&format!("{value}\n"));
+    }
     assert!(sandbox.exec_sh("web", open).run().code() != 0, "a process opened more files than it may");
     sandbox.run_sh(&["--memory-anonymous", "32M"], &hog(64)).run().complains_of(&["memory"]);
 }
@@ -174,6 +189,74 @@ fn traffic_is_bounded_by_device(sandbox: &Sandbox) {
     sandbox.pando(["set", "web", "io.write_rate=2M", "io.read_ops="]).ok();
     let found = held(sandbox, "web", "io.write_rate");
     assert!(found.iter().all(|value| value.contains("2097152") && !value.contains("riops=50")), "{found:?}");
+}
+
+/// Whoever may write a megabyte a second takes at least so long for some; how much longer depends on who else wants the disk.
+fn traffic_is_held_back(sandbox: &Sandbox) {
+    const MEGABYTES: u32 = 6;
+    let made =
+        sandbox.pando(["create", "slow", "--from", sandbox.busybox(), "--io-write", "1M", "--io-read", "1M"]).run();
+    if made.err().contains("no block device") {
+        skip("the test's files lie on no block device");
+    }
+    made.succeeded();
+    sandbox.pando(["start", "slow"]).ok();
+    let seen = sandbox.inspect("slow");
+    let held_back = |script: &str| {
+        let begun = std::time::Instant::now();
+        sandbox.exec_sh("slow", script).ok();
+        begun.elapsed().as_secs() + 2 >= u64::from(MEGABYTES)
+    };
+    let direct = format!("dd if=/dev/zero of=/file bs=64k count={} oflag=direct 2>/dev/null", MEGABYTES * 16);
+    assert!(held_back(&direct), "{MEGABYTES} MB were written directly in less than {MEGABYTES} seconds: {seen}");
+    let read = format!("dd if=/file of=/dev/null bs=64k count={} iflag=direct 2>/dev/null", MEGABYTES * 16);
+    assert!(held_back(&read), "{MEGABYTES} MB were read in less than {MEGABYTES} seconds: {seen}");
+    let note = seen["limits"].as_array().expect("an array").iter().find(|limit| limit["key"] == "io.write_rate");
+    if note.is_some_and(|limit| limit["note"].as_str().is_some_and(|note| note.contains("direct writes only"))) {
+        return;
+    }
+    let buffered = format!("head -c {MEGABYTES}m /dev/zero >/other; sync -f /other 2>/dev/null || sync");
+    assert!(
+        held_back(&buffered),
+        "{MEGABYTES} MB went through the page cache in less than {MEGABYTES} seconds: {seen}"
+    );
+}
+
+/// A swap file that is in use while it lives.
+struct SwapFile(std::path::PathBuf);
+
+impl SwapFile {
+    fn make(path: std::path::PathBuf, megabytes: u32) -> Self {
+        let file = Self(path);
+        let path = file.0.to_string_lossy().into_owned();
+        // It may have no holes.
+        let (of, count) = (format!("of={path}"), format!("count={megabytes}"));
+        Line::new("dd").args(["if=/dev/zero", "bs=1M", &count, &of]).ok();
+        Line::new("chmod").args(["600", &path]).ok();
+        Line::new("mkswap").args([&path]).ok();
+        let used = Line::new("swapon").args([&path]).run();
+        if used.code() != 0 {
+            skip(format!("nothing can be swapped here: {}", used.err().trim()));
+        }
+        file
+    }
+}
+
+impl Drop for SwapFile {
+    fn drop(&mut self) {
+        Line::new("swapoff").args([&self.0]).run();
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn swap_is_bounded(sandbox: &Sandbox) {
+    let _swap = SwapFile::make(sandbox.scratch().join("swap"), 128);
+    sandbox.guest("swapper", &["--memory", "32M", "--swap", "96M"]);
+    sandbox.exec_sh("swapper", &hog(40)).run().says("41943040\n");
+    sandbox.exec_sh("swapper", &hog(200)).run().ended_with(137);
+    sandbox.pando(["set", "swapper", "memory.swap=0"]).ok();
+    sandbox.exec_sh("swapper", &hog(40)).run().ended_with(137);
+    sandbox.pando(["rm", "-f", "swapper"]).ok();
 }
 
 fn room_on_the_disk_is_bounded(sandbox: &Sandbox) {
@@ -286,13 +369,49 @@ fn wrong_values_are_refused(sandbox: &Sandbox) {
         ("--io-write-ops", "x", "whole number"),
         ("--disk", "1K", "at least"),
         ("--inodes", "0", "at least"),
+        // What is no number at all, has an unknown unit, or is less than nothing.
+        ("--cpu-reserve", "x", "such as 25%"),
+        ("--cpu-share", "-1", "negative"),
+        ("--cpu-limit", "x", "such as 1.5"),
+        ("--cpus", "-1", "such as 0-1"),
+        ("--memory", "lots", "such as 512M"),
+        ("--memory-reserve", "-1M", "negative"),
+        ("--memory-reserve", "1Q", "not a unit"),
+        ("--swap", "-1", "negative"),
+        ("--memory-locked", "x", "such as 512M"),
+        ("--memory-anonymous", "-1", "negative"),
+        ("--memory-virtual", "1Q", "not a unit"),
+        ("--shm-size", "-1M", "negative"),
+        ("--sysv-shm", "-1", "negative"),
+        ("--pids", "x", "whole number"),
+        ("--files", "-1", "negative"),
+        ("--files", "x", "whole number"),
+        ("--files-total", "-1", "negative"),
+        ("--io-weight", "-1", "negative"),
+        ("--io-weight", "1001", "from 1 to 1000"),
+        ("--io-read", "1Q", "not a unit"),
+        ("--io-write", "-1", "negative"),
+        ("--io-read-ops", "-1", "negative"),
+        ("--io-write-ops", "0", "at least"),
+        ("--disk", "-1G", "negative"),
+        ("--disk", "2Q", "not a unit"),
+        ("--inodes", "-1", "negative"),
+        ("--inodes", "x", "whole number"),
+        // What no machine has, or this one's kernel grants nobody.
+        ("--memory-locked", "900T", "of memory"),
+        ("--shm-size", "900T", "of memory"),
+        ("--sysv-shm", "900T", "of memory"),
+        ("--pids", "99999999999", "kernel.pid_max"),
+        ("--files", "2000000000", "RLIMIT_NOFILE"),
+        ("--disk", "900T", "the file system"),
     ];
     for (option, value, word) in wrong {
         let option_is = format!("{option}={value}");
         let ended = sandbox.pando(["create", "never", "--from", sandbox.busybox(), &option_is]).run().ended_with(125);
         assert!(
             ended.err().contains(word) && ended.err().contains(&format!("'{value}'"))
-                || ended.err().contains("machine"),
+                || ended.err().contains("machine")
+                || ended.err().contains("900.0T"),
             "{option_is}: {}",
             ended.err()
         );
@@ -321,6 +440,58 @@ fn a_change_holds_at_once_both_ways(sandbox: &Sandbox) {
     sandbox.exec_sh("web", &hog(40)).run().says("41943040\n");
 }
 
+/// A key and two values.
+type Row = (&'static str, &'static str, &'static str);
+
+/// Everything that a group holds: two values of each, which differ from each other and from nothing.
+const HELD: [Row; 11] = [
+    ("cpu.limit", "0.5", "0.8"),
+    ("cpu.reserve", "10%", "20%"),
+    ("cpu.share", "50", "200"),
+    ("memory.limit", "64M", "96M"),
+    ("memory.reserve", "8M", "16M"),
+    ("memory.swap", "0", "16M"),
+    ("pids", "50", "60"),
+    ("io.read_rate", "1M", "2M"),
+    ("io.write_rate", "1M", "2M"),
+    ("io.read_ops", "100", "200"),
+    ("io.write_ops", "100", "200"),
+];
+
+fn every_limit_changes_both_ways_and_lasts(sandbox: &Sandbox) {
+    sandbox.guest("web", &[]);
+    let weights = sandbox.pando(["set", "web", "io.weight=200"]).run().code() == 0;
+    let mut table = HELD.to_vec();
+    if weights {
+        table.push(("io.weight", "200", "300"));
+    }
+    if sandbox.pando(["set", "web", "io.read_rate=1M"]).run().err().contains("no block device") {
+        table.retain(|row| !row.0.contains("rate") && !row.0.contains("ops"));
+    }
+    let set = |value: fn(&Row) -> &'static str| {
+        let words: Vec<String> = table.iter().map(|row| format!("{}={}", row.0, value(row))).collect();
+        sandbox.pando(["set", "web"]).args(words).ok();
+    };
+    let shown =
+        || -> Vec<(&str, Vec<String>)> { table.iter().map(|row| (row.0, held(sandbox, "web", row.0))).collect() };
+    set(|row| row.1);
+    let first = shown();
+    set(|row| row.2);
+    for (one, other) in first.iter().zip(shown()) {
+        assert!(!one.1.is_empty() && one.1 != other.1, "{one:?} became {other:?}");
+    }
+    set(|row| row.1);
+    assert_eq!(shown(), first);
+    let daemon = sandbox.daemon().expect("it runs");
+    crate::process::signal(daemon, rustix::process::Signal::KILL);
+    eventually("the daemon has gone", || !crate::process::is_alive(daemon));
+    assert_eq!(shown(), first, "after the daemon's end");
+    sandbox.pando(["restart", "-t", "0", "web"]).ok();
+    assert_eq!(shown(), first, "after the guest's");
+    set(|_| "");
+    assert!(shown().iter().all(|(_, values)| values.is_empty()), "{:?}", shown());
+}
+
 fn they_outlive_guest_and_daemon(sandbox: &Sandbox) {
     sandbox.guest("web", &["--memory", "32M", "--swap", "0", "--cpu-reserve", "60%", "--cpu-share", "50"]);
     let before = weight(sandbox, "web");
@@ -338,14 +509,12 @@ fn they_outlive_guest_and_daemon(sandbox: &Sandbox) {
     sandbox.run_sh(&["--cpu-reserve", "50%"], "true").run().succeeded();
 }
 
-/// Rules that find want of memory on every machine.
+/// Rules that find want of memory on every machine, whether the kernel tells of pressure or not.
 fn the_watchdog_goes_by_steps(sandbox: &Sandbox) {
-    if std::fs::read_to_string("/proc/pressure/memory").is_err() {
-        skip("this kernel does not tell of pressure");
-    }
     let settings = sandbox.places().settings();
     std::fs::create_dir_all(settings.parent().expect("it is below the root")).expect("a directory");
-    std::fs::write(&settings, "[watchdog]\npressure = 0\nevery = 1\nlast = \"stop\"\n").expect("a file");
+    std::fs::write(&settings, "[watchdog]\npressure = 0\nfree = 101\nswap = 0\nevery = 1\nlast = \"stop\"\n")
+        .expect("a file");
     sandbox.guest("promised", &["--memory-reserve", "900M"]);
     let mut events = sandbox.pando(["events", "--json"]).start();
     sandbox.guest("hog", &["--", "sh", "-c", "x=$(head -c 8m /dev/zero | tr '\\0' x); while :; do sleep 1; done"]);

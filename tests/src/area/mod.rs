@@ -19,6 +19,7 @@ mod listing;
 mod net;
 mod programs;
 mod refusals;
+mod room;
 mod run;
 mod servers;
 mod store;
@@ -60,6 +61,7 @@ const AREAS: &[&[Case]] = &[
     clients::CASES,
     refusals::CASES,
     limits::CASES,
+    room::CASES,
     run::CASES,
     lifecycle::CASES,
     exec::CASES,

@@ -14,7 +14,6 @@ use pando_guest::root::{LayerStore, Root};
 use pando_guest::source::Source;
 use pando_guest::{GuestName, root};
 use pando_kernel::mount::Tree;
-use pando_limit::disk::Image;
 use pando_limit::limits::Disk;
 use pando_store::StoreError;
 use std::collections::BTreeMap;
@@ -174,10 +173,11 @@ pub(crate) fn settle(
         use pando_kernel::Context;
         record::write_toml(&new.join(RECORD), record)?;
         record::write_toml(&new.join(SPEC), spec)?;
-        root::prepare(&new.join(record::FILES))?;
         if let Some(size) = disk.size {
-            Image::at(new.join(record::DISK)).make(size, disk.inodes)?;
+            // Who is root on the host inside as well could take his files out of their project.
+            record::room(new).make(size, disk.inodes, spec.user_namespace)?;
         }
+        root::prepare(&new.join(record::FILES))?;
         crash::point("create.written");
         let guest = places.guest(name);
         std::fs::rename(new, &guest).context(|| format!("making {}", guest.display()))?;

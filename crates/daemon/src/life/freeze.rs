@@ -48,7 +48,7 @@ pub(crate) async fn freeze(
     let layer = format!("{name}-{}", layers::unique());
     let path = daemon.places.layers().join(&layer);
     let mut below = layers::root(daemon, guest)?;
-    if below.disk.take().is_some() {
+    if below.bounded.is_some() {
         let message =
             format!("guest '{}' has its files on a disk of limited size; such guests cannot be frozen yet", guest.name);
         return Err(failure::bad(guest.name.as_ref(), message));

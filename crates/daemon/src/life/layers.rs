@@ -2,7 +2,7 @@
 
 use crate::daemon::Daemon;
 use crate::guest::Guest;
-use crate::record::{DISK, FILES};
+use crate::record::{self, FILES};
 use crate::{crash, failure};
 use pando_api::{Fault, FaultKind, Progress, Spec};
 use pando_guest::root::{Layer, LayerStore, Root};
@@ -22,7 +22,8 @@ pub(crate) fn root(daemon: &Daemon, guest: &Guest) -> Result<Root, Fault> {
         name: guest.name.to_string(),
         layers: record.layers.iter().map(|layer| standing(&daemon.places, layer)).collect(),
         files: guest.directory(&daemon.places).join(FILES),
-        disk: Some(Image::at(guest.directory(&daemon.places).join(DISK))).filter(Image::exists),
+        bounded: guest.bound(),
+        disk: Some(record::room(&guest.directory(&daemon.places)).image().clone()).filter(Image::exists),
         passing: guest.ephemeral,
     })
 }

@@ -23,6 +23,9 @@ pub(crate) async fn remove(daemon: &Rc<Daemon>, guest: &Rc<Guest>, force: bool) 
     }
     if !guest.ephemeral {
         crate::crash::point("remove.begun");
+        if guest.bound().is_some() {
+            crate::record::room(&guest.directory(&daemon.places)).give_up();
+        }
         let directory = guest.directory(&daemon.places);
         set_aside(&daemon.places, &directory)
             .map_err(|error| failure::io("removing the guest", guest.name.as_ref(), &error))?;

@@ -7,7 +7,8 @@ use crate::record::{self, SPEC};
 use crate::settings_key::{Outcome, assign};
 use pando_api::{Fault, FaultKind, Spec};
 use pando_guest::policy::{grants, profile};
-use pando_limit::disk::Image;
+use pando_limit::disk::Means;
+use pando_limit::limits::Disk;
 use std::rc::Rc;
 
 /// Applies assignments: all of them, or none.
@@ -22,7 +23,7 @@ pub(crate) async fn set(daemon: &Daemon, guest: &Rc<Guest>, assignments: &[Strin
     let (spec, outcome) = assign(&guest.spec.borrow(), assignments)?;
     super::create::check(&guest.name, &spec)?;
     daemon.resources.borne(&spec)?;
-    let resized = resized(guest, &spec)?;
+    let resized = resized(daemon, guest, &spec)?;
     let running = guest.running.borrow().clone();
     if let Some(running) = running {
         daemon.resources.change(&guest.name, &profile::completed(&spec), &running)?;
@@ -31,8 +32,8 @@ pub(crate) async fn set(daemon: &Daemon, guest: &Rc<Guest>, assignments: &[Strin
     if let Some(slot) = slot.filter(|_| spec.net != guest.spec.borrow().net) {
         super::address::grant(daemon, &guest.name, &spec, slot).await?;
     }
-    if let Some(size) = resized {
-        let done = resize(daemon, guest, size).await;
+    if let Some(disk) = resized {
+        let done = resize(daemon, guest, disk).await;
         if done.is_err()
             && let Some(running) = guest.running.borrow().as_ref()
         {
@@ -49,31 +50,32 @@ pub(crate) async fn set(daemon: &Daemon, guest: &Rc<Guest>, assignments: &[Strin
     Ok(outcome)
 }
 
-/// The size that the guest's disk is to have, if it is another than it has.
-fn resized(guest: &Guest, spec: &Spec) -> Result<Option<u64>, Fault> {
+/// The room that the guest's own files are to have, if it is other than it was.
+fn resized(daemon: &Daemon, guest: &Guest, spec: &Spec) -> Result<Option<Disk>, Fault> {
     let own = guest.spec.borrow();
     if spec.disk == own.disk {
         return Ok(None);
     }
     let read = |spec: &Spec| grants::read(spec).map_err(|refusal| failure::bad("disk.size", refusal.to_string()));
     let (before, after) = (read(&own)?.disk, read(spec)?.disk);
-    if before.inodes != after.inodes || before.size.is_some() != after.size.is_some() {
-        let message = "whether a guest has a disk, and disk.inodes, are settled when it is created: 'pando create NEW --from guest:NAME --disk SIZE --inodes N' makes a copy with others";
+    let by_project = matches!(record::room(&guest.directory(&daemon.places)).means(), Some(Means::Project(_)));
+    if before.size.is_some() != after.size.is_some() || before.inodes != after.inodes && !by_project {
+        let message = "whether a guest has a disk, and disk.inodes where no project quota holds them, are settled when it is created: 'pando create NEW --from guest:NAME --disk SIZE --inodes N' makes a copy with others";
         return Err(failure::bad("disk", message));
     }
     let smaller = after.size < before.size;
-    if smaller && guest.running.borrow().is_some() {
+    if smaller && !by_project && guest.running.borrow().is_some() {
         let message = format!("disk.size of guest '{}' cannot become less while it runs; stop it first", guest.name);
         return Err(failure::bad("disk.size", message));
     }
-    Ok(after.size.filter(|_| after.size != before.size))
+    Ok(Some(after).filter(|after| *after != before))
 }
 
-/// Gives the guest's disk another size: a larger one while it runs, any while it does not.
-async fn resize(daemon: &Daemon, guest: &Guest, size: u64) -> Result<(), Fault> {
-    let image = Image::at(guest.directory(&daemon.places).join(record::DISK));
+/// Gives the guest's own files other room: with an image a larger one while it runs, any while it does not.
+async fn resize(daemon: &Daemon, guest: &Guest, disk: Disk) -> Result<(), Fault> {
+    let room = record::room(&guest.directory(&daemon.places));
     let runs = guest.running.borrow().is_some();
-    let done = tokio::task::spawn_blocking(move || if runs { image.grow(size) } else { image.fit(size) }).await;
+    let done = tokio::task::spawn_blocking(move || room.change(&disk, runs)).await;
     let done =
         done.map_err(|error| failure::bad("disk.size", format!("changing the disk failed inside Pando: {error}")))?;
     done.map_err(|error| match error.source.raw_os_error() {

@@ -8,7 +8,7 @@ use super::{collect, layers};
 use crate::daemon::Daemon;
 use crate::failure;
 use crate::guest::Guest;
-use crate::record::{DISK, FILES};
+use crate::record::FILES;
 use pando_api::{Fault, GuestState, GuestUnification, Progress, Unification};
 use pando_store::{LivelyShared, Survey, Worth};
 use std::path::PathBuf;
@@ -96,8 +96,8 @@ async fn share_live(
 
 /// Whether a guest saves more than the image costs that would be its own.
 fn is_worth_it(daemon: &Daemon, guest: &Guest, worth: &Worth) -> bool {
-    // Files on a disk of their own cannot be exchanged for others by a name.
-    if guest.directory(&daemon.places).join(DISK).exists() {
+    // Files whose room is bounded cannot be exchanged for others by a name.
+    if guest.bound().is_some() {
         return false;
     }
     let record = guest.record.borrow();

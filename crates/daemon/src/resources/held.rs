@@ -3,14 +3,11 @@
 use super::Resources;
 use pando_api::{HeldLimit, Spec};
 use pando_guest::GuestName;
-use pando_limit::disk::Image;
+use pando_limit::disk::{Means, Room};
 use pando_limit::{Controller, apply, meter};
 
-/// How room on the disk is bounded.
-const DISK: &str = "a file system of its own in a sparse file, with direct I/O";
-
 /// Every limit that a spec speaks of, with the file that holds it where the guest runs.
-pub(crate) fn held(resources: &Resources, name: &GuestName, spec: &Spec, disk: &Image) -> Vec<HeldLimit> {
+pub(crate) fn held(resources: &Resources, name: &GuestName, spec: &Spec, room: &Room) -> Vec<HeldLimit> {
     let mut all: Vec<HeldLimit> = Vec::new();
     for (key, wish) in spec.wishes() {
         let limit = HeldLimit {
@@ -19,13 +16,14 @@ pub(crate) fn held(resources: &Resources, name: &GuestName, spec: &Spec, disk: &
             note: note(resources, key),
             ..HeldLimit::default()
         };
-        if key.starts_with("disk.") && disk.exists() {
-            let file = disk.path().to_string_lossy().into_owned();
-            all.push(HeldLimit { file: Some(file), note: Some(DISK.to_owned()), ..limit });
+        if key.starts_with("disk.")
+            && let Some(means) = room.means()
+        {
+            all.push(on_disk(limit, room, means));
             continue;
         }
         let found = resources.with(name, |tenant| {
-            let settings = tenant.settings.iter().filter(|setting| setting.key == key);
+            let settings = tenant.settings.iter().filter(|setting| setting.holds(key));
             settings.filter_map(|setting| apply::read_back(setting, &tenant.groups)).collect::<Vec<_>>()
         });
         let found = found.unwrap_or_default();
@@ -42,6 +40,21 @@ pub(crate) fn held(resources: &Resources, name: &GuestName, spec: &Spec, disk: &
         }
     }
     all
+}
+
+/// How room on the disk is bounded, and what the file system says of it.
+fn on_disk(limit: HeldLimit, room: &Room, means: Means) -> HeldLimit {
+    let place = if means == Means::Image { room.image().path() } else { room.files() };
+    let note = match means {
+        Means::Project(number) => format!("project {number}: a quota that the file system keeps"),
+        Means::Subvolume => {
+            "a quota group of btrfs, which counts bytes alone; df inside shows the whole file system".to_owned()
+        }
+        Means::Image => "a file system of its own in a sparse file, with direct I/O".to_owned(),
+    };
+    let value = room.held().map(|(bytes, inodes)| if limit.key == "disk.size" { bytes } else { inodes });
+    let file = Some(place.to_string_lossy().into_owned());
+    HeldLimit { file, value: value.map(|value| value.to_string()), note: Some(note), ..limit }
 }
 
 /// Shares and reservations are held by a weight, which depends on who else is busy.

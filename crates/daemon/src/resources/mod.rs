@@ -94,7 +94,8 @@ impl Tenant {
 impl Resources {
     pub(crate) fn new(field: &Field, places: &Places) -> Self {
         const NAMES: [&str; 6] = ["cpu", "cpuset", "memory", "io", "pids", "cpuacct"];
-        let machine = Machine::look();
+        let mut machine = Machine::look();
+        machine.ceilings = machine.ceilings.at(&places.state());
         let seats: BTreeMap<_, _> = NAMES.into_iter().filter_map(|name| Some((name, field.seat(name)?))).collect();
         let scale = if seats.get("cpu").is_none_or(|seat| seat.unified) { Scale::Weight } else { Scale::Shares };
         let resources = Self {

@@ -7,6 +7,7 @@ use super::{Area, Finding, Verdict, erofs_image};
 use crate::fs_owner::FsOwner;
 use crate::mount::{Attributes, MountEntry, Tree, mounts};
 use crate::overlay::Overlay;
+use crate::{btrfs, project_quota};
 use rustix::fs::{Mode, OFlags};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -68,6 +69,12 @@ pub(super) fn find(state: &Path) -> Vec<Finding> {
             finer(here(tried(&images), false, state)),
             "the store mounts layers as hard-link farms: an inode for each directory of each guest's layer",
         ),
+        AREA.wanted(
+            "room bounded by a quota",
+            "5.14",
+            room(state),
+            "a guest with --disk gets a file system of its own in a file",
+        ),
         AREA.wanted("copies by reference", "4.5", reflinks, "copying a guest copies its data"),
     ]
 }
@@ -81,6 +88,23 @@ fn kernels_own() -> io::Result<()> {
         Tree::new(kind, &[], Attributes::empty()).map_err(|error| error.source)?;
     }
     Ok(())
+}
+
+/// A project quota, or a quota group of btrfs: which bounds bytes alone.
+fn room(state: &Path) -> Verdict {
+    let quotas = |at: &Scratch| -> io::Result<Verdict> {
+        if project_quota::is_enforced(&project_quota::open(at.path())?).unwrap_or(false) {
+            return Ok(Verdict::Granted);
+        }
+        let subvolume = at.path().join("subvolume");
+        let bounded = btrfs::make_subvolume(&subvolume).and_then(|()| btrfs::limit(&subvolume, 1 << 20));
+        let _ = std::fs::remove_dir(&subvolume);
+        Ok(match bounded {
+            Ok(()) => Verdict::Partial("a quota group of btrfs, where --inodes is not asked for".into()),
+            Err(_) => Verdict::Refused("the file system here is not mounted with project quotas (prjquota)".into()),
+        })
+    };
+    Scratch::near(state).and_then(|at| quotas(&at)).unwrap_or_else(|error| Verdict::of(&error))
 }
 
 fn clone(path: &Path) -> io::Result<Tree> {

@@ -14,6 +14,9 @@ use std::time::{Duration, Instant};
 /// How long a text counts as true.
 const FRESH: Duration = Duration::from_millis(50);
 
+/// How long new files may be empty while nobody reads them.
+const SOON: Duration = Duration::from_millis(20);
+
 /// The longest that the thread sleeps.
 const LONG: Duration = Duration::from_secs(3600);
 
@@ -23,6 +26,17 @@ pub(super) struct Sheet {
     pub(super) view: View,
     file: File,
     scene: Arc<Mutex<Scene>>,
+}
+
+/// Writes files in a moment: should this daemon die before anybody reads, there has to be something to read. Not at once, since whoever made them is
+/// about to start a guest, and each text takes as long as a good part of that.
+pub(super) fn write_soon(sheets: Vec<Arc<Sheet>>) {
+    let write = move || sheets.iter().for_each(|sheet| sheet.write());
+    let Ok(runtime) = tokio::runtime::Handle::try_current() else { return write() };
+    runtime.spawn(async move {
+        tokio::time::sleep(SOON).await;
+        drop(tokio::task::spawn_blocking(write));
+    });
 }
 
 type Files = Mutex<HashMap<(u64, u64), Arc<Sheet>>>;
@@ -83,10 +97,6 @@ impl Keeper {
         let asked = self.gate.upgrade().is_some_and(|gate| gate.close(&sheet.file).is_ok());
         if !asked {
             sheet.write();
-        }
-        // Should this daemon die before anybody reads, there has to be something to read.
-        if asked && let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            drop(runtime.spawn_blocking(move || sheet.write()));
         }
     }
 

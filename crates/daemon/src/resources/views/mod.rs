@@ -81,6 +81,7 @@ impl Views {
         for view in views {
             self.add(name, &mut shown, view);
         }
+        keeper::write_soon(shown.sheets.clone());
         self.shown.borrow_mut().insert(name.clone(), shown);
     }
 
@@ -128,6 +129,7 @@ impl Views {
                     self.add(name, shown, view);
                 }
             }
+            keeper::write_soon(shown.sheets.clone());
         }
         self.trees(name).into_iter().filter(|(view, _)| !known.contains(view)).collect()
     }
@@ -167,11 +169,15 @@ impl Views {
 /// Opens the file of a view. One that an earlier daemon made is the one that the guest has.
 fn open(directory: &Path, view: View) -> Result<File, CallError> {
     let path = directory.join(view.name());
-    let open = || {
+    let open = || File::options().create(true).truncate(false).write(true).read(true).mode(0o444).open(&path);
+    let opened = open().or_else(|error| {
+        if error.kind() != std::io::ErrorKind::NotFound {
+            return Err(error);
+        }
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
-        File::options().create(true).truncate(false).write(true).read(true).mode(0o444).open(&path)
-    };
-    open().context(|| format!("making {}", path.display()))
+        open()
+    });
+    opened.context(|| format!("making {}", path.display()))
 }
 
 /// Attaches trees in a guest that runs.

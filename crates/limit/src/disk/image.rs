@@ -1,4 +1,4 @@
-//! Room on the disk: a file system of its own, in a sparse file.
+//! A file system of its own, in a sparse file.
 //!
 //! The file takes only what is in use. It is read and written past the page cache of the file system that it lies on, so nothing is held twice, and
 //! whoever fills it gets ENOSPC and harms nobody. It is attached to one device at most, for as long as somebody has it mounted: two file systems over
