@@ -8,7 +8,7 @@ use crate::lull::Lull;
 use crate::pool::Sprout;
 use crate::record::{self, EphemeralRecord, RunRecord};
 use crate::{crash, failure, private_network};
-use pando_api::{Fault, FaultKind, GuestState, Network, Spec};
+use pando_api::{Fault, FaultKind, GuestState, Network, PartOf, Spec};
 use pando_guest::account::{self, Account};
 use pando_guest::launch::{Launched, Supplies, go_on};
 use pando_guest::plan::{self, Facts, Plan, Program, SproutKind, Stdio};
@@ -17,6 +17,7 @@ use pando_guest::root::{self, LayerStore, Mounted, Owner, Root};
 use pando_guest::seed::read_report;
 use pando_guest::{slot, volume};
 use pando_kernel::mount::Tree;
+use pando_tx::Home;
 use pando_limit::view::View;
 use pando_seed::{Report, Request};
 use std::cell::RefCell;
@@ -38,6 +39,8 @@ pub(crate) struct Wish {
     pub(crate) stdio: Stdio,
     /// The program, if it does not lie in the guest's files.
     pub(crate) program: Option<Rc<OwnedFd>>,
+    /// The transaction that it is part of.
+    pub(crate) transaction: Option<PartOf>,
 }
 
 impl Wish {
@@ -66,6 +69,8 @@ struct Site {
     adopted: Option<i32>,
     views: Vec<(View, Tree)>,
     names: Option<(PathBuf, PathBuf)>,
+    /// Where transactions in it are kept, if there are any.
+    transactions: Option<Home>,
 }
 
 /// What a guest's first process is to do.
@@ -216,7 +221,8 @@ async fn grow(
     });
     let views = daemon.resources.views.trees(&guest.name);
     let bare = Site::of(sprout, guest.name.as_ref(), spec, &daemon.store, adopted)?;
-    let site = Site { stdio, wish, views, names, ..bare };
+    let transactions = super::transactions::kept(&daemon.places, &guest.name);
+    let site = Site { stdio, wish, views, names, transactions, ..bare };
     let unified = daemon.unified;
     let name = guest.name.clone();
     let built = match root {
@@ -378,6 +384,7 @@ impl Site {
             adopted,
             views: Vec::new(),
             names: None,
+            transactions: None,
         })
     }
 
@@ -394,6 +401,9 @@ impl Site {
                 mounted.map_err(|error| failure::store(&format!("starting guest '{name}'"), &name, &error))?
             }
         };
+        if let Some(home) = &self.transactions {
+            super::transactions::recover(home, &name, &tree, owner.map_or(0, |owner| owner.first_id))?;
+        }
         let program = self.wish.take().map(|wish| self.resolve(wish, &tree)).transpose()?;
         let (program, sent) = program.map_or((None, None), |(program, sent)| (Some(program), sent));
         let facts = self.facts(unified).map_err(fault)?;
