@@ -397,7 +397,10 @@ impl Site {
             SiteRoot::Ready(tree) => Mounted { tree, parts: Vec::new() },
             SiteRoot::Plan(root) => {
                 root::prepare(&root.files).map_err(fault)?;
-                let mounted = root.mount(owner, &self.store);
+                let mounted = match self.transactions {
+                    Some(_) => super::transactions::mount(&root, owner, &self.store),
+                    None => root.mount(owner, &self.store),
+                };
                 mounted.map_err(|error| failure::store(&format!("starting guest '{name}'"), &name, &error))?
             }
         };

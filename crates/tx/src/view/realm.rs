@@ -93,7 +93,11 @@ fn show(fixture: &Fixture, root: &Tree) -> Result<(), CallError> {
     // The root has been mounted over: paths lead into the view, where nothing is mounted yet, and `..` of the root is the root. What is to be shown is
     // reached by the directory that the process is in, which is still the old root.
     let below = fixture.at.strip_prefix("/").unwrap_or(&fixture.at);
-    let tree = Tree::clone_of(below, true)?;
+    let tree = match Tree::clone_of(below, true) {
+        // A file that was mounted there has been removed since from where it came from: it is out of everybody's reach but of those who have it open.
+        Err(error) if error.source.kind() == io::ErrorKind::NotFound => return Ok(()),
+        tree => tree?,
+    };
     if fixture.how == How::ReadOnly {
         tree.set_attributes(true, Attributes::MOUNT_ATTR_RDONLY)?;
     }
