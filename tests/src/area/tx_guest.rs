@@ -40,12 +40,12 @@ fn sh(sandbox: &Sandbox, name: &str, script: &str) -> String {
     sandbox.exec_sh(name, script).ok()
 }
 
-const FILES: &str = "cd /srv; echo old >keep; echo x >gone; mkdir d; echo in >d/in";
+const FILES: &str = "umask 022; cd /srv; echo old >keep; echo x >gone; mkdir d; echo in >d/in";
 
 fn is_committed_whole(sandbox: &Sandbox) {
     guest(sandbox, "g");
     sh(sandbox, "g", FILES);
-    let script = "cd /srv; echo more >>keep; rm gone; mv d e; echo new >e/new; chmod 600 e/in; ln keep link; ln -s keep soft; \
+    let script = "umask 022; cd /srv; echo more >>keep; rm gone; mv d e; echo new >e/new; chmod 600 e/in; ln keep link; ln -s keep soft; \
                   mkdir -p n/m; echo 1 >n/m/f; ln n/m/f n/f; chown 7:8 n/m; echo root:x:0:0:r:/:/bin/sh >/etc/passwd";
     run(sandbox, "g", &["--strict"], &["sh", "-c", script])
         .run()
