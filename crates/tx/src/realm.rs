@@ -47,7 +47,13 @@ impl Realm {
     /// The one whose first process is `pid`.
     pub fn of_process(pid: i32, first_id: u32, groups: PathBuf) -> Result<Self, CallError> {
         let started = process::start_time(pid).context(|| format!("looking at process {pid}"))?;
-        Ok(Self { root: RealmRoot::Process { pid, started }, first_id, began_with: first_id, others: groups.join("guest"), groups })
+        Ok(Self {
+            root: RealmRoot::Process { pid, started },
+            first_id,
+            began_with: first_id,
+            others: groups.join("guest"),
+            groups,
+        })
     }
 
     /// The pid of its first process, while that runs.

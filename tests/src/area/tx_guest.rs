@@ -151,7 +151,9 @@ fn make_history(sandbox: &Sandbox, count: u64) {
         sandbox.pando(["exec", "g", "--", HERE, history::WORD, "outsider", "/srv/h", me, "40"]).limit(3600).start()
     };
     let outsiders = ["a", "b"].map(|me| (me, outsider(me)));
-    eventually("the outsiders are at work", || sh(sandbox, "g", "wc -l </srv/h/log").trim().parse::<u64>().is_ok_and(|lines| lines > 3));
+    eventually("the outsiders are at work", || {
+        sh(sandbox, "g", "wc -l </srv/h/log").trim().parse::<u64>().is_ok_and(|lines| lines > 3)
+    });
     let mut alone = 0;
     for id in 0..count {
         let words = [HERE, history::WORD, "transaction", "/srv/h", &id.to_string()];

@@ -27,9 +27,8 @@ fn make_history(sandbox: &Sandbox, count: u64) {
     let directory = sandbox.scratch().join("history");
     history::begin(&directory).expect("a directory can be made");
     let part = |line: Line, words: &[&str]| line.args([history::WORD]).args(words).limit(3600);
-    let outsiders = ["a", "b"].map(|me| {
-        (me, part(Line::new(&program), &["outsider", text(&directory), me, "800"]).start())
-    });
+    let outsiders =
+        ["a", "b"].map(|me| (me, part(Line::new(&program), &["outsider", text(&directory), me, "800"]).start()));
     let log = || std::fs::read_to_string(directory.join("log")).expect("the history can be read");
     eventually("the outsiders are at work", || log().lines().count() > 3);
     let mut committed = BTreeSet::new();
@@ -50,10 +49,18 @@ fn make_history(sandbox: &Sandbox, count: u64) {
         })
         .into();
     let Verdict { transactions, misplaced, lost } = history::judge(&log(), &committed, &written);
-    println!("     {count} transactions, {} committed, {transactions} in the history beside {written:?}", committed.len());
+    println!(
+        "     {count} transactions, {} committed, {transactions} in the history beside {written:?}",
+        committed.len()
+    );
     println!("     hit between validation and the end of the commit: {} misplaced, {lost} lines lost", misplaced.len());
     let ids = |line: &str| line.split(' ').nth(1).and_then(|id| id.parse().ok());
-    let strangers = log().lines().filter(|line| line.starts_with("t ")).filter_map(ids).filter(|id| !committed.contains(id)).count();
+    let strangers = log()
+        .lines()
+        .filter(|line| line.starts_with("t "))
+        .filter_map(ids)
+        .filter(|id| !committed.contains(id))
+        .count();
     assert_eq!(strangers, 0, "a transaction that was aborted is in the history");
 }
 

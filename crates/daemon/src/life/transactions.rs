@@ -2,8 +2,8 @@
 
 use crate::failure;
 use pando_api::{Fault, FaultKind};
-use pando_guest::{GuestName, Places};
 use pando_guest::root::{LayerStore, Mounted, Owner, Root};
+use pando_guest::{GuestName, Places};
 use pando_kernel::CallError;
 use pando_kernel::mount::Tree;
 use pando_store::StoreError;
@@ -49,7 +49,9 @@ pub(crate) fn recover(home: &Home, name: &str, root: &Tree, first_id: u32) -> Re
             Recovered::Finished(tx) => tracing::info!("transaction '{tx}' in guest '{name}' is in place now"),
             Recovered::Dropped(tx) => tracing::info!("transaction '{tx}' in guest '{name}' was not committed"),
             Recovered::Stuck(tx, error) => {
-                let message = format!("guest '{name}' cannot be started: transaction '{tx}' is half committed, and cannot be finished: {error}");
+                let message = format!(
+                    "guest '{name}' cannot be started: transaction '{tx}' is half committed, and cannot be finished: {error}"
+                );
                 return Err(Fault::new(FaultKind::Failed, name, message));
             }
         }

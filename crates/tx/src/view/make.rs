@@ -20,7 +20,8 @@ use std::path::{Path, PathBuf};
 
 /// How the overlays are mounted: directories may be renamed, a change of mode copies no content, hard links stay together, and nothing is synced,
 /// since the commit does that and an abort needs none. Numbers of inodes are the lower file systems'.
-pub(super) const OPTIONS: [(&str, &str); 4] = [("redirect_dir", "on"), ("metacopy", "on"), ("index", "on"), ("xino", "off")];
+pub(super) const OPTIONS: [(&str, &str); 4] =
+    [("redirect_dir", "on"), ("metacopy", "on"), ("index", "on"), ("xino", "off")];
 
 /// A view that this thread is in.
 #[derive(Debug)]

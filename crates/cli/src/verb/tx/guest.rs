@@ -16,7 +16,9 @@ pub(super) fn home(root: &StateRoot, guest: Option<&str>) -> anyhow::Result<Home
     let name: GuestName = guest.parse().map_err(|error| Usage::sentence(format!("'{guest}' is no guest: {error}")))?;
     let directory = Places::new(root.directory()).guest(&name);
     if !directory.exists() {
-        return Err(Usage::sentence(format!("there is no guest '{guest}' that lasts; `pando ls` lists the guests")).into());
+        return Err(
+            Usage::sentence(format!("there is no guest '{guest}' that lasts; `pando ls` lists the guests")).into()
+        );
     }
     Ok(host.of_realm(&directory.join("tx")))
 }

@@ -133,4 +133,3 @@ fn end(mut killer: File) -> anyhow::Result<u8> {
     let _ = killer.write_all(b"1");
     Ok(crate::complaint::OWN_FAILURE)
 }
-

@@ -100,7 +100,7 @@ impl Run {
         let limit = Limit::new(self.timeout, record.clone());
         let exec = |process| Method::Exec { name: guest.to_owned(), process };
         let code = attach(root, TerminalOptions::without_keys(), process, exec);
-        let too_long = limit.is_over();
+        let too_long = limit.stop();
         let ended = pando_tx::end_processes_of_open(&record)?;
         let code = code?;
         let attempt = match code {
@@ -153,8 +153,8 @@ impl Limit {
         Self { over, cancel: Some(cancel), thread: Some(thread) }
     }
 
-    /// Whether it was over before the command had ended.
-    fn is_over(mut self) -> bool {
+    /// Ends the waiting; whether it was over before the command had ended.
+    fn stop(mut self) -> bool {
         drop(self.cancel.take());
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
