@@ -22,6 +22,7 @@ mod choice;
 mod debian_image;
 mod dice;
 mod disorder;
+mod history;
 mod line;
 mod need;
 mod patience;
@@ -44,6 +45,9 @@ fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     if words.first().is_some_and(|word| word == disorder::WORD) {
         return disorder::obey(&words[1..]).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
+    }
+    if words.first().is_some_and(|word| word == history::WORD) {
+        return history::obey(&words[1..]).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
     }
     if words.first().is_some_and(|word| word == power_loss::WORD) {
         return power_loss::obey(&words[1..]).map_or_else(

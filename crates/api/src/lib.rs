@@ -24,7 +24,7 @@ mod wish;
 pub use address::{Address, AddressError};
 pub use fault::{Fault, FaultKind};
 pub use guest::{Event, GuestState, GuestStatus, ImageInspection, ImageStatus, Inspection, ProcessEntry, Security};
-pub use method::{AddressChange, Copying, Method, MethodCall, Process, ProcessNotice, Progress, Reply};
+pub use method::{AddressChange, Copying, Method, MethodCall, PartOf, Process, ProcessNotice, Progress, Reply};
 pub use publication::{Protocol, Publication, PublicationError};
 pub use resources::{GuestUse, HeldLimit, MachineUse, Sample, WatchdogState, WatchdogStep};
 pub use spec::{Link, Network, Profile, Rlimit, SeccompProfile, Spec, SpecError, Volume};

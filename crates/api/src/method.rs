@@ -31,6 +31,19 @@ pub struct Process {
     pub rows: u16,
     /// Columns of that terminal.
     pub columns: u16,
+    /// The transaction that it is part of, for `Exec`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub transaction: Option<PartOf>,
+}
+
+/// A transaction in a guest that a process is part of.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PartOf {
+    /// Its name. Its processes are in the control group `tx-NAME` beside the guest's own.
+    pub name: String,
+    /// The host pid of the process that is in its view of the guest's files.
+    pub holder: i32,
 }
 
 /// What becomes of an address.

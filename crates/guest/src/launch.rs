@@ -33,6 +33,8 @@ pub struct Supplies<'a> {
     pub stdio: &'a [OwnedFd],
     /// The guest's first process.
     pub trunk: Option<i32>,
+    /// The process whose mounts are seen in place of the first process's: one in a transaction's view.
+    pub mounts_of: Option<i32>,
     /// The program that comes along.
     pub program: Option<&'a OwnedFd>,
     /// An eventfd for the word of the command's end.
@@ -127,7 +129,8 @@ impl<'a> Supplies<'a> {
             Want::Namespace(name) => {
                 let trunk =
                     self.trunk.ok_or_else(missing).context(|| "looking for the guest's first process".into())?;
-                let path = format!("/proc/{trunk}/ns/{name}");
+                let owner = self.mounts_of.filter(|_| name == "mnt").unwrap_or(trunk);
+                let path = format!("/proc/{owner}/ns/{name}");
                 File::open(&path).map(|namespace| Supply::Own(namespace.into())).context(|| format!("opening {path}"))
             }
             Want::Stdio(number) => lent(self.stdio.get(number)),

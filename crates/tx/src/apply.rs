@@ -1,5 +1,6 @@
 //! Doing what a journal says: idempotent, so that it is done again from the start after a crash at any point.
 
+use crate::aside::{Aside, BringIn};
 use crate::attributes::Attributes;
 use crate::change::{Op, Source, Steps, Target};
 use crate::content::bring;
@@ -39,6 +40,15 @@ pub(crate) struct Apply {
     index: Option<Tree>,
     stage: Tree,
     trash: Tree,
+    /// In a realm nothing can be moved from the upper directory.
+    realm: Option<Aside>,
+}
+
+fn make(directory: &Path) -> io::Result<()> {
+    match std::fs::create_dir(directory) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(()),
+    }
 }
 
 impl Apply {
@@ -46,22 +56,28 @@ impl Apply {
         let open = |path: &Path| {
             Tree::open(path).map_err(|source| ApplyError::new(format!("opening {}", path.display()), source))
         };
-        for path in [part.stage(), part.trash()] {
-            match std::fs::create_dir(&path) {
-                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                    return Err(ApplyError::new(format!("making {}", path.display()), error));
-                }
-                _ => {}
-            }
+        let failed = |source| ApplyError::new(format!("reaching {}", part.live.display()), source);
+        let live = Tree::live(part).map_err(failed)?;
+        let realm = part.realm.as_ref().map(|realm| Aside::prepare(realm, &live)).transpose().map_err(failed)?;
+        let (stage, trash) = (part.stage().map_err(failed)?, part.trash().map_err(failed)?);
+        for path in [&stage, &trash] {
+            make(path).map_err(|error| ApplyError::new(format!("making {}", path.display()), error))?;
         }
         let index = part.index();
         Ok(Self {
-            live: open(&part.live)?,
+            live,
             upper: open(&part.upper())?,
             index: index.exists().then(|| open(&index)).transpose()?,
-            stage: open(&part.stage())?,
-            trash: open(&part.trash())?,
+            stage: open(&stage)?,
+            trash: open(&trash)?,
+            realm,
         })
+    }
+
+    /// Removes what was put aside where others could come across it.
+    pub(crate) fn clear(&self, steps: &Steps) -> Result<(), ApplyError> {
+        let Some(aside) = &self.realm else { return Ok(()) };
+        aside.clear(&self.live, steps).map_err(|source| ApplyError::new("removing what was put aside", source))
     }
 
     /// Puts aside.
@@ -112,7 +128,7 @@ impl Apply {
     }
 
     fn stage_directory(&self, from: &TreePath, ino: u64, slot: u32) -> io::Result<()> {
-        if self.live.look(from)?.is_none_or(|stat| stat.st_ino != ino) {
+        if self.live.look_ident(from)?.is_none_or(|(_, found)| found != ino) {
             return Ok(());
         }
         let (directory, name) = self.live.place(from)?;
@@ -135,7 +151,7 @@ impl Apply {
 
     fn remove(&self, at: &TreePath, ino: u64, slot: u32) -> io::Result<()> {
         let is_it = |ino_now: u64| ino_now == ino || planted("replay-not-idempotent");
-        let Some(stat) = self.live.look(at)?.filter(|stat| is_it(stat.st_ino)) else { return Ok(()) };
+        let Some((stat, _)) = self.live.look_ident(at)?.filter(|(_, found)| is_it(*found)) else { return Ok(()) };
         let (directory, name) = self.live.place(at)?;
         rustix::fs::renameat(&*directory, name, self.trash.root(), slot_name(slot))?;
         if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
@@ -145,7 +161,7 @@ impl Apply {
     }
 
     fn place(&self, slot: u32, ino: u64, at: &TreePath, is_directory: bool) -> io::Result<()> {
-        if self.live.look(at)?.is_some_and(|stat| stat.st_ino == ino) {
+        if self.live.look_ident(at)?.is_some_and(|(_, found)| found == ino) {
             return Ok(());
         }
         let (directory, name) = self.live.place(at)?;
@@ -178,6 +194,9 @@ impl Apply {
     fn bring_up(&self, at: &TreePath, ino: u64) -> io::Result<()> {
         let Some(stat) = self.upper.look(at)?.filter(|stat| stat.st_ino == ino) else { return Ok(()) };
         let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+        if let Some(aside) = &self.realm {
+            return BringIn { upper: &self.upper, stage: &self.stage, live: &self.live, aside }.bring(at, &stat);
+        }
         self.strip(at, is_directory)?;
         let (from, name) = self.upper.place(at)?;
         let (to, _) = self.live.place(at)?;
@@ -233,6 +252,9 @@ impl Apply {
         let (from, path) = self.source(source)?;
         let stat = from.stat(&path)?;
         let mut attributes = Attributes::new(&stat, xattr::read(&from.call_path(&path)?)?.own);
+        if let Some(aside) = &self.realm {
+            aside.translate(&mut attributes);
+        }
         if let Some(modified) = modified {
             attributes.modified = modified;
         }

@@ -39,8 +39,8 @@ impl Moment {
 pub(crate) struct Attributes {
     kind: FileType,
     mode: u32,
-    uid: u32,
-    gid: u32,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
     pub(crate) modified: Moment,
     xattrs: Xattrs,
 }

@@ -12,11 +12,12 @@ use crate::crash::step;
 use crate::journal::{Journal, JournalFile};
 use crate::part::Part;
 use crate::read_set::{Known, ReadSet, check};
+use crate::realm::Realm;
 use crate::tree::Tree;
 use crate::tree_path::TreePath;
 use crate::upper::{Node, WalkError, walk};
 use crate::validate::{Conflict, conflict};
-use pando_kernel::mount::mounts;
+use pando_kernel::mount::{mounts, mounts_of};
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 use std::collections::HashSet;
@@ -60,6 +61,18 @@ pub struct PartChanges {
     pub changes: Vec<Change>,
     /// What a commit does.
     pub(crate) steps: Steps,
+}
+
+impl PartChanges {
+    /// The file that a change is about, as it is outside. No link is followed: whoever arranged the tree leads nobody out of it.
+    pub fn before(&self, change: &Change) -> io::Result<File> {
+        Tree::live(&self.part)?.file(&change.path, false)
+    }
+
+    /// The same as the transaction has it.
+    pub fn after(&self, change: &Change) -> io::Result<File> {
+        Tree::open(&self.part.upper())?.file(&change.path, false)
+    }
 }
 
 /// What was changed, in figures.
@@ -108,7 +121,10 @@ fn read_part(part: &Part, basis: Option<&Basis>) -> Result<PartChanges, CommitEr
     let open = |path: &Path| {
         Tree::open(path).map_err(|source| CommitError::Prepare { what: format!("opening {}", path.display()), source })
     };
-    let (upper, live) = (open(&part.upper())?, open(&part.live)?);
+    let live = Tree::live(part);
+    let live =
+        live.map_err(|source| CommitError::Prepare { what: format!("opening {}", part.live.display()), source })?;
+    let upper = open(&part.upper())?;
     let index = part.index();
     let index = index.exists().then(|| open(&index)).transpose()?;
     let (root, indexed) = match walk(&upper, index.as_ref(), &live) {
@@ -135,7 +151,11 @@ fn read_conflict(part: &Part, live: &Tree, root: &Node, basis: &Basis) -> Result
     let Some((_, set)) = basis.read.iter().flatten().find(|(other, _)| other == part) else { return Ok(None) };
     let failed =
         |source| CommitError::Prepare { what: format!("validating what was read on {}", part.live.display()), source };
-    let mounts = mounts().map_err(|error| failed(error.source))?;
+    let mounts = match &part.realm {
+        Some(realm) => mounts_of(realm.process().map_err(failed)?),
+        None => mounts(),
+    };
+    let mounts = mounts.map_err(|error| failed(error.source))?;
     let below = |path: &Path| TreePath::new(path.strip_prefix(&part.live).ok()?.as_os_str().as_bytes());
     let known = Known {
         begun: basis.begun,
@@ -181,14 +201,37 @@ pub(crate) fn commit(directory: &Path, parts: Vec<PartChanges>, durable: bool) -
 
 /// Does what a journal says, from the start, and closes it.
 pub(crate) fn finish(file: &JournalFile, journal: &Journal) -> Result<(), CommitError> {
+    let realm = journal.parts.iter().find_map(|(part, _)| part.realm.as_ref());
+    let owner = realm.map(Realm::owner).transpose();
+    let _as_its_owner = owner.map_err(|source| ApplyError::new("taking on the ids of its owner", source))?;
     let trees: Vec<_> = journal
         .parts
         .iter()
         .filter(|(part, _)| !is_lost_memory(part))
         .map(|(part, steps)| Ok((Apply::new(part)?, part, steps)))
         .collect::<Result<_, ApplyError>>()?;
+    if !file.is_applied() {
+        do_all(file, journal, &trees)?;
+        // What was put aside in a realm must be gone before the realm goes on, and must not be looked for after that.
+        if realm.is_some() {
+            let marked = file.mark_applied(journal.durable);
+            marked.map_err(|source| ApplyError::new("noting how far the commit is", source))?;
+        }
+    }
+    for (apply, _, steps) in &trees {
+        apply.clear(steps)?;
+    }
+    step();
+    // Parts on other file systems are thrown away next: the journal must not come back and look for them.
+    let elsewhere = journal.durable && journal.parts.iter().any(|(part, _)| !file.is_beside(&part.base));
+    file.mark_done(elsewhere).map_err(|source| ApplyError::new("closing the journal", source))?;
+    step();
+    Ok(())
+}
+
+fn do_all(file: &JournalFile, journal: &Journal, trees: &[(Apply, &Part, &Steps)]) -> Result<(), CommitError> {
     if !file.is_staged() {
-        for (apply, part, steps) in &trees {
+        for (apply, part, steps) in trees {
             // Whatever it kept free is needed from now on. Where it is gone already, this is a recovery.
             let _ = std::fs::remove_file(part.room());
             apply.stage(steps)?;
@@ -196,17 +239,13 @@ pub(crate) fn finish(file: &JournalFile, journal: &Journal) -> Result<(), Commit
         step();
         file.mark_staged().map_err(|source| ApplyError::new("noting how far the commit is", source))?;
     }
-    for (apply, _, steps) in &trees {
+    for (apply, _, steps) in trees {
         apply.change(steps)?;
     }
     step();
     if journal.durable {
         sync(trees.iter().map(|(_, part, _)| *part))?;
     }
-    // Parts on other file systems are thrown away next: the journal must not come back and look for them.
-    let elsewhere = journal.durable && journal.parts.iter().any(|(part, _)| !file.is_beside(&part.base));
-    file.mark_done(elsewhere).map_err(|source| ApplyError::new("closing the journal", source))?;
-    step();
     Ok(())
 }
 
@@ -220,8 +259,10 @@ fn is_lost_memory(part: &Part) -> bool {
 /// Brings everything of the parts' file systems to the disk.
 fn sync<'a>(parts: impl Iterator<Item = &'a Part>) -> Result<(), CommitError> {
     for part in parts {
-        File::open(&part.base)
-            .and_then(|base| Ok(rustix::fs::syncfs(&base)?))
+        let sync = |path: &Path| File::open(path).and_then(|base| Ok(rustix::fs::syncfs(&base)?));
+        let live = || part.realm.as_ref().map_or(Ok(()), |realm| sync(&realm.root()?));
+        sync(&part.base)
+            .and_then(|()| live())
             .map_err(|source| CommitError::Prepare { what: format!("syncing {}", part.live.display()), source })?;
     }
     Ok(())
@@ -231,8 +272,10 @@ fn sync<'a>(parts: impl Iterator<Item = &'a Part>) -> Result<(), CommitError> {
 fn keep_room(part: &PartChanges) -> io::Result<()> {
     let rewritten = part.steps.change.iter().any(|op| matches!(op, Op::Update { .. }));
     let content = |change: &&Change| change.sign == Sign::Changed && change.content;
-    let bytes: u64 = part.changes.iter().filter(content).map(|change| change.bytes).sum();
-    let wanted = SLACK + if rewritten { bytes } else { 0 };
+    // Into a realm everything is copied.
+    let copied = |change: &&Change| part.part.realm.is_some() || content(change);
+    let bytes: u64 = part.changes.iter().filter(copied).map(|change| change.bytes).sum();
+    let wanted = SLACK + if rewritten || part.part.realm.is_some() { bytes } else { 0 };
     let room = File::create(part.part.room())?;
     match fallocate(&room, FallocateFlags::empty(), 0, wanted) {
         Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),

@@ -27,12 +27,25 @@ const PAUSE: Duration = Duration::from_millis(2);
 pub struct Home {
     root: PathBuf,
     directory: PathBuf,
+    /// Where what is found out about the kernel is kept.
+    kept: PathBuf,
 }
 
 impl Home {
     /// Those of the Pando whose state lies under `root`, `/` for the machine's own.
     pub fn new(root: &Path) -> Self {
-        Self { root: root.to_owned(), directory: root.join("var/lib/pando/tx") }
+        let directory = root.join("var/lib/pando/tx");
+        Self { root: root.to_owned(), kept: directory.clone(), directory }
+    }
+
+    /// Those of a realm whose own are kept in `directory`.
+    pub fn of_realm(&self, directory: &Path) -> Self {
+        Self { root: directory.to_owned(), directory: directory.to_owned(), kept: self.kept.clone() }
+    }
+
+    /// Where what is found out about the kernel is kept.
+    pub(crate) fn kept(&self) -> &Path {
+        &self.kept
     }
 
     /// Where they are kept.
@@ -79,7 +92,9 @@ impl Home {
     pub(crate) fn prepare(&self) -> Result<(), CallError> {
         use std::os::unix::fs::DirBuilderExt;
         let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(self.trash());
-        made.context(|| format!("making {}", self.trash().display()))
+        made.context(|| format!("making {}", self.trash().display()))?;
+        let kept = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.kept);
+        kept.context(|| format!("making {}", self.kept.display()))
     }
 
     /// The lock under which commits and recoveries are done, one after another.

@@ -3,13 +3,14 @@
 use crate::change::Steps;
 use crate::crash::{planted, step};
 use crate::part::Part;
+use crate::realm::RealmRoot;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 /// How a journal begins; the last byte is the version of its format.
-const MAGIC: &[u8; 8] = b"PandoTx\x01";
+const MAGIC: &[u8; 8] = b"PandoTx\x02";
 
 /// No journal is longer: 16 million operations of 256 bytes.
 const LONGEST: u64 = 4 << 30;
@@ -21,6 +22,17 @@ pub(crate) struct Journal {
     pub durable: bool,
     /// What is done where.
     pub parts: Vec<(Part, Steps)>,
+}
+
+impl Journal {
+    /// The same for a realm that lives again, under other ids perhaps.
+    pub(crate) fn moved_to(mut self, root: &Path, first_id: u32) -> Self {
+        for realm in self.parts.iter_mut().filter_map(|(part, _)| part.realm.as_mut()) {
+            realm.root = RealmRoot::Path(root.to_owned());
+            realm.first_id = first_id;
+        }
+        self
+    }
 }
 
 /// Where the journal of a transaction lies.
@@ -41,6 +53,10 @@ impl JournalFile {
 
     fn done(&self) -> PathBuf {
         self.directory.join("done")
+    }
+
+    fn applied_mark(&self) -> PathBuf {
+        self.directory.join("applied")
     }
 
     fn staged_mark(&self) -> PathBuf {
@@ -104,6 +120,17 @@ impl JournalFile {
         File::create(self.staged_mark()).map(drop)
     }
 
+    /// Whether everything was done in a realm, and only what was put aside there may be left.
+    pub(crate) fn is_applied(&self) -> bool {
+        self.applied_mark().exists()
+    }
+
+    /// Notes that.
+    pub(crate) fn mark_applied(&self, sync: bool) -> io::Result<()> {
+        File::create(self.applied_mark())?;
+        if sync { File::open(&self.directory)?.sync_all() } else { Ok(()) }
+    }
+
     /// Takes its name away: everything that it says is in place. It keeps another, which tells this from never having been committed.
     ///
     /// With `sync` that is on the disk when this returns. Else, after a loss of power, what it says may be done once more.
@@ -132,7 +159,7 @@ mod tests {
     fn journal() -> Journal {
         let steps =
             Steps { change: vec![Op::Move { at: TreePath::new(b"a/\xff").unwrap(), ino: 7 }], ..Steps::default() };
-        let part = Part { live: "/".into(), base: "/base".into() };
+        let part = Part { live: "/".into(), base: "/base".into(), realm: None };
         Journal { durable: true, parts: vec![(part, steps)] }
     }
 

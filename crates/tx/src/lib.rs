@@ -21,17 +21,20 @@
 //! The crate works on plain paths, processes and control groups. It knows no guests and needs no daemon.
 
 mod apply;
+mod aside;
 mod attributes;
 mod change;
 mod commit;
 mod content;
 mod crash;
+mod gate;
 mod home;
 mod journal;
 mod name;
 mod outside;
 mod part;
 mod read_set;
+mod realm;
 mod record;
 mod recover;
 mod scope;
@@ -48,16 +51,18 @@ mod xattr;
 pub use attributes::Moment;
 pub use change::{Change, Sign};
 pub use commit::{CommitError, Figures, PartChanges};
+pub use gate::Exclusive;
 pub use home::Home;
 pub use name::{BadName, TxName};
 pub use outside::{HeldSignals, Network, Passed, Supervisor, Unsupported, WhenUnsupported};
 pub use part::Part;
 pub use read_set::Watch;
+pub use realm::{Realm, RealmRoot};
 pub use record::Record;
-pub use recover::{Recovered, recover};
+pub use recover::{Recovered, recover, recover_in};
 pub use session::{
     BeginError, EndError, Ended, Rest, Running, StartError, Transaction, abort_open, changes_now, changes_of_open,
-    commit_open, processes,
+    commit_open, end_processes_of_open, gate_of, processes,
 };
 pub use trash::{rubbish, sweep};
 pub use tree_path::TreePath;

@@ -1,7 +1,9 @@
 //! The part of a transaction that one mount of the live system holds: its overlay's directories, inside the same file system, so that what is new can
 //! be moved into place by a rename.
 
+use crate::realm::Realm;
 use serde::{Deserialize, Serialize};
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// One part.
@@ -11,9 +13,16 @@ pub struct Part {
     pub live: PathBuf,
     /// The directory that everything of the part lies in.
     pub base: PathBuf,
+    /// The realm that it is the root of, if it is no part of this machine's own files.
+    pub realm: Option<Realm>,
 }
 
 impl Part {
+    /// Where the live tree is reached.
+    pub(crate) fn tree(&self) -> io::Result<PathBuf> {
+        self.realm.as_ref().map_or_else(|| Ok(self.live.clone()), Realm::root)
+    }
+
     /// What was changed.
     pub fn upper(&self) -> PathBuf {
         self.base.join("upper")
@@ -30,13 +39,17 @@ impl Part {
     }
 
     /// Where a commit puts things aside.
-    pub fn stage(&self) -> PathBuf {
-        self.base.join("stage")
+    pub(crate) fn stage(&self) -> io::Result<PathBuf> {
+        Ok(self.aside()?.join("stage"))
     }
 
     /// Where a commit puts what is removed.
-    pub fn trash(&self) -> PathBuf {
-        self.base.join("trash")
+    pub(crate) fn trash(&self) -> io::Result<PathBuf> {
+        Ok(self.aside()?.join("trash"))
+    }
+
+    fn aside(&self) -> io::Result<PathBuf> {
+        self.realm.as_ref().map_or_else(|| Ok(self.base.clone()), Realm::aside)
     }
 
     /// What keeps room free for the commit.
@@ -51,7 +64,7 @@ impl Part {
         private(&self.base, true)?;
         private(&self.upper(), false)?;
         private(&self.work(), false)?;
-        let root = std::fs::metadata(&self.live)?;
+        let root = std::fs::metadata(self.tree()?.join("."))?;
         chown(self.upper(), Some(root.uid()), Some(root.gid()))?;
         std::fs::set_permissions(self.upper(), std::fs::Permissions::from_mode(root.mode() & 0o7777))?;
         // Any other time would be a change to the root: every commit would touch, and sync, every file system.

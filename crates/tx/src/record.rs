@@ -3,6 +3,7 @@
 use crate::attributes::Moment;
 use crate::name::TxName;
 use crate::part::Part;
+use crate::realm::Realm;
 use pando_kernel::{CallError, Context};
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -17,6 +18,9 @@ pub struct Record {
     pub begun: Moment,
     /// Its parts, one a mount.
     pub parts: Vec<Part>,
+    /// The realm that it is about, if that is not the host.
+    #[serde(default)]
+    pub realm: Option<Realm>,
     /// The group of its processes.
     pub group: PathBuf,
     /// The pid of the process that it lives with.

@@ -1,6 +1,7 @@
 //! What a crash left: finished if it was committed, removed if it was not.
 
 use crate::commit::{CommitError, finish};
+use crate::gate;
 use crate::home::{Home, wait_for_lock};
 use crate::journal::JournalFile;
 use crate::name::TxName;
@@ -8,7 +9,7 @@ use crate::record::Record;
 use crate::scope::Scope;
 use crate::trash;
 use pando_kernel::{CallError, Context};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// What became of a transaction.
@@ -28,6 +29,11 @@ pub enum Recovered {
 ///
 /// Where the transactions cannot be listed. What goes wrong with one is its own matter.
 pub fn recover(home: &Home) -> Result<Vec<Recovered>, CallError> {
+    recover_in(home, None)
+}
+
+/// The same for the transactions of a realm, which has just been put together: nothing runs in it yet. `root` leads to its root directory.
+pub fn recover_in(home: &Home, realm: Option<(&Path, u32)>) -> Result<Vec<Recovered>, CallError> {
     if !home.directory().exists() {
         return Ok(Vec::new());
     }
@@ -35,13 +41,19 @@ pub fn recover(home: &Home) -> Result<Vec<Recovered>, CallError> {
     let mut recovered = Vec::new();
     let mut mounts = Vec::new();
     for name in home.names()? {
-        recovered.extend(recover_one(home, name, &mut mounts)?);
+        recovered.extend(recover_one(home, name, realm, &mut mounts)?);
     }
+    gate::open_again(home);
     trash::sweep(home, &mounts);
     Ok(recovered)
 }
 
-fn recover_one(home: &Home, name: TxName, mounts: &mut Vec<PathBuf>) -> Result<Option<Recovered>, CallError> {
+fn recover_one(
+    home: &Home,
+    name: TxName,
+    realm: Option<(&Path, u32)>,
+    mounts: &mut Vec<PathBuf>,
+) -> Result<Option<Recovered>, CallError> {
     let directory = home.of(&name);
     let lock = wait_for_lock(&Record::lock(&directory), Some(Duration::ZERO));
     let Some(_held) = lock.context(|| format!("locking {}", directory.display()))? else { return Ok(None) };
@@ -55,7 +67,13 @@ fn recover_one(home: &Home, name: TxName, mounts: &mut Vec<PathBuf>) -> Result<O
         scope.remove();
     }
     let file = JournalFile::of(&directory);
-    let outcome = match file.read() {
+    let read = file.read().map(|journal| {
+        journal.map(|journal| match realm {
+            Some((root, first_id)) => journal.moved_to(root, first_id),
+            None => journal,
+        })
+    });
+    let outcome = match read {
         Ok(Some(journal)) => match finish(&file, &journal) {
             Ok(()) => Recovered::Finished(name),
             Err(error) => return Ok(Some(Recovered::Stuck(name, error))),

@@ -24,6 +24,12 @@ impl Scope {
         Ok(Self { path: path.to_owned() })
     }
 
+    /// Lets `id` put processes into it that are born there (CLONE_INTO_CGROUP wants the right to write to cgroup.procs).
+    pub(crate) fn hand_to(&self, id: u32) -> Result<(), CallError> {
+        let path = self.path.join("cgroup.procs");
+        std::os::unix::fs::chown(&path, Some(id), Some(id)).context(|| format!("handing {} over", path.display()))
+    }
+
     /// The group that is there, or was.
     pub(crate) fn at(path: &Path) -> Self {
         Self { path: path.to_owned() }
@@ -50,6 +56,11 @@ impl Scope {
         std::fs::write(self.path.join("cgroup.freeze"), if frozen { "1" } else { "0" })
             .context(|| format!("freezing cgroup {}", self.path.display()))?;
         self.wait_for("frozen", frozen)
+    }
+
+    /// Whether they were told to stand still.
+    pub(crate) fn is_frozen(&self) -> bool {
+        std::fs::read_to_string(self.path.join("cgroup.freeze")).is_ok_and(|text| text.trim_end() == "1")
     }
 
     /// Kills them (cgroup.kill, since Linux 5.14) and waits until they are gone.

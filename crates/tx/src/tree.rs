@@ -4,7 +4,9 @@
 //! descriptor, without following links and without entering another mount (openat2(2), since Linux 5.6): what cannot be reached so is an error, and
 //! never another file.
 
+use crate::part::Part;
 use crate::tree_path::TreePath;
+use pando_kernel::file_handle::FileHandle;
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, Stat, openat2};
 use rustix::io::Errno;
 use std::cell::RefCell;
@@ -26,6 +28,8 @@ const CONFINED: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYML
 pub(crate) struct Tree {
     root: Rc<OwnedFd>,
     path: PathBuf,
+    /// Whether its objects are told apart by their handles, since the numbers of its inodes do not last.
+    by_handle: bool,
     /// The directory that was used last: work goes directory by directory.
     last: RefCell<Option<(TreePath, Rc<OwnedFd>)>>,
 }
@@ -35,7 +39,40 @@ impl Tree {
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(path, flags, Mode::empty())?;
-        Ok(Self { root: Rc::new(root), path: path.to_owned(), last: RefCell::default() })
+        Ok(Self { root: Rc::new(root), path: path.to_owned(), by_handle: false, last: RefCell::default() })
+    }
+
+    /// Opens the live tree of a part.
+    pub(crate) fn live(part: &Part) -> io::Result<Self> {
+        let tree = Self::open(&part.tree()?)?;
+        Ok(Self { path: part.live.clone(), by_handle: part.realm.is_some(), ..tree })
+    }
+
+    /// What tells an open object from all others of the tree, now and after a crash. `stat` is its own.
+    pub(crate) fn ident_of(&self, object: impl AsFd, stat: &Stat) -> io::Result<u64> {
+        if !self.by_handle {
+            return Ok(stat.st_ino);
+        }
+        let handle = FileHandle::of(object)?;
+        // FNV-1a: the same from one run to the next.
+        let mix = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        Ok(handle.bytes.iter().chain(&handle.kind.to_le_bytes()).fold(0xcbf2_9ce4_8422_2325, mix))
+    }
+
+    /// The same for what is at a path.
+    pub(crate) fn ident(&self, path: &TreePath, stat: &Stat) -> io::Result<u64> {
+        if self.by_handle { self.ident_of(self.object(path)?, stat) } else { Ok(stat.st_ino) }
+    }
+
+    /// What is at a path, and what tells it from all others; nothing if there is nothing.
+    pub(crate) fn look_ident(&self, path: &TreePath) -> io::Result<Option<(Stat, u64)>> {
+        let found = self.look(path)?;
+        found.map(|stat| Ok((stat, self.ident(path, &stat)?))).transpose()
+    }
+
+    /// Whether numbers of inodes tell nothing about it.
+    pub(crate) fn is_by_handle(&self) -> bool {
+        self.by_handle
     }
 
     /// Where it is, for people.

@@ -34,6 +34,8 @@ mod sysvinit;
 mod terminals;
 mod tx;
 mod tx_crash;
+mod tx_guest;
+mod tx_isolation;
 mod tx_outside;
 mod tx_power;
 mod views;
@@ -49,6 +51,8 @@ const AREAS: &[&[Case]] = &[
     tx_power::CASES,
     tx::CASES,
     tx_outside::CASES,
+    tx_guest::CASES,
+    tx_isolation::CASES,
     crash::CASES,
     freeze::CASES,
     clone_crash::CASES,

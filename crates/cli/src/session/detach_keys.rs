@@ -22,6 +22,11 @@ impl DetachKeys {
     /// The default, as docker and podman have it.
     pub(crate) const DEFAULT: &str = "ctrl-p,ctrl-q";
 
+    /// None: there is no way to leave.
+    pub(crate) fn none() -> Self {
+        Self { sequence: Vec::new(), matched: 0 }
+    }
+
     /// Takes typed bytes. Those for the process go to `out`; `true` says that the sequence is complete, and that what
     /// came after it is dropped.
     ///

@@ -23,6 +23,11 @@ pub(crate) struct TerminalOptions {
 }
 
 impl TerminalOptions {
+    /// A terminal where the caller has one, and no keys that would leave the command running.
+    pub(crate) fn without_keys() -> Self {
+        Self { detach_keys: DetachKeys::none(), ..Self::default() }
+    }
+
     /// Whether the process gets a terminal.
     pub(crate) fn wanted(&self) -> bool {
         !self.no_tty && (self.tty || (isatty(stdin()) && isatty(stdout())))

@@ -9,7 +9,7 @@ use crate::lull::Lull;
 use crate::pool::Sprout;
 use crate::record::{self, EphemeralRecord, RunRecord};
 use crate::{crash, failure, private_network};
-use pando_api::{Fault, FaultKind, GuestState, Network, Spec};
+use pando_api::{Fault, FaultKind, GuestState, Network, PartOf, Spec};
 use pando_guest::account::{self, Account};
 use pando_guest::launch::{Launched, Supplies, go_on};
 use pando_guest::plan::{self, Facts, Plan, Program, SproutKind, Stdio};
@@ -20,6 +20,7 @@ use pando_guest::{slot, volume};
 use pando_kernel::mount::Tree;
 use pando_limit::view::View;
 use pando_seed::{Report, Request};
+use pando_tx::Home;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -39,6 +40,8 @@ pub(crate) struct Wish {
     pub(crate) stdio: Stdio,
     /// The program, if it does not lie in the guest's files.
     pub(crate) program: Option<Rc<OwnedFd>>,
+    /// The transaction that it is part of.
+    pub(crate) transaction: Option<PartOf>,
 }
 
 impl Wish {
@@ -69,6 +72,8 @@ struct Site {
     names: Option<(PathBuf, PathBuf)>,
     /// Where the first process says that the command has ended, for who waits for that.
     word: Option<OwnedFd>,
+    /// Where transactions in it are kept, if there are any.
+    transactions: Option<Home>,
 }
 
 /// What a guest's first process is to do.
@@ -225,7 +230,8 @@ async fn grow(
     // Whoever gave the command waits for it; a guest that lasts may end when it likes.
     let word = (guest.ephemeral && wish.is_some()).then(word).transpose()?;
     let heard = word.as_ref().map(|word| owned(word.as_fd())).transpose()?;
-    let site = Site { stdio, wish, views, names, word, ..bare };
+    let transactions = super::transactions::kept(&daemon.places, &guest.name);
+    let site = Site { stdio, wish, views, names, word, transactions, ..bare };
     let unified = daemon.unified;
     let name = guest.name.clone();
     let built = match root {
@@ -410,6 +416,7 @@ impl Site {
             views: Vec::new(),
             names: None,
             word: None,
+            transactions: None,
         })
     }
 
@@ -422,10 +429,16 @@ impl Site {
             SiteRoot::Ready(tree) => Mounted { tree, parts: Vec::new() },
             SiteRoot::Plan(root) => {
                 root::prepare(&root.files).map_err(fault)?;
-                let mounted = root.mount(owner, &self.store);
+                let mounted = match self.transactions {
+                    Some(_) => super::transactions::mount(&root, owner, &self.store),
+                    None => root.mount(owner, &self.store),
+                };
                 mounted.map_err(|error| failure::store(&format!("starting guest '{name}'"), &name, &error))?
             }
         };
+        if let Some(home) = &self.transactions {
+            super::transactions::recover(home, &name, &tree, owner.map_or(0, |owner| owner.first_id))?;
+        }
         let program = self.wish.take().map(|wish| self.resolve(wish, &tree)).transpose()?;
         let (program, sent) = program.map_or((None, None), |(program, sent)| (Some(program), sent));
         let facts = self.facts(unified).map_err(fault)?;

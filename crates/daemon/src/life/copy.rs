@@ -52,6 +52,7 @@ pub(crate) async fn copy(
         user: Some("0:0".to_owned()),
         stdio: Stdio::Given,
         program: Some(Rc::new(program)),
+        transaction: None,
     };
     enter(daemon, guest, wish, stdio).await
 }

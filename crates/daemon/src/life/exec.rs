@@ -5,7 +5,7 @@ use super::run::process_wish;
 use crate::daemon::Daemon;
 use crate::failure;
 use crate::guest::{Guest, Running};
-use pando_api::{Fault, FaultKind, Process, Spec};
+use pando_api::{Fault, FaultKind, PartOf, Process, Spec};
 use pando_guest::GuestName;
 use pando_guest::launch::{Launched, Supplies, launch};
 use pando_guest::plan::{self, Plan, Program};
@@ -68,6 +68,7 @@ pub(crate) async fn enter(
         spec: guest.spec.borrow().clone(),
         trunk_pid: running.pid,
         guest_cgroup: daemon.field.plot(running.slot).guest(),
+        transaction: wish.transaction.clone(),
         stdio,
         user: wish.user.clone().unwrap_or_default(),
         sent: wish.program.as_ref().map(|fd| owned(fd.as_fd())).transpose()?,
@@ -133,6 +134,7 @@ struct Site {
     spec: Spec,
     trunk_pid: i32,
     guest_cgroup: Option<PathBuf>,
+    transaction: Option<PartOf>,
     stdio: Vec<OwnedFd>,
     user: String,
     program: Program,
@@ -159,13 +161,19 @@ impl Site {
             let root = root.map_err(|error| failure::io(&format!("looking into guest '{name}'"), &name, &error))?;
             self.program.account = find_account(&name, &wanted, root.as_fd())?;
         }
-        let cgroup = self.guest_cgroup.as_deref().map(|guest| cgroup_of(self.trunk_pid, guest));
+        let transaction = self.transaction.take();
+        let cgroup = self.guest_cgroup.as_deref().map(|guest| match &transaction {
+            Some(transaction) => group_of(transaction, guest),
+            None => Ok(cgroup_of(self.trunk_pid, guest)),
+        });
+        let cgroup = cgroup.transpose()?;
         let plan = plan::exec(&self.spec, &self.program, cgroup.is_some())
             .map_err(|error| failure::bad_plan(&self.name, &error))?;
         let mut supplies = Supplies {
             cgroup,
             stdio: &self.stdio,
             trunk: Some(self.trunk_pid),
+            mounts_of: transaction.map(|transaction| transaction.holder),
             program: self.sent.as_ref(),
             ..Supplies::default()
         };
@@ -173,6 +181,18 @@ impl Site {
         let launched = launch(&self.seed, &plan, &mut supplies)
             .map_err(|error| failure::call(&format!("starting a process in guest '{name}'"), &name, &error))?;
         Ok((plan, launched))
+    }
+}
+
+/// The group of a transaction, beside the guest's own.
+fn group_of(transaction: &PartOf, guest: &Path) -> Result<PathBuf, Fault> {
+    let name = format!("tx-{}", transaction.name);
+    let beside = guest.with_file_name(&name);
+    // A name with a slash leads elsewhere.
+    if beside.file_name().is_some_and(|last| last == name.as_str()) && beside.parent() == guest.parent() {
+        Ok(beside)
+    } else {
+        Err(failure::bad(&transaction.name, format!("'{}' is no name of a transaction", transaction.name)))
     }
 }
 

@@ -139,7 +139,7 @@ fn bed(daemon: &Daemon, held: &HeldImage) -> Bed {
     let layers = held.record.layers.iter().map(|layer| layers::standing(&daemon.places, layer)).collect();
     // In their midst, so that what a crash leaves of it goes with unused layers.
     let files = daemon.places.layers().join(format!("{}.files", layers::unique()));
-    let root = Root { name: held.name.clone(), layers, files, disk: None, passing: true };
+    let root = Root { name: held.name.clone(), layers, files, disk: None, bounded: None, passing: true };
     Bed { directory: daemon.places.images().join(&held.name), root, store: Arc::clone(&daemon.store) }
 }
 

@@ -19,4 +19,5 @@ pub(crate) mod set;
 pub(crate) mod start;
 pub(crate) mod stop;
 pub(crate) mod storage;
+pub(crate) mod transactions;
 pub(crate) mod unify;

@@ -132,6 +132,7 @@ pub(crate) fn process_wish(process: Process, stdio: &[OwnedFd]) -> Result<Wish, 
         user: process.user,
         stdio,
         program: None,
+        transaction: process.transaction,
     })
 }
 

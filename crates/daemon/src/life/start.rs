@@ -33,6 +33,7 @@ pub(crate) async fn again(daemon: &Rc<Daemon>, guest: &Rc<Guest>) -> Result<(), 
             user: if spec.init.is_some() { Some("0:0".to_owned()) } else { None },
             stdio: Stdio::Given,
             program: None,
+            transaction: None,
         });
         let stdio = if wish.is_some() { log_stdio(daemon, guest)? } else { Vec::new() };
         (wish, stdio)

@@ -40,7 +40,10 @@ pub(crate) fn check(live: &Tree, read: &ReadSet, known: &Known<'_>) -> io::Resul
             (None, None) => continue,
             (Some(_), None) => "was created by others",
             (None, Some(_)) => "was removed by others",
-            (Some(now), Some(ino)) if now.st_ino != ino => "was replaced by others",
+            // Numbers of a realm's inodes do not last; what has come in the place of another is younger than the transaction.
+            (Some(now), Some(ino)) if now.st_ino != ino && (!live.is_by_handle() || is_new(&now, known)) => {
+                "was replaced by others"
+            }
             // What is younger than the transaction may have been read before or after: only its content could tell.
             (Some(now), Some(ino)) if !one.directory && !known.output.contains(&ino) && is_new(&now, known) => {
                 "was changed by others"

@@ -24,7 +24,7 @@ pub struct Watch {
 impl Watch {
     /// Begins one, with nothing in it.
     pub(crate) fn new(home: &Home) -> io::Result<Self> {
-        Ok(Self { listener: Listener::new()?, kept: home.directory().to_owned(), roots: Vec::new() })
+        Ok(Self { listener: Listener::new()?, kept: home.kept().to_owned(), roots: Vec::new() })
     }
 
     /// One that another process began: its listener, and its view by a path that leads into it.
@@ -37,7 +37,7 @@ impl Watch {
             ))
         };
         let roots = parts.iter().map(root).collect::<io::Result<_>>()?;
-        Ok(Self { listener: Listener::from(listener), kept: home.directory().to_owned(), roots })
+        Ok(Self { listener: Listener::from(listener), kept: home.kept().to_owned(), roots })
     }
 
     /// The listener's descriptor.

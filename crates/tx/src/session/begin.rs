@@ -4,6 +4,7 @@ use super::Transaction;
 use crate::home::Home;
 use crate::name::TxName;
 use crate::read_set::Watch;
+use crate::realm::Realm;
 use crate::record::Record;
 use crate::scope::Scope;
 use crate::view::ViewPlan;
@@ -29,6 +30,16 @@ pub enum BeginError {
 impl Transaction {
     /// Begins one: its directory, its record, its group. Its view is planned, and made by the first that enters it.
     pub fn begin(home: &Home, name: &TxName, command: &[String]) -> Result<(Self, ViewPlan), BeginError> {
+        Self::begin_in(home, name, command, None)
+    }
+
+    /// Begins one that is about a realm.
+    pub fn begin_in(
+        home: &Home,
+        name: &TxName,
+        command: &[String],
+        realm: Option<Realm>,
+    ) -> Result<(Self, ViewPlan), BeginError> {
         home.prepare()?;
         // Under a name that nobody looks at until the lock is held: what is not locked is taken for what a crash left.
         let new = home.directory().join(format!(".new-{name}-{}", std::process::id()));
@@ -48,14 +59,21 @@ impl Transaction {
                 };
             }
         }
-        let plan = ViewPlan::of_now(home, name)?;
+        let plan = match &realm {
+            None => ViewPlan::of_now(home, name)?,
+            Some(realm) => ViewPlan::of_realm(home, name, realm)?,
+        };
         let begun = watershed::now(&directory, plan.fine_times).context(|| "taking the time".into())?;
         let watch = Watch::new(home).ok();
         let record = Record {
             name: name.clone(),
             begun,
             parts: plan.parts().cloned().collect(),
-            group: home.group(name)?,
+            group: match &realm {
+                None => home.group(name)?,
+                Some(realm) => realm.group(name),
+            },
+            realm,
             holder: std::process::id().cast_signed(),
             places: plan.places(),
             listener: watch.as_ref().map(|watch| watch.listener().as_raw_fd()),
@@ -64,6 +82,9 @@ impl Transaction {
         };
         record.write(&directory)?;
         let scope = Scope::make(&record.group)?;
+        if let Some(realm) = &record.realm {
+            scope.hand_to(realm.first_id)?;
+        }
         Ok((Self { home: home.clone(), directory, record, scope, watch, _lock: lock }, plan))
     }
 }

@@ -2,6 +2,7 @@
 
 use super::Transaction;
 use crate::commit::{Basis, CommitError, Figures, PartChanges, commit, read};
+use crate::gate::{self, Exclusive};
 use crate::home::{Home, wait_for_lock};
 use crate::name::TxName;
 use crate::outside::HeldSignals;
@@ -134,15 +135,22 @@ pub fn changes_of_open(home: &Home, name: &TxName) -> Result<Vec<PartChanges>, E
 }
 
 /// Commits a transaction that another process holds. On a conflict it stays open, to be looked at and aborted.
-pub fn commit_open(home: &Home, name: &TxName, durable: bool) -> Result<Figures, EndError> {
+/// Whoever has its realm to itself says so.
+pub fn commit_open(
+    home: &Home,
+    name: &TxName,
+    durable: bool,
+    exclusive: Option<&Exclusive>,
+) -> Result<Figures, EndError> {
     home.prepare()?;
-    let lock = home.lock()?;
+    let lock = exclusive.is_none().then(|| home.lock()).transpose()?;
     let record = Record::read(&home.of(name)).map_err(|_| EndError::Unknown(name.clone()))?;
     if let Some(what) = &record.lost {
         return Err(EndError::Lost(what.clone()));
     }
     let scope = Scope::at(&record.group);
     scope.freeze(true)?;
+    let closed = gate::of(record.realm.as_ref(), home).close()?;
     let changes = watch_of_holder(home, &record).and_then(|watch| {
         let basis = basis(&record, watch.as_ref())?;
         let changes = read(&record.parts, Some(&basis))?;
@@ -153,6 +161,7 @@ pub fn commit_open(home: &Home, name: &TxName, durable: bool) -> Result<Figures,
             let transaction = take_over(home, record)?;
             let signals = HeldSignals::noted_in(&transaction.directory);
             let figures = transaction.apply(changes, names, durable)?;
+            drop(closed);
             drop(lock);
             signals.send();
             Ok(figures)
@@ -168,6 +177,19 @@ pub fn commit_open(home: &Home, name: &TxName, durable: bool) -> Result<Figures,
     }
 }
 
+/// The name of a transaction's gate.
+pub fn gate_of(home: &Home, record: &Record) -> &'static str {
+    gate::of(record.realm.as_ref(), home).name()
+}
+
+/// Ends every process of an open transaction but the one that holds it; how many there were.
+pub fn end_processes_of_open(record: &Record) -> Result<usize, CallError> {
+    let scope = Scope::at(&record.group);
+    let left = scope.processes().len();
+    scope.kill()?;
+    Ok(left)
+}
+
 /// The watch over a transaction that another process holds.
 fn watch_of_holder(home: &Home, record: &Record) -> Result<Option<Watch>, EndError> {
     let (Some(listener), Some(pid)) = (record.listener, Pid::from_raw(record.holder)) else { return Ok(None) };
@@ -180,9 +202,9 @@ fn watch_of_holder(home: &Home, record: &Record) -> Result<Option<Watch>, EndErr
 }
 
 /// Aborts a transaction that another process holds.
-pub fn abort_open(home: &Home, name: &TxName) -> Result<(), EndError> {
+pub fn abort_open(home: &Home, name: &TxName, exclusive: Option<&Exclusive>) -> Result<(), EndError> {
     home.prepare()?;
-    let _lock = home.lock()?;
+    let _lock = exclusive.is_none().then(|| home.lock()).transpose()?;
     let record = Record::read(&home.of(name)).map_err(|_| EndError::Unknown(name.clone()))?;
     take_over(home, record)?.abort()?;
     Ok(())

@@ -5,7 +5,9 @@ mod end;
 mod running;
 
 pub use begin::BeginError;
-pub use end::{EndError, abort_open, changes_now, changes_of_open, commit_open, processes};
+pub use end::{
+    EndError, abort_open, changes_now, changes_of_open, commit_open, end_processes_of_open, gate_of, processes,
+};
 pub use running::{Ended, Rest, Running, StartError};
 
 use crate::home::Home;

@@ -133,7 +133,16 @@ impl Transaction {
 
     /// Makes the view and takes this process, which must have one thread, into it, for others to enter.
     pub fn hold(&mut self, plan: &ViewPlan) -> Result<View, CallError> {
-        View::enter(plan, &self.directory, self.watch.as_mut())
+        match &self.record.realm {
+            None => View::enter(plan, &self.directory, self.watch.as_mut()),
+            Some(realm) => View::enter_realm(plan, realm, self.watch.as_mut()),
+        }
+    }
+
+    /// What ends its processes when it is written to: "1". It needs no rights that a holder inside a realm has not.
+    pub fn killer(&self) -> Result<File, CallError> {
+        let path = self.scope.path().join("cgroup.kill");
+        File::options().write(true).open(&path).context(|| format!("opening {}", path.display()))
     }
 }
 

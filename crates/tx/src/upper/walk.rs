@@ -9,6 +9,8 @@ use crate::tree_path::TreePath;
 use crate::xattr;
 use pando_kernel::file_handle::FileHandle;
 use rustix::fs::{FileType, Stat};
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -40,17 +42,19 @@ pub enum WalkError {
 struct Walk<'a> {
     upper: &'a Tree,
     live: &'a Tree,
+    /// When the live files last changed, as it was first seen: in a realm, to ask whether a file can be written to copies it up, which changes it.
+    changed: RefCell<HashMap<u64, Moment>>,
 }
 
 /// Reads what was changed: the root's node and the files that only the index knows.
 ///
 /// `upper` and `index` are the directories of an overlay that nobody writes to any more; `live` is the tree that it lay over.
 pub(crate) fn walk(upper: &Tree, index: Option<&Tree>, live: &Tree) -> Result<(Node, Vec<Indexed>), WalkError> {
-    let walk = Walk { upper, live };
+    let walk = Walk { upper, live, changed: RefCell::default() };
     let stat = walk.read(&TreePath::ROOT, upper.stat(&TreePath::ROOT))?;
     let root = walk.directory(TreePath::ROOT, &stat, Some(TreePath::ROOT), &Marks::default())?;
     let indexed = match index {
-        Some(index) => Walk { upper: index, live }.indexed()?,
+        Some(index) => Walk { upper: index, ..walk }.indexed()?,
         None => Vec::new(),
     };
     Ok((root, indexed))
@@ -86,9 +90,9 @@ impl Walk<'_> {
 
     fn live_name(&self, path: &TreePath, live: Option<&TreePath>) -> Result<Option<LiveName>, WalkError> {
         let Some(live) = live else { return Ok(None) };
-        let found = self.read(path, self.live.look(live))?;
-        Ok(found.map(|stat| LiveName {
-            ino: stat.st_ino,
+        let found = self.read(path, self.live.look_ident(live))?;
+        Ok(found.map(|(stat, ino)| LiveName {
+            ino,
             directory: FileType::from_raw_mode(stat.st_mode) == FileType::Directory,
             changed: Moment::changed(&stat),
         }))
@@ -120,13 +124,13 @@ impl Walk<'_> {
         }
         if let Some(redirect) = &marks.redirect {
             let from = redirected(redirect, live.as_ref()).ok_or_else(|| WalkError::Untold(path.to_string()))?;
-            let found = self.read(path, self.live.look(&from))?;
-            let stat = found.ok_or_else(|| WalkError::Lost(self.live.shown(&from)))?;
-            if self.origin_ino(path, marks)?.is_some_and(|ino| ino != stat.st_ino) {
+            let found = self.read(path, self.live.look_ident(&from))?;
+            let (_, ino) = found.ok_or_else(|| WalkError::Lost(self.live.shown(&from)))?;
+            if self.origin_ino(path, marks)?.is_some_and(|origin| origin != ino) {
                 return Err(WalkError::Lost(self.live.shown(&from)));
             }
-            if name.is_none_or(|name| name.ino != stat.st_ino) {
-                return Ok((DirectorySource::Moved { from: from.clone(), ino: stat.st_ino }, Some(from)));
+            if name.is_none_or(|name| name.ino != ino) {
+                return Ok((DirectorySource::Moved { from: from.clone(), ino }, Some(from)));
             }
         }
         let is_root = path.as_bytes().is_empty();
@@ -157,8 +161,9 @@ impl Walk<'_> {
         };
         let stat = self.read(path, rustix::fs::fstat(&object).map_err(Into::into))?;
         let FileHandle { kind: handle_kind, bytes } = handle.clone();
-        let ino = stat.st_ino;
-        let origin = Origin { ino, handle_kind, handle: bytes, changed: Moment::changed(&stat) };
+        let ino = self.read(path, self.live.ident_of(&object, &stat))?;
+        let changed = *self.changed.borrow_mut().entry(ino).or_insert_with(|| Moment::changed(&stat));
+        let origin = Origin { ino, handle_kind, handle: bytes, changed };
         Ok(Some((origin, self.read(path, CallPath::of(object))?)))
     }
 

@@ -20,7 +20,8 @@ use std::path::{Path, PathBuf};
 
 /// How the overlays are mounted: directories may be renamed, a change of mode copies no content, hard links stay together, and nothing is synced,
 /// since the commit does that and an abort needs none. Numbers of inodes are the lower file systems'.
-const OPTIONS: [(&str, &str); 4] = [("redirect_dir", "on"), ("metacopy", "on"), ("index", "on"), ("xino", "off")];
+pub(super) const OPTIONS: [(&str, &str); 4] =
+    [("redirect_dir", "on"), ("metacopy", "on"), ("index", "on"), ("xino", "off")];
 
 /// A view that this thread is in.
 #[derive(Debug)]
@@ -127,7 +128,7 @@ fn set_up(fixture: &Fixture, root: &Tree, directory: &Path, watch: Option<&mut W
     }
 }
 
-fn attach(tree: &Tree, at: impl AsFd, path: &Path) -> Result<(), CallError> {
+pub(super) fn attach(tree: &Tree, at: impl AsFd, path: &Path) -> Result<(), CallError> {
     rustix::mount::move_mount(tree, "", at, path, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
         .context(|| format!("attaching a part of the view at {}", path.display()))
 }
@@ -139,7 +140,7 @@ fn bind_socket(root: &Tree, path: &Path) {
     }
 }
 
-fn enter_root(tree: &Tree) -> io::Result<()> {
+pub(super) fn enter_root(tree: &Tree) -> io::Result<()> {
     let back = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
     rustix::process::fchdir(tree)?;
     rustix::process::pivot_root(".", ".")?;

@@ -7,6 +7,7 @@
 
 mod make;
 mod plan;
+mod realm;
 mod sockets;
 
 pub(crate) use make::{View, join};

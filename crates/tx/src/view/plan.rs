@@ -78,12 +78,12 @@ impl ViewPlan {
             let at = mount.at.clone();
             let how = match Self::kind(mount, *usable) {
                 Kind::Overlay if own == Some(at.as_path()) => {
-                    How::Overlay(Part { base: home.of(name).join(format!("part-{number}")), live: at })
+                    How::Overlay(Part { base: home.of(name).join(format!("part-{number}")), live: at, realm: None })
                 }
                 // Numbered, since one file system may be mounted at several places.
                 Kind::Overlay => {
                     let part = format!("{number}.{}", home.part_name(name));
-                    How::Overlay(Part { base: at.join(HIDDEN).join(part), live: at })
+                    How::Overlay(Part { base: at.join(HIDDEN).join(part), live: at, realm: None })
                 }
                 Kind::Bound => How::Bound,
                 Kind::ReadOnly => How::ReadOnly,
@@ -110,6 +110,11 @@ impl ViewPlan {
             How::Overlay(part) if !part.base.starts_with(home.directory()) => Some(part.live.join(HIDDEN)),
             _ => None,
         }
+    }
+
+    /// Whether a mount is shown as it is.
+    pub(super) fn is_bound(mount: &MountEntry, usable: Use) -> bool {
+        matches!(Self::kind(mount, usable), Kind::Bound)
     }
 
     fn kind(mount: &MountEntry, usable: Use) -> Kind {

@@ -1,10 +1,13 @@
 //! `pando tx diff`: what a transaction has changed.
 
+use super::guest;
+use crate::state_root::StateRoot;
 use crate::table::print;
 use anyhow::Context;
-use pando_tx::{Change, Home, PartChanges, TxName};
+use pando_tx::{Change, PartChanges, TxName};
 use std::fmt::Write;
-use std::path::Path;
+use std::fs::File;
+use std::io::Read;
 
 /// A file larger than this is not shown as text.
 const LARGEST: u64 = 1 << 20;
@@ -13,6 +16,9 @@ const LARGEST: u64 = 1 << 20;
 pub(super) struct Diff {
     /// The transaction's name
     name: TxName,
+    /// The guest that it is in
+    #[arg(long, value_name = "GUEST")]
+    guest: Option<String>,
     /// Show the changes inside text files too
     #[arg(short, long)]
     patch: bool,
@@ -22,7 +28,8 @@ pub(super) struct Diff {
 }
 
 impl Diff {
-    pub(super) fn run(self, home: &Home) -> anyhow::Result<u8> {
+    pub(super) fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
+        let home = &guest::home(root, self.guest.as_deref())?;
         let changes = pando_tx::changes_of_open(home, &self.name);
         let changes = changes.with_context(|| format!("cannot read the changes of '{}'", self.name))?;
         if self.json {
@@ -62,18 +69,22 @@ fn as_json(part: &PartChanges, change: &Change) -> serde_json::Value {
 }
 
 /// A file's content as text, empty if there is none; nothing if it is too large or no text.
-fn text_of(path: &Path) -> Option<String> {
-    match std::fs::symlink_metadata(path) {
+fn text_of(file: std::io::Result<File>) -> Option<String> {
+    let file = match file {
         Err(_) => return Some(String::new()),
-        Ok(metadata) if !metadata.is_file() || metadata.len() > LARGEST => return None,
-        Ok(_) => {}
+        Ok(file) => file,
+    };
+    let metadata = file.metadata().ok()?;
+    if !metadata.is_file() || metadata.len() > LARGEST {
+        return None;
     }
-    String::from_utf8(std::fs::read(path).ok()?).ok().filter(|text| !text.contains('\0'))
+    let mut bytes = Vec::new();
+    file.take(LARGEST).read_to_end(&mut bytes).ok()?;
+    String::from_utf8(bytes).ok().filter(|text| !text.contains('\0'))
 }
 
 fn unified(part: &PartChanges, change: &Change, path: &str) -> String {
-    let old = text_of(&part.part.live.join(change.path.as_path()));
-    let new = text_of(&part.part.upper().join(change.path.as_path()));
+    let (old, new) = (text_of(part.before(change)), text_of(part.after(change)));
     let (Some(old), Some(new)) = (old, new) else { return "  (no text, or too large to show)\n".to_owned() };
     let difference = similar::TextDiff::from_lines(&old, &new);
     let text = difference.unified_diff().header(&format!("a{path}"), &format!("b{path}")).to_string();

@@ -1,5 +1,6 @@
 //! `pando tx commit` and `pando tx abort`.
 
+use super::guest;
 use super::recover::sweep_soon;
 use super::report::{Outcome, Report};
 use crate::state_root::StateRoot;
@@ -13,6 +14,9 @@ use std::time::Instant;
 pub(super) struct Commit {
     /// The transaction's name
     name: TxName,
+    /// The guest that it is in
+    #[arg(long, value_name = "GUEST")]
+    guest: Option<String>,
     /// Do not wait for the disk: a loss of power may undo the commit, or leave it half done
     #[arg(long)]
     no_durable: bool,
@@ -22,6 +26,9 @@ pub(super) struct Commit {
 pub(super) struct Abort {
     /// The transaction's name
     name: TxName,
+    /// The guest that it is in
+    #[arg(long, value_name = "GUEST")]
+    guest: Option<String>,
 }
 
 /// Where a transaction has parts of its own; nowhere if it does not exist.
@@ -32,10 +39,12 @@ fn other_mounts(home: &Home, name: &TxName) -> Vec<PathBuf> {
 }
 
 impl Commit {
-    pub(super) fn run(self, root: &StateRoot, home: &Home) -> anyhow::Result<u8> {
+    pub(super) fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
+        let home = &guest::home(root, self.guest.as_deref())?;
         let begun = Instant::now();
         let mounts = other_mounts(home, &self.name);
-        let committed = pando_tx::commit_open(home, &self.name, !self.no_durable);
+        let gate = if self.guest.is_some() { "freeze" } else { "none" };
+        let committed = pando_tx::commit_open(home, &self.name, !self.no_durable, None);
         let figures = committed.with_context(|| format!("cannot commit '{}'", self.name))?;
         sweep_soon(root, home, &mounts, None);
         let outcome = Outcome::Committed(figures);
@@ -43,6 +52,7 @@ impl Commit {
             outcome,
             time: begun.elapsed(),
             retries: 0,
+            gate,
             ended: 0,
             read_only: &[],
             connections: &BTreeSet::new(),
@@ -53,9 +63,10 @@ impl Commit {
 }
 
 impl Abort {
-    pub(super) fn run(self, root: &StateRoot, home: &Home) -> anyhow::Result<u8> {
+    pub(super) fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
+        let home = &guest::home(root, self.guest.as_deref())?;
         let mounts = other_mounts(home, &self.name);
-        pando_tx::abort_open(home, &self.name).with_context(|| format!("cannot abort '{}'", self.name))?;
+        pando_tx::abort_open(home, &self.name, None).with_context(|| format!("cannot abort '{}'", self.name))?;
         sweep_soon(root, home, &mounts, None);
         Ok(0)
     }

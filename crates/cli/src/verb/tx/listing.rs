@@ -1,20 +1,25 @@
 //! `pando tx ls`: the transactions.
 
 use super::report::bytes;
+use crate::state_root::StateRoot;
 use crate::table::{Lean, Table, print_json};
 use crate::time_span::span;
 use anyhow::Context;
-use pando_tx::{Figures, Home, Moment, Record};
+use pando_tx::{Figures, Moment, Record};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Ls {
     /// As JSON
     #[arg(long)]
     json: bool,
+    /// Those in this guest [default: those on the host]
+    #[arg(long, value_name = "GUEST")]
+    guest: Option<String>,
 }
 
 impl Ls {
-    pub(super) fn run(self, home: &Home) -> anyhow::Result<u8> {
+    pub(super) fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
+        let home = super::guest::home(root, self.guest.as_deref())?;
         let records = home.records().context("cannot list the transactions")?;
         if self.json {
             print_json(&records)?;

@@ -2,13 +2,16 @@
 
 mod diff;
 mod end;
+mod guest;
 mod held_output;
+mod holder;
 mod listing;
 mod open;
 mod recover;
 mod replayed_input;
 mod report;
 mod run;
+mod run_in_guest;
 mod wait;
 
 pub(crate) use recover::recover_first;
@@ -43,7 +46,7 @@ enum Action {
     Recover(recover::Recover),
     /// Be the process that holds a transaction; `begin` starts it
     #[command(hide = true)]
-    Hold(open::Hold),
+    Hold(holder::Hold),
     /// Delete what aborted transactions left; others start it
     #[command(hide = true)]
     Sweep(recover::Sweep),
@@ -59,6 +62,7 @@ Examples:
   pando tx begin work && pando tx enter work     look around, change things,
   pando tx diff -p work                          see what that comes to,
   pando tx commit work                           and make it so, or `pando tx abort work`
+  pando tx run --guest web -- apt-get upgrade -y in a guest, seen by the rest of it all at once
 
 The exit code of run and enter is the command's own; 125 is Pando's failure: a conflict, for example.";
 
@@ -66,14 +70,14 @@ The exit code of run and enter is the command's own; 125 is Pando's failure: a c
         let home = Home::new(root.directory());
         match self.action {
             Action::Run(run) => run.run(root, &home),
-            Action::Begin(begin) => begin.run(root, &home),
-            Action::Enter(enter) => enter.run(&home),
-            Action::Diff(diff) => diff.run(&home),
-            Action::Commit(commit) => commit.run(root, &home),
-            Action::Abort(abort) => abort.run(root, &home),
-            Action::Ls(ls) => ls.run(&home),
-            Action::Recover(recover) => recover.run(&home),
-            Action::Hold(hold) => hold.run(&home),
+            Action::Begin(begin) => begin.run(root),
+            Action::Enter(enter) => enter.run(root),
+            Action::Diff(diff) => diff.run(root),
+            Action::Commit(commit) => commit.run(root),
+            Action::Abort(abort) => abort.run(root),
+            Action::Ls(ls) => ls.run(root),
+            Action::Recover(recover) => recover.run(root, &home),
+            Action::Hold(hold) => hold.run(root),
             Action::Sweep(sweep) => sweep.run(&home),
         }
     }

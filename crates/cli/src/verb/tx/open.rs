@@ -1,28 +1,34 @@
 //! `pando tx begin` and `pando tx enter`: a transaction over several commands.
 
+use super::guest;
+use super::holder::Holder;
 use super::wait::{Waited, Waiting};
 use crate::complaint::Usage;
+use crate::session::{TerminalOptions, attach};
 use crate::state_root::StateRoot;
+use crate::verb::exec::login_shell;
 use anyhow::{Context, bail};
-use pando_tx::{Home, Running, StartError, Transaction, TxName, WhenUnsupported};
+use pando_api::Method;
+use pando_tx::{Running, StartError, TxName, WhenUnsupported};
 use std::ffi::OsString;
-use std::io::{BufRead, BufReader, ErrorKind, Write};
-use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
-
-/// What the holder says once the view is there.
-const READY: &str = "ready";
+use std::io::ErrorKind;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Begin {
     /// The transaction's name
     name: TxName,
+    /// In this guest, which must be running
+    #[arg(long, value_name = "GUEST")]
+    guest: Option<String>,
 }
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Enter {
     /// The transaction's name
     name: TxName,
+    /// The guest that it is in
+    #[arg(long, value_name = "GUEST")]
+    guest: Option<String>,
     /// What to do when the command does what cannot be undone
     #[arg(long, value_name = "HOW", default_value = "refuse")]
     unsupported: HowEntered,
@@ -48,62 +54,21 @@ impl HowEntered {
     }
 }
 
-#[derive(Debug, clap::Args)]
-pub(super) struct Hold {
-    name: TxName,
-}
-
 impl Begin {
     /// Starts the holder, and waits until it holds.
-    pub(super) fn run(self, root: &StateRoot, home: &Home) -> anyhow::Result<u8> {
-        pando_tx::recover(home).context("cannot look after earlier transactions")?;
-        let mut holder = Command::new("/proc/self/exe")
-            .arg0("pando")
-            .arg("--root")
-            .arg(root.directory())
-            .args(["tx", "hold", self.name.as_ref()])
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::inherit())
-            .spawn()
-            .context("cannot start a process for the transaction")?;
-        let mut line = String::new();
-        if let Some(out) = holder.stdout.take() {
-            BufReader::new(out).read_line(&mut line).context("cannot hear from the transaction's process")?;
-        }
-        if line.trim_end() != READY {
-            // It has said why.
-            let _ = holder.wait();
-            return Err(crate::complaint::Told.into());
-        }
+    pub(super) fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
+        let guest = self.guest.as_deref();
+        let home = guest::home(root, guest)?;
+        pando_tx::recover(&home).context("cannot look after earlier transactions")?;
+        let realm = guest.map(|guest| guest::realm(root, guest)).transpose()?;
+        Holder::start(root, &self.name, guest.zip(realm.as_ref()), false)?;
         Ok(0)
     }
 }
 
-impl Hold {
-    pub(super) fn run(self, home: &Home) -> anyhow::Result<u8> {
-        rustix::thread::set_name(c"pando-tx").context("cannot take a name")?;
-        rustix::process::setsid().context("cannot leave the session")?;
-        let (mut transaction, plan) =
-            Transaction::begin(home, &self.name, &[]).context("cannot begin a transaction")?;
-        let view = transaction.hold(&plan).context("cannot make the transaction's view")?;
-        let mut out = std::io::stdout();
-        writeln!(out, "{READY}").and_then(|()| out.flush()).context("cannot say that the transaction is there")?;
-        // Nothing is to keep the caller's pipes open.
-        let null = std::fs::File::open("/dev/null").context("cannot open /dev/null")?;
-        rustix::stdio::dup2_stdout(&null)
-            .and_then(|()| rustix::stdio::dup2_stderr(&null))
-            .context("cannot close the output")?;
-        loop {
-            std::thread::park();
-            // Until it is killed, by `commit` or `abort`.
-            std::hint::black_box((&transaction, &view));
-        }
-    }
-}
-
 impl Enter {
-    pub(super) fn run(self, home: &Home) -> anyhow::Result<u8> {
+    pub(super) fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
+        let home = &guest::home(root, self.guest.as_deref())?;
         let records = home.records().context("cannot list the transactions")?;
         let Some(record) = records.into_iter().find(|record| record.name == self.name) else {
             return Err(
@@ -114,6 +79,15 @@ impl Enter {
             return Err(
                 Usage::sentence(format!("'{}' runs a command of its own, and cannot be entered", self.name)).into()
             );
+        }
+        if let Some(guest) = self.guest {
+            let command: Vec<OsString> = match self.command.is_empty() {
+                true => login_shell().into_iter().map(Into::into).collect(),
+                false => self.command,
+            };
+            let process = guest::process(&record.name, record.holder, &command);
+            let exec = |process| Method::Exec { name: guest, process };
+            return attach(root, TerminalOptions::without_keys(), process, exec);
         }
         let shell = || std::env::var_os("SHELL").unwrap_or_else(|| "/bin/sh".into());
         let command = if self.command.is_empty() { vec![shell()] } else { self.command };

@@ -1,5 +1,6 @@
 //! `pando tx recover`, and the deleting that nobody waits for.
 
+use super::guest;
 use crate::state_root::StateRoot;
 use anyhow::Context;
 use pando_tx::{Home, Recovered};
@@ -19,9 +20,13 @@ pub(super) struct Sweep {
 }
 
 impl Recover {
-    pub(super) fn run(self, home: &Home) -> anyhow::Result<u8> {
+    pub(super) fn run(self, root: &StateRoot, home: &Home) -> anyhow::Result<u8> {
+        let mut all = pando_tx::recover(home).context("cannot look at the transactions")?;
+        for home in guest::homes(root) {
+            all.extend(pando_tx::recover(&home).context("cannot look at the guests' transactions")?);
+        }
         let mut code = 0;
-        for recovered in pando_tx::recover(home).context("cannot look at the transactions")? {
+        for recovered in all {
             match recovered {
                 Recovered::Finished(name) => println!("{name}: committed, and in place now"),
                 Recovered::Dropped(name) => println!("{name}: not committed, and removed"),
@@ -45,10 +50,13 @@ impl Sweep {
 
 /// What the daemon does before anything else: guests may stand on what a crash left half done.
 pub(crate) fn recover_first(root: &StateRoot) {
-    let recovered = match pando_tx::recover(&Home::new(root.directory())) {
-        Ok(recovered) => recovered,
-        Err(error) => return tracing::warn!("the transactions cannot be looked at: {error}"),
-    };
+    let host = Home::new(root.directory());
+    let recovered = std::iter::once(host).chain(guest::homes(root)).flat_map(|home| {
+        pando_tx::recover(&home).unwrap_or_else(|error| {
+            tracing::warn!("the transactions cannot be looked at: {error}");
+            Vec::new()
+        })
+    });
     for one in recovered {
         match one {
             Recovered::Finished(name) => tracing::info!("transaction '{name}' was committed, and is in place now"),

@@ -12,6 +12,8 @@ pub(super) struct Report<'a> {
     pub(super) outcome: Outcome<'a>,
     pub(super) time: Duration,
     pub(super) retries: u32,
+    /// What kept others out while it was committed.
+    pub(super) gate: &'a str,
     /// Processes that were left in it at its end, and were ended.
     pub(super) ended: usize,
     /// Mounts that can be written outside and could not inside.
@@ -41,7 +43,7 @@ impl fmt::Display for Report<'_> {
         }
         write!(out, "; {:.3} s, {}", self.time.as_secs_f64(), counted(self.retries as usize, "retry", "retries"))?;
         if matches!(self.outcome, Outcome::Committed(_)) {
-            write!(out, ", gate none")?;
+            write!(out, ", gate {}", self.gate)?;
         }
         if let Outcome::Committed(figures) = &self.outcome {
             match figures.read {
@@ -100,6 +102,7 @@ mod tests {
             outcome: Outcome::Committed(Figures { paths: 1, bytes: 1536, read: Some(7) }),
             time,
             retries: 2,
+            gate: "none",
             ended: 1,
             read_only: &["/boot/efi".to_owned()],
             connections: &BTreeSet::from(["10.0.0.1:80".parse().unwrap()]),
@@ -110,7 +113,7 @@ mod tests {
         );
         let connections = &BTreeSet::new();
         let outcome = Outcome::Aborted("exit code 1");
-        let report = Report { outcome, time, retries: 1, ended: 0, read_only: &[], connections };
+        let report = Report { outcome, time, retries: 1, gate: "none", ended: 0, read_only: &[], connections };
         assert_eq!(report.to_string(), "aborted: exit code 1; nothing was changed; 1.500 s, 1 retry");
         assert_eq!((bytes(5), bytes(3 << 40).as_str()), ("5 B".to_owned(), "3.0 TiB"));
     }

@@ -25,21 +25,24 @@ const NOT_EXECUTABLE: u8 = 126;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Run {
+    /// In this guest, which must be running
+    #[arg(long, value_name = "GUEST")]
+    guest: Option<String>,
     /// The transaction's name [default: one that is free]
     #[arg(long, value_name = "NAME")]
-    name: Option<TxName>,
+    pub(super) name: Option<TxName>,
     /// How often to run the command again when others changed what it changed
     #[arg(long, value_name = "N", default_value_t = 3)]
-    retry: u32,
+    pub(super) retry: u32,
     /// Abort when it takes longer, in seconds
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
-    timeout: Option<Duration>,
+    pub(super) timeout: Option<Duration>,
     /// Refuse to run where others could see a commit half done
     #[arg(long)]
     strict: bool,
     /// Show what the command would change, and abort
     #[arg(long)]
-    dry_run: bool,
+    pub(super) dry_run: bool,
     /// When the command's output is passed on
     #[arg(long, value_name = "WHEN", default_value = "live")]
     output: Output,
@@ -51,13 +54,13 @@ pub(super) struct Run {
     net: HowNetwork,
     /// Do not wait for the disk: a loss of power may undo the commit, or leave it half done
     #[arg(long)]
-    no_durable: bool,
+    pub(super) no_durable: bool,
     /// Do not say how it ended
     #[arg(short, long)]
-    quiet: bool,
+    pub(super) quiet: bool,
     /// What to run, and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
-    command: Vec<OsString>,
+    pub(super) command: Vec<OsString>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -91,12 +94,23 @@ fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 /// How one attempt ended.
-enum Attempt {
+pub(super) enum Attempt {
     Committed(Figures),
     /// The exit code, and why.
     Aborted(u8, String),
     /// What others changed.
     Lost(String),
+}
+
+impl Attempt {
+    /// What is told of it, and the exit code.
+    pub(super) fn outcome(&self) -> (Outcome<'_>, u8) {
+        match self {
+            Self::Committed(figures) => (Outcome::Committed(*figures), 0),
+            Self::Aborted(code, why) => (Outcome::Aborted(why), *code),
+            Self::Lost(what) => (Outcome::Aborted(what), crate::complaint::OWN_FAILURE),
+        }
+    }
 }
 
 /// What one attempt leaves for the report.
@@ -117,6 +131,10 @@ struct Trial<'a> {
 
 impl Run {
     pub(super) fn run(self, root: &StateRoot, home: &Home) -> anyhow::Result<u8> {
+        if let Some(guest) = &self.guest {
+            self.fits_a_guest()?;
+            return self.run_in_guest(root, guest);
+        }
         if self.strict {
             return Err(Usage::sentence(
                 "on the host there is no gate yet: others could see a commit half done, which --strict refuses. Leave it out to run all the same",
@@ -140,16 +158,23 @@ impl Run {
         }
     }
 
-    fn conclude(&self, tried: &Tried, time: Duration, retries: u32) -> u8 {
-        let (outcome, code) = match &tried.attempt {
-            Attempt::Committed(figures) => (Outcome::Committed(*figures), 0),
-            Attempt::Aborted(code, why) => (Outcome::Aborted(why), *code),
-            Attempt::Lost(what) => (Outcome::Aborted(what), crate::complaint::OWN_FAILURE),
+    /// What is not there for guests is refused by name.
+    fn fits_a_guest(&self) -> anyhow::Result<()> {
+        let missing = match (self.output, self.unsupported, self.net) {
+            (Output::Commit, ..) => "--output=commit",
+            (_, HowUnsupported::Warn, _) => "--unsupported",
+            (.., HowNetwork::Refuse) => "--net=refuse",
+            _ => return Ok(()),
         };
+        Err(Usage::sentence(format!("{missing} works on the host only; leave it out with --guest")).into())
+    }
+
+    fn conclude(&self, tried: &Tried, time: Duration, retries: u32) -> u8 {
+        let (outcome, code) = tried.attempt.outcome();
         let failed = matches!(tried.attempt, Attempt::Lost(_));
         if !self.quiet || failed {
             let Tried { ended, read_only, connections, .. } = tried;
-            let report = Report { outcome, time, retries, ended: *ended, read_only, connections };
+            let report = Report { outcome, time, retries, gate: "none", ended: *ended, read_only, connections };
             eprintln!("pando: {report}");
         }
         code

@@ -1,0 +1,135 @@
+//! The process that keeps the view of a transaction that is begun and entered.
+
+use super::guest;
+use crate::state_root::StateRoot;
+use anyhow::Context;
+use pando_tx::{Realm, Transaction, TxName};
+use rustix::event::{PollFd, PollFlags, poll};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+
+/// What it says once the view is there; the mounts that are read-only in it follow, one a line, and an empty line.
+const READY: &str = "ready";
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Hold {
+    name: TxName,
+    /// The guest that it is in
+    #[arg(long)]
+    guest: Option<String>,
+    /// That guest, as JSON
+    #[arg(long, requires = "guest")]
+    realm: Option<String>,
+    /// End, with all of the transaction's processes, when this process ends
+    #[arg(long)]
+    with: Option<i32>,
+}
+
+/// One that was started by this process.
+pub(super) struct Holder {
+    child: Child,
+    read_only: Vec<String>,
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        // It has been ended by the commit or the abort, or goes on by itself: what has ended is taken note of.
+        let _ = self.child.try_wait();
+    }
+}
+
+impl Holder {
+    /// Starts it, and waits until it holds. `bound`: it ends with this process.
+    pub(super) fn start(
+        root: &StateRoot,
+        name: &TxName,
+        realm: Option<(&str, &Realm)>,
+        bound: bool,
+    ) -> anyhow::Result<Self> {
+        let mut command = Command::new("/proc/self/exe");
+        command.arg0("pando").arg("--root").arg(root.directory()).args(["tx", "hold", name.as_ref()]);
+        if let Some((guest, realm)) = realm {
+            let realm = serde_json::to_string(realm).context("cannot describe the guest")?;
+            command.args(["--guest", guest, "--realm", &realm]);
+        }
+        if bound {
+            command.args(["--with", &std::process::id().to_string()]);
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+        let mut child = command.spawn().context("cannot start a process for the transaction")?;
+        let out = child.stdout.take().context("cannot hear from the transaction's process")?;
+        let mut lines = BufReader::new(out).lines();
+        let first = lines.next().transpose().context("cannot hear from the transaction's process")?;
+        if first.as_deref() != Some(READY) {
+            // It has said why.
+            let _ = child.wait();
+            return Err(crate::complaint::Told.into());
+        }
+        let read_only = lines.map_while(Result::ok).take_while(|line| !line.is_empty()).collect();
+        Ok(Self { child, read_only })
+    }
+
+    /// Its pid.
+    pub(super) fn pid(&self) -> i32 {
+        self.child.id().cast_signed()
+    }
+
+    /// Mounts that can be written outside and not in the transaction.
+    pub(super) fn read_only(&self) -> &[String] {
+        &self.read_only
+    }
+}
+
+impl Hold {
+    pub(super) fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
+        rustix::thread::set_name(c"pando-tx").context("cannot take a name")?;
+        rustix::process::setsid().context("cannot leave the session")?;
+        let home = &guest::home(root, self.guest.as_deref())?;
+        let realm: Option<Realm> = self.realm.as_deref().map(serde_json::from_str).transpose()?;
+        let awaited = self.awaited(realm.as_ref())?;
+        let (mut transaction, plan) =
+            Transaction::begin_in(home, &self.name, &[], realm).context("cannot begin a transaction")?;
+        let killer = transaction.killer()?;
+        let view = transaction.hold(&plan).context("cannot make the transaction's view")?;
+        let lines = plan.read_only().map(|path| format!("{}\n", path.display()));
+        let text = format!("{READY}\n{}\n", lines.collect::<String>());
+        let mut out = std::io::stdout();
+        out.write_all(text.as_bytes())
+            .and_then(|()| out.flush())
+            .context("cannot say that the transaction is there")?;
+        // Nothing is to keep the caller's pipes open. What it is directed to was opened before the view was entered.
+        rustix::stdio::dup2_stdout(std::io::stdin().as_fd())
+            .and_then(|()| rustix::stdio::dup2_stderr(std::io::stdin().as_fd()))
+            .context("cannot close the output")?;
+        // Until it is killed, by `commit` or `abort`.
+        wait_for_any(&awaited);
+        std::hint::black_box((&transaction, &view));
+        end(killer)
+    }
+
+    /// The processes whose end is this one's: the one that started it, if it is to be so, and the guest's first.
+    fn awaited(&self, realm: Option<&Realm>) -> anyhow::Result<Vec<OwnedFd>> {
+        let first = realm.and_then(Realm::first_process);
+        let pids = self.with.into_iter().chain(first);
+        pids.map(|pid| pando_kernel::pidfd::open(pid).with_context(|| format!("process {pid} has gone"))).collect()
+    }
+}
+
+fn wait_for_any(processes: &[OwnedFd]) {
+    loop {
+        let mut fds: Vec<_> = processes.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+        match poll(&mut fds, None) {
+            Err(rustix::io::Errno::INTR) => {}
+            _ => return,
+        }
+    }
+}
+
+/// Ends the transaction's processes. Its files are left to the next `recover`.
+fn end(mut killer: File) -> anyhow::Result<u8> {
+    let _ = killer.write_all(b"1");
+    Ok(crate::complaint::OWN_FAILURE)
+}
