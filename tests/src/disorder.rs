@@ -23,12 +23,13 @@ pub(crate) fn obey(words: &[String]) -> io::Result<()> {
 
 /// Makes `count` random changes below `root`. One that is not possible is left out.
 pub(crate) fn make(root: &Path, dice: &mut Dice, count: u64) {
-    rustix::process::umask(Mode::empty());
+    let usual = rustix::process::umask(Mode::empty());
     for _ in 0..count {
         let tree = Tree::look(root);
         // What cannot be done here, such as moving a directory into itself, is not done.
         let _ = tree.change(dice);
     }
+    rustix::process::umask(usual);
 }
 
 struct Tree<'a> {

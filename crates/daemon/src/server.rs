@@ -56,6 +56,8 @@ pub fn serve(places: Places) -> Result<(), ServeError> {
     let lock = FileLock::try_take(&lock_path).context(|| format!("locking {}", lock_path.display()))?;
     let Some(_lock) = lock else { return Err(ServeError::Already(places.root().display().to_string())) };
     raise_open_files();
+    // Guests' processes inherit it, whoever's command it was that started the daemon.
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(16)

@@ -173,8 +173,11 @@ fn the_daemon_dies(sandbox: &Sandbox) {
     eventually("both are granted", || sent(&wire, "ceil 91Mbit") > PART && sent(&wire, "ceil 92Mbit") > PART);
     process::kill(sandbox.daemon().expect("it runs"));
     assert_eq!(sent_classes(&wire), 2);
-    let first =
-        sandbox.processes().into_iter().find(|one| one.words.iter().any(|word| word == SENDER)).expect("it runs");
+    // The command that started it names it too, and may not have ended yet.
+    let is_sender = |one: &process::Process| {
+        one.words.first().is_some_and(|word| word.ends_with("python3")) && one.words.iter().any(|word| word == SENDER)
+    };
+    let first = sandbox.processes().into_iter().find(is_sender).expect("it runs");
     process::kill(first.pid);
     wire.pando(sandbox, ["ls"]).ok();
     eventually("the dead guest's class goes", || sent_classes(&wire) == 1);
