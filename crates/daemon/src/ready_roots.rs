@@ -256,11 +256,11 @@ impl ReadyRoots {
         let (identities, clone) = (kind.identities.clone(), kind.files.last());
         let owner = sprout.namespace.as_ref().map(OwnedFd::try_clone).transpose();
         let first_id = slot::first_id(sprout.slot);
-        let store = Arc::clone(&self.store);
+        let (store, resolver) = (Arc::clone(&self.store), !kind.sprout.network_namespace);
         let made = tokio::task::spawn_blocking(move || {
             let owner = owner.context(|| "copying a descriptor".into())?;
             let owner = owner.as_ref().map(|owner| Owner { namespace: owner.as_fd(), first_id });
-            let mounted = mount(&root, owner, &store, &identities)?;
+            let mounted = mount(&root, owner, &store, &identities, resolver)?;
             if clone {
                 machine_id::renew(mounted.tree.as_fd(), owner.map(|owner| owner.first_id))?;
             }
@@ -319,9 +319,10 @@ fn mount(
     owner: Option<Owner<'_>>,
     store: &LayerStore,
     identities: &[(u64, u64)],
+    resolver: bool,
 ) -> Result<Mounted, StoreError> {
     if root.passing {
-        add_mount_points(root)?;
+        add_mount_points(root, resolver)?;
     }
     let mounted = root.mount(owner, store)?;
     for (layer, identity) in mounted.parts.iter().zip(identities) {

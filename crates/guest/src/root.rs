@@ -76,27 +76,38 @@ pub fn prepare(files: &Path) -> Result<(), CallError> {
     Ok(())
 }
 
-/// Makes what /dev, /proc and /sys will be mounted on in the guest's own files, where none of the layers has it: the first process would, and each
-/// takes a copied-up directory. Only for layers that are trees.
-pub fn add_mount_points(root: &Root) -> Result<(), CallError> {
-    for name in crate::plan::STAGE {
-        let is_there = |layer: &Layer| match layer {
-            // A link is not followed: it is what is there.
-            Layer::Tree(tree) => tree.join(name).symlink_metadata().is_ok(),
-            Layer::Stored(_) => true,
-        };
-        if root.layers.iter().any(is_there) {
-            continue;
-        }
-        let path = root.files.join("upper").join(name);
-        match std::fs::DirBuilder::new().mode(0o755).create(&path) {
-            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
-                return Err(error).context(|| format!("making {}", path.display()));
-            }
-            _ => {}
-        }
+/// Makes what /dev, /proc and /sys will be mounted on in the guest's own files, where none of the layers has it, and for a guest that sees the host's
+/// resolver configuration the place of that: the first process would, and each takes a copied-up directory. Only for layers that are trees.
+pub fn add_mount_points(root: &Root, resolver: bool) -> Result<(), CallError> {
+    let upper = root.files.join("upper");
+    for name in crate::plan::STAGE.iter().filter(|name| is_missing(root, name)) {
+        make_directory(&upper.join(name))?;
+    }
+    // Where a layer has a directory of that name, what lies over it has to bear its owner, mode and attributes: that is the kernel's to do.
+    if resolver && is_missing(root, "etc") {
+        make_directory(&upper.join("etc"))?;
+        let place = upper.join("etc/resolv.conf");
+        std::fs::File::create(&place).context(|| format!("making {}", place.display()))?;
     }
     Ok(())
+}
+
+fn is_missing(root: &Root, name: &str) -> bool {
+    let is_there = |layer: &Layer| match layer {
+        // A link is not followed: it is what is there.
+        Layer::Tree(tree) => tree.join(name).symlink_metadata().is_ok(),
+        Layer::Stored(_) => true,
+    };
+    !root.layers.iter().any(is_there)
+}
+
+fn make_directory(path: &Path) -> Result<(), CallError> {
+    match std::fs::DirBuilder::new().mode(0o755).create(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+            Err(error).context(|| format!("making {}", path.display()))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// A root file system that was put together.
