@@ -11,6 +11,7 @@ use crate::limits;
 use crate::proc_file::{self, Lines, Stat};
 use crate::stop::Stopped;
 use crate::sysv;
+use crate::terminals;
 use crate::timers;
 use crate::tree;
 use crate::unix_socket;
@@ -39,6 +40,7 @@ pub(crate) fn capture(subject: &Subject<'_>, stopped: &[Stopped]) -> Result<Imag
         notebook.contents.of_tree(directory, &mut image)?;
     }
     image.keyed = sysv::capture(init)?;
+    terminals::sessions(&mut image, stopped);
     unix_socket::capture(init, &mut image, notebook.places())?;
     parents_first(&mut image.processes);
     Ok(image)

@@ -2,9 +2,11 @@
 //! what comes from a file. What its processes may do as guests is not looked at here; that is up to what confines them.
 
 use crate::areas::USER_END;
-use crate::image::{Area, AreaKind, ContentKind, FileKind, Image, Process, Thread};
+use crate::image::{Area, AreaKind, ContentKind, FileKind, Image, Process, Terminal, Thread};
 use crate::staging::{self, STAGING};
 use crate::sysv_making::steps_to;
+use crate::terminals::HIGHEST;
+use pando_kernel::terminal::SETTINGS;
 use pando_restorer::REGION;
 use std::collections::HashSet;
 
@@ -183,6 +185,7 @@ fn objects_of(image: &Image) -> Result<(), Wrong> {
             FileKind::Nameless { content } => *content < image.contents.len(),
             FileKind::Unix { socket } => image.unix.get(*socket).is_some_and(|socket| socket.file == number),
             FileKind::Plain(socket) => socket.name.len() <= 128 && socket.options.len() <= 1024,
+            FileKind::Terminal { terminal, .. } => *terminal < image.terminals.len(),
             FileKind::Event { .. } | FileKind::Epoll | FileKind::TimerFd { .. } | FileKind::SignalFd { .. } => true,
         };
         ensure(there, || of("what it opens is not there"))?;
@@ -200,6 +203,10 @@ fn objects_of(image: &Image) -> Result<(), Wrong> {
         })?;
         ensure(!socket.directory.contains('\0') && socket.options.len() <= 1024, || "a unix socket is none".into())?;
     }
+    let mut numbers = HashSet::new();
+    let whole = |one: &Terminal| one.number <= HIGHEST && one.settings.len() == SETTINGS;
+    let alone = image.terminals.iter().all(|one| whole(one) && numbers.insert(one.number));
+    ensure(alone, || "a terminal is none".into())?;
     image.contents.iter().try_for_each(content)?;
     let counted = |id: i32| id >= 0 && steps_to(id) <= MOST_NUMBERS;
     ensure(image.keyed.iter().all(|one| counted(one.id)), || "an object of System V has no such number".into())

@@ -1,10 +1,12 @@
 //! The open files of the processes: what each is, and which descriptors are the same one.
 
 use crate::contents::{self, Contents};
+use crate::credentials::IdMaps;
 use crate::image::{Descriptor, FileKind, Image, OpenFile, Pipe, Watch};
 use crate::proc_file::{self, Lines};
 use crate::refusal::Refusal;
 use crate::sockets;
+use crate::terminals;
 use crate::tree::Member;
 use pando_kernel::foreign_memory::{self, Shared};
 use pando_kernel::{CallError, Context};
@@ -88,6 +90,8 @@ pub(crate) fn objection(found: &Found, outside: &[Outside]) -> Option<(String, &
         }
         FileType::Directory if deleted => named("a deleted directory", "close it"),
         FileType::RegularFile | FileType::Directory => None,
+        // Whose other end it is, nobody can tell by one: see `terminals`.
+        FileType::CharacterDevice if terminals::is_terminal(found) => None,
         FileType::CharacterDevice => device_objection(found),
         _ => named("a device", "close it"),
     }
@@ -132,13 +136,14 @@ pub(crate) struct Place {
 pub(crate) struct Notebook {
     noted: Vec<Place>,
     pipes: Vec<(u64, u64)>,
+    maps: IdMaps,
     pub(crate) contents: Contents,
 }
 
 impl Notebook {
     /// An empty one, for the processes below a first process.
     pub(crate) fn new(init: i32) -> Result<Self, CallError> {
-        Ok(Self { noted: Vec::new(), pipes: Vec::new(), contents: Contents::of(init)? })
+        Ok(Self { noted: Vec::new(), pipes: Vec::new(), maps: IdMaps::of(init)?, contents: Contents::of(init)? })
     }
 
     /// Where each open file was found, in the image's order.
@@ -218,6 +223,9 @@ impl Notebook {
             let place = Place { outer: member.outer, number: found.number, device, inode };
             let content = self.contents.of_descriptor(member.pid, place, &found.target, image)?;
             return Ok(FileKind::Nameless { content });
+        }
+        if is(found, FileType::CharacterDevice) && terminals::is_terminal(found) {
+            return terminals::kind(member, found, &self.maps, image);
         }
         if is(found, FileType::Socket) {
             return sockets::kind(member.outer, found.number, image);

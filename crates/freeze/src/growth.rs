@@ -8,6 +8,7 @@ use crate::rebirth;
 use crate::script::{Chapter, Writer};
 use crate::staging::{self, AT_FDCWD, Stage};
 use crate::sysv_making;
+use crate::terminals;
 use pando_restorer::{PARKING, REGION, REGION_LENGTH, STACK_LENGTH, STACKS, Special, thread_stack};
 use std::ops::Range;
 
@@ -82,6 +83,7 @@ impl Ground<'_> {
         self.fork_all(writer, chapter, &birth.early);
         if birth.leads {
             writer.call(chapter, "making a session", libc::SYS_setsid, &[]);
+            terminals::take_own(writer, chapter, self.image, self.slots, process.pid);
         } else if process.group == process.pid {
             writer.call(chapter, "making a process group", libc::SYS_setpgid, &[0, 0]);
         }
@@ -97,6 +99,7 @@ impl Ground<'_> {
             writer.special(chapter, "having ended", Special::Exit, &[code as u64, signal as u64]);
             return;
         }
+        terminals::set_foreground(writer, chapter, self.image, self.slots, process);
         self.belongings(writer, chapter, process);
         self.memory(writer, chapter, index);
         let threads = self.threads(writer, chapter, process);

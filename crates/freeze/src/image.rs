@@ -7,6 +7,7 @@ pub use crate::contents::{Content, ContentKind};
 pub use crate::plain_socket::{PlainSocket, Role};
 pub use crate::socket_options::SocketOption;
 pub use crate::sysv::{Keyed, KeyedKind};
+pub use crate::terminals::Terminal;
 pub use crate::unix_socket::{UnixSocket, Waiting};
 use serde::{Deserialize, Serialize};
 
@@ -28,6 +29,9 @@ pub struct Image {
     /// What System V IPC keeps.
     #[serde(default)]
     pub keyed: Vec<Keyed>,
+    /// Pseudo-terminals; open files are ends of them.
+    #[serde(default)]
+    pub terminals: Vec<Terminal>,
     /// The pid of the namespace's first process, which is not part of the image: what it was the parent of falls to a clone's first process.
     pub init: i32,
 }
@@ -353,6 +357,13 @@ pub enum FileKind {
     SignalFd {
         /// Bit N−1 for signal N.
         mask: u64,
+    },
+    /// An end of a pseudo-terminal, an index into [`Image::terminals`].
+    Terminal {
+        /// Which.
+        terminal: usize,
+        /// Which end.
+        master: bool,
     },
 }
 

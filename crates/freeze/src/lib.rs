@@ -10,7 +10,7 @@
 //!
 //! Each kind of object has a file that captures it and writes how it is made: `descriptors` and `objects` (files, pipes, events), `unix_socket` and
 //! `unix_making`, `plain_socket` (TCP, UDP, netlink), `contents` and `content_making` (what has no name: shared memory, deleted files), `sysv` and
-//! `sysv_making`, `timers`, `credentials`.
+//! `sysv_making`, `timers`, `credentials`, `terminals`.
 //!
 //! An image can be kept as files (`keep`: a `sheet` each, out of the holder) and a holder be made from those (`thaw`), once all that was read has been
 //! looked at (`check`), and the `machine` with it.
@@ -54,6 +54,7 @@ mod stop;
 mod survey;
 mod sysv;
 mod sysv_making;
+mod terminals;
 mod thaw;
 mod timers;
 mod tree;
@@ -66,5 +67,5 @@ pub use freeze::{Frozen, Manner, Subject, freeze, freeze_with};
 pub use holder::Holder;
 pub use refusal::{FreezeError, Refusal};
 pub use sheet::{Kind, SheetError, VERSION, read_sheet, write_sheet};
-pub use survey::survey;
+pub use survey::{survey, written_mappings};
 pub use thaw::{ThawError, thaw, verify};

@@ -3,7 +3,7 @@
 use crate::image::{FileKind, Image, OpenFile};
 use crate::script::Writer;
 use crate::staging::AT_FDCWD;
-use crate::{content_making, plain_socket, unix_making};
+use crate::{content_making, plain_socket, terminals, unix_making};
 use pando_restorer::Special;
 
 /// The descriptors of a clone that is being made: above all that its processes use.
@@ -15,6 +15,9 @@ pub(crate) struct Slots {
     supplied: u64,
     files: u64,
     pipes: u64,
+    terminals: u64,
+    /// Terminals that are only there to be counted.
+    passing: u64,
     contents: u64,
 }
 
@@ -33,6 +36,8 @@ impl Slots {
             supplied,
             files: image.files.len() as u64,
             pipes: image.pipes.len() as u64,
+            terminals: image.terminals.len() as u64,
+            passing: image.terminals.iter().map(|one| u64::from(one.number) + 1).max().unwrap_or(0),
             contents: image.contents.len() as u64,
         }
     }
@@ -56,9 +61,19 @@ impl Slots {
         self.file(0) + self.files + 2 * number as u64 + u64::from(writes)
     }
 
+    /// An end of a terminal.
+    pub(crate) fn terminal(self, number: usize, master: bool) -> u64 {
+        self.pipe(0, false) + 2 * self.pipes + 2 * number as u64 + u64::from(master)
+    }
+
+    /// A terminal that goes again.
+    pub(crate) fn passing(self, number: u64) -> u64 {
+        self.terminal(0, false) + 2 * self.terminals + number
+    }
+
     /// One that is used for a moment.
     pub(crate) fn spare(self) -> u64 {
-        self.file(0) + self.files + 2 * self.pipes
+        self.passing(0) + self.passing
     }
 
     /// A clone's own version of a file without a name.
@@ -106,8 +121,9 @@ pub(crate) fn write(writer: &mut Writer, image: &Image, slots: Slots, executable
     }
     content_making::make(writer, image, slots);
     unix_making::write(writer, image, slots);
+    terminals::make(writer, image, slots);
     for (number, file) in image.files.iter().enumerate() {
-        make(writer, file, slots, number);
+        make(writer, image, file, slots, number);
     }
     for (number, path) in executables.iter().enumerate() {
         let path_at = writer.string(path);
@@ -116,7 +132,7 @@ pub(crate) fn write(writer: &mut Writer, image: &Image, slots: Slots, executable
     }
 }
 
-fn make(writer: &mut Writer, file: &OpenFile, slots: Slots, number: usize) {
+fn make(writer: &mut Writer, image: &Image, file: &OpenFile, slots: Slots, number: usize) {
     let slot = slots.file(number);
     let chapter = Writer::MAKING;
     match &file.kind {
@@ -150,6 +166,9 @@ fn make(writer: &mut Writer, file: &OpenFile, slots: Slots, number: usize) {
             }
         }
         FileKind::Unix { .. } => {}
+        FileKind::Terminal { terminal, master } => {
+            terminals::open(writer, file, image, slots, (*terminal, *master), slot);
+        }
         FileKind::Plain(socket) => plain_socket::make(writer, socket, slot, slots.spare()),
         FileKind::Epoll => writer.open(chapter, "making an epoll instance", libc::SYS_epoll_create1, &[0], slot),
         FileKind::SignalFd { mask } => {

@@ -3,12 +3,14 @@
 use crate::areas::{self, USER_END};
 use crate::contents::DELETED;
 use crate::descriptors::{self, Found, Outside};
+use crate::image::AreaKind;
 use crate::proc_file::{self, Lines};
 use crate::refusal::Refusal;
 use crate::sockets;
 use crate::staging::STAGING;
 use crate::sysv;
-use crate::tree::{Member, Roots};
+use crate::terminals;
+use crate::tree::{self, Member, Roots};
 use pando_kernel::CallError;
 use pando_restorer::REGION;
 
@@ -62,11 +64,31 @@ fn survey_members(
     refusals.extend(descriptors::lonely_pipes(&descriptors, outside));
     refusals.extend(sockets::objections(init, &descriptors, outside, stopped)?);
     refusals.extend(sysv::objections(init, members)?);
+    refusals.extend(terminals::objections(&descriptors, |one| self::descriptors::supplied(one, outside).is_some()));
     Ok(refusals)
 }
 
 fn refusal(member: &Member, descriptor: Option<i32>, kind: String, advice: &'static str) -> Refusal {
     Refusal { pid: member.pid, name: member.name.clone(), descriptor, kind, advice }
+}
+
+/// Paths of the files that processes of a pid namespace map so that writing to memory writes to them: it shows in no time of the file.
+pub fn written_mappings(init: i32) -> Result<Vec<String>, CallError> {
+    let mut paths = Vec::new();
+    for member in Roots::find(init)?.members().iter().filter(|member| member.state != 'Z') {
+        let areas = match areas::read(member.outer) {
+            Err(_) if tree::is_gone(member.outer) || tree::has_ended(member.outer) => continue,
+            read => read?,
+        };
+        for seen in areas {
+            if let AreaKind::Shared { path, writable: true, .. } = seen.area.kind {
+                paths.push(path);
+            }
+        }
+    }
+    paths.sort();
+    paths.dedup();
+    Ok(paths)
 }
 
 type Objection = (String, &'static str);

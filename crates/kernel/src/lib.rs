@@ -22,7 +22,7 @@
 //!   btrfs     subvolumes and their quotas
 //!   trace     threads of other processes, stopped                  foreign_memory  their memory and descriptors
 //!   socket_option, socket_peek  sockets as bytes                   unix_diag  which of them are connected
-//!   sysv      segments, semaphores and messages by number
+//!   sysv      segments, semaphores and messages by number        terminal  pseudo-terminals
 //! ```
 
 pub mod attach;
@@ -60,6 +60,7 @@ pub mod signal;
 pub mod socket_option;
 pub mod socket_peek;
 pub mod sysv;
+pub mod terminal;
 pub mod trace;
 pub mod unix_diag;
 pub mod uts;

@@ -58,6 +58,13 @@ pub(crate) const CASES: &[Case] = &[
     case("freeze::system_v_objects_keep_numbers_and_contents", |sandbox| {
         plays(sandbox, include_str!("../../actors/sysv.py"))
     }),
+    case("freeze::terminals_keep_numbers_settings_and_sessions", |sandbox| {
+        plays_after(sandbox, include_str!("../../actors/terminals.py"), |space| {
+            let words =
+                ["mount", "-t", "devpts", "-o", "newinstance,ptmxmode=0666,mode=0620,gid=5", "none", "/dev/pts"];
+            assert!(space.command(&words).status().expect("mount runs").success());
+        })
+    }),
     case("freeze::locks_are_held_on", |sandbox| plays(sandbox, include_str!("../../actors/locks.py"))),
     case("freeze::clones_of_clones", clones_of_clones),
     case("freeze::what_cannot_be_frozen_is_named", what_cannot_be_frozen_is_named),
@@ -88,10 +95,17 @@ fn clone_into(frozen: &Frozen, space: &Space) {
 /// An actor is frozen and cloned twice; then all three check themselves. Each has its own version of the directory `own` on the stage.
 #[track_caller]
 fn plays(sandbox: &Sandbox, script: &str) {
+    plays_after(sandbox, script, |_| ());
+}
+
+/// The same, each space prepared.
+#[track_caller]
+fn plays_after(sandbox: &Sandbox, script: &str, prepare: fn(&Space)) {
     let stage = stage(sandbox);
     let (own, kept) = (stage.join("own"), stage.join("kept"));
     std::fs::create_dir(&own).expect("a directory");
     let source = Space::new();
+    prepare(&source);
     let _actor = source.play(script, &stage);
     let root = File::open(format!("/proc/{}/root", source.init())).expect("the root of a space");
     let files = root.try_clone().expect("a descriptor");
@@ -106,6 +120,7 @@ fn plays(sandbox: &Sandbox, script: &str) {
     let thawed = thaw(&image, files.as_fd()).unwrap_or_else(|error| panic!("{error}"));
     let clones = [Space::new(), Space::new()];
     for (number, clone) in clones.iter().enumerate() {
+        prepare(clone);
         let version = stage.join(format!("own-{number}"));
         copy(&kept, &version);
         let words = ["mount", "--bind", &version.to_string_lossy(), &own.to_string_lossy()];
@@ -175,7 +190,7 @@ const UNSUPPORTED: [(&str, &[&str]); 12] = [
         &["whose leader has ended"],
     ),
     ("__import__('ctypes').CDLL(None).unshare(0x04000000)", &["uts namespace of its own"]),
-    ("kept = os.openpty()", &["descriptor", "a terminal"]),
+    ("kept = os.openpty(); os.close(kept[0])", &["descriptor", "a terminal whose other end is outside"]),
     ("kept = os.pidfd_open(os.getpid())", &["descriptor", "a process descriptor"]),
 ];
 

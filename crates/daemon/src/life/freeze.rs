@@ -1,5 +1,6 @@
 //! Freezing a running guest: its processes, their memory, and its files, at one instant.
 
+use super::files_ahead::Ahead;
 use super::layers;
 use crate::daemon::Daemon;
 use crate::failure;
@@ -8,12 +9,10 @@ use crate::image::{HeldImage, ImageRecord};
 use pando_api::{Fault, FaultKind};
 use pando_freeze::{FreezeError, Frozen, Manner, Outside, Subject, freeze_with as freeze_processes};
 use pando_guest::root::{self, Layer, LayerStore, Root};
-use pando_kernel::{CallError, Context};
 use pando_store::StoreError;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -111,25 +110,20 @@ impl Scene {
             outside.push(Outside { device: log.dev(), inode: log.ino() });
         }
         root::prepare(&self.root.files)?;
+        let ahead = Ahead::begin(&self.upper, &self.layer, || {
+            // What will be refused need not be copied for it.
+            let free = pando_freeze::survey(self.init, &outside).is_ok_and(|refusals| refusals.is_empty());
+            free.then(|| pando_freeze::written_mappings(self.init).ok()).flatten()
+        });
         let subject = Subject { init: self.init, outside: &outside, in_memory: &["/dev/shm"] };
         freeze_processes(
             &subject,
             self.manner,
-            || copy(&self.upper, &self.layer),
+            || ahead.finish(),
             |()| {
                 let mounted = self.root.mount(None, &self.store);
                 mounted.map(|mounted| OwnedFd::from(mounted.tree)).map_err(StoreError::into_call)
             },
         )
     }
-}
-
-/// Copies a guest's own files as they lie, whiteouts and all, sharing their blocks where the file system can.
-fn copy(from: &Path, to: &Path) -> Result<(), CallError> {
-    let what = || format!("copying {} to {}", from.display(), to.display());
-    let ended = Command::new("cp").args(["-a", "--reflink=auto", "--"]).args([from, to]).output().context(what)?;
-    if ended.status.success() {
-        return Ok(());
-    }
-    Err(std::io::Error::other(String::from_utf8_lossy(&ended.stderr).trim().to_owned())).context(what)
 }

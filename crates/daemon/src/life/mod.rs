@@ -8,6 +8,7 @@ pub(crate) mod copy;
 pub(crate) mod create;
 pub(crate) mod end;
 pub(crate) mod exec;
+mod files_ahead;
 pub(crate) mod fold;
 pub(crate) mod freeze;
 pub(crate) mod hot;
