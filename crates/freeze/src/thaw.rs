@@ -77,7 +77,7 @@ mod tests {
     use super::*;
     use crate::image::{
         Area, AreaKind, Content, ContentKind, Descriptor, FileKind, Image, Keyed, KeyedKind, OpenFile, Pipe, Process,
-        Thread, UnixSocket,
+        Terminal, Thread, UnixSocket,
     };
     use crate::plan::Facts;
     use proptest::prelude::*;
@@ -138,7 +138,7 @@ mod tests {
             FileKind::PipeEnd { pipe: 0, writes: true },
             FileKind::Nameless { content: 0 },
             FileKind::Unix { socket: 0 },
-            FileKind::Epoll,
+            FileKind::Terminal { terminal: 0, master: false },
         ];
         let segment = KeyedKind::Segment { length: 4096, content: vec![1; 9] };
         Image {
@@ -147,6 +147,7 @@ mod tests {
             pipes: vec![Pipe { capacity: 4096, content: b"content".to_vec(), path: None }],
             unix: vec![UnixSocket { file: 3, kind: 1, name: b"\x01\0/run/x\0".to_vec(), ..UnixSocket::default() }],
             contents: vec![content],
+            terminals: vec![Terminal { number: 2, settings: vec![0; 44], session: 2, ..Terminal::default() }],
             keyed: vec![Keyed { id: 0, key: 5, mode: 0o600, owner: (0, 0), kind: segment }],
             init: 1,
         }
