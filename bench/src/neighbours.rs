@@ -12,10 +12,11 @@ use crate::report::Report;
 use crate::settings::Settings;
 use crate::varlink::Client;
 use crate::{busybox_root, interrupt};
+use anyhow::Context;
 use database::Database;
 use pando_api::{Amount, DiskWish, MemoryWish, Method, Spec};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use swap_file::SwapFile;
 
 /// Of its throughput alone, in percent, what the database may lose.
@@ -111,6 +112,12 @@ fn streaming_root(root: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Processor time that the neighbour has used, in milliseconds.
+fn used(client: &mut Client) -> anyhow::Result<i64> {
+    let stats = client.call(&Method::Stats { name: Some(NEIGHBOUR.into()), history: false })?;
+    stats["guests"][0]["now"]["cpu_ms"].as_i64().context("a guest's processor time is counted")
+}
+
 /// Alone, then beside.
 fn beside(
     database: &Database<'_>,
@@ -125,9 +132,18 @@ fn beside(
     let source = Some(root.to_string_lossy().into_owned());
     client.call(&Method::Create { name: NEIGHBOUR.into(), source, spec, start: true })?;
     interrupt::pause(Duration::from_secs(1))?;
+    let (begun, before) = (Instant::now(), used(client)?);
     let beside = database.throughput(time);
+    let (after, span) = (used(client)?, begun.elapsed().as_millis() as f64);
     client.call(&Method::Remove { name: NEIGHBOUR.into(), force: true })?;
     let beside = beside?;
+    let processors = std::thread::available_parallelism()?.get() as f64;
+    // What it is entitled to is a loss by right: a twentieth, of shares that are equal and of nine tenths that are reserved.
+    report.add(
+        &format!("{}: what the neighbour had of the processors", neighbour.name),
+        "%",
+        (after - before) as f64 / span / processors * 100.0,
+    );
     report.add(&format!("{}: alone", neighbour.name), "tps", alone);
     report.add(&format!("{}: beside", neighbour.name), "tps", beside);
     report.add(&format!("{}: lost", neighbour.name), "%", ((1.0 - beside / alone) * 100.0).max(0.0));

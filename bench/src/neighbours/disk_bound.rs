@@ -8,7 +8,7 @@ use crate::own_pando::OwnPando;
 use crate::report::Report;
 use crate::settings::Settings;
 use crate::varlink::Client;
-use anyhow::Context;
+use anyhow::{Context, bail};
 use pando_api::{IoWish, Method, Spec};
 use std::path::Path;
 use std::time::Duration;
@@ -98,8 +98,7 @@ fn weights(client: &mut Client, root: &Path, manner: &str, time: Duration, repor
             let source = Some(root.to_string_lossy().into_owned());
             client.call(&Method::Create { name: name.into(), source, spec, start: true })?;
         }
-        // Their files are written first.
-        interrupt::pause(Duration::from_secs(4))?;
+        both_read(client)?;
         let before = (read(client, "light")?, read(client, "heavy")?);
         interrupt::pause(time)?;
         let after = (read(client, "light")?, read(client, "heavy")?);
@@ -111,6 +110,18 @@ fn weights(client: &mut Client, root: &Path, manner: &str, time: Duration, repor
         report.add(&format!("weights {row}, {manner}: together"), "MB/s", (heavy + light) / 1e6 / time.as_secs_f64());
     }
     Ok(())
+}
+
+/// Waits until both have written their files and begun to read, and a moment more: the scheduler is told who they are by what they do.
+fn both_read(client: &mut Client) -> anyhow::Result<()> {
+    const ENOUGH: i64 = 32 << 20;
+    for _ in 0..120 {
+        interrupt::pause(Duration::from_millis(500))?;
+        if read(client, "light")? > ENOUGH && read(client, "heavy")? > ENOUGH {
+            return interrupt::pause(Duration::from_secs(2));
+        }
+    }
+    bail!("the readers of the disk did not begin within a minute")
 }
 
 /// Bytes that a guest has read from disks.

@@ -250,12 +250,12 @@ impl Drop for SwapFile {
 }
 
 fn swap_is_bounded(sandbox: &Sandbox) {
-    let _swap = SwapFile::make(sandbox.scratch().join("swap"), 128);
-    sandbox.guest("swapper", &["--memory", "32M", "--swap", "96M"]);
-    sandbox.exec_sh("swapper", &hog(40)).run().says("41943040\n");
-    sandbox.exec_sh("swapper", &hog(200)).run().ended_with(137);
+    let _swap = SwapFile::make(sandbox.scratch().join("swap"), 64);
+    sandbox.guest("swapper", &["--memory", "24M", "--swap", "48M"]);
+    sandbox.exec_sh("swapper", &hog(28)).run().says("29360128\n");
+    sandbox.exec_sh("swapper", &hog(100)).run().ended_with(137);
     sandbox.pando(["set", "swapper", "memory.swap=0"]).ok();
-    sandbox.exec_sh("swapper", &hog(40)).run().ended_with(137);
+    sandbox.exec_sh("swapper", &hog(28)).run().ended_with(137);
     sandbox.pando(["rm", "-f", "swapper"]).ok();
 }
 
