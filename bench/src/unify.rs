@@ -34,19 +34,30 @@ pub(crate) fn measure(settings: &Settings) -> anyhow::Result<Report> {
         daemons::measure(settings, &pando, &mut report)?;
         return Ok(report);
     }
-    let guests = settings.guests.unwrap_or(if settings.quick { 5 } else { GUESTS });
+    let usual = if settings.wants("sharing") { GUESTS } else { speed::LOOKED_THROUGH };
+    let guests = settings.guests.unwrap_or(if settings.quick { 5 } else { usual });
     let roots = Roots::make(pando.directory(), settings.tree.as_deref(), guests)?;
     report.note(format!(
         "{guests} copies of one Debian root of {} files, each with a few files of its own; not installed one by one",
         roots.files()
     ));
-    let separate = separate(&roots, &pando, &mut report)?;
-    let unified = unified(&roots, &pando, settings, &mut report)?;
-    judge(guests, &separate, &unified, &mut report);
-    crowd::stop(&pando, 0..guests)?;
-    parallel::measure(&roots, &pando, settings.hush.as_deref(), unified.cache, &mut report)?;
-    speed::measure(&roots, &pando, settings, &mut report)?;
+    if settings.wants("sharing") {
+        sharing(&roots, &pando, settings, &mut report)?;
+    }
+    if settings.wants("speed") {
+        speed::measure(&roots, &pando, settings, &mut report)?;
+    }
     Ok(report)
+}
+
+/// Disk, page cache and start of separate guests and of unified ones.
+fn sharing(roots: &Roots, pando: &OwnPando, settings: &Settings, report: &mut Report) -> anyhow::Result<()> {
+    let guests = roots.trees().len();
+    let separate = separate(roots, pando, report).context("separate guests one by one")?;
+    let unified = unified(roots, pando, settings, report).context("unified guests one by one")?;
+    judge(guests, &separate, &unified, report);
+    crowd::stop(pando, 0..guests)?;
+    parallel::measure(roots, pando, settings.hush.as_deref(), unified.cache, report).context("all guests together")
 }
 
 fn judge(guests: usize, separate: &Taken, unified: &Taken, report: &mut Report) {

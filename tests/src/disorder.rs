@@ -211,6 +211,8 @@ impl<'a> Tree<'a> {
     /// `u::rw-,u:N:r--,g::r--,m::r--,o::---` as the kernel keeps it (linux/posix_acl_xattr.h).
     fn change_access_list(&'a self, dice: &mut Dice) -> io::Result<()> {
         let path = self.some(dice, &self.regular)?;
+        // An overlay cannot set one on a file of an image before the file is copied up.
+        fs::set_permissions(path, path.metadata()?.permissions())?;
         let nobody = u32::MAX;
         let user = dice.throw(9) as u32;
         let entries = [(1_u16, 6_u16, nobody), (2, 4, user), (4, 4, nobody), (16, 4, nobody), (32, 0, nobody)];

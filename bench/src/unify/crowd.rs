@@ -59,8 +59,11 @@ impl Separate {
     fn await_ready(&mut self, number: usize) -> anyhow::Result<()> {
         interrupt::check()?;
         let mut said = [0; 6];
-        let output = self.children[number].stdout.as_mut().context("its output is a pipe")?.read_exact(&mut said);
-        output.with_context(|| format!("guest s{number} ended before it was ready"))
+        let child = &mut self.children[number];
+        if child.stdout.as_mut().context("its output is a pipe")?.read_exact(&mut said).is_err() {
+            anyhow::bail!("guest s{number} ended before it was ready: {}", child.wait()?);
+        }
+        Ok(())
     }
 
     /// Ends all of them, and waits until nothing of them is left.

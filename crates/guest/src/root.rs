@@ -152,8 +152,30 @@ impl LayerStore {
 }
 
 impl Root {
-    /// Puts it together.
+    /// Puts it together. Where the guest's own files were written over a layer that was mounted the other way, as on another kernel, it is mounted that
+    /// way again.
     pub fn mount(&self, owner: Option<Owner<'_>>, store: &LayerStore) -> Result<Mounted, StoreError> {
+        let usual = |mounts: &LayerMounts| mounts.backend();
+        match self.mount_as(owner, store, usual) {
+            Err(error) if self.stands_on_store() && is_stale(&error) => {
+                tracing::info!(guest = self.name, "its own files were written over its layer mounted the other way");
+                // What is said is why the usual way fails: the other one may not exist on this host.
+                self.mount_as(owner, store, |mounts| mounts.backend().other()).map_err(|_| error)
+            }
+            mounted => mounted,
+        }
+    }
+
+    fn stands_on_store(&self) -> bool {
+        self.layers.iter().any(|layer| matches!(layer, Layer::Stored(_)))
+    }
+
+    fn mount_as(
+        &self,
+        owner: Option<Owner<'_>>,
+        store: &LayerStore,
+        backend: impl Fn(&LayerMounts) -> Backend,
+    ) -> Result<Mounted, StoreError> {
         let map = |tree: Tree| -> Result<Tree, CallError> {
             if let Some(owner) = owner {
                 tree.map_ids(owner.namespace)?;
@@ -165,7 +187,8 @@ impl Root {
             match layer {
                 Layer::Tree(path) => parts.push(map(Tree::clone_of(path, false)?)?),
                 Layer::Stored(layer) => {
-                    let MountedLayer { tree, data: objects } = store.open()?.mount(layer)?;
+                    let mounts = store.open()?;
+                    let MountedLayer { tree, data: objects } = mounts.mount_as(layer, backend(&mounts))?;
                     parts.push(map(tree)?);
                     data = data.or(objects);
                 }
@@ -202,6 +225,12 @@ impl Root {
         parts.extend(data);
         Ok(Mounted { tree, parts })
     }
+}
+
+/// Whether an overlay found other inodes below its files than it knows.
+fn is_stale(error: &StoreError) -> bool {
+    const STALE: i32 = rustix::io::Errno::STALE.raw_os_error();
+    matches!(error, StoreError::Call(error) if error.source.raw_os_error() == Some(STALE))
 }
 
 /// How often a path is looked up again; the next time nearly always succeeds.

@@ -58,10 +58,16 @@ impl LayerMounts {
 
     /// Mounts a layer.
     pub fn mount(&self, layer: &LayerId) -> Result<Mounted, StoreError> {
+        self.mount_as(layer, self.backend)
+    }
+
+    /// Mounts a layer in a way that need not be the host's: an overlay knows the inodes that its upper files were copied from, and refuses a layer that
+    /// has others. So files that were written over a farm go on over a farm until the guest is folded.
+    pub fn mount_as(&self, layer: &LayerId, backend: Backend) -> Result<Mounted, StoreError> {
         if !self.store.has(layer) {
             return Err(StoreError::NoLayer(*layer));
         }
-        match self.backend {
+        match backend {
             Backend::Farm => Ok(Mounted { tree: Tree::clone_of(&self.store.farm(layer)?, false)?, data: None }),
             Backend::Image => {
                 let data = Some(Tree::clone_of(&self.store.objects(), false)?);
@@ -111,6 +117,15 @@ const PROOF: [u8; 100] =
     *b"0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789";
 
 impl Backend {
+    /// The other one.
+    #[must_use]
+    pub fn other(self) -> Self {
+        match self {
+            Self::Image => Self::Farm,
+            Self::Farm => Self::Image,
+        }
+    }
+
     /// What works on this host: tries the whole stack, an image over a data-only layer under an overlay, with each of the `ways` (options of the
     /// overlay) that layers are used in, and reads a file through it.
     pub fn choose(store: &Store, ways: &[&[(&str, &str)]]) -> Self {

@@ -16,15 +16,29 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("unify::random_operations_are_as_on_a_copy", |sandbox| random_operations(sandbox, 1_000)),
     Case::new("unify::10000_random_operations_are_as_on_a_copy", |sandbox| random_operations(sandbox, 10_000))
         .tags(&[Tag::Slow]),
-    Case::new("store::every_way_of_changing_a_file_breaks_its_link", every_way_of_changing)
-        .needs(&[Need::Root, Need::Program("python3", "python3")]),
+    Case::new("unify::several_processes_at_once_are_as_one_after_another_on_a_copy", |sandbox| at_once(sandbox, 300)),
+    Case::new("unify::10000_operations_of_several_processes_at_once", |sandbox| at_once(sandbox, 10_000))
+        .tags(&[Tag::Slow]),
+    Case::new("unify::random_operations_on_one_file_are_as_in_its_model", |sandbox| on_one_file(sandbox, 500))
+        .needs(PYTHON),
+    Case::new("unify::10000_random_operations_on_one_file", |sandbox| on_one_file(sandbox, 10_000))
+        .needs(PYTHON)
+        .tags(&[Tag::Slow]),
+    Case::new("store::every_way_of_changing_a_file_breaks_its_link", every_way_of_changing).needs(PYTHON),
 ];
+
+const PYTHON: &[Need] = &[Need::Root, Need::Program("python3", "python3")];
 
 const GUESTS: [(&str, u64); 2] = [("a", 11), ("b", 23)];
 
 /// Where a guest's data are, seen from the host.
 fn data(sandbox: &Sandbox, name: &str) -> PathBuf {
     PathBuf::from(format!("/proc/{}/root/data", sandbox.first_process(name)))
+}
+
+/// Seconds since 1970.
+fn now() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs() as i64
 }
 
 /// The lines of a tree, without the times that the operations themselves gave it. An overlay counts its own index as a link; which names are one file
@@ -54,7 +68,7 @@ fn random_operations(sandbox: &Sandbox, count: u64) {
     Line::new("cp").args(["-a", sandbox.busybox()]).args([&tree]).ok();
     std::fs::create_dir(tree.join("data")).expect("a directory");
     disorder::make(&tree.join("data"), &mut Dice::new(5), 400);
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs() as i64 + 1;
+    let since = now() + 1;
     std::thread::sleep(std::time::Duration::from_millis(1_200));
     let names = GUESTS.iter().map(|(name, _)| *name).chain(["watching"]);
     for name in names {
@@ -91,6 +105,138 @@ fn random_operations(sandbox: &Sandbox, count: u64) {
     }
     sandbox.pando(["store", "verify"]).ok();
     println!("     {count} operations on each of {} guests, unified four times between", GUESTS.len());
+}
+
+/// Has both guests unified, and starts them again.
+fn unify(sandbox: &Sandbox, what: &str) {
+    for (name, _) in GUESTS {
+        std::fs::write(data(sandbox, name).join("common"), what.repeat(6 << 20)).expect("a file");
+        sandbox.pando(["stop", "--time", "1", name]).ok();
+    }
+    // The first to be looked at pays for what both have, until the store has it.
+    for _ in GUESTS {
+        let told = sandbox.pando(["unify", "--json"]).ok();
+        assert!(told.contains("\"shared\""), "{told}");
+    }
+    for (name, _) in GUESTS {
+        sandbox.pando(["start", name]).ok();
+        std::fs::remove_file(data(sandbox, name).join("common")).expect("it is there");
+    }
+}
+
+/// A tree with `data` in it, and three guests that run on it.
+fn three_guests(sandbox: &Sandbox, fill: impl FnOnce(&Path)) -> PathBuf {
+    let tree = sandbox.scratch().join("tree");
+    Line::new("cp").args(["-a", sandbox.busybox()]).args([&tree]).ok();
+    std::fs::create_dir(tree.join("data")).expect("a directory");
+    fill(&tree.join("data"));
+    for name in GUESTS.iter().map(|(name, _)| *name).chain(["watching"]) {
+        sandbox.pando(["create", name, "--userns", "host", "--start", "--from"]).args([&tree]).ok();
+    }
+    tree
+}
+
+/// As many as change each guest's files at once, each below a directory of its own.
+const PROCESSES: u64 = 4;
+
+/// What fsstress of the xfstests does: several processes change a tree at once.
+fn at_once(sandbox: &Sandbox, count: u64) {
+    let part = |root: &Path, process: u64| root.join(process.to_string());
+    let fill = |data: &Path| {
+        for process in 0..PROCESSES {
+            std::fs::create_dir(part(data, process)).expect("a directory");
+            disorder::make(&part(data, process), &mut Dice::new(process), 200);
+        }
+    };
+    let tree = three_guests(sandbox, fill);
+    let since = now() + 1;
+    std::thread::sleep(std::time::Duration::from_millis(1_200));
+    let untouched = lines(&data(sandbox, "watching"), since);
+    let disorder = |root: &Path, process: u64, round: u64, seed: u64| {
+        let words = [100 * seed + 10 * round + process, count / PROCESSES / 2].map(|number| number.to_string());
+        let program = std::env::current_exe().expect("it runs");
+        Line::new(program).args([disorder::WORD]).args(words).args([part(root, process)]).ok();
+    };
+    for (name, seed) in GUESTS {
+        let copy = sandbox.scratch().join(name);
+        Line::new("cp").args(["-a"]).args([&tree.join("data"), &copy]).ok();
+        for round in 0..2 {
+            let shown = data(sandbox, name);
+            std::thread::scope(|scope| {
+                for process in 0..PROCESSES {
+                    let (shown, disorder) = (&shown, &disorder);
+                    scope.spawn(move || disorder(shown, process, round, seed));
+                }
+            });
+            (0..PROCESSES).for_each(|process| disorder(&copy, process, round, seed));
+            for process in 0..PROCESSES {
+                let [expected, found] = [&copy, &shown].map(|root| lines(&part(root, process), since));
+                assert_same(&format!("{name}, round {round}, process {process}"), &expected, &found);
+            }
+            assert_same("the guest that only watches", &untouched, &lines(&data(sandbox, "watching"), since));
+            unify(sandbox, &round.to_string());
+            for process in 0..PROCESSES {
+                let [expected, found] = [&copy, &data(sandbox, name)].map(|root| lines(&part(root, process), since));
+                assert_same(&format!("{name}, unified {round}, process {process}"), &expected, &found);
+            }
+        }
+    }
+    sandbox.pando(["store", "verify"]).ok();
+}
+
+/// Files that are changed: what an image holds itself, less than a page, some pages, and nothing.
+const FILES: [(&str, usize); 4] = [("inline", 40), ("small", 3_000), ("pages", 70_000), ("empty", 0)];
+
+const ONE_FILE: &str = include_str!("one_file.py");
+
+/// What fsx of the xfstests does, on files of a layer and then on what unification made of them.
+fn on_one_file(sandbox: &Sandbox, count: u64) {
+    let fill = |data: &Path| {
+        for (name, size) in FILES {
+            let bytes: Vec<u8> = (0..size).map(|at| (at * 7 % 251) as u8).collect();
+            std::fs::write(data.join(name), bytes).expect("a file");
+        }
+    };
+    three_guests(sandbox, fill);
+    let digest = |path: &Path| {
+        let told = Line::new("sha256sum").args([path]).ok();
+        told.split(' ').next().map(str::to_owned).expect("a digest")
+    };
+    let untouched = FILES.map(|(file, _)| digest(&data(sandbox, "watching").join(file)));
+    let change = |path: &Path, seed: u64| {
+        let words = [seed.to_string(), (count / 2).to_string()];
+        Line::new("python3").args(["-c", ONE_FILE]).args([path]).args(words).ok().trim_end().to_owned()
+    };
+    for round in 0..2 {
+        let changed: Vec<(PathBuf, String)> = std::thread::scope(|scope| {
+            let seed = |seed: u64, size: usize| seed * 100 + size as u64 + round;
+            let files = |name: &'static str, number: u64| {
+                FILES.map(|(file, size)| (Path::new(name).join(file), seed(number, size)))
+            };
+            let places = GUESTS.into_iter().flat_map(|(name, number)| files(name, number));
+            let threads: Vec<_> = places
+                .map(|(place, seed)| {
+                    let path = data(sandbox, &place.iter().next().expect("a guest").to_string_lossy())
+                        .join(place.file_name().expect("a file"));
+                    let change = &change;
+                    scope.spawn(move || (place, change(&path, seed)))
+                })
+                .collect();
+            threads.into_iter().map(|thread| thread.join().expect("it agrees with its model")).collect()
+        });
+        let agree = |when: &str| {
+            for (place, expected) in &changed {
+                let (guest, file) = (place.parent().expect("a guest"), place.file_name().expect("a file"));
+                let found = digest(&data(sandbox, &guest.to_string_lossy()).join(file));
+                assert_eq!(found, *expected, "{} {when}, round {round}", place.display());
+            }
+        };
+        agree("after its changes");
+        unify(sandbox, &round.to_string());
+        agree("unified");
+        assert_eq!(FILES.map(|(file, _)| digest(&data(sandbox, "watching").join(file))), untouched, "round {round}");
+    }
+    sandbox.pando(["store", "verify"]).ok();
 }
 
 /// Every way in which a program can change a file: the body of `def change(p)`.

@@ -5,6 +5,7 @@ use super::{Trial, is_root};
 use crate::{Backend, LayerMounts, Mounted, Taking};
 use pando_kernel::mount::{Attributes, Tree};
 use pando_kernel::overlay::Overlay;
+use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -85,6 +86,43 @@ fn a_farm_shows_what_the_tree_showed() {
 #[test]
 fn a_farm_of_files_taken_over_does() {
     shows_the_same(Backend::Farm, &OPTIONS, Taking::Over);
+}
+
+/// Overlays know the inodes below: what was written over one way of mounting is refused over the other, and goes on over its own.
+#[test]
+fn what_was_written_over_a_farm_goes_on_over_a_farm() {
+    if !is_root() {
+        return;
+    }
+    let trial = Trial::new();
+    if Backend::choose(&trial.store, &[&OPTIONS, &PASSING]) != Backend::Image {
+        eprintln!("skipped: images cannot be mounted from files here");
+        return;
+    }
+    of_everything(&trial.place("tree"));
+    let layer = trial.import("tree").layer;
+    let mounts = LayerMounts::new(trial.store.clone(), Backend::Image);
+    let farm = |what: &dyn Fn(&std::path::Path)| {
+        let whole = mount(&trial, &mounts.mount_as(&layer, Backend::Farm).unwrap(), &OPTIONS, "guest");
+        what(&shown(&whole));
+    };
+    let before = std::cell::RefCell::new(None);
+    farm(&|root| {
+        // Copied up, linked, renamed and new.
+        std::fs::OpenOptions::new().append(true).open(root.join("usr/bin/tool")).unwrap().write_all(b"more").unwrap();
+        std::fs::hard_link(root.join("usr/bin/twin"), root.join("usr/twin-too")).unwrap();
+        std::fs::rename(root.join("etc"), root.join("moved")).unwrap();
+        std::fs::write(root.join("new"), vec![1; 9_000]).unwrap();
+        *before.borrow_mut() = Some(portrait(root, Links::Uncounted));
+    });
+    let at = trial.place("guest");
+    let mounted = mounts.mount(&layer).unwrap();
+    let files = Tree::clone_of(&at, false).unwrap();
+    let data = mounted.data.iter().collect();
+    let overlay =
+        Overlay { name: "test", lowers: vec![&mounted.tree], data, files: &files, options: &OPTIONS, volatile: false };
+    assert!(overlay.mount(Attributes::MOUNT_ATTR_NODEV, &at).is_err(), "it must not be shown over other inodes");
+    farm(&|root| assert_equal(before.borrow().as_ref().unwrap(), &portrait(root, Links::Uncounted)));
 }
 
 #[test]
