@@ -191,7 +191,8 @@ fn input_comes_again(sandbox: &Sandbox) {
 fn input_stays(sandbox: &Sandbox) {
     let directory = sandbox.scratch();
     let (program, root) = (sandbox.program().display().to_string(), sandbox.root().display().to_string());
-    let around = format!("while read line; do echo $line; {program} --root {root} tx run -q -- sh -c 'echo >>made'; done");
+    let around =
+        format!("while read line; do echo $line; {program} --root {root} tx run -q -- sh -c 'echo >>made'; done");
     let ended = Line::new("bash").args(["-c", &around]).directory(&directory).input("one\ntwo\nthree\n").run();
     assert_eq!(ended.succeeded().out(), "one\ntwo\nthree\n");
     assert_eq!(read(directory.join("made")), "\n\n\n");
@@ -202,7 +203,8 @@ fn takes_no_part(sandbox: &Sandbox) {
     let directory = sandbox.scratch();
     fs::create_dir(directory.join("full")).expect("a directory can be made");
     let (program, root) = (sandbox.program().display().to_string(), sandbox.root().display().to_string());
-    let inside = format!("{program} --root {root} tx run -- sh -c 'echo new >made; ls full; ! touch full/x 2>/dev/null'");
+    let inside =
+        format!("{program} --root {root} tx run -- sh -c 'echo new >made; ls full; ! touch full/x 2>/dev/null'");
     let around = format!("mount -t tmpfs -o nr_inodes=2 none full && touch full/there && {inside}");
     let ended = Line::new("unshare").args(["-m", "sh", "-c", &around]).directory(&directory).run().succeeded();
     assert_eq!(ended.out(), "there\n");

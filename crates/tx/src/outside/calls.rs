@@ -19,8 +19,17 @@ pub(super) struct Group {
 
 /// Calls that the kernel has a number for, and no code.
 const EMPTY: &[&str] = &[
-    "_sysctl", "afs_syscall", "create_module", "get_kernel_syms", "getpmsg", "nfsservctl", "putpmsg", "query_module", "security",
-    "tuxcall", "vserver",
+    "_sysctl",
+    "afs_syscall",
+    "create_module",
+    "get_kernel_syms",
+    "getpmsg",
+    "nfsservctl",
+    "putpmsg",
+    "query_module",
+    "security",
+    "tuxcall",
+    "vserver",
 ];
 
 /// All others.
@@ -181,7 +190,8 @@ mod tests {
 
     /// The table, as the page has it.
     fn table() -> String {
-        let mut text = String::from("| | TxOS | transactional | deferred | passed | refused |\n|---|---|---|---|---|---|\n");
+        let mut text =
+            String::from("| | TxOS | transactional | deferred | passed | refused |\n|---|---|---|---|---|---|\n");
         let mut sums = [0; 7];
         for group in GROUPS {
             let ours = [group.transactional, group.deferred, group.passed, group.refused];
@@ -228,7 +238,10 @@ mod tests {
             std::fs::write(PAGE, format!("{before}{}{}{}{after}", MARKS[0], table(), MARKS[1])).unwrap();
             return;
         }
-        assert!(found == table(), "docs/transactions.md: PANDO_WRITE_DOCS=1 cargo test -p pando-tx the_page writes it anew");
+        assert!(
+            found == table(),
+            "docs/transactions.md: PANDO_WRITE_DOCS=1 cargo test -p pando-tx the_page writes it anew"
+        );
     }
 
     #[test]

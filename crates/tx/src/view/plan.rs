@@ -34,7 +34,8 @@ const VIRTUAL: [&str; 20] = [
 
 /// File systems that an upper directory cannot lie on: they keep no extended attributes of the kernel's, or cannot rename as it takes.
 const UNFIT: [&str; 14] = [
-    "vfat", "msdos", "exfat", "ntfs3", "hfsplus", "udf", "fuse", "fuseblk", "nfs", "nfs4", "cifs", "smb3", "9p", "ecryptfs",
+    "vfat", "msdos", "exfat", "ntfs3", "hfsplus", "udf", "fuse", "fuseblk", "nfs", "nfs4", "cifs", "smb3", "9p",
+    "ecryptfs",
 ];
 
 /// Trees of the kernel's; whatever is mounted in them belongs to them.
