@@ -189,11 +189,16 @@ mod tests {
 
     fn feeding(kept: &File, input: OwnedFd) -> String {
         let (mut reader, writer) = std::io::pipe().unwrap();
+        rustix::pipe::fcntl_setpipe_size(&writer, PIECE).unwrap();
         let (stopped, _stop) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+        // Nothing more is passed on before what was is read.
+        let reading = std::thread::spawn(move || {
+            let mut text = String::new();
+            reader.read_to_string(&mut text).unwrap();
+            text
+        });
         feed(kept, input.into(), File::from(OwnedFd::from(writer)), &stopped);
-        let mut text = String::new();
-        reader.read_to_string(&mut text).unwrap();
-        text
+        reading.join().unwrap()
     }
 
     #[test]
