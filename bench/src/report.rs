@@ -39,6 +39,15 @@ impl Verdict {
     }
 }
 
+impl fmt::Display for Verdict {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { figure, target, unit, .. } = self;
+        let word = if self.met() { "meets " } else { "misses" };
+        let value = self.value.map_or("not measured".to_owned(), |value| format!("{value:.2} {unit}"));
+        write!(out, "{word} {figure}: {value}, target at most {target:.2} {unit}")
+    }
+}
+
 impl Report {
     pub(crate) fn new(benchmark: &'static str) -> Self {
         Self { benchmark, series: Vec::new(), verdicts: Vec::new(), notes: Vec::new(), texts: Vec::new() }
@@ -63,9 +72,11 @@ impl Report {
         self.series.retain(|series| series.name != name);
     }
 
-    /// Holds a figure against the most that it may be.
+    /// Holds a figure against the most that it may be. It is told at once, on standard error: what is measured later may take long, or fail.
     pub(crate) fn hold(&mut self, figure: impl Into<String>, value: Option<f64>, target: f64, unit: &'static str) {
-        self.verdicts.push(Verdict { figure: figure.into(), value, target, unit });
+        let verdict = Verdict { figure: figure.into(), value, target, unit };
+        eprintln!("{verdict}");
+        self.verdicts.push(verdict);
     }
 
     /// Something that the reader has to know beside the numbers.
@@ -73,8 +84,9 @@ impl Report {
         self.notes.push(note.into());
     }
 
-    /// A table of its own.
+    /// A table of its own, told at once as well.
     pub(crate) fn text(&mut self, text: String) {
+        eprintln!("{text}");
         self.texts.push(text);
     }
 
@@ -126,9 +138,7 @@ impl fmt::Display for Report {
         }
         writeln!(out)?;
         for verdict in &self.verdicts {
-            let word = if verdict.met() { "meets " } else { "misses" };
-            let value = verdict.value.map_or("not measured".to_owned(), |value| format!("{value:.2} {}", verdict.unit));
-            writeln!(out, "{word} {}: {value}, target at most {:.2} {}", verdict.figure, verdict.target, verdict.unit)?;
+            writeln!(out, "{verdict}")?;
         }
         Ok(())
     }

@@ -58,18 +58,25 @@ impl Apply {
         };
         let failed = |source| ApplyError::new(format!("reaching {}", part.live.display()), source);
         let live = Tree::live(part).map_err(failed)?;
-        let realm = part.realm.as_ref().map(|realm| Aside::prepare(realm, &live)).transpose().map_err(failed)?;
-        let (stage, trash) = (part.stage().map_err(failed)?, part.trash().map_err(failed)?);
-        for path in [&stage, &trash] {
-            make(path).map_err(|error| ApplyError::new(format!("making {}", path.display()), error))?;
-        }
+        let (realm, stage, trash) = match &part.realm {
+            Some(realm) => {
+                let (aside, stage, trash) = Aside::prepare(realm, &live).map_err(failed)?;
+                (Some(aside), stage, trash)
+            }
+            None => {
+                for path in [part.stage(), part.trash()] {
+                    make(&path).map_err(|error| ApplyError::new(format!("making {}", path.display()), error))?;
+                }
+                (None, open(&part.stage())?, open(&part.trash())?)
+            }
+        };
         let index = part.index();
         Ok(Self {
             live,
             upper: open(&part.upper())?,
             index: index.exists().then(|| open(&index)).transpose()?,
-            stage: open(&stage)?,
-            trash: open(&trash)?,
+            stage,
+            trash,
             realm,
         })
     }

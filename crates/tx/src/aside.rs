@@ -8,53 +8,89 @@ use crate::realm::Realm;
 use crate::tree::{CallPath, Tree};
 use crate::tree_path::TreePath;
 use crate::xattr;
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_OMIT};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_OMIT};
 use rustix::io::Errno;
 use std::io;
-use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::os::fd::{AsRawFd, OwnedFd};
 
-/// The hidden directory of a commit in a realm.
+/// The directory at a realm's root where a commit puts aside what comes and goes.
+const HIDDEN: &str = ".pando-tx";
+const STAGE: &str = "stage";
+const TRASH: &str = "trash";
+
+/// The hidden directory of a commit in a realm. The realm can have put anything in its place: it is reached without following links.
 #[derive(Debug)]
 pub(crate) struct Aside {
-    path: PathBuf,
     realm: Realm,
     /// When names in the root directory last changed, before the hidden directory came.
     root_modified: Moment,
 }
 
 impl Aside {
-    /// Makes it.
-    pub(crate) fn prepare(realm: &Realm, live: &Tree) -> io::Result<Self> {
+    /// Looks whether it can be made; what a crash of another time left is removed. Nobody has been told of a commit yet.
+    pub(crate) fn try_out(live: &Tree) -> io::Result<()> {
+        let modified = Moment::modified(&live.stat(&TreePath::ROOT)?);
+        remove_all(live, HIDDEN)?;
+        make(live, HIDDEN)?;
+        set_modified(live, modified)?;
+        // A realm can have mounted something there.
+        live.subtree(&name(HIDDEN)).map(drop)
+    }
+
+    /// Makes it, with the directories for what comes and what goes.
+    pub(crate) fn prepare(realm: &Realm, live: &Tree) -> io::Result<(Self, Tree, Tree)> {
         let root_modified = Moment::modified(&live.stat(&TreePath::ROOT)?);
-        let path = realm.aside()?;
-        match rustix::fs::mkdirat(CWD, &path, Mode::RWXU) {
-            Ok(()) | Err(Errno::EXIST) => {}
-            Err(errno) => return Err(errno.into()),
+        make(live, HIDDEN)?;
+        let hidden = live.subtree(&name(HIDDEN))?;
+        for directory in [STAGE, TRASH] {
+            make(&hidden, directory)?;
         }
-        Ok(Self { path, realm: realm.clone(), root_modified })
+        let (stage, trash) = (hidden.subtree(&name(STAGE))?, hidden.subtree(&name(TRASH))?);
+        Ok((Self { realm: realm.clone(), root_modified }, stage, trash))
     }
 
     /// Removes it, and gives the root directory the time that it has without it.
     pub(crate) fn clear(&self, live: &Tree, steps: &Steps) -> io::Result<()> {
-        match std::fs::remove_dir_all(&self.path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+        remove_all(live, HIDDEN)?;
         let of_root = steps.finish.iter().find_map(|op| match op {
             Op::Attributes { target: Target::Live(path), modified, .. } if *path == TreePath::ROOT => *modified,
             _ => None,
         });
-        let modified = of_root.unwrap_or(self.root_modified);
-        let omit = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
-        let last_modification = Timespec { tv_sec: modified.seconds, tv_nsec: modified.nanoseconds.into() };
-        Ok(rustix::fs::futimens(live.root(), &Timestamps { last_access: omit, last_modification })?)
+        set_modified(live, of_root.unwrap_or(self.root_modified))
     }
 
     /// Makes owners of the realm's earlier life those of its present one.
     pub(crate) fn translate(&self, attributes: &mut Attributes) {
         attributes.uid = self.realm.now(attributes.uid);
         attributes.gid = self.realm.now(attributes.gid);
+    }
+}
+
+/// Sets when names in a tree's root last changed.
+fn set_modified(tree: &Tree, modified: Moment) -> io::Result<()> {
+    let omit = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
+    let last_modification = Timespec { tv_sec: modified.seconds, tv_nsec: modified.nanoseconds.into() };
+    Ok(rustix::fs::futimens(tree.root(), &Timestamps { last_access: omit, last_modification })?)
+}
+
+fn name(text: &str) -> TreePath {
+    TreePath::ROOT.join(text.as_ref())
+}
+
+fn make(tree: &Tree, name: &str) -> io::Result<()> {
+    match rustix::fs::mkdirat(tree.root(), name, Mode::RWXU) {
+        Ok(()) | Err(Errno::EXIST) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Removes a name in a tree's root with everything below it. A link is removed, and never followed.
+fn remove_all(tree: &Tree, at: &str) -> io::Result<()> {
+    let path = format!("/proc/self/fd/{}/{at}", tree.root().as_raw_fd());
+    match tree.look(&name(at))? {
+        None => Ok(()),
+        Some(found) if kind(&found) == FileType::Directory => std::fs::remove_dir_all(path),
+        Some(_) => std::fs::remove_file(path),
     }
 }
 
@@ -74,9 +110,8 @@ impl BringIn<'_> {
         if is_directory && self.live.look(at)?.is_some_and(|found| kind(&found) == FileType::Directory) {
             return Ok(());
         }
-        let name = TreePath::ROOT.join("new".as_ref());
-        self.remove(&name)?;
-        self.copy(at, stat, &name)?;
+        self.remove("new")?;
+        self.copy(at, stat, &name("new"))?;
         step();
         let (to, to_name) = self.live.place(at)?;
         rustix::fs::renameat(self.stage.root(), "new", &*to, to_name)?;
@@ -88,11 +123,9 @@ impl BringIn<'_> {
     }
 
     /// Removes what an earlier run left half made.
-    fn remove(&self, name: &TreePath) -> io::Result<()> {
-        let Some(found) = self.stage.look(name)? else { return Ok(()) };
+    fn remove(&self, name: &str) -> io::Result<()> {
         self.stage.forget();
-        let path = self.aside.path.join("stage").join(name.as_path());
-        if kind(&found) == FileType::Directory { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) }
+        remove_all(self.stage, name)
     }
 
     /// Copies an object of the upper directory to `to` in the stage.
@@ -114,17 +147,14 @@ impl BringIn<'_> {
 
     /// One of several names of a file: the file is copied once, to a name of its own in the stage.
     fn link(&self, from: &TreePath, stat: &Stat, to: &TreePath) -> io::Result<()> {
-        let kept = TreePath::ROOT.join(format!("file-{}", stat.st_ino).as_ref());
+        let kept = name(&format!("file-{}", stat.st_ino));
         if self.stage.look(&kept)?.is_none() {
-            let half = TreePath::ROOT.join("half".as_ref());
-            self.remove(&half)?;
-            self.file(from, stat, &half)?;
-            let (directory, name) = self.stage.place(&kept)?;
-            rustix::fs::renameat(self.stage.root(), "half", &*directory, name)?;
+            self.remove("half")?;
+            self.file(from, stat, &name("half"))?;
+            rustix::fs::renameat(self.stage.root(), "half", self.stage.root(), kept.as_path())?;
         }
-        let (directory, name) = self.stage.place(&kept)?;
         let (parent, new) = self.stage.place(to)?;
-        Ok(rustix::fs::linkat(&*directory, name, &*parent, new, AtFlags::empty())?)
+        Ok(rustix::fs::linkat(self.stage.root(), kept.as_path(), &*parent, new, AtFlags::empty())?)
     }
 
     fn file(&self, from: &TreePath, stat: &Stat, to: &TreePath) -> io::Result<()> {

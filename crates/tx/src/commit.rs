@@ -6,6 +6,7 @@
 //! ```
 
 use crate::apply::{Apply, ApplyError};
+use crate::aside::Aside;
 use crate::attributes::Moment;
 use crate::change::{Change, Op, Sign, Steps, changes, plan};
 use crate::crash::step;
@@ -188,6 +189,13 @@ pub(crate) fn commit(directory: &Path, parts: Vec<PartChanges>, durable: bool) -
             source,
         };
         keep_room(part).map_err(failed)?;
+        if let Some(realm) = &part.part.realm {
+            let tried = realm.owner().and_then(|_owner| Aside::try_out(&Tree::live(&part.part)?));
+            tried.map_err(|source| CommitError::Prepare {
+                what: format!("making a directory in {} for what comes and goes", part.part.live.display()),
+                source,
+            })?;
+        }
     }
     step();
     if durable {

@@ -38,18 +38,14 @@ impl Part {
         self.work().join("index")
     }
 
-    /// Where a commit puts things aside.
-    pub(crate) fn stage(&self) -> io::Result<PathBuf> {
-        Ok(self.aside()?.join("stage"))
+    /// Where a commit puts things aside. In a realm that is elsewhere.
+    pub fn stage(&self) -> PathBuf {
+        self.base.join("stage")
     }
 
     /// Where a commit puts what is removed.
-    pub(crate) fn trash(&self) -> io::Result<PathBuf> {
-        Ok(self.aside()?.join("trash"))
-    }
-
-    fn aside(&self) -> io::Result<PathBuf> {
-        self.realm.as_ref().map_or_else(|| Ok(self.base.clone()), Realm::aside)
+    pub fn trash(&self) -> PathBuf {
+        self.base.join("trash")
     }
 
     /// What keeps room free for the commit.

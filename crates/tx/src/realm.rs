@@ -11,9 +11,6 @@ use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::PathBuf;
 
-/// The directory at its root where a commit puts aside what comes and goes.
-const HIDDEN: &str = ".pando-tx";
-
 /// How its root directory is reached.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RealmRoot {
@@ -75,11 +72,6 @@ impl Realm {
             RealmRoot::Process { .. } => Ok(PathBuf::from(format!("/proc/{}/root", self.process()?))),
             RealmRoot::Path(path) => Ok(path.clone()),
         }
-    }
-
-    /// Where a commit puts things aside.
-    pub(crate) fn aside(&self) -> io::Result<PathBuf> {
-        Ok(self.root()?.join(HIDDEN))
     }
 
     /// The group of a transaction.

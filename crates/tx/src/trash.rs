@@ -34,7 +34,15 @@ fn move_away(base: &Path, trash: &Path) -> io::Result<()> {
         if !base.exists() {
             return Ok(());
         }
-        create(trash)?;
+        if create(trash).is_err() {
+            // A full disk has no room for a directory: what is to go is deleted where it is, though that takes longer.
+            std::fs::remove_dir_all(base)?;
+            if let Some(hidden) = trash.parent() {
+                // Where others have a part in it, it stays.
+                let _ = std::fs::remove_dir(hidden);
+            }
+            return Ok(());
+        }
         match std::fs::rename(base, trash.join(unique())) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => last = Err(error),
             moved => return moved,

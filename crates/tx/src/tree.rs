@@ -45,7 +45,20 @@ impl Tree {
     /// Opens the live tree of a part.
     pub(crate) fn live(part: &Part) -> io::Result<Self> {
         let tree = Self::open(&part.tree()?)?;
+        // The way to it was by a pid: if the process still lives it was the process's.
+        part.tree()?;
         Ok(Self { path: part.live.clone(), by_handle: part.realm.is_some(), ..tree })
+    }
+
+    /// A directory in it as a tree of its own. No link leads there.
+    pub(crate) fn subtree(&self, path: &TreePath) -> io::Result<Self> {
+        let root = self.resolve(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC)?;
+        Ok(Self {
+            root: Rc::new(root),
+            path: self.path.join(path.as_path()),
+            by_handle: false,
+            last: RefCell::default(),
+        })
     }
 
     /// What tells an open object from all others of the tree, now and after a crash. `stat` is its own.

@@ -38,6 +38,7 @@ mod tx_guest;
 mod tx_isolation;
 mod tx_outside;
 mod tx_power;
+mod tx_programs;
 mod views;
 mod volumes;
 
@@ -53,6 +54,7 @@ const AREAS: &[&[Case]] = &[
     tx_outside::CASES,
     tx_guest::CASES,
     tx_isolation::CASES,
+    tx_programs::CASES,
     crash::CASES,
     freeze::CASES,
     clone_crash::CASES,

@@ -14,6 +14,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("tx_guest::a_command_that_fails_leaves_no_trace", leaves_no_trace),
     Case::new("tx_guest::a_transaction_over_several_commands", over_several_commands),
     Case::new("tx_guest::what_is_not_possible_is_said", says_what_is_not_possible),
+    Case::new("tx_guest::what_a_guest_arranges_leads_nowhere", leads_nowhere),
     Case::new("tx_guest::a_commit_is_seen_whole", is_seen_whole),
     Case::new("tx_guest::histories_are_serializable", serializable),
     Case::new("tx_guest::1000_histories_are_serializable", very_serializable).tags(&[Tag::Slow]),
@@ -118,6 +119,22 @@ fn says_what_is_not_possible(sandbox: &Sandbox) {
     sandbox.pando(["stop", "g"]).ok();
     refused("g", &[], &["guest 'g' does not run"]);
     sandbox.pando(["tx", "run", "--strict", "--", "true"]).run().ended_with(125).complains_of(&["--strict"]);
+}
+
+/// Links in the place of the directory where a commit puts things aside, and in the place of others.
+fn leads_nowhere(sandbox: &Sandbox) {
+    guest(sandbox, "g");
+    let bait = sandbox.scratch().join("bait");
+    std::fs::create_dir(&bait).expect("a directory can be made");
+    let arranged =
+        format!("umask 022; mkdir /srv/d; echo 1 >/srv/d/f; ln -s {} /.pando-tx; ln -s {0} /srv/link", bait.display());
+    sh(sandbox, "g", &arranged);
+    let script =
+        "mkdir /srv/n; echo 2 >/srv/n/f; ln /srv/n/f /srv/n/g; mv /srv/d /srv/e; echo 3 >>/srv/e/f; rm /srv/link";
+    run(sandbox, "g", &[], &["sh", "-c", script]).ok();
+    assert_eq!(sh(sandbox, "g", "cat /srv/n/g /srv/e/f; ls /srv"), "2\n1\n3\ne\nn\n");
+    assert_eq!(std::fs::read_dir(&bait).expect("it can be listed").count(), 0);
+    assert_eq!(sh(sandbox, "g", "ls -a / | grep -c pando-tx || true"), "0\n");
 }
 
 /// Whoever reads the same twice around another file has read at one moment.

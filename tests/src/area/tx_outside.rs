@@ -18,6 +18,8 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("tx::connections_are_named", connections_are_named),
     Case::new("tx::the_network_can_be_refused", network_refused),
     Case::new("tx::piped_input_comes_again", input_comes_again),
+    Case::new("tx::piped_input_that_is_not_read_stays", input_stays),
+    Case::new("tx::a_mount_that_takes_no_part_is_read_only", takes_no_part),
     Case::new("tx::input_of_a_file_comes_again", input_of_a_file),
     Case::new("tx::the_daemon_recovers_first", daemon_recovers),
 ];
@@ -183,6 +185,31 @@ fn input_comes_again(sandbox: &Sandbox) {
     other.join().expect("it does not panic");
     ended.complains_of(&["running it again"]);
     assert_eq!(read(directory.join("got")), "one\ntwo\n");
+}
+
+/// A shell's loop and the transactions in it read one pipe.
+fn input_stays(sandbox: &Sandbox) {
+    let directory = sandbox.scratch();
+    let (program, root) = (sandbox.program().display().to_string(), sandbox.root().display().to_string());
+    let around =
+        format!("while read line; do echo $line; {program} --root {root} tx run -q -- sh -c 'echo >>made'; done");
+    let ended = Line::new("bash").args(["-c", &around]).directory(&directory).input("one\ntwo\nthree\n").run();
+    assert_eq!(ended.succeeded().out(), "one\ntwo\nthree\n");
+    assert_eq!(read(directory.join("made")), "\n\n\n");
+}
+
+/// A file system without room for a directory is none that a transaction could write to.
+fn takes_no_part(sandbox: &Sandbox) {
+    let directory = sandbox.scratch();
+    fs::create_dir(directory.join("full")).expect("a directory can be made");
+    let (program, root) = (sandbox.program().display().to_string(), sandbox.root().display().to_string());
+    let inside =
+        format!("{program} --root {root} tx run -- sh -c 'echo new >made; ls full; ! touch full/x 2>/dev/null'");
+    let around = format!("mount -t tmpfs -o nr_inodes=2 none full && touch full/there && {inside}");
+    let ended = Line::new("unshare").args(["-m", "sh", "-c", &around]).directory(&directory).run().succeeded();
+    assert_eq!(ended.out(), "there\n");
+    ended.complains_of(&["read-only inside: ", "/full"]);
+    assert_eq!(read(directory.join("made")), "new\n");
 }
 
 fn input_of_a_file(sandbox: &Sandbox) {

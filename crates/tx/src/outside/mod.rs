@@ -7,6 +7,8 @@
 //!                                      anything else: not supported; the transaction is aborted, or its user warned
 //! ```
 
+#[cfg(test)]
+mod calls;
 mod connection;
 mod held_signals;
 mod policy;

@@ -59,13 +59,13 @@ impl Transaction {
                 };
             }
         }
-        let plan = match &realm {
+        let mut plan = match &realm {
             None => ViewPlan::of_now(home, name)?,
             Some(realm) => ViewPlan::of_realm(home, name, realm)?,
         };
         let begun = watershed::now(&directory, plan.fine_times).context(|| "taking the time".into())?;
         let watch = Watch::new(home).ok();
-        let record = Record {
+        let mut record = Record {
             name: name.clone(),
             begun,
             parts: plan.parts().cloned().collect(),
@@ -80,7 +80,14 @@ impl Transaction {
             lost: None,
             command: command.to_vec(),
         };
+        // What is made is known before, so that a crash leaves nothing unknown.
         record.write(&directory)?;
+        plan.make_parts()?;
+        let parts: Vec<_> = plan.parts().cloned().collect();
+        if parts != record.parts {
+            record.parts = parts;
+            record.write(&directory)?;
+        }
         let scope = Scope::make(&record.group)?;
         if let Some(realm) = &record.realm {
             scope.hand_to(realm.first_id)?;

@@ -93,7 +93,6 @@ impl View {
 }
 
 fn overlay(part: &Part, beside: &Path, watch: Option<&mut Watch>) -> Result<Tree, CallError> {
-    part.make().context(|| format!("making {}", part.base.display()))?;
     let lower = Tree::clone_of(&part.live, false)?;
     let files = Tree::clone_of(&part.base, false)?;
     let overlay = Overlay {

@@ -5,6 +5,7 @@ use crate::name::TxName;
 use crate::part::Part;
 use crate::watershed;
 use pando_kernel::mount::MountEntry;
+use pando_kernel::{CallError, Context};
 use std::path::{Path, PathBuf};
 
 /// File systems that show or steer the kernel: nothing in them can be put off until a commit.
@@ -29,6 +30,12 @@ const VIRTUAL: [&str; 20] = [
     "efivarfs",
     "nsfs",
     "rpc_pipefs",
+];
+
+/// File systems that an upper directory cannot lie on: they keep no extended attributes of the kernel's, or cannot rename as it takes.
+const UNFIT: [&str; 14] = [
+    "vfat", "msdos", "exfat", "ntfs3", "hfsplus", "udf", "fuse", "fuseblk", "nfs", "nfs4", "cifs", "smb3", "9p",
+    "ecryptfs",
 ];
 
 /// Trees of the kernel's; whatever is mounted in them belongs to them.
@@ -124,6 +131,7 @@ impl ViewPlan {
             return Kind::Bound;
         }
         match usable {
+            Use::Overlay if UNFIT.contains(&mount.kind.as_str()) => Kind::ReadOnly,
             Use::Overlay => Kind::Overlay,
             Use::Other => Kind::ReadOnly,
         }
@@ -140,6 +148,22 @@ impl ViewPlan {
             How::Overlay(part) => Some(part),
             _ => None,
         })
+    }
+
+    /// Makes the directories of the parts. A mount on which they cannot be made, for it is full perhaps, is shown read-only: a transaction that writes
+    /// nothing there need not care. The root's must be made.
+    pub(crate) fn make_parts(&mut self) -> Result<(), CallError> {
+        for (number, fixture) in self.fixtures.iter_mut().enumerate() {
+            let How::Overlay(part) = &fixture.how else { continue };
+            match part.make() {
+                Ok(()) => {}
+                Err(_) if number > 0 => fixture.how = How::ReadOnly,
+                Err(error) => return Err(error).context(|| format!("making {}", part.base.display())),
+            }
+        }
+        // Nothing need be hidden where nothing could be made.
+        self.fixtures.retain(|fixture| fixture.how != How::Hidden || fixture.at.exists());
+        Ok(())
     }
 
     /// Mounts that can be written outside and not in the transaction.
@@ -199,6 +223,7 @@ mod tests {
             mount("/", "ext4", "rw"),
             mount("/srv", "xfs", "rw,noatime"),
             mount("/cd", "iso9660", "ro"),
+            mount("/boot/efi", "vfat", "rw"),
         ];
         assert_eq!(
             planned(&mounts),
@@ -210,6 +235,7 @@ mod tests {
                 "/srv over /srv/.pando-tx/4.t",
                 "/cd Bound",
                 "/dev/shm over /dev/shm/.pando-tx/6.t",
+                "/boot/efi ReadOnly",
                 "/srv/.pando-tx Hidden",
                 "/dev/shm/.pando-tx Hidden",
                 "/var/lib/pando/tx Hidden",

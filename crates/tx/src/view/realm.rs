@@ -59,7 +59,6 @@ impl View {
         let number = |file: &File| file.metadata().map(|metadata| metadata.ino()).context(entering);
         let same_users = number(&users)? == number(&File::open("/proc/self/ns/user").context(entering)?)?;
         let part = plan.parts().next().ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput)).context(entering)?;
-        part.make().context(|| format!("making {}", part.base.display()))?;
         let files = Tree::clone_of(&part.base, false)?;
         setns(&mount_namespace, CloneFlags::CLONE_NEWNS).context(entering)?;
         let lower = Tree::clone_of(Path::new("/"), false)?;

@@ -6,12 +6,15 @@
 //!   run again:   kept, then our input ─▶ thread ─▶ pipe ─▶ command
 //! ```
 //!
+//! Out of a pipe nothing is taken that the command has not read: others may read the same pipe, such as the loop of a shell. What comes is copied into a
+//! pipe that holds one piece (tee(2)), and is taken from ours once that one is empty.
+//!
 //! A file is read again from where it was; a terminal asks its user again.
 
 use anyhow::Context;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{FileType, MemfdFlags, SeekFrom};
-use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::pipe::{PipeFlags, SpliceFlags, pipe_with};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,6 +23,9 @@ use std::thread::JoinHandle;
 
 /// How much is passed on at a time.
 const BUFFER: usize = 64 << 10;
+
+/// The least that a pipe can hold: the kernel makes a page of it, the room of one piece.
+const PIECE: usize = 4096;
 
 /// What the input is, and what it takes to have it again.
 pub(super) enum ReplayedInput {
@@ -76,6 +82,9 @@ impl ReplayedInput {
             }
             Self::Kept(kept) => {
                 let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).context("cannot make a pipe")?;
+                // With room for one piece the kernel says that there is room when the last one was read.
+                let room = rustix::pipe::fcntl_setpipe_size(&writer, PIECE);
+                room.context("cannot make a pipe small")?;
                 let (stopped, stop) = pipe_with(PipeFlags::CLOEXEC).context("cannot make a pipe")?;
                 let kept = kept.try_clone().context("cannot keep the input")?;
                 let input = rustix::stdio::stdin().try_clone_to_owned().context("cannot keep the input")?;
@@ -89,7 +98,7 @@ impl ReplayedInput {
 }
 
 /// First what is kept, then what comes, which is kept. Ends when nobody reads any more, with the input's end, or when it is stopped.
-fn feed(kept: &File, mut input: File, writer: File, stopped: &OwnedFd) {
+fn feed(kept: &File, input: File, writer: File, stopped: &OwnedFd) {
     let mut buffer = vec![0; BUFFER];
     let mut at = 0;
     loop {
@@ -102,6 +111,13 @@ fn feed(kept: &File, mut input: File, writer: File, stopped: &OwnedFd) {
             return;
         }
     }
+    let is_pipe = rustix::fs::fstat(&input).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Fifo);
+    if is_pipe { lend(kept, at, &input, &writer, stopped) } else { pass(kept, at, input, &writer, stopped) }
+}
+
+/// Passes on what comes and keeps it, from `at` on.
+fn pass(kept: &File, mut at: u64, mut input: File, writer: &File, stopped: &OwnedFd) {
+    let mut buffer = vec![0; BUFFER];
     loop {
         if !ready(input.as_fd(), PollFlags::IN, stopped) {
             return;
@@ -115,7 +131,29 @@ fn feed(kept: &File, mut input: File, writer: File, stopped: &OwnedFd) {
             return;
         }
         at += count as u64;
-        if !put(&writer, &buffer[..count], stopped) {
+        if !put(writer, &buffer[..count], stopped) {
+            return;
+        }
+    }
+}
+
+/// The same out of a pipe, from which only what the command has read is taken.
+fn lend(kept: &File, mut at: u64, mut input: &File, writer: &File, stopped: &OwnedFd) {
+    let mut buffer = vec![0; BUFFER];
+    loop {
+        // All of the piece before has been read when there is room for the next.
+        if !ready(writer.as_fd(), PollFlags::OUT, stopped) || !ready(input.as_fd(), PollFlags::IN, stopped) {
+            return;
+        }
+        let Ok(lent @ 1..) = rustix::pipe::tee(input, writer, BUFFER, SpliceFlags::empty()) else { return };
+        let goes_on = ready(writer.as_fd(), PollFlags::OUT, stopped);
+        let unread = rustix::io::ioctl_fionread(writer).unwrap_or(0);
+        let taken = lent.saturating_sub(usize::try_from(unread).unwrap_or(lent));
+        if input.read_exact(&mut buffer[..taken]).is_err() || kept.write_all_at(&buffer[..taken], at).is_err() {
+            return;
+        }
+        at += taken as u64;
+        if !goes_on {
             return;
         }
     }
@@ -151,11 +189,36 @@ mod tests {
 
     fn feeding(kept: &File, input: OwnedFd) -> String {
         let (mut reader, writer) = std::io::pipe().unwrap();
+        rustix::pipe::fcntl_setpipe_size(&writer, PIECE).unwrap();
         let (stopped, _stop) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+        // Nothing more is passed on before what was is read.
+        let reading = std::thread::spawn(move || {
+            let mut text = String::new();
+            reader.read_to_string(&mut text).unwrap();
+            text
+        });
         feed(kept, input.into(), File::from(OwnedFd::from(writer)), &stopped);
-        let mut text = String::new();
-        reader.read_to_string(&mut text).unwrap();
-        text
+        reading.join().unwrap()
+    }
+
+    #[test]
+    fn what_the_command_does_not_read_stays_where_it_was() {
+        let kept = tempfile::tempfile().unwrap();
+        let (mut input, mut writer) = std::io::pipe().unwrap();
+        writer.write_all(b"one two").unwrap();
+        drop(writer);
+        let (mut reader, pipe) = pipe_with(PipeFlags::CLOEXEC).map(|(a, b)| (File::from(a), File::from(b))).unwrap();
+        rustix::pipe::fcntl_setpipe_size(&pipe, PIECE).unwrap();
+        let (stopped, stop) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+        let (keeper, lent) = (kept.try_clone().unwrap(), File::from(OwnedFd::from(input.try_clone().unwrap())));
+        let thread = std::thread::spawn(move || feed(&keeper, lent, pipe, &stopped));
+        let mut word = [0; 4];
+        reader.read_exact(&mut word).unwrap();
+        drop(stop);
+        thread.join().unwrap();
+        let mut rest = String::new();
+        input.read_to_string(&mut rest).unwrap();
+        assert_eq!((&word, rest.as_str()), (b"one ", "two"));
     }
 
     #[test]
