@@ -114,10 +114,8 @@ fn unify(sandbox: &Sandbox, what: &str) {
         sandbox.pando(["stop", "--time", "1", name]).ok();
     }
     // The first to be looked at pays for what both have, until the store has it.
-    for _ in GUESTS {
-        let told = sandbox.pando(["unify", "--json"]).ok();
-        assert!(told.contains("\"shared\""), "{told}");
-    }
+    let told = GUESTS.map(|_| sandbox.pando(["unify", "--json"]).ok());
+    assert!(told.iter().any(|told| told.contains("\"shared\"")), "{told:?}");
     for (name, _) in GUESTS {
         sandbox.pando(["start", name]).ok();
         std::fs::remove_file(data(sandbox, name).join("common")).expect("it is there");
