@@ -10,13 +10,20 @@ use std::fmt::Debug;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::time::Duration;
 use zlink_core::{Call, Connection};
 
 /// A connection to the daemon. It carries one call at a time.
 pub(crate) struct Client {
     wire: Wire,
     connection: Connection<Wire>,
+    /// How to reach the next daemon, should this one be just going.
+    next: Option<Box<dyn Fn() -> anyhow::Result<Client>>>,
 }
+
+/// How often a call is made again that a daemon left unread. One that was killed may take new connections until the last of it has gone.
+const AGAIN: u32 = 50;
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// One reply.
 #[derive(Debug)]
@@ -63,7 +70,12 @@ impl Client {
             return Err(std::io::Error::other(why));
         }
         let wire = Wire::after(stream, heard);
-        Ok(Self { connection: Connection::new(wire.clone()), wire })
+        Ok(Self { connection: Connection::new(wire.clone()), wire, next: None })
+    }
+
+    /// The same, and a call that was not read is made again over what `next` connects to.
+    pub(crate) fn or_next(self, next: impl Fn() -> anyhow::Result<Self> + 'static) -> Self {
+        Self { next: Some(Box::new(next)), ..self }
     }
 
     /// Sends a call; `more` asks for several replies. The descriptors are closed here once they are sent.
@@ -89,6 +101,20 @@ impl Client {
 
     /// A call with one reply and no descriptors.
     pub(crate) fn call<R: DeserializeOwned + Debug>(&mut self, method: Method) -> anyhow::Result<R> {
+        for _ in 0..AGAIN {
+            match self.call_once(method.clone()) {
+                Err(error) if matches!(error.downcast_ref(), Some(Broken::Unread)) => {}
+                outcome => return outcome,
+            }
+            let Some(next) = &self.next else { break };
+            std::thread::sleep(PAUSE);
+            let again = next()?;
+            (self.wire, self.connection) = (again.wire, again.connection);
+        }
+        self.call_once(method)
+    }
+
+    fn call_once<R: DeserializeOwned + Debug>(&mut self, method: Method) -> anyhow::Result<R> {
         self.send(method, false, Vec::new())?;
         Ok(self.receive()?.reply)
     }

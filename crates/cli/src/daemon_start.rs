@@ -20,6 +20,11 @@ const LOG_LINES: usize = 5;
 
 /// A connection to the daemon of `root`, after starting it if nobody listens.
 pub(crate) fn connected(root: &StateRoot) -> anyhow::Result<Client> {
+    let next = root.clone();
+    Ok(reach(root)?.or_next(move || reach(&next)))
+}
+
+fn reach(root: &StateRoot) -> anyhow::Result<Client> {
     match if_running(root)? {
         Some(client) => Ok(client),
         None => started(root),

@@ -3,12 +3,14 @@
 use crate::case::Case;
 use crate::line::Line;
 use crate::need::Need;
+use crate::process;
 use crate::sandbox::Sandbox;
 
 pub(crate) const CASES: &[Case] = &[
     Case::new("clients::fifty_at_once", fifty_at_once),
     Case::new("clients::the_first_commands_start_one_daemon", the_first_commands_start_one_daemon),
     Case::new("clients::who_starts_the_daemon_may_have_blocked_signals", with_signals_blocked),
+    Case::new("clients::a_dying_daemon_is_not_noticed", a_dying_daemon_is_not_noticed),
     Case::new("clients::nonsense_on_the_socket_harms_nobody", nonsense_on_the_socket_harms_nobody),
     Case::new("clients::any_varlink_client", any_varlink_client)
         .needs(&[Need::Root, Need::Program("python3", "python3")]),
@@ -61,6 +63,18 @@ fn the_first_commands_start_one_daemon(sandbox: &Sandbox) {
     crate::patience::eventually("one daemon is left", || sandbox.daemon().is_some());
     assert!(daemons.count() >= 1);
     sandbox.pando(["daemon"]).run().ended_with(125).complains_of(&["another daemon"]);
+}
+
+/// A killed daemon takes connections until the last of it has gone: what it did not read is asked of the next.
+fn a_dying_daemon_is_not_noticed(sandbox: &Sandbox) {
+    sandbox.guest("web", &[]);
+    let listed = sandbox.pando(["ls", "-q"]).ok();
+    for _ in 0..20 {
+        process::kill(sandbox.daemon().expect("it runs"));
+        sandbox.pando(["inspect", "web"]).ok();
+        process::kill(sandbox.daemon().expect("it runs"));
+        assert_eq!(sandbox.pando(["ls", "-q"]).ok(), listed);
+    }
 }
 
 fn nonsense_on_the_socket_harms_nobody(sandbox: &Sandbox) {
