@@ -7,9 +7,9 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-/// How often to look: where nobody else wants the processor, for about as long as a command takes from its first process's fork to its own first
-/// instruction, a third of a millisecond.
-const LOOKS: u32 = 400;
+/// How often to look: where nobody else wants the processor, for somewhat longer than a first process takes from its plan to the command's first
+/// instruction, half a millisecond.
+const LOOKS: u32 = 1000;
 
 /// How long at most, whoever gets the processor meanwhile.
 const LONGEST: Duration = Duration::from_millis(2);

@@ -9,7 +9,7 @@ use pando_api::Volume;
 use pando_kernel::mount::{Attributes, Tree};
 use pando_kernel::{CallError, Context, memory_file, packet};
 use pando_limit::view::View;
-use pando_seed::Request;
+use pando_seed::{IN_FILE, IN_MESSAGE, MAX_REST, Request};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -71,7 +71,7 @@ impl AsFd for Supply<'_> {
 pub fn launch(link: &SeedLink, plan: &Plan, supplies: &mut Supplies<'_>) -> Result<Launched, CallError> {
     let what = || "sending a plan to a seed".into();
     let start = plan.start.ok_or_else(|| std::io::Error::other("it begins no process")).context(what)?;
-    let (steps, opened) = supplies.pack(plan)?;
+    let (steps, opened) = (steps(plan)?, supplies.open(plan)?);
     let (report, theirs) = packet::pair().context(|| "making a socket pair".into())?;
     let mut fds = vec![steps.as_fd(), theirs.as_fd()];
     fds.extend(opened.iter().map(AsFd::as_fd));
@@ -82,18 +82,28 @@ pub fn launch(link: &SeedLink, plan: &Plan, supplies: &mut Supplies<'_>) -> Resu
 
 /// Opens what the rest of a plan wants and sends it to the process that waits for it at the other end of `report`.
 pub fn go_on(report: &OwnedFd, plan: &Plan, supplies: &mut Supplies<'_>) -> Result<(), CallError> {
-    let (steps, opened) = supplies.pack(plan)?;
-    let fds: Vec<_> = std::iter::once(steps.as_fd()).chain(opened.iter().map(AsFd::as_fd)).collect();
-    packet::send(report, &[0], &fds).context(|| "sending the rest of a plan to a guest's first process".into())
+    let opened = supplies.open(plan)?;
+    let mut fds: Vec<_> = opened.iter().map(AsFd::as_fd).collect();
+    let in_message = [&[IN_MESSAGE], plan.bytes()].concat();
+    let sent = if in_message.len() <= MAX_REST {
+        packet::send(report, &in_message, &fds)
+    } else {
+        let steps = steps(plan)?;
+        fds.push(steps.as_fd());
+        packet::send(report, &[IN_FILE], &fds)
+    };
+    sent.context(|| "sending the rest of a plan to a guest's first process".into())
+}
+
+/// A plan's steps, as a file in memory.
+fn steps(plan: &Plan) -> Result<OwnedFd, CallError> {
+    memory_file::sealed("pando-plan", plan.bytes(), false).context(|| "putting a plan into memory".into())
 }
 
 impl<'a> Supplies<'a> {
-    /// The steps, as a file in memory, and what the plan wants, opened.
-    fn pack(&mut self, plan: &Plan) -> Result<(OwnedFd, Vec<Supply<'a>>), CallError> {
-        let opened = plan.wants.iter().map(|want| self.supply(*want)).collect::<Result<Vec<_>, _>>()?;
-        let steps =
-            memory_file::sealed("pando-plan", plan.bytes(), false).context(|| "putting a plan into memory".into())?;
-        Ok((steps, opened))
+    /// What the plan wants.
+    fn open(&mut self, plan: &Plan) -> Result<Vec<Supply<'a>>, CallError> {
+        plan.wants.iter().map(|want| self.supply(*want)).collect()
     }
 
     fn supply(&mut self, want: Want) -> Result<Supply<'a>, CallError> {

@@ -156,6 +156,22 @@ pub(crate) fn map(file: &OwnedFd, length: usize) -> Result<&'static [u8], Errno>
     }
 }
 
+/// Room for so many bytes, for as long as the process lives. Its first page is there at once.
+pub(crate) fn room(length: usize) -> Result<&'static mut [u8], Errno> {
+    const READ_WRITE: usize = 3;
+    const PRIVATE_ANONYMOUS: usize = 0x22;
+    // SAFETY: a new mapping at a place of the kernel's choice, of zeros, that nothing else knows and that is never unmapped.
+    let room = unsafe {
+        let at = call(number::MMAP, [0, length, READ_WRITE, PRIVATE_ANONYMOUS, usize::MAX, 0])?;
+        core::slice::from_raw_parts_mut(at as *mut u8, length)
+    };
+    if let Some(first) = room.first_mut() {
+        // SAFETY: a byte of the room. Volatile, so that it is written although it says what was there.
+        unsafe { core::ptr::write_volatile(first, 0) };
+    }
+    Ok(room)
+}
+
 /// A table of pointers to NUL-ended strings with a closing null pointer, as execve(2) takes it.
 pub(crate) struct Vector {
     at: usize,

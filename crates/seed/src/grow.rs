@@ -2,7 +2,7 @@
 
 use crate::{bare, command, mountpoint, packet, trunk};
 use core::ffi::CStr;
-use pando_seed::{Attributes, MAX_FDS, MAX_MESSAGE, Make, Report, Step, next_step};
+use pando_seed::{Attributes, IN_FILE, MAX_FDS, MAX_REST, Make, Report, Step, next_step};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, OpenTreeFlags, UnmountFlags};
@@ -48,18 +48,20 @@ impl Luggage {
         bare::map(plan, usize::try_from(length).map_err(|_| Errno::FBIG)?)
     }
 
-    /// Lets go of everything but the report's socket, and takes what comes over that.
-    fn renew(&mut self) -> Result<(), Errno> {
+    /// Lets go of everything but the report's socket, and takes what comes over that: more steps, in the message or in the last of its files.
+    fn renew(&mut self) -> Result<&'static [u8], Errno> {
         let report = self.report.take().ok_or(Errno::BADF)?;
-        *self = Self::default();
-        let mut bytes = [0; MAX_MESSAGE];
-        packet::receive(&report, &mut bytes, |fd| {
-            self.add(fd);
-            // The report's place is taken: it is at hand already.
-            self.count = self.count.max(2);
-        })?;
+        // Both places before those that the plan names are taken.
+        *self = Self { count: 2, ..Self::default() };
+        // Made before anybody waits.
+        let room = bare::room(MAX_REST)?;
+        let length = packet::receive(&report, room, |fd| self.add(fd))?;
         self.report = Some(report);
-        Ok(())
+        if room.starts_with(&[IN_FILE]) {
+            self.plan = self.count.checked_sub(3).and_then(|last| self.named.0.get_mut(last)?.take());
+            return self.plan();
+        }
+        room.get(1..length).ok_or(Errno::BADMSG)
     }
 
     /// The descriptor that the plan calls `index`.
@@ -132,9 +134,8 @@ impl Growing {
     fn rest(&mut self) -> Result<&'static [u8], Errno> {
         match self.luggage.renew() {
             Err(Errno::PIPE | Errno::CONNRESET) => bare::exit(0),
-            outcome => outcome?,
+            outcome => outcome,
         }
-        self.luggage.plan()
     }
 
     fn take(&mut self, step: Step<'static>) -> Result<(), Errno> {

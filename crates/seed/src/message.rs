@@ -5,6 +5,14 @@ use serde::{Deserialize, Serialize};
 /// The largest message, in bytes. Plans travel beside it, in a memory file.
 pub const MAX_MESSAGE: usize = 64;
 
+/// The rest of a plan travels in its message if it is no longer than this, in bytes; a longer one in a memory file, the last of the descriptors.
+pub const MAX_REST: usize = 16 << 10;
+
+/// The first byte of such a message: the steps follow, or lie in the file.
+pub const IN_MESSAGE: u8 = 1;
+/// See [`IN_MESSAGE`].
+pub const IN_FILE: u8 = 0;
+
 /// The most file descriptors that a request carries.
 pub const MAX_FDS: usize = 64;
 

@@ -157,7 +157,7 @@ pub enum Step<'a> {
     /// Make the new root the root, and let go of the old.
     Pivot,
     /// Wait for the rest of the plan: another message on the report's socket, with the plan and its descriptors, which take the place of those at
-    /// hand. Should the socket close instead, the process ends.
+    /// hand. It has the steps ([`MAX_REST`](crate::MAX_REST)) or nothing in it. Should the socket close instead, the process ends.
     Await,
     /// Move what is mounted at a path of the present root into the new one, with everything that is mounted below it.
     Bring {

@@ -79,6 +79,9 @@ fn sets_environment_user_and_directory(sandbox: &Sandbox) {
     assert!(!environment.contains("SECRET_OF_THE_CALLER"), "{environment}");
     sandbox.run_sh(&["-u", "bob"], "true").run().ended_with(125).complains_of(&["bob"]);
     sandbox.run_sh(&["-w", "/no/where"], "true").run().ended_with(125).complains_of(&["/no/where"]);
+    // One that fits no message of the daemon's to the guest's first process.
+    let long = format!("LONG={}", "x".repeat(60_000));
+    sandbox.run_sh(&["--env", &long], "echo ${#LONG}").run().succeeded().says("60000\n");
 }
 
 fn leaves_nothing(sandbox: &Sandbox) {

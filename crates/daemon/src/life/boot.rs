@@ -230,7 +230,8 @@ async fn grow(
     // Whoever gave the command waits for it; a guest that lasts may end when it likes.
     let word = (guest.ephemeral && wish.is_some()).then(word).transpose()?;
     let heard = word.as_ref().map(|word| owned(word.as_fd())).transpose()?;
-    let transactions = super::transactions::kept(&daemon.places, &guest.name);
+    // One that goes away with its command had none before.
+    let transactions = if guest.ephemeral { None } else { super::transactions::kept(&daemon.places, &guest.name) };
     let site = Site { stdio, wish, views, names, word, transactions, ..bare };
     let unified = daemon.unified;
     let name = guest.name.clone();
