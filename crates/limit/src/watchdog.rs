@@ -220,14 +220,26 @@ impl<K: Clone + PartialEq> Watchdog<K> {
         })
     }
 
-    /// What to do now, and why. To be asked once every [`Rules::every`] seconds.
-    pub fn decide(&mut self, scene: &Scene<K>) -> Option<(Step<K>, String)> {
-        let want = match self.rules.policy {
-            Policy::Off => return None,
+    /// Whether memory is wanted, whoever holds it. If not, nobody has to be looked at: [`Watchdog::decide`] then asks of no tenant.
+    pub fn is_wanting(&self, scene: &Scene<K>) -> bool {
+        self.reason(scene).is_some()
+    }
+
+    /// Why something has to be done.
+    fn reason(&self, scene: &Scene<K>) -> Option<String> {
+        match self.rules.policy {
+            Policy::Off => None,
             Policy::PlMom => self.swap_is_full(scene),
             Policy::Graduated => self.want(scene),
-        };
-        match (want, self.rules.policy) {
+        }
+    }
+
+    /// What to do now, and why. To be asked once every [`Rules::every`] seconds.
+    pub fn decide(&mut self, scene: &Scene<K>) -> Option<(Step<K>, String)> {
+        if self.rules.policy == Policy::Off {
+            return None;
+        }
+        match (self.reason(scene), self.rules.policy) {
             (None, _) => self.relieved(),
             (Some(why), Policy::PlMom) => {
                 let worst = scene.tenants.iter().max_by_key(|tenant| tenant.memory)?;

@@ -42,8 +42,11 @@ impl Watch {
     }
 
     fn decide(&self, scene: &Scene<GuestName>) -> Option<(Step<GuestName>, String)> {
-        let mut dog = self.dog.borrow_mut();
-        if scene.tenants.is_empty() && dog.frozen().is_none() { None } else { dog.decide(scene) }
+        self.dog.borrow_mut().decide(scene)
+    }
+
+    fn is_wanting(&self, scene: &Scene<GuestName>) -> bool {
+        self.dog.borrow().is_wanting(scene)
     }
 
     fn note(&self, step: WatchdogStep) {
@@ -116,7 +119,11 @@ pub(crate) async fn watch(daemon: Rc<Daemon>) {
     let every = Duration::from_secs(rules.every.max(1));
     loop {
         tokio::time::sleep(every).await;
-        let scene = scene(&daemon);
+        let mut scene = machine(&daemon);
+        // Hundreds of guests are not looked at for nothing.
+        if daemon.resources.watch.is_wanting(&scene) {
+            scene.tenants = tenants(&daemon);
+        }
         if let Some((step, why)) = daemon.resources.watch.decide(&scene) {
             take(&daemon, step, why, rules.dry_run).await;
         }
@@ -132,6 +139,15 @@ fn thaw_all(daemon: &Daemon) {
 }
 
 fn scene(daemon: &Daemon) -> Scene<GuestName> {
+    Scene { tenants: tenants(daemon), ..machine(daemon) }
+}
+
+/// What is seen of the machine.
+fn machine(daemon: &Daemon) -> Scene<GuestName> {
+    Scene { memory: daemon.resources.machine.memory, free: Free::look(), pressure: pressure(), tenants: Vec::new() }
+}
+
+fn tenants(daemon: &Daemon) -> Vec<Tenant<GuestName>> {
     let resources = &daemon.resources;
     let names: Vec<GuestName> = daemon.guests.borrow().keys().cloned().collect();
     let tenants = names.into_iter().filter_map(|key| {
@@ -139,7 +155,7 @@ fn scene(daemon: &Daemon) -> Scene<GuestName> {
             .with(&key, |tenant| (Usage::memory(&tenant.groups), tenant.limits.memory.reserve.unwrap_or(0)))?;
         Some(Tenant { key, memory, reserve })
     });
-    Scene { memory: resources.machine.memory, free: Free::look(), pressure: pressure(), tenants: tenants.collect() }
+    tenants.collect()
 }
 
 /// Takes a step, and tells of it. What fails is told too: the next look will find that it was of no avail.
