@@ -136,7 +136,12 @@ fn remove(client: &mut Client, name: &str) -> anyhow::Result<Value> {
 
 fn clone(client: &mut Client, size: &Size, names: Vec<String>) -> anyhow::Result<f64> {
     let since = Instant::now();
-    client.call(&Method::Clone { image: format!("source-{}", size.mib), names })?;
+    client.call(&Method::Clone {
+        image: format!("source-{}", size.mib),
+        names,
+        addresses: Vec::new(),
+        signal: None,
+    })?;
     Ok(milliseconds(since))
 }
 

@@ -120,7 +120,14 @@ pub enum Method {
     #[serde(rename = "org.pando.Guests.Freeze")]
     Freeze { name: String, image: Option<String>, stop: bool, memory: bool, wait: bool },
     #[serde(rename = "org.pando.Guests.Clone")]
-    Clone { image: String, names: Vec<String> },
+    Clone {
+        image: String,
+        names: Vec<String>,
+        #[serde(skip_serializing_if = "Vec::is_empty", default)]
+        addresses: Vec<Address>,
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        signal: Option<String>,
+    },
     #[serde(rename = "org.pando.Guests.Images")]
     Images {},
     #[serde(rename = "org.pando.Guests.RemoveImage")]

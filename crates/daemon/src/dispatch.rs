@@ -4,7 +4,7 @@ use crate::daemon::Daemon;
 use crate::failure;
 use crate::image::HeldImage;
 use crate::life::{
-    address, clone, collect, copy, create, exec, freeze, image, remove, run, set, start, stop, storage, unify,
+    address, clone, collect, copy, create, exec, freeze, identity, image, remove, run, set, start, stop, storage, unify,
 };
 use crate::processes;
 use crate::resources::{self, accounting};
@@ -374,7 +374,10 @@ async fn lasting(daemon: &Rc<Daemon>, method: Method) -> Result<Reply, Fault> {
             }
             return Ok(Reply::Image { image: held.status() });
         }
-        Method::Clone { image, names } => clone::clone_all(daemon, &image, &names).await?,
+        Method::Clone { image, names, addresses, signal } => {
+            let identity = identity::Identity::wished(&image, &names, addresses, signal.as_deref())?;
+            clone::clone_all(daemon, &image, &names, identity).await?;
+        }
         Method::Remove { name, force } => remove::remove(daemon, &daemon.guest(&name)?, force).await?,
         Method::Address { name, change, address } => {
             address::change(daemon, &daemon.guest(&name)?, change, address).await?;

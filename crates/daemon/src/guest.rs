@@ -28,6 +28,8 @@ pub(crate) struct Guest {
     pub(crate) running: RefCell<Option<Rc<Running>>>,
     /// What a command is doing to it now.
     doing: Cell<Option<&'static str>>,
+    /// Whether nobody may enter it yet.
+    closed: Cell<bool>,
     /// Counts its ends, for those who wait for one.
     pub(crate) ends: watch::Sender<u64>,
 }
@@ -91,6 +93,7 @@ impl Guest {
             state: Cell::new(GuestState::Stopped),
             running: RefCell::new(None),
             doing: Cell::new(None),
+            closed: Cell::new(false),
             ends: watch::Sender::new(0),
         })
     }
@@ -117,6 +120,16 @@ impl Guest {
         }
         self.doing.set(Some(doing));
         Ok(Doing(Rc::clone(self)))
+    }
+
+    /// Keeps everybody from entering it until what this gives is dropped.
+    pub(crate) fn close(self: &Rc<Self>) -> Closed {
+        self.closed.set(true);
+        Closed(Rc::clone(self))
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.get()
     }
 
     /// Its life, if it runs.
@@ -150,6 +163,16 @@ impl Guest {
             exit_code: record.exit_code,
             command: spec.init.iter().cloned().chain(spec.command.iter().cloned()).collect(),
         }
+    }
+}
+
+/// A guest that nobody enters, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Closed(Rc<Guest>);
+
+impl Drop for Closed {
+    fn drop(&mut self) {
+        self.0.closed.set(false);
     }
 }
 

@@ -240,18 +240,45 @@ const MAX_TRIES: u32 = 64;
 /// than `most` bytes are read. `None` where there is no such file.
 pub fn read_inside(root: BorrowedFd<'_>, path: &str, most: u64) -> std::io::Result<Option<String>> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let confined = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-    let attempt = || rustix::fs::openat2(root, path, flags, Mode::empty(), confined);
-    // EAGAIN: a rename or a mount anywhere on the machine raced with a `..` of a link on the way.
-    let found = (1..MAX_TRIES).map(|_| attempt()).find(|found| !matches!(found, Err(rustix::io::Errno::AGAIN)));
-    let file: OwnedFd = match found.unwrap_or_else(attempt) {
-        Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => return Ok(None),
-        opened => opened?,
-    };
+    let Some(file) = open_inside(root, path, flags)? else { return Ok(None) };
     if !rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode).is_file() {
         return Ok(None);
     }
     let mut bytes = Vec::new();
     std::fs::File::from(file).take(most).read_to_end(&mut bytes)?;
     Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
+}
+
+/// The paths of the programs in a directory of a guest, by name: executable files that are not hidden. None where there is no such directory.
+pub fn programs_inside(root: BorrowedFd<'_>, directory: &str) -> std::io::Result<Vec<String>> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let Some(opened) = open_inside(root, directory, flags)? else { return Ok(Vec::new()) };
+    let mut programs = Vec::new();
+    for entry in rustix::fs::Dir::read_from(&opened)? {
+        let entry = entry?;
+        let Ok(name) = entry.file_name().to_str() else { continue };
+        let path = format!("{directory}/{name}");
+        if name.starts_with('.') {
+            continue;
+        }
+        let Some(file) = open_inside(root, &path, OFlags::PATH | OFlags::CLOEXEC)? else { continue };
+        let mode = rustix::fs::fstat(&file)?.st_mode;
+        if rustix::fs::FileType::from_raw_mode(mode).is_file() && mode & 0o111 != 0 {
+            programs.push(path);
+        }
+    }
+    programs.sort_unstable();
+    Ok(programs)
+}
+
+/// Opens what a path means inside a guest; `None` where there is nothing.
+fn open_inside(root: BorrowedFd<'_>, path: &str, flags: OFlags) -> std::io::Result<Option<OwnedFd>> {
+    let confined = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    let attempt = || rustix::fs::openat2(root, path, flags, Mode::empty(), confined);
+    // EAGAIN: a rename or a mount anywhere on the machine raced with a `..` of a link on the way.
+    let found = (1..MAX_TRIES).map(|_| attempt()).find(|found| !matches!(found, Err(rustix::io::Errno::AGAIN)));
+    match found.unwrap_or_else(attempt) {
+        Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => Ok(None),
+        opened => Ok(Some(opened?)),
+    }
 }

@@ -3,6 +3,7 @@
 mod attacks;
 mod clients;
 mod clone_crash;
+mod clone_identity;
 mod clone_programs;
 mod clones;
 mod confinement;
@@ -59,6 +60,7 @@ const AREAS: &[&[Case]] = &[
     freeze::CASES,
     clone_crash::CASES,
     clones::CASES,
+    clone_identity::CASES,
     kept_images::CASES,
     clone_programs::CASES,
     systemd::CASES,
@@ -82,6 +84,7 @@ const AREAS: &[&[Case]] = &[
     net::conformance::CASES,
     net::addresses::CASES,
     net::bandwidth::CASES,
+    net::clones::CASES,
     net::private::CASES,
     net::thousand::CASES,
     store::CASES,

@@ -12,6 +12,12 @@ pub(crate) struct Clone {
     /// Make so many, called NAME-1, NAME-2, …
     #[arg(short = 'n', value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     number: Option<u32>,
+    /// An address that the clone owns; of a guest on the host's network or a private one. May be given several times
+    #[arg(long, value_name = "IP[/LENGTH][@DEVICE]", conflicts_with = "number")]
+    address: Vec<pando_api::Address>,
+    /// Send a signal to those of its processes that handle it, before they run
+    #[arg(long, value_parser = crate::signal_name::checked)]
+    signal: Option<String>,
     /// The image
     image: String,
     /// The clone's name [default: the image's, with a number]
@@ -24,7 +30,12 @@ impl Verb for Clone {
     const EXAMPLES: &'static str = "\
 Examples:
   pando clone web-warm web2
-  pando clone web-warm -n 100        web-warm-1 to web-warm-100";
+  pando clone web-warm -n 100        web-warm-1 to web-warm-100
+  pando clone web-warm web2 --address 10.9.0.6
+  pando clone web-warm web2 --signal USR1
+
+The programs in /etc/pando/clone.d of the guest run in each clone, as its root and in the order of their names, before anything else of it runs and
+before anybody can enter it. They find its name in PANDO_CLONE_NAME. If one fails, there is no clone.";
 
     fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
         let names = match (self.name, self.number) {
@@ -36,7 +47,12 @@ Examples:
             }
         };
         let mut client = crate::daemon_start::connected(root)?;
-        let method = Method::Clone { image: self.image.clone(), names: names.clone() };
+        let method = Method::Clone {
+            image: self.image.clone(),
+            names: names.clone(),
+            addresses: self.address,
+            signal: self.signal,
+        };
         client.call::<Done>(method).with_context(|| format!("cannot clone image '{}'", self.image))?;
         crate::table::print(&names.iter().map(|name| format!("{name}\n")).collect::<String>())?;
         Ok(0)

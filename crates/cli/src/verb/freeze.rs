@@ -30,7 +30,10 @@ impl Verb for Freeze {
 Examples:
   pando freeze web                   the image is called web, the guest runs on
   pando freeze web web-warm --stop
-  pando freeze web --memory          gone with the daemon; nothing is written to the disk";
+  pando freeze web --memory          gone with the daemon; nothing is written to the disk
+
+The programs in /etc/pando/freeze.d of the guest run in it, as its root and in the order of their names: with the argument 'before' before anything is
+stopped, and with 'after' when it runs on. One that fails before it keeps the guest from being frozen.";
 
     fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
         let mut client = crate::daemon_start::connected(root)?;

@@ -1,6 +1,7 @@
 //! Guests out of an image: a first process as any guest's, and below it the frozen processes.
 
 use super::boot::{self, Ready, Task, boot};
+use super::identity::Identity;
 use super::stop;
 use crate::daemon::Daemon;
 use crate::events::now;
@@ -20,26 +21,34 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::{Arc, mpsc};
+use tokio::sync::oneshot;
 
 /// How many clones are made at a time. One holder forks one after the other; their places are made beside that.
 const AT_ONCE: usize = 4;
 
 /// Makes guests out of an image, one for each name. The first failure is told, once the others are made or have failed.
-pub(crate) async fn clone_all(daemon: &Rc<Daemon>, image: &str, names: &[String]) -> Result<(), Fault> {
+pub(crate) async fn clone_all(
+    daemon: &Rc<Daemon>,
+    image: &str,
+    names: &[String],
+    identity: Identity,
+) -> Result<(), Fault> {
     let held = super::image::find(daemon, image)?;
+    super::address::check(&identity.spec(&held))?;
+    let identity = Rc::new(identity);
     let frozen = super::image::wake(daemon, &held).await?;
     if let [name] = names {
-        return clone(daemon, &held, frozen, name).await;
+        return clone(daemon, &held, frozen, (name, &identity)).await;
     }
     let waiting = Rc::new(std::cell::RefCell::new(Vec::from(names).into_iter()));
     let workers: Vec<_> = (0..AT_ONCE.min(names.len()))
         .map(|_| {
             let (daemon, held, waiting) = (Rc::clone(daemon), Arc::clone(&held), Rc::clone(&waiting));
-            let frozen = Arc::clone(&frozen);
+            let (frozen, identity) = (Arc::clone(&frozen), Rc::clone(&identity));
             tokio::task::spawn_local(async move {
                 loop {
                     let Some(name) = waiting.borrow_mut().next() else { return Ok(()) };
-                    if let Err(fault) = clone(&daemon, &held, Arc::clone(&frozen), &name).await {
+                    if let Err(fault) = clone(&daemon, &held, Arc::clone(&frozen), (&name, &identity)).await {
                         // Nobody begins another one.
                         waiting.borrow_mut().by_ref().for_each(drop);
                         return Err(fault);
@@ -57,11 +66,16 @@ pub(crate) async fn clone_all(daemon: &Rc<Daemon>, image: &str, names: &[String]
 }
 
 /// Makes a guest out of an image. On failure nothing is left.
-async fn clone(daemon: &Rc<Daemon>, held: &HeldImage, frozen: Arc<Frozen>, name: &str) -> Result<(), Fault> {
+async fn clone(
+    daemon: &Rc<Daemon>,
+    held: &HeldImage,
+    frozen: Arc<Frozen>,
+    (name, identity): (&str, &Identity),
+) -> Result<(), Fault> {
     let name: GuestName = name.parse().map_err(|error| failure::bad_name(name, &error))?;
     let reservation = daemon.reserve(&name).await?;
     daemon.lull.disturb();
-    let spec = held.spec_of_clones();
+    let spec = identity.spec(held);
     let record = GuestRecord {
         source: format!("image:{}", held.name),
         created: now(),
@@ -73,7 +87,7 @@ async fn clone(daemon: &Rc<Daemon>, held: &HeldImage, frozen: Arc<Frozen>, name:
     // The frozen processes are forked up to where they wait, while all else is put in order here.
     let nest = Nest::new(daemon, &name, &ready, files.path().join(LOG));
     let written = nest.and_then(|nest| write(&files.path(), &record, &spec).map(|()| nest));
-    let forking = written.map(|nest| Forking::begin(nest, frozen));
+    let forking = written.map(|nest| Forking::begin(nest, Arc::clone(&frozen)));
     let moved = forking.and_then(|forking| {
         files.become_those_of(&directory).context(|| format!("making {}", directory.display())).map(|()| forking)
     });
@@ -90,7 +104,7 @@ async fn clone(daemon: &Rc<Daemon>, held: &HeldImage, frozen: Arc<Frozen>, name:
     daemon.guests.borrow_mut().insert(name, Rc::clone(&guest));
     drop(reservation);
     daemon.events.tell(guest.name.as_ref(), "clone", Some(held.name.clone()));
-    let started = start(daemon, &guest, held, ready, forking).await;
+    let started = start(daemon, &guest, held.record.command, ready, (forking, identity)).await;
     match &started {
         Ok(()) => unsettled::settle(daemon, directory),
         Err(_) => super::remove::throw_away(daemon, &guest),
@@ -126,23 +140,37 @@ fn inside(name: &str, error: &tokio::task::JoinError) -> Fault {
 async fn start(
     daemon: &Rc<Daemon>,
     guest: &Rc<Guest>,
-    held: &HeldImage,
+    command: Option<i32>,
     ready: Ready,
-    forking: Forking,
+    (forking, identity): (Forking, &Identity),
 ) -> Result<(), Fault> {
-    let task = held.record.command.map_or(Task::Idle, Task::Adopt);
-    let running = boot(daemon, guest, task, Vec::new(), Some(ready)).await?;
+    // Nobody enters it before it is itself.
+    let closed = guest.close();
+    let running = boot(daemon, guest, command.map_or(Task::Idle, Task::Adopt), Vec::new(), Some(ready)).await?;
     crash::point("clone.booted");
-    let outcome = finish(guest, &running, forking).await;
+    let outcome = finish(daemon, guest, &running, (forking, identity)).await;
+    drop(closed);
     if outcome.is_err() {
         let _ = stop::force(guest, &running).await;
     }
     outcome
 }
 
-/// Lets the processes run, and the guest stay.
-async fn finish(guest: &Guest, running: &Running, forking: Forking) -> Result<(), Fault> {
+/// Makes it itself, lets the processes run, and the guest stay.
+async fn finish(
+    daemon: &Rc<Daemon>,
+    guest: &Rc<Guest>,
+    running: &Running,
+    (mut forking, identity): (Forking, &Identity),
+) -> Result<(), Fault> {
     let name = guest.name.as_ref();
+    let rites = identity.rites(guest, running).await?;
+    if !rites.is_empty() {
+        // Their pids are taken by then. One that could not be forked says so below.
+        if let Some(frozen) = forking.stands().await {
+            rites.perform(daemon, guest, &frozen.image).await?;
+        }
+    }
     let forked = forking.let_go().await.map_err(|error| inside(name, &error))?;
     forked.map_err(|error| Fault::new(FaultKind::Failed, name, format!("cloning '{name}' failed: {error}")))?;
     crash::point("clone.runs");
@@ -155,27 +183,42 @@ async fn finish(guest: &Guest, running: &Running, forking: Forking) -> Result<()
 struct Forking {
     thread: tokio::task::JoinHandle<Result<(), CloneError>>,
     go: mpsc::Sender<()>,
+    /// Whether it has to be told when there is a root file system.
+    rootless: bool,
+    /// Where it says that they wait.
+    standing: oneshot::Receiver<Arc<Frozen>>,
 }
 
 impl Forking {
     fn begin(nest: Nest, frozen: Arc<Frozen>) -> Self {
         let (go, gone) = mpsc::channel();
+        let (stand, standing) = oneshot::channel();
+        let rootless = !nest.standing;
         let thread = tokio::task::spawn_blocking(move || {
             // Nobody is there to say so where the clone has come to nothing meanwhile.
-            if !nest.standing && gone.recv().is_err() {
+            if rootless && gone.recv().is_err() {
                 return Ok(());
             }
             let ready = nest.fork(&frozen)?;
             crash::point("clone.waits");
+            let _ = stand.send(frozen);
             if gone.recv().is_ok() { ready.go() } else { Ok(()) }
         });
-        Self { thread, go }
+        Self { thread, go, rootless, standing }
+    }
+
+    /// Waits until all of them wait, in a guest that has its root file system. What they are; `None` where they could not be forked.
+    async fn stands(&mut self) -> Option<Arc<Frozen>> {
+        if std::mem::take(&mut self.rootless) {
+            let _ = self.go.send(());
+        }
+        (&mut self.standing).await.ok()
     }
 
     /// Lets them run; they do when this returns.
     async fn let_go(self) -> Result<Result<(), CloneError>, tokio::task::JoinError> {
-        // One word for what had to wait for the root file system, one for the gate.
-        for _ in 0..2 {
+        // A word for what had to wait for the root file system, if it was not given yet, and one for the gate.
+        for _ in 0..=usize::from(self.rootless) {
             let _ = self.go.send(());
         }
         self.thread.await

@@ -55,8 +55,21 @@ pub(crate) async fn quietly(daemon: &Rc<Daemon>, guest: &Rc<Guest>, command: &[&
     Ok(())
 }
 
-/// Starts it.
+/// Starts it, where the guest may be entered.
 pub(crate) async fn enter(
+    daemon: &Rc<Daemon>,
+    guest: &Rc<Guest>,
+    wish: Wish,
+    stdio: Vec<OwnedFd>,
+) -> Result<Started, Fault> {
+    if guest.is_closed() {
+        return Err(failure::busy(&guest.name, "made"));
+    }
+    begin(daemon, guest, wish, stdio).await
+}
+
+/// Starts it.
+pub(crate) async fn begin(
     daemon: &Rc<Daemon>,
     guest: &Rc<Guest>,
     wish: Wish,

@@ -1,6 +1,7 @@
 //! Freezing a running guest: its processes, their memory, and its files, at one instant.
 
 use super::files_ahead::Ahead;
+use super::hooks::{self, Hooks};
 use super::layers;
 use crate::daemon::Daemon;
 use crate::failure;
@@ -37,6 +38,17 @@ pub(crate) async fn freeze(
     let name = super::image::free_name(daemon, image.as_deref().unwrap_or(guest.name.as_ref()))?;
     let _doing = guest.begin("frozen")?;
     let running = guest.life()?;
+    let hooks = Hooks::find(guest, &running, hooks::FREEZE).await?;
+    let held = match hooks.before(daemon, guest).await {
+        Ok(()) => capture(daemon, guest, (name.to_string(), running.pid)).await,
+        Err(fault) => Err(fault),
+    };
+    hooks.after(daemon, guest).await;
+    held
+}
+
+/// The same, when the guest has been told.
+async fn capture(daemon: &Rc<Daemon>, guest: &Rc<Guest>, (name, init): (String, i32)) -> Result<Arc<HeldImage>, Fault> {
     let spec = guest.spec.borrow().clone();
     if spec.init.is_some() {
         return Err(failure::bad(
@@ -57,7 +69,7 @@ pub(crate) async fn freeze(
     below.files = path.with_file_name(format!("{layer}.files"));
     below.passing = true;
     let scene = Scene {
-        init: running.pid,
+        init,
         log: guest.log(&daemon.places),
         upper,
         layer: path.clone(),
@@ -79,10 +91,10 @@ pub(crate) async fn freeze(
     all.insert(0, layer);
     let command = command(&frozen, &spec.command);
     let record = ImageRecord::new(guest.name.to_string(), spec, all, command, &frozen);
-    let held = HeldImage::frozen(name.to_string(), record, frozen);
-    daemon.images.borrow_mut().insert(name.to_string(), Arc::clone(&held));
+    let held = HeldImage::frozen(name.clone(), record, frozen);
+    daemon.images.borrow_mut().insert(name.clone(), Arc::clone(&held));
     daemon.roots.foresee(&held.roots());
-    daemon.events.tell(guest.name.as_ref(), "freeze", Some(name.to_string()));
+    daemon.events.tell(guest.name.as_ref(), "freeze", Some(name));
     Ok(held)
 }
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod addresses;
 pub(crate) mod bandwidth;
+pub(crate) mod clones;
 pub(crate) mod conformance;
 pub(crate) mod private;
 pub(crate) mod thousand;
