@@ -4,6 +4,7 @@ mod attacks;
 mod clients;
 mod clone_crash;
 mod clone_identity;
+mod clone_kills;
 mod clone_programs;
 mod clones;
 mod confinement;
@@ -59,6 +60,7 @@ const AREAS: &[&[Case]] = &[
     crash::CASES,
     freeze::CASES,
     clone_crash::CASES,
+    clone_kills::CASES,
     clones::CASES,
     clone_identity::CASES,
     kept_images::CASES,

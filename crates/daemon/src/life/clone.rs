@@ -11,7 +11,7 @@ use crate::image::HeldImage;
 use crate::ready_roots::ReadyRoot;
 use crate::record::{GuestRecord, LOG, RECORD, SPEC};
 use crate::{crash, unsettled};
-use pando_api::{Fault, FaultKind, Spec};
+use pando_api::{Fault, FaultKind, Network, Spec};
 use pando_freeze::{CloneError, Frozen, Ready as Forked, Target};
 use pando_guest::GuestName;
 use pando_kernel::{CallError, Context, uts};
@@ -85,7 +85,7 @@ async fn clone(
     let ReadyRoot { ready, files } = daemon.roots.take_or_make(&held.roots()).await?;
     let directory = daemon.places.guest(&name);
     // The frozen processes are forked up to where they wait, while all else is put in order here.
-    let nest = Nest::new(daemon, &name, &ready, files.path().join(LOG));
+    let nest = Nest::new(daemon, &name, (&ready, spec.network), files.path().join(LOG));
     let written = nest.and_then(|nest| write(&files.path(), &record, &spec).map(|()| nest));
     let forking = written.map(|nest| Forking::begin(nest, Arc::clone(&frozen)));
     let moved = forking.and_then(|forking| {
@@ -183,8 +183,8 @@ async fn finish(
 struct Forking {
     thread: tokio::task::JoinHandle<Result<(), CloneError>>,
     go: mpsc::Sender<()>,
-    /// Whether it has to be told when there is a root file system.
-    rootless: bool,
+    /// Whether it has to be told when they can be forked.
+    early: bool,
     /// Where it says that they wait.
     standing: oneshot::Receiver<Arc<Frozen>>,
 }
@@ -193,10 +193,10 @@ impl Forking {
     fn begin(nest: Nest, frozen: Arc<Frozen>) -> Self {
         let (go, gone) = mpsc::channel();
         let (stand, standing) = oneshot::channel();
-        let rootless = !nest.standing;
+        let early = !nest.at_once;
         let thread = tokio::task::spawn_blocking(move || {
             // Nobody is there to say so where the clone has come to nothing meanwhile.
-            if rootless && gone.recv().is_err() {
+            if early && gone.recv().is_err() {
                 return Ok(());
             }
             let ready = nest.fork(&frozen)?;
@@ -204,12 +204,12 @@ impl Forking {
             let _ = stand.send(frozen);
             if gone.recv().is_ok() { ready.go() } else { Ok(()) }
         });
-        Self { thread, go, rootless, standing }
+        Self { thread, go, early, standing }
     }
 
     /// Waits until all of them wait, in a guest that has its root file system. What they are; `None` where they could not be forked.
     async fn stands(&mut self) -> Option<Arc<Frozen>> {
-        if std::mem::take(&mut self.rootless) {
+        if std::mem::take(&mut self.early) {
             let _ = self.go.send(());
         }
         (&mut self.standing).await.ok()
@@ -217,8 +217,8 @@ impl Forking {
 
     /// Lets them run; they do when this returns.
     async fn let_go(self) -> Result<Result<(), CloneError>, tokio::task::JoinError> {
-        // A word for what had to wait for the root file system, if it was not given yet, and one for the gate.
-        for _ in 0..=usize::from(self.rootless) {
+        // A word to be forked, if that was not given yet, and one for the gate.
+        for _ in 0..=usize::from(self.early) {
             let _ = self.go.send(());
         }
         self.thread.await
@@ -228,8 +228,8 @@ impl Forking {
 /// Where the frozen processes go: below a guest's first process that waits for them.
 struct Nest {
     init: i32,
-    /// Whether that has a root file system already.
-    standing: bool,
+    /// Whether they can be forked at once: it has a root file system already, and there is no network that it must be let onto before they bind.
+    at_once: bool,
     name: String,
     cgroup: Option<OwnedFd>,
     tasks: Vec<OwnedFd>,
@@ -237,14 +237,19 @@ struct Nest {
 }
 
 impl Nest {
-    fn new(daemon: &Daemon, name: &GuestName, ready: &Ready, log: PathBuf) -> Result<Self, CallError> {
+    fn new(
+        daemon: &Daemon,
+        name: &GuestName,
+        (ready, network): (&Ready, Network),
+        log: PathBuf,
+    ) -> Result<Self, CallError> {
         let plot = daemon.field.plot(ready.sprout.slot);
         let open =
             |path: PathBuf| File::open(&path).map(OwnedFd::from).context(|| format!("opening {}", path.display()));
         let log = File::options().create(true).append(true).open(&log).context(|| format!("opening {}", log.display()));
         Ok(Self {
             init: ready.sprout.pid,
-            standing: ready.tree.is_none(),
+            at_once: ready.tree.is_none() && matches!(network, Network::None | Network::Host),
             name: name.to_string(),
             cgroup: plot.guest().map(open).transpose()?,
             tasks: plot.entrances()?.tasks,

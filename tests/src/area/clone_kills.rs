@@ -1,0 +1,120 @@
+//! While clones are made the daemon, the spawner, the image's holder, or the process that it makes a clone with is killed, at random moments: the
+//! clone runs or nothing is left of it, the source runs on, and the image stays good.
+
+use super::crash::settled;
+use crate::case::{Case, Tag};
+use crate::dice::Dice;
+use crate::patience::eventually;
+use crate::process;
+use crate::sandbox::Sandbox;
+use crate::world::World;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+pub(crate) const CASES: &[Case] = &[
+    Case::new("clone_kills::at_15_random_moments", |sandbox| at_random_moments(sandbox, 15)),
+    Case::new("clone_kills::at_200_random_moments", |sandbox| at_random_moments(sandbox, 200)).tags(&[Tag::Slow]),
+];
+
+/// Within how many microseconds after the command's start.
+const WITHIN: u64 = 25_000;
+
+/// How long after it one looks for the process that makes the clone.
+const LATEST: Duration = Duration::from_secs(1);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Victim {
+    Daemon,
+    Spawner,
+    Holder,
+    /// What the holder makes the clone with.
+    Child,
+}
+
+const VICTIMS: [Victim; 4] = [Victim::Daemon, Victim::Spawner, Victim::Holder, Victim::Child];
+
+fn holder(sandbox: &Sandbox) -> Option<i32> {
+    let inspected = sandbox.pando(["image", "inspect", "image"]).ok();
+    let inspected: serde_json::Value = serde_json::from_str(&inspected).expect("inspect prints JSON");
+    inspected["holder"].as_i64().and_then(|pid| i32::try_from(pid).ok())
+}
+
+/// What the holder makes a clone with, while there is such a process.
+fn child(holder: i32) -> Option<i32> {
+    let children = std::fs::read_to_string(format!("/proc/{holder}/task/{holder}/children")).ok()?;
+    children.split_ascii_whitespace().next()?.parse().ok()
+}
+
+/// Whom to kill, or whose child.
+fn find(sandbox: &Sandbox, victim: Victim) -> Option<i32> {
+    match victim {
+        Victim::Daemon => sandbox.daemon(),
+        Victim::Spawner => sandbox.spawner(),
+        Victim::Holder | Victim::Child => holder(sandbox),
+    }
+}
+
+#[track_caller]
+fn lives(sandbox: &Sandbox, name: &str) {
+    assert!(sandbox.exec_sh(name, "tr '\\0' ' ' </proc/2/cmdline").ok().starts_with("sleep 100000"));
+}
+
+fn at_random_moments(sandbox: &Sandbox, kills: usize) {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
+    let seed = std::env::var("PANDO_TEST_SEED").ok().and_then(|text| text.parse().ok());
+    let seed = seed.unwrap_or(since.as_nanos() as u64);
+    println!("     PANDO_TEST_SEED={seed}");
+    let mut dice = Dice::new(seed);
+    sandbox.guest("source", &["--", "sleep", "100000"]);
+    sandbox.pando(["freeze", "source", "image", "--wait"]).ok();
+    let before = World::of(sandbox);
+    let mut killed = Vec::new();
+    for _ in 0..kills * 4 {
+        if killed.len() >= kills {
+            break;
+        }
+        let victim = VICTIMS[dice.throw(VICTIMS.len() as u64) as usize];
+        if round(sandbox, &mut dice, victim) {
+            killed.push(victim);
+        }
+    }
+    before.comes_back(sandbox, &format!("PANDO_TEST_SEED={seed}: killed {killed:?}"));
+    assert_eq!(killed.len(), kills, "there was too seldom anybody to be killed");
+    for victim in VICTIMS {
+        println!("     killed {victim:?} {} times", killed.iter().filter(|one| **one == victim).count());
+    }
+}
+
+/// Makes a clone, kills somebody meanwhile, and looks at what there is. Whether anybody was killed.
+fn round(sandbox: &Sandbox, dice: &mut Dice, victim: Victim) -> bool {
+    // Now there are a daemon, its spawner, and a holder.
+    sandbox.pando(["clone", "image", "earlier"]).ok();
+    sandbox.pando(["rm", "--force", "earlier"]).ok();
+    let mut found = find(sandbox, victim);
+    let line = sandbox.pando(["clone", "image", "subject"]).start();
+    let begun = Instant::now();
+    if let (Victim::Child, Some(holder)) = (victim, found.take_if(|_| victim == Victim::Child)) {
+        while found.is_none() && begun.elapsed() < LATEST {
+            found = child(holder);
+        }
+        // It takes less than a millisecond.
+        std::thread::sleep(Duration::from_micros(dice.throw(300)));
+    } else {
+        std::thread::sleep(Duration::from_micros(dice.throw(WITHIN)));
+    }
+    let found = found.filter(|pid| process::is_alive(*pid));
+    found.into_iter().for_each(process::kill);
+    let ended = line.wait();
+    assert!(matches!(ended.code(), 0 | 125), "{victim:?}: {}: {}", ended.code(), ended.err());
+    eventually("the next daemon answers", || sandbox.pando(["ls"]).run().code() == 0);
+    let state = settled(sandbox);
+    match state.as_str() {
+        "absent" => {}
+        "running" => lives(sandbox, "subject"),
+        _ => panic!("{victim:?} killed: the clone is {state}"),
+    }
+    if state != "absent" {
+        sandbox.pando(["rm", "--force", "subject"]).ok();
+    }
+    lives(sandbox, "source");
+    found.is_some()
+}
