@@ -78,6 +78,6 @@ impl Part {
 
     /// When the root had last been changed before the transaction began, where that is known.
     pub(crate) fn root_modified(&self) -> Option<Moment> {
-        rustix::fs::stat(&self.marker()).ok().map(|stat| Moment::modified(&stat))
+        rustix::fs::stat(self.marker()).ok().map(|stat| Moment::modified(&stat))
     }
 }
