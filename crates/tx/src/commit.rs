@@ -9,7 +9,7 @@ use crate::apply::{Apply, ApplyError};
 use crate::aside::Aside;
 use crate::attributes::Moment;
 use crate::change::{Change, Op, Sign, Steps, changes, plan};
-use crate::crash::step;
+use crate::crash::{planted, step};
 use crate::journal::{Journal, JournalFile};
 use crate::part::Part;
 use crate::read_set::{Known, ReadSet, check};
@@ -25,6 +25,7 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Kept free beside the content of changed files, for directories that grow.
@@ -128,7 +129,7 @@ fn read_part(part: &Part, basis: Option<&Basis>) -> Result<PartChanges, CommitEr
     let upper = open(&part.upper())?;
     let index = part.index();
     let index = index.exists().then(|| open(&index)).transpose()?;
-    let (root, indexed) = match walk(&upper, index.as_ref(), &live) {
+    let (root, indexed) = match walk(&upper, index.as_ref(), &live, part.root_modified()) {
         Err(WalkError::Lost(path)) => {
             return Err(CommitError::Conflict(Conflict { path, what: "was moved or removed by others" }));
         }
@@ -198,13 +199,33 @@ pub(crate) fn commit(directory: &Path, parts: Vec<PartChanges>, durable: bool) -
         }
     }
     step();
-    if durable {
-        sync(parts.iter().map(|part| &part.part))?;
-    }
     let journal = Journal { durable, parts: parts.into_iter().map(|part| (part.part, part.steps)).collect() };
     let file = JournalFile::of(directory);
-    file.write(&journal).map_err(|source| CommitError::Prepare { what: "writing the journal".into(), source })?;
+    let failed = |source| CommitError::Prepare { what: "writing the journal".into(), source };
+    let written = file.write(&journal).map_err(failed)?;
+    if durable {
+        sync_all(&journal, &written)?;
+    }
+    step();
+    file.publish(durable).map_err(failed)?;
     finish(&file, &journal)
+}
+
+/// Brings everything new to the disk, and the journal that is written: together with what is new on its own file system, or by itself.
+fn sync_all(journal: &Journal, written: &File) -> Result<(), CommitError> {
+    // A bug for the tests to find: nothing is on the disk when the journal gets its name.
+    if planted("no-fdatasync") {
+        return Ok(());
+    }
+    let failed = |source| CommitError::Prepare { what: "syncing the journal".into(), source };
+    let device = written.metadata().map_err(failed)?.dev();
+    let beside = |part: &Part| std::fs::metadata(&part.base).is_ok_and(|base| base.dev() == device);
+    let parts = || journal.parts.iter().map(|(part, _)| part);
+    sync(parts())?;
+    if !parts().any(beside) {
+        written.sync_data().map_err(failed)?;
+    }
+    Ok(())
 }
 
 /// Does what a journal says, from the start, and closes it.

@@ -63,24 +63,28 @@ impl JournalFile {
         self.directory.join("staged")
     }
 
-    /// Writes it. When this returns, the transaction is committed.
-    pub(crate) fn write(&self, journal: &Journal) -> io::Result<()> {
+    fn next(&self) -> PathBuf {
+        self.directory.join("journal.next")
+    }
+
+    /// Writes it, under a name that is none yet.
+    pub(crate) fn write(&self, journal: &Journal) -> io::Result<File> {
         let body = postcard::to_stdvec(journal).map_err(io::Error::other)?;
-        let next = self.directory.join("journal.next");
-        let mut file = File::create(&next)?;
+        let mut file = File::create(self.next())?;
         file.write_all(MAGIC)?;
         file.write_all(&crc32fast::hash(&body).to_le_bytes())?;
         file.write_all(&(body.len() as u64).to_le_bytes())?;
         step();
         file.write_all(&body)?;
         step();
-        if journal.durable && !planted("no-fdatasync") {
-            file.sync_data()?;
-        }
+        Ok(file)
+    }
+
+    /// Gives it its name. When this returns, the transaction is committed. With `sync` that is on the disk then, where what was written must be before.
+    pub(crate) fn publish(&self, sync: bool) -> io::Result<()> {
+        std::fs::rename(self.next(), self.path())?;
         step();
-        std::fs::rename(&next, self.path())?;
-        step();
-        if journal.durable && !planted("no-directory-fsync") {
+        if sync && !planted("no-directory-fsync") {
             File::open(&self.directory)?.sync_all()?;
         }
         Ok(())
@@ -169,6 +173,8 @@ mod tests {
         let file = JournalFile::of(directory.path());
         assert!(file.read().unwrap().is_none());
         file.write(&journal()).unwrap();
+        assert!(file.read().unwrap().is_none());
+        file.publish(true).unwrap();
         assert_eq!(file.read().unwrap(), Some(journal()));
         assert!(!file.is_done());
         file.mark_done(true).unwrap();
@@ -180,6 +186,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = JournalFile::of(directory.path());
         file.write(&journal()).unwrap();
+        file.publish(true).unwrap();
         let whole = std::fs::read(file.path()).unwrap();
         for at in 0..whole.len() {
             let mut damaged = whole.clone();

@@ -64,7 +64,7 @@ pub use session::{
     BeginError, EndError, Ended, Rest, Running, StartError, Transaction, abort_open, changes_now, changes_of_open,
     commit_open, end_processes_of_open, gate_of, processes,
 };
-pub use trash::{rubbish, sweep};
+pub use trash::{rubbish, sweep, sweep_mounts};
 pub use tree_path::TreePath;
 pub use validate::Conflict;
 pub use view::{How, ViewPlan};

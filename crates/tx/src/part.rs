@@ -1,6 +1,7 @@
 //! The part of a transaction that one mount of the live system holds: its overlay's directories, inside the same file system, so that what is new can
 //! be moved into place by a rename.
 
+use crate::attributes::Moment;
 use crate::realm::Realm;
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -65,6 +66,18 @@ impl Part {
         std::fs::set_permissions(self.upper(), std::fs::Permissions::from_mode(root.mode() & 0o7777))?;
         // Any other time would be a change to the root: every commit would touch, and sync, every file system.
         let times = std::fs::FileTimes::new().set_modified(root.modified()?);
-        std::fs::File::open(self.upper())?.set_times(times)
+        std::fs::File::open(self.upper())?.set_times(times)?;
+        // Others may change the live root meanwhile, so that the time that it had is kept: whether the transaction has changed it can be told by that alone.
+        std::fs::File::create(self.marker())?.set_times(times)
+    }
+
+    /// An empty file with the time that the root had at the beginning.
+    fn marker(&self) -> PathBuf {
+        self.base.join("root-time")
+    }
+
+    /// When the root had last been changed before the transaction began, where that is known.
+    pub(crate) fn root_modified(&self) -> Option<Moment> {
+        rustix::fs::stat(self.marker()).ok().map(|stat| Moment::modified(&stat))
     }
 }

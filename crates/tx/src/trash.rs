@@ -3,7 +3,7 @@
 use crate::home::{HIDDEN, Home};
 use crate::part::Part;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A name that nothing else has.
@@ -59,8 +59,13 @@ fn create(directory: &Path) -> io::Result<()> {
 }
 
 /// Deletes what was thrown away, on these mounts and beside the transactions. What cannot be deleted stays for the next time.
-pub fn sweep(home: &Home, mounts: &[std::path::PathBuf]) {
+pub fn sweep(home: &Home, mounts: &[PathBuf]) {
     empty(&home.trash());
+    sweep_mounts(mounts);
+}
+
+/// Deletes what was thrown away on these mounts.
+pub fn sweep_mounts(mounts: &[PathBuf]) {
     for mount in mounts {
         let hidden = mount.join(HIDDEN);
         empty(&hidden.join(".trash"));
@@ -70,10 +75,10 @@ pub fn sweep(home: &Home, mounts: &[std::path::PathBuf]) {
     }
 }
 
-/// How many names are in what was thrown away, counted up to `most`.
-pub fn rubbish(home: &Home, mounts: &[std::path::PathBuf], most: usize) -> usize {
+/// How many names are in what was thrown away, on these mounts and beside the transactions if those are meant, counted up to `most`.
+pub fn rubbish(home: Option<&Home>, mounts: &[PathBuf], most: usize) -> usize {
     let elsewhere = mounts.iter().map(|mount| mount.join(HIDDEN).join(".trash"));
-    std::iter::once(home.trash()).chain(elsewhere).fold(0, |count, trash| count_below(&trash, count, most))
+    home.map(Home::trash).into_iter().chain(elsewhere).fold(0, |count, trash| count_below(&trash, count, most))
 }
 
 fn count_below(directory: &Path, mut count: usize, most: usize) -> usize {

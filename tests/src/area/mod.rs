@@ -41,6 +41,7 @@ mod tx_isolation;
 mod tx_outside;
 mod tx_power;
 mod tx_programs;
+mod tx_root;
 mod views;
 mod volumes;
 
@@ -57,6 +58,7 @@ const AREAS: &[&[Case]] = &[
     tx_guest::CASES,
     tx_isolation::CASES,
     tx_programs::CASES,
+    tx_root::CASES,
     crash::CASES,
     freeze::CASES,
     clone_crash::CASES,

@@ -22,6 +22,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("tx::a_mount_that_takes_no_part_is_read_only", takes_no_part),
     Case::new("tx::input_of_a_file_comes_again", input_of_a_file),
     Case::new("tx::the_daemon_recovers_first", daemon_recovers),
+    Case::new("tx::daemons_end_with_their_transaction", daemons_end),
 ];
 
 fn run_sh(sandbox: &Sandbox, options: &[&str], directory: &Path, script: &str) -> Line {
@@ -238,4 +239,28 @@ fn daemon_recovers(sandbox: &Sandbox) {
     sandbox.pando(["ls"]).run().succeeded();
     assert!(!sandbox.pando(["tx", "ls"]).run().out().contains("run-"));
     assert!(sandbox.daemon_log().contains("was not committed, and is removed"), "{}", sandbox.daemon_log());
+}
+
+/// A daemon left its session and its parents: what it was started in ends it all the same.
+fn daemons_end(sandbox: &Sandbox) {
+    let directory = sandbox.scratch();
+    let daemon = "(setsid sh -c 'echo $$ >pid.new; mv pid.new pid; exec sleep 1000' </dev/null >/dev/null 2>&1 &) \
+        ; until [ -e pid ]; do sleep 0.01; done; cat pid";
+    let is_dead = |pid: String| !crate::process::is_alive(pid.trim().parse().expect("it is a pid"));
+    let ended = run_sh(sandbox, &[], &directory, daemon).run().succeeded().complains_of(&["start it again"]);
+    assert!(is_dead(ended.out()));
+    fs::remove_file(directory.join("pid")).expect("it was committed");
+    let ended = run_sh(sandbox, &["--no-daemons"], &directory, daemon).run().succeeded();
+    assert!(is_dead(ended.out()) && !ended.err().contains("start it again"), "{}", ended.err());
+    fs::remove_file(directory.join("pid")).expect("it was committed");
+    let ended = run_sh(sandbox, &[], &directory, &format!("{daemon}; exit 3")).run().ended_with(3);
+    assert!(is_dead(ended.out()) && !directory.join("pid").exists());
+    for (end, stays) in [("abort", false), ("commit", true)] {
+        sandbox.pando(["tx", "begin", "work"]).ok();
+        let pid = sandbox.pando(["tx", "enter", "work", "--", "sh", "-c", daemon]).directory(&directory).ok();
+        assert!(!is_dead(pid.clone()), "it goes on until the transaction ends");
+        sandbox.pando(["tx", end, "work"]).ok();
+        assert!(is_dead(pid), "{end}");
+        assert_eq!(directory.join("pid").exists(), stays);
+    }
 }

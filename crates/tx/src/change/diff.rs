@@ -90,8 +90,7 @@ fn sign_of_file(node: &Node, file: &File) -> Option<Sign> {
 fn sign_of_directory(node: &Node, directory: &Directory) -> Option<Sign> {
     match (&directory.source, &node.live) {
         (DirectorySource::SamePlace, _) => {
-            (directory.attributes_differ && directory.children.is_empty() && !node.path.as_bytes().is_empty())
-                .then_some(Sign::Changed)
+            (directory.attributes_differ && directory.children.is_empty()).then_some(Sign::Changed)
         }
         (_, None) => Some(Sign::Added),
         (_, Some(_)) => Some(Sign::Changed),

@@ -18,6 +18,7 @@ mod watch;
 
 pub(crate) use check::{Known, check};
 pub(crate) use dentries::Looked;
+pub(crate) use walk::{Walker, load_ahead};
 pub use watch::Watch;
 
 use crate::tree_path::TreePath;

@@ -24,7 +24,8 @@ const REQUEST: u32 = 4;
 const OUTCOME: u32 = 16;
 
 /// The program, loaded, and its maps.
-struct Walker {
+#[derive(Debug)]
+pub(crate) struct Walker {
     program: OwnedFd,
     records: MapHandle,
     requests: MapHandle,
@@ -90,11 +91,27 @@ impl Walker {
     }
 }
 
-/// The dentries of the file systems that these files are on. What the program has to be fitted to the kernel for is kept in `directory`.
-pub(super) fn walk<F: AsFd>(files: &[F], directory: &Path) -> Result<Vec<Vec<Seen>>, ReadSetError> {
-    let fitted = Fitted::kept_in(directory)?;
+/// Loads the program ahead, as it is first tried. What it has to be fitted to the kernel for is kept in `directory`.
+pub(crate) fn load_ahead(directory: &Path) -> Option<Walker> {
+    // Why it cannot be is told when it is needed.
+    Fitted::kept_in(directory).and_then(|fitted| Walker::load(&fitted, RINGS[0])).ok()
+}
+
+/// The dentries of the file systems that these files are on.
+pub(super) fn walk<F: AsFd>(
+    files: &[F],
+    directory: &Path,
+    mut ahead: Option<&Walker>,
+) -> Result<Vec<Vec<Seen>>, ReadSetError> {
     for ring in RINGS {
-        let walker = Walker::load(&fitted, ring)?;
+        let loaded;
+        let walker = match ahead.take() {
+            Some(walker) => walker,
+            None => {
+                loaded = Walker::load(&Fitted::kept_in(directory)?, ring)?;
+                &loaded
+            }
+        };
         let all: Option<Vec<_>> = files.iter().map(|file| walker.walk(file)).collect::<Result<_, _>>()?;
         if let Some(all) = all {
             return Ok(all);

@@ -1,7 +1,8 @@
 //! What has to be done while a transaction runs, so that its read set is known afterwards: little.
 
 use super::dentries::{CANARY, looked};
-use super::{ReadSet, ReadSetError, walk};
+use super::walk::{self, Walker};
+use super::{ReadSet, ReadSetError};
 use crate::home::Home;
 use crate::part::Part;
 use crate::tree_path::TreePath;
@@ -18,13 +19,15 @@ pub struct Watch {
     listener: Listener,
     /// Where the program that tells is kept.
     kept: PathBuf,
+    /// That program, where there was time to load it.
+    walker: Option<Walker>,
     roots: Vec<(Part, OwnedFd)>,
 }
 
 impl Watch {
     /// Begins one, with nothing in it.
     pub(crate) fn new(home: &Home) -> io::Result<Self> {
-        Ok(Self { listener: Listener::new()?, kept: home.kept().to_owned(), roots: Vec::new() })
+        Ok(Self { listener: Listener::new()?, kept: home.kept().to_owned(), walker: None, roots: Vec::new() })
     }
 
     /// One that another process began: its listener, and its view by a path that leads into it.
@@ -37,7 +40,7 @@ impl Watch {
             ))
         };
         let roots = parts.iter().map(root).collect::<io::Result<_>>()?;
-        Ok(Self { listener: Listener::from(listener), kept: home.kept().to_owned(), roots })
+        Ok(Self { listener: Listener::from(listener), kept: home.kept().to_owned(), walker: None, roots })
     }
 
     /// The listener's descriptor.
@@ -56,6 +59,16 @@ impl Watch {
         Ok(())
     }
 
+    /// Where the program that tells what was read is kept.
+    pub(crate) fn kept(&self) -> &Path {
+        &self.kept
+    }
+
+    /// Takes that program, loaded while something else had to be waited for.
+    pub(crate) fn take_loaded(&mut self, walker: Option<Walker>) {
+        self.walker = walker;
+    }
+
     /// Lets go of the view. What is left is to be closed by somebody who is in no hurry: the kernel ends a listener only once nobody can be telling it
     /// anything any more, which takes it some 15 ms.
     pub fn into_listener(self) -> OwnedFd {
@@ -68,7 +81,7 @@ impl Watch {
         let listed = self.listed().map_err(refused)?;
         let roots: Vec<_> = self.roots.iter().map(|(_, root)| root).collect();
         let mut sets = Vec::new();
-        for ((part, _), seen) in self.roots.iter().zip(walk::walk(&roots, &self.kept)?) {
+        for ((part, _), seen) in self.roots.iter().zip(walk::walk(&roots, &self.kept, self.walker.as_ref())?) {
             let looked = looked(&seen).ok_or(ReadSetError::Forgotten)?;
             let of_part = listed.iter().filter(|path| self.part_of(path) == Some(part));
             let below = |path: &PathBuf| TreePath::new(path.strip_prefix(&part.live).ok()?.as_os_str().as_bytes());

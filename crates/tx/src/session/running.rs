@@ -3,7 +3,7 @@
 use super::Transaction;
 use crate::home::Home;
 use crate::outside::{self, Network, Passed, Supervisor};
-use crate::read_set::Watch;
+use crate::read_set::{Walker, Watch, load_ahead};
 use crate::record::Record;
 use crate::scope::Scope;
 use crate::view::{View, ViewPlan, join};
@@ -125,10 +125,12 @@ impl Transaction {
             .map_err(StartError::View)?;
         let (directory, mut watch) = (self.directory.clone(), self.watch.take());
         let manner = Manner { stdio, death_signal: Some(Signal::KILL), network, noted_in: None };
-        Running::new(&self.scope, command, manner, move || {
+        let kept = watch.as_ref().map(|watch| watch.kept().to_owned());
+        let enter = move || {
             View::enter(&plan, &directory, watch.as_mut())?;
             Ok(watch)
-        })
+        };
+        Running::new(&self.scope, command, manner, enter, || load_ahead(&kept?))
     }
 
     /// Makes the view and takes this process, which must have one thread, into it, for others to enter.
@@ -153,7 +155,7 @@ impl Running {
     pub fn entering(home: &Home, record: &Record, command: &[OsString]) -> Result<Self, StartError> {
         let holder = record.holder;
         let manner = Manner { noted_in: Some(home.of(&record.name)), ..Manner::default() };
-        Self::new(&Scope::at(&record.group), command, manner, move || join(holder).map(|()| None))
+        Self::new(&Scope::at(&record.group), command, manner, move || join(holder).map(|()| None), || None)
     }
 
     fn new(
@@ -161,6 +163,7 @@ impl Running {
         command: &[OsString],
         manner: Manner,
         enter: impl FnOnce() -> Result<Option<Watch>, CallError> + Send + 'static,
+        meanwhile: impl FnOnce() -> Option<Walker>,
     ) -> Result<Self, StartError> {
         let group = scope.entrance().map_err(StartError::View)?;
         let (arguments, path) = (command.to_vec(), scope.path().to_owned());
@@ -199,7 +202,9 @@ impl Running {
             result.context(|| "starting a thread for the view".into()).map_err(StartError::View)
         };
         let thread = view(std::thread::Builder::new().name("pando-view".into()).spawn(body))?;
-        let (started, watch, supervisor) = match told.recv() {
+        // The view takes its time, on another processor if there is one.
+        let walker = meanwhile();
+        let (started, mut watch, supervisor) = match told.recv() {
             Ok(started) => started?,
             Err(gone) => {
                 return Err(StartError::View(CallError {
@@ -208,6 +213,9 @@ impl Running {
                 }));
             }
         };
+        if let Some(watch) = &mut watch {
+            watch.take_loaded(walker);
+        }
         Ok(Self { started, watch, supervisor, release: Some(release), thread: Some(thread) })
     }
 

@@ -44,13 +44,21 @@ struct Walk<'a> {
     live: &'a Tree,
     /// When the live files last changed, as it was first seen: in a realm, to ask whether a file can be written to copies it up, which changes it.
     changed: RefCell<HashMap<u64, Moment>>,
+    /// The time that the root had when the transaction began.
+    root_modified: Option<Moment>,
 }
 
 /// Reads what was changed: the root's node and the files that only the index knows.
 ///
 /// `upper` and `index` are the directories of an overlay that nobody writes to any more; `live` is the tree that it lay over.
-pub(crate) fn walk(upper: &Tree, index: Option<&Tree>, live: &Tree) -> Result<(Node, Vec<Indexed>), WalkError> {
-    let walk = Walk { upper, live, changed: RefCell::default() };
+/// `root_modified` is the time that the root had when the transaction began.
+pub(crate) fn walk(
+    upper: &Tree,
+    index: Option<&Tree>,
+    live: &Tree,
+    root_modified: Option<Moment>,
+) -> Result<(Node, Vec<Indexed>), WalkError> {
+    let walk = Walk { upper, live, changed: RefCell::default(), root_modified };
     let stat = walk.read(&TreePath::ROOT, upper.stat(&TreePath::ROOT))?;
     let root = walk.directory(TreePath::ROOT, &stat, Some(TreePath::ROOT), &Marks::default())?;
     let indexed = match index {
@@ -202,8 +210,8 @@ impl Walk<'_> {
     fn differs_from(&self, path: &TreePath, stat: &Stat, live: &TreePath) -> io::Result<bool> {
         let mut new = Attributes::new(stat, xattr::read(&self.upper.call_path(path)?)?.own);
         let old = Attributes::new(&self.live.stat(live)?, xattr::read(&self.live.call_path(live)?)?.own);
-        if path.as_bytes().is_empty() {
-            // The root of the upper directory was made, not copied; its time says something only where names in it have changed, which is seen by them.
+        // The root of the upper directory was made, not copied: others may have changed the live one since.
+        if path.as_bytes().is_empty() && self.root_modified.is_none_or(|before| new.modified == before) {
             new.modified = old.modified;
         }
         Ok(new != old)

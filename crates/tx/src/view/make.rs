@@ -11,11 +11,11 @@ use pando_kernel::file_handle::FileHandle;
 use pando_kernel::mount::{Attributes, MountEntry, Tree, mounts};
 use pando_kernel::overlay::Overlay;
 use pando_kernel::{CallError, Context};
-use rustix::fs::{AtFlags, CWD, StatxFlags};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::mount::{MountPropagationFlags, MoveMountFlags, UnmountFlags};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 /// How the overlays are mounted: directories may be renamed, a change of mode copies no content, hard links stay together, and nothing is synced,
@@ -85,7 +85,8 @@ impl View {
             set_up(fixture, &tree, directory, watch.as_deref_mut())?;
         }
         for socket in &plan.sockets {
-            bind_socket(&tree, socket);
+            // One that has gone since, or lies where the view shows something else, is left out.
+            let _ = bind_socket(&tree, socket);
         }
         enter_root(&tree).context(|| "entering the view".into())?;
         Ok(Self { root: tree.into() })
@@ -132,11 +133,20 @@ pub(super) fn attach(tree: &Tree, at: impl AsFd, path: &Path) -> Result<(), Call
         .context(|| format!("attaching a part of the view at {}", path.display()))
 }
 
-/// Shows a server's socket. One that has gone since, or lies where the view shows something else, is left out.
-fn bind_socket(root: &Tree, path: &Path) {
-    if let Ok(socket) = Tree::clone_of(path, false) {
-        let _ = attach(&socket, root.as_fd(), path.strip_prefix("/").unwrap_or(path));
+/// Shows a server's socket, at the place that its path has in the view: links on the way, such as /var/run, are the view's.
+///
+/// There may be hundreds: mount(2) is one call where a detached mount takes four, each dearer. Whoever put a link in the place of his socket meanwhile
+/// leads nobody to another file, which would be written to at once.
+fn bind_socket(root: &Tree, path: &Path) -> io::Result<()> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let socket = rustix::fs::open(path, flags, Mode::empty())?;
+    if FileType::from_raw_mode(rustix::fs::fstat(&socket)?.st_mode) != FileType::Socket {
+        return Err(io::ErrorKind::NotFound.into());
     }
+    let below = path.strip_prefix("/").unwrap_or(path);
+    let place = rustix::fs::openat2(root, below, flags, Mode::empty(), ResolveFlags::IN_ROOT)?;
+    let by_number = |fd: &OwnedFd| format!("/proc/self/fd/{}", fd.as_raw_fd());
+    Ok(rustix::mount::mount_bind(by_number(&socket), by_number(&place))?)
 }
 
 pub(super) fn enter_root(tree: &Tree) -> io::Result<()> {

@@ -59,7 +59,9 @@ pub(super) fn show(parts: &[PartChanges], patch: bool) -> anyhow::Result<()> {
 }
 
 fn shown(part: &PartChanges, change: &Change) -> String {
-    part.part.live.join(change.path.as_path()).display().to_string().trim_end_matches("/.").to_owned()
+    let path = part.part.live.join(change.path.as_path()).display().to_string();
+    let path = path.trim_end_matches("/.");
+    if path.is_empty() { "/".to_owned() } else { path.to_owned() }
 }
 
 fn as_json(part: &PartChanges, change: &Change) -> serde_json::Value {

@@ -54,6 +54,7 @@ impl Commit {
             retries: 0,
             gate,
             ended: 0,
+            no_daemons: false,
             read_only: &[],
             connections: &BTreeSet::new(),
         };

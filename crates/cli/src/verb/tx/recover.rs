@@ -43,6 +43,8 @@ impl Recover {
 
 impl Sweep {
     pub(super) fn run(self, home: &Home) -> anyhow::Result<u8> {
+        // It keeps no mount busy.
+        std::env::set_current_dir("/").context("cannot leave the directory")?;
         pando_tx::sweep(home, &self.mounts);
         Ok(0)
     }
@@ -69,33 +71,35 @@ pub(crate) fn recover_first(root: &StateRoot) {
     }
 }
 
-/// Deletes what was thrown away, at once if that is little, and closes `listener`; whatever takes long is done by a process that nobody waits for.
+/// Deletes what was thrown away, and closes `listener`. Whatever takes long is done by a process that nobody waits for. Where that one is started for a
+/// listener, it has the rubbish beside the transactions too, however little; what is at the roots of mounts, where people look, goes at once.
 pub(super) fn sweep_soon(root: &StateRoot, home: &Home, mounts: &[PathBuf], listener: Option<OwnedFd>) {
     const LITTLE: usize = 300;
-    let little = pando_tx::rubbish(home, mounts, LITTLE) < LITTLE;
-    if little {
-        pando_tx::sweep(home, mounts);
-        if listener.is_none() {
-            return;
+    let little = pando_tx::rubbish(listener.is_none().then_some(home), mounts, LITTLE) < LITTLE;
+    match &listener {
+        None if little => return pando_tx::sweep(home, mounts),
+        None => {}
+        Some(listener) => {
+            if little {
+                pando_tx::sweep_mounts(mounts);
+            }
+            // If it is not passed on, it is closed here.
+            let _ = rustix::io::fcntl_setfd(listener, FdFlags::empty());
         }
     }
-    if let Some(listener) = &listener {
-        // If it is not passed on, it is closed here.
-        let _ = rustix::io::fcntl_setfd(listener, FdFlags::empty());
-    }
+    // Without a directory of its own to start in the library can start it without copying this process (vfork).
     let started = Command::new("/proc/self/exe")
         .arg0("pando")
         .arg("--root")
         .arg(root.directory())
         .args(["tx", "sweep"])
         .args(if little { &[] } else { mounts })
-        .current_dir("/")
         .process_group(0)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn();
-    if started.is_err() && !little {
+    if started.is_err() {
         pando_tx::sweep(home, mounts);
     }
 }

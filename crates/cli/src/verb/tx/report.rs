@@ -16,6 +16,8 @@ pub(super) struct Report<'a> {
     pub(super) gate: &'a str,
     /// Processes that were left in it at its end, and were ended.
     pub(super) ended: usize,
+    /// Whether they were not to go on.
+    pub(super) no_daemons: bool,
     /// Mounts that can be written outside and could not inside.
     pub(super) read_only: &'a [String],
     /// Other machines that were connected to, which is not undone.
@@ -53,6 +55,9 @@ impl fmt::Display for Report<'_> {
         }
         if self.ended > 0 {
             write!(out, ", {} ended", counted(self.ended, "process left in it", "processes left in it"))?;
+            if matches!(self.outcome, Outcome::Committed(_)) && !self.no_daemons {
+                write!(out, " (no daemon can outlast its transaction yet: start it again)")?;
+            }
         }
         if !self.read_only.is_empty() {
             write!(out, "; read-only inside: {}", self.read_only.join(", "))?;
@@ -104,6 +109,7 @@ mod tests {
             retries: 2,
             gate: "none",
             ended: 1,
+            no_daemons: true,
             read_only: &["/boot/efi".to_owned()],
             connections: &BTreeSet::from(["10.0.0.1:80".parse().unwrap()]),
         };
@@ -113,7 +119,18 @@ mod tests {
         );
         let connections = &BTreeSet::new();
         let outcome = Outcome::Aborted("exit code 1");
-        let report = Report { outcome, time, retries: 1, gate: "none", ended: 0, read_only: &[], connections };
+        let report = Report { ended: 2, no_daemons: false, ..report };
+        assert!(report.to_string().contains("2 processes left in it ended (no daemon can outlast"));
+        let report = Report {
+            outcome,
+            time,
+            retries: 1,
+            gate: "none",
+            ended: 0,
+            no_daemons: false,
+            read_only: &[],
+            connections,
+        };
         assert_eq!(report.to_string(), "aborted: exit code 1; nothing was changed; 1.500 s, 1 retry");
         assert_eq!((bytes(5), bytes(3 << 40).as_str()), ("5 B".to_owned(), "3.0 TiB"));
     }

@@ -55,6 +55,9 @@ pub(super) struct Run {
     /// Do not wait for the disk: a loss of power may undo the commit, or leave it half done
     #[arg(long)]
     pub(super) no_durable: bool,
+    /// What the command leaves running is meant to end with the transaction
+    #[arg(long)]
+    pub(super) no_daemons: bool,
     /// Do not say how it ended
     #[arg(short, long)]
     pub(super) quiet: bool,
@@ -174,7 +177,8 @@ impl Run {
         let failed = matches!(tried.attempt, Attempt::Lost(_));
         if !self.quiet || failed {
             let Tried { ended, read_only, connections, .. } = tried;
-            let report = Report { outcome, time, retries, gate: "none", ended: *ended, read_only, connections };
+            let (ended, no_daemons) = (*ended, self.no_daemons);
+            let report = Report { outcome, time, retries, gate: "none", ended, no_daemons, read_only, connections };
             eprintln!("pando: {report}");
         }
         code

@@ -67,7 +67,8 @@ impl Run {
         if !self.quiet || matches!(tried.attempt, Attempt::Lost(_)) {
             let gate = if alone { "freeze for the whole run" } else { "freeze" };
             let (read_only, connections) = (&tried.read_only[..], &BTreeSet::new());
-            let report = Report { outcome, time, retries, gate, ended: tried.ended, read_only, connections };
+            let (ended, no_daemons) = (tried.ended, self.no_daemons);
+            let report = Report { outcome, time, retries, gate, ended, no_daemons, read_only, connections };
             eprintln!("pando: {report}");
         }
         code
