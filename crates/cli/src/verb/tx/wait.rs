@@ -78,6 +78,7 @@ impl Waiting {
 }
 
 /// What came of waiting.
+#[expect(clippy::large_enum_variant, reason = "there is one at a time, and it is taken apart at once")]
 pub(super) enum Waited {
     /// The command has ended.
     Ended(Rest),
