@@ -105,6 +105,7 @@ fn process_is_as_described() {
         env: BTreeMap::from([("A".into(), "b".into())]),
         workdir: Some("/".into()),
         user: Some("root".into()),
+        transaction: Some(pando_api::PartOf::default()),
         ..Process::default()
     };
     assert_eq!(keys(&serde_json::to_value(full).unwrap()), declared("Process"));
