@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 const MAKER: &str = "mkfs.ext4";
 
 /// How long an image may still be in use by a mount that is going away: what its guest wrote last goes to the disk first, which others write to as well.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 60 });
 
 /// An image in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
