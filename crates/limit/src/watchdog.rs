@@ -187,14 +187,6 @@ impl<K: Clone + PartialEq> Watchdog<K> {
         &self.rules
     }
 
-    /// Who is frozen.
-    pub fn frozen(&self) -> Option<&K> {
-        match &self.stage {
-            Stage::Frozen(key) => Some(key),
-            _ => None,
-        }
-    }
-
     /// What it did last about the present want, in a word, and to whom.
     pub fn stage(&self) -> (&'static str, Option<&K>) {
         match &self.stage {
@@ -341,7 +333,7 @@ mod tests {
         let want = scene(1, 0, Some(50.0));
         assert_eq!(step(&mut dog, &want), Some(Step::Reclaim("hog", 75)), "not from the one within its reservation");
         assert_eq!(step(&mut dog, &want), Some(Step::Freeze("hog")));
-        assert_eq!(dog.frozen(), Some(&"hog"));
+        assert_eq!(dog.stage(), ("frozen", Some(&"hog")));
         assert_eq!(step(&mut dog, &want), Some(Step::Restart("hog")));
         assert_eq!(step(&mut dog, &want), Some(Step::Reclaim("hog", 75)));
     }

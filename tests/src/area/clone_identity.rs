@@ -1,5 +1,6 @@
 //! What makes a clone itself before anybody can reach it, and what a guest does of its own when it is frozen.
 
+use crate::area::clones::{count, counter};
 use crate::case::Case;
 use crate::patience::eventually;
 use crate::process;
@@ -16,19 +17,6 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("clone_identity::a_hook_can_refuse_a_freeze", a_hook_can_refuse_a_freeze),
 ];
 
-/// Counts in a variable, and leaves the count where it can be seen.
-const COUNTER: &str = "n=0; while :; do n=$((n+1)); echo $n >/count.new; mv /count.new /count; sleep 0.02; done";
-
-#[track_caller]
-fn counter(sandbox: &Sandbox) {
-    sandbox.guest("web", &["--", "sh", "-c", COUNTER]);
-    eventually("it counts", || count(sandbox, "web") > 5);
-}
-
-fn count(sandbox: &Sandbox, name: &str) -> u32 {
-    sandbox.exec_sh(name, "cat /count").run().out().trim().parse().unwrap_or(0)
-}
-
 /// Puts a hook into the guest `web`.
 #[track_caller]
 fn hook(sandbox: &Sandbox, path: &str, body: &str) {
@@ -39,7 +27,7 @@ fn hook(sandbox: &Sandbox, path: &str, body: &str) {
 }
 
 fn hooks_run_in_a_clone_before_anything_else(sandbox: &Sandbox) {
-    counter(sandbox);
+    counter(sandbox, "web");
     hook(sandbox, "clone.d/20-second", "cat /identity >/copy; cat /count >/seen; sleep 0.3; cat /count >/later");
     hook(sandbox, "clone.d/10-first", "echo $PANDO_CLONE_NAME $(id -u) $(hostname) >/identity");
     hook(sandbox, "clone.d/.hidden", "touch /hidden");
@@ -74,7 +62,7 @@ fn a_hook_that_fails_leaves_no_clone(sandbox: &Sandbox) {
 }
 
 fn nobody_enters_before_its_hooks_ended(sandbox: &Sandbox) {
-    counter(sandbox);
+    counter(sandbox, "web");
     hook(sandbox, "clone.d/waits", "trap 'exit 0' TERM\nwhile :; do sleep 0.05; done");
     sandbox.pando(["freeze", "web", "warm"]).ok();
     let cloning = sandbox.pando(["clone", "warm", "one"]).start();
@@ -107,7 +95,7 @@ fn a_signal_reaches_those_who_handle_it(sandbox: &Sandbox) {
 }
 
 fn hooks_run_around_a_freeze(sandbox: &Sandbox) {
-    counter(sandbox);
+    counter(sandbox, "web");
     hook(sandbox, "freeze.d/tells", "echo $1 >>/told");
     sandbox.pando(["freeze", "web", "warm"]).ok();
     assert_eq!(sandbox.exec_sh("web", "cat /told").ok(), "before\nafter\n");
@@ -116,7 +104,7 @@ fn hooks_run_around_a_freeze(sandbox: &Sandbox) {
 }
 
 fn a_hook_can_refuse_a_freeze(sandbox: &Sandbox) {
-    counter(sandbox);
+    counter(sandbox, "web");
     hook(sandbox, "freeze.d/10-first", "echo first $1 >>/told");
     hook(sandbox, "freeze.d/20-refuses", "echo $1 >>/told; [ $1 = after ] || { echo a backup is running; exit 7; }");
     let refused = sandbox.pando(["freeze", "web"]).run().ended_with(125);

@@ -25,13 +25,13 @@ pub(crate) const CASES: &[Case] = &[
 const COUNTER: &str = "n=0; while :; do n=$((n+1)); echo $n >/count.new; mv /count.new /count; sleep 0.02; done";
 
 #[track_caller]
-fn counter(sandbox: &Sandbox, name: &str) {
+pub(crate) fn counter(sandbox: &Sandbox, name: &str) {
     sandbox.guest(name, &["--", "sh", "-c", COUNTER]);
     eventually("it counts", || count(sandbox, name) > 5);
 }
 
 /// What a guest has counted to.
-fn count(sandbox: &Sandbox, name: &str) -> u32 {
+pub(crate) fn count(sandbox: &Sandbox, name: &str) -> u32 {
     sandbox.exec_sh(name, "cat /count").run().out().trim().parse().unwrap_or(0)
 }
 

@@ -1,5 +1,6 @@
 //! Images on the disk: they outlive holder and daemon, nothing damaged is used, and they go from one machine to another.
 
+use crate::area::clones::count;
 use crate::case::Case;
 use crate::need::Need;
 use crate::patience::eventually;
@@ -30,10 +31,6 @@ const COUNTER: &str =
 fn counter(sandbox: &Sandbox) {
     sandbox.guest("web", &["--", "sh", "-c", COUNTER]);
     eventually("it counts", || count(sandbox, "web") > 5);
-}
-
-fn count(sandbox: &Sandbox, name: &str) -> u32 {
-    sandbox.exec_sh(name, "cat /count").run().out().trim().parse().unwrap_or(0)
 }
 
 /// A clone that counts on from where it was frozen.

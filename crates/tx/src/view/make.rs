@@ -20,8 +20,7 @@ use std::path::{Path, PathBuf};
 
 /// How the overlays are mounted: directories may be renamed, a change of mode copies no content, hard links stay together, and nothing is synced,
 /// since the commit does that and an abort needs none. Numbers of inodes are the lower file systems'.
-pub(super) const OPTIONS: [(&str, &str); 4] =
-    [("redirect_dir", "on"), ("metacopy", "on"), ("index", "on"), ("xino", "off")];
+const OPTIONS: [(&str, &str); 4] = [("redirect_dir", "on"), ("metacopy", "on"), ("index", "on"), ("xino", "off")];
 
 /// A view that this thread is in.
 #[derive(Debug)]
@@ -93,18 +92,15 @@ impl View {
     }
 }
 
+/// A view of what is live, with files of its own.
+pub(super) fn over<'a>(lower: &'a Tree, files: &'a Tree) -> Overlay<'a> {
+    Overlay { name: "pando-tx", lowers: vec![lower], data: Vec::new(), files, options: &OPTIONS, volatile: true }
+}
+
 fn overlay(part: &Part, beside: &Path, watch: Option<&mut Watch>) -> Result<Tree, CallError> {
     let lower = Tree::clone_of(&part.live, false)?;
     let files = Tree::clone_of(&part.base, false)?;
-    let overlay = Overlay {
-        name: "pando-tx",
-        lowers: vec![&lower],
-        data: Vec::new(),
-        files: &files,
-        options: &OPTIONS,
-        volatile: true,
-    };
-    let tree = overlay.mount(Attributes::empty(), beside)?;
+    let tree = over(&lower, &files).mount(Attributes::empty(), beside)?;
     if let Some(watch) = watch {
         watch.add(part, &tree).context(|| format!("watching the view of {}", part.live.display()))?;
     }

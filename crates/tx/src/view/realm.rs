@@ -3,7 +3,7 @@
 //! Whoever makes it begins with all rights over this machine and ends with those of the realm's root user: the overlay is made before, everything
 //! else after, so that no path that the realm arranged leads anywhere but into the realm.
 
-use super::make::{OPTIONS, View, attach, enter_root};
+use super::make::{View, attach, enter_root, over};
 use super::plan::{Fixture, How, Use, ViewPlan};
 use crate::home::Home;
 use crate::name::TxName;
@@ -13,7 +13,6 @@ use crate::realm::Realm;
 use nix::sched::{CloneFlags, setns, unshare};
 use pando_kernel::file_handle::FileHandle;
 use pando_kernel::mount::{Attributes, Tree, mounts_of};
-use pando_kernel::overlay::Overlay;
 use pando_kernel::{CallError, Context};
 use rustix::fs::CWD;
 use std::fs::File;
@@ -62,15 +61,7 @@ impl View {
         let files = Tree::clone_of(&part.base, false)?;
         setns(&mount_namespace, CloneFlags::CLONE_NEWNS).context(entering)?;
         let lower = Tree::clone_of(Path::new("/"), false)?;
-        let overlay = Overlay {
-            name: "pando-tx",
-            lowers: vec![&lower],
-            data: Vec::new(),
-            files: &files,
-            options: &OPTIONS,
-            volatile: true,
-        };
-        let tree = overlay.by_descriptors(Attributes::MOUNT_ATTR_NODEV)?;
+        let tree = over(&lower, &files).by_descriptors(Attributes::MOUNT_ATTR_NODEV)?;
         if let Some(watch) = watch {
             watch.add(part, &tree).context(|| "watching the view".into())?;
         }
