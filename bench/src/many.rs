@@ -14,7 +14,7 @@ use group_charge::GroupCharge;
 use pando_api::Network;
 use std::time::Duration;
 
-/// How long the machine is left alone before its memory is read: what ended before has to be freed, which the kernel does in its own time.
+/// How long the machine is left alone after something was done to many guests.
 const SETTLE: Duration = Duration::from_secs(2);
 
 /// How many connections start and stop guests at once where that is what is measured.
@@ -86,7 +86,7 @@ fn one_round(
     report: &mut Report,
 ) -> anyhow::Result<()> {
     let row = |what: &str| row(size, network, what);
-    interrupt::pause(SETTLE)?;
+    machine_memory::settle()?;
     let before = machine_memory::used_kib()?;
     let charge = GroupCharge::of(pando)?;
     report.add(&row("one after another"), "s", crowd.start_one_by_one()?);
@@ -113,8 +113,10 @@ fn one_round(
 /// What the daemon costs while the crowd runs and nothing happens.
 fn at_rest_cost(pando: &OwnPando, crowd: &mut Crowd<'_>, size: &Size, report: &mut Report) -> anyhow::Result<()> {
     const WATCHED: Duration = Duration::from_secs(10);
+    // Once a minute it notes what each guest used, and starting is use: after that, nothing happens.
+    const NOTED: Duration = Duration::from_secs(62);
     crowd.start_together()?;
-    interrupt::pause(SETTLE * 2)?;
+    interrupt::pause(NOTED)?;
     let before = daemon_cost::ticks(pando.daemon())?;
     interrupt::pause(WATCHED)?;
     let ticks = daemon_cost::ticks(pando.daemon())? - before;

@@ -37,6 +37,13 @@ impl Sandbox {
         Places::new(self.root())
     }
 
+    /// Writes its pando.toml, before its daemon starts.
+    pub(crate) fn settings(&self, text: &str) {
+        let path = self.places().settings();
+        let directory = path.parent().expect("it lies below the root");
+        std::fs::create_dir_all(directory).and_then(|()| std::fs::write(&path, text)).expect("it is a temporary one");
+    }
+
     /// A directory for files of the test's own, beside the state.
     pub(crate) fn scratch(&self) -> PathBuf {
         let path = self.root().join("scratch");

@@ -1,6 +1,17 @@
 //! The machine's memory that is in use and cannot be had back: what somebody with hundreds of guests has to buy.
 
+use crate::interrupt;
 use anyhow::Context;
+use std::time::{Duration, Instant};
+
+/// How often it is looked whether the kernel still frees what ended.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// What the machine may give back from look to look and still count as settled: kilobytes.
+const STEADY: f64 = 512.0;
+
+/// How long is waited for that at most, as others may give memory back for as long as they like.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Kilobytes in use: all but what is free, and what the page cache and the reclaimable slabs would give back.
 ///
@@ -8,6 +19,20 @@ use anyhow::Context;
 pub(crate) fn used_kib() -> anyhow::Result<f64> {
     let text = std::fs::read_to_string("/proc/meminfo").context("cannot read /proc/meminfo")?;
     used(&text).context("/proc/meminfo lacks a line")
+}
+
+/// Waits until what ended before is freed, which the kernel does in its own time: hundreds of network namespaces take it seconds. What it freed
+/// while guests are counted would be counted for them.
+pub(crate) fn settle() -> anyhow::Result<()> {
+    let begun = Instant::now();
+    let (mut before, mut steady) = (used_kib()?, 0);
+    while steady < 4 && begun.elapsed() < PATIENCE {
+        interrupt::pause(LOOK)?;
+        let now = used_kib()?;
+        steady = if before - now < STEADY { steady + 1 } else { 0 };
+        before = now;
+    }
+    Ok(())
 }
 
 fn used(text: &str) -> Option<f64> {

@@ -6,6 +6,7 @@ use crate::failure;
 use crate::guest::Guest;
 use crate::image::HeldImage;
 use crate::linger::Count;
+use crate::logs::Logs;
 use crate::lull::Lull;
 use crate::networks::Networks;
 use crate::pool::Pool;
@@ -59,6 +60,8 @@ pub(crate) struct Daemon {
     pub(crate) noting: RefCell<HashSet<LayerId>>,
     pub(crate) events: Events,
     pub(crate) resources: Resources,
+    /// What guests wrote.
+    pub(crate) logs: Logs,
     /// When to do what can wait.
     pub(crate) lull: Lull,
     /// How many guests are being started now.
@@ -84,6 +87,7 @@ impl Daemon {
         let store = Arc::new(LayerStore::new(places.store()));
         Ok(Rc::new(Self {
             resources: Resources::new(&field, &places),
+            logs: Logs::new(&places),
             guests: RefCell::default(),
             images: RefCell::default(),
             keeping: Cell::new(0),

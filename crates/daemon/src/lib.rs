@@ -25,6 +25,7 @@ mod image_stream;
 mod life;
 mod linger;
 mod link;
+mod logs;
 mod lull;
 mod machine_id;
 mod networks;

@@ -165,6 +165,7 @@ async fn take_over(daemon: &Rc<Daemon>, guest: &Rc<Guest>, run: &RunRecord) -> b
         None => {
             daemon.events.tell(guest.name.as_ref(), "adopt", None);
             end::watch(daemon, guest, &running);
+            daemon.logs.mind(guest.log(&daemon.places));
         }
     }
     true

@@ -101,6 +101,7 @@ async fn main(places: Places) -> Result<(), ServeError> {
     tokio::task::spawn_local(crate::resources::metrics::serve(Rc::clone(&daemon)));
     tokio::task::spawn_local(crate::resources::kills::tell_of_kills(Rc::clone(&daemon)));
     tokio::task::spawn_local(crate::resources::accounting::keep_accounts(Rc::clone(&daemon)));
+    tokio::task::spawn_local(crate::logs::keep_bounded(Rc::clone(&daemon)));
     tokio::task::spawn_local(crate::rest::give_back(Rc::clone(&daemon)));
     let mut terminate = signal(SignalKind::terminate()).context(|| "waiting for signals".into())?;
     let mut interrupt = signal(SignalKind::interrupt()).context(|| "waiting for signals".into())?;

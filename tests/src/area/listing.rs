@@ -4,12 +4,17 @@ use crate::case::{Case, Tag};
 use crate::patience::eventually;
 use crate::sandbox::Sandbox;
 use serde_json::Value;
+use std::os::unix::fs::MetadataExt;
 
 pub(crate) const CASES: &[Case] = &[
     Case::new("listing::ls", ls),
     Case::new("listing::ps", ps),
     Case::new("listing::inspect", inspect),
     Case::new("listing::logs", logs),
+    Case::new(
+        "listing::a_log_that_grows_too_large_loses_its_beginning",
+        a_log_that_grows_too_large_loses_its_beginning,
+    ),
     Case::new("listing::logs_follow_until_the_guest_stops", logs_follow_until_the_guest_stops),
     Case::new("listing::events", events),
     Case::new("listing::set", set),
@@ -79,6 +84,22 @@ fn logs(sandbox: &Sandbox) {
     sandbox.create("silent", &[]);
     sandbox.pando(["logs", "silent"]).run().succeeded().says("");
     sandbox.pando(["logs", "nobody"]).run().ended_with(125).complains_of(&["nobody"]);
+}
+
+fn a_log_that_grows_too_large_loses_its_beginning(sandbox: &Sandbox) {
+    sandbox.settings("[logs]\nsize = \"1M\"\n");
+    sandbox.guest("job", &["--", "sh", "-c", "seq 400000; until [ -e /go ]; do sleep 0.1; done; echo last"]);
+    let log = std::path::Path::new(sandbox.inspect("job")["directory"].as_str().expect("a path")).join("log");
+    let taken = || std::fs::metadata(&log).map(|log| log.blocks() * 512).expect("a log");
+    eventually("all is written", || std::fs::metadata(&log).is_ok_and(|log| log.len() >= 2_688_895));
+    eventually("its beginning is gone", || taken() <= 1 << 20);
+    let left = sandbox.pando(["logs", "job"]).run().succeeded().out();
+    let lines: Vec<u32> = left.lines().map(|line| line.parse().expect("a whole line")).collect();
+    assert!(lines.len() > 10_000 && lines.windows(2).all(|pair| pair[0] + 1 == pair[1]), "{} lines", lines.len());
+    assert_eq!(lines.last(), Some(&400_000));
+    sandbox.exec_sh("job", ": >/go").ok();
+    sandbox.becomes("job", "stopped");
+    sandbox.pando(["logs", "-n", "2", "job"]).run().succeeded().says("400000\nlast\n");
 }
 
 fn logs_follow_until_the_guest_stops(sandbox: &Sandbox) {

@@ -7,6 +7,8 @@ use crate::replies::{Done, Inspected};
 use crate::state_root::StateRoot;
 use anyhow::{Context, bail};
 use pando_api::{Fault, FaultKind, GuestState, Method};
+use rustix::fs::{SeekFrom, seek};
+use rustix::io::Errno;
 use std::fs::File;
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::FileExt;
@@ -62,11 +64,35 @@ fn open(client: &mut Client, name: &str) -> anyhow::Result<File> {
     Ok(File::from(log))
 }
 
+/// Where something stands from `at` on: the beginning of a long log was cut away and is a hole. None where nothing does.
+fn standing(log: &File, at: u64) -> anyhow::Result<Option<u64>> {
+    match seek(log, SeekFrom::Data(at)) {
+        Ok(standing) => Ok(Some(standing)),
+        Err(Errno::NXIO) => Ok(None),
+        // A log that was never written to is the null device.
+        Err(Errno::SPIPE | Errno::INVAL) => Ok(Some(at)),
+        Err(error) => Err(error).context("cannot look where it begins"),
+    }
+}
+
+/// Where the line after the one at `at` begins, if that is near: the cut goes through a line.
+fn next_line(log: &File, at: u64) -> anyhow::Result<u64> {
+    let mut piece = vec![0; usize::try_from(PIECE)?];
+    let length = log.read_at(&mut piece, at).context("cannot read it")?;
+    let newline = piece[..length].iter().position(|byte| *byte == b'\n');
+    Ok(at + newline.map_or(0, |newline| newline as u64 + 1))
+}
+
 /// Prints what stands from `at` on; the answer is where it ends.
 fn show(log: &File, mut at: u64) -> anyhow::Result<u64> {
     let mut out = std::io::stdout().lock();
     let mut piece = vec![0; usize::try_from(PIECE)?];
     loop {
+        match standing(log, at)? {
+            None => return Ok(at),
+            Some(data) if data > at => at = next_line(log, data)?,
+            Some(_) => {}
+        }
         let length = log.read_at(&mut piece, at).context("cannot read it")?;
         if length == 0 {
             return Ok(at);
@@ -117,10 +143,12 @@ fn start_of_last(log: &File, lines: u64) -> anyhow::Result<u64> {
     if lines == 0 {
         return Ok(end);
     }
+    // Nothing before that is worth a look.
+    let begin = standing(log, 0)?.unwrap_or(end);
     let mut piece = vec![0; usize::try_from(PIECE)?];
     let (mut at, mut found) = (end, 0);
-    while at > 0 {
-        let from = at.saturating_sub(PIECE);
+    while at > begin {
+        let from = at.saturating_sub(PIECE).max(begin);
         let piece = &mut piece[..usize::try_from(at - from)?];
         log.read_exact_at(piece, from).context("cannot read it")?;
         for (index, byte) in piece.iter().enumerate().rev() {
@@ -158,6 +186,17 @@ mod tests {
         assert_eq!(last("\n\n", 1), "\n");
         let long = "x".repeat(100_000);
         assert_eq!(last(&format!("{long}\n{long}\ny\n"), 2), format!("{long}\ny\n"));
+    }
+
+    #[test]
+    fn a_beginning_that_was_cut_away_is_passed_over() {
+        let file = tempfile::tempfile().unwrap();
+        file.write_all_at(b"of a line\nwhole\nlast\n", 1 << 20).unwrap();
+        assert_eq!(standing(&file, 0).unwrap(), Some(1 << 20));
+        assert_eq!(next_line(&file, 1 << 20).unwrap(), (1 << 20) + 10);
+        assert_eq!(start_of_last(&file, 1).unwrap(), (1 << 20) + 16);
+        assert_eq!(standing(&file, (1 << 20) + 21).unwrap(), None);
+        assert_eq!(standing(&File::open("/dev/null").unwrap(), 0).unwrap(), Some(0));
     }
 
     #[test]

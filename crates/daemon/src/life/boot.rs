@@ -139,6 +139,7 @@ pub(crate) async fn boot(
             guest.state.set(GuestState::Running);
             daemon.events.tell(guest.name.as_ref(), "start", None);
             super::end::watch(daemon, guest, running);
+            daemon.logs.mind(guest.log(&daemon.places));
             super::hot::note_when_settled(daemon, guest, running);
         }
         Err(_) => guest.state.set(GuestState::Stopped),

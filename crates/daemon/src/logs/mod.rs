@@ -1,0 +1,84 @@
+//! Guests' logs, kept within bounds.
+//!
+//! A guest writes straight into its log, so that its words depend on no other process; nothing then keeps it from filling the host's disk. A log that
+//! has grown beyond its bound loses its beginning, in place: who follows it reads on.
+//!
+//! Silent logs cost nothing: the kernel tells of the first write (inotify(7)). One that was written to is looked at every second, instead of being
+//! told of every line, until it is silent again.
+
+mod bound;
+mod watched;
+
+use crate::daemon::Daemon;
+use bound::{Bound, Extent};
+use pando_guest::Places;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::sync::Notify;
+use watched::Watched;
+
+/// How often a log that is written to is looked at.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// The logs of the guests that run.
+#[derive(Debug)]
+pub(crate) struct Logs {
+    bound: Bound,
+    /// Those that came since the last look.
+    joined: RefCell<Vec<PathBuf>>,
+    stirred: Notify,
+}
+
+impl Logs {
+    pub(crate) fn new(places: &Places) -> Self {
+        Self { bound: Bound::read(places), joined: RefCell::default(), stirred: Notify::new() }
+    }
+
+    /// From now on this log is minded, if it exists by the next look; until it is removed.
+    pub(crate) fn mind(&self, log: PathBuf) {
+        self.joined.borrow_mut().push(log);
+        self.stirred.notify_one();
+    }
+}
+
+/// Minds logs, for as long as the daemon runs.
+pub(crate) async fn keep_bounded(daemon: Rc<Daemon>) {
+    let mut watched = match Watched::new() {
+        Ok(watched) => watched,
+        Err(error) => {
+            tracing::warn!(%error, "the kernel does not tell of writes to logs; they are looked at every second");
+            Watched::nothing()
+        }
+    };
+    // Those that were written to, with what they were at the last look.
+    let mut lively: BTreeMap<PathBuf, Option<Extent>> = BTreeMap::new();
+    loop {
+        if lively.is_empty() {
+            tokio::select! {
+                () = daemon.logs.stirred.notified() => {}
+                () = watched.stir() => {}
+            }
+        }
+        tokio::time::sleep(LOOK).await;
+        lively.extend(daemon.logs.joined.take().into_iter().map(|log| (log, None)));
+        lively.extend(watched.written().into_iter().map(|log| (log, None)));
+        lively.retain(|log, before| match daemon.logs.bound.keep(log) {
+            Ok(Some(now)) if *before == Some(now) => {
+                !watched.add(log, || matches!(Extent::of(log), Ok(then) if then == Some(now)))
+            }
+            Ok(Some(now)) => {
+                *before = Some(now);
+                true
+            }
+            // It is gone, or the guest has none.
+            Ok(None) => false,
+            Err(error) => {
+                tracing::warn!(%error, log = %log.display(), "a guest's log could not be kept within its bound");
+                false
+            }
+        });
+    }
+}
