@@ -3,13 +3,13 @@
 //! A program that is attached to a cgroup *without* a link goes with the cgroup, whatever becomes of whoever attached it: nothing has to be kept
 //! or remembered for it. A link stays for as long as a descriptor or a name of it does.
 
+use crate::bpf_command::{self as command, Load, NAME};
 use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-const BPF_PROG_LOAD: libc::c_int = 5;
 const BPF_OBJ_PIN: libc::c_int = 6;
 const BPF_PROG_ATTACH: libc::c_int = 8;
 const BPF_PROG_GET_FD_BY_ID: libc::c_int = 13;
@@ -57,8 +57,9 @@ pub enum Hook {
 ///
 /// EPERM without CAP_BPF and CAP_NET_ADMIN, or where a group above forbids it; EINVAL where the kernel lacks the hook; E2BIG from 64 programs on.
 pub fn attach_to_cgroup(program: BorrowedFd<'_>, cgroup: BorrowedFd<'_>, hook: Hook) -> io::Result<()> {
-    let attributes = [descriptor(cgroup), descriptor(program), hook as u32, BPF_F_ALLOW_MULTI, 0];
-    call(BPF_PROG_ATTACH, &attributes).map(drop)
+    let mut attributes = [descriptor(cgroup), descriptor(program), hook as u32, BPF_F_ALLOW_MULTI, 0];
+    // SAFETY: there is no address in them.
+    unsafe { command::call(BPF_PROG_ATTACH, &mut attributes) }.map(drop)
 }
 
 /// Attaches a program to a network device, given by its index in this thread's network namespace (tcx, Linux 6.6). The link ends with the device.
@@ -80,9 +81,8 @@ pub fn link_to_namespace(program: BorrowedFd<'_>, namespace: BorrowedFd<'_>, hoo
 }
 
 fn link(program: u32, target: u32, hook: Hook) -> io::Result<OwnedFd> {
-    let fd = call(BPF_LINK_CREATE, &[program, target, hook as u32, 0])?;
-    // SAFETY: the kernel has just made this descriptor for us, and nobody else knows of it.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    // SAFETY: there is no address in the attributes, and it makes a descriptor.
+    unsafe { command::make(BPF_LINK_CREATE, &mut [program, target, hook as u32, 0]) }
 }
 
 /// Gives a program, map or link a name in a BPF file system, which holds it until the name is removed (Linux 4.4; links 5.7).
@@ -99,14 +99,10 @@ pub fn pin(object: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
         flags: u32,
     }
     let path = CString::new(path.as_os_str().as_bytes())?;
-    let attributes = Pin { path: path.as_ptr() as u64, object: descriptor(object), flags: 0 };
-    // SAFETY: the kernel reads the attributes, whose size is passed along, and through them the path, which lives until the call returns.
-    let outcome = unsafe { libc::syscall(libc::SYS_bpf, BPF_OBJ_PIN, &raw const attributes, size_of_val(&attributes)) };
-    if outcome < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    let mut attributes = Pin { path: path.as_ptr() as u64, object: descriptor(object), flags: 0 };
+    // SAFETY: the kernel reads the path, which lives until the call returns.
+    unsafe { command::call(BPF_OBJ_PIN, &mut attributes) }.map(drop)
 }
-
-/// How long a program's name may be, with its closing NUL.
-const NAME: usize = 16;
 
 /// Loads a program that decides on the use of devices (BPF_PROG_TYPE_CGROUP_DEVICE, Linux 4.15).
 ///
@@ -114,30 +110,9 @@ const NAME: usize = 16;
 ///
 /// EPERM without CAP_BPF; EINVAL where the kernel lacks the kind, or refuses the program.
 pub fn load_device_program(instructions: &[u64], name: &str) -> io::Result<OwnedFd> {
-    /// What BPF_PROG_LOAD reads of `union bpf_attr`.
-    #[repr(C)]
-    struct Load {
-        kind: u32,
-        count: u32,
-        instructions: u64,
-        license: u64,
-        log: [u32; 4],
-        version: u32,
-        flags: u32,
-        name: [u8; NAME],
-    }
     const CGROUP_DEVICE: u32 = 15;
-    let mut given = [0; NAME];
-    given.iter_mut().zip(name.bytes().take(NAME - 1)).for_each(|(place, byte)| *place = byte);
-    let count = u32::try_from(instructions.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
-    let (instructions, license) = (instructions.as_ptr() as u64, c"GPL".as_ptr() as u64);
-    let attributes =
-        Load { kind: CGROUP_DEVICE, count, instructions, license, log: [0; 4], version: 0, flags: 0, name: given };
-    // SAFETY: the kernel reads the attributes, whose size is passed along, and through them so many instructions of eight bytes and a string, all of
-    // which live until the call returns.
-    let fd = unsafe { libc::syscall(libc::SYS_bpf, BPF_PROG_LOAD, &raw const attributes, size_of_val(&attributes)) };
-    // SAFETY: the kernel has just made this descriptor for us, and nobody else knows of it.
-    if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) }) }
+    // SAFETY: it has no records of functions.
+    unsafe { Load { kind: CGROUP_DEVICE, ..Load::default() }.program(instructions, name) }
 }
 
 /// The names of the programs that are asked at a hook of a cgroup, those of the groups above included (BPF_PROG_QUERY, Linux 4.15).
@@ -166,11 +141,8 @@ pub fn names_in_force(cgroup: BorrowedFd<'_>, hook: Hook) -> io::Result<Vec<Stri
         count: MOST as u32,
         padding: 0,
     };
-    // SAFETY: the kernel reads and writes the structure, whose size is passed along, and writes at most `count` numbers to the array, which lives on.
-    let outcome = unsafe { libc::syscall(libc::SYS_bpf, BPF_PROG_QUERY, &raw mut query, size_of_val(&query)) };
-    if outcome < 0 {
-        return Err(io::Error::last_os_error());
-    }
+    // SAFETY: the kernel writes at most `count` numbers to the array, which lives on.
+    unsafe { command::call(BPF_PROG_QUERY, &mut query) }?;
     ids.iter().take(query.count as usize).map(|id| name_of(*id)).collect()
 }
 
@@ -185,17 +157,13 @@ fn name_of(id: u32) -> io::Result<String> {
     }
     /// Where the name stands in `struct bpf_prog_info`.
     const AT: usize = 64;
-    let fd = call(BPF_PROG_GET_FD_BY_ID, &[id, 0, 0])?;
-    // SAFETY: the kernel has just made this descriptor for us, and nobody else knows of it.
-    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    // SAFETY: there is no address in the attributes, and it makes a descriptor.
+    let fd = unsafe { command::make(BPF_PROG_GET_FD_BY_ID, &mut [id, 0, 0]) }?;
     let mut info = [0_u64; (AT + NAME) / 8];
-    let ask = Ask { object: descriptor(fd.as_fd()), length: size_of_val(&info) as u32, info: info.as_mut_ptr() as u64 };
-    // SAFETY: the kernel reads the attributes, whose size is passed along, and writes at most `length` bytes to the array; the zeros in it say that
-    // there is no room for lists.
-    let outcome = unsafe { libc::syscall(libc::SYS_bpf, BPF_OBJ_GET_INFO_BY_FD, &raw const ask, size_of_val(&ask)) };
-    if outcome < 0 {
-        return Err(io::Error::last_os_error());
-    }
+    let mut ask =
+        Ask { object: descriptor(fd.as_fd()), length: size_of_val(&info) as u32, info: info.as_mut_ptr() as u64 };
+    // SAFETY: the kernel writes at most `length` bytes to the array; the zeros in it say that there is no room for lists.
+    unsafe { command::call(BPF_OBJ_GET_INFO_BY_FD, &mut ask) }?;
     let bytes: Vec<u8> =
         info[AT / 8..].iter().flat_map(|word| word.to_ne_bytes()).take_while(|byte| *byte != 0).collect();
     Ok(String::from_utf8_lossy(&bytes).into_owned())
@@ -203,11 +171,4 @@ fn name_of(id: u32) -> io::Result<String> {
 
 fn descriptor(fd: BorrowedFd<'_>) -> u32 {
     fd.as_raw_fd().unsigned_abs()
-}
-
-/// A command whose attributes are numbers of 32 bits and no addresses.
-fn call(command: libc::c_int, attributes: &[u32]) -> io::Result<RawFd> {
-    // SAFETY: the kernel reads the attributes, whose size is passed along; the commands above take no addresses in them.
-    let outcome = unsafe { libc::syscall(libc::SYS_bpf, command, attributes.as_ptr(), size_of_val(attributes)) };
-    if outcome < 0 { Err(io::Error::last_os_error()) } else { Ok(outcome as RawFd) }
 }

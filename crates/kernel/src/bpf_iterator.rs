@@ -3,11 +3,11 @@
 //! A loader such as libbpf reads the kernel's whole description of its types to fit a program, which takes longer than many a transaction. Where the
 //! outcome was kept, loading it again is one call of bpf(2).
 
+use crate::bpf_command::{self as command, Load};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
-const BPF_PROG_LOAD: libc::c_int = 5;
 const BPF_BTF_LOAD: libc::c_int = 18;
 const BPF_LINK_CREATE: libc::c_int = 28;
 const BPF_ITER_CREATE: libc::c_int = 33;
@@ -24,32 +24,6 @@ pub struct Instructions<'a> {
     pub second: u32,
     /// The number of the kernel's function `bpf_iter_task_file` among its types.
     pub hook: u32,
-}
-
-/// What BPF_PROG_LOAD reads of `union bpf_attr` (linux/bpf.h), to the last field used here.
-#[repr(C)]
-#[derive(Default)]
-struct Load {
-    kind: u32,
-    instruction_count: u32,
-    instructions: u64,
-    license: u64,
-    log_level: u32,
-    log_size: u32,
-    log: u64,
-    kernel_version: u32,
-    flags: u32,
-    name: [u8; 16],
-    device: u32,
-    attach_type: u32,
-    types: u32,
-    function_size: u32,
-    functions: u64,
-    function_count: u32,
-    line_size: u32,
-    lines: u64,
-    line_count: u32,
-    hook: u32,
 }
 
 /// What BPF_BTF_LOAD reads.
@@ -96,12 +70,8 @@ pub fn load(program: Instructions<'_>) -> io::Result<OwnedFd> {
     let types = function_types()?;
     // By instruction: which function begins there.
     let functions: [u32; 4] = [0, FIRST_FUNCTION, program.second, SECOND_FUNCTION];
-    let attributes = Load {
+    let load = Load {
         kind: BPF_PROG_TYPE_TRACING,
-        instruction_count: u32::try_from(program.all.len()).map_err(io::Error::other)?,
-        instructions: program.all.as_ptr() as u64,
-        license: c"GPL".as_ptr() as u64,
-        name: *b"pando_iterator\0\0",
         attach_type: BPF_TRACE_ITER,
         types: number(&types),
         function_size: 8,
@@ -110,8 +80,8 @@ pub fn load(program: Instructions<'_>) -> io::Result<OwnedFd> {
         hook: program.hook,
         ..Load::default()
     };
-    // SAFETY: the kernel reads the instructions, the functions and the license, which live until the call returns, and keeps copies.
-    unsafe { call(BPF_PROG_LOAD, &attributes) }
+    // SAFETY: there are two records of two numbers, which live until the call returns.
+    unsafe { load.program(program.all, "pando_iterator") }
 }
 
 /// Ties a program to the files of a process (by process since Linux 6.1).
@@ -121,15 +91,15 @@ pub fn load(program: Instructions<'_>) -> io::Result<OwnedFd> {
 /// ESRCH if there is none; EINVAL where the kernel cannot narrow it down to one.
 pub fn over_files_of(program: BorrowedFd<'_>, process: u32) -> io::Result<OwnedFd> {
     let tasks = Tasks { process, ..Tasks::default() };
-    let attributes = Link {
+    let mut attributes = Link {
         program: program.as_raw_fd().unsigned_abs(),
         attach_type: BPF_TRACE_ITER,
         narrowed: &raw const tasks as u64,
         narrowed_size: size_of::<Tasks>() as u32,
         ..Link::default()
     };
-    // SAFETY: the kernel reads the attributes and, through them, `tasks`, which lives until the call returns.
-    unsafe { call(BPF_LINK_CREATE, &attributes) }
+    // SAFETY: the kernel reads `tasks`, which lives until the call returns, and makes a descriptor.
+    unsafe { command::make(BPF_LINK_CREATE, &mut attributes) }
 }
 
 /// A run of it: reading to the end of the file calls it for each file.
@@ -138,9 +108,9 @@ pub fn over_files_of(program: BorrowedFd<'_>, process: u32) -> io::Result<OwnedF
 ///
 /// EBADF for what is no link of an iterator.
 pub fn run(link: BorrowedFd<'_>) -> io::Result<File> {
-    let attributes: [u32; 2] = [link.as_raw_fd().unsigned_abs(), 0];
-    // SAFETY: the kernel reads two numbers.
-    unsafe { call(BPF_ITER_CREATE, &attributes) }.map(File::from)
+    let mut attributes: [u32; 2] = [link.as_raw_fd().unsigned_abs(), 0];
+    // SAFETY: there is no address in the attributes, and it makes a descriptor.
+    unsafe { command::make(BPF_ITER_CREATE, &mut attributes) }.map(File::from)
 }
 
 const FIRST_FUNCTION: u32 = 3;
@@ -167,28 +137,13 @@ fn types() -> Vec<u8> {
 
 fn function_types() -> io::Result<OwnedFd> {
     let types = types();
-    let attributes = LoadTypes { types: types.as_ptr() as u64, size: types.len() as u32, ..LoadTypes::default() };
-    // SAFETY: the kernel reads the types, which live until the call returns, and keeps a copy.
-    unsafe { call(BPF_BTF_LOAD, &attributes) }
+    let mut attributes = LoadTypes { types: types.as_ptr() as u64, size: types.len() as u32, ..LoadTypes::default() };
+    // SAFETY: the kernel reads the types, which live until the call returns, keeps a copy, and makes a descriptor.
+    unsafe { command::make(BPF_BTF_LOAD, &mut attributes) }
 }
 
 fn number(fd: &OwnedFd) -> u32 {
     fd.as_raw_fd().unsigned_abs()
-}
-
-/// A command that makes a descriptor.
-///
-/// # Safety
-///
-/// Every address in the attributes must be good to read for as long as the command says, until the call returns.
-unsafe fn call<T>(command: libc::c_int, attributes: &T) -> io::Result<OwnedFd> {
-    // SAFETY: the size of the attributes is passed along; their addresses are good, as the caller promises.
-    let fd = unsafe { libc::syscall(libc::SYS_bpf, command, &raw const *attributes, size_of::<T>()) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the kernel has just made this descriptor for us, and nobody else knows of it.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
 #[cfg(test)]
@@ -205,7 +160,6 @@ mod tests {
 
     #[test]
     fn the_structures_have_the_kernels_layout() {
-        assert_eq!(std::mem::offset_of!(Load, hook), 108);
         assert_eq!(std::mem::offset_of!(Link, narrowed), 16);
         assert_eq!(size_of::<Tasks>(), 16);
     }

@@ -28,6 +28,7 @@
 pub mod attach;
 pub mod born_in_group;
 pub mod bpf;
+mod bpf_command;
 pub mod bpf_iterator;
 pub mod btrfs;
 pub mod cgroup;

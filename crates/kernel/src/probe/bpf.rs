@@ -1,12 +1,11 @@
 //! BPF programs, by loading the smallest one of each kind and letting it go.
 
 use super::{Area, Finding, Verdict, btf};
+use crate::bpf_command::Load;
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd};
 
 const AREA: Area = Area("bpf");
 
-const BPF_PROG_LOAD: libc::c_int = 5;
 const BPF_CGROUP_INET4_CONNECT: u32 = 10;
 const BPF_TRACE_FENTRY: u32 = 24;
 const BPF_LSM_MAC: u32 = 27;
@@ -15,30 +14,6 @@ const BPF_SK_LOOKUP: u32 = 36;
 /// `r0 = 0; exit`: a verdict that every kind may give.
 const PROGRAM: [u64; 2] =
     [u64::from_ne_bytes([0xb7, 0, 0, 0, 0, 0, 0, 0]), u64::from_ne_bytes([0x95, 0, 0, 0, 0, 0, 0, 0])];
-
-/// What BPF_PROG_LOAD reads of `union bpf_attr` (linux/bpf.h), to the last field used here.
-#[repr(C)]
-#[derive(Default)]
-struct Load {
-    kind: u32,
-    instruction_count: u32,
-    instructions: u64,
-    license: u64,
-    log: [u64; 2],
-    kernel_version: u32,
-    flags: u32,
-    name: [u8; 16],
-    device: u32,
-    attach_type: u32,
-    btf_fd: u32,
-    record_sizes: [u32; 1],
-    records: [u64; 1],
-    record_count: u32,
-    lines_size: u32,
-    lines: u64,
-    line_count: u32,
-    attach_function: u32,
-}
 
 pub(super) fn find() -> Vec<Finding> {
     let types = std::fs::read(btf::PATH);
@@ -72,25 +47,10 @@ pub(super) fn find() -> Vec<Finding> {
 }
 
 /// Loads the smallest program of a kind (numbers are those of `enum bpf_prog_type`).
-fn load(kind: u32, attach_type: u32, attach_function: u32) -> io::Result<()> {
-    let attributes = Load {
-        kind,
-        instruction_count: PROGRAM.len() as u32,
-        instructions: PROGRAM.as_ptr() as u64,
-        license: c"GPL".as_ptr() as u64,
-        name: *b"pando_doctor\0\0\0\0",
-        attach_type,
-        attach_function,
-        ..Load::default()
-    };
-    // SAFETY: the kernel reads the attributes, whose size is passed along, and through them the program and the license, which are constants.
-    let fd = unsafe { libc::syscall(libc::SYS_bpf, BPF_PROG_LOAD, &raw const attributes, size_of_val(&attributes)) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the kernel has just made this descriptor for us, and nobody else knows of it.
-    drop(unsafe { OwnedFd::from_raw_fd(fd as i32) });
-    Ok(())
+fn load(kind: u32, attach_type: u32, hook: u32) -> io::Result<()> {
+    let load = Load { kind, attach_type, hook, ..Load::default() };
+    // SAFETY: it has no records of functions.
+    unsafe { load.program(&PROGRAM, "pando_doctor") }.map(drop)
 }
 
 /// A program of the kind lsm may be loaded and attached, and never be asked: only this list tells.
