@@ -49,6 +49,7 @@ pub mod memory_file;
 pub mod mount;
 pub mod mount_lock;
 pub mod overlay;
+pub mod own_program;
 pub mod packet;
 pub mod page_cache;
 pub mod pidfd;
