@@ -89,6 +89,7 @@ const AREAS: &[&[Case]] = &[
     net::addresses::CASES,
     net::bandwidth::CASES,
     net::clones::CASES,
+    net::host_mode::CASES,
     net::private::CASES,
     net::thousand::CASES,
     store::CASES,
