@@ -91,6 +91,7 @@ const AREAS: &[&[Case]] = &[
     net::clones::CASES,
     net::host_mode::CASES,
     net::private::CASES,
+    net::same_ports::CASES,
     net::thousand::CASES,
     store::CASES,
     store_crash::CASES,
