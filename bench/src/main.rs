@@ -78,7 +78,9 @@ fn run() -> anyhow::Result<bool> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [clone::subject::NAME, ..] => return clone::subject::main(&words[1..]).map(|()| true),
-        ["net-serve"] => return net::load::serve().map(|()| true),
+        ["net-serve", ip] => return net::load::serve(ip).map(|()| true),
+        ["net-flood", ip] => return net::flood::send(ip).map(|()| true),
+        ["net-crowd", kind, time, ref ips @ ..] => return net::crowd::make(kind, time.parse()?, ips).map(|()| true),
         ["net-send", kind, ip, port] => return net::flow::send(kind, ip, port.parse()?).map(|()| true),
         ["net-sink", count, time] => return net::flow::sink(count.parse()?, time.parse()?).map(|()| true),
         ["net-load", ip, load, time] => return net::load::make(ip, load, time).map(|()| true),

@@ -1,6 +1,8 @@
 //! `./x bench net`: a guest on the shared stack against the same server on the host itself, each reached from a namespace of its own.
 
 pub(crate) mod bandwidth;
+pub(crate) mod crowd;
+pub(crate) mod flood;
 pub(crate) mod flow;
 pub(crate) mod load;
 
@@ -16,12 +18,13 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// How long one load runs.
-const TIME: Duration = Duration::from_millis(1500);
+/// How long one load runs: short, so that those that are compared have the same neighbours.
+const TIME: Duration = Duration::from_millis(300);
 
-/// The addresses of the host, of the guest, and of the machine outside.
+/// The addresses of the host, of the guest, of one that is a machine on the host's network, and of the machine outside.
 const HOST: &str = "10.9.0.1";
 const GUEST: &str = "10.9.0.5";
+const MACHINE: &str = "10.9.0.7";
 const OUTSIDE: &str = "10.9.0.100";
 
 const NATIVE: &str = "native";
@@ -30,9 +33,14 @@ const BESIDE: &str = "host beside guests";
 /// A guest, with no network isolation at all: what its groups, namespaces and filters cost.
 const UNRESTRICTED: &str = "guest, --net host";
 const SHARED: &str = "guest, shared stack";
+/// Beside these, what others have: a bridge with translation, and a device on the host's.
+const BRIDGED: &str = "guest, veth and bridge";
+const MACVLAN: &str = "guest, macvlan";
+
+const FLOODED: &str = "round trip under a SYN flood";
 
 /// What a guest runs.
-const SERVER: [&str; 2] = ["/bench", "net-serve"];
+const SERVER: [&str; 3] = ["/bench", "net-serve", "0.0.0.0"];
 const IDLER: [&str; 3] = ["sh", "-c", "echo; exec sleep 100000"];
 
 /// A process that is killed when this goes.
@@ -59,7 +67,9 @@ impl Wire {
             format!("ip link set lo up; ip address add {ip}/24 dev {device}; ip link set {device} up")
         };
         let link = format!("ip link add h0 type veth peer name o0; ip link set o0 netns {}; ", wire.outside.0.id());
-        let done = [setup(&wire.host, link + &up("h0", HOST))?, setup(&wire.outside, up("o0", OUTSIDE))?];
+        // What somebody pretends to have sent is answered by the default route, or not at all.
+        let near = link + &up("h0", HOST) + &format!("; ip route add default via {OUTSIDE}");
+        let done = [setup(&wire.host, near)?, setup(&wire.outside, up("o0", OUTSIDE))?];
         if !done.iter().all(std::process::ExitStatus::success) {
             bail!("two network namespaces could not be linked; is iproute2 installed?");
         }
@@ -92,23 +102,50 @@ fn within(at: &Running, program: &str) -> Command {
     command
 }
 
+/// Who is measured: a name, the wire it is on, and its address there.
+type Contender<'a> = (&'static str, &'a Wire, &'static str);
+
 /// Measures everything in turn.
 pub(crate) fn measure(settings: &Settings) -> anyhow::Result<Report> {
     let mut report = Report::new("net");
     let me = std::env::current_exe()?;
     let me = me.to_str().context("this program's path is not text")?;
+    let does = |part: &str| settings.only.as_deref().is_none_or(|only| only == part);
+    if does("one") {
+        one_guest(settings, &mut report, me)?;
+    }
+    if does("many") {
+        crowd::measure(settings, &mut report, me)?;
+    }
+    Ok(report)
+}
+
+fn one_guest(settings: &Settings, report: &mut Report, me: &str) -> anyhow::Result<()> {
     // A wire each, so that the native one has not a single program on it.
-    let (plain, other, free, shared) = (Wire::new()?, Wire::new()?, Wire::new()?, Wire::new()?);
-    let serve = |wire: &Wire| ready(within(&wire.host, me).arg("net-serve").stdout(Stdio::piped()).spawn()?);
-    let (_native, _beside) = (serve(&plain)?, serve(&other)?);
-    let (_unrestricted, _first) = guest(settings, &free, me, &["--net", "host"], &SERVER)?;
-    let (_confined, _second) = guest(settings, &shared, me, &["--address", GUEST], &SERVER)?;
-    // Programs are on this wire as soon as a guest is; its own takes no part.
-    let (_idle, _third) = guest(settings, &other, me, &["--address", GUEST], &IDLER)?;
-    let contenders =
-        [(NATIVE, &plain, HOST), (BESIDE, &other, HOST), (UNRESTRICTED, &free, HOST), (SHARED, &shared, GUEST)];
-    let samples = settings.samples(15, 2);
-    for round in 0..=samples {
+    let wires = (0..6).map(|_| Wire::new()).collect::<anyhow::Result<Vec<_>>>()?;
+    let [plain, other, free, shared, bridged, machine] = wires.as_slice() else { bail!("six wires are six") };
+    let serve =
+        |wire: &Wire| ready(within(&wire.host, me).args(["net-serve", "0.0.0.0"]).stdout(Stdio::piped()).spawn()?);
+    let _servers = (serve(plain)?, serve(other)?);
+    let published = ["--publish", "7000:7000", "--publish", "7000:7000/udp"];
+    let alone = ["--net", "private", "--link", "macvlan", "--address", "10.9.0.7/24@h0"];
+    let _guests = [
+        guest(settings, free, me, &["--net", "host"], &SERVER)?,
+        guest(settings, shared, me, &["--address", GUEST], &SERVER)?,
+        // Programs are on this wire as soon as a guest is; its own takes no part.
+        guest(settings, other, me, &["--address", GUEST], &IDLER)?,
+        guest(settings, bridged, me, &published, &SERVER)?,
+        guest(settings, machine, me, &alone, &SERVER)?,
+    ];
+    let contenders: [Contender<'_>; 6] = [
+        (NATIVE, plain, HOST),
+        (BESIDE, other, HOST),
+        (UNRESTRICTED, free, HOST),
+        (SHARED, shared, GUEST),
+        (BRIDGED, bridged, HOST),
+        (MACVLAN, machine, MACHINE),
+    ];
+    for round in 0..=settings.samples(25, 2) {
         for load in Load::ALL {
             for number in 0..contenders.len() {
                 let (name, wire, ip) = contenders[(number + round) % contenders.len()];
@@ -118,27 +155,50 @@ pub(crate) fn measure(settings: &Settings) -> anyhow::Result<Report> {
                 }
             }
         }
+        for number in 0..2 {
+            let (name, wire, ip) = [contenders[0], contenders[3]][(number + round) % 2];
+            let figure = flooded(wire, me, ip, settings.quick)?;
+            if round > 0 {
+                report.add(&format!("{FLOODED}, {name}"), Load::RoundTrip.unit(), figure);
+            }
+        }
     }
-    judge(&mut report);
-    Ok(report)
+    judge(report);
+    Ok(())
 }
 
-/// A command in a guest, on a wire's near machine, with a daemon that lives there.
+/// While somebody outside begins connections without end.
+fn flooded(wire: &Wire, me: &str, ip: &str, quick: bool) -> anyhow::Result<f64> {
+    let _flood = ready(within(&wire.outside, me).args(["net-flood", ip]).stdout(Stdio::piped()).spawn()?)?;
+    one(wire, me, ip, Load::RoundTrip, quick)
+}
+
+/// A Pando of its own on a wire's near machine: its daemon lives there.
+fn pando_on(settings: &Settings, wire: &Wire) -> anyhow::Result<OwnPando> {
+    let home = File::open(format!("/proc/{}/ns/net", wire.host.0.id()))?;
+    setns(home, CloneFlags::CLONE_NEWNET).context("cannot enter a network namespace")?;
+    OwnPando::start(&settings.pando)
+}
+
+/// A command in a guest that has said its first line.
+fn served(pando: &OwnPando, me: &str, options: &[&str], words: &[&str]) -> anyhow::Result<Running> {
+    let volume = format!("{me}:/bench:ro");
+    let mut command = pando.command();
+    command.arg("run").args(options).args(["--volume", &volume, "--"]).args(words);
+    ready(command.stdout(Stdio::piped()).spawn()?)
+}
+
+/// A guest, alone on a wire's near machine. It goes before its Pando does.
 fn guest(
     settings: &Settings,
     wire: &Wire,
     me: &str,
     options: &[&str],
     words: &[&str],
-) -> anyhow::Result<(OwnPando, Running)> {
-    let home = File::open(format!("/proc/{}/ns/net", wire.host.0.id()))?;
-    setns(home, CloneFlags::CLONE_NEWNET).context("cannot enter a network namespace")?;
-    let pando = OwnPando::start(&settings.pando)?;
-    let volume = format!("{me}:/bench:ro");
-    let mut command = pando.command();
-    command.arg("run").args(options).args(["--volume", &volume, "--"]).args(words);
-    let server = ready(command.stdout(Stdio::piped()).spawn()?)?;
-    Ok((pando, server))
+) -> anyhow::Result<(Running, OwnPando)> {
+    let pando = pando_on(settings, wire)?;
+    let server = served(&pando, me, options, words)?;
+    Ok((server, pando))
 }
 
 fn one(wire: &Wire, me: &str, ip: &str, load: Load, quick: bool) -> anyhow::Result<f64> {
@@ -150,23 +210,28 @@ fn one(wire: &Wire, me: &str, ip: &str, load: Load, quick: bool) -> anyhow::Resu
     text.trim().parse().with_context(|| format!("{} of {ip}: {}", load.name(), String::from_utf8_lossy(&output.stderr)))
 }
 
-/// Figures are held from above: where more is better, native is divided by shared. What a guest costs without any network isolation is told beside.
+/// Figures are held from above: where more is better, native is divided by shared. What others have, and what a guest costs without any network
+/// isolation, is told beside.
 fn judge(report: &mut Report) {
-    for (load, target) in [(Load::Stream, 0.98), (Load::Connections, 0.96), (Load::Datagrams, 0.92)] {
-        let ratio = ratio(report, load, NATIVE, SHARED);
+    let held = [(Load::Stream, 0.98), (Load::StreamOnOne, 0.98), (Load::Connections, 0.96), (Load::Datagrams, 0.92)];
+    for (load, target) in held {
+        let ratio = ratio(report, load.name(), NATIVE, SHARED);
         report.hold(format!("{}: native against shared stack", load.name()), ratio, 1.0 / target, "times");
     }
-    for load in Load::ALL {
-        let (above, below) = if load == Load::RoundTrip { (SHARED, UNRESTRICTED) } else { (UNRESTRICTED, SHARED) };
-        if let Some(ratio) = ratio(report, load, above, below) {
-            report.note(format!("{}: against a guest with --net host {ratio:.2} times", load.name()));
-        }
+    for (trip, target) in [(Load::RoundTrip.name(), 1.04), (FLOODED, 1.07)] {
+        let ratio = ratio(report, trip, SHARED, NATIVE);
+        report.hold(format!("{trip}: shared stack against native"), ratio, target, "times");
     }
-    let trips = ratio(report, Load::RoundTrip, SHARED, NATIVE);
-    report.hold("round trip: shared stack against native", trips, 1.04, "times");
+    for load in Load::ALL {
+        let beside = [BESIDE, UNRESTRICTED, SHARED, BRIDGED, MACVLAN].map(|name| {
+            let ratio = ratio(report, load.name(), name, NATIVE);
+            format!("{name} {}", ratio.map_or("not measured".to_owned(), |ratio| format!("{ratio:.3}")))
+        });
+        report.note(format!("{}, of native: {}", load.name(), beside.join("; ")));
+    }
 }
 
-fn ratio(report: &Report, load: Load, above: &str, below: &str) -> Option<f64> {
-    let median = |name: &str| report.median(&format!("{}, {name}", load.name()));
+fn ratio(report: &Report, load: &str, above: &str, below: &str) -> Option<f64> {
+    let median = |name: &str| report.median(&format!("{load}, {name}"));
     Some(median(above)? / median(below)?)
 }

@@ -1,7 +1,9 @@
 /* Other guests and the host: their processes, their shared memory, their sockets. `stand KEY` is who is attacked; the others look for it. */
 #include "attack.h"
 #include <dirent.h>
+#include <linux/futex.h>
 #include <mqueue.h>
+#include <sched.h>
 #include <signal.h>
 #include <stddef.h>
 #include <sys/ipc.h>
@@ -15,6 +17,7 @@
 #include <sys/uio.h>
 #include <sys/un.h>
 #include <sys/wait.h>
+#include <time.h>
 
 /* The number in words that others know it by. */
 static const char *named(char **a, const char *before) {
@@ -98,8 +101,8 @@ static long send_signal(char **a) {
     return pid < 0 ? -1 : kill(pid, 0);
 }
 
-/* Whatever it is called in here: every number there is, but its own people. */
-static long signal_by_number(char **a) {
+/* Who stands there, by the number that the host calls it by: whatever that number means in here. */
+static pid_t by_number(char **a) {
     char path[300], line[4096];
     pid_t host = atoi(needed(a, 1));
     if (kill(host, 0))
@@ -108,7 +111,51 @@ static long signal_by_number(char **a) {
     int fd = open(path, O_RDONLY);
     ssize_t length = fd < 0 ? 0 : read(fd, line, sizeof line);
     errno = ESRCH;
-    return length > 0 && memmem(line, length, needed(a, 0), strlen(needed(a, 0))) ? 0 : -1;
+    return length > 0 && memmem(line, length, needed(a, 0), strlen(needed(a, 0))) ? host : -1;
+}
+
+static long signal_by_number(char **a) { return by_number(a) < 0 ? -1 : 0; }
+
+/* The processors that it may run on, which stay as they are. */
+static long bind_to_processors(pid_t pid) {
+    cpu_set_t set;
+    return pid < 0 || sched_getaffinity(pid, sizeof set, &set) ? -1 : sched_setaffinity(pid, sizeof set, &set);
+}
+
+static long processors(char **a) { return bind_to_processors(process(a)); }
+static long processors_by_number(char **a) { return bind_to_processors(by_number(a)); }
+
+/* Which kind of scheduling it gets. */
+static long idle_class(char **a) {
+    pid_t pid = process(a);
+    return pid < 0 ? -1 : sched_setscheduler(pid, SCHED_BATCH, &(struct sched_param){ 0 });
+}
+
+/* A lock that says it belongs to another: who waits for it lends the owner his priority, and the kernel ties both together. */
+static long lock_of(pid_t owner) {
+    unsigned *lock = mmap(NULL, sizeof *lock, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct timespec soon;
+    clock_gettime(CLOCK_REALTIME, &soon);
+    soon.tv_sec++;
+    if (owner < 0 || lock == MAP_FAILED)
+        return -1;
+    *lock = owner;
+    long locked = syscall(SYS_futex, lock, FUTEX_LOCK_PI, 0, &soon, NULL, 0);
+    /* It waited for the owner, in vain: so there is one. */
+    return locked == 0 || errno == ETIMEDOUT ? 0 : -1;
+}
+
+static long lock(char **a) { return lock_of(process(a)); }
+
+/* By the number alone: the kernel is asked for the owner, not /proc. */
+static long lock_by_number(char **a) { return lock_of(atoi(needed(a, 1))); }
+
+/* Where its locks lie in its memory. */
+static long list_of_locks(char **a) {
+    void *head;
+    size_t length;
+    pid_t pid = process(a);
+    return pid < 0 ? -1 : syscall(SYS_get_robust_list, pid, &head, &length);
 }
 
 static long slow_down(char **a) {
@@ -141,6 +188,12 @@ const struct attack neighbours[] = {
     { "signal", send_signal, 1 },
     { "signal-by-number", signal_by_number, 1 },
     { "slow-down", slow_down, 1 },
+    { "processors", processors, 1 },
+    { "processors-by-number", processors_by_number, 1 },
+    { "idle-class", idle_class, 1 },
+    { "lock", lock, 1 },
+    { "lock-by-number", lock_by_number, 1 },
+    { "list-of-locks", list_of_locks, 1 },
     { "trace-other", trace_other, 1 },
     { "read-memory", read_memory, 1 },
     { 0 },

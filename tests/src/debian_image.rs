@@ -10,14 +10,16 @@ use std::sync::Mutex;
 const SUITE: &str = "bookworm";
 
 /// rsyslog brings no script for this init any more: those of such packages are in one of their own.
-const PACKAGES: [&str; 10] = [
+const PACKAGES: [&str; 12] = [
     "cron",
+    "dnsmasq-base",
     "nginx",
     "openssh-server",
     "orphan-sysvinit-scripts",
     "postgresql",
     "procps",
     "psmisc",
+    "python3",
     "redis-server",
     "rsyslog",
     "sysvinit-core",

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Where the server listens, on ANY.
-const PORT: u16 = 7000;
+/// Where the server listens.
+pub(super) const PORT: u16 = 7000;
 
 /// The first byte of a connection says what it is for.
 const SINK: u8 = b's';
@@ -19,8 +19,10 @@ const GREET: u8 = b'g';
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Load {
-    /// Bytes that one connection carries, in Mbit/s.
+    /// Bytes that one connection carries, in Mbit/s, both ends on processors of their own.
     Stream,
+    /// The same with one processor for both ends: what it costs.
+    StreamOnOne,
     /// Until one byte has come back, in µs; the median.
     RoundTrip,
     /// Connections opened, answered by one byte and reset, in a second.
@@ -30,11 +32,13 @@ pub(super) enum Load {
 }
 
 impl Load {
-    pub(super) const ALL: [Self; 4] = [Self::Stream, Self::RoundTrip, Self::Connections, Self::Datagrams];
+    pub(super) const ALL: [Self; 5] =
+        [Self::Stream, Self::StreamOnOne, Self::RoundTrip, Self::Connections, Self::Datagrams];
 
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Stream => "tcp stream",
+            Self::StreamOnOne => "tcp stream on one processor",
             Self::RoundTrip => "round trip",
             Self::Connections => "connections",
             Self::Datagrams => "udp 64 bytes",
@@ -43,18 +47,39 @@ impl Load {
 
     pub(super) fn unit(self) -> &'static str {
         match self {
-            Self::Stream => "Mbit/s",
+            Self::Stream | Self::StreamOnOne => "Mbit/s",
             Self::RoundTrip => "us",
             Self::Connections => "1/s",
             Self::Datagrams => "k/s",
         }
     }
+
+    /// Where the client is. Where the scheduler puts two processes that wake each other is not what is measured, and differs more than any network: so
+    /// the server is on the last processor, and the client either there as well or on the first.
+    fn processor(self) -> usize {
+        match self {
+            Self::Stream | Self::Datagrams => 0,
+            Self::StreamOnOne | Self::RoundTrip | Self::Connections => last_processor(),
+        }
+    }
 }
 
-/// Serves until it is killed.
-pub(crate) fn serve() -> anyhow::Result<()> {
+pub(super) fn last_processor() -> usize {
+    std::thread::available_parallelism().map_or(0, |count| count.get() - 1)
+}
+
+/// Keeps this thread, and those that it starts from now on, on one processor.
+pub(super) fn stay_on(processor: usize) -> anyhow::Result<()> {
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(processor);
+    rustix::thread::sched_setaffinity(None, &set).with_context(|| format!("staying on processor {processor}"))
+}
+
+/// Serves, on every address or on one, until it is killed.
+pub(crate) fn serve(ip: &str) -> anyhow::Result<()> {
+    stay_on(last_processor())?;
     let arrived = Arc::new(AtomicU64::new(0));
-    let socket = UdpSocket::bind(("0.0.0.0", PORT))?;
+    let socket = UdpSocket::bind((ip, PORT))?;
     let counter = Arc::clone(&arrived);
     std::thread::spawn(move || {
         let mut bytes = [0; 2048];
@@ -62,7 +87,7 @@ pub(crate) fn serve() -> anyhow::Result<()> {
             counter.fetch_add(1, Ordering::Relaxed);
         }
     });
-    let listener = TcpListener::bind(("0.0.0.0", PORT))?;
+    let listener = TcpListener::bind((ip, PORT))?;
     println!("ready");
     for client in listener.incoming() {
         let (mut client, arrived) = (client?, Arc::clone(&arrived));
@@ -83,7 +108,8 @@ fn attend(mut client: TcpStream, kind: u8, arrived: &AtomicU64) -> std::io::Resu
     let mut bytes = vec![0; 1 << 17];
     client.set_nodelay(true)?;
     if kind == COUNT {
-        return client.write_all(&arrived.load(Ordering::Relaxed).to_le_bytes());
+        client.write_all(&arrived.load(Ordering::Relaxed).to_le_bytes())?;
+        return client.write_all(&own_time().to_le_bytes());
     }
     loop {
         let length = client.read(&mut bytes)?;
@@ -100,8 +126,9 @@ fn attend(mut client: TcpStream, kind: u8, arrived: &AtomicU64) -> std::io::Resu
 pub(crate) fn make(ip: &str, name: &str, milliseconds: &str) -> anyhow::Result<()> {
     let load = Load::ALL.into_iter().find(|load| load.name() == name).context("no such load")?;
     let time = Duration::from_millis(milliseconds.parse()?);
+    stay_on(load.processor())?;
     let figure = match load {
-        Load::Stream => stream(ip, time)?,
+        Load::Stream | Load::StreamOnOne => stream(ip, time)?,
         Load::RoundTrip => round_trip(ip, time)?,
         Load::Connections => connections(ip, time)?,
         Load::Datagrams => datagrams(ip, time)?,
@@ -117,7 +144,21 @@ fn open(ip: &str, kind: u8) -> anyhow::Result<TcpStream> {
     Ok(stream)
 }
 
-fn stream(ip: &str, time: Duration) -> anyhow::Result<f64> {
+/// What a server has taken: datagrams, and nanoseconds of a processor.
+pub(super) fn taken(ip: &str) -> anyhow::Result<(u64, u64)> {
+    let (mut stream, mut numbers) = (open(ip, COUNT)?, [0; 16]);
+    stream.read_exact(&mut numbers)?;
+    let (first, second) = numbers.split_at(8);
+    Ok((u64::from_le_bytes(first.try_into()?), u64::from_le_bytes(second.try_into()?)))
+}
+
+/// Nanoseconds of a processor that this process has had, in the kernel too.
+pub(super) fn own_time() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+pub(super) fn stream(ip: &str, time: Duration) -> anyhow::Result<f64> {
     let (mut stream, bytes, start) = (open(ip, SINK)?, vec![0; 1 << 17], Instant::now());
     let mut sent = 0;
     while start.elapsed() < time {
@@ -154,14 +195,8 @@ fn connections(ip: &str, time: Duration) -> anyhow::Result<f64> {
     Ok(f64::from(made) / start.elapsed().as_secs_f64())
 }
 
-fn arrived(ip: &str) -> anyhow::Result<u64> {
-    let mut number = [0; 8];
-    open(ip, COUNT)?.read_exact(&mut number)?;
-    Ok(u64::from_le_bytes(number))
-}
-
 fn datagrams(ip: &str, time: Duration) -> anyhow::Result<f64> {
-    let (socket, bytes, before) = (UdpSocket::bind(("0.0.0.0", 0))?, [0; 64], arrived(ip)?);
+    let (socket, bytes, before) = (UdpSocket::bind(("0.0.0.0", 0))?, [0; 64], taken(ip)?.0);
     socket.connect((ip, PORT))?;
     let start = Instant::now();
     while start.elapsed() < time {
@@ -169,7 +204,7 @@ fn datagrams(ip: &str, time: Duration) -> anyhow::Result<f64> {
         let _ = socket.send(&bytes);
     }
     let seconds = start.elapsed().as_secs_f64();
-    let count = arrived(ip)?.saturating_sub(before);
+    let count = taken(ip)?.0.saturating_sub(before);
     if count == 0 {
         bail!("not one datagram arrived");
     }

@@ -101,7 +101,7 @@ impl Networks {
         let admitted = tokio::task::spawn_blocking(move || -> Result<_, NetworkError> {
             let stack = match known {
                 Some(stack) => stack,
-                None => Arc::new(Stack::make(&pins)?),
+                None => Arc::new(Stack::open_or_make(&pins)?),
             };
             let admit = || -> Result<(), NetworkError> {
                 stack.cover_devices()?;
@@ -182,7 +182,7 @@ impl Networks {
         let mut held = self.stack.lock().await;
         let unused = held.take_if(|stack| stack.guests().is_empty()).and_then(Arc::into_inner);
         let Some(stack) = unused else { return };
-        let removed = tokio::task::spawn_blocking(move || stack.remove()).await;
+        let removed = tokio::task::spawn_blocking(move || stack.remove_unused()).await;
         if let Err(error) = removed.map_err(NetworkError::from).and_then(|removed| Ok(removed?)) {
             tracing::warn!(%error, "removing the programs of the shared network failed");
         }

@@ -62,6 +62,15 @@ pub fn attach_to_cgroup(program: BorrowedFd<'_>, cgroup: BorrowedFd<'_>, hook: H
     unsafe { command::call(BPF_PROG_ATTACH, &mut attributes) }.map(drop)
 }
 
+/// Attaches a program to a cgroup of version 2 until the link goes (BPF_LINK_CREATE, Linux 5.7).
+///
+/// # Errors
+///
+/// As [`attach_to_cgroup`].
+pub fn link_to_cgroup(program: BorrowedFd<'_>, cgroup: BorrowedFd<'_>, hook: Hook) -> io::Result<OwnedFd> {
+    link(descriptor(program), descriptor(cgroup), hook)
+}
+
 /// Attaches a program to a network device, given by its index in this thread's network namespace (tcx, Linux 6.6). The link ends with the device.
 ///
 /// # Errors

@@ -10,6 +10,13 @@ use std::path::Path;
 pub struct FileLock(#[allow(dead_code, reason = "held for its drop")] File);
 
 impl FileLock {
+    /// Takes the lock, and waits as long as another process holds it.
+    pub fn take(path: &Path) -> io::Result<Self> {
+        let file = File::options().create(true).truncate(false).write(true).open(path)?;
+        file.lock()?;
+        Ok(Self(file))
+    }
+
     /// Takes the lock; `None` where another process holds it.
     pub fn try_take(path: &Path) -> io::Result<Option<Self>> {
         let file = File::options().create(true).truncate(false).write(true).open(path)?;

@@ -28,6 +28,16 @@ pub fn number(socket: impl AsFd, level: i32, option: i32) -> io::Result<i32> {
     })
 }
 
+/// An option that is a number of eight bytes: some take room for nothing else.
+pub fn wide_number(socket: impl AsFd, level: i32, option: i32) -> io::Result<u64> {
+    let (mut number, mut length) = (0_u64, size_of::<u64>() as libc::socklen_t);
+    // SAFETY: the kernel writes at most eight bytes, and how many, to places of ours.
+    let result = unsafe {
+        libc::getsockopt(socket.as_fd().as_raw_fd(), level, option, (&raw mut number).cast(), &raw mut length)
+    };
+    if result == 0 { Ok(number) } else { Err(io::Error::last_os_error()) }
+}
+
 /// Sets an option that is a number.
 pub fn set_number(socket: impl AsFd, level: i32, option: i32, value: i32) -> io::Result<()> {
     let length = size_of::<i32>() as libc::socklen_t;

@@ -7,7 +7,24 @@
 #define PANDO_LOOKUP_H
 
 #include "address.h"
+#include "host.h"
 #include "known.h"
+
+/* An address that is the host's: whoever of it listens on ANY waits at an anchor, if there is host mode, or is found by the stack. */
+static __always_inline int of_host(struct bpf_sk_lookup *ctx)
+{
+	struct door door = { .port = bpf_htons(ctx->local_port), .family = ctx->family };
+	struct bpf_sock *sk;
+
+	if (ctx->protocol != IPPROTO_TCP)
+		return SK_PASS;
+	sk = bpf_map_lookup_elem(&doors, &door);
+	if (!sk)
+		return SK_PASS;
+	bpf_sk_assign(ctx, sk, 0);
+	bpf_sk_release(sk);
+	return SK_PASS;
+}
 
 static __always_inline int only_known(struct bpf_sk_lookup *ctx, struct place *place)
 {
@@ -38,7 +55,7 @@ int pando_lookup(struct bpf_sk_lookup *ctx)
 		place.address.word[0] = to;
 		/* Other parts of 127.0.0.0/8 are the host's, or those of guests of a Pando with another root. */
 		if (is_loop4(to) ? !bpf_map_lookup_elem(&guests, &id) : !bpf_map_lookup_elem(&owners4, &to))
-			return SK_PASS;
+			return of_host(ctx);
 		return only_known(ctx, &place);
 	}
 	READ6(place.address, ctx->local_ip6);
@@ -47,7 +64,7 @@ int pando_lookup(struct bpf_sk_lookup *ctx)
 
 		return bpf_map_lookup_elem(&guests, &id) ? only_known(ctx, &place) : SK_PASS;
 	}
-	return bpf_map_lookup_elem(&owners6, &place.address) ? only_known(ctx, &place) : SK_PASS;
+	return bpf_map_lookup_elem(&owners6, &place.address) ? only_known(ctx, &place) : of_host(ctx);
 }
 
 #endif

@@ -4,6 +4,7 @@
 #include "bind.h"
 #include "connect.h"
 #include "create.h"
+#include "host.h"
 #include "lookup.h"
 #include "send.h"
 #include "show.h"

@@ -14,7 +14,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let [group, number, ips @ ..] = &words[..end] else { return Err("name a cgroup and a number".into()) };
     let group = PathBuf::from(group);
     let directory = std::env::temp_dir().join(format!("confine.{}", std::process::id()));
-    let stack = Stack::make(&Pins::at(&directory))?;
+    let stack = Stack::open_or_make(&Pins::at(&directory))?;
     let mut own = Vec::new();
     for ip in ips {
         let placed = placement::place(&device::devices()?, ip.parse()?, None, None)?;

@@ -100,7 +100,7 @@ fn held(holders: &[Holder]) -> String {
         return String::new();
     }
     let mut text = "\nServers of the host hold these ports on every address, so that no guest can bind them on an address of its own\n\
-        (--address); have them listen on the host's address alone:\n"
+        (--address); have them listen on the host's address alone, or start those of TCP again after 'pando host-mode on':\n"
         .to_owned();
     for Holder { protocol, port, process } in holders {
         let process = printable(process.as_deref().unwrap_or("not known"));

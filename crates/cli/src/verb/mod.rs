@@ -11,6 +11,7 @@ mod events;
 mod exec;
 mod freeze;
 mod hold_terminal;
+mod host_mode;
 mod images;
 mod inspect;
 mod lifecycle;
@@ -112,6 +113,7 @@ pub(crate) const ENTRIES: &[Entry] = &[
     Entry::of::<set::Set>(),
     Entry::of::<tx::Tx>(),
     Entry::of::<address::Address>(),
+    Entry::of::<host_mode::HostMode>(),
     Entry::of::<stats::Stats>(),
     Entry::of::<top::Top>(),
     Entry::of::<watchdog::Watchdog>(),

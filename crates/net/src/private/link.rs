@@ -6,8 +6,8 @@ use crate::netlink::Netlink;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{
-    InfoData, InfoKind, InfoMacVlan, InfoNetkit, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
-    MacVlanMode, NetkitMode,
+    InfoBridgePort, InfoData, InfoKind, InfoMacVlan, InfoNetkit, InfoPortData, InfoPortKind, InfoVeth, LinkAttribute,
+    LinkFlags, LinkInfo, LinkMessage, MacVlanMode, NetkitMode,
 };
 use pando_kernel::{CallError, Context};
 use serde::{Deserialize, Serialize};
@@ -73,7 +73,23 @@ pub(super) fn make_pair(port: &str, bridge: u32, lease: &Lease, namespace: Borro
         }
         made => made,
     };
-    made.context(|| format!("making the pair of devices {port} and {GUEST_DEVICE} of the guest"))
+    made.context(|| format!("making the pair of devices {port} and {GUEST_DEVICE} of the guest"))?;
+    turn_back(port).context(|| format!("letting {port} lead back to its own guest"))
+}
+
+/// Has a port of the bridge give back what came by it, which a bridge by itself never does. A guest that asks for its own published port needs that where
+/// the host's firewall sees bridged packets (br_netfilter, which docker turns on): there translation happens on the bridge and not behind it.
+fn turn_back(port: &str) -> io::Result<()> {
+    let mut message = LinkMessage::default();
+    message.attributes = vec![
+        LinkAttribute::IfName(port.to_owned()),
+        LinkAttribute::LinkInfo(vec![
+            LinkInfo::PortKind(InfoPortKind::Bridge),
+            LinkInfo::PortData(InfoPortData::BridgePort(vec![InfoBridgePort::HairpinMode(true)])),
+        ]),
+    ];
+    // Not as a change (RTM_SETLINK), where the kernel passes over what concerns the port alone.
+    change(RouteNetlinkMessage::NewLink(message), 0)
 }
 
 /// Makes a guest's device on a device of this namespace's.

@@ -4,6 +4,7 @@
 //! process that ends leaves all of it working, and the next one opens it again.
 
 mod error;
+pub mod host;
 mod layout;
 mod pins;
 mod programs;
@@ -70,12 +71,32 @@ impl Stack {
         }))
     }
 
+    /// Opens what an earlier process left, or makes it. Two that do so at once make one.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::make`].
+    pub fn open_or_make(pins: &Pins) -> Result<Self, SharedError> {
+        let _alone = pins.lock()?;
+        Self::open(pins)?.map_or_else(|| Self::make(pins), Ok)
+    }
+
+    /// Removes everything, unless somebody else has come to need it meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
+    pub fn remove_unused(self) -> Result<(), SharedError> {
+        let _alone = self.pins.lock()?;
+        if self.serves_host() || !self.guests().is_empty() { Ok(()) } else { self.remove() }
+    }
+
     /// Loads the programs, attaches those of the namespace and of its devices, and opens it.
     ///
     /// # Errors
     ///
     /// The kernel lacks something, or this process the privilege (CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON, CAP_SYS_ADMIN). Nothing is left then.
-    pub fn make(pins: &Pins) -> Result<Self, SharedError> {
+    fn make(pins: &Pins) -> Result<Self, SharedError> {
         let made = Self::attempt(pins);
         if made.is_err() {
             let _ = pins.remove();

@@ -1,6 +1,7 @@
 //! Names of programs, maps and links in a BPF file system: what keeps them when this process is gone.
 
 use super::error::{Named, SharedError};
+use pando_kernel::lock::FileLock;
 use pando_kernel::{Context, bpf};
 use rustix::fs::FsWord;
 use rustix::mount::{MountFlags, UnmountFlags};
@@ -35,6 +36,16 @@ impl Pins {
     /// Whether there is a program of that name.
     pub(crate) fn hold(&self, program: &str) -> bool {
         self.is_mounted() && self.program(program).exists()
+    }
+
+    /// Waits until nobody else makes or removes them: the lock is a file beside the directory.
+    pub(super) fn lock(&self) -> Result<FileLock, SharedError> {
+        let path = self.directory.with_extension("lock");
+        let what = || format!("locking {}", path.display());
+        if let Some(above) = path.parent() {
+            std::fs::create_dir_all(above).context(what)?;
+        }
+        Ok(FileLock::take(&path).context(what)?)
     }
 
     fn is_mounted(&self) -> bool {

@@ -27,6 +27,17 @@ pub(super) const OF_GUESTS: [(&str, Hook); 14] = [
     ("pando_getsockname6", Hook::CgroupInet6Getsockname),
 ];
 
+/// The programs that the host's own control groups get in host mode.
+pub(super) const OF_HOST: [(&str, Hook); 7] = [
+    ("pando_h_listen", Hook::CgroupSockOps),
+    ("pando_h_connect4", Hook::CgroupInet4Connect),
+    ("pando_h_connect6", Hook::CgroupInet6Connect),
+    ("pando_h_name4", Hook::CgroupInet4Getsockname),
+    ("pando_h_name6", Hook::CgroupInet6Getsockname),
+    ("pando_h_bind4", Hook::CgroupInet4Bind),
+    ("pando_h_bind6", Hook::CgroupInet6Bind),
+];
+
 /// The program for packets that come in by a device.
 pub(super) const STEER: &str = "pando_steer";
 
@@ -34,7 +45,7 @@ pub(super) const STEER: &str = "pando_steer";
 pub(super) const LOOKUP: &str = "pando_lookup";
 
 /// The maps that are written to from here.
-pub(super) const MAPS: [&str; 5] = ["self", "guests", "owners4", "owners6", "known"];
+pub(super) const MAPS: [&str; 7] = ["self", "guests", "owners4", "owners6", "known", "home", "doors"];
 
 /// Loads all programs and pins them, and the maps.
 pub(super) fn load(pins: &Pins) -> Result<(), SharedError> {

@@ -135,6 +135,12 @@ pub(crate) const NEIGHBOURS: &[Attack] = &[
     attack("signal {key}", Near, ALL),
     attack("signal-by-number {key} {pid}", Open, ALL),
     attack("slow-down {key}", Near, ALL),
+    attack("processors {key}", Near, ALL),
+    attack("processors-by-number {key} {pid}", Open, ALL),
+    attack("idle-class {key}", Near, ALL),
+    attack("lock {key}", Near, ALL),
+    attack("lock-by-number {key} {pid}", Open, ALL),
+    attack("list-of-locks {key}", Near, ALL),
     attack("trace-other {key}", Near, ALL),
     attack("read-memory {key}", Near, ALL),
 ];

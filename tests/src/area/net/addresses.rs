@@ -26,7 +26,7 @@ pub(crate) const CASES: &[Case] = &[
 const SCOPES: &[Need] = &[Need::Root, Need::Program("python3", "python3"), Need::Linux(6, 12)];
 
 /// A server on the ANY of both families that says its name to whoever connects.
-const SERVER: &str = r#"
+pub(super) const SERVER: &str = r#"
 import socket, sys
 server = socket.create_server(("::", int(sys.argv[2])), family=socket.AF_INET6, dualstack_ipv6=True)
 print("ready", flush=True)

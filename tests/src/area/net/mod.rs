@@ -4,7 +4,9 @@ pub(crate) mod addresses;
 pub(crate) mod bandwidth;
 pub(crate) mod clones;
 pub(crate) mod conformance;
+pub(crate) mod host_mode;
 pub(crate) mod private;
+pub(crate) mod same_ports;
 pub(crate) mod thousand;
 mod wire;
 

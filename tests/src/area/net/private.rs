@@ -117,6 +117,11 @@ fn published(sandbox: &Sandbox) {
     }
     let other = sandbox.pando(["run", "--net", "private", "--", "/usr/bin/python3", "-c", near, "10.9.0.1"]);
     assert_eq!(other.ok(), "a\n", "another guest, by the host's port");
+    let gateway = sandbox.pando(["exec", "a", "--", "sh", "-c", "ip route show default | cut -d' ' -f3"]).ok();
+    for ip in [gateway.trim(), "10.9.0.1", "fd00:9::1"] {
+        let itself = sandbox.pando(["exec", "a", "--", "/usr/bin/python3", "-c", near, ip]).run();
+        assert_eq!(itself.out(), "a\n", "the guest itself, by the host's port, at {ip}: {}", itself.err());
+    }
     let _b = python(sandbox, "b", &["--publish", "5353:53/udp"], ECHO, &[]);
     eventually("datagrams come and go", || wire.outside(["python3", "-c", ASK, "10.9.0.1", "5353"]).ok() == "echo x\n");
 }

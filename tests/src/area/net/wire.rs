@@ -28,11 +28,7 @@ impl Wire {
     pub(super) fn new(addresses: &[&str]) -> Self {
         let (host, outside) = (namespace(), namespace());
         let setup = |at: &Started, script: &str| within(at, ["sh", "-euc", script]).ok();
-        setup(
-            &host,
-            &format!("ip link add h0 type veth peer name o0; ip link set o0 netns {}; {}", outside.pid(), quiet("h0")),
-        );
-        setup(&outside, &quiet("o0"));
+        plug(&host, &outside, "h0", "o0");
         for address in addresses {
             setup(&host, &add("h0", address));
         }
@@ -48,6 +44,12 @@ impl Wire {
                 == 0
         });
         wire
+    }
+
+    /// One more wire between the two, with a device of these names at either end.
+    #[track_caller]
+    pub(super) fn plug(&self, near: &str, far: &str) {
+        plug(&self.host, &self.outside, near, far);
     }
 
     /// A command on the near machine.
@@ -77,6 +79,13 @@ impl Wire {
     pub(super) fn links(&self) -> String {
         self.host(["ip", "-brief", "address"]).ok()
     }
+}
+
+#[track_caller]
+fn plug(host: &Started, outside: &Started, near: &str, far: &str) {
+    let pair = format!("ip link add {near} type veth peer name {far} netns {}; {}", outside.pid(), quiet(near));
+    within(host, ["sh", "-euc", &pair]).ok();
+    within(outside, ["sh", "-euc", &quiet(far)]).ok();
 }
 
 /// A process in a network namespace of its own, which lives as long as it does.

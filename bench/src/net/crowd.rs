@@ -1,0 +1,130 @@
+//! Many guests at once: what all of them carry together, and what datagrams cost the processors (section 3.2 of the EuroSys paper).
+
+use super::load::{self, PORT};
+use super::{Running, SERVER, Wire, pando_on, ready, served, within};
+use crate::interrupt;
+use crate::report::Report;
+use crate::settings::Settings;
+use anyhow::Context;
+use std::net::UdpSocket;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How many servers there are at most, and at how many of them it is looked.
+const MOST: usize = 64;
+const STREAMS: [usize; 4] = [1, 4, 16, 64];
+const DATAGRAMS: [usize; 5] = [1, 2, 4, 8, 16];
+
+/// How long one look takes.
+const TIME: Duration = Duration::from_millis(500);
+
+/// Datagrams a second to all servers together, and the size of one.
+const OFFERED: u32 = 20_000;
+const SIZE: usize = 64;
+
+const NATIVE: &str = "native";
+const SHARED: &str = "guests, shared stack";
+
+fn address(number: usize) -> String {
+    format!("10.9.0.{}", 101 + number)
+}
+
+/// Servers by their addresses: those of the host itself on one wire, guests on another.
+pub(super) fn measure(settings: &Settings, report: &mut Report, me: &str) -> anyhow::Result<()> {
+    let most = if settings.quick { 4 } else { MOST };
+    let (plain, shared) = (Wire::new()?, Wire::new()?);
+    let addresses: Vec<String> = (0..most).map(address).collect();
+    let mut natives = Vec::new();
+    for ip in &addresses {
+        let added = within(&plain.host, "ip").args(["address", "add", &format!("{ip}/32"), "dev", "h0"]).status()?;
+        anyhow::ensure!(added.success(), "an address could not be added");
+        natives.push(ready(within(&plain.host, me).args(["net-serve", ip]).stdout(Stdio::piped()).spawn()?)?);
+    }
+    let pando = pando_on(settings, &shared)?;
+    let guest = |ip: &String| served(&pando, me, &["--address", ip], &SERVER);
+    let guests: Vec<Running> = addresses.iter().map(guest).collect::<anyhow::Result<_>>()?;
+    for round in 0..=settings.samples(12, 1) {
+        for (kind, counts) in [("streams", &STREAMS[..]), ("datagrams", &DATAGRAMS[..])] {
+            for count in counts.iter().filter(|count| **count <= most) {
+                let mut both = [(NATIVE, &plain), (SHARED, &shared)];
+                both.rotate_left(round % 2);
+                for (name, wire) in both {
+                    let figure = look(wire, me, kind, &addresses[..*count])?;
+                    if round > 0 {
+                        report.add(&series(kind, *count, name), if kind == "streams" { "Mbit/s" } else { "%" }, figure);
+                    }
+                }
+            }
+        }
+    }
+    drop((natives, guests, pando));
+    judge(report, most);
+    Ok(())
+}
+
+fn series(kind: &str, count: usize, name: &str) -> String {
+    format!("{kind} of {count}, {name}")
+}
+
+fn look(wire: &Wire, me: &str, kind: &str, addresses: &[String]) -> anyhow::Result<f64> {
+    interrupt::check()?;
+    let mut command: Command = within(&wire.outside, me);
+    let output = command.args(["net-crowd", kind, &TIME.as_millis().to_string()]).args(addresses).output()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.trim().parse().with_context(|| format!("{kind}: {}", String::from_utf8_lossy(&output.stderr)))
+}
+
+fn judge(report: &mut Report, most: usize) {
+    for count in STREAMS.into_iter().filter(|count| *count <= most) {
+        let of = |name: &str| report.median(&series("streams", count, name));
+        let ratio = of(NATIVE).zip(of(SHARED)).map(|(native, shared)| native / shared);
+        report.hold(format!("{count} streams together: native against shared stack"), ratio, 1.03, "times");
+    }
+    for count in DATAGRAMS.into_iter().filter(|count| *count <= most) {
+        let of = |name: &str| report.median(&series("datagrams", count, name));
+        // In the paper 77 % of a processor against 72 %.
+        let ratio = of(SHARED).zip(of(NATIVE)).map(|(shared, native)| shared / native);
+        let figure = format!("processor time of {OFFERED} datagrams a second to {count}: shared stack against native");
+        report.hold(figure, ratio, 77.0 / 72.0, "times");
+    }
+}
+
+/// Makes the load from outside, and prints the figure: Mbit/s of all streams, or the part of a processor, in percent, that sender and receivers had.
+pub(crate) fn make(kind: &str, milliseconds: u64, ips: &[&str]) -> anyhow::Result<()> {
+    let time = Duration::from_millis(milliseconds);
+    load::stay_on(0)?;
+    println!("{}", if kind == "streams" { streams(ips, time)? } else { datagrams(ips, time)? });
+    Ok(())
+}
+
+fn streams(ips: &[&str], time: Duration) -> anyhow::Result<f64> {
+    let all = thread::scope(|scope| {
+        let started: Vec<_> = ips.iter().map(|ip| scope.spawn(move || load::stream(ip, time))).collect();
+        let ended = started.into_iter().map(|one| one.join().unwrap_or_else(|_| anyhow::bail!("a stream ended")));
+        ended.collect::<anyhow::Result<Vec<_>>>()
+    })?;
+    Ok(all.iter().sum())
+}
+
+fn datagrams(ips: &[&str], time: Duration) -> anyhow::Result<f64> {
+    const PACE: Duration = Duration::from_millis(1);
+    let sockets = ips.iter().map(|ip| {
+        let socket = UdpSocket::bind(("0.0.0.0", 0))?;
+        socket.connect((*ip, PORT)).map(|()| socket)
+    });
+    let sockets: Vec<UdpSocket> = sockets.collect::<Result<_, _>>()?;
+    let spent = || ips.iter().map(|ip| Ok(load::taken(ip)?.1)).sum::<anyhow::Result<u64>>();
+    let (before, own, start, mut sent) = (spent()?, load::own_time(), Instant::now(), 0_u32);
+    while start.elapsed() < time {
+        let due = (start.elapsed().as_secs_f64() * f64::from(OFFERED)) as u32;
+        for number in sent..due {
+            let _ = sockets[number as usize % sockets.len()].send(&[0; SIZE]);
+        }
+        sent = due;
+        thread::sleep(PACE);
+    }
+    let (own, elapsed) = (load::own_time() - own, start.elapsed());
+    // What asking costs the servers is in it, and the same for everybody.
+    Ok((own + spent()? - before) as f64 / elapsed.as_nanos() as f64 * 100.0)
+}
