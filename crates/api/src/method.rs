@@ -128,6 +128,8 @@ pub enum Method {
         #[serde(skip_serializing_if = "Option::is_none", default)]
         signal: Option<String>,
     },
+    #[serde(rename = "org.pando.Guests.Restore")]
+    Restore { image: String, replace: bool },
     #[serde(rename = "org.pando.Guests.Images")]
     Images {},
     #[serde(rename = "org.pando.Guests.RemoveImage")]
@@ -208,6 +210,7 @@ pub enum Reply {
     Version { version: String, pid: i32, root: String },
     Guests { guests: Vec<GuestStatus> },
     Image { image: ImageStatus },
+    Restored { name: String },
     Images { images: Vec<ImageStatus> },
     ImageInspection { image: ImageInspection },
     Inspection { guest: Inspection },

@@ -35,6 +35,11 @@ pub(crate) struct Image {
 }
 
 #[derive(Debug, Deserialize)]
+pub(crate) struct Restored {
+    pub(crate) name: String,
+}
+
+#[derive(Debug, Deserialize)]
 pub(crate) struct ImageInspected {
     pub(crate) image: ImageInspection,
 }

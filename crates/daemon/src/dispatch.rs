@@ -2,9 +2,9 @@
 
 use crate::daemon::Daemon;
 use crate::failure;
-use crate::image::HeldImage;
 use crate::life::{
-    address, clone, collect, copy, create, exec, freeze, identity, image, remove, run, set, start, stop, storage, unify,
+    address, clone, collect, copy, create, exec, freeze, identity, image, remove, restore, run, set, start, stop,
+    storage, unify,
 };
 use crate::processes;
 use crate::resources::{self, accounting};
@@ -14,7 +14,6 @@ use serde::Serialize;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use tokio::sync::broadcast::error::RecvError;
@@ -305,7 +304,7 @@ struct ErrorReply {
 }
 
 /// The methods of the interface.
-const DESCRIBED: [&str; 33] = [
+const DESCRIBED: [&str; 34] = [
     "Version",
     "Quit",
     "Run",
@@ -330,6 +329,7 @@ const DESCRIBED: [&str; 33] = [
     "Copy",
     "Freeze",
     "Clone",
+    "Restore",
     "Images",
     "RemoveImage",
     "InspectImage",
@@ -341,19 +341,6 @@ const DESCRIBED: [&str; 33] = [
     "Unify",
 ];
 
-async fn freeze_and_stop(
-    daemon: &Rc<Daemon>,
-    guest: &Rc<crate::guest::Guest>,
-    image: Option<String>,
-    stop: bool,
-) -> Result<Arc<HeldImage>, Fault> {
-    let held = freeze::freeze(daemon, guest, image).await?;
-    if stop {
-        stop::stop(daemon, guest, None, None).await?;
-    }
-    Ok(held)
-}
-
 /// Calls that take their time and have one reply.
 async fn lasting(daemon: &Rc<Daemon>, method: Method) -> Result<Reply, Fault> {
     match method {
@@ -363,8 +350,9 @@ async fn lasting(daemon: &Rc<Daemon>, method: Method) -> Result<Reply, Fault> {
         }
         Method::Restart { name, grace } => stop::restart(daemon, &daemon.guest(&name)?, grace).await?,
         Method::Freeze { name, image, stop, memory, wait } => {
-            let held = freeze_and_stop(daemon, &daemon.guest(&name)?, image, stop).await?;
-            if !memory {
+            let order = freeze::Order { image, stop, memory };
+            let held = freeze::freeze(daemon, &daemon.guest(&name)?, order).await?;
+            if !memory && !held.is_kept() {
                 let kept = image::keep(daemon, &held);
                 if wait {
                     kept.await.map_err(|error| {
@@ -377,6 +365,9 @@ async fn lasting(daemon: &Rc<Daemon>, method: Method) -> Result<Reply, Fault> {
         Method::Clone { image, names, addresses, signal } => {
             let identity = identity::Identity::wished(&image, &names, addresses, signal.as_deref())?;
             clone::clone_all(daemon, &image, &names, identity).await?;
+        }
+        Method::Restore { image, replace } => {
+            return restore::restore(daemon, &image, replace).await.map(|name| Reply::Restored { name });
         }
         Method::Remove { name, force } => remove::remove(daemon, &daemon.guest(&name)?, force).await?,
         Method::Address { name, change, address } => {

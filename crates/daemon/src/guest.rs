@@ -3,7 +3,7 @@
 use crate::failure;
 use crate::life::end::Ending;
 use crate::link::Link;
-use crate::record::{GuestRecord, LOG};
+use crate::record::{self, GuestRecord, LOG, RECORD};
 use pando_api::{Fault, GuestState, GuestStatus, Spec};
 use pando_guest::policy::grants;
 use pando_guest::{GuestName, Places};
@@ -111,6 +111,15 @@ impl Guest {
     /// What its command says goes there.
     pub(crate) fn log(&self, places: &Places) -> PathBuf {
         self.directory(places).join(LOG)
+    }
+
+    /// Writes down what Pando knows of it, if it lasts.
+    pub(crate) fn remember(&self, places: &Places) -> Result<(), Fault> {
+        if self.ephemeral {
+            return Ok(());
+        }
+        let written = record::write_toml(&self.directory(places).join(RECORD), &*self.record.borrow());
+        written.map_err(|error| failure::call("remembering the guest", self.name.as_ref(), &error))
     }
 
     /// Begins to do something to it that nothing else may happen beside.

@@ -149,16 +149,11 @@ impl HeldImage {
 
     /// Writes it to the disk, into a directory. Blocking.
     pub(crate) fn keep(&self, directory: &Path) -> Result<(), CallError> {
-        let what = || format!("writing image '{}'", self.name);
         let Some(frozen) = self.held() else {
-            return Err(std::io::Error::other("its holder has ended")).context(what);
+            return Err(std::io::Error::other("its holder has ended"))
+                .context(|| format!("writing image '{}'", self.name));
         };
-        std::fs::create_dir(directory).context(what)?;
-        frozen.keep(directory)?;
-        self.record.write(directory)?;
-        // The files that were frozen with it, too.
-        let directory = std::fs::File::open(directory).context(what)?;
-        rustix::fs::syncfs(&directory).context(what)
+        keep(directory, &self.record, &frozen)
     }
 
     /// What its clones are said to be: as the frozen guest was, but for what was that guest's alone: host name, addresses, ports.
@@ -168,11 +163,21 @@ impl HeldImage {
 
     /// The root file systems of its clones.
     pub(crate) fn roots(&self) -> RootKind {
+        self.roots_of(self.spec_of_clones(), false)
+    }
+
+    /// That of the frozen guest itself.
+    pub(crate) fn root_of_itself(&self) -> RootKind {
+        self.roots_of(self.record.spec.clone(), true)
+    }
+
+    fn roots_of(&self, spec: Spec, itself: bool) -> RootKind {
         let ancestor = Ancestor {
             image: self.name.clone(),
             created: self.record.created,
-            spec: profile::completed(&self.spec_of_clones()),
+            spec: profile::completed(&spec),
             command: self.record.command,
+            itself,
         };
         RootKind::of_clones(&self.record.layers, ancestor)
     }
@@ -203,6 +208,16 @@ impl Bed {
         drop(std::fs::remove_dir_all(&self.root.files));
         thawed
     }
+}
+
+/// Writes an image and the files that were frozen with it to the disk. Blocking.
+pub(crate) fn keep(directory: &Path, record: &ImageRecord, frozen: &Frozen) -> Result<(), CallError> {
+    let what = || format!("writing {}", directory.display());
+    std::fs::create_dir(directory).context(what)?;
+    frozen.keep(directory)?;
+    record.write(directory)?;
+    let directory = std::fs::File::open(directory).context(what)?;
+    rustix::fs::syncfs(&directory).context(what)
 }
 
 /// The words for why an image on disk cannot be used.

@@ -61,6 +61,8 @@ pub(crate) struct Ancestor {
     pub(crate) spec: Spec,
     /// The pid of what a clone's first process adopts as its command.
     pub(crate) command: Option<i32>,
+    /// Whether the place is for the frozen guest itself, which keeps its machine id.
+    pub(crate) itself: bool,
 }
 
 impl RootKind {
@@ -231,7 +233,8 @@ impl ReadyRoots {
         }
     }
 
-    async fn make(&self, kind: &RootKind) -> Result<ReadyRoot, Fault> {
+    /// Makes a root.
+    pub(crate) async fn make(&self, kind: &RootKind) -> Result<ReadyRoot, Fault> {
         let sprout = self.pool.make(kind.sprout).await.map_err(|error| failure::io("making a place", NAME, &error))?;
         self.furnish(kind, sprout).await
     }
@@ -253,7 +256,8 @@ impl ReadyRoots {
             bounded: None,
             passing: !kind.files.last(),
         };
-        let (identities, clone) = (kind.identities.clone(), kind.files.last());
+        let (identities, other) =
+            (kind.identities.clone(), kind.ancestor.as_ref().is_some_and(|frozen| !frozen.itself));
         let owner = sprout.namespace.as_ref().map(OwnedFd::try_clone).transpose();
         let first_id = slot::first_id(sprout.slot);
         let (store, resolver) = (Arc::clone(&self.store), !kind.sprout.network_namespace);
@@ -261,7 +265,7 @@ impl ReadyRoots {
             let owner = owner.context(|| "copying a descriptor".into())?;
             let owner = owner.as_ref().map(|owner| Owner { namespace: owner.as_fd(), first_id });
             let mounted = mount(&root, owner, &store, &identities, resolver)?;
-            if clone {
+            if other {
                 machine_id::renew(mounted.tree.as_fd(), owner.map(|owner| owner.first_id))?;
             }
             Ok(mounted)

@@ -69,15 +69,7 @@ pub fn freeze_with<T>(
     at_rest: impl FnOnce() -> Result<T, CallError>,
     root: impl FnOnce(T) -> Result<OwnedFd, CallError>,
 ) -> Result<Frozen, FreezeError> {
-    let roots = Roots::find(subject.init)?;
-    let refusals = lasting_refusals(subject, &roots)?;
-    if !refusals.is_empty() {
-        return Err(FreezeError::Refused(refusals));
-    }
-    let mut holder = Holder::start()?;
-    let begun = Instant::now();
-    let stopped = stop::stop_all(&roots)?;
-    let mut image = look(subject, &stopped)?;
+    let Still { mut image, mut holder, stopped, begun } = stand_still(subject)?;
     // What processes share a snapshot shares too: it goes on changing.
     let apart = image.contents.is_empty() && image.keyed.is_empty();
     let snapshots = if manner == Manner::Snapshots && apart { snapshot::take(&image, &stopped) } else { None };
@@ -92,17 +84,63 @@ pub fn freeze_with<T>(
             (root, pause)
         }
         None => {
-            let outer = |pid: i32| stopped.iter().map(|one| &one.member).find(|member| member.pid == pid);
-            let sources =
-                image.processes.iter().map(|process| outer(process.pid).map_or(0, |member| member.outer)).collect();
             let root = root(files)?;
-            hold(Origin::Processes { sources, init: subject.init }, &mut image, &mut holder, &root)?;
+            hold(themselves(subject, &image, &stopped), &mut image, &mut holder, &root)?;
             drop(stopped);
             (root, begun.elapsed())
         }
     };
     let files = machine::mapped(&image, root)?;
     Ok(Frozen { image, holder, pause, files })
+}
+
+/// Freezes likewise, and the processes do not run on: when all is held, `end` is told of it and ends the first process of their pid namespace, and them
+/// with it. If it cannot, they run on.
+pub fn freeze_and_end(
+    subject: &Subject<'_>,
+    at_rest: impl FnOnce() -> Result<OwnedFd, CallError>,
+    end: impl FnOnce(&Frozen) -> Result<(), CallError>,
+) -> Result<Frozen, FreezeError> {
+    let Still { mut image, mut holder, stopped, begun } = stand_still(subject)?;
+    let root = at_rest()?;
+    hold(themselves(subject, &image, &stopped), &mut image, &mut holder, &root)?;
+    let files = machine::mapped(&image, root)?;
+    let frozen = Frozen { image, holder, pause: begun.elapsed(), files };
+    end(&frozen)?;
+    // Who traces a thread hears of its end first. That of a process's first thread comes when all others have gone.
+    for thread in stopped.into_iter().flat_map(|process| process.threads.into_iter().rev()) {
+        thread.kill();
+    }
+    Ok(frozen)
+}
+
+/// Processes that stand still, and all that is known of them but their memory.
+struct Still {
+    image: Image,
+    /// It holds nothing yet.
+    holder: Holder,
+    stopped: Vec<Stopped>,
+    begun: Instant,
+}
+
+fn stand_still(subject: &Subject<'_>) -> Result<Still, FreezeError> {
+    let roots = Roots::find(subject.init)?;
+    let refusals = lasting_refusals(subject, &roots)?;
+    if !refusals.is_empty() {
+        return Err(FreezeError::Refused(refusals));
+    }
+    let holder = Holder::start()?;
+    let begun = Instant::now();
+    let stopped = stop::stop_all(&roots)?;
+    let image = look(subject, &stopped)?;
+    Ok(Still { image, holder, stopped, begun })
+}
+
+/// The processes as what has their memory.
+fn themselves(subject: &Subject<'_>, image: &Image, stopped: &[Stopped]) -> Origin {
+    let outer = |pid: i32| stopped.iter().map(|one| &one.member).find(|member| member.pid == pid);
+    let sources = image.processes.iter().map(|process| outer(process.pid).map_or(0, |member| member.outer)).collect();
+    Origin::Processes { sources, init: subject.init }
 }
 
 /// What stands in the way each time that one looks: of a tree that runs, some of what is seen has just begun or is about to end.

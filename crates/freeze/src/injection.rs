@@ -104,6 +104,7 @@ impl Drop for Injection<'_> {
         let _ = foreign_memory::write(self.thread.tid(), self.room, &self.content);
         let _ = self.thread.set_registers(&self.before);
         let _ = self.thread.set_signal_mask(self.mask);
+        let _ = self.thread.end_stepping();
     }
 }
 

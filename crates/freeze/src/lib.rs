@@ -63,7 +63,7 @@ mod unix_socket;
 
 pub use clone::{CloneError, Ready, Target};
 pub use descriptors::Outside;
-pub use freeze::{Frozen, Manner, Subject, freeze, freeze_with};
+pub use freeze::{Frozen, Manner, Subject, freeze, freeze_and_end, freeze_with};
 pub use holder::Holder;
 pub use refusal::{FreezeError, Refusal};
 pub use sheet::{Kind, SheetError, VERSION, read_sheet, write_sheet};

@@ -239,6 +239,14 @@ impl Thread {
         request(libc::PTRACE_CONT, self.tid, 0, signal as usize)
     }
 
+    /// Has it stop once more without executing anything, and no longer step by step: only so does it run on as ever should its tracer be killed.
+    /// Otherwise the next step would trap, and the trap kill it.
+    pub fn end_stepping(&self) -> io::Result<Stop> {
+        self.interrupt()?;
+        self.deliver(0)?;
+        self.wait()
+    }
+
     /// Lets it execute one instruction, a system call that makes a process, and waits for that. The child is traced too, stands still before its first
     /// instruction, and dies with its tracer. ECHILD: the call made none; the registers say why.
     pub fn step_into_fork(&self) -> io::Result<Self> {

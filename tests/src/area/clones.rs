@@ -22,7 +22,8 @@ pub(crate) const CASES: &[Case] = &[
 ];
 
 /// Counts in a variable, and leaves the count where it can be seen.
-const COUNTER: &str = "n=0; while :; do n=$((n+1)); echo $n >/count.new; mv /count.new /count; sleep 0.02; done";
+pub(crate) const COUNTER: &str =
+    "n=0; while :; do n=$((n+1)); echo $n >/count.new; mv /count.new /count; sleep 0.02; done";
 
 #[track_caller]
 pub(crate) fn counter(sandbox: &Sandbox, name: &str) {

@@ -21,6 +21,7 @@ mod listing;
 mod net;
 mod programs;
 mod refusals;
+mod restore;
 mod room;
 mod run;
 mod servers;
@@ -72,6 +73,7 @@ const AREAS: &[&[Case]] = &[
     hostile::CASES,
     clients::CASES,
     refusals::CASES,
+    restore::CASES,
     limits::CASES,
     room::CASES,
     run::CASES,

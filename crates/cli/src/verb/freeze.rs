@@ -8,7 +8,7 @@ use pando_api::Method;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Freeze {
-    /// Stop the guest afterwards; the image is on the disk when the command ends
+    /// End the guest where it was frozen, once the image is on the disk; 'pando restore' lets it run on
     #[arg(long)]
     stop: bool,
     /// Hold the image in memory alone, for as long as the daemon runs

@@ -19,6 +19,7 @@ mod logs;
 mod ls;
 mod man;
 mod ps;
+mod restore;
 mod run;
 mod set;
 pub(crate) mod stats;
@@ -98,6 +99,7 @@ pub(crate) const ENTRIES: &[Entry] = &[
     Entry::of::<lifecycle::Rm>(),
     Entry::of::<freeze::Freeze>(),
     Entry::of::<clone::Clone>(),
+    Entry::of::<restore::Restore>(),
     Entry::of::<images::Images>(),
     Entry::of::<images::Image>(),
     Entry::of::<exec::Exec>(),

@@ -66,7 +66,7 @@ pub(crate) async fn clone_all(
 }
 
 /// Makes a guest out of an image. On failure nothing is left.
-async fn clone(
+pub(super) async fn clone(
     daemon: &Rc<Daemon>,
     held: &HeldImage,
     frozen: Arc<Frozen>,
@@ -81,11 +81,13 @@ async fn clone(
         created: now(),
         layers: held.record.layers.clone(),
         exit_code: None,
+        frozen_into: None,
     };
-    let ReadyRoot { ready, files } = daemon.roots.take_or_make(&held.roots()).await?;
+    let ReadyRoot { ready, files } = identity.root(daemon, held).await?;
     let directory = daemon.places.guest(&name);
     // The frozen processes are forked up to where they wait, while all else is put in order here.
-    let nest = Nest::new(daemon, &name, (&ready, spec.network), files.path().join(LOG));
+    let host_name = spec.hostname.clone().unwrap_or_else(|| name.to_string());
+    let nest = Nest::new(daemon, host_name, (&ready, spec.network), files.path().join(LOG));
     let written = nest.and_then(|nest| write(&files.path(), &record, &spec).map(|()| nest));
     let forking = written.map(|nest| Forking::begin(nest, Arc::clone(&frozen)));
     let moved = forking.and_then(|forking| {
@@ -230,7 +232,7 @@ struct Nest {
     init: i32,
     /// Whether they can be forked at once: it has a root file system already, and there is no network that it must be let onto before they bind.
     at_once: bool,
-    name: String,
+    host_name: String,
     cgroup: Option<OwnedFd>,
     tasks: Vec<OwnedFd>,
     log: OwnedFd,
@@ -239,7 +241,7 @@ struct Nest {
 impl Nest {
     fn new(
         daemon: &Daemon,
-        name: &GuestName,
+        host_name: String,
         (ready, network): (&Ready, Network),
         log: PathBuf,
     ) -> Result<Self, CallError> {
@@ -250,7 +252,7 @@ impl Nest {
         Ok(Self {
             init: ready.sprout.pid,
             at_once: ready.tree.is_none() && matches!(network, Network::None | Network::Host),
-            name: name.to_string(),
+            host_name,
             cgroup: plot.guest().map(open).transpose()?,
             tasks: plot.entrances()?.tasks,
             log: log?.into(),
@@ -259,7 +261,7 @@ impl Nest {
 
     /// Gives the guest its host name and its processes. Blocking.
     fn fork(&self, frozen: &Frozen) -> Result<Forked, CloneError> {
-        uts::set_host_name(self.init, &self.name)?;
+        uts::set_host_name(self.init, &self.host_name)?;
         let groups: Vec<BorrowedFd<'_>> = self.tasks.iter().map(AsFd::as_fd).collect();
         let target = Target {
             init: self.init,

@@ -43,8 +43,13 @@ pub(crate) async fn create(daemon: &Rc<Daemon>, order: Order, progress: mpsc::Se
     let made = layer(daemon, &name, &source, &spec, progress).await?;
     crash::point("create.layered");
     layers::complete(&mut spec, &made.suggested);
-    let record =
-        GuestRecord { source: source.to_string(), created: now(), layers: vec![made.name.clone()], exit_code: None };
+    let record = GuestRecord {
+        source: source.to_string(),
+        created: now(),
+        layers: vec![made.name.clone()],
+        exit_code: None,
+        frozen_into: None,
+    };
     if let Err(fault) = settle(daemon, &name, &record, &spec, &limits.disk) {
         super::remove::discard_layer(daemon, &made.name);
         return Err(fault);

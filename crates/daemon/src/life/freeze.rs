@@ -5,17 +5,30 @@ use super::hooks::{self, Hooks};
 use super::layers;
 use crate::daemon::Daemon;
 use crate::failure;
-use crate::guest::Guest;
+use crate::guest::{Guest, Running};
 use crate::image::{HeldImage, ImageRecord};
-use pando_api::{Fault, FaultKind};
-use pando_freeze::{FreezeError, Frozen, Manner, Outside, Subject, freeze_with as freeze_processes};
+use pando_api::{Fault, FaultKind, Spec};
+use pando_freeze::{FreezeError, Frozen, Manner, Outside, Subject, freeze_and_end, freeze_with as freeze_processes};
+use pando_guest::GuestName;
 use pando_guest::root::{self, Layer, LayerStore, Root};
+use pando_kernel::{CallError, Context, pidfd};
 use pando_store::StoreError;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
+
+/// How a guest is to be frozen.
+#[derive(Debug)]
+pub(crate) struct Order {
+    /// The image's name, if it is not to be the guest's.
+    pub(crate) image: Option<String>,
+    /// Whether the guest ends where it was frozen.
+    pub(crate) stop: bool,
+    /// Whether the image is held in memory alone.
+    pub(crate) memory: bool,
+}
 
 /// What a thread needs to freeze a guest.
 struct Scene {
@@ -27,58 +40,59 @@ struct Scene {
     /// What the image's files are put together from, once the layer is there.
     root: Root,
     store: Arc<LayerStore>,
+    caption: Caption,
+    /// For a guest that is to end.
+    end: Option<End>,
+}
+
+/// What the record of an image says that its processes do not.
+struct Caption {
+    guest: String,
+    spec: Spec,
+    layers: Vec<String>,
+}
+
+/// How a guest ends where it was frozen.
+struct End {
+    /// Its first process.
+    trunk: OwnedFd,
+    /// Where its image is written before, and what that is called then: after this it is all that is left.
+    kept: Option<(PathBuf, PathBuf)>,
 }
 
 /// Freezes a guest into an image.
-pub(crate) async fn freeze(
-    daemon: &Rc<Daemon>,
-    guest: &Rc<Guest>,
-    image: Option<String>,
-) -> Result<Arc<HeldImage>, Fault> {
-    let name = super::image::free_name(daemon, image.as_deref().unwrap_or(guest.name.as_ref()))?;
+pub(crate) async fn freeze(daemon: &Rc<Daemon>, guest: &Rc<Guest>, order: Order) -> Result<Arc<HeldImage>, Fault> {
+    let name = super::image::free_name(daemon, order.image.as_deref().unwrap_or(guest.name.as_ref()))?;
     let _doing = guest.begin("frozen")?;
     let running = guest.life()?;
     let hooks = Hooks::find(guest, &running, hooks::FREEZE).await?;
+    let end = order.stop.then(|| End::of(daemon, &running, &name, order.memory)).transpose()?;
     let held = match hooks.before(daemon, guest).await {
-        Ok(()) => capture(daemon, guest, (name.to_string(), running.pid)).await,
+        Ok(()) => capture(daemon, guest, (name.to_string(), running.pid), end).await,
         Err(fault) => Err(fault),
     };
-    hooks.after(daemon, guest).await;
+    if order.stop
+        && let Ok(held) = &held
+    {
+        guest.record.borrow_mut().frozen_into = Some(held.name.clone());
+        super::stop::has_ended(guest).await?;
+        guest.remember(&daemon.places)?;
+    } else {
+        hooks.after(daemon, guest).await;
+    }
     held
 }
 
 /// The same, when the guest has been told.
-async fn capture(daemon: &Rc<Daemon>, guest: &Rc<Guest>, (name, init): (String, i32)) -> Result<Arc<HeldImage>, Fault> {
-    let spec = guest.spec.borrow().clone();
-    if spec.init.is_some() {
-        return Err(failure::bad(
-            guest.name.as_ref(),
-            format!("guest '{}' boots an init of its own; such guests cannot be frozen yet", guest.name),
-        ));
-    }
-    let layer = format!("{name}-{}", layers::unique());
-    let path = daemon.places.layers().join(&layer);
-    let mut below = layers::root(daemon, guest)?;
-    if below.bounded.is_some() {
-        let message =
-            format!("guest '{}' has its files on a disk of limited size; such guests cannot be frozen yet", guest.name);
-        return Err(failure::bad(guest.name.as_ref(), message));
-    }
-    let upper = below.files.join("upper");
-    below.layers.insert(0, Layer::Tree(path.clone()));
-    below.files = path.with_file_name(format!("{layer}.files"));
-    below.passing = true;
-    let scene = Scene {
-        init,
-        log: guest.log(&daemon.places),
-        upper,
-        layer: path.clone(),
-        // What it writes to while its memory is copied is there twice, which a limit might not allow.
-        manner: if spec.memory.limit.is_none() { Manner::Snapshots } else { Manner::AtRest },
-        root: below,
-        store: Arc::clone(&daemon.store),
-    };
-    let files = scene.root.files.clone();
+async fn capture(
+    daemon: &Rc<Daemon>,
+    guest: &Rc<Guest>,
+    (name, init): (String, i32),
+    end: Option<End>,
+) -> Result<Arc<HeldImage>, Fault> {
+    let scene = Scene::of(daemon, guest, &name, init, end)?;
+    let (files, path) = (scene.root.files.clone(), scene.layer.clone());
+    let kept = scene.end.as_ref().is_some_and(|end| end.kept.is_some());
     let frozen = tokio::task::spawn_blocking(move || scene.freeze()).await.map_err(|error| {
         Fault::new(FaultKind::Failed, guest.name.as_ref(), format!("freezing the guest failed inside Pando: {error}"))
     });
@@ -86,12 +100,12 @@ async fn capture(daemon: &Rc<Daemon>, guest: &Rc<Guest>, (name, init): (String, 
     super::remove::discard(&daemon.places, &files);
     let frozen = frozen.and_then(|frozen| frozen.map_err(|error| fault(guest, &error))).inspect_err(|_| {
         super::remove::discard(&daemon.places, &path);
-    })?;
-    let mut all = guest.record.borrow().layers.clone();
-    all.insert(0, layer);
-    let command = command(&frozen, &spec.command);
-    let record = ImageRecord::new(guest.name.to_string(), spec, all, command, &frozen);
+    });
+    let (frozen, record) = frozen?;
     let held = HeldImage::frozen(name.clone(), record, frozen);
+    if kept {
+        held.note_kept();
+    }
     daemon.images.borrow_mut().insert(name.clone(), Arc::clone(&held));
     daemon.roots.foresee(&held.roots());
     daemon.events.tell(guest.name.as_ref(), "freeze", Some(name));
@@ -114,9 +128,78 @@ fn fault(guest: &Guest, error: &FreezeError) -> Fault {
     }
 }
 
+impl End {
+    fn of(daemon: &Daemon, running: &Running, name: &GuestName, memory: bool) -> Result<Self, Fault> {
+        let trunk = running.trunk.try_clone();
+        let trunk = trunk.map_err(|error| failure::io("preparing the guest's end", name.as_ref(), &error))?;
+        let kept = (!memory).then(|| (super::image::new_directory(daemon), daemon.places.images().join(name.as_ref())));
+        Ok(Self { trunk, kept })
+    }
+
+    /// Ends the guest, once its image is on the disk. Blocking.
+    fn come(&self, frozen: &Frozen, record: &ImageRecord) -> Result<(), CallError> {
+        if let Some((new, settled)) = &self.kept {
+            let written = crate::image::keep(new, record, frozen).and_then(|()| settle(new, settled));
+            if written.is_err() {
+                drop(std::fs::remove_dir_all(new));
+            }
+            written?;
+        }
+        crate::crash::point("freeze.kept");
+        pidfd::send_signal(&self.trunk, libc::SIGKILL).context(|| "ending the guest".into())
+    }
+}
+
+/// Gives an image its name for good, unless there is one of that name by now.
+fn settle(new: &Path, settled: &Path) -> Result<(), CallError> {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    let what = || format!("writing {}", settled.display());
+    renameat_with(CWD, new, CWD, settled, RenameFlags::NOREPLACE).context(what)?;
+    let images = settled.parent().unwrap_or(settled);
+    std::fs::File::open(images).and_then(|directory| directory.sync_all()).context(what)
+}
+
 impl Scene {
+    fn of(daemon: &Daemon, guest: &Guest, name: &str, init: i32, end: Option<End>) -> Result<Self, Fault> {
+        let spec = guest.spec.borrow().clone();
+        if spec.init.is_some() {
+            return Err(failure::bad(
+                guest.name.as_ref(),
+                format!("guest '{}' boots an init of its own; such guests cannot be frozen yet", guest.name),
+            ));
+        }
+        let layer = format!("{name}-{}", layers::unique());
+        let path = daemon.places.layers().join(&layer);
+        let mut below = layers::root(daemon, guest)?;
+        if below.bounded.is_some() {
+            let message = format!(
+                "guest '{}' has its files on a disk of limited size; such guests cannot be frozen yet",
+                guest.name
+            );
+            return Err(failure::bad(guest.name.as_ref(), message));
+        }
+        let upper = below.files.join("upper");
+        below.layers.insert(0, Layer::Tree(path.clone()));
+        below.files = path.with_file_name(format!("{layer}.files"));
+        below.passing = true;
+        let mut layers = guest.record.borrow().layers.clone();
+        layers.insert(0, layer);
+        Ok(Self {
+            init,
+            log: guest.log(&daemon.places),
+            upper,
+            layer: path,
+            // What it writes to while its memory is copied is there twice, which a limit might not allow.
+            manner: if spec.memory.limit.is_none() { Manner::Snapshots } else { Manner::AtRest },
+            root: below,
+            store: Arc::clone(&daemon.store),
+            caption: Caption { guest: guest.name.to_string(), spec, layers },
+            end,
+        })
+    }
+
     /// Freezes the guest. Blocking.
-    fn freeze(&self) -> Result<Frozen, FreezeError> {
+    fn freeze(self) -> Result<(Frozen, ImageRecord), FreezeError> {
         let mut outside = Vec::new();
         if let Ok(log) = std::fs::metadata(&self.log) {
             outside.push(Outside { device: log.dev(), inode: log.ino() });
@@ -128,14 +211,25 @@ impl Scene {
             free.then(|| pando_freeze::written_mappings(self.init).ok()).flatten()
         });
         let subject = Subject { init: self.init, outside: &outside, in_memory: &["/dev/shm"] };
-        freeze_processes(
-            &subject,
-            self.manner,
-            || ahead.finish(),
-            |()| {
-                let mounted = self.root.mount(None, &self.store);
-                mounted.map(|mounted| OwnedFd::from(mounted.tree)).map_err(StoreError::into_call)
-            },
-        )
+        let root = || {
+            let mounted = self.root.mount(None, &self.store);
+            mounted.map(|mounted| OwnedFd::from(mounted.tree)).map_err(StoreError::into_call)
+        };
+        let frozen = match &self.end {
+            None => freeze_processes(&subject, self.manner, || ahead.finish(), |()| root())?,
+            Some(end) => {
+                let at_rest = || ahead.finish().and_then(|()| root());
+                freeze_and_end(&subject, at_rest, |frozen| end.come(frozen, &self.caption.record(frozen)))?
+            }
+        };
+        let record = self.caption.record(&frozen);
+        Ok((frozen, record))
+    }
+}
+
+impl Caption {
+    fn record(&self, frozen: &Frozen) -> ImageRecord {
+        let command = command(frozen, &self.spec.command);
+        ImageRecord::new(self.guest.clone(), self.spec.clone(), self.layers.clone(), command, frozen)
     }
 }

@@ -29,7 +29,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 const MOST_TOLD: u64 = 2048;
 
 /// The hooks of one directory, in the order in which they run.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Hooks(Vec<String>);
 
 impl Hooks {

@@ -1,4 +1,4 @@
-//! What makes a clone itself before anything of it runs: its addresses, its hooks, a signal to those who handle it.
+//! What makes a clone itself before anything of it runs: its addresses, its hooks, a signal to those who handle it. What is restored is itself already.
 
 use super::hooks::{self, Hooks};
 use crate::daemon::Daemon;
@@ -6,17 +6,25 @@ use crate::failure;
 use crate::guest::{Guest, Running};
 use crate::image::HeldImage;
 use crate::processes;
+use crate::ready_roots::ReadyRoot;
 use pando_api::{Address, Fault, Spec};
 use pando_freeze::image::{Image, Process};
 use pando_kernel::{pidfd, signal};
 use std::collections::HashSet;
 use std::rc::Rc;
 
-/// What clones are to be given.
+/// Who guests out of an image are.
 #[derive(Debug)]
-pub(crate) struct Identity {
-    addresses: Vec<Address>,
-    signal: Option<i32>,
+pub(crate) enum Identity {
+    /// Each somebody else.
+    Other {
+        /// What it is given.
+        addresses: Vec<Address>,
+        /// What those get that handle it.
+        signal: Option<i32>,
+    },
+    /// The guest that was frozen.
+    Same,
 }
 
 /// What is to be done in one of them.
@@ -48,17 +56,33 @@ impl Identity {
             }
             Some(number) => Ok(number),
         });
-        Ok(Self { addresses, signal: signal.transpose()? })
+        Ok(Self::Other { addresses, signal: signal.transpose()? })
     }
 
-    /// The spec of a clone.
+    /// What a guest is said to be.
     pub(crate) fn spec(&self, held: &HeldImage) -> Spec {
-        Spec { addresses: self.addresses.clone(), ..held.spec_of_clones() }
+        match self {
+            Self::Other { addresses, .. } => Spec { addresses: addresses.clone(), ..held.spec_of_clones() },
+            Self::Same => held.record.spec.clone(),
+        }
     }
 
-    /// What has to be done in a clone that stands.
+    /// A root file system for a guest: those of clones are made ahead.
+    pub(crate) async fn root(&self, daemon: &Daemon, held: &HeldImage) -> Result<ReadyRoot, Fault> {
+        match self {
+            Self::Other { .. } => daemon.roots.take_or_make(&held.roots()).await,
+            Self::Same => daemon.roots.make(&held.root_of_itself()).await,
+        }
+    }
+
+    /// What has to be done in a guest that stands.
     pub(crate) async fn rites(&self, guest: &Guest, running: &Running) -> Result<Rites, Fault> {
-        Ok(Rites { hooks: Hooks::find(guest, running, hooks::CLONE).await?, signal: self.signal })
+        match self {
+            Self::Other { signal, .. } => {
+                Ok(Rites { hooks: Hooks::find(guest, running, hooks::CLONE).await?, signal: *signal })
+            }
+            Self::Same => Ok(Rites { hooks: Hooks::default(), signal: None }),
+        }
     }
 }
 

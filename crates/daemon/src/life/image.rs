@@ -110,7 +110,7 @@ async fn write(daemon: &Rc<Daemon>, held: &Arc<HeldImage>) -> Result<(), Fault> 
     blocking(move || drop(File::open(images).and_then(|directory| directory.sync_all()))).await
 }
 
-fn new_directory(daemon: &Daemon) -> PathBuf {
+pub(super) fn new_directory(daemon: &Daemon) -> PathBuf {
     daemon.places.images().join(format!(".new-{}", layers::unique()))
 }
 

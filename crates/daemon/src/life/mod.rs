@@ -17,6 +17,7 @@ pub(crate) mod identity;
 pub(crate) mod image;
 pub(crate) mod layers;
 pub(crate) mod remove;
+pub(crate) mod restore;
 pub(crate) mod run;
 pub(crate) mod set;
 pub(crate) mod start;

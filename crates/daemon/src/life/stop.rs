@@ -160,6 +160,11 @@ async fn gone(guest: &Rc<Guest>, limit: Duration) -> Result<(), Fault> {
     })
 }
 
+/// Waits for the end of a guest that is being killed.
+pub(super) async fn has_ended(guest: &Rc<Guest>) -> Result<(), Fault> {
+    gone(guest, PATIENCE).await
+}
+
 /// Sends a signal to a guest's first process; without one, kills it.
 pub(crate) fn kill(daemon: &Daemon, guest: &Rc<Guest>, with: Option<&str>) -> Result<(), Fault> {
     let running = guest.life()?;
