@@ -158,7 +158,7 @@ mod tests {
 
     fn directory(at: &str, source: DirectorySource, children: Vec<Node>) -> Node {
         let modified = Moment { seconds: 0, nanoseconds: 0 };
-        let what = What::Directory(Directory { source, attributes_differ: false, modified, children });
+        let what = What::Directory(Directory { source, attributes_differ: false, attributes_clash: false, modified, children });
         Node { path: path(at), ino: 1, live: None, what }
     }
 

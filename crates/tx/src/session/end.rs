@@ -48,14 +48,14 @@ impl Transaction {
 
     /// What it has changed. Nobody may be changing more.
     pub fn changes(&self) -> Result<Vec<PartChanges>, CommitError> {
-        read(&self.record.parts, None)
+        read(&self.record.parts, self.record.begun, None)
     }
 
     /// Commits it: everything is in the live tree, or nothing. Its processes must have ended. `watch` is what came with their end.
     pub fn commit(self, watch: Option<&Watch>, durable: bool) -> Result<Figures, EndError> {
         let _one_at_a_time = self.home.lock()?;
         let changes = basis(&self.record, watch).and_then(|basis| {
-            let changes = read(&self.record.parts, Some(&basis))?;
+            let changes = read(&self.record.parts, self.record.begun, Some(&basis))?;
             Ok((changes, basis.names()))
         });
         match changes {
@@ -111,12 +111,12 @@ fn basis(record: &Record, watch: Option<&Watch>) -> Result<Basis, CommitError> {
         }
         Some(Err(ReadSetError::Refused(_))) | None => None,
     };
-    Ok(Basis { begun: record.begun, read, places: record.places.clone() })
+    Ok(Basis { read, places: record.places.clone() })
 }
 
 /// What a transaction has changed as far as can be seen while it goes on.
 pub fn changes_now(record: &Record) -> Result<Vec<PartChanges>, CommitError> {
-    read(&record.parts, None)
+    read(&record.parts, record.begun, None)
 }
 
 /// How many processes are in a transaction.
@@ -129,7 +129,7 @@ pub fn changes_of_open(home: &Home, name: &TxName) -> Result<Vec<PartChanges>, E
     let record = Record::read(&home.of(name)).map_err(|_| EndError::Unknown(name.clone()))?;
     let scope = Scope::at(&record.group);
     scope.freeze(true)?;
-    let read = read(&record.parts, None);
+    let read = read(&record.parts, record.begun, None);
     scope.freeze(false)?;
     Ok(read?)
 }
@@ -153,7 +153,7 @@ pub fn commit_open(
     let closed = gate::of(record.realm.as_ref(), home).close()?;
     let changes = watch_of_holder(home, &record).and_then(|watch| {
         let basis = basis(&record, watch.as_ref())?;
-        let changes = read(&record.parts, Some(&basis))?;
+        let changes = read(&record.parts, record.begun, Some(&basis))?;
         Ok((changes, basis.names()))
     });
     match changes {
