@@ -54,7 +54,9 @@ impl Planner {
         let start = directory.as_bytes().len() + usize::from(!directory.as_bytes().is_empty());
         let is_in_it = |at: &TreePath| at.as_bytes().get(start..).is_some_and(|name| !name.contains(&b'/'));
         let place = |op: &Op| match op {
-            Op::Remove { at, .. } | Op::Place { at, .. } | Op::MakeDirectory { at } | Op::Move { at, .. } => is_in_it(at),
+            Op::Remove { at, .. } | Op::Place { at, .. } | Op::MakeDirectory { at } | Op::Move { at, .. } => {
+                is_in_it(at)
+            }
             Op::Update { .. } | Op::Attributes { .. } | Op::StageDirectory { .. } | Op::StageLink { .. } => false,
         };
         self.change[before..].iter().any(place)

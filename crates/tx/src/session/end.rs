@@ -2,6 +2,8 @@
 
 use super::Transaction;
 use crate::commit::{Basis, CommitError, Figures, PartChanges, commit, read};
+use crate::contention::{self, Changed, Contention, Rival};
+use crate::daemons::{Daemons, Settled, rewritten};
 use crate::gate::{self, Exclusive};
 use crate::home::{Home, wait_for_lock};
 use crate::name::TxName;
@@ -51,35 +53,85 @@ impl Transaction {
         read(&self.record.parts, self.record.begun, None)
     }
 
-    /// Commits it: everything is in the live tree, or nothing. Its processes must have ended. `watch` is what came with their end.
-    pub fn commit(self, watch: Option<&Watch>, durable: bool) -> Result<Figures, EndError> {
-        let _one_at_a_time = self.home.lock()?;
-        let changes = basis(&self.record, watch).and_then(|basis| {
-            let changes = read(&self.record.parts, self.record.begun, Some(&basis))?;
-            Ok((changes, basis.names()))
+    /// Commits it: everything is in the live tree, or nothing. `watch` is what came with the end of its command. What that has left running goes on in the
+    /// live tree.
+    pub fn commit(
+        self,
+        watch: Option<&Watch>,
+        durable: bool,
+        contention: Contention,
+    ) -> Result<(Figures, Settled), EndError> {
+        let daemons = Daemons::stop(&self.scope)?;
+        let mut one_at_a_time = self.home.lock()?;
+        let validated = basis(&self.record, watch).and_then(|basis| {
+            let mut patient = true;
+            loop {
+                let changes = read(&self.record.parts, self.record.begun, Some(&basis))?;
+                let (rivals, changed) = self.rivals(&changes);
+                let me = &self.record;
+                match contention::favoured(contention, &self.home, me, &changed, &rivals).filter(|_| patient) {
+                    None => return Ok((changes, basis.names(), rivals, changed)),
+                    Some(rival) => {
+                        drop(one_at_a_time);
+                        rival.wait_for_end();
+                        patient = false;
+                        one_at_a_time = self
+                            .home
+                            .lock()
+                            .map_err(|error| CommitError::Prepare { what: error.what, source: error.source })?;
+                    }
+                }
+            }
         });
-        match changes {
-            Ok((changes, names)) => self.apply(changes, names, durable),
+        let home = self.home.clone();
+        match validated {
+            Ok((changes, names, rivals, changed)) => {
+                let committed = self.apply(changes, names, durable, Some(&daemons))?;
+                contention::doom(&home, &changed, &rivals);
+                Ok(committed)
+            }
             Err(error) => {
+                self.scope.kill()?;
                 self.throw_away()?;
                 Err(error.into())
             }
         }
     }
 
-    fn apply(self, changes: Vec<PartChanges>, names: Option<usize>, durable: bool) -> Result<Figures, EndError> {
+    /// Others that live beside it, and the names that they may have come across.
+    fn rivals(&self, changes: &[PartChanges]) -> (Vec<Rival>, Changed) {
+        let rivals = contention::rivals(&self.home, &self.record);
+        let changed = Changed::of(if rivals.is_empty() { &[] } else { changes });
+        (rivals, changed)
+    }
+
+    /// What others changed so that it cannot be committed any more, as far as somebody has said so.
+    pub fn doomed(&self) -> Option<String> {
+        contention::doomed(&self.directory)
+    }
+
+    fn apply(
+        self,
+        changes: Vec<PartChanges>,
+        names: Option<usize>,
+        durable: bool,
+        daemons: Option<&Daemons>,
+    ) -> Result<(Figures, Settled), EndError> {
+        let rewritten = daemons.map(|_| rewritten(&changes)).unwrap_or_default();
         let figures = Figures { read: names, ..Figures::of(&changes) };
         match commit(&self.directory, changes, durable) {
             Ok(()) => {}
             // What was committed must not be thrown away before it is in place.
             Err(error @ CommitError::Unfinished(_)) => return Err(error.into()),
             Err(error) => {
+                self.scope.kill()?;
                 self.throw_away()?;
                 return Err(error.into());
             }
         }
+        let settled = daemons.map(|daemons| daemons.settle(&self.scope, &self.home, rewritten)).transpose()?;
         self.throw_away()?;
-        Ok(figures)
+        Ok((figures, settled.unwrap_or_default()))
     }
 
     /// Aborts it: nothing of it is left but rubbish, which [`sweep`](crate::sweep) deletes. Its processes must have ended.
@@ -98,6 +150,14 @@ impl Transaction {
     pub fn other_mounts(&self) -> Vec<std::path::PathBuf> {
         let elsewhere = self.record.parts.iter().filter(|part| !part.base.starts_with(&self.directory));
         elsewhere.map(|part| part.live.clone()).collect()
+    }
+}
+
+/// What others have changed so that a transaction which goes on cannot be committed any more. Where that cannot be told, nothing.
+pub(super) fn conflict_now(record: &Record, watch: Option<&Watch>) -> Option<Conflict> {
+    match basis(record, watch).and_then(|basis| read(&record.parts, record.begun, Some(&basis))) {
+        Err(CommitError::Conflict(conflict)) => Some(conflict),
+        _ => None,
     }
 }
 
@@ -160,7 +220,7 @@ pub fn commit_open(
         Ok((changes, names)) => {
             let transaction = take_over(home, record)?;
             let signals = HeldSignals::noted_in(&transaction.directory);
-            let figures = transaction.apply(changes, names, durable)?;
+            let (figures, _) = transaction.apply(changes, names, durable, None)?;
             drop(closed);
             drop(lock);
             signals.send();

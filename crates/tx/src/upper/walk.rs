@@ -125,9 +125,7 @@ impl Walk<'_> {
         let (source, below) = self.source(&path, live, name.as_ref(), marks)?;
         let OfItself { attributes_differ, attributes_clash, modified } = match &below {
             Some(below) => self.read(&path, self.beside(&path, stat, below))?,
-            None => {
-                OfItself { attributes_differ: true, attributes_clash: false, modified: Moment::modified(stat) }
-            }
+            None => OfItself { attributes_differ: true, attributes_clash: false, modified: Moment::modified(stat) },
         };
         let children = self.children(&path, below.as_ref())?;
         let what = What::Directory(Directory { source, attributes_differ, attributes_clash, modified, children });
