@@ -28,6 +28,7 @@ mod need;
 mod patience;
 mod power_loss;
 mod process;
+mod race;
 mod recording_disk;
 mod sandbox;
 mod small_disk;
@@ -48,6 +49,9 @@ fn main() -> ExitCode {
     }
     if words.first().is_some_and(|word| word == history::WORD) {
         return history::obey(&words[1..]).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
+    }
+    if words.first().is_some_and(|word| word == race::WORD) {
+        return race::obey(&words[1..]).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
     }
     if words.first().is_some_and(|word| word == power_loss::WORD) {
         return power_loss::obey(&words[1..]).map_or_else(

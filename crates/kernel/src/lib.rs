@@ -39,6 +39,7 @@ pub mod fanotify;
 pub mod file_handle;
 pub mod foreign_memory;
 pub mod fs_owner;
+pub mod guardian;
 pub mod heap;
 pub mod id_map;
 pub mod inheritance;

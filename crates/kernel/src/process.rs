@@ -41,6 +41,12 @@ pub fn start_time(pid: i32) -> io::Result<u64> {
     field(&stat, 22).and_then(|word| word.parse().ok()).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
+/// Its scheduling priority as the kernel counts it: 0 to 39 for nice values from -20 to 19, below 0 for real time; what is lower runs first.
+pub fn priority(pid: i32) -> io::Result<i64> {
+    let stat = read(pid, "stat")?;
+    field(&stat, 18).and_then(|word| word.parse().ok()).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
 /// Field `number` of /proc/PID/stat, counted from 1 as in proc(5). The name, field 2, may hold anything, so counting starts behind it.
 fn field(stat: &str, number: usize) -> Option<&str> {
     let (_, behind) = stat.rsplit_once(')')?;

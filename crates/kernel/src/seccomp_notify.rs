@@ -85,6 +85,19 @@ pub enum Answer {
     Fail(i32),
 }
 
+impl From<OwnedFd> for Listener {
+    /// The one behind a descriptor that another process has handed over.
+    fn from(listener: OwnedFd) -> Self {
+        Self(listener)
+    }
+}
+
+impl From<Listener> for OwnedFd {
+    fn from(listener: Listener) -> Self {
+        listener.0
+    }
+}
+
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
@@ -170,6 +183,25 @@ impl Listener {
         let number = i64::from(raw.number.cast_unsigned() & !SHORT);
         let older = raw.architecture == OLDER;
         Ok(Some(Call { id: raw.id, pid: raw.pid.cast_signed(), number, older, arguments: raw.arguments }))
+    }
+
+    /// Lets every call through, until nobody is left who could make one (POLLHUP, since Linux 5.9).
+    pub fn let_all_through(&self) -> io::Result<()> {
+        use rustix::event::{PollFd, PollFlags, poll};
+        loop {
+            let mut fds = [PollFd::new(self, PollFlags::IN)];
+            match poll(&mut fds, None) {
+                Err(rustix::io::Errno::INTR) => continue,
+                polled => polled?,
+            };
+            if fds[0].revents().contains(PollFlags::IN) {
+                if let Some(call) = self.receive()? {
+                    self.answer(&call, Answer::Continue)?;
+                }
+            } else {
+                return Ok(());
+            }
+        }
     }
 
     /// Whether a call still waits. What was looked up by its pid before this was its thread's.

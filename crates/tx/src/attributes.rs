@@ -57,6 +57,12 @@ impl Attributes {
         }
     }
 
+    /// Whether they are those of another but for the time.
+    pub(crate) fn is_same_but_for_time(&self, other: &Self) -> bool {
+        let all = |one: &Self| (one.kind, one.mode, one.uid, one.gid);
+        all(self) == all(other) && self.xattrs == other.xattrs
+    }
+
     /// Gives them to an open object. Times come last, since everything else changes them, and the mode after owner and access lists, since a new
     /// owner takes setuid away and an access list sets the group's bits.
     pub(crate) fn give(&self, object: &CallPath) -> io::Result<()> {

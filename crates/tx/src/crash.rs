@@ -1,6 +1,9 @@
 //! Places where a test can make a commit die, as if it were killed just there.
 
-/// A step of a commit or of a recovery. Where `PANDO_TX_CRASH_STEP` of the environment is the number of the step, counted from 0, the process kills
+/// The variable of the environment that says at which step. Whoever recovers is not to be killed by it too.
+pub(crate) const STEP: &str = "PANDO_TX_CRASH_STEP";
+
+/// A step of a commit or of a recovery. Where [`STEP`] is the number of the step, counted from 0, the process kills
 /// itself. In ordinary builds this is nothing.
 #[inline]
 pub(crate) fn step() {
@@ -14,7 +17,7 @@ fn counted() {
     use std::sync::atomic::{AtomicU64, Ordering};
     static TAKEN: AtomicU64 = AtomicU64::new(0);
     static LAST: OnceLock<Option<u64>> = OnceLock::new();
-    let last = LAST.get_or_init(|| std::env::var("PANDO_TX_CRASH_STEP").ok()?.parse().ok());
+    let last = LAST.get_or_init(|| std::env::var(STEP).ok()?.parse().ok());
     if *last == Some(TAKEN.fetch_add(1, Ordering::Relaxed)) {
         let me = rustix::process::getpid();
         let _ = rustix::process::kill_process(me, rustix::process::Signal::KILL);

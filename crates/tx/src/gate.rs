@@ -5,12 +5,15 @@
 //!   none     the host: validated and safe from crashes, but others can see a part of it
 //! ```
 
-use crate::home::Home;
+use crate::crash::{STEP, planted};
+use crate::home::{Home, Rescue};
 use crate::realm::Realm;
 use crate::scope::Scope;
+use pando_kernel::guardian::Guardian;
 use pando_kernel::lock::FileLock;
 use pando_kernel::{CallError, Context};
 use std::fmt::Debug;
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// A way to keep others out.
@@ -24,15 +27,19 @@ pub(crate) trait Gate: Debug {
 
 /// A gate that is closed.
 #[derive(Debug)]
-pub(crate) struct Closed {
-    frozen: Option<(PathBuf, PathBuf)>,
+pub(crate) struct Closed(#[allow(dead_code, reason = "held for its drop")] Option<Frozen>);
+
+#[derive(Debug)]
+struct Frozen {
+    group: PathBuf,
+    mark: PathBuf,
+    /// Finishes or removes the transaction, and then thaws, should this process be killed. Called off once they are thawed.
+    _guardian: Option<Guardian>,
 }
 
-impl Drop for Closed {
+impl Drop for Frozen {
     fn drop(&mut self) {
-        if let Some((group, mark)) = self.frozen.take() {
-            thaw(&group, &mark);
-        }
+        thaw(&self.group, &self.mark);
     }
 }
 
@@ -63,7 +70,7 @@ impl Gate for Open {
     }
 
     fn close(&self) -> Result<Closed, CallError> {
-        Ok(Closed { frozen: None })
+        Ok(Closed(None))
     }
 }
 
@@ -73,6 +80,17 @@ struct Freeze {
     group: PathBuf,
     /// Says, should this process be killed, that they are to be thawed.
     mark: PathBuf,
+    rescue: Option<Rescue>,
+}
+
+impl Freeze {
+    fn guardian(&self) -> io::Result<Option<Guardian>> {
+        // A test that kills commits recovers them itself, and kills that too.
+        let Some(Rescue { program, arguments }) = self.rescue.as_ref().filter(|_| !planted("no-guardian")) else {
+            return Ok(None);
+        };
+        Guardian::stand_by(program, arguments, &[STEP]).map(Some)
+    }
 }
 
 impl Gate for Freeze {
@@ -84,13 +102,14 @@ impl Gate for Freeze {
         let scope = Scope::at(&self.group);
         // Frozen already, for this transaction's whole run or by somebody else: not ours to thaw.
         if scope.is_frozen() {
-            return Ok(Closed { frozen: None });
+            return Ok(Closed(None));
         }
         let text = self.group.as_os_str().as_encoded_bytes();
         std::fs::write(&self.mark, text).context(|| format!("writing {}", self.mark.display()))?;
-        let closed = Closed { frozen: Some((self.group.clone(), self.mark.clone())) };
+        let _guardian = self.guardian().context(|| "having a process stand by that thaws".into())?;
+        let frozen = Frozen { group: self.group.clone(), mark: self.mark.clone(), _guardian };
         scope.freeze(true)?;
-        Ok(closed)
+        Ok(Closed(Some(frozen)))
     }
 }
 
@@ -107,7 +126,10 @@ fn thaw(group: &Path, mark: &Path) {
 /// The gate of a realm, or of the host.
 pub(crate) fn of(realm: Option<&Realm>, home: &Home) -> Box<dyn Gate> {
     match realm {
-        Some(realm) => Box::new(Freeze { group: realm.others.clone(), mark: mark(home) }),
+        Some(realm) => {
+            let (group, rescue) = (realm.others.clone(), home.rescue().cloned());
+            Box::new(Freeze { group, mark: mark(home), rescue })
+        }
         None => Box::new(Open),
     }
 }

@@ -12,6 +12,7 @@ use crate::record::Record;
 use pando_kernel::cgroup::Hierarchies;
 use pando_kernel::lock::FileLock;
 use pando_kernel::{CallError, Context};
+use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -29,18 +30,37 @@ pub struct Home {
     directory: PathBuf,
     /// Where what is found out about the kernel is kept.
     kept: PathBuf,
+    rescue: Option<Rescue>,
+}
+
+/// A program that recovers, for when this process is killed while others stand still.
+#[derive(Clone, Debug)]
+pub(crate) struct Rescue {
+    pub(crate) program: OsString,
+    pub(crate) arguments: Vec<OsString>,
 }
 
 impl Home {
     /// Those of the Pando whose state lies under `root`, `/` for the machine's own.
     pub fn new(root: &Path) -> Self {
         let directory = root.join("var/lib/pando/tx");
-        Self { root: root.to_owned(), kept: directory.clone(), directory }
+        Self { root: root.to_owned(), kept: directory.clone(), directory, rescue: None }
     }
 
     /// Those of a realm whose own are kept in `directory`.
     pub fn of_realm(&self, directory: &Path) -> Self {
-        Self { root: directory.to_owned(), directory: directory.to_owned(), kept: self.kept.clone() }
+        let (root, rescue) = (directory.to_owned(), self.rescue.clone());
+        Self { root, directory: directory.to_owned(), kept: self.kept.clone(), rescue }
+    }
+
+    /// The same, for a process whose death leaves nobody frozen: `program`, with these arguments, is executed then, and is to recover.
+    pub fn rescued_by(self, program: OsString, arguments: Vec<OsString>) -> Self {
+        Self { rescue: Some(Rescue { program, arguments }), ..self }
+    }
+
+    /// What is executed when this process is killed.
+    pub(crate) fn rescue(&self) -> Option<&Rescue> {
+        self.rescue.as_ref()
     }
 
     /// Where what is found out about the kernel is kept.

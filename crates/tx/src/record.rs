@@ -16,6 +16,9 @@ pub struct Record {
     pub name: TxName,
     /// When it began, by the file systems' clock.
     pub begun: Moment,
+    /// When its first run began, where this is a later one.
+    #[serde(default)]
+    pub first_begun: Option<Moment>,
     /// Its parts, one a mount.
     pub parts: Vec<Part>,
     /// The realm that it is about, if that is not the host.
@@ -36,6 +39,11 @@ pub struct Record {
 }
 
 impl Record {
+    /// Since when it has been tried.
+    pub(crate) fn age(&self) -> Moment {
+        self.first_begun.unwrap_or(self.begun)
+    }
+
     fn path(directory: &Path) -> PathBuf {
         directory.join("record.json")
     }

@@ -65,11 +65,16 @@ impl Scope {
 
     /// Kills them (cgroup.kill, since Linux 5.14) and waits until they are gone.
     pub(crate) fn kill(&self) -> Result<(), CallError> {
-        match std::fs::write(self.path.join("cgroup.kill"), "1") {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            done => done.context(|| format!("killing cgroup {}", self.path.display()))?,
+        match self.kill_unseen() {
+            Err(error) if error.source.kind() == io::ErrorKind::NotFound => Ok(()),
+            killed => killed.and_then(|()| self.wait_for("populated", false)),
         }
-        self.wait_for("populated", false)
+    }
+
+    /// Kills them, and does not wait.
+    pub(crate) fn kill_unseen(&self) -> Result<(), CallError> {
+        let killed = std::fs::write(self.path.join("cgroup.kill"), "1");
+        killed.context(|| format!("killing cgroup {}", self.path.display()))
     }
 
     /// Waits until the group is in a state that cgroup.events tells.

@@ -70,6 +70,7 @@ fn is_changed_by_others(file: &File, begun: Moment) -> bool {
 fn of_directory(node: &Node, directory: &Directory, begun: Moment) -> Option<Conflict> {
     let newer = node.live.as_ref().is_some_and(|live| live.changed >= begun);
     let of_itself = match directory.source {
+        _ if directory.attributes_clash => Some(Conflict { path: node.path.to_string(), what: CHANGED }),
         // Names that come and go in a directory are no matter to one who uses others in it.
         DirectorySource::SamePlace => None,
         DirectorySource::New | DirectorySource::Moved { .. } if newer => {
@@ -96,6 +97,7 @@ mod tests {
         let top = Directory {
             source: DirectorySource::SamePlace,
             attributes_differ: true,
+            attributes_clash: false,
             modified: BEGUN,
             children: vec![child],
         };

@@ -36,12 +36,14 @@ mod systemd;
 mod sysvinit;
 mod terminals;
 mod tx;
+mod tx_contention;
 mod tx_crash;
 mod tx_guest;
 mod tx_isolation;
 mod tx_outside;
 mod tx_power;
 mod tx_programs;
+mod tx_race;
 mod tx_root;
 mod views;
 mod volumes;
@@ -52,6 +54,7 @@ use crate::case::Case;
 const AREAS: &[&[Case]] = &[
     crash_at_random::CASES,
     sysvinit::CASES,
+    tx_contention::CASES,
     tx_crash::CASES,
     tx_power::CASES,
     tx::CASES,
@@ -59,6 +62,7 @@ const AREAS: &[&[Case]] = &[
     tx_guest::CASES,
     tx_isolation::CASES,
     tx_programs::CASES,
+    tx_race::CASES,
     tx_root::CASES,
     crash::CASES,
     freeze::CASES,

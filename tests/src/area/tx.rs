@@ -19,6 +19,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("tx::a_transaction_over_several_commands", over_several_commands),
     Case::new("tx::two_that_change_the_same_file_do_not_both_commit", conflicts_are_found),
     Case::new("tx::distinct_names_in_one_directory_are_no_conflict", distinct_names),
+    Case::new("tx::what_others_did_to_a_directory_meanwhile_stays", directories_of_others),
     Case::new("tx::a_lost_run_is_run_again", is_run_again),
     Case::new("tx::an_open_file_stays_the_same_file", stays_the_same_file),
     Case::new("tx::a_running_program_can_be_replaced", running_program),
@@ -199,6 +200,38 @@ fn distinct_names(sandbox: &Sandbox) {
     assert!(["a", "b", "c"].iter().all(|name| directory.join(name).exists()));
 }
 
+/// The time of a directory in which others made a name is that of their name or of a later one; its mode is theirs.
+fn directories_of_others(sandbox: &Sandbox) {
+    let directory = sandbox.scratch();
+    let [above, within] = ["above", "above/within"].map(|name| directory.join(name));
+    fs::create_dir_all(&within).expect("a directory can be made");
+    fs::write(within.join("file"), "old").expect("a file can be written");
+    let modified = |path: &Path| fs::metadata(path).expect("it is there").modified().expect("it has a time");
+    let enter = |name: &str, script: &str| {
+        sandbox.pando(["tx", "begin", name]).ok();
+        sandbox.pando(["tx", "enter", name, "--", "sh", "-c", script]).directory(&within).ok();
+    };
+    // A file below was written to, and a name made: neither is a change of the directories above.
+    enter("one", "echo new >file; echo x >mine");
+    fs::write(above.join("others"), "").expect("a file can be written");
+    fs::write(within.join("others"), "").expect("a file can be written");
+    let times = [modified(&above), modified(&within)];
+    sandbox.pando(["tx", "commit", "one"]).ok();
+    assert_eq!(modified(&above), times[0]);
+    assert!(modified(&within) >= times[1] && within.join("mine").exists());
+    // A time that the transaction has set lasts where nobody else changed the directory.
+    enter("two", "touch -d @1000000000 . && echo x >>file");
+    sandbox.pando(["tx", "commit", "two"]).ok();
+    assert_eq!(fs::metadata(&within).expect("it is there").mtime(), 1_000_000_000);
+    // Whose mode it is cannot be told: it is a conflict.
+    enter("three", "echo x >made");
+    fs::set_permissions(&within, std::os::unix::fs::PermissionsExt::from_mode(0o700)).expect("a mode can be set");
+    let lost = sandbox.pando(["tx", "commit", "three"]).run().ended_with(125);
+    lost.complains_of(&["above/within was changed by others"]);
+    assert_eq!(fs::metadata(&within).expect("it is there").mode() & 0o777, 0o700);
+    sandbox.pando(["tx", "abort", "three"]).ok();
+}
+
 fn is_run_again(sandbox: &Sandbox) {
     let directory = files(sandbox);
     // The first attempt meets a change from outside; the program that makes it is outside because its fifo is read there.
@@ -238,8 +271,8 @@ fn running_program(sandbox: &Sandbox) {
 fn left_behind(sandbox: &Sandbox) {
     let directory = files(sandbox);
     let script = "sleep 1000 >/dev/null 2>&1 & echo $!; echo x >made";
-    let ended =
-        run_sh(sandbox, &[], &directory, script).run().succeeded().complains_of(&["1 process left in it ended"]);
+    let ended = run_sh(sandbox, &["--no-daemons"], &directory, script).run().succeeded();
+    let ended = ended.complains_of(&["1 process left in it ended"]);
     let pid = ended.out().trim().parse().expect("it is a pid");
     assert!(!process::is_alive(pid) && directory.join("made").exists());
     let script = "setsid sleep 1000 >/dev/null 2>&1 & echo $!; exit 1";

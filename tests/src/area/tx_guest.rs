@@ -20,6 +20,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("tx_guest::1000_histories_are_serializable", very_serializable).tags(&[Tag::Slow]),
     Case::new("tx_guest::commits_killed_at_random_steps", killed),
     Case::new("tx_guest::600_commits_killed_at_random_steps", killed_often).tags(&[Tag::Slow]),
+    Case::new("tx_guest::nobody_stays_frozen_when_a_commit_is_killed", nobody_stays_frozen),
     Case::new("tx_guest::a_half_done_commit_is_finished_before_the_guest_starts", finished_at_the_start),
 ];
 
@@ -206,7 +207,7 @@ fn kill_commits(sandbox: &Sandbox, count: u64) {
     guest(sandbox, "g");
     let (mut killed, mut whole) = (0, 0);
     for seed in 0..count {
-        let (before, ended, _) = killed_commit(sandbox, seed);
+        let (before, ended, _) = killed_commit(sandbox, seed, true);
         let after = ended.out();
         let expected = match ended.code() {
             0 => after,
@@ -223,7 +224,7 @@ fn kill_commits(sandbox: &Sandbox, count: u64) {
 }
 
 /// Makes a tree, and changes it in a transaction that is killed somewhere.
-fn killed_commit(sandbox: &Sandbox, seed: u64) -> (String, crate::line::Ended, u64) {
+fn killed_commit(sandbox: &Sandbox, seed: u64, alone: bool) -> (String, crate::line::Ended, u64) {
     let mut dice = Dice::new(seed);
     sh(sandbox, "g", "rm -rf /srv/tree; mkdir /srv/tree");
     sandbox.pando(["exec", "g", "--", HERE, disorder::WORD, &seed.to_string(), "40", "/srv/tree"]).ok();
@@ -233,6 +234,8 @@ fn killed_commit(sandbox: &Sandbox, seed: u64) -> (String, crate::line::Ended, u
     let (seed, changes) = ((seed + 500_000).to_string(), changes.to_string());
     let words = [HERE, disorder::WORD, &seed, &changes, "/srv/tree"];
     let line = run(sandbox, "g", &["-q", "--retry", "0", "--no-durable"], &words);
+    // Who recovers is to be killed too, which only this test does.
+    let line = if alone { line.env("PANDO_TX_PLANT", "no-guardian") } else { line };
     let ended = line.env("PANDO_TX_CRASH_STEP", step.to_string()).run();
     assert!([0, 137].contains(&ended.code()), "seed {seed}: {} {}", ended.code(), ended.err());
     (before, ended, step)
@@ -257,11 +260,32 @@ fn recovered(sandbox: &Sandbox, seed: u64) -> bool {
     panic!("seed {seed}: a recovery that is not killed was killed");
 }
 
+/// Nobody recovers: the guest goes on by itself, with the tree of before or of after.
+fn nobody_stays_frozen(sandbox: &Sandbox) {
+    guest(sandbox, "g");
+    let mut after = 0;
+    for seed in 300.. {
+        let (before, ended, _) = killed_commit(sandbox, seed, false);
+        if ended.code() == 0 {
+            continue;
+        }
+        // What was made right when the commit was killed would stand still with the rest.
+        let now = tree(sandbox);
+        let whole = ended.out();
+        assert!(now == before || now == whole, "seed {seed}: it is neither what it was nor what it was to be");
+        eventually("the transaction is gone", || !sandbox.pando(["tx", "ls", "--guest", "g"]).ok().contains("run-"));
+        after += u64::from(now == whole);
+        if after == 2 {
+            return;
+        }
+    }
+}
+
 fn finished_at_the_start(sandbox: &Sandbox) {
     guest(sandbox, "g");
     let mut finished = 0;
     for seed in 100.. {
-        let (before, ended, _) = killed_commit(sandbox, seed);
+        let (before, ended, _) = killed_commit(sandbox, seed, true);
         if ended.code() == 0 {
             continue;
         }

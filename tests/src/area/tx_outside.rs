@@ -22,6 +22,10 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("tx::a_mount_that_takes_no_part_is_read_only", takes_no_part),
     Case::new("tx::input_of_a_file_comes_again", input_of_a_file),
     Case::new("tx::the_daemon_recovers_first", daemon_recovers),
+    Case::new("tx::servers_of_this_machine_cannot_be_undone", local_servers),
+    Case::new("tx::what_cannot_be_undone_is_named", objects_are_named),
+    Case::new("tx::daemons_go_on_in_the_live_tree", daemons_go_on),
+    Case::new("tx::what_a_daemon_would_lose_ends_it", daemons_that_lose),
     Case::new("tx::daemons_end_with_their_transaction", daemons_end),
 ];
 
@@ -155,6 +159,41 @@ fn network_refused(sandbox: &Sandbox) {
     sandbox.pando(["tx", "run", "--net=refuse", "--", "true"]).run().succeeded();
 }
 
+/// A server outside; one of the transaction's own is its own matter, and so is one that nobody listens on.
+fn local_servers(sandbox: &Sandbox) {
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::{SocketAddr, UnixListener};
+    let directory = sandbox.scratch();
+    let _server = UnixListener::bind(directory.join("server")).expect("a socket can be bound");
+    let name = format!("pando-test-{}", std::process::id());
+    let address = SocketAddr::from_abstract_name(&name).expect("it is a name");
+    let _nameless = UnixListener::bind_addr(&address).expect("a socket can be bound");
+    let connects = |to: &str| format!("import socket; socket.socket(socket.AF_UNIX).connect({to})");
+    let python = |options: &[&str], script: &str| {
+        let line = sandbox.pando(["tx", "run"]).args(options).args(["--", "python3", "-c", script]);
+        line.directory(&directory).run()
+    };
+    let by_path = connects("'server'");
+    python(&[], &by_path).ended_with(125).complains_of(&["connect by process", "of socket server, cannot be a part"]);
+    python(&["--unsupported=warn"], &by_path).succeeded().complains_of(&["socket server", "it was done"]);
+    let by_name = connects(&format!("'\\0{name}'"));
+    python(&[], &by_name).ended_with(125).complains_of(&[&format!("socket @{name}")]);
+    let own = "import socket; new = lambda: socket.socket(socket.AF_UNIX)\n\
+               for at in ['own', '\\0own']: s = new(); s.bind(at); s.listen(); new().connect(at)";
+    python(&[], own).succeeded();
+    python(&[], "import socket; assert socket.socket(socket.AF_UNIX).connect_ex('nobody')").succeeded();
+}
+
+fn objects_are_named(sandbox: &Sandbox) {
+    let directory = sandbox.scratch();
+    fs::create_dir(directory.join("m")).expect("a directory can be made");
+    let at = directory.join("m").display().to_string();
+    run_sh(sandbox, &[], &directory, &format!("mount -t tmpfs none {at}")).run().ended_with(125).complains_of(&[&at]);
+    let key = "import ctypes; ctypes.CDLL(None).shmget(0x7061, 4096, 0o1600)";
+    let ended = sandbox.pando(["tx", "run", "--", "python3", "-c", key]).run().ended_with(125);
+    ended.complains_of(&["shmget by process", "key 0x7061"]);
+}
+
 /// A command that reads its input and then, the first time, lingers, for a span that no other program sleeps for, and meets a conflict: somebody outside
 /// changes what it has read.
 fn lost_once(directory: &Path, linger: &str) -> String {
@@ -241,17 +280,115 @@ fn daemon_recovers(sandbox: &Sandbox) {
     assert!(sandbox.daemon_log().contains("was not committed, and is removed"), "{}", sandbox.daemon_log());
 }
 
+/// A daemon as they are: in a session and in a directory of its own. It answers on a port, says what the file `asked` has, and appends to a log that it
+/// has made and keeps open; it sends signals, which is among what is caught in a transaction.
+fn server_program(directory: &Path) -> PathBuf {
+    let text = format!(
+        r#"
+import os, socket, sys
+at = {directory:?}
+server = socket.socket()
+server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+server.bind(("127.0.0.1", 0))
+server.listen()
+if os.fork(): os._exit(0)
+os.setsid()
+os.chdir("/")
+log = open(at + "/log", "w", buffering=1)
+null = os.open("/dev/null", os.O_RDWR)
+for fd in range(3): os.dup2(null, fd)
+open(at + "/port.new", "w").write("%d %d" % (server.getsockname()[1], os.getpid()))
+os.rename(at + "/port.new", at + "/port")
+child = os.fork()
+if child == 0:
+    import time
+    while True: time.sleep(1000)
+while True:
+    asked, _ = server.accept()
+    os.kill(child, 0)
+    text = open(at + "/asked").read() if os.path.exists(at + "/asked") else "nothing"
+    log.write(text + "\n")
+    open(at + "/answered", "w").write(text)
+    asked.sendall((text + " " + os.readlink("/proc/self/cwd")).encode())
+    asked.close()
+"#,
+        directory = directory.display().to_string()
+    );
+    let path = directory.join("server.py");
+    fs::write(&path, text).expect("a file can be written");
+    path
+}
+
+fn ask(port: u16) -> String {
+    let asked = std::net::TcpStream::connect(("127.0.0.1", port)).expect("the daemon listens");
+    std::io::read_to_string(asked).expect("the daemon answers")
+}
+
+fn daemons_go_on(sandbox: &Sandbox) {
+    let directory = sandbox.scratch();
+    let program = server_program(&directory);
+    let started = format!(
+        "python3 {}; until [ -e port ]; do sleep 0.01; done; echo of the transaction >asked",
+        program.display()
+    );
+    let ended = run_sh(sandbox, &[], &directory, &started).run().succeeded();
+    ended.complains_of(&["committed", "2 processes go on: python3"]);
+    let said = read(directory.join("port"));
+    let (port, pid) = said.split_once(' ').expect("it is a port and a pid");
+    let (port, pid) = (port.parse().expect("it is a port"), pid.parse::<i32>().expect("it is a pid"));
+    assert_eq!(ask(port), "of the transaction\n /");
+    // It sees what comes later, is seen, and writes to what it had open.
+    fs::write(directory.join("asked"), "later").expect("a file can be written");
+    assert_eq!(ask(port), "later /");
+    assert_eq!(read(directory.join("answered")), "later");
+    assert_eq!(read(directory.join("log")), "of the transaction\n\nlater\n");
+    let roots = ["/", &format!("/proc/{pid}/root/")].map(|path| rustix::fs::stat(path).expect("it is there"));
+    assert_eq!((roots[0].st_dev, roots[0].st_ino), (roots[1].st_dev, roots[1].st_ino));
+    assert!(!read(format!("/proc/{pid}/cgroup")).contains("pando-tx"));
+    assert_eq!(sandbox.pando(["tx", "recover"]).ok(), "");
+    assert_eq!(ask(port), "later /");
+    for child in read(format!("/proc/{pid}/task/{pid}/children")).split_whitespace() {
+        crate::process::kill(child.parse().expect("it is a pid"));
+    }
+    crate::process::kill(pid);
+    // One that is started by a transaction that fails is gone with it.
+    fs::remove_file(directory.join("port")).expect("it was committed");
+    let ended = run_sh(sandbox, &[], &directory, &format!("{started}; cat port; exit 4")).run().ended_with(4);
+    let said = ended.out();
+    let pid = said.split_once(' ').expect("it is a port and a pid").1.trim().parse().expect("it is a pid");
+    assert!(!crate::process::is_alive(pid) && !directory.join("port").exists());
+}
+
+/// One that has a file open which the commit writes to in place, and one whose socket nobody could reach.
+fn daemons_that_lose(sandbox: &Sandbox) {
+    let directory = sandbox.scratch();
+    fs::write(directory.join("log"), "old\n").expect("a file can be written");
+    let log = "cd / && exec setsid sleep 1000 >>\"$0\" </dev/null 2>/dev/null";
+    let script = format!("sh -c '{log}' \"$PWD/log\" & sleep 0.3; echo more >>log");
+    let ended = run_sh(sandbox, &[], &directory, &script).run().succeeded();
+    ended.complains_of(&["1 process left in it ended: sleep, pid", "/log would be lost"]);
+    let socket = "import os, socket; s = socket.socket(socket.AF_UNIX); s.bind('socket'); s.listen()\n\
+                  if os.fork(): os._exit(0)\n\
+                  os.chdir('/'); null = os.open('/dev/null', os.O_RDWR); [os.dup2(null, fd) for fd in range(3)]\n\
+                  import time; time.sleep(1000)";
+    let ended = sandbox.pando(["tx", "run", "--", "python3", "-c", socket]).directory(&directory).run().succeeded();
+    ended.complains_of(&["1 process left in it ended: python3", "nobody outside could reach its socket socket"]);
+}
+
 /// A daemon left its session and its parents: what it was started in ends it all the same.
 fn daemons_end(sandbox: &Sandbox) {
     let directory = sandbox.scratch();
     let daemon = "(setsid sh -c 'echo $$ >pid.new; mv pid.new pid; exec sleep 1000' </dev/null >/dev/null 2>&1 &) \
         ; until [ -e pid ]; do sleep 0.01; done; cat pid";
     let is_dead = |pid: String| !crate::process::is_alive(pid.trim().parse().expect("it is a pid"));
-    let ended = run_sh(sandbox, &[], &directory, daemon).run().succeeded().complains_of(&["start it again"]);
+    // It cannot be moved, and why is said.
+    let ended = run_sh(sandbox, &[], &directory, daemon).run().succeeded();
+    let ended = ended.complains_of(&["1 process left in it ended: sleep, pid", "its working directory is /"]);
     assert!(is_dead(ended.out()));
     fs::remove_file(directory.join("pid")).expect("it was committed");
     let ended = run_sh(sandbox, &["--no-daemons"], &directory, daemon).run().succeeded();
-    assert!(is_dead(ended.out()) && !ended.err().contains("start it again"), "{}", ended.err());
+    let ended = ended.complains_of(&["1 process left in it ended"]);
+    assert!(is_dead(ended.out()));
     fs::remove_file(directory.join("pid")).expect("it was committed");
     let ended = run_sh(sandbox, &[], &directory, &format!("{daemon}; exit 3")).run().ended_with(3);
     assert!(is_dead(ended.out()) && !directory.join("pid").exists());

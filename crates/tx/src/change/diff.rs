@@ -111,7 +111,13 @@ mod tests {
     }
 
     fn directory(source: DirectorySource, children: Vec<Node>) -> What {
-        What::Directory(Directory { source, attributes_differ: true, modified: MOMENT, children })
+        What::Directory(Directory {
+            source,
+            attributes_differ: true,
+            attributes_clash: false,
+            modified: MOMENT,
+            children,
+        })
     }
 
     #[test]

@@ -10,7 +10,7 @@ pub(crate) fn plan(root: &Node, indexed: &[Indexed]) -> Steps {
     let mut planner = Planner::default();
     if let What::Directory(directory) = &root.what {
         planner.children(&root.path, directory);
-        if planner.has_changed_names(0) || directory.attributes_differ {
+        if planner.has_changed_names(0, &root.path) || directory.attributes_differ {
             planner.directory_attributes(&root.path, directory);
         }
     }
@@ -48,8 +48,18 @@ impl Planner {
         self.next_slot - 1
     }
 
-    fn has_changed_names(&self, before: usize) -> bool {
-        self.change.len() > before
+    /// Whether names come or go in this very directory, by the operations since there were `before`. The time of any other is left alone: others may change
+    /// it meanwhile.
+    fn has_changed_names(&self, before: usize, directory: &TreePath) -> bool {
+        let start = directory.as_bytes().len() + usize::from(!directory.as_bytes().is_empty());
+        let is_in_it = |at: &TreePath| at.as_bytes().get(start..).is_some_and(|name| !name.contains(&b'/'));
+        let place = |op: &Op| match op {
+            Op::Remove { at, .. } | Op::Place { at, .. } | Op::MakeDirectory { at } | Op::Move { at, .. } => {
+                is_in_it(at)
+            }
+            Op::Update { .. } | Op::Attributes { .. } | Op::StageDirectory { .. } | Op::StageLink { .. } => false,
+        };
+        self.change[before..].iter().any(place)
     }
 
     fn children(&mut self, parent: &TreePath, directory: &Directory) {
@@ -100,7 +110,7 @@ impl Planner {
             DirectorySource::SamePlace => {
                 let before = self.change.len();
                 self.children(&node.path, directory);
-                if self.has_changed_names(before) || directory.attributes_differ {
+                if self.has_changed_names(before, &node.path) || directory.attributes_differ {
                     self.directory_attributes(&node.path, directory);
                 }
             }

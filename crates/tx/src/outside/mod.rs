@@ -3,7 +3,7 @@
 //! ```text
 //!   a call of `policy` ─▶ supervise ─▶ inside: carried out
 //!                                      a signal to a process outside: kept, sent when the transaction has committed
-//!                                      a connection: made and noted, unless the network is refused
+//!                                      a connection to another machine: made and noted, unless the network is refused
 //!                                      anything else: not supported; the transaction is aborted, or its user warned
 //! ```
 
@@ -11,10 +11,13 @@
 mod calls;
 mod connection;
 mod held_signals;
+mod local_socket;
+mod object;
 mod policy;
 mod supervise;
 
 pub use held_signals::HeldSignals;
+pub use pando_kernel::seccomp_notify::Listener;
 pub use policy::Network;
 pub(crate) use policy::numbers;
-pub use supervise::{Passed, Supervisor, Unsupported, WhenUnsupported};
+pub use supervise::{Answered, Passed, Supervisor, Unsupported, WhenUnsupported};

@@ -2,10 +2,13 @@
 
 use super::connection::{self, Packed};
 use super::held_signals::HeldSignals;
+use super::local_socket::{self, LocalSocket};
+use super::object;
 use super::policy::{Caught, Network, Receiver, Rule, of};
 use pando_kernel::seccomp_notify::{Answer, Call, Listener};
 use pando_kernel::{pidfd, process};
 use std::collections::BTreeSet;
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -32,8 +35,7 @@ pub enum WhenUnsupported {
 }
 
 /// Something that cannot be a part of a transaction.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{call} by process {pid} ({program}) cannot be a part of a transaction")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unsupported {
     /// The call.
     pub call: &'static str,
@@ -41,6 +43,30 @@ pub struct Unsupported {
     pub pid: i32,
     /// Its name.
     pub program: String,
+    /// What the call is about, where it is about one thing.
+    pub object: Option<String>,
+}
+
+impl fmt::Display for Unsupported {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { call, pid, program, object } = self;
+        write!(out, "{call} by process {pid} ({program})")?;
+        if let Some(object) = object {
+            write!(out, ", of {object},")?;
+        }
+        write!(out, " cannot be a part of a transaction")
+    }
+}
+
+/// What came of a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answered {
+    /// It happened, or is held.
+    Done,
+    /// It cannot be a part of the transaction.
+    Unsupported(Unsupported),
+    /// It would have reached outside, and the transaction cannot be committed any more: what others changed.
+    Lost(String),
 }
 
 /// Answers the calls that are caught.
@@ -56,6 +82,9 @@ pub struct Supervisor {
     noted_in: Option<PathBuf>,
     held: HeldSignals,
     connections: BTreeSet<SocketAddr>,
+    sockets: BTreeSet<String>,
+    /// Names without a file that somebody listened on when it began.
+    listening: BTreeSet<Vec<u8>>,
 }
 
 /// What reached outside, or is to.
@@ -65,6 +94,10 @@ pub struct Passed {
     pub held: HeldSignals,
     /// Other machines that were connected to.
     pub connections: BTreeSet<SocketAddr>,
+    /// Sockets of this machine that were.
+    pub sockets: BTreeSet<String>,
+    /// Where calls arrive: those of processes that go on are to be let through.
+    pub listener: Option<Listener>,
 }
 
 impl AsFd for Supervisor {
@@ -74,10 +107,22 @@ impl AsFd for Supervisor {
     }
 }
 
+/// What a call reaches outside.
+enum Outside {
+    Machine(SocketAddr),
+    Socket(String),
+}
+
 /// What is done about one call.
 enum Verdict {
     Inside,
-    Hold { process: std::os::fd::OwnedFd, pid: i32, signal: i32 },
+    /// It happens, and is told.
+    Outside(Outside),
+    Hold {
+        process: std::os::fd::OwnedFd,
+        pid: i32,
+        signal: i32,
+    },
     Unsupported,
 }
 
@@ -89,8 +134,9 @@ impl Supervisor {
         // The last two names tell it from every other group; what stands before them depends on where the hierarchy is mounted.
         let around = group.parent().map(name).unwrap_or_default();
         let group = format!("/{around}/{}", name(group));
-        let (held, connections) = (HeldSignals::default(), BTreeSet::new());
-        Ok(Self { listener, group, view, network, noted_in: None, held, connections })
+        let (held, connections, sockets) = (HeldSignals::default(), BTreeSet::new(), BTreeSet::new());
+        let listening = local_socket::names();
+        Ok(Self { listener, group, view, network, noted_in: None, held, connections, sockets, listening })
     }
 
     /// Signals are written down in a transaction's directory from now on, for whoever commits it.
@@ -98,15 +144,36 @@ impl Supervisor {
         Self { noted_in: Some(directory.to_owned()), ..self }
     }
 
-    /// Answers one call that waits. What is not supported is the answer.
-    pub fn answer_one(&mut self, when: WhenUnsupported) -> io::Result<Option<Unsupported>> {
-        let Some(call) = self.listener.receive()? else { return Ok(None) };
+    /// Answers one call that waits. `lost` says, before anything reaches outside, what has doomed the transaction.
+    pub(crate) fn answer_one(
+        &mut self,
+        when: WhenUnsupported,
+        lost: &mut dyn FnMut() -> Option<String>,
+    ) -> io::Result<Answered> {
+        let Some(call) = self.listener.receive()? else { return Ok(Answered::Done) };
         let Some(caught) = of(call.number, call.older) else {
             self.listener.answer(&call, Answer::Continue)?;
-            return Ok(None);
+            return Ok(Answered::Done);
         };
-        match self.verdict(&call, caught) {
+        let verdict = self.verdict(&call, caught);
+        let reaches_out = matches!(verdict, Verdict::Outside(_))
+            || matches!(verdict, Verdict::Unsupported) && when == WhenUnsupported::Warn;
+        if reaches_out && let Some(what) = lost() {
+            self.listener.answer(&call, Answer::Fail(libc::EPERM))?;
+            return Ok(Answered::Lost(what));
+        }
+        match verdict {
             Verdict::Inside => self.listener.answer(&call, Answer::Continue)?,
+            Verdict::Outside(passed) => {
+                match passed {
+                    Outside::Machine(address) if self.connections.len() < MOST_CONNECTIONS => {
+                        self.connections.insert(address);
+                    }
+                    Outside::Socket(path) if self.sockets.len() < MOST_CONNECTIONS => drop(self.sockets.insert(path)),
+                    Outside::Machine(_) | Outside::Socket(_) => {}
+                }
+                self.listener.answer(&call, Answer::Continue)?;
+            }
             Verdict::Hold { process, pid, signal } => {
                 match &self.noted_in {
                     Some(directory) => HeldSignals::note(directory, pid, signal)?,
@@ -120,37 +187,43 @@ impl Supervisor {
                     WhenUnsupported::Abort | WhenUnsupported::Refuse => Answer::Fail(libc::EPERM),
                     WhenUnsupported::Warn => Answer::Continue,
                 };
+                // It still waits, so that what is read of it is its own.
+                let object = object::of(&call, caught.name);
                 self.listener.answer(&call, answer)?;
-                return Ok(Some(Unsupported { call: caught.name, pid: call.pid, program }));
+                return Ok(Answered::Unsupported(Unsupported { call: caught.name, pid: call.pid, program, object }));
             }
         }
-        Ok(None)
+        Ok(Answered::Done)
     }
 
     /// What reached outside, or is to.
     pub fn into_passed(self) -> Passed {
-        Passed { held: self.held, connections: self.connections }
+        Passed { held: self.held, connections: self.connections, sockets: self.sockets, listener: Some(self.listener) }
     }
 
-    fn verdict(&mut self, call: &Call, caught: &Caught) -> Verdict {
-        let is_private = |path: String| std::fs::read_link(path).is_ok_and(|namespace| namespace != self.view);
+    fn verdict(&self, call: &Call, caught: &Caught) -> Verdict {
         match caught.rule {
             Rule::Signal { to, signal } => self.signal(call, to, call.arguments[signal] as i32),
-            Rule::Mounts if is_private(format!("/proc/{}/ns/mnt", call.pid)) => Verdict::Inside,
+            Rule::Mounts if self.is_elsewhere(call.pid) => Verdict::Inside,
             Rule::Key if call.arguments[0] as i32 == 0 => Verdict::Inside,
             Rule::ManyKeys => match BY_KEY.contains(&(call.arguments[0] & 0xffff)) && call.arguments[1] as i32 != 0 {
                 true => Verdict::Unsupported,
                 false => Verdict::Inside,
             },
-            Rule::Connect => self.connect(call.pid, call.arguments[1], call.arguments[2]),
+            Rule::Connect => self.connect(call, call.arguments[1], call.arguments[2]),
             Rule::Socket => self.socket(call.arguments[0]),
             Rule::ManySockets => match connection::unpacked(call) {
-                Some((Packed::Connect, [_, at, length])) => self.connect(call.pid, at, length),
+                Some((Packed::Connect, [_, at, length])) => self.connect(call, at, length),
                 Some((Packed::Socket, [family, ..])) => self.socket(family),
                 None => Verdict::Inside,
             },
             Rule::Mounts | Rule::Key | Rule::Machine => Verdict::Unsupported,
         }
+    }
+
+    /// Whether a process has mounts of its own.
+    fn is_elsewhere(&self, pid: i32) -> bool {
+        std::fs::read_link(format!("/proc/{pid}/ns/mnt")).is_ok_and(|namespace| namespace != self.view)
     }
 
     fn socket(&self, family: u64) -> Verdict {
@@ -159,11 +232,18 @@ impl Supervisor {
     }
 
     /// Where the network is refused, there is no socket that could be connected to another machine.
-    fn connect(&mut self, pid: i32, at: u64, length: u64) -> Verdict {
-        if self.connections.len() < MOST_CONNECTIONS {
-            self.connections.extend(connection::address(pid, at, length));
+    fn connect(&self, call: &Call, at: u64, length: u64) -> Verdict {
+        if let Some(address) = connection::address(call.pid, at, length) {
+            return Verdict::Outside(Outside::Machine(address));
         }
-        Verdict::Inside
+        if self.is_elsewhere(call.pid) {
+            return Verdict::Inside;
+        }
+        match LocalSocket::at(call.pid, at, length, &self.listening) {
+            Some(LocalSocket::Log(path)) => Verdict::Outside(Outside::Socket(path)),
+            Some(LocalSocket::Server(_)) => Verdict::Unsupported,
+            None => Verdict::Inside,
+        }
     }
 
     fn signal(&self, call: &Call, to: Receiver, signal: i32) -> Verdict {

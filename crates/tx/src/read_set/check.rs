@@ -1,6 +1,6 @@
 //! Whether the live tree would answer today as it answered the transaction.
 
-use super::ReadSet;
+use super::{Looked, ReadSet};
 use crate::attributes::Moment;
 use crate::tree::{Tree, is_missing};
 use crate::tree_path::TreePath;
@@ -27,7 +27,7 @@ pub(crate) struct Known<'a> {
 /// The first name or directory that is not what it was.
 pub(crate) fn check(live: &Tree, read: &ReadSet, known: &Known<'_>) -> io::Result<Option<Conflict>> {
     let changed = Changed::of(known.root);
-    let pandos = pandos_own(read, &known.places);
+    let pandos = pandos_own(&read.looked, &known.places);
     for one in &read.looked {
         if changed.names.contains(&one.path) || pandos.contains(&one.path) {
             continue;
@@ -62,7 +62,7 @@ pub(crate) fn check(live: &Tree, read: &ReadSet, known: &Known<'_>) -> io::Resul
 }
 
 /// Names that only the making of the view looked up: those on the way to its mounts and sockets, below which the transaction itself looked nothing up.
-fn pandos_own(read: &ReadSet, places: &[TreePath]) -> HashSet<TreePath> {
+pub(crate) fn pandos_own(looked: &[Looked], places: &[TreePath]) -> HashSet<TreePath> {
     let mut own: HashSet<TreePath> = HashSet::new();
     for place in places {
         let mut path = Some(place.clone());
@@ -72,7 +72,7 @@ fn pandos_own(read: &ReadSet, places: &[TreePath]) -> HashSet<TreePath> {
         }
     }
     let chains = own.clone();
-    for one in &read.looked {
+    for one in looked {
         if chains.contains(&one.path) {
             continue;
         }
@@ -149,7 +149,6 @@ impl Changed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::read_set::Looked;
     use crate::upper::Directory;
 
     fn path(text: &str) -> TreePath {
@@ -158,7 +157,13 @@ mod tests {
 
     fn directory(at: &str, source: DirectorySource, children: Vec<Node>) -> Node {
         let modified = Moment { seconds: 0, nanoseconds: 0 };
-        let what = What::Directory(Directory { source, attributes_differ: false, modified, children });
+        let what = What::Directory(Directory {
+            source,
+            attributes_differ: false,
+            attributes_clash: false,
+            modified,
+            children,
+        });
         Node { path: path(at), ino: 1, live: None, what }
     }
 

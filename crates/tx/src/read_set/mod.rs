@@ -16,10 +16,11 @@ mod fitted;
 mod walk;
 mod watch;
 
-pub(crate) use check::{Known, check};
+pub(crate) use check::{Known, check, pandos_own};
 pub(crate) use dentries::Looked;
 pub(crate) use walk::{Walker, load_ahead};
 pub use watch::Watch;
+pub(crate) use watch::looked_so_far;
 
 use crate::tree_path::TreePath;
 use std::collections::BTreeSet;

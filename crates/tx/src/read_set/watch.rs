@@ -1,6 +1,6 @@
 //! What has to be done while a transaction runs, so that its read set is known afterwards: little.
 
-use super::dentries::{CANARY, looked};
+use super::dentries::{CANARY, Looked, looked};
 use super::walk::{self, Walker};
 use super::{ReadSet, ReadSetError};
 use crate::home::Home;
@@ -8,6 +8,7 @@ use crate::part::Part;
 use crate::tree_path::TreePath;
 use pando_kernel::fanotify::Listener;
 use rustix::fs::{Access, AtFlags, Mode, OFlags};
+use std::cell::RefCell;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -22,25 +23,49 @@ pub struct Watch {
     /// That program, where there was time to load it.
     walker: Option<Walker>,
     roots: Vec<(Part, OwnedFd)>,
+    /// Directories that the kernel has told of: it does so once.
+    listed: RefCell<Vec<PathBuf>>,
+}
+
+/// The roots of a view's overlays, by a path that leads into it.
+fn roots(view: &Path, parts: &[Part]) -> io::Result<Vec<(Part, OwnedFd)>> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = |part: &Part| {
+        let path = view.join(part.live.strip_prefix("/").unwrap_or(&part.live));
+        Ok((part.clone(), rustix::fs::open(path, flags, Mode::empty())?))
+    };
+    parts.iter().map(root).collect()
+}
+
+/// What was looked up so far in a view that others are in, by a path that leads into it. They go on meanwhile, so that it is no more than what it says.
+pub(crate) fn looked_so_far(
+    home: &Home,
+    view: &Path,
+    parts: &[Part],
+) -> Result<Vec<(Part, Vec<Looked>)>, ReadSetError> {
+    let roots = roots(view, parts).map_err(|error| ReadSetError::Refused(error.to_string()))?;
+    let files: Vec<_> = roots.iter().map(|(_, root)| root).collect();
+    let walked = walk::walk(&files, home.kept(), None)?;
+    let all = roots.iter().zip(walked);
+    Ok(all.map(|((part, _), seen)| (part.clone(), looked(&seen).unwrap_or_default())).collect())
 }
 
 impl Watch {
     /// Begins one, with nothing in it.
     pub(crate) fn new(home: &Home) -> io::Result<Self> {
-        Ok(Self { listener: Listener::new()?, kept: home.kept().to_owned(), walker: None, roots: Vec::new() })
+        Ok(Self {
+            listener: Listener::new()?,
+            kept: home.kept().to_owned(),
+            walker: None,
+            roots: Vec::new(),
+            listed: RefCell::default(),
+        })
     }
 
     /// One that another process began: its listener, and its view by a path that leads into it.
     pub(crate) fn of_another(home: &Home, listener: OwnedFd, view: &Path, parts: &[Part]) -> io::Result<Self> {
-        let root = |part: &Part| {
-            let path = view.join(part.live.strip_prefix("/").unwrap_or(&part.live));
-            Ok((
-                part.clone(),
-                rustix::fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?,
-            ))
-        };
-        let roots = parts.iter().map(root).collect::<io::Result<_>>()?;
-        Ok(Self { listener: Listener::from(listener), kept: home.kept().to_owned(), walker: None, roots })
+        let (listener, listed) = (Listener::from(listener), RefCell::default());
+        Ok(Self { listener, kept: home.kept().to_owned(), walker: None, roots: roots(view, parts)?, listed })
     }
 
     /// The listener's descriptor.
@@ -75,10 +100,11 @@ impl Watch {
         self.listener.into()
     }
 
-    /// What was read, by part. Nobody may be in the view any more.
+    /// What was read so far, by part: all of it where nobody is in the view any more.
     pub(crate) fn read_sets(&self) -> Result<Vec<(Part, ReadSet)>, ReadSetError> {
         let refused = |error: io::Error| ReadSetError::Refused(error.to_string());
-        let listed = self.listed().map_err(refused)?;
+        self.hear().map_err(refused)?;
+        let listed = self.listed.borrow();
         let roots: Vec<_> = self.roots.iter().map(|(_, root)| root).collect();
         let mut sets = Vec::new();
         for ((part, _), seen) in self.roots.iter().zip(walk::walk(&roots, &self.kept, self.walker.as_ref())?) {
@@ -96,19 +122,18 @@ impl Watch {
         around.max_by_key(|part| part.live.components().count())
     }
 
-    /// The directories that were opened, by their paths in the view.
-    fn listed(&self) -> io::Result<Vec<PathBuf>> {
-        let mut listed = Vec::new();
+    /// Hears which directories were opened, by their paths in the view.
+    fn hear(&self) -> io::Result<()> {
         loop {
             let events = self.listener.read()?;
             if events.is_empty() {
-                return Ok(listed);
+                return Ok(());
             }
             for event in events.into_iter().filter(|event| event.directory) {
                 let path = std::fs::read_link(format!("/proc/self/fd/{}", event.object.as_raw_fd()))?;
                 // One that the transaction has removed since is in its change set.
                 if !path.as_os_str().as_bytes().ends_with(b" (deleted)") {
-                    listed.push(path);
+                    self.listed.borrow_mut().push(path);
                 }
             }
         }

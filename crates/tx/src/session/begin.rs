@@ -1,6 +1,7 @@
 //! The beginning of a transaction.
 
 use super::Transaction;
+use crate::attributes::Moment;
 use crate::home::Home;
 use crate::name::TxName;
 use crate::read_set::Watch;
@@ -29,8 +30,14 @@ pub enum BeginError {
 
 impl Transaction {
     /// Begins one: its directory, its record, its group. Its view is planned, and made by the first that enters it.
-    pub fn begin(home: &Home, name: &TxName, command: &[String]) -> Result<(Self, ViewPlan), BeginError> {
-        Self::begin_in(home, name, command, None)
+    /// `first_begun` is when its first run began, where this is a later one.
+    pub fn begin(
+        home: &Home,
+        name: &TxName,
+        command: &[String],
+        first_begun: Option<Moment>,
+    ) -> Result<(Self, ViewPlan), BeginError> {
+        Self::begin_in(home, name, command, first_begun, None)
     }
 
     /// Begins one that is about a realm.
@@ -38,6 +45,7 @@ impl Transaction {
         home: &Home,
         name: &TxName,
         command: &[String],
+        first_begun: Option<Moment>,
         realm: Option<Realm>,
     ) -> Result<(Self, ViewPlan), BeginError> {
         home.prepare()?;
@@ -68,6 +76,7 @@ impl Transaction {
         let mut record = Record {
             name: name.clone(),
             begun,
+            first_begun,
             parts: plan.parts().cloned().collect(),
             group: match &realm {
                 None => home.group(name)?,

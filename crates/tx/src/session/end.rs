@@ -2,6 +2,8 @@
 
 use super::Transaction;
 use crate::commit::{Basis, CommitError, Figures, PartChanges, commit, read};
+use crate::contention::{self, Changed, Contention, Rival};
+use crate::daemons::{Daemons, Settled, rewritten};
 use crate::gate::{self, Exclusive};
 use crate::home::{Home, wait_for_lock};
 use crate::name::TxName;
@@ -48,38 +50,88 @@ impl Transaction {
 
     /// What it has changed. Nobody may be changing more.
     pub fn changes(&self) -> Result<Vec<PartChanges>, CommitError> {
-        read(&self.record.parts, None)
+        read(&self.record.parts, self.record.begun, None)
     }
 
-    /// Commits it: everything is in the live tree, or nothing. Its processes must have ended. `watch` is what came with their end.
-    pub fn commit(self, watch: Option<&Watch>, durable: bool) -> Result<Figures, EndError> {
-        let _one_at_a_time = self.home.lock()?;
-        let changes = basis(&self.record, watch).and_then(|basis| {
-            let changes = read(&self.record.parts, Some(&basis))?;
-            Ok((changes, basis.names()))
+    /// Commits it: everything is in the live tree, or nothing. `watch` is what came with the end of its command. What that has left running goes on in the
+    /// live tree.
+    pub fn commit(
+        self,
+        watch: Option<&Watch>,
+        durable: bool,
+        contention: Contention,
+    ) -> Result<(Figures, Settled), EndError> {
+        let daemons = Daemons::stop(&self.scope)?;
+        let mut one_at_a_time = self.home.lock()?;
+        let validated = basis(&self.record, watch).and_then(|basis| {
+            let mut patient = true;
+            loop {
+                let changes = read(&self.record.parts, self.record.begun, Some(&basis))?;
+                let (rivals, changed) = self.rivals(&changes);
+                let me = &self.record;
+                match contention::favoured(contention, &self.home, me, &changed, &rivals).filter(|_| patient) {
+                    None => return Ok((changes, basis.names(), rivals, changed)),
+                    Some(rival) => {
+                        drop(one_at_a_time);
+                        rival.wait_for_end();
+                        patient = false;
+                        one_at_a_time = self
+                            .home
+                            .lock()
+                            .map_err(|error| CommitError::Prepare { what: error.what, source: error.source })?;
+                    }
+                }
+            }
         });
-        match changes {
-            Ok((changes, names)) => self.apply(changes, names, durable),
+        let home = self.home.clone();
+        match validated {
+            Ok((changes, names, rivals, changed)) => {
+                let committed = self.apply(changes, names, durable, Some(&daemons))?;
+                contention::doom(&home, &changed, &rivals);
+                Ok(committed)
+            }
             Err(error) => {
+                self.scope.kill()?;
                 self.throw_away()?;
                 Err(error.into())
             }
         }
     }
 
-    fn apply(self, changes: Vec<PartChanges>, names: Option<usize>, durable: bool) -> Result<Figures, EndError> {
+    /// Others that live beside it, and the names that they may have come across.
+    fn rivals(&self, changes: &[PartChanges]) -> (Vec<Rival>, Changed) {
+        let rivals = contention::rivals(&self.home, &self.record);
+        let changed = Changed::of(if rivals.is_empty() { &[] } else { changes });
+        (rivals, changed)
+    }
+
+    /// What others changed so that it cannot be committed any more, as far as somebody has said so.
+    pub fn doomed(&self) -> Option<String> {
+        contention::doomed(&self.directory)
+    }
+
+    fn apply(
+        self,
+        changes: Vec<PartChanges>,
+        names: Option<usize>,
+        durable: bool,
+        daemons: Option<&Daemons>,
+    ) -> Result<(Figures, Settled), EndError> {
+        let rewritten = daemons.map(|_| rewritten(&changes)).unwrap_or_default();
         let figures = Figures { read: names, ..Figures::of(&changes) };
         match commit(&self.directory, changes, durable) {
             Ok(()) => {}
             // What was committed must not be thrown away before it is in place.
             Err(error @ CommitError::Unfinished(_)) => return Err(error.into()),
             Err(error) => {
+                self.scope.kill()?;
                 self.throw_away()?;
                 return Err(error.into());
             }
         }
+        let settled = daemons.map(|daemons| daemons.settle(&self.scope, &self.home, rewritten)).transpose()?;
         self.throw_away()?;
-        Ok(figures)
+        Ok((figures, settled.unwrap_or_default()))
     }
 
     /// Aborts it: nothing of it is left but rubbish, which [`sweep`](crate::sweep) deletes. Its processes must have ended.
@@ -101,6 +153,14 @@ impl Transaction {
     }
 }
 
+/// What others have changed so that a transaction which goes on cannot be committed any more. Where that cannot be told, nothing.
+pub(super) fn conflict_now(record: &Record, watch: Option<&Watch>) -> Option<Conflict> {
+    match basis(record, watch).and_then(|basis| read(&record.parts, record.begun, Some(&basis))) {
+        Err(CommitError::Conflict(conflict)) => Some(conflict),
+        _ => None,
+    }
+}
+
 /// What a transaction is validated by. Where the kernel does not tell what it read, that is its changes alone.
 fn basis(record: &Record, watch: Option<&Watch>) -> Result<Basis, CommitError> {
     let read = match watch.map(Watch::read_sets) {
@@ -111,12 +171,12 @@ fn basis(record: &Record, watch: Option<&Watch>) -> Result<Basis, CommitError> {
         }
         Some(Err(ReadSetError::Refused(_))) | None => None,
     };
-    Ok(Basis { begun: record.begun, read, places: record.places.clone() })
+    Ok(Basis { read, places: record.places.clone() })
 }
 
 /// What a transaction has changed as far as can be seen while it goes on.
 pub fn changes_now(record: &Record) -> Result<Vec<PartChanges>, CommitError> {
-    read(&record.parts, None)
+    read(&record.parts, record.begun, None)
 }
 
 /// How many processes are in a transaction.
@@ -129,7 +189,7 @@ pub fn changes_of_open(home: &Home, name: &TxName) -> Result<Vec<PartChanges>, E
     let record = Record::read(&home.of(name)).map_err(|_| EndError::Unknown(name.clone()))?;
     let scope = Scope::at(&record.group);
     scope.freeze(true)?;
-    let read = read(&record.parts, None);
+    let read = read(&record.parts, record.begun, None);
     scope.freeze(false)?;
     Ok(read?)
 }
@@ -153,14 +213,14 @@ pub fn commit_open(
     let closed = gate::of(record.realm.as_ref(), home).close()?;
     let changes = watch_of_holder(home, &record).and_then(|watch| {
         let basis = basis(&record, watch.as_ref())?;
-        let changes = read(&record.parts, Some(&basis))?;
+        let changes = read(&record.parts, record.begun, Some(&basis))?;
         Ok((changes, basis.names()))
     });
     match changes {
         Ok((changes, names)) => {
             let transaction = take_over(home, record)?;
             let signals = HeldSignals::noted_in(&transaction.directory);
-            let figures = transaction.apply(changes, names, durable)?;
+            let (figures, _) = transaction.apply(changes, names, durable, None)?;
             drop(closed);
             drop(lock);
             signals.send();

@@ -1,8 +1,9 @@
 //! Commands inside a transaction.
 
 use super::Transaction;
+use super::end::conflict_now;
 use crate::home::Home;
-use crate::outside::{self, Network, Passed, Supervisor};
+use crate::outside::{self, Answered, Network, Passed, Supervisor, WhenUnsupported};
 use crate::read_set::{Walker, Watch, load_ahead};
 use crate::record::Record;
 use crate::scope::Scope;
@@ -17,6 +18,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Looks take at most this part of the time: so many times as long as one took nobody looks again.
+const PAUSE_OF_LOOKS: u32 = 10;
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +64,8 @@ pub struct Running {
     supervisor: Option<Supervisor>,
     release: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
+    /// When it was last looked whether the transaction can be committed, and how long that took.
+    looked: Option<(Instant, Duration)>,
 }
 
 /// What is left of a command that has ended.
@@ -216,17 +223,30 @@ impl Running {
         if let Some(watch) = &mut watch {
             watch.take_loaded(walker);
         }
-        Ok(Self { started, watch, supervisor, release: Some(release), thread: Some(thread) })
+        Ok(Self { started, watch, supervisor, release: Some(release), thread: Some(thread), looked: None })
     }
 
-    /// Readable when a call waits for [`supervisor`](Self::supervisor).
+    /// Readable when a call waits for [`answer_one`](Self::answer_one).
     pub fn calls(&self) -> Option<BorrowedFd<'_>> {
         self.supervisor.as_ref().map(AsFd::as_fd)
     }
 
-    /// Who answers for the calls that reach outside. Until they are answered they wait.
-    pub fn supervisor(&mut self) -> Option<&mut Supervisor> {
-        self.supervisor.as_mut()
+    /// Answers one of the calls that reach outside; until then they wait. Before anything passes, it is looked whether the transaction, as `record` has it, can
+    /// still be committed. A look that takes long is not taken again at once.
+    pub fn answer_one(&mut self, when: WhenUnsupported, record: Option<&Record>) -> io::Result<Answered> {
+        let Some(supervisor) = self.supervisor.as_mut() else { return Ok(Answered::Done) };
+        let (watch, looked) = (self.watch.as_ref(), &mut self.looked);
+        let mut lost = || {
+            let record = record?;
+            if looked.is_some_and(|(end, took)| end.elapsed() < took * PAUSE_OF_LOOKS) {
+                return None;
+            }
+            let begun = Instant::now();
+            let conflict = conflict_now(record, watch);
+            *looked = Some((Instant::now(), begun.elapsed()));
+            conflict.map(|conflict| conflict.to_string())
+        };
+        supervisor.answer_one(when, &mut lost)
     }
 
     /// Passes a signal on.

@@ -10,5 +10,4 @@ mod node;
 mod walk;
 
 pub(crate) use node::{Directory, DirectorySource, File, Indexed, LiveName, Node, Origin, What};
-pub(crate) use walk::WalkError;
-pub(crate) use walk::walk;
+pub(crate) use walk::{Beginning, WalkError, walk};

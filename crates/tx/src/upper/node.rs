@@ -46,7 +46,10 @@ pub(crate) struct Directory {
     pub source: DirectorySource,
     /// Whether owner, mode, time or extended attributes are other than the source's. Always for a new one.
     pub attributes_differ: bool,
-    /// Its time of change, which the commit's own work on the upper directory would lose.
+    /// Whether owner, mode or extended attributes are other than the source's, and somebody else has changed something of the source since the beginning:
+    /// whose they are cannot be told.
+    pub attributes_clash: bool,
+    /// Its time of change, which the commit's own work on the upper directory would lose; where others have changed the source too, the later one.
     pub modified: Moment,
     /// What changed in it.
     pub children: Vec<Node>,

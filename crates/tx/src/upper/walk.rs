@@ -44,21 +44,35 @@ struct Walk<'a> {
     live: &'a Tree,
     /// When the live files last changed, as it was first seen: in a realm, to ask whether a file can be written to copies it up, which changes it.
     changed: RefCell<HashMap<u64, Moment>>,
-    /// The time that the root had when the transaction began.
-    root_modified: Option<Moment>,
+    beginning: Beginning,
+}
+
+/// What is known of the time before.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Beginning {
+    /// When the transaction began.
+    pub(crate) begun: Moment,
+    /// The time that the root had then.
+    pub(crate) root_modified: Option<Moment>,
+}
+
+/// What became of a directory beside its names.
+struct OfItself {
+    attributes_differ: bool,
+    attributes_clash: bool,
+    modified: Moment,
 }
 
 /// Reads what was changed: the root's node and the files that only the index knows.
 ///
 /// `upper` and `index` are the directories of an overlay that nobody writes to any more; `live` is the tree that it lay over.
-/// `root_modified` is the time that the root had when the transaction began.
 pub(crate) fn walk(
     upper: &Tree,
     index: Option<&Tree>,
     live: &Tree,
-    root_modified: Option<Moment>,
+    beginning: Beginning,
 ) -> Result<(Node, Vec<Indexed>), WalkError> {
-    let walk = Walk { upper, live, changed: RefCell::default(), root_modified };
+    let walk = Walk { upper, live, changed: RefCell::default(), beginning };
     let stat = walk.read(&TreePath::ROOT, upper.stat(&TreePath::ROOT))?;
     let root = walk.directory(TreePath::ROOT, &stat, Some(TreePath::ROOT), &Marks::default())?;
     let indexed = match index {
@@ -109,13 +123,12 @@ impl Walk<'_> {
     fn directory(&self, path: TreePath, stat: &Stat, live: Option<TreePath>, marks: &Marks) -> Result<Node, WalkError> {
         let name = self.live_name(&path, live.as_ref())?;
         let (source, below) = self.source(&path, live, name.as_ref(), marks)?;
-        let attributes_differ = match &below {
-            Some(below) => self.read(&path, self.differs_from(&path, stat, below))?,
-            None => true,
+        let OfItself { attributes_differ, attributes_clash, modified } = match &below {
+            Some(below) => self.read(&path, self.beside(&path, stat, below))?,
+            None => OfItself { attributes_differ: true, attributes_clash: false, modified: Moment::modified(stat) },
         };
         let children = self.children(&path, below.as_ref())?;
-        let modified = Moment::modified(stat);
-        let what = What::Directory(Directory { source, attributes_differ, modified, children });
+        let what = What::Directory(Directory { source, attributes_differ, attributes_clash, modified, children });
         Ok(Node { path, ino: stat.st_ino, live: name, what })
     }
 
@@ -207,14 +220,26 @@ impl Walk<'_> {
         Ok(File { origin, content_differs, attributes_differ, size, kind: letter })
     }
 
-    fn differs_from(&self, path: &TreePath, stat: &Stat, live: &TreePath) -> io::Result<bool> {
+    /// A directory beside the live one that it was copied from.
+    fn beside(&self, path: &TreePath, stat: &Stat, live: &TreePath) -> io::Result<OfItself> {
         let mut new = Attributes::new(stat, xattr::read(&self.upper.call_path(path)?)?.own);
-        let old = Attributes::new(&self.live.stat(live)?, xattr::read(&self.live.call_path(live)?)?.own);
+        let now = self.live.stat(live)?;
+        let old = Attributes::new(&now, xattr::read(&self.live.call_path(live)?)?.own);
+        let Beginning { begun, root_modified } = self.beginning;
+        let by_others = Moment::changed(&now) >= begun;
+        let is_root = path.as_bytes().is_empty();
         // The root of the upper directory was made, not copied: others may have changed the live one since.
-        if path.as_bytes().is_empty() && self.root_modified.is_none_or(|before| new.modified == before) {
+        if is_root && root_modified.is_none_or(|before| new.modified == before) {
             new.modified = old.modified;
         }
-        Ok(new != old)
+        // Names that others made or removed in it since are not undone, and nor is the time of that.
+        if by_others {
+            new.modified = new.modified.max(old.modified);
+        }
+        let modified = new.modified;
+        // Pando itself changes the root, when it makes the directory that the part is in.
+        let attributes_clash = by_others && !is_root && !new.is_same_but_for_time(&old);
+        Ok(OfItself { attributes_differ: new != old, attributes_clash, modified })
     }
 
     /// The changed files of an index. Its other entries are directories' and removed files'.

@@ -145,7 +145,7 @@ fn bind_socket(root: &Tree, path: &Path) -> io::Result<()> {
     Ok(rustix::mount::mount_bind(by_number(&socket), by_number(&place))?)
 }
 
-pub(super) fn enter_root(tree: &Tree) -> io::Result<()> {
+pub(crate) fn enter_root(tree: &Tree) -> io::Result<()> {
     let back = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
     rustix::process::fchdir(tree)?;
     rustix::process::pivot_root(".", ".")?;

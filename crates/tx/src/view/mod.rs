@@ -10,5 +10,5 @@ mod plan;
 mod realm;
 mod sockets;
 
-pub(crate) use make::{View, join};
+pub(crate) use make::{View, enter_root, join};
 pub use plan::{How, ViewPlan};

@@ -2,11 +2,10 @@
 
 use super::guest;
 use super::recover::sweep_soon;
-use super::report::{Outcome, Report};
+use super::report::{Outcome, PassedOutside, Report};
 use crate::state_root::StateRoot;
 use anyhow::Context;
-use pando_tx::{Home, TxName};
-use std::collections::BTreeSet;
+use pando_tx::{Home, Settled, TxName};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -47,16 +46,16 @@ impl Commit {
         let committed = pando_tx::commit_open(home, &self.name, !self.no_durable, None);
         let figures = committed.with_context(|| format!("cannot commit '{}'", self.name))?;
         sweep_soon(root, home, &mounts, None);
-        let outcome = Outcome::Committed(figures);
+        let settled = Settled::default();
+        let outcome = Outcome::Committed(figures, &settled);
         let report = Report {
             outcome,
             time: begun.elapsed(),
             retries: 0,
             gate,
             ended: 0,
-            no_daemons: false,
             read_only: &[],
-            connections: &BTreeSet::new(),
+            passed: PassedOutside::nothing(),
         };
         eprintln!("pando: {report}");
         Ok(0)

@@ -9,7 +9,7 @@ use pando_guest::{GuestName, Places};
 use pando_tx::{Home, Realm, TxName};
 use std::path::PathBuf;
 
-/// The transactions of a guest, or of the host.
+/// The transactions of a guest, or of the host. Should this process be killed while it has a guest stand still, another finishes what it was at.
 pub(super) fn home(root: &StateRoot, guest: Option<&str>) -> anyhow::Result<Home> {
     let host = Home::new(root.directory());
     let Some(guest) = guest else { return Ok(host) };
@@ -20,7 +20,8 @@ pub(super) fn home(root: &StateRoot, guest: Option<&str>) -> anyhow::Result<Home
             Usage::sentence(format!("there is no guest '{guest}' that lasts; `pando ls` lists the guests")).into()
         );
     }
-    Ok(host.of_realm(&directory.join("tx")))
+    let words = ["pando".into(), "--root".into(), root.directory().into(), "tx".into(), "recover".into()];
+    Ok(host.of_realm(&directory.join("tx")).rescued_by("/proc/self/exe".into(), words.into()))
 }
 
 /// Those of all guests that have any.

@@ -91,7 +91,7 @@ impl Hold {
         let realm: Option<Realm> = self.realm.as_deref().map(serde_json::from_str).transpose()?;
         let awaited = self.awaited(realm.as_ref())?;
         let (mut transaction, plan) =
-            Transaction::begin_in(home, &self.name, &[], realm).context("cannot begin a transaction")?;
+            Transaction::begin_in(home, &self.name, &[], None, realm).context("cannot begin a transaction")?;
         let killer = transaction.killer()?;
         let view = transaction.hold(&plan).context("cannot make the transaction's view")?;
         let lines = plan.read_only().map(|path| format!("{}\n", path.display()));

@@ -5,6 +5,7 @@ mod end;
 mod guest;
 mod held_output;
 mod holder;
+mod keep;
 mod listing;
 mod open;
 mod recover;
@@ -12,6 +13,7 @@ mod replayed_input;
 mod report;
 mod run;
 mod run_in_guest;
+mod settings;
 mod wait;
 
 pub(crate) use recover::recover_first;
@@ -47,6 +49,9 @@ enum Action {
     /// Be the process that holds a transaction; `begin` starts it
     #[command(hide = true)]
     Hold(holder::Hold),
+    /// Answer for daemons of a committed transaction; `run` starts it
+    #[command(hide = true)]
+    Keep(keep::Keep),
     /// Delete what aborted transactions left; others start it
     #[command(hide = true)]
     Sweep(recover::Sweep),
@@ -78,6 +83,7 @@ The exit code of run and enter is the command's own; 125 is Pando's failure: a c
             Action::Ls(ls) => ls.run(root),
             Action::Recover(recover) => recover.run(root, &home),
             Action::Hold(hold) => hold.run(root),
+            Action::Keep(keep) => keep.run(root),
             Action::Sweep(sweep) => sweep.run(&home),
         }
     }

@@ -93,9 +93,9 @@ impl Enter {
         let command = if self.command.is_empty() { vec![shell()] } else { self.command };
         let mut waiting = Waiting::take()?;
         match Running::entering(home, &record, &command) {
-            Ok(running) => match waiting.wait(running, None, self.unsupported.when())? {
+            Ok(running) => match waiting.wait(running, None, self.unsupported.when(), None)? {
                 Waited::Ended(rest) => Ok(rest.ended.code()),
-                Waited::TooLong | Waited::Unsupported(_) => bail!("the command's end was not seen"),
+                Waited::TooLong | Waited::Unsupported(_) | Waited::Lost(_) => bail!("the command's end was not seen"),
             },
             Err(StartError::Command(error)) => {
                 let code = if error.source.kind() == ErrorKind::NotFound { 127 } else { 126 };

@@ -1,6 +1,6 @@
 //! What became of a transaction, in a line.
 
-use pando_tx::Figures;
+use pando_tx::{Figures, Settled};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::SocketAddr;
@@ -16,12 +16,26 @@ pub(super) struct Report<'a> {
     pub(super) gate: &'a str,
     /// Processes that were left in it at its end, and were ended.
     pub(super) ended: usize,
-    /// Whether they were not to go on.
-    pub(super) no_daemons: bool,
     /// Mounts that can be written outside and could not inside.
     pub(super) read_only: &'a [String],
-    /// Other machines that were connected to, which is not undone.
+    pub(super) passed: PassedOutside<'a>,
+}
+
+/// What has passed outside, and is not undone.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PassedOutside<'a> {
+    /// Other machines that were connected to.
     pub(super) connections: &'a BTreeSet<SocketAddr>,
+    /// Servers of this machine that were, by their sockets.
+    pub(super) sockets: &'a BTreeSet<String>,
+}
+
+impl PassedOutside<'static> {
+    pub(super) fn nothing() -> Self {
+        const NO_MACHINE: &BTreeSet<SocketAddr> = &BTreeSet::new();
+        const NO_SOCKET: &BTreeSet<String> = &BTreeSet::new();
+        Self { connections: NO_MACHINE, sockets: NO_SOCKET }
+    }
 }
 
 /// So many addresses are named.
@@ -29,7 +43,7 @@ const NAMED: usize = 5;
 
 #[derive(Debug)]
 pub(super) enum Outcome<'a> {
-    Committed(Figures),
+    Committed(Figures, &'a Settled),
     /// Why.
     Aborted(&'a str),
 }
@@ -37,17 +51,17 @@ pub(super) enum Outcome<'a> {
 impl fmt::Display for Report<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.outcome {
-            Outcome::Committed(figures) => {
+            Outcome::Committed(figures, _) => {
                 let paths = counted(figures.paths, "path", "paths");
                 write!(out, "committed: {paths}, {}", bytes(figures.bytes))?;
             }
             Outcome::Aborted(why) => write!(out, "aborted: {why}; nothing was changed")?,
         }
         write!(out, "; {:.3} s, {}", self.time.as_secs_f64(), counted(self.retries as usize, "retry", "retries"))?;
-        if matches!(self.outcome, Outcome::Committed(_)) {
+        if matches!(self.outcome, Outcome::Committed(..)) {
             write!(out, ", gate {}", self.gate)?;
         }
-        if let Outcome::Committed(figures) = &self.outcome {
+        if let Outcome::Committed(figures, _) = &self.outcome {
             match figures.read {
                 Some(names) => write!(out, ", {} validated", counted(names, "name", "names"))?,
                 None => write!(out, ", only its changes validated")?,
@@ -55,27 +69,45 @@ impl fmt::Display for Report<'_> {
         }
         if self.ended > 0 {
             write!(out, ", {} ended", counted(self.ended, "process left in it", "processes left in it"))?;
-            if matches!(self.outcome, Outcome::Committed(_)) && !self.no_daemons {
-                write!(out, " (no daemon can outlast its transaction yet: start it again)")?;
-            }
+        }
+        if let Outcome::Committed(_, settled) = &self.outcome {
+            daemons(settled, out)?;
         }
         if !self.read_only.is_empty() {
             write!(out, "; read-only inside: {}", self.read_only.join(", "))?;
         }
-        self.passed(out)
+        write!(out, "{}", self.passed)
     }
 }
 
-impl Report<'_> {
-    fn passed(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.connections.is_empty() {
-            return Ok(());
+impl fmt::Display for PassedOutside<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let machines: Vec<String> = self.connections.iter().map(SocketAddr::to_string).collect();
+        let sockets: Vec<String> = self.sockets.iter().cloned().collect();
+        for (names, one, many) in
+            [(machines, "connection", "connections"), (sockets, "local connection", "local connections")]
+        {
+            if !names.is_empty() {
+                let more = if names.len() > NAMED { ", …" } else { "" };
+                let count = counted(names.len(), one, many);
+                write!(out, "; {count} had passed: {}{more}", names[..names.len().min(NAMED)].join(", "))?;
+            }
         }
-        let named: Vec<String> = self.connections.iter().take(NAMED).map(SocketAddr::to_string).collect();
-        let more = if self.connections.len() > NAMED { ", …" } else { "" };
-        let count = counted(self.connections.len(), "connection", "connections");
-        write!(out, "; {count} had passed: {}{more}", named.join(", "))
+        Ok(())
     }
+}
+
+/// What the command left running.
+fn daemons(settled: &Settled, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+    if !settled.moved.is_empty() {
+        let count = counted(settled.moved.len(), "process goes", "processes go");
+        write!(out, ", {count} on: {}", settled.moved.join("; "))?;
+    }
+    if !settled.ended.is_empty() {
+        let count = counted(settled.ended.len(), "process left in it", "processes left in it");
+        write!(out, ", {count} ended: {}; start again what is needed", settled.ended.join("; "))?;
+    }
+    Ok(())
 }
 
 fn counted(count: usize, one: &str, many: &str) -> String {
@@ -103,33 +135,36 @@ mod tests {
     #[test]
     fn a_line_says_it_all() {
         let time = Duration::from_millis(1500);
+        let settled = &Settled { moved: vec!["sshd, pid 7".into()], ended: Vec::new() };
+        let figures = Figures { paths: 1, bytes: 1536, read: Some(7) };
         let report = Report {
-            outcome: Outcome::Committed(Figures { paths: 1, bytes: 1536, read: Some(7) }),
+            outcome: Outcome::Committed(figures, settled),
             time,
             retries: 2,
             gate: "none",
             ended: 1,
-            no_daemons: true,
             read_only: &["/boot/efi".to_owned()],
-            connections: &BTreeSet::from(["10.0.0.1:80".parse().unwrap()]),
+            passed: PassedOutside {
+                connections: &BTreeSet::from(["10.0.0.1:80".parse().unwrap()]),
+                sockets: &BTreeSet::from(["/dev/log".to_owned()]),
+            },
         };
         assert_eq!(
             report.to_string(),
-            "committed: 1 path, 1.5 KiB; 1.500 s, 2 retries, gate none, 7 names validated, 1 process left in it ended; read-only inside: /boot/efi; 1 connection had passed: 10.0.0.1:80"
+            "committed: 1 path, 1.5 KiB; 1.500 s, 2 retries, gate none, 7 names validated, 1 process left in it ended, 1 process goes on: sshd, pid 7; read-only inside: /boot/efi; 1 connection had passed: 10.0.0.1:80; 1 local connection had passed: /dev/log"
         );
-        let connections = &BTreeSet::new();
         let outcome = Outcome::Aborted("exit code 1");
-        let report = Report { ended: 2, no_daemons: false, ..report };
-        assert!(report.to_string().contains("2 processes left in it ended (no daemon can outlast"));
+        let settled = &Settled { moved: Vec::new(), ended: vec!["sh, pid 7 (its root is /x)".into()] };
+        let report = Report { ended: 0, outcome: Outcome::Committed(figures, settled), ..report };
+        assert!(report.to_string().contains("1 process left in it ended: sh, pid 7 (its root is /x); start again"));
         let report = Report {
             outcome,
             time,
             retries: 1,
             gate: "none",
             ended: 0,
-            no_daemons: false,
             read_only: &[],
-            connections,
+            passed: PassedOutside::nothing(),
         };
         assert_eq!(report.to_string(), "aborted: exit code 1; nothing was changed; 1.500 s, 1 retry");
         assert_eq!((bytes(5), bytes(3 << 40).as_str()), ("5 B".to_owned(), "3.0 TiB"));

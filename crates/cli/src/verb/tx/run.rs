@@ -2,16 +2,17 @@
 
 use super::diff;
 use super::held_output::HeldOutput;
+use super::keep::Keep;
 use super::recover::sweep_soon;
 use super::replayed_input::ReplayedInput;
-use super::report::{Outcome, Report};
+use super::report::{Outcome, PassedOutside, Report};
 use super::wait::{Left, Waited, Waiting};
 use crate::complaint::Usage;
 use crate::state_root::StateRoot;
 use anyhow::Context;
 use pando_tx::{
-    CommitError, EndError, Ended, Figures, HeldSignals, Home, Network, Passed, Rest, Transaction, TxName, Watch,
-    WhenUnsupported,
+    CommitError, Contention, EndError, Ended, Figures, HeldSignals, Home, Moment, Network, Passed, Rest, Settled,
+    Transaction, TxName, Watch, WhenUnsupported,
 };
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -55,7 +56,7 @@ pub(super) struct Run {
     /// Do not wait for the disk: a loss of power may undo the commit, or leave it half done
     #[arg(long)]
     pub(super) no_durable: bool,
-    /// What the command leaves running is meant to end with the transaction
+    /// What the command leaves running ends with the transaction
     #[arg(long)]
     pub(super) no_daemons: bool,
     /// Do not say how it ended
@@ -98,7 +99,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
 
 /// How one attempt ended.
 pub(super) enum Attempt {
-    Committed(Figures),
+    Committed(Figures, Settled),
     /// The exit code, and why.
     Aborted(u8, String),
     /// What others changed.
@@ -109,7 +110,7 @@ impl Attempt {
     /// What is told of it, and the exit code.
     pub(super) fn outcome(&self) -> (Outcome<'_>, u8) {
         match self {
-            Self::Committed(figures) => (Outcome::Committed(*figures), 0),
+            Self::Committed(figures, settled) => (Outcome::Committed(*figures, settled), 0),
             Self::Aborted(code, why) => (Outcome::Aborted(why), *code),
             Self::Lost(what) => (Outcome::Aborted(what), crate::complaint::OWN_FAILURE),
         }
@@ -122,6 +123,7 @@ struct Tried {
     ended: usize,
     read_only: Vec<String>,
     connections: BTreeSet<SocketAddr>,
+    sockets: BTreeSet<String>,
 }
 
 /// What lasts from one attempt to the next.
@@ -130,6 +132,9 @@ struct Trial<'a> {
     home: &'a Home,
     waiting: Waiting,
     input: ReplayedInput,
+    contention: Contention,
+    /// When the first run began.
+    begun: Option<Moment>,
 }
 
 impl Run {
@@ -146,7 +151,8 @@ impl Run {
         }
         let begun = Instant::now();
         let input = ReplayedInput::of_this_process(self.retry == 0)?;
-        let mut trial = Trial { root, home, waiting: Waiting::take()?, input };
+        let contention = super::settings::contention(root)?;
+        let mut trial = Trial { root, home, waiting: Waiting::take()?, input, contention, begun: None };
         let mut retries = 0;
         loop {
             let tried = self.attempt(&mut trial, retries)?;
@@ -176,9 +182,10 @@ impl Run {
         let (outcome, code) = tried.attempt.outcome();
         let failed = matches!(tried.attempt, Attempt::Lost(_));
         if !self.quiet || failed {
-            let Tried { ended, read_only, connections, .. } = tried;
-            let (ended, no_daemons) = (*ended, self.no_daemons);
-            let report = Report { outcome, time, retries, gate: "none", ended, no_daemons, read_only, connections };
+            let Tried { ended, read_only, connections, sockets, .. } = tried;
+            let ended = *ended;
+            let passed = PassedOutside { connections, sockets };
+            let report = Report { outcome, time, retries, gate: "none", ended, read_only, passed };
             eprintln!("pando: {report}");
         }
         code
@@ -188,35 +195,47 @@ impl Run {
         let (root, home) = (trial.root, trial.home);
         let name = self.name.clone().unwrap_or_else(|| TxName::fresh(number));
         let shown: Vec<String> = self.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-        let (mut transaction, plan) = Transaction::begin(home, &name, &shown).context("cannot begin a transaction")?;
+        let begun = Transaction::begin(home, &name, &shown, trial.begun);
+        let (mut transaction, plan) = begun.context("cannot begin a transaction")?;
+        trial.begun.get_or_insert(transaction.record().begun);
         let read_only = plan.read_only().map(|path| path.display().to_string()).collect();
         let held = (self.output == Output::Commit).then(HeldOutput::new).transpose()?;
         let mut stdio = held.as_ref().map(HeldOutput::descriptors).transpose()?.unwrap_or_default();
         let (input, feeding) = trial.input.again()?;
         stdio[0] = input;
         let waited = match transaction.start(plan, &self.command, stdio, self.network()) {
-            Ok(running) => trial.waiting.wait(running, self.timeout, self.when_unsupported())?,
+            Ok(running) => {
+                trial.waiting.wait(running, self.timeout, self.when_unsupported(), Some(transaction.record()))?
+            }
             Err(error) => return cannot_start(root, home, transaction, error),
         };
         drop(feeding);
-        let left = transaction.end_processes()?;
+        let goes_on = !self.no_daemons && !self.dry_run && waited.has_succeeded() && transaction.doomed().is_none();
+        let left = if goes_on { 0 } else { transaction.end_processes()? };
         let mounts = transaction.other_mounts();
+        let doomed = transaction.doomed();
         let (attempt, left_over) = match waited {
-            Waited::Ended(Rest { ended: Ended::Exited(0), watch, passed: Passed { held, connections } }) => {
-                let attempt = self.finish(transaction, watch.as_ref(), held)?;
-                (attempt, Left { watch, connections })
+            Waited::Ended(Rest { ended: Ended::Exited(0), watch, passed }) if doomed.is_none() => {
+                let Passed { held, connections, sockets, listener } = passed;
+                let attempt = self.finish(transaction, watch.as_ref(), held, trial.contention)?;
+                if let (Attempt::Committed(_, settled), Some(listener)) = (&attempt, listener)
+                    && !settled.moved.is_empty()
+                {
+                    Keep::start(listener)?;
+                }
+                (attempt, Left { watch, connections, sockets })
             }
             other => {
                 transaction.abort()?;
-                (why(&other), other.left())
+                (doomed.map_or_else(|| why(&other), Attempt::Lost), other.left())
             }
         };
-        let Left { watch, connections } = left_over;
+        let Left { watch, connections, sockets } = left_over;
         sweep_soon(root, home, &mounts, watch.map(Watch::into_listener));
-        if let (Attempt::Committed(_), Some(held)) = (&attempt, held) {
+        if let (Attempt::Committed(..), Some(held)) = (&attempt, held) {
             held.release()?;
         }
-        Ok(Tried { attempt, ended: left, read_only, connections })
+        Ok(Tried { attempt, ended: left, read_only, connections, sockets })
     }
 
     fn when_unsupported(&self) -> WhenUnsupported {
@@ -234,22 +253,33 @@ impl Run {
     }
 
     /// The command has succeeded.
-    fn finish(&self, transaction: Transaction, watch: Option<&Watch>, held: HeldSignals) -> anyhow::Result<Attempt> {
+    fn finish(
+        &self,
+        transaction: Transaction,
+        watch: Option<&Watch>,
+        held: HeldSignals,
+        contention: Contention,
+    ) -> anyhow::Result<Attempt> {
         if self.dry_run {
             diff::show(&transaction.changes()?, false)?;
             transaction.abort()?;
             return Ok(Attempt::Aborted(0, "a dry run".to_owned()));
         }
-        let attempt = self.commit(transaction, watch)?;
-        if matches!(attempt, Attempt::Committed(_)) {
+        let attempt = self.commit(transaction, watch, contention)?;
+        if matches!(attempt, Attempt::Committed(..)) {
             held.send();
         }
         Ok(attempt)
     }
 
-    fn commit(&self, transaction: Transaction, watch: Option<&Watch>) -> anyhow::Result<Attempt> {
-        match transaction.commit(watch, !self.no_durable) {
-            Ok(figures) => Ok(Attempt::Committed(figures)),
+    fn commit(
+        &self,
+        transaction: Transaction,
+        watch: Option<&Watch>,
+        contention: Contention,
+    ) -> anyhow::Result<Attempt> {
+        match transaction.commit(watch, !self.no_durable, contention) {
+            Ok((figures, settled)) => Ok(Attempt::Committed(figures, settled)),
             Err(EndError::Commit(CommitError::Conflict(conflict))) => Ok(Attempt::Lost(conflict.to_string())),
             Err(error @ EndError::Commit(CommitError::Unfinished(_))) => {
                 Err(anyhow::Error::new(error).context("`pando tx recover` has to finish the commit"))
@@ -268,6 +298,7 @@ fn why(waited: &Waited) -> Attempt {
         }
         Waited::TooLong => (crate::complaint::OWN_FAILURE, "it took too long".to_owned()),
         Waited::Unsupported(unsupported) => (crate::complaint::OWN_FAILURE, unsupported.to_string()),
+        Waited::Lost(what) => return Attempt::Lost(what.clone()),
     };
     Attempt::Aborted(code, words)
 }
@@ -292,6 +323,7 @@ fn cannot_start(
                 ended: 0,
                 read_only: Vec::new(),
                 connections: BTreeSet::new(),
+                sockets: BTreeSet::new(),
             })
         }
         pando_tx::StartError::View(error) => {

@@ -6,14 +6,13 @@
 use super::guest;
 use super::holder::Holder;
 use super::recover::sweep_soon;
-use super::report::Report;
+use super::report::{PassedOutside, Report};
 use super::run::{Attempt, Run};
 use crate::session::{TerminalOptions, attach};
 use crate::state_root::StateRoot;
 use anyhow::Context;
 use pando_api::Method;
-use pando_tx::{CommitError, EndError, Exclusive, Home, Realm, TxName};
-use std::collections::BTreeSet;
+use pando_tx::{CommitError, EndError, Exclusive, Home, Realm, Settled, TxName};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -66,9 +65,10 @@ impl Run {
         let (outcome, code) = tried.attempt.outcome();
         if !self.quiet || matches!(tried.attempt, Attempt::Lost(_)) {
             let gate = if alone { "freeze for the whole run" } else { "freeze" };
-            let (read_only, connections) = (&tried.read_only[..], &BTreeSet::new());
-            let (ended, no_daemons) = (tried.ended, self.no_daemons);
-            let report = Report { outcome, time, retries, gate, ended, no_daemons, read_only, connections };
+            let read_only = &tried.read_only[..];
+            let passed = PassedOutside::nothing();
+            let ended = tried.ended;
+            let report = Report { outcome, time, retries, gate, ended, read_only, passed };
             eprintln!("pando: {report}");
         }
         code
@@ -113,7 +113,7 @@ impl Run {
             0 => self.commit_in_guest(home, name, alone)?,
             code => Attempt::Aborted(code, format!("exit code {code}")),
         };
-        if !matches!(attempt, Attempt::Committed(_)) {
+        if !matches!(attempt, Attempt::Committed(..)) {
             pando_tx::abort_open(home, name, alone)?;
         }
         Ok(Tried { attempt, ended, read_only: holder.read_only().to_vec() })
@@ -121,7 +121,7 @@ impl Run {
 
     fn commit_in_guest(&self, home: &Home, name: &TxName, alone: Option<&Exclusive>) -> anyhow::Result<Attempt> {
         match pando_tx::commit_open(home, name, !self.no_durable, alone) {
-            Ok(figures) => Ok(Attempt::Committed(figures)),
+            Ok(figures) => Ok(Attempt::Committed(figures, Settled::default())),
             Err(EndError::Commit(CommitError::Conflict(conflict))) => Ok(Attempt::Lost(conflict.to_string())),
             Err(error @ EndError::Commit(CommitError::Unfinished(_))) => {
                 Err(anyhow::Error::new(error).context("`pando tx recover` has to finish the commit"))

@@ -2,7 +2,7 @@
 
 use crate::session::signals::{Asked, Signals};
 use anyhow::Context;
-use pando_tx::{Rest, Running, Unsupported, Watch, WhenUnsupported};
+use pando_tx::{Answered, Ended, Passed, Record, Rest, Running, Unsupported, Watch, WhenUnsupported};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -17,12 +17,13 @@ impl Waiting {
         Ok(Self(Signals::take(false).context("cannot take over the signals")?))
     }
 
-    /// Waits for the command's end, and answers for what it does outside meanwhile.
+    /// Waits for the command's end, and answers for what it does outside meanwhile. With the record of its transaction it is stopped when that is doomed.
     pub(super) fn wait(
         &mut self,
         mut running: Running,
         limit: Option<Duration>,
         when: WhenUnsupported,
+        record: Option<&Record>,
     ) -> anyhow::Result<Waited> {
         let deadline = limit.map(|limit| Instant::now() + limit);
         loop {
@@ -34,15 +35,17 @@ impl Waiting {
             if signalled {
                 self.pass(&running);
             }
-            if called && let Some(supervisor) = running.supervisor() {
-                let unsupported = supervisor.answer_one(when).context("cannot answer for the command")?;
-                match unsupported {
-                    Some(unsupported) if when == WhenUnsupported::Abort => return Ok(Waited::Unsupported(unsupported)),
-                    Some(unsupported) => {
+            if called {
+                match running.answer_one(when, record).context("cannot answer for the command")? {
+                    Answered::Unsupported(unsupported) if when == WhenUnsupported::Abort => {
+                        return Ok(Waited::Unsupported(unsupported));
+                    }
+                    Answered::Unsupported(unsupported) => {
                         let done = if when == WhenUnsupported::Warn { "done" } else { "not done" };
                         eprintln!("pando: warning: {unsupported}; it was {done}");
                     }
-                    None => {}
+                    Answered::Lost(what) => return Ok(Waited::Lost(what)),
+                    Answered::Done => {}
                 }
             }
             if ended {
@@ -86,6 +89,8 @@ pub(super) enum Waited {
     TooLong,
     /// It did what cannot be undone.
     Unsupported(Unsupported),
+    /// It would have reached outside, and what it has read has changed.
+    Lost(String),
 }
 
 /// What is left of a command beside how it ended.
@@ -94,13 +99,21 @@ pub(super) struct Left {
     pub(super) watch: Option<Watch>,
     /// The machines that were connected to, as far as they are known.
     pub(super) connections: BTreeSet<SocketAddr>,
+    pub(super) sockets: BTreeSet<String>,
 }
 
 impl Waited {
+    /// Whether the command has ended, and said that all is well.
+    pub(super) fn has_succeeded(&self) -> bool {
+        matches!(self, Self::Ended(Rest { ended: Ended::Exited(0), .. }))
+    }
+
     pub(super) fn left(self) -> Left {
         match self {
-            Self::Ended(rest) => Left { watch: rest.watch, connections: rest.passed.connections },
-            Self::TooLong | Self::Unsupported(_) => Left::default(),
+            Self::Ended(Rest { watch, passed: Passed { connections, sockets, .. }, .. }) => {
+                Left { watch, connections, sockets }
+            }
+            Self::TooLong | Self::Unsupported(_) | Self::Lost(_) => Left::default(),
         }
     }
 }

@@ -21,7 +21,7 @@ fn node(at: &str, live: Option<(u64, bool)>, what: What) -> Node {
 }
 
 fn directory(source: DirectorySource, children: Vec<Node>) -> What {
-    What::Directory(Directory { source, attributes_differ: false, modified: MOMENT, children })
+    What::Directory(Directory { source, attributes_differ: false, attributes_clash: false, modified: MOMENT, children })
 }
 
 fn root(children: Vec<Node>) -> Node {

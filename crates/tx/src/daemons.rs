@@ -1,0 +1,225 @@
+//! What a command leaves running: processes that go on when their transaction has committed.
+//!
+//! ```text
+//!   left in the scope ─▶ frozen ─▶ commit ─▶ a clone of the live tree becomes the root of their mount namespace ─▶ out of the scope, and on
+//!                                        └─▶ what cannot be moved is ended, and named
+//! ```
+//!
+//! To pivot the root moves every process of the namespace that has the old one as its root and its working directory. What is open stays open: a new file
+//! is in the live tree by now, the same inode. What a daemon holds of the view in any other way would be lost without a sign, so that such a one is ended.
+
+use crate::commit::PartChanges;
+use crate::home::Home;
+use crate::scope::Scope;
+use crate::view::enter_root;
+use nix::sched::{CloneFlags, setns, unshare};
+use pando_kernel::cgroup::Hierarchies;
+use pando_kernel::mount::Tree;
+use pando_kernel::{CallError, Context, process};
+use rustix::mount::{MountPropagationFlags, MoveMountFlags};
+use std::collections::{BTreeSet, HashMap};
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// `__SO_ACCEPTCON`: somebody listens.
+const LISTENING: u64 = 0x1_0000;
+
+/// What became of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settled {
+    /// Those that go on.
+    pub moved: Vec<String>,
+    /// Those that were ended, and why.
+    pub ended: Vec<String>,
+}
+
+/// Processes that stand still, to be moved.
+#[derive(Debug)]
+pub(crate) struct Daemons {
+    pids: Vec<i32>,
+}
+
+/// What a process must not hold.
+struct Lost {
+    /// Files that the commit writes to in place: an open copy is not them.
+    rewritten: BTreeSet<PathBuf>,
+    /// Sockets that are listened on, by their inodes.
+    sockets: HashMap<u64, String>,
+}
+
+impl Daemons {
+    /// Stops what is left in a scope.
+    pub(crate) fn stop(scope: &Scope) -> Result<Self, CallError> {
+        if scope.processes().is_empty() {
+            return Ok(Self { pids: Vec::new() });
+        }
+        scope.freeze(true)?;
+        Ok(Self { pids: scope.processes() })
+    }
+
+    /// Moves them to the live tree, which has by now what they were started in, and ends those that cannot be. The scope is empty afterwards.
+    pub(crate) fn settle(
+        &self,
+        scope: &Scope,
+        home: &Home,
+        rewritten: BTreeSet<PathBuf>,
+    ) -> Result<Settled, CallError> {
+        let mut settled = Settled::default();
+        let lost = Lost { rewritten, sockets: listening() };
+        // Those of one namespace move together.
+        let mut namespaces: HashMap<u64, Vec<i32>> = HashMap::new();
+        for pid in &self.pids {
+            let view = std::fs::metadata(format!("/proc/{pid}/ns/mnt")).map(|found| found.ino());
+            match (view, lost.obstacle(*pid)) {
+                (Ok(view), None) => namespaces.entry(view).or_default().push(*pid),
+                (_, Some(why)) => settled.ended.push(format!("{} ({why})", named(*pid))),
+                // It has ended.
+                (Err(_), None) => {}
+            }
+        }
+        let mut go_on = Vec::new();
+        for pids in namespaces.into_values() {
+            match pids.first().map(|first| on_live_tree(*first, home)) {
+                None => {}
+                Some(Ok(())) => go_on.extend(pids),
+                Some(Err(error)) => settled.ended.extend(pids.iter().map(|pid| format!("{} ({error})", named(*pid)))),
+            }
+        }
+        settled.moved = go_on.iter().map(|pid| named(*pid)).collect();
+        if !go_on.is_empty() {
+            let group = own_group()?;
+            for pid in &go_on {
+                // One that has ended meanwhile needs no group.
+                let _ = std::fs::write(&group, pid.to_string());
+            }
+        }
+        scope.kill()?;
+        Ok(settled)
+    }
+}
+
+/// Files of the live tree that a commit writes to.
+pub(crate) fn rewritten(changes: &[PartChanges]) -> BTreeSet<PathBuf> {
+    let of_part = |part: &PartChanges| {
+        let content = part.changes.iter().filter(|one| one.content && one.sign == crate::change::Sign::Changed);
+        content.map(|one| part.part.live.join(one.path.as_path())).collect::<Vec<_>>()
+    };
+    changes.iter().flat_map(of_part).collect()
+}
+
+fn named(pid: i32) -> String {
+    // Anything may be in a name.
+    let name = process::read(pid, "comm").unwrap_or_default();
+    format!("{}, pid {pid}", name.trim_end().escape_debug())
+}
+
+impl Lost {
+    /// Why a process cannot be moved.
+    fn obstacle(&self, pid: i32) -> Option<String> {
+        let identity = |name: &str| {
+            let found = std::fs::metadata(format!("/proc/{pid}/{name}/.")).ok()?;
+            Some((found.dev(), found.ino()))
+        };
+        let root = std::fs::read_link(format!("/proc/{pid}/root")).ok()?;
+        if root != Path::new("/") {
+            return Some(format!("its root is {}", root.display()));
+        }
+        if identity("root") != identity("cwd") {
+            let at = std::fs::read_link(format!("/proc/{pid}/cwd")).ok()?;
+            return Some(format!("its working directory is {}", at.display()));
+        }
+        let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten();
+        descriptors.into_iter().find_map(|entry| self.held(pid, entry.file_name()))
+    }
+
+    fn held(&self, pid: i32, descriptor: OsString) -> Option<String> {
+        let number = descriptor.into_string().ok()?;
+        let target = std::fs::read_link(format!("/proc/{pid}/fd/{number}")).ok()?;
+        let text = target.to_string_lossy();
+        if let Some(inode) = text.strip_prefix("socket:[").and_then(|rest| rest.strip_suffix(']')) {
+            let path = self.sockets.get(&inode.parse().ok()?)?;
+            return Some(format!("nobody outside could reach its socket {path}"));
+        }
+        let is_held = self.rewritten.contains(&target) && is_writable(pid, &number);
+        is_held.then(|| format!("what it writes to {text} would be lost"))
+    }
+}
+
+fn is_writable(pid: i32, descriptor: &str) -> bool {
+    let flags = process::read(pid, &format!("fdinfo/{descriptor}")).unwrap_or_default();
+    let flags = flags.lines().find_map(|line| line.strip_prefix("flags:")).map(str::trim);
+    // Octal; the last two bits are the way in which it was opened.
+    flags
+        .and_then(|flags| i32::from_str_radix(flags, 8).ok())
+        .is_some_and(|flags| flags & libc::O_ACCMODE != libc::O_RDONLY)
+}
+
+/// Sockets with a path that somebody listens on, by their inodes.
+fn listening() -> HashMap<u64, String> {
+    let text = std::fs::read_to_string("/proc/net/unix").unwrap_or_default();
+    let socket = |line: &str| {
+        // Num RefCount Protocol Flags Type St Inode Path
+        let mut fields = line.split_ascii_whitespace().skip(3);
+        let flags = u64::from_str_radix(fields.next()?, 16).ok()?;
+        let inode = fields.nth(2)?.parse().ok()?;
+        let path = fields.next().filter(|path| !path.starts_with('@'))?;
+        (flags & LISTENING != 0).then(|| (inode, path.to_owned()))
+    };
+    text.lines().skip(1).filter_map(socket).collect()
+}
+
+/// Where a process is put to be in the control group that this one is in.
+fn own_group() -> Result<PathBuf, CallError> {
+    let what = || "looking for the own control group".to_owned();
+    let unified = Hierarchies::detect()?.unified.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound));
+    let own = std::fs::read_to_string("/proc/self/cgroup").context(what)?;
+    let own = own.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default().to_owned();
+    Ok(unified.context(what)?.join(own).join("cgroup.procs"))
+}
+
+/// Makes the live tree the root of the mount namespace that a process is in. They must stand still.
+fn on_live_tree(pid: i32, home: &Home) -> Result<(), CallError> {
+    let live = Tree::clone_of(Path::new("/"), true)?;
+    let path = format!("/proc/{pid}/ns/mnt");
+    let namespace = File::open(&path).context(|| format!("opening {path}"))?;
+    // Hidden in every view by a mount of its own, so that it is a directory there.
+    let place = home.directory().to_owned();
+    let moved = std::thread::Builder::new().name("pando-daemons".into()).spawn(move || {
+        unshare(CloneFlags::CLONE_FS).context(|| "taking a thread's own root".into())?;
+        setns(namespace, CloneFlags::CLONE_NEWNS)
+            .context(|| format!("joining the mount namespace of process {pid}"))?;
+        rustix::mount::move_mount(&live, "", rustix::fs::CWD, &place, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+            .context(|| format!("attaching the live tree at {}", place.display()))?;
+        // What is mounted outside later shows there too, as in any service's namespace; a root that is shared cannot be pivoted to.
+        let downstream = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
+        rustix::mount::mount_change(&place, downstream).context(|| "parting the mounts".into())?;
+        enter_root(&live).context(|| "entering the live tree".into())
+    });
+    let moved = moved.context(|| "starting a thread".into())?;
+    moved.join().unwrap_or_else(|_| Err(io::Error::other("it panicked")).context(|| "moving daemons".into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::ffi::OsStringExt;
+
+    #[test]
+    fn this_process_cannot_be_moved_and_why_is_said() {
+        let me = std::process::id().cast_signed();
+        let lost = Lost { rewritten: BTreeSet::new(), sockets: listening() };
+        let why = lost.obstacle(me).unwrap();
+        assert!(why.starts_with("its working directory is "), "{why}");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("log");
+        let file = File::create(&path).unwrap();
+        let lost = Lost { rewritten: BTreeSet::from([path.clone()]), sockets: HashMap::new() };
+        let held =
+            |fd: &File| lost.held(me, OsString::from_vec(std::os::fd::AsRawFd::as_raw_fd(fd).to_string().into()));
+        assert!(held(&file).is_some_and(|why| why.contains("would be lost")));
+        assert_eq!(held(&File::open(&path).unwrap()), None);
+    }
+}

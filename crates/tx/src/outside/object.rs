@@ -1,0 +1,75 @@
+//! What a call that is not supported is about: a path, a key, a group of processes. It is told to people, and decides nothing.
+
+use pando_kernel::foreign_memory;
+use pando_kernel::seccomp_notify::Call;
+
+/// The longest path that is told.
+const LONGEST: usize = 256;
+
+/// Memory is there or not by the page.
+const PAGE: u64 = 4096;
+
+/// The object of a call by its name; nothing where there is none, or the call is one of many in one.
+pub(super) fn of(call: &Call, name: &str) -> Option<String> {
+    let path = |number: usize| text(call.pid, call.arguments[number]);
+    let number = |number: usize| call.arguments[number] as i32;
+    match name {
+        "mount" | "mount_setattr" => path(1),
+        "move_mount" => path(3),
+        "umount" | "umount2" | "pivot_root" | "swapon" | "swapoff" | "acct" | "mq_open" | "mq_unlink" => path(0),
+        "quotactl" => path(1),
+        "sethostname" | "setdomainname" => path(0),
+        "shmget" | "semget" | "msgget" => Some(format!("key {:#x}", number(0))),
+        "kill" if number(0) == -1 => Some("all processes".to_owned()),
+        "kill" if number(0) == 0 => Some("its process group".to_owned()),
+        "kill" if number(0) < 0 => Some(format!("process group {}", number(0).unsigned_abs())),
+        "kill" | "tkill" | "rt_sigqueueinfo" | "rt_tgsigqueueinfo" | "tgkill" => Some(format!("process {}", number(0))),
+        "connect" => path_of_socket(call),
+        _ => None,
+    }
+}
+
+fn path_of_socket(call: &Call) -> Option<String> {
+    const FAMILY: u64 = 2;
+    let first = bytes(call.pid, call.arguments[1] + FAMILY, 1)?;
+    match first.first()? {
+        0 => text(call.pid, call.arguments[1] + FAMILY + 1).map(|name| format!("socket @{name}")),
+        _ => text(call.pid, call.arguments[1] + FAMILY).map(|path| format!("socket {path}")),
+    }
+}
+
+/// A text in a process's memory, up to its closing zero, the end of the memory or a bound.
+fn text(pid: i32, at: u64) -> Option<String> {
+    let mut found = Vec::new();
+    while found.len() < LONGEST && !found.contains(&0) {
+        let from = at.checked_add(found.len() as u64)?;
+        let left = (PAGE - from % PAGE).min((LONGEST - found.len()) as u64);
+        match bytes(pid, from, left as usize) {
+            Some(more) => found.extend(more),
+            None => break,
+        }
+    }
+    let text = found.split(|byte| *byte == 0).next().filter(|text| !text.is_empty())?;
+    Some(String::from_utf8_lossy(text).escape_debug().to_string())
+}
+
+fn bytes(pid: i32, at: u64, length: usize) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; length];
+    foreign_memory::read(pid, at, &mut bytes).ok()?;
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_ends_at_its_zero_or_at_the_bound() {
+        let me = std::process::id().cast_signed();
+        let read = |bytes: &[u8]| text(me, bytes.as_ptr() as u64);
+        assert_eq!(read(b"/mnt\x1b\0more"), Some("/mnt\\u{1b}".to_owned()));
+        assert_eq!(read(b"\0"), None);
+        assert_eq!(read(&[b'x'; 1000]).map(|text| text.len()), Some(LONGEST));
+        assert_eq!(text(me, 16), None);
+    }
+}
