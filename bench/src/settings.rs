@@ -18,6 +18,8 @@ pub(crate) struct Settings {
     pub(crate) quick: bool,
     /// How many guests, where the benchmark lets one choose.
     pub(crate) guests: Option<usize>,
+    /// How many separate guests at most, where unified ones take less room than they.
+    pub(crate) separate: Option<usize>,
     /// Only the parts whose names hold this.
     pub(crate) only: Option<String>,
     /// A Debian root to use, instead of one built for the benchmark.
@@ -31,10 +33,11 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// Reads `NAME --pando PATH --output DIR [--samples N] [--guests N] [--tree DIR] [--only WORDS] [--daemons] [--hush COMMAND] [--criu PATH] [--quick]`.
+    /// Reads `NAME --pando PATH --output DIR [--samples N] [--guests N] [--separate N] [--tree DIR] [--only WORDS] [--daemons] [--hush COMMAND] [--criu PATH] [--quick]`.
     pub(crate) fn from_arguments(arguments: impl Iterator<Item = String>) -> anyhow::Result<Self> {
         let (mut benchmark, mut pando, mut output, mut samples, mut quick) = (None, None, None, None, false);
-        let (mut guests, mut tree, mut only, mut daemons, mut hush) = (None, None, None, false, None);
+        let (mut guests, mut separate, mut tree, mut only) = (None, None, None, None);
+        let (mut daemons, mut hush) = (false, None);
         let mut criu = std::env::var_os("PANDO_CRIU").map(PathBuf::from);
         let mut arguments = arguments;
         while let Some(argument) = arguments.next() {
@@ -44,6 +47,7 @@ impl Settings {
                 "--output" => output = Some(PathBuf::from(value()?)),
                 "--samples" => samples = Some(value()?.parse().context("--samples needs a number")?),
                 "--guests" => guests = Some(value()?.parse().context("--guests needs a number")?),
+                "--separate" => separate = Some(value()?.parse().context("--separate needs a number")?),
                 "--tree" => tree = Some(PathBuf::from(value()?)),
                 "--hush" => hush = Some(value()?),
                 "--daemons" => daemons = true,
@@ -70,6 +74,7 @@ impl Settings {
             quick,
             only,
             guests,
+            separate,
             tree,
             daemons,
             hush,

@@ -6,10 +6,13 @@ mod charts;
 mod crowd;
 mod daemons;
 mod footprint;
+mod installation;
 mod meminfo;
 mod parallel;
 mod roots;
 mod speed;
+mod supply;
+mod tables;
 
 use crate::hush::Hush;
 use crate::interrupt;
@@ -36,11 +39,8 @@ pub(crate) fn measure(settings: &Settings) -> anyhow::Result<Report> {
     }
     let usual = if settings.wants("sharing") { GUESTS } else { speed::LOOKED_THROUGH };
     let guests = settings.guests.unwrap_or(if settings.quick { 5 } else { usual });
-    let roots = Roots::make(pando.directory(), settings.tree.as_deref(), guests)?;
-    report.note(format!(
-        "{guests} copies of one Debian root of {} files, each with a few files of its own; not installed one by one",
-        roots.files()
-    ));
+    let roots = Roots::make(pando.directory(), settings, guests)?;
+    report.note(roots.story());
     if settings.wants("sharing") {
         sharing(&roots, &pando, settings, &mut report)?;
     }
@@ -57,7 +57,14 @@ fn sharing(roots: &Roots, pando: &OwnPando, settings: &Settings, report: &mut Re
     let unified = unified(roots, pando, settings, report).context("unified guests one by one")?;
     judge(guests, &separate, &unified, report);
     crowd::stop(pando, 0..guests)?;
-    parallel::measure(roots, pando, settings.hush.as_deref(), unified.cache, report).context("all guests together")
+    let together = parallel::measure(roots, pando, settings.hush.as_deref(), unified.cache, report);
+    if let Err(error) = &together {
+        // What was measured before is worth having all the same.
+        report.note(format!("all guests together: {error:#}"));
+    }
+    interrupt::check()?;
+    parallel::judge(report);
+    Ok(())
 }
 
 fn judge(guests: usize, separate: &Taken, unified: &Taken, report: &mut Report) {
@@ -83,10 +90,13 @@ fn separate(roots: &Roots, pando: &OwnPando, report: &mut Report) -> anyhow::Res
     let places = roots.trees().to_vec();
     footprint::evict(&places)?;
     let mut crowd = crowd::Separate::default();
+    let mut cache = 0;
     for tree in &places {
         report.add("separate: start and work, one by one", "s", crowd.start(pando, tree, crowd::WORK)?);
+        // Nobody else uses a file of it, so that its pages may go while others are started.
+        cache += footprint::cached(std::slice::from_ref(tree))?;
     }
-    let taken = Taken { disk: Footprint::of(&places)?.bytes, cache: footprint::cached(&places)? };
+    let taken = Taken { disk: Footprint::of(&places)?.bytes, cache };
     report.add("separate: disk", "MB", taken.disk as f64 / MIB);
     report.add("separate: page cache", "MB", taken.cache as f64 / MIB);
     crowd.end(pando)?;

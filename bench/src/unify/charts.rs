@@ -1,7 +1,7 @@
 //! Memory and time against the number of guests, separate and unified, as pictures.
 
-use super::daemons::Sample;
 use super::meminfo;
+use super::tables::Sample;
 use anyhow::anyhow;
 use plotters::prelude::*;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,8 @@
 //! The roots that guests run on: Debian systems, each in a tree of its own.
 
-use anyhow::Context;
-use pando_guest::source::{Options, Progress, Source, materialize};
+use super::installation;
+use crate::interrupt;
+use crate::settings::Settings;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -13,36 +14,34 @@ const PACKAGES: [&str; 2] = ["perl", "python3-minimal"];
 pub(super) struct Roots {
     trees: Vec<PathBuf>,
     files: u64,
-}
-
-/// Who builds a root in a benchmark waits in silence.
-struct Silent;
-
-impl Progress for Silent {
-    fn stage(&self, _: &str) {}
-    fn advance(&self, _: u64, _: Option<u64>) {}
+    story: String,
 }
 
 impl Roots {
-    /// Makes `number` of them below a directory: the first is built, or copied from `given`, and the others are copies of it that then go their own way.
-    pub(super) fn make(directory: &Path, given: Option<&Path>, number: usize) -> anyhow::Result<Self> {
-        let template = directory.join("template");
-        build(&template, given, &PACKAGES)?;
-        Self::of_template(directory, template, number)
-    }
-
-    /// The same of a template that lies in that directory, and is the first of them afterwards.
-    pub(super) fn of_template(directory: &Path, template: PathBuf, number: usize) -> anyhow::Result<Self> {
-        let at = |number: usize| directory.join(format!("tree-{number}"));
-        let first = at(0);
-        std::fs::rename(template, &first)?;
-        for number in 1..number {
-            crate::interrupt::check()?;
-            copy(&first, &at(number))?;
-            go_own_way(&at(number), number)?;
+    /// Makes `number` of them below a directory, each installed on its own; where a tree is given, or it has to be quick, copies of one. Then they go
+    /// their own ways.
+    pub(super) fn make(directory: &Path, settings: &Settings, number: usize) -> anyhow::Result<Self> {
+        let trees: Vec<PathBuf> = (0..number).map(|number| directory.join(format!("tree-{number}"))).collect();
+        let (first, others) = (&trees[0], &trees[1..]);
+        match &settings.tree {
+            Some(given) => copy(given, first)?,
+            None => installation::first(first, &PACKAGES)?,
         }
-        let files = count(&first)?;
-        Ok(Self { trees: (0..number).map(at).collect(), files })
+        let are_copies = settings.tree.is_some() || settings.quick;
+        if are_copies {
+            others.iter().try_for_each(|tree| copy(first, tree))?;
+        } else {
+            installation::others(first, others, &PACKAGES)?;
+        }
+        for (number, tree) in trees.iter().enumerate() {
+            go_own_way(tree, number)?;
+        }
+        let files = count(first)?;
+        let (names, differing) = installation::compare(first, &trees[1])?;
+        let made = if are_copies { "copies of one Debian root" } else { "Debian roots, installed one by one," };
+        let story =
+            format!("{number} {made} of {files} files; of {names} names {differing} are not the same in the first two");
+        Ok(Self { trees, files, story })
     }
 
     pub(super) fn trees(&self) -> &[PathBuf] {
@@ -53,27 +52,22 @@ impl Roots {
     pub(super) fn files(&self) -> u64 {
         self.files
     }
-}
 
-/// Builds a Debian root with packages, or takes a copy of the one that is given.
-pub(super) fn build(at: &Path, given: Option<&Path>, packages: &[&str]) -> anyhow::Result<()> {
-    if let Some(given) = given {
-        return copy(given, at);
+    /// How they came to be, and how much they differ.
+    pub(super) fn story(&self) -> &str {
+        &self.story
     }
-    std::fs::create_dir(at)?;
-    let packages = packages.iter().map(|name| (*name).to_owned()).collect();
-    let debian = Source::Debian { suite: "bookworm".to_owned(), packages };
-    materialize(&debian, at, &Options::default(), &Silent).context("building a Debian root").map(drop)
 }
 
-fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
+pub(super) fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
+    interrupt::check()?;
     let done = Command::new("cp").args(["-a", "--reflink=never"]).args([from, to]).status()?;
     anyhow::ensure!(done.success(), "copying {} failed", from.display());
     Ok(())
 }
 
-/// What differs between systems that were installed one by one.
-fn go_own_way(tree: &Path, number: usize) -> anyhow::Result<()> {
+/// What differs between systems that are in use.
+pub(super) fn go_own_way(tree: &Path, number: usize) -> anyhow::Result<()> {
     std::fs::write(tree.join("etc/hostname"), format!("guest-{number}\n"))?;
     std::fs::write(tree.join("etc/machine-id"), format!("{number:032x}\n"))?;
     std::fs::write(tree.join("etc/own-key"), format!("{number:0600}\n"))?;

@@ -282,3 +282,56 @@ fn open_inside(root: BorrowedFd<'_>, path: &str, flags: OFlags) -> std::io::Resu
         opened => Ok(Some(opened?)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pando_store::Taking;
+    use std::os::fd::{AsFd, AsRawFd};
+
+    fn store(path: &Path, backend: Backend) -> LayerStore {
+        let mounts = LayerMounts::new(Store::open(path).unwrap(), backend);
+        LayerStore { path: path.to_owned(), mounts: Mutex::new(Some(Arc::new(mounts))) }
+    }
+
+    /// Needs root, and a kernel that mounts images; without them there is nothing to see.
+    #[test]
+    fn what_was_written_over_a_farm_goes_on_over_a_farm_and_the_other_way_round() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("store");
+        if !rustix::process::geteuid().is_root()
+            || LayerStore::new(path.clone()).open().unwrap().backend() == Backend::Farm
+        {
+            eprintln!("skipped: this host mounts no images");
+            return;
+        }
+        let tree = place.path().join("tree");
+        std::fs::create_dir_all(tree.join("below")).unwrap();
+        std::fs::write(tree.join("below/file"), vec![7; 9_000]).unwrap();
+        let layer = Store::open(&path).unwrap().import(&tree, Taking::Copy).unwrap().layer;
+        for first in [Backend::Farm, Backend::Image] {
+            let root = Root {
+                name: "test".to_owned(),
+                layers: vec![Layer::Stored(layer)],
+                files: place.path().join(format!("{first:?}")),
+                disk: None,
+                bounded: None,
+                passing: false,
+            };
+            prepare(&root.files).unwrap();
+            let write = |backend| {
+                let mounted = root.mount(None, &store(&path, backend)).unwrap();
+                let file = format!("/proc/self/fd/{}/below/file", mounted.tree.as_fd().as_raw_fd());
+                let before = std::fs::read(&file).unwrap();
+                std::fs::write(&file, [before, vec![8; 10]].concat()).unwrap();
+                std::fs::read(&file).unwrap().len()
+            };
+            assert_eq!(write(first), 9_010);
+            assert_eq!(write(first.other()), 9_020, "over a layer that is mounted as it was");
+            assert_eq!(write(first), 9_030);
+            let other = store(&path, first.other());
+            let stale = root.mount_as(None, &other, |mounts| mounts.backend()).unwrap_err();
+            assert!(is_stale(&stale), "the other way alone is refused: {stale}");
+        }
+    }
+}

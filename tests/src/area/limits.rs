@@ -41,7 +41,7 @@ fn held(sandbox: &Sandbox, name: &str, key: &str) -> Vec<String> {
     limits.filter(|limit| limit["key"] == key).filter_map(|limit| Some(limit["value"].as_str()?.to_owned())).collect()
 }
 
-fn stats(sandbox: &Sandbox, name: &str) -> Value {
+pub(super) fn stats(sandbox: &Sandbox, name: &str) -> Value {
     let text = sandbox.pando(["stats", "--json", name]).ok();
     let all: Value = serde_json::from_str(&text).expect("stats --json prints JSON");
     all["guests"][0].clone()

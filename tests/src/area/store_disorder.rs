@@ -25,6 +25,7 @@ pub(crate) const CASES: &[Case] = &[
         .needs(PYTHON)
         .tags(&[Tag::Slow]),
     Case::new("store::every_way_of_changing_a_file_breaks_its_link", every_way_of_changing).needs(PYTHON),
+    Case::new("store::access_lists_are_kept_and_given", access_lists_are_kept_and_given).needs(PYTHON),
 ];
 
 const PYTHON: &[Need] = &[Need::Root, Need::Program("python3", "python3")];
@@ -280,4 +281,45 @@ fn every_way_of_changing(sandbox: &Sandbox) {
     assert_eq!(lines(&data(sandbox, "changing"), i64::MAX), last, "changes last");
     sandbox.pando(["store", "verify"]).ok();
     assert_eq!(lines(&tree.join("data"), i64::MAX).len(), before.len());
+}
+
+/// Reads or gives an access control list: `u::rw-,u:7:r--,g::r--,m::r--,o::---` as the kernel keeps it (linux/posix_acl_xattr.h).
+const ACCESS_LIST: &str = r#"
+import os, struct, sys
+entries = [(1, 6, 0xffffffff), (2, 4, 7), (4, 4, 0xffffffff), (16, 4, 0xffffffff), (32, 0, 0xffffffff)]
+value = struct.pack('<I', 2) + b''.join(struct.pack('<HHI', *entry) for entry in entries)
+name, path = 'system.posix_acl_access', sys.argv[2]
+if sys.argv[1] == 'give':
+    os.setxattr(path, name, value)
+print(os.getxattr(path, name) == value)
+"#;
+
+/// The overlay asks the file below whether it could take a list before it copies it up, and a file of an image could not: docs/store.md.
+fn access_lists_are_kept_and_given(sandbox: &Sandbox) {
+    let line = |what: &str, path: &Path| Line::new("python3").args(["-c", ACCESS_LIST, what]).args([path]);
+    let fill = |data: &Path| {
+        for name in ["listed", "bare", "new"] {
+            std::fs::write(data.join(name), name.repeat(2_000)).expect("a file");
+        }
+        line("give", &data.join("listed")).run().says("True\n");
+    };
+    three_guests(sandbox, fill);
+    let own = data(sandbox, "a");
+    line("read", &own.join("listed")).run().says("True\n");
+    let given = line("give", &own.join("bare")).run();
+    if super::store::usage(sandbox)["backend"] == "image" {
+        assert!(given.err().contains("Operation not supported"), "{} {}", given.out(), given.err());
+        // Whatever copies it up makes it a file like any other.
+        Line::new("chmod").args(["644"]).args([own.join("bare")]).ok();
+        line("give", &own.join("bare")).run().says("True\n");
+    } else {
+        given.says("True\n");
+    }
+    std::fs::write(own.join("own"), "").expect("a file");
+    line("give", &own.join("own")).run().says("True\n");
+    unify(sandbox, "lists");
+    for name in ["listed", "bare", "own"] {
+        line("read", &data(sandbox, "a").join(name)).run().says("True\n");
+    }
+    line("read", &data(sandbox, "watching").join("bare")).run().complains_of(&["No data available"]);
 }

@@ -122,6 +122,11 @@ fn what_guests_use_is_ready_for_the_next(sandbox: &Sandbox) {
     sandbox.pando(["start", "a"]).ok();
     eventually("what was used is in memory before anybody asks", || pages(&used) >= SIZE as u64 / 4096 * 9 / 10);
     assert!(pages(&unused) < 100, "what nobody used is not: {} pages", pages(&unused));
+    // What the daemon had read is charged to its group; what a guest is the first to read, to that guest.
+    sandbox.exec_sh("a", "cat /used /unused >/dev/null").ok();
+    let cache = || super::limits::stats(sandbox, "a")["now"]["cache"].as_u64().expect("a number");
+    eventually("the guest pays for what it had read itself", || cache() >= SIZE as u64 * 9 / 10);
+    assert!(cache() < SIZE as u64 * 3 / 2, "it pays for what was ready, too: {}", cache());
 }
 
 /// The object of a file that holds one byte many times.

@@ -1,0 +1,56 @@
+//! More roots than a disk holds: a few are installed, each on its own, and the others are copies of them that go their own way, made when they are wanted.
+
+use super::{installation, roots};
+use crate::settings::Settings;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// How many are installed.
+const INSTALLED: usize = 4;
+
+const SLIM: &str = include_str!("slim.sh");
+
+/// Where the roots come from.
+#[derive(Debug)]
+pub(super) struct Supply {
+    directory: PathBuf,
+    templates: Vec<PathBuf>,
+}
+
+impl Supply {
+    /// Installs the first ones, or takes copies of the one that is given, and makes them as small as the papers'.
+    pub(super) fn open(directory: &Path, settings: &Settings, packages: &[&str]) -> anyhow::Result<Self> {
+        let number = if settings.tree.is_some() || settings.quick { 1 } else { INSTALLED };
+        let templates: Vec<PathBuf> = (0..number).map(|number| directory.join(format!("template-{number}"))).collect();
+        match &settings.tree {
+            Some(given) => roots::copy(given, &templates[0])?,
+            None => installation::first(&templates[0], packages)?,
+        }
+        installation::others(&templates[0], &templates[1..], packages)?;
+        for template in &templates {
+            let output = Command::new("sh").args(["-c", SLIM, "slim"]).arg(template).output()?;
+            anyhow::ensure!(output.status.success(), "slim: {}", String::from_utf8_lossy(&output.stderr));
+        }
+        Ok(Self { directory: directory.to_owned(), templates })
+    }
+
+    /// How many were installed on their own.
+    pub(super) fn installed(&self) -> usize {
+        self.templates.len()
+    }
+
+    /// One of them, to look at.
+    pub(super) fn sample(&self) -> &Path {
+        &self.templates[0]
+    }
+
+    /// The root of that number, which is made if it is not there yet.
+    pub(super) fn tree(&self, number: usize) -> anyhow::Result<PathBuf> {
+        let tree = self.directory.join(format!("tree-{number}"));
+        if !tree.exists() {
+            roots::copy(&self.templates[number % self.templates.len()], &tree)?;
+            roots::go_own_way(&tree, number)?;
+        }
+        Ok(tree)
+    }
+}
