@@ -2,6 +2,7 @@
 
 use crate::daemon::Daemon;
 use crate::failure;
+use crate::guest::{Guest, Running};
 use crate::life::{
     address, clone, collect, copy, create, exec, freeze, identity, image, remove, restore, run, set, start, stop,
     storage, unify,
@@ -94,11 +95,15 @@ impl Client {
                 return self.follow(&name, started, more, since).await;
             }
             Method::Copy { name, path, direction } => {
-                let started = match daemon.guest(&name) {
-                    Ok(guest) => copy::copy(&daemon, &guest, path, direction, fds).await,
-                    Err(fault) => Err(fault),
+                let guest = match daemon.guest(&name) {
+                    Ok(guest) => guest,
+                    Err(fault) => return self.fault(&fault).await,
                 };
-                return self.follow(&name, started, more, since).await;
+                return match copy::copy(&daemon, &guest, path, direction, fds).await {
+                    Ok(copy::Copy::Beside(started)) => self.follow(&name, Ok(started), more, since).await,
+                    Ok(copy::Copy::Alone(running)) => self.see_home(&guest, &running, more, since).await,
+                    Err(fault) => self.fault(&fault).await,
+                };
             }
             Method::Create { name, source, spec, start } => {
                 return self.create(create::Order { name, source, spec, start }, more).await;
@@ -197,6 +202,19 @@ impl Client {
         }
         let exit_code = exec::outcome(&started).await;
         self.ended(notice, exit_code, since).await
+    }
+
+    /// The same of a guest that runs for an errand: what its end leaves is cleared away before that is told, and it may be started at once.
+    async fn see_home(&mut self, guest: &Rc<Guest>, running: &Running, more: bool, since: Instant) -> Result<(), Gone> {
+        let notice = ProcessNotice { guest: guest.name.to_string(), pid: running.pid, ..ProcessNotice::default() };
+        if more {
+            self.reply(Reply::Notice { notice: notice.clone() }, true, vec![]).await?;
+        }
+        let exit_code = run::outcome(running).await;
+        match stop::has_ended(guest).await {
+            Ok(()) => self.ended(notice, exit_code, since).await,
+            Err(fault) => self.fault(&fault).await,
+        }
     }
 
     async fn ended(&mut self, notice: ProcessNotice, exit_code: Option<i32>, since: Instant) -> Result<(), Gone> {

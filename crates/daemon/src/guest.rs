@@ -51,6 +51,8 @@ pub(crate) struct Running {
     pub(crate) mounts: RefCell<Option<OwnedFd>>,
     /// Seconds since the epoch.
     pub(crate) started: i64,
+    /// Whether it runs for an errand of Pando's, and not its own command.
+    pub(crate) errand: bool,
     /// Processes that clients started in it, by host pid: those that they may signal.
     pub(crate) started_by_clients: RefCell<HashSet<i32>>,
     /// Where its first process says that the command has ended, until somebody listens there.
@@ -120,6 +122,12 @@ impl Guest {
         }
         let written = record::write_toml(&self.directory(places).join(RECORD), &*self.record.borrow());
         written.map_err(|error| failure::call("remembering the guest", self.name.as_ref(), &error))
+    }
+
+    /// From here on it is not what it was frozen as.
+    pub(crate) fn goes_on(&self, places: &Places) -> Result<(), Fault> {
+        let was_frozen = self.record.borrow_mut().frozen_into.take().is_some();
+        if was_frozen { self.remember(places) } else { Ok(()) }
     }
 
     /// Begins to do something to it that nothing else may happen beside.

@@ -38,6 +38,9 @@ pub(crate) struct RunRecord {
     pub(crate) boot: String,
     /// Seconds since the epoch.
     pub(crate) started: i64,
+    /// Whether it runs for an errand of Pando's, and not its own command.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) errand: bool,
     /// For a guest that goes away with its command: all there is to know of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) ephemeral: Option<EphemeralRecord>,

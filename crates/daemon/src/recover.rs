@@ -153,6 +153,7 @@ async fn take_over(daemon: &Rc<Daemon>, guest: &Rc<Guest>, run: &RunRecord) -> b
         trunk,
         namespace,
         started: run.started,
+        errand: run.errand,
         started_by_clients: RefCell::new(HashSet::from([pid])),
         word: RefCell::default(),
         over: watch::Sender::new(None),

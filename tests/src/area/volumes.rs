@@ -1,7 +1,9 @@
 //! Directories and files of the host shown inside, and copies in and out.
 
 use crate::case::Case;
+use crate::process;
 use crate::sandbox::Sandbox;
+use rustix::process::Signal;
 use std::os::unix::fs::MetadataExt;
 
 pub(crate) const CASES: &[Case] = &[
@@ -12,6 +14,8 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("copy::into_a_guest_and_out_again", into_a_guest_and_out_again),
     Case::new("copy::as_a_stream", as_a_stream),
     Case::new("copy::names_what_is_missing", names_what_is_missing),
+    Case::new("copy::a_stopped_guest_runs_for_it_alone", a_stopped_guest_runs_for_the_copy_alone),
+    Case::new("copy::a_daemon_that_dies_leaves_the_guest_stopped", a_copy_whose_daemon_dies_leaves_its_guest_stopped),
     Case::new("copy::a_guests_links_do_not_lead_to_the_host", a_guests_links_do_not_lead_to_the_host),
 ];
 
@@ -100,8 +104,40 @@ fn names_what_is_missing(sandbox: &Sandbox) {
     sandbox.pando(["cp", "/no/such/file", "web:/srv"]).run().ended_with(125).complains_of(&["/no/such/file"]);
     sandbox.pando(["cp", "/etc/passwd", "nobody:/srv"]).run().ended_with(125).complains_of(&["nobody"]);
     sandbox.pando(["cp", "/etc/passwd", &to]).run().ended_with(125).complains_of(&["GUEST:PATH"]);
-    sandbox.pando(["stop", "web"]).ok();
-    sandbox.pando(["cp", "/etc/passwd", "web:/srv"]).run().ended_with(125).complains_of(&["web", "not running"]);
+}
+
+fn a_stopped_guest_runs_for_the_copy_alone(sandbox: &Sandbox) {
+    let scratch = sandbox.scratch();
+    let place = |name: &str| scratch.join(name).to_string_lossy().into_owned();
+    std::fs::write(scratch.join("given"), "given").expect("a file");
+    sandbox.create("job", &["--net", "host", "--", "sh", "-c", "echo ran >>/ran; cat /srv/given; exit 7"]);
+    sandbox.pando(["cp", &place("given"), "job:/srv/"]).ok();
+    assert_eq!(sandbox.state("job"), "stopped");
+    sandbox.pando(["cp", "job:/srv/given", &place("back")]).ok();
+    assert_eq!(std::fs::read_to_string(scratch.join("back")).expect("it came back"), "given");
+    sandbox.pando(["cp", "job:/ran", &place("ran")]).run().ended_with(125).complains_of(&["/ran"]);
+    assert!(sandbox.status("job").expect("it is there")["exit_code"].is_null(), "nothing of its own has ended");
+    sandbox.pando(["start", "job"]).ok();
+    sandbox.becomes("job", "stopped");
+    sandbox.pando(["logs", "job"]).run().succeeded().says("given");
+    sandbox.pando(["cp", "job:/ran", &place("ran")]).ok();
+    assert_eq!(std::fs::read_to_string(scratch.join("ran")).expect("it ran once"), "ran\n");
+    assert_eq!(sandbox.status("job").expect("it is there")["exit_code"], 7, "a copy's end is not the guest's");
+}
+
+fn a_copy_whose_daemon_dies_leaves_its_guest_stopped(sandbox: &Sandbox) {
+    sandbox.create("job", &["--", "sh", "-c", "exit 7"]);
+    sandbox.pando(["start", "job"]).ok();
+    sandbox.becomes("job", "stopped");
+    // It waits for a stream that does not come.
+    let copying = sandbox.pando(["cp", "-", "job:/srv"]).start_with_open_input();
+    sandbox.becomes("job", "running");
+    sandbox.pando(["start", "job"]).run().ended_with(125).complains_of(&["job", "running"]);
+    process::signal(sandbox.daemon().expect("it has answered"), Signal::KILL);
+    copying.signal(Signal::KILL);
+    copying.wait();
+    sandbox.becomes("job", "stopped");
+    assert_eq!(sandbox.status("job").expect("it is there")["exit_code"], 7);
 }
 
 fn a_guests_links_do_not_lead_to_the_host(sandbox: &Sandbox) {

@@ -43,7 +43,7 @@ pub(crate) struct Unpack {
 
 impl Verb for Cp {
     const NAME: &'static str = "cp";
-    const ABOUT: &'static str = "Copy files between the host and a running guest";
+    const ABOUT: &'static str = "Copy files between the host and a guest";
     const EXAMPLES: &'static str = "\
 Examples:
   pando cp nginx.conf web:/etc/nginx/      into a directory, under its own name
@@ -51,7 +51,7 @@ Examples:
   pando cp site/. web:/var/www             what is in site
   pando cp web:/etc - | tar tv             as a tar stream
 
-Out of a guest, files become the caller's; setuid bits and devices stay behind.";
+A guest that is stopped runs for as long as that takes, and runs nothing of its own. Out of a guest, files become the caller's; setuid bits and devices stay behind.";
 
     fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
         use Place::{Guest, Host, Stream};

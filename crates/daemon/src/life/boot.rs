@@ -83,6 +83,8 @@ pub(crate) enum Task {
     Idle,
     /// Run a command, and end with it.
     Run(Wish),
+    /// The same for an errand of Pando's, in a guest that is at rest otherwise: with its files and limits, and nothing of its own that runs.
+    Errand(Wish),
     /// The same for a command that comes out of an image with this pid.
     Adopt(i32),
 }
@@ -154,7 +156,11 @@ async fn attempt(
     stdio: Vec<OwnedFd>,
     ready: Option<Ready>,
 ) -> Result<Rc<Running>, Fault> {
-    let spec = profile::completed(&guest.spec.borrow());
+    let mut spec = profile::completed(&guest.spec.borrow());
+    let errand = matches!(task, Task::Errand(_));
+    if errand {
+        spec = Spec { init: None, network: Network::None, addresses: Vec::new(), publish: Vec::new(), ..spec };
+    }
     let (sprout, growth) = match ready {
         Some(Ready { sprout, tree: Some(tree) }) => (sprout, Growth::Rooted(tree)),
         Some(Ready { sprout, tree: None }) => (sprout, Growth::Standing),
@@ -176,6 +182,7 @@ async fn attempt(
             mounts: RefCell::new(sprout.mounts),
             namespace: sprout.namespace,
             started: now(),
+            errand,
             started_by_clients: RefCell::new(HashSet::from([sprout.pid])),
             word: RefCell::new(word),
             over: watch::Sender::new(None),
@@ -207,7 +214,7 @@ async fn grow(
     daemon.resources.enter(&guest.name, &spec, sprout.slot)?;
     let owner = sprout.namespace.as_ref().map_or(0, |_| slot::first_id(sprout.slot));
     daemon.resources.born(&guest.name, (sprout.pid, owner))?;
-    note(daemon, guest, sprout.slot)?;
+    note(daemon, guest, sprout.slot, matches!(task, Task::Errand(_)))?;
     super::address::admit(daemon, &guest.name, &spec, (sprout.slot, sprout.pid)).await?;
     crash::point("start.noted");
     let root = match growth {
@@ -218,7 +225,7 @@ async fn grow(
     };
     let (wish, adopted) = match task {
         Task::Idle => (None, None),
-        Task::Run(wish) => (Some(wish), None),
+        Task::Run(wish) | Task::Errand(wish) => (Some(wish), None),
         Task::Adopt(pid) => (None, Some(pid)),
     };
     let wish = wish.map(site_wish).transpose()?;
@@ -376,13 +383,13 @@ fn step_failed(name: &str, plan: &Plan, report: Report) -> Fault {
     }
 }
 
-fn note(daemon: &Daemon, guest: &Guest, slot: u32) -> Result<(), Fault> {
+fn note(daemon: &Daemon, guest: &Guest, slot: u32, errand: bool) -> Result<(), Fault> {
     let ephemeral = guest.ephemeral.then(|| EphemeralRecord {
         record: guest.record.borrow().clone(),
         spec: guest.spec.borrow().clone(),
         home: guest.home.clone(),
     });
-    let run = RunRecord { slot, boot: daemon.boot.clone(), started: now(), ephemeral };
+    let run = RunRecord { slot, boot: daemon.boot.clone(), started: now(), errand, ephemeral };
     record::write_run(&daemon.places, &guest.name, &run)
         .map_err(|error| failure::call("noting that the guest starts", guest.name.as_ref(), &error))
 }

@@ -1,19 +1,28 @@
-//! Copying files in and out of a running guest.
+//! Copying files in and out of a guest.
 //!
 //! The work is done by this very program, executed inside the guest as the guest's root, so that every path is resolved there: no link of a guest
-//! leads a copy to the host's files. It reads or writes a tar stream.
+//! leads a copy to the host's files. It reads or writes a tar stream. A guest that is at rest runs for as long as that takes, and runs nothing else.
 
-use super::boot::Wish;
+use super::boot::{Task, Wish, boot};
 use super::exec::{Started, enter};
 use crate::daemon::Daemon;
 use crate::failure;
-use crate::guest::Guest;
-use pando_api::{Copying, Fault};
+use crate::guest::{Guest, Running};
+use pando_api::{Copying, Fault, GuestState};
 use pando_guest::plan::Stdio;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
+
+/// A copy under way.
+#[derive(Debug)]
+pub(crate) enum Copy {
+    /// In a guest that runs.
+    Beside(Started),
+    /// In one that runs for this alone.
+    Alone(Rc<Running>),
+}
 
 /// Starts the copy. `stream` is where the tar stream comes from or goes to; a second descriptor, if there is one, takes messages.
 pub(crate) async fn copy(
@@ -22,7 +31,7 @@ pub(crate) async fn copy(
     path: String,
     direction: Copying,
     stream: Vec<OwnedFd>,
-) -> Result<Started, Fault> {
+) -> Result<Copy, Fault> {
     let mut streams = stream.into_iter();
     let (Some(stream), messages) = (streams.next(), streams.next()) else {
         return Err(failure::bad("copy", "the call must carry a file descriptor for the tar stream beside it"));
@@ -54,7 +63,14 @@ pub(crate) async fn copy(
         program: Some(Rc::new(program)),
         transaction: None,
     };
-    enter(daemon, guest, wish, stdio).await
+    if guest.state.get() != GuestState::Stopped {
+        return enter(daemon, guest, wish, stdio).await.map(Copy::Beside);
+    }
+    let _doing = guest.begin("copied")?;
+    if direction == Copying::In {
+        guest.goes_on(&daemon.places)?;
+    }
+    boot(daemon, guest, Task::Errand(wish), stdio, None).await.map(Copy::Alone)
 }
 
 /// This program as a sealed copy: a guest that runs it can read it, and never write to the host's file.

@@ -109,9 +109,11 @@ pub(crate) async fn wait_for(process: &OwnedFd) {
 
 /// Clears away what a life leaves, and starts the guest again if it asked for that.
 pub(crate) async fn finish(daemon: &Rc<Daemon>, guest: &Rc<Guest>, running: &Rc<Running>, status: Option<i32>) {
-    let ending = Ending::from_status(status, guest.spec.borrow().init.is_some());
+    let ending = Ending::from_status(status, guest.spec.borrow().init.is_some() && !running.errand);
     let stopping = guest.state.get() == GuestState::Stopping;
-    guest.record.borrow_mut().exit_code = ending.exit_code();
+    if !running.errand {
+        guest.record.borrow_mut().exit_code = ending.exit_code();
+    }
     // It may have been said ahead.
     running.over.send_if_modified(|over| over.is_none() && over.replace(ending).is_none());
     guest.state.set(GuestState::Stopping);

@@ -23,10 +23,7 @@ pub(crate) async fn start(daemon: &Rc<Daemon>, guest: &Rc<Guest>) -> Result<(), 
 
 /// Starts it, when it is known to be at rest.
 pub(crate) async fn again(daemon: &Rc<Daemon>, guest: &Rc<Guest>) -> Result<(), Fault> {
-    if guest.record.borrow_mut().frozen_into.take().is_some() {
-        // From here on it is not what it was frozen as.
-        guest.remember(&daemon.places)?;
-    }
+    guest.goes_on(&daemon.places)?;
     let (wish, stdio) = {
         let spec = guest.spec.borrow();
         let command: Vec<_> = spec.init.iter().cloned().chain(spec.command.iter().cloned()).collect();

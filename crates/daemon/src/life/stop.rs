@@ -160,8 +160,8 @@ async fn gone(guest: &Rc<Guest>, limit: Duration) -> Result<(), Fault> {
     })
 }
 
-/// Waits for the end of a guest that is being killed.
-pub(super) async fn has_ended(guest: &Rc<Guest>) -> Result<(), Fault> {
+/// Waits for the end of a guest that is about to end.
+pub(crate) async fn has_ended(guest: &Rc<Guest>) -> Result<(), Fault> {
     gone(guest, PATIENCE).await
 }
 
