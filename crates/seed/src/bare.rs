@@ -17,6 +17,7 @@ mod number {
     pub(super) const SETRLIMIT: usize = 160;
     pub(super) const MMAP: usize = 9;
     pub(super) const MUNMAP: usize = 11;
+    pub(super) const RT_SIGACTION: usize = 13;
     pub(super) const RT_SIGPROCMASK: usize = 14;
     pub(super) const IOCTL: usize = 16;
     pub(super) const DUP3: usize = 292;
@@ -269,6 +270,16 @@ pub(crate) fn close_range(first: u32, last: u32) {
 
 /// Every signal, as a kernel signal set.
 const ALL_SIGNALS: u64 = u64::MAX;
+
+/// Has every signal do what it does by default: whoever started the daemon may have ignored some, a shell those of the keyboard, and the C library
+/// ignores two of its own in whatever it starts. Guests' programs would inherit that.
+pub(crate) fn default_signals() {
+    const DEFAULT: [u64; 4] = [0; 4];
+    for signal in 1..=u64::BITS as usize {
+        // SAFETY: reads 32 bytes at most, which name no handler; what has none has nothing to call. Two signals cannot be set, and need not be.
+        let _ = unsafe { call(number::RT_SIGACTION, [signal, DEFAULT.as_ptr() as usize, 0, 8, 0, 0]) };
+    }
+}
 
 /// Blocks every signal for good, so that they wait for [`next_signal`].
 pub(crate) fn block_signals() {

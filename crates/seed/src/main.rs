@@ -33,6 +33,7 @@ const CLONE_NEWNET: u32 = 0x4000_0000;
 
 fn program() -> ! {
     bare::block_signals();
+    bare::default_signals();
     bare::undumpable();
     let Newborn { handshake, listener } = nursery::tend();
     let outcome = match settle(&handshake) {

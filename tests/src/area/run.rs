@@ -1,6 +1,7 @@
 //! `pando run`: a command in a fresh guest, gone with it.
 
 use crate::case::{Case, Tag};
+use crate::line::Line;
 use crate::patience::eventually;
 use crate::sandbox::Sandbox;
 use crate::world::World;
@@ -15,6 +16,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("run::passes_input_and_output", passes_input_and_output),
     Case::new("run::passes_ten_megabytes_both_ways", passes_ten_megabytes_both_ways),
     Case::new("run::sets_environment_user_and_directory", sets_environment_user_and_directory),
+    Case::new("run::ignores_no_signal", ignores_no_signal),
     Case::new("run::leaves_nothing", leaves_nothing).tags(VM),
     Case::new("run::drops_what_the_guest_wrote", drops_what_the_guest_wrote),
     Case::new("run::takes_a_name_while_it_lasts", takes_a_name_while_it_lasts),
@@ -62,6 +64,18 @@ fn passes_ten_megabytes_both_ways(sandbox: &Sandbox) {
     let bytes: Vec<u8> = (0..10_485_760_u32).map(|number| (number.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     let ended = sandbox.run_sh(&[], "cat").input(bytes.clone()).run().succeeded();
     assert!(ended.stdout == bytes, "{} bytes came back, or others", ended.stdout.len());
+}
+
+/// Not even one that whoever started the daemon ignores.
+fn ignores_no_signal(sandbox: &Sandbox) {
+    let root = sandbox.root().as_os_str();
+    Line::new("sh")
+        .args(["-c", r#"trap '' HUP INT QUIT USR1; exec "$@""#, "sh"])
+        .args([sandbox.program().as_os_str(), "--root".as_ref(), root])
+        .args(["run", "--from", sandbox.busybox(), "--", "grep", "SigIgn", "/proc/self/status"])
+        .run()
+        .succeeded()
+        .says("SigIgn:\t0000000000000000\n");
 }
 
 fn sets_environment_user_and_directory(sandbox: &Sandbox) {
