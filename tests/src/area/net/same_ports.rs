@@ -99,8 +99,10 @@ for name, ask in (("nginx", nginx), ("postgres", postgres), ("redis", redis), ("
 "#;
 
 fn everybody(sandbox: &Sandbox) {
-    let wire = wire(sandbox);
     let image = tarball(sandbox);
+    // It may have been made just now, by a daemon that is elsewhere.
+    sandbox.end_daemon();
+    let wire = wire(sandbox);
     wire.pando(sandbox, ["host-mode", "on"]).ok();
     let address = |number: usize| format!("10.9.0.{}", 10 + number);
     for number in 0..GUESTS {
