@@ -69,7 +69,8 @@ def tcp(port, send, most=4096, stop=None):
         return got
 def udp(port, send):
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
-        s.settimeout(5); s.connect((ip, port)); s.send(send)
+        # Not connected: who has two addresses may answer from the first, as a machine does.
+        s.settimeout(5); s.sendto(send, (ip, port))
         return s.recv(4096)
 def nginx():
     return tcp(80, [b"GET /who HTTP/1.0\r\n\r\n"]).split(b"\r\n\r\n")[1]
