@@ -19,6 +19,7 @@ mod neighbours;
 mod net;
 mod own_pando;
 mod report;
+mod service_group;
 mod settings;
 mod spread;
 mod start;

@@ -9,6 +9,7 @@ pub(crate) mod load;
 use crate::interrupt;
 use crate::own_pando::OwnPando;
 use crate::report::Report;
+use crate::service_group::ServiceGroup;
 use crate::settings::Settings;
 use anyhow::{Context, bail};
 use load::Load;
@@ -124,9 +125,8 @@ fn one_guest(settings: &Settings, report: &mut Report, me: &str) -> anyhow::Resu
     // A wire each, so that the native one has not a single program on it.
     let wires = (0..6).map(|_| Wire::new()).collect::<anyhow::Result<Vec<_>>>()?;
     let [plain, other, free, shared, bridged, machine] = wires.as_slice() else { bail!("six wires are six") };
-    let serve =
-        |wire: &Wire| ready(within(&wire.host, me).args(["net-serve", "0.0.0.0"]).stdout(Stdio::piped()).spawn()?);
-    let _servers = (serve(plain)?, serve(other)?);
+    let (one_group, other_group) = (ServiceGroup::new("native")?, ServiceGroup::new("beside")?);
+    let _servers = (native(plain, me, "0.0.0.0", &one_group)?, native(other, me, "0.0.0.0", &other_group)?);
     let published = ["--publish", "7000:7000", "--publish", "7000:7000/udp"];
     let alone = ["--net", "private", "--link", "macvlan", "--address", "10.9.0.7/24@h0"];
     let _guests = [
@@ -171,6 +171,13 @@ fn one_guest(settings: &Settings, report: &mut Report, me: &str) -> anyhow::Resu
 fn flooded(wire: &Wire, me: &str, ip: &str, quick: bool) -> anyhow::Result<f64> {
     let _flood = ready(within(&wire.outside, me).args(["net-flood", ip]).stdout(Stdio::piped()).spawn()?)?;
     one(wire, me, ip, Load::RoundTrip, quick)
+}
+
+/// A server of the host's, in groups as a service has them.
+fn native(wire: &Wire, me: &str, ip: &str, group: &ServiceGroup) -> anyhow::Result<Running> {
+    let server = ready(within(&wire.host, me).args(["net-serve", ip]).stdout(Stdio::piped()).spawn()?)?;
+    group.take(server.0.id())?;
+    Ok(server)
 }
 
 /// A Pando of its own on a wire's near machine: its daemon lives there.

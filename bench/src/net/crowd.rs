@@ -1,13 +1,14 @@
 //! Many guests at once: what all of them carry together, and what datagrams cost the processors (section 3.2 of the EuroSys paper).
 
 use super::load::{self, PORT};
-use super::{Running, SERVER, Wire, pando_on, ready, served, within};
+use super::{Running, SERVER, Wire, native, pando_on, served, within};
 use crate::interrupt;
 use crate::report::Report;
+use crate::service_group::ServiceGroup;
 use crate::settings::Settings;
 use anyhow::Context;
 use std::net::UdpSocket;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -39,7 +40,8 @@ pub(super) fn measure(settings: &Settings, report: &mut Report, me: &str) -> any
     for ip in &addresses {
         let added = within(&plain.host, "ip").args(["address", "add", &format!("{ip}/32"), "dev", "h0"]).status()?;
         anyhow::ensure!(added.success(), "an address could not be added");
-        natives.push(ready(within(&plain.host, me).args(["net-serve", ip]).stdout(Stdio::piped()).spawn()?)?);
+        let group = ServiceGroup::new(ip)?;
+        natives.push((native(&plain, me, ip, &group)?, group));
     }
     let pando = pando_on(settings, &shared)?;
     let guest = |ip: &String| served(&pando, me, &["--address", ip], &SERVER);

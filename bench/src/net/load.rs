@@ -55,12 +55,9 @@ impl Load {
     }
 
     /// Where the client is. Where the scheduler puts two processes that wake each other is not what is measured, and differs more than any network: so
-    /// the server is on the last processor, and the client either there as well or on the first.
+    /// the server is on the last processor, and the client, as if it were another machine, on the first; or with it, to see what one processor carries.
     fn processor(self) -> usize {
-        match self {
-            Self::Stream | Self::Datagrams => 0,
-            Self::StreamOnOne | Self::RoundTrip | Self::Connections => last_processor(),
-        }
+        if self == Self::StreamOnOne { last_processor() } else { 0 }
     }
 }
 

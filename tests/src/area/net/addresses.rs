@@ -11,6 +11,7 @@ use crate::sandbox::Sandbox;
 
 pub(crate) const CASES: &[Case] = &[
     Case::new("network::an_address_moves_under_running_servers", an_address_moves).needs(NEEDS),
+    Case::new("network::an_address_moves_under_load", moves_under_load).needs(NEEDS),
     Case::new("network::a_lost_address_takes_its_connections_along", connections_end).needs(NEEDS),
     Case::new("network::of_guests_that_share_an_address_the_first_gets_the_port", a_shared_address).needs(NEEDS),
     Case::new("network::isolation_does_not_depend_on_the_daemon", the_daemon_dies).needs(NEEDS),
@@ -89,6 +90,82 @@ fn an_address_moves(sandbox: &Sandbox) {
     answers(&wire, "fd00:9::5", 80, "a");
     sandbox.pando(["address", "del", "a", "10.9.0.5"]).run().ended_with(125).complains_of(&["does not have 10.9.0.5"]);
     assert_eq!(sandbox.inspect("a")["spec"]["addresses"], serde_json::json!(["10.9.0.7", "fd00:9::5"]));
+}
+
+/// A server of connections and of datagrams, on ANY, that says its name to whoever asks.
+const BOTH: &str = r#"
+import socket, sys, threading
+name = sys.argv[1].encode()
+box = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+box.bind(("0.0.0.0", 80))
+def datagrams():
+    while True: box.sendto(name, box.recvfrom(100)[1])
+threading.Thread(target=datagrams, daemon=True).start()
+server = socket.create_server(("0.0.0.0", 80), backlog=256)
+while True:
+    client, _ = server.accept()
+    try: client.send(name)
+    except OSError: pass
+    client.close()
+"#;
+
+/// Asks without a pause, by both, until it is told to end; then tells how often who answered.
+const CROWD: &str = r#"
+import collections, select, socket, sys, threading
+heard, over = collections.Counter(), threading.Event()
+def connections():
+    while not over.is_set():
+        try:
+            with socket.create_connection(("10.9.0.5", 80), timeout=1) as s: heard["tcp " + s.recv(100).decode()] += 1
+        except OSError: heard["tcp failed"] += 1
+def datagrams():
+    while not over.is_set():
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+            s.settimeout(0.2)
+            try:
+                # Not connected: who has two addresses answers from the first, as a machine does.
+                s.sendto(b"?", ("10.9.0.5", 80)); heard["udp " + s.recv(100).decode()] += 1
+            except OSError: heard["udp failed"] += 1
+threads = [threading.Thread(target=work) for work in (connections, connections, datagrams)]
+for thread in threads: thread.start()
+sys.stdin.read()
+over.set()
+for thread in threads: thread.join()
+for what, count in sorted(heard.items()): print(what, count)
+"#;
+
+/// Whoever asks while an address moves gets an answer of the old owner, of the new one, or none; after a move only of the new one.
+fn moves_under_load(sandbox: &Sandbox) {
+    const MOVES: usize = 20;
+    let wire = wire(sandbox);
+    let _host = wire.host(["python3", "-c", SERVER, "host", "81"]).limit(300).start();
+    let _a = python(sandbox, "a", &["--address", "10.9.0.5"], BOTH, &["a"]);
+    let _b = python(sandbox, "b", &["--address", "10.9.0.6"], BOTH, &["b"]);
+    answers(&wire, "10.9.0.5", 80, "a");
+    answers(&wire, "10.9.0.6", 80, "b");
+    let crowd = wire.outside(["python3", "-c", CROWD]).limit(120).start_with_open_input();
+    for number in 0..MOVES {
+        let owner = ["b", "a"][number % 2];
+        sandbox.pando(["address", "move", owner, "10.9.0.5"]).ok();
+        assert_eq!(wire.knock("10.9.0.5", 80), owner, "after move {number}");
+    }
+    let heard = crowd.close_input().wait().succeeded().out();
+    let count = |what: &str| {
+        let found = heard.lines().find_map(|line| line.strip_prefix(what)?.trim().parse::<u64>().ok());
+        found.unwrap_or(0)
+    };
+    for what in ["tcp a", "tcp b", "udp a", "udp b"] {
+        assert!(count(what) > 10, "{what} in {heard}");
+    }
+    let known = |line: &str| {
+        ["tcp a ", "tcp b ", "tcp  ", "tcp failed", "udp a ", "udp b ", "udp failed"]
+            .iter()
+            .any(|one| line.starts_with(one))
+    };
+    assert!(heard.lines().all(known), "nobody else ever answered: {heard}");
+    let failed = count("tcp failed") + count("tcp ") + count("udp failed");
+    let answered = ["tcp a", "tcp b", "udp a", "udp b"].into_iter().map(count).sum::<u64>();
+    assert!(failed * 2 < answered, "{heard}");
 }
 
 const CONNECTED: &str = r#"

@@ -69,7 +69,8 @@ def tcp(port, send, most=4096, stop=None):
         return got
 def udp(port, send):
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
-        s.settimeout(5); s.connect((ip, port)); s.send(send)
+        # Not connected: who has two addresses may answer from the first, as a machine does.
+        s.settimeout(5); s.sendto(send, (ip, port))
         return s.recv(4096)
 def nginx():
     return tcp(80, [b"GET /who HTTP/1.0\r\n\r\n"]).split(b"\r\n\r\n")[1]
@@ -99,8 +100,10 @@ for name, ask in (("nginx", nginx), ("postgres", postgres), ("redis", redis), ("
 "#;
 
 fn everybody(sandbox: &Sandbox) {
-    let wire = wire(sandbox);
     let image = tarball(sandbox);
+    // It may have been made just now, by a daemon that is elsewhere.
+    sandbox.end_daemon();
+    let wire = wire(sandbox);
     wire.pando(sandbox, ["host-mode", "on"]).ok();
     let address = |number: usize| format!("10.9.0.{}", 10 + number);
     for number in 0..GUESTS {
