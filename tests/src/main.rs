@@ -22,6 +22,7 @@ mod choice;
 mod debian_image;
 mod dice;
 mod disorder;
+mod file_watcher;
 mod history;
 mod line;
 mod need;
@@ -66,6 +67,11 @@ fn main() -> ExitCode {
         && word == store_worker::WORD
     {
         return store_worker::work(rest);
+    }
+    if let Some((word, rest)) = words.split_first()
+        && word == file_watcher::WORD
+    {
+        return file_watcher::watch(rest);
     }
     // What whoever runs the tests has open is no guest's, and a process that holds an end of somebody else's pipe cannot be frozen.
     if let Err(error) = pando_kernel::inheritance::close_range_on_exec(3) {

@@ -6,7 +6,7 @@ use crate::lull::Lull;
 use pando_api::{Fault, FaultKind, Spec, Volume};
 use pando_guest::source::Source;
 use pando_guest::{Places, mask, root};
-use pando_kernel::CallError;
+use pando_kernel::{CallError, Context};
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -33,13 +33,23 @@ pub(crate) enum FilesKind {
         state: Vec<(i64, i64)>,
     },
     /// Those for a clone, which is a guest that lasts.
-    Clone,
+    Clone {
+        /// The bytes that they may take, and how many they may be.
+        room: (Option<u64>, Option<u64>),
+        /// Whether a quota can hold them to that.
+        quotas: bool,
+    },
 }
 
 impl FilesKind {
     /// Whether they are for a guest that lasts.
     pub(crate) fn last(&self) -> bool {
-        *self == Self::Clone
+        matches!(self, Self::Clone { .. })
+    }
+
+    /// The most bytes that they may take, if they are bounded.
+    pub(crate) fn bound(&self) -> Option<u64> {
+        if let Self::Clone { room: (size, _), .. } = self { *size } else { None }
     }
 }
 
@@ -167,6 +177,10 @@ fn make(places: &Places, kind: &FilesKind) -> Result<Files, CallError> {
     let path = beside.join(format!(".{}", unique()));
     let files = Files(Some(path.clone()));
     let inside = path.join(crate::record::FILES);
+    if let FilesKind::Clone { room: (Some(size), inodes), quotas } = kind {
+        std::fs::create_dir(&path).context(|| format!("making {}", path.display()))?;
+        crate::record::room(&path).make(*size, *inodes, *quotas)?;
+    }
     root::prepare(&inside)?;
     if kind.last() {
         crate::unsettled::mark(&path)?;

@@ -12,12 +12,14 @@ use crate::lull::Lull;
 use crate::machine_id;
 use crate::pool::{Pool, Sprout};
 use crate::ready_files::{Files, FilesKind, ReadyFiles};
-use crate::record::FILES;
+use crate::record::{self, FILES};
 use pando_api::{Fault, Network, Spec};
 use pando_guest::plan::SproutKind;
+use pando_guest::policy::grants;
 use pando_guest::root::{LayerStore, Mounted, Owner, Root, add_mount_points};
 use pando_guest::{Places, slot};
 use pando_kernel::Context;
+use pando_limit::disk::Image;
 use pando_store::StoreError;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -77,11 +79,12 @@ impl RootKind {
 
     /// The kind of a root for clones.
     pub(crate) fn of_clones(layers: &[String], ancestor: Ancestor) -> Self {
+        let disk = grants::read(&ancestor.spec).map(|grants| grants.disk).unwrap_or_default();
         Self {
             sprout: SproutKind::of(&ancestor.spec),
             layers: layers.to_vec(),
             identities: Vec::new(),
-            files: FilesKind::Clone,
+            files: FilesKind::Clone { room: (disk.size, disk.inodes), quotas: ancestor.spec.user_namespace },
             ancestor: Some(Arc::new(ancestor)),
         }
     }
@@ -252,8 +255,8 @@ impl ReadyRoots {
             name: NAME.to_owned(),
             layers: kind.layers.iter().map(|layer| layers::standing(&self.places, layer)).collect(),
             files: files.path().join(FILES),
-            disk: None,
-            bounded: None,
+            disk: Some(record::room(&files.path()).image().clone()).filter(Image::exists),
+            bounded: kind.files.bound(),
             passing: !kind.files.last(),
         };
         let (identities, other) =

@@ -70,17 +70,7 @@ fn header(line: &str) -> Result<Seen, CallError> {
             objection = Some((format!("a part of the shared memory {name}"), "make the program attach all of it"));
         }
     }
-    let area = Area {
-        start: hexadecimal(start)?,
-        end: hexadecimal(end)?,
-        protection,
-        kind,
-        advice: Vec::new(),
-        grows: false,
-        locked: false,
-        unreserved: false,
-        pages: Vec::new(),
-    };
+    let area = Area::new(hexadecimal(start)?, hexadecimal(end)?, protection, kind);
     Ok(Seen { area, objection })
 }
 

@@ -3,6 +3,7 @@
 
 use crate::areas::USER_END;
 use crate::image::{Area, AreaKind, ContentKind, FileKind, Image, Process, Terminal, Thread};
+use crate::inotify;
 use crate::staging::{self, STAGING};
 use crate::sysv_making::steps_to;
 use crate::terminals::HIGHEST;
@@ -186,6 +187,10 @@ fn objects_of(image: &Image) -> Result<(), Wrong> {
             FileKind::Unix { socket } => image.unix.get(*socket).is_some_and(|socket| socket.file == number),
             FileKind::Plain(socket) => socket.name.len() <= 128 && socket.options.len() <= 1024,
             FileKind::Terminal { terminal, .. } => *terminal < image.terminals.len(),
+            FileKind::Inotify { watches } => {
+                watches.iter().try_for_each(|watch| is_path(&watch.path)).map_err(|what| of(&what))?;
+                watches.len() <= inotify::MOST && watches.iter().all(|watch| watch.number > 0)
+            }
             FileKind::Event { .. } | FileKind::Epoll | FileKind::TimerFd { .. } | FileKind::SignalFd { .. } => true,
         };
         ensure(there, || of("what it opens is not there"))?;
@@ -242,17 +247,7 @@ mod tests {
     use crate::image::{Descriptor, OpenFile};
 
     fn area(start: u64, end: u64) -> Area {
-        Area {
-            start,
-            end,
-            protection: 3,
-            kind: AreaKind::Anonymous,
-            advice: Vec::new(),
-            grows: false,
-            locked: false,
-            unreserved: false,
-            pages: vec![(start, PAGE)],
-        }
+        Area { pages: vec![(start, PAGE)], ..Area::new(start, end, 3, AreaKind::Anonymous) }
     }
 
     fn image() -> Image {

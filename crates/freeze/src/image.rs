@@ -4,6 +4,7 @@
 //! here: a holder has them.
 
 pub use crate::contents::{Content, ContentKind};
+pub use crate::inotify::FileWatch;
 pub use crate::plain_socket::{PlainSocket, Role};
 pub use crate::socket_options::SocketOption;
 pub use crate::sysv::{Keyed, KeyedKind};
@@ -200,6 +201,23 @@ pub struct Area {
     pub pages: Vec<(u64, u64)>,
 }
 
+impl Area {
+    /// One of which nothing else is known.
+    pub(crate) fn new(start: u64, end: u64, protection: u32, kind: AreaKind) -> Self {
+        Self {
+            start,
+            end,
+            protection,
+            kind,
+            advice: Vec::new(),
+            grows: false,
+            locked: false,
+            unreserved: false,
+            pages: Vec::new(),
+        }
+    }
+}
+
 /// What a range of memory holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AreaKind {
@@ -364,6 +382,11 @@ pub enum FileKind {
         terminal: usize,
         /// Which end.
         master: bool,
+    },
+    /// inotify(7): what it watches, by ascending number.
+    Inotify {
+        /// The watches.
+        watches: Vec<FileWatch>,
     },
 }
 

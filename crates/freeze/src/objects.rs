@@ -3,7 +3,7 @@
 use crate::image::{FileKind, Image, OpenFile};
 use crate::script::Writer;
 use crate::staging::AT_FDCWD;
-use crate::{content_making, plain_socket, terminals, unix_making};
+use crate::{content_making, inotify, plain_socket, terminals, unix_making};
 use pando_restorer::Special;
 
 /// The descriptors of a clone that is being made: above all that its processes use.
@@ -170,6 +170,7 @@ fn make(writer: &mut Writer, image: &Image, file: &OpenFile, slots: Slots, numbe
             terminals::open(writer, file, image, slots, (*terminal, *master), slot);
         }
         FileKind::Plain(socket) => plain_socket::make(writer, socket, slot, slots.spare()),
+        FileKind::Inotify { watches } => inotify::make(writer, watches, slot),
         FileKind::Epoll => writer.open(chapter, "making an epoll instance", libc::SYS_epoll_create1, &[0], slot),
         FileKind::SignalFd { mask } => {
             let word = writer.words(&[*mask]);

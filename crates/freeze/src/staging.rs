@@ -233,27 +233,17 @@ pub(crate) fn is_kept(advice: u32) -> bool {
 mod tests {
     use super::*;
 
-    fn area(start: u64, end: u64) -> Area {
-        Area {
-            start,
-            end,
-            protection: 3,
-            kind: AreaKind::Anonymous,
-            advice: Vec::new(),
-            grows: false,
-            locked: false,
-            unreserved: false,
-            pages: Vec::new(),
-        }
+    fn anonymous(start: u64, end: u64) -> Area {
+        Area::new(start, end, 3, AreaKind::Anonymous)
     }
 
     #[test]
     fn near_areas_move_together_and_keep_their_place_within_a_gib() {
         let process = |areas| Process { areas, ..Process::default() };
         let heap = vec![
-            area(0x5555_0000_0000, 0x5555_0000_3000),
-            area(0x5555_0000_5000, 0x5555_0000_6000),
-            area(0x7fff_0000_0000, 0x7fff_0000_1000),
+            anonymous(0x5555_0000_0000, 0x5555_0000_3000),
+            anonymous(0x5555_0000_5000, 0x5555_0000_6000),
+            anonymous(0x7fff_0000_0000, 0x7fff_0000_1000),
         ];
         let image = Image { processes: vec![process(heap.clone()), process(heap)], ..Image::default() };
         let stages = arrange(&image);
@@ -270,7 +260,7 @@ mod tests {
     #[test]
     fn long_runs_are_copied_in_portions() {
         let mut writer = Writer::new();
-        let long = Area { pages: vec![(0x1000, MOST_BYTES + PAGE)], ..area(0x1000, 0x1000 + MOST_BYTES + PAGE) };
+        let long = Area { pages: vec![(0x1000, MOST_BYTES + PAGE)], ..anonymous(0x1000, 0x1000 + MOST_BYTES + PAGE) };
         copy(&mut writer, &long, STAGING.start, &mut None);
         let text = format!("{:?}", writer.finish(1, 1, 0, 0));
         assert_eq!(text.lines().count(), 2, "{text}");

@@ -4,6 +4,8 @@ use crate::areas::{self, USER_END};
 use crate::contents::DELETED;
 use crate::descriptors::{self, Found, Outside};
 use crate::image::AreaKind;
+use crate::inotify;
+use crate::pipes;
 use crate::proc_file::{self, Lines};
 use crate::refusal::Refusal;
 use crate::sockets;
@@ -61,8 +63,9 @@ fn survey_members(
         }
         refusals.extend(objections.into_iter().map(|(kind, advice)| refusal(member, None, kind, advice)));
     }
-    refusals.extend(descriptors::lonely_pipes(&descriptors, outside));
+    refusals.extend(pipes::objections(&descriptors, outside));
     refusals.extend(sockets::objections(init, &descriptors, outside, stopped)?);
+    refusals.extend(inotify::objections(init, &descriptors, outside)?);
     refusals.extend(sysv::objections(init, members)?);
     refusals.extend(terminals::objections(&descriptors, |one| self::descriptors::supplied(one, outside).is_some()));
     Ok(refusals)

@@ -84,17 +84,7 @@ mod tests {
 
     fn area(start: u64, kind: AreaKind) -> Area {
         let pages = if matches!(kind, AreaKind::Anonymous) { vec![(start, 4096)] } else { Vec::new() };
-        Area {
-            start,
-            end: start + 0x4000,
-            protection: 3,
-            kind,
-            advice: vec![libc::MADV_DONTDUMP as u32],
-            grows: false,
-            locked: false,
-            unreserved: false,
-            pages,
-        }
+        Area { advice: vec![libc::MADV_DONTDUMP as u32], pages, ..Area::new(start, start + 0x4000, 3, kind) }
     }
 
     fn process(pid: i32, parent: i32) -> Process {

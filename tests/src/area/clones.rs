@@ -1,6 +1,7 @@
 //! `pando freeze`, `clone`, `images`, `image rm`: clones as their users see them.
 
 use crate::case::{Case, Tag};
+use crate::file_watcher;
 use crate::need::Need;
 use crate::patience::eventually;
 use crate::sandbox::Sandbox;
@@ -13,6 +14,9 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("clones::a_clone_runs_on_from_the_frozen_instant", a_clone_runs_on_from_the_frozen_instant)
         .tags(&[Tag::Vm]),
     Case::new("clones::files_are_those_of_the_instant", files_are_those_of_the_instant),
+    Case::new("clones::each_has_a_disk_of_its_own_size", each_has_a_disk_of_its_own_size)
+        .needs(&[Need::Root, Need::Program("mkfs.ext4", "e2fsprogs")]),
+    Case::new("clones::watches_of_files_are_of_each_clones_own", watches_of_files_are_of_each_clones_own),
     Case::new("clones::clones_are_ordinary_guests", clones_are_ordinary_guests),
     Case::new("clones::an_image_outlives_its_guest", an_image_outlives_its_guest),
     Case::new("clones::a_refusal_changes_nothing", a_refusal_changes_nothing),
@@ -70,6 +74,50 @@ fn files_are_those_of_the_instant(sandbox: &Sandbox) {
     assert_eq!(sandbox.exec_sh("two", look).ok(), "before\ngone\n1\n1777\n");
     assert_eq!(sandbox.exec_sh("one", "cat /file").ok(), "mine\n");
     assert_eq!(sandbox.exec_sh("web", "cat /file").ok(), "after\n");
+}
+
+fn each_has_a_disk_of_its_own_size(sandbox: &Sandbox) {
+    const FILL: &str = "dd if=/dev/zero of=/full bs=1M count=64 2>&1 | grep -c 'No space'; rm /full";
+    sandbox.guest("web", &["--disk", "32M", "--", "sh", "-c", COUNTER]);
+    eventually("it counts", || count(sandbox, "web") > 5);
+    sandbox.exec_sh("web", "echo before >/file").ok();
+    sandbox.pando(["freeze", "web", "warm", "--wait"]).ok();
+    sandbox.exec_sh("web", "echo after >/file").ok();
+    sandbox.pando(["clone", "warm", "-n", "2"]).ok();
+    for name in ["warm-1", "warm-2"] {
+        assert_eq!(sandbox.exec_sh(name, "cat /file").ok(), "before\n");
+        assert_eq!(sandbox.exec_sh(name, FILL).run().out(), "1\n", "{name} has as little room as its source");
+        let seen = count(sandbox, name);
+        eventually("the clone counts on", || count(sandbox, name) > seen);
+    }
+    assert_eq!(sandbox.exec_sh("web", "cat /file").ok(), "after\n");
+    assert_eq!(sandbox.exec_sh("web", FILL).run().out(), "1\n");
+    // A clone's room is its own when it is started anew, and what it wrote is there.
+    sandbox.exec_sh("warm-1", "echo mine >/file").ok();
+    sandbox.pando(["stop", "warm-1", "--time", "0"]).ok();
+    sandbox.pando(["start", "warm-1"]).ok();
+    assert_eq!(sandbox.exec_sh("warm-1", "cat /file").ok(), "mine\n");
+    assert_eq!(sandbox.exec_sh("warm-1", FILL).run().out(), "1\n");
+    sandbox.pando(["rm", "--force", "warm-1", "warm-2", "web"]).ok();
+}
+
+/// One watch is of a directory of the guest's own, one of a file of its layer.
+fn watches_of_files_are_of_each_clones_own(sandbox: &Sandbox) {
+    sandbox.guest("web", &["--", "sleep", "100000"]);
+    let program = std::env::current_exe().expect("this program has a path");
+    sandbox.pando(["cp"]).args([&program]).args(["web:/bin/watcher"]).ok();
+    let watch = format!("mkdir /dir; setsid watcher {} /dir /etc/passwd </dev/null >/told 2>&1 &", file_watcher::WORD);
+    sandbox.exec_sh("web", &watch).ok();
+    let told = |name: &str, what: &str| sandbox.exec_sh(name, "cat /told").run().out().lines().any(|line| line == what);
+    eventually("it watches", || told("web", "watching"));
+    sandbox.pando(["freeze", "web", "warm"]).ok();
+    sandbox.pando(["clone", "warm", "one"]).ok();
+    sandbox.exec_sh("one", "touch /dir/mine; chmod 600 /etc/passwd").ok();
+    eventually("it sees a new file", || told("one", "1 mine"));
+    eventually("it sees its own version of a file", || told("one", "2 "));
+    sandbox.exec_sh("web", "touch /dir/late").ok();
+    eventually("the source sees its own", || told("web", "1 late"));
+    assert!(!told("web", "1 mine") && !told("one", "1 late"));
 }
 
 fn clones_are_ordinary_guests(sandbox: &Sandbox) {

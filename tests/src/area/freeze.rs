@@ -42,6 +42,9 @@ pub(crate) const CASES: &[Case] = &[
     case("freeze::trees_keep_sessions_groups_and_the_dead", |sandbox| {
         plays(sandbox, include_str!("../../actors/tree.py"))
     }),
+    case("freeze::a_tree_of_sixty_processes_and_two_hundred_threads", |sandbox| {
+        plays(sandbox, include_str!("../../actors/forest.py"))
+    }),
     case("freeze::credentials_limits_and_names_are_kept", |sandbox| {
         plays(sandbox, include_str!("../../actors/being.py"))
     }),
@@ -64,6 +67,9 @@ pub(crate) const CASES: &[Case] = &[
                 ["mount", "-t", "devpts", "-o", "newinstance,ptmxmode=0666,mode=0620,gid=5", "none", "/dev/pts"];
             assert!(space.command(&words).status().expect("mount runs").success());
         })
+    }),
+    case("freeze::watches_of_files_keep_their_numbers", |sandbox| {
+        plays(sandbox, include_str!("../../actors/inotify.py"))
     }),
     case("freeze::locks_are_held_on", |sandbox| plays(sandbox, include_str!("../../actors/locks.py"))),
     case("freeze::clones_of_clones", clones_of_clones),
@@ -166,7 +172,10 @@ fn clones_of_clones(sandbox: &Sandbox) {
 
 /// What stands in the way, and words of the refusal.
 const UNSUPPORTED: [(&str, &[&str]); 12] = [
-    ("import select\nkept = __import__('ctypes').CDLL(None).inotify_init()", &["descriptor", "inotify"]),
+    (
+        "libc = __import__('ctypes').CDLL(None)\nkept = libc.inotify_init()\nlibc.inotify_add_watch(kept, b'/proc/self', 2)",
+        &["descriptor", "an inotify instance with 1 watches"],
+    ),
     (
         "import socket\nkept = socket.socketpair()\nsocket.send_fds(kept[0], [b'x'], [0])",
         &["descriptor", "a unix socket in which descriptors wait"],

@@ -11,9 +11,11 @@ use pando_api::{Fault, FaultKind, Spec};
 use pando_freeze::{FreezeError, Frozen, Manner, Outside, Subject, freeze_and_end, freeze_with as freeze_processes};
 use pando_guest::GuestName;
 use pando_guest::root::{self, Layer, LayerStore, Root};
+use pando_kernel::mount::Tree;
 use pando_kernel::{CallError, Context, pidfd};
+use pando_limit::disk::Image;
 use pando_store::StoreError;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -34,7 +36,9 @@ pub(crate) struct Order {
 struct Scene {
     init: i32,
     log: PathBuf,
-    upper: PathBuf,
+    /// Its own files, or the disk that they lie on.
+    files: PathBuf,
+    disk: Option<Image>,
     layer: PathBuf,
     manner: Manner,
     /// What the image's files are put together from, once the layer is there.
@@ -159,6 +163,11 @@ fn settle(new: &Path, settled: &Path) -> Result<(), CallError> {
     std::fs::File::open(images).and_then(|directory| directory.sync_all()).context(what)
 }
 
+/// The path of a tree that is mounted nowhere, for programs that we start, too.
+fn seen(tree: &Tree) -> PathBuf {
+    PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), tree.as_fd().as_raw_fd()))
+}
+
 impl Scene {
     fn of(daemon: &Daemon, guest: &Guest, name: &str, init: i32, end: Option<End>) -> Result<Self, Fault> {
         let spec = guest.spec.borrow().clone();
@@ -171,14 +180,10 @@ impl Scene {
         let layer = format!("{name}-{}", layers::unique());
         let path = daemon.places.layers().join(&layer);
         let mut below = layers::root(daemon, guest)?;
-        if below.bounded.is_some() {
-            let message = format!(
-                "guest '{}' has its files on a disk of limited size; such guests cannot be frozen yet",
-                guest.name
-            );
-            return Err(failure::bad(guest.name.as_ref(), message));
-        }
-        let upper = below.files.join("upper");
+        let files = below.files.clone();
+        // The copy of its files has all the room there is.
+        below.bounded = None;
+        let disk = below.disk.take();
         below.layers.insert(0, Layer::Tree(path.clone()));
         below.files = path.with_file_name(format!("{layer}.files"));
         below.passing = true;
@@ -187,7 +192,8 @@ impl Scene {
         Ok(Self {
             init,
             log: guest.log(&daemon.places),
-            upper,
+            files,
+            disk,
             layer: path,
             // What it writes to while its memory is copied is there twice, which a limit might not allow.
             manner: if spec.memory.limit.is_none() { Manner::Snapshots } else { Manner::AtRest },
@@ -205,7 +211,9 @@ impl Scene {
             outside.push(Outside { device: log.dev(), inode: log.ino() });
         }
         root::prepare(&self.root.files)?;
-        let ahead = Ahead::begin(&self.upper, &self.layer, || {
+        let disk = self.disk.as_ref().map(Image::look).transpose()?;
+        let files = disk.as_ref().map_or_else(|| self.files.clone(), |tree| seen(tree));
+        let ahead = Ahead::begin(&files.join("upper"), &self.layer, || {
             // What will be refused need not be copied for it.
             let free = pando_freeze::survey(self.init, &outside).is_ok_and(|refusals| refusals.is_empty());
             free.then(|| pando_freeze::written_mappings(self.init).ok()).flatten()

@@ -1,0 +1,66 @@
+//! Pipes: what is in them is read and stays in them; one whose other end is outside cannot be captured.
+
+use crate::descriptors::{Found, Outside, supplied};
+use crate::image::Pipe;
+use crate::refusal::Refusal;
+use crate::tree::Member;
+use pando_kernel::{CallError, Context};
+use rustix::fs::OFlags;
+
+/// A pipe's capacity and content, which stays in it: read through a description of our own, by tee(2).
+pub(crate) fn capture(outer: i32, number: i32) -> Result<Pipe, CallError> {
+    let path = format!("/proc/{outer}/fd/{number}");
+    let what = || format!("reading the pipe {path}");
+    let pipe = rustix::fs::open(&path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, rustix::fs::Mode::empty())
+        .context(what)?;
+    let capacity = rustix::pipe::fcntl_getpipe_size(&pipe).context(what)? as u32;
+    let waiting = rustix::io::ioctl_fionread(&pipe).context(what)? as usize;
+    let mut content = vec![0; waiting];
+    if waiting > 0 {
+        let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).context(what)?;
+        rustix::pipe::fcntl_setpipe_size(&writer, capacity as usize).context(what)?;
+        let copied = rustix::pipe::tee(&pipe, &writer, waiting, rustix::pipe::SpliceFlags::NONBLOCK).context(what)?;
+        let mut filled = 0;
+        while filled < copied {
+            filled += rustix::io::read(&reader, &mut content[filled..copied]).context(what)?;
+        }
+        content.truncate(filled);
+    }
+    Ok(Pipe { capacity, content, path: None })
+}
+
+/// Objections against the whole: ends of pipes that are held by somebody outside.
+pub(crate) fn objections(all: &[(&Member, Vec<Found>)], outside: &[Outside]) -> Vec<Refusal> {
+    let writes = |found: &Found| found.lines.number("flags", 8).unwrap_or(0) as i32 & libc::O_ACCMODE != libc::O_RDONLY;
+    let ends: Vec<_> = all
+        .iter()
+        .flat_map(|(member, found)| found.iter().map(move |one| (*member, one)))
+        .filter(|(_, one)| one.target.starts_with("pipe:") && supplied(one, outside).is_none())
+        .collect();
+    let mut refusals = Vec::new();
+    for (member, end) in &ends {
+        let both = ends.iter().any(|(_, other)| other.stat.st_ino == end.stat.st_ino && writes(other) != writes(end));
+        if !both && held_elsewhere(member.outer, end, writes(end)) {
+            refusals.push(Refusal {
+                pid: member.pid,
+                name: member.name.clone(),
+                descriptor: Some(end.number),
+                kind: format!("a pipe whose other end is outside ({})", end.target),
+                advice: "start the program with a file or /dev/null instead",
+            });
+        }
+    }
+    refusals
+}
+
+/// Whether the other end of a pipe, of which the tree holds one kind of end only, is open at all.
+fn held_elsewhere(outer: i32, end: &Found, writes: bool) -> bool {
+    let path = format!("/proc/{outer}/fd/{}", end.number);
+    let flags = if writes { OFlags::WRONLY } else { OFlags::RDONLY } | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    // Opening it once more for writing fails with ENXIO where nobody reads.
+    let Ok(pipe) = rustix::fs::open(&path, flags, rustix::fs::Mode::empty()) else { return false };
+    let mut polled = [rustix::event::PollFd::new(&pipe, rustix::event::PollFlags::empty())];
+    let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+    let closed = rustix::event::PollFlags::HUP | rustix::event::PollFlags::ERR;
+    rustix::event::poll(&mut polled, Some(&now)).is_ok() && !polled[0].revents().intersects(closed)
+}
