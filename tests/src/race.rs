@@ -56,13 +56,13 @@ fn attack(directory: &Path) -> io::Result<()> {
 fn victim(directory: &Path, times: u32) -> io::Result<()> {
     let (user, root) = (rustix::fs::Uid::from_raw(USER), rustix::fs::Uid::ROOT);
     rustix::thread::set_thread_res_uid(Some(user), Some(root), Some(root))?;
-    let foo = directory.join("open/foo");
+    let path = directory.join("open/foo");
     for _ in 0..times {
         // By the rights of the real user, as access(2) does.
-        if rustix::fs::access(&foo, Access::WRITE_OK).is_err() {
+        if rustix::fs::access(&path, Access::WRITE_OK).is_err() {
             continue;
         }
-        if let Ok(file) = rustix::fs::open(&foo, OFlags::WRONLY | OFlags::APPEND | OFlags::CLOEXEC, Mode::empty()) {
+        if let Ok(file) = rustix::fs::open(&path, OFlags::WRONLY | OFlags::APPEND | OFlags::CLOEXEC, Mode::empty()) {
             fs::File::from(file).write_all(b"x")?;
         }
     }

@@ -41,6 +41,7 @@ mod tx_crash;
 mod tx_guest;
 mod tx_isolation;
 mod tx_outside;
+mod tx_packages;
 mod tx_power;
 mod tx_programs;
 mod tx_race;
@@ -59,6 +60,7 @@ const AREAS: &[&[Case]] = &[
     tx_power::CASES,
     tx::CASES,
     tx_outside::CASES,
+    tx_packages::CASES,
     tx_guest::CASES,
     tx_isolation::CASES,
     tx_programs::CASES,

@@ -189,9 +189,23 @@ fn objects_are_named(sandbox: &Sandbox) {
     fs::create_dir(directory.join("m")).expect("a directory can be made");
     let at = directory.join("m").display().to_string();
     run_sh(sandbox, &[], &directory, &format!("mount -t tmpfs none {at}")).run().ended_with(125).complains_of(&[&at]);
-    let key = "import ctypes; ctypes.CDLL(None).shmget(0x7061, 4096, 0o1600)";
-    let ended = sandbox.pando(["tx", "run", "--", "python3", "-c", key]).run().ended_with(125);
-    ended.complains_of(&["shmget by process", "key 0x7061"]);
+    // An object that others have is theirs; one that the transaction makes is its own, and nobody sees it.
+    let key = (std::process::id() << 8 | 0x70).cast_signed();
+    let get = format!("import ctypes; number = ctypes.CDLL(None).shmget({key}, 4096, 0o1600); assert number >= 0");
+    let run = || sandbox.pando(["tx", "run", "--", "python3", "-c", &get]).run();
+    let there = || read("/proc/sysvipc/shm").lines().any(|line| line.trim_start().starts_with(&format!("{key} ")));
+    run().succeeded();
+    assert!(!there());
+    sandbox.pando(["tx", "begin", "work"]).ok();
+    for _ in 0..2 {
+        sandbox.pando(["tx", "enter", "work", "--", "python3", "-c", &get]).ok();
+    }
+    sandbox.pando(["tx", "abort", "work"]).ok();
+    Line::new("python3").args(["-c", &get]).ok();
+    assert!(there());
+    let ended = run();
+    Line::new("ipcrm").args(["-M", &key.to_string()]).ok();
+    ended.ended_with(125).complains_of(&["shmget by process", &format!("key {key:#x}")]);
 }
 
 /// A command that reads its input and then, the first time, lingers, for a span that no other program sleeps for, and meets a conflict: somebody outside

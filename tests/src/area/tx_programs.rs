@@ -1,19 +1,28 @@
 //! Real programs in transactions: committed, what they leave is what they leave natively; aborted, nothing is changed.
 
 use crate::case::{Case, Tag, skip};
+use crate::disorder;
 use crate::line::Line;
+use crate::need::Need;
 use crate::patience::eventually;
 use crate::sandbox::Sandbox;
 use crate::small_disk::SmallDisk;
 use crate::tree_state;
 use rustix::process::Signal;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 pub(crate) const CASES: &[Case] = &[
     Case::new("tx_programs::git_clones_and_checks_out", git).tags(&[Tag::Slow]),
     Case::new("tx_programs::pip_installs", pip).tags(&[Tag::Slow]),
     Case::new("tx_programs::a_script_with_a_fork_in_the_middle", fork).tags(&[Tag::Slow]),
+    Case::new("tx_programs::random_operations_on_a_file", exerciser),
+    Case::new("tx_programs::random_operations_on_trees_at_once", stress),
+    Case::new("tx_programs::npm_installs", npm).tags(&[Tag::Slow]),
+    Case::new("tx_programs::make_installs", make_install).needs(&[Need::Program("make", "make")]),
+    Case::new("tx_programs::a_user_is_added_whole_or_not_at_all", useradd)
+        .needs(&[Need::Root, Need::Program("useradd", "passwd")]),
     Case::new("tx_programs::an_interrupted_script_leaves_no_trace", interrupted).tags(&[Tag::Slow]),
     Case::new("tx_programs::a_disk_that_is_full_at_the_commit", full_disk).tags(&[Tag::Slow]),
 ];
@@ -75,6 +84,129 @@ fn pip(sandbox: &Sandbox) {
     let before = tree_state::lines(&at);
     tx(sandbox, &at, &format!("{}; exit 4", script("never"))).run().ended_with(4);
     assert_eq!(tree_state::lines(&at), before);
+}
+
+/// What fsx does: in one transaction after another, on a file that is there already, and natively.
+fn exerciser(sandbox: &Sandbox) {
+    has("python3");
+    let at = sandbox.scratch();
+    fs::write(at.join("exerciser.py"), include_str!("exerciser.py")).expect("a file can be written");
+    let script = |seed: u32, file: &str| format!("python3 exerciser.py {seed} 600 {file}");
+    for seed in 0..5 {
+        let native = sh(&at, &script(seed, "native"));
+        assert_eq!(tx(sandbox, &at, &script(seed, "inside")).ok(), native, "seed {seed}");
+        assert_eq!(sh(&at, "sha256sum <inside"), sh(&at, "sha256sum <native"), "seed {seed}");
+    }
+}
+
+/// What fsstress does: several processes change trees of their own at random, and all at once.
+fn stress(sandbox: &Sandbox) {
+    const PROCESSES: u64 = 4;
+    let at = sandbox.scratch();
+    let program = std::env::current_exe().expect("this program has a path");
+    let script = |to: &str, seed: u64| {
+        let one = |number: u64| {
+            let seed = seed * PROCESSES + number;
+            format!(
+                "mkdir -p {to}/{number}; {} {} {seed} 80 {to}/{number} >/dev/null & ",
+                program.display(),
+                disorder::WORD
+            )
+        };
+        format!("{} wait", (0..PROCESSES).map(one).collect::<String>())
+    };
+    // All but the times, which are of when it was done.
+    let lines = |of: &str| -> Vec<String> {
+        let fields = |line: String| {
+            let words = line.split(' ').enumerate().filter(|(number, _)| *number != 4).map(|(_, word)| word);
+            words.collect::<Vec<_>>().join(" ")
+        };
+        tree_state::lines(&at.join(of)).into_iter().map(fields).collect()
+    };
+    for seed in 0..4 {
+        sh(&at, &script("native", seed));
+        tx(sandbox, &at, &script("inside", seed)).ok();
+        assert_eq!(lines("inside"), lines("native"), "seed {seed}");
+    }
+}
+
+fn npm(sandbox: &Sandbox) {
+    has("npm");
+    let at = sandbox.scratch();
+    let script = |to: &str| {
+        format!(
+            "mkdir {to}; cd {to}; npm install --silent --no-audit --no-fund --cache ../cache-{to} left-pad@1.3.0 semver@7.5.4"
+        )
+    };
+    if Line::new("sh").args(["-ec", &script("native")]).directory(&at).limit(300).run().code() != 0 {
+        skip("npm cannot install anything here");
+    }
+    tx(sandbox, &at, &script("inside")).limit(300).ok();
+    let sums = "find node_modules -printf '%p %m %l ' -type f -exec sha256sum {} \\; -o -printf '\\n' | sort; cat package.json | sed 1,2d";
+    assert_eq!(sh(&at.join("inside"), sums), sh(&at.join("native"), sums));
+    let before = tree_state::lines(&at);
+    tx(sandbox, &at, &format!("{}; exit 4", script("never"))).limit(300).run().ended_with(4);
+    assert_eq!(tree_state::lines(&at), before);
+}
+
+/// A small package as they are: programs, a library with its links, manual pages, over an older release.
+fn make_install(sandbox: &Sandbox) {
+    let at = sandbox.scratch();
+    let makefile = "all: tool lib.so.1.2\n\
+        tool:\n\tprintf '#!/bin/sh\\necho $(RELEASE)\\n' >$@; chmod 755 $@\n\
+        lib.so.1.2:\n\tseq 20000 >$@\n\
+        install: all\n\
+        \tinstall -d $(D)/bin $(D)/lib $(D)/share/man/man1\n\
+        \tfor n in $$(seq 40); do install -m 755 tool $(D)/bin/tool$$n; echo $(RELEASE) $$n >page; install -m 644 page $(D)/share/man/man1/t$$n.1; done\n\
+        \tinstall -m 644 lib.so.1.2 $(D)/lib; ln -sf lib.so.1.2 $(D)/lib/lib.so.1; ln -f $(D)/bin/tool1 $(D)/bin/alias\n";
+    fs::write(at.join("Makefile"), makefile).expect("a file can be written");
+    let script = |to: &str, release: u32| {
+        format!(
+            "rm -f tool lib.so.1.2 page; make -s install RELEASE={release} D=\"$PWD/{to}\"; rm -f tool lib.so.1.2 page"
+        )
+    };
+    for release in 1..=2 {
+        sh(&at, &script("native", release));
+        let before = tree_state::lines(&at);
+        tx(sandbox, &at, &format!("{}; exit 5", script("inside", release))).run().ended_with(5);
+        assert_eq!(tree_state::lines(&at), before);
+        tx(sandbox, &at, &script("inside", release)).ok();
+        assert_eq!(sh(&at.join("inside"), SUMS), sh(&at.join("native"), SUMS));
+    }
+    let links = |of: &str| fs::metadata(at.join(of).join("bin/alias")).expect("it is there").nlink();
+    assert_eq!((links("native"), links("inside")), (2, 2));
+}
+
+/// The accounts of a copy of this machine's; it is interrupted when one of the files is written and others are not.
+fn useradd(sandbox: &Sandbox) {
+    let at = sandbox.scratch();
+    let copy =
+        "mkdir -p root/etc root/home; for n in passwd shadow group gshadow login.defs; do cp -a /etc/$n root/etc; done";
+    sh(&at, copy);
+    let accounts = ["passwd", "shadow", "group", "gshadow"];
+    let named = || accounts.map(|name| sh(&at, &format!("grep -c '^somebody:' root/etc/{name} || true")).trim() == "1");
+    let before = tree_state::lines(&at);
+    let add = "useradd -P \"$PWD/root\" -M -U somebody";
+    // It is stopped as soon as one file has the name, and killed then.
+    let watched = format!(
+        "{add} & while kill -0 $! 2>/dev/null; do n=$(grep -l ^somebody: root/etc/passwd root/etc/shadow root/etc/group root/etc/gshadow \
+         2>/dev/null | wc -l); if [ $n -gt 0 ]; then kill -STOP $!; echo $n; break; fi; done; exec sleep 1000"
+    );
+    let started = tx(sandbox, &at, &watched).start();
+    let is_there = || sandbox.pando(["tx", "diff"]).args(run_name(sandbox)).run().out().contains("root/etc/");
+    eventually("one of the files is written", is_there);
+    started.signal(Signal::TERM);
+    assert_ne!(started.wait().code(), 0);
+    assert_eq!(tree_state::lines(&at), before);
+    assert_eq!(named(), [false; 4]);
+    tx(sandbox, &at, add).ok();
+    assert_eq!(named(), [true; 4]);
+}
+
+/// The name of the transaction that runs.
+fn run_name(sandbox: &Sandbox) -> Option<String> {
+    let listed = serde_json::from_str::<serde_json::Value>(&sandbox.pando(["tx", "ls", "--json"]).ok()).ok()?;
+    Some(listed.get(0)?.get("name")?.as_str()?.to_owned())
 }
 
 fn fork(sandbox: &Sandbox) {

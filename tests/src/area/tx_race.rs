@@ -19,7 +19,7 @@ const WINS: u64 = 500;
 const AT_ONCE: u64 = 100;
 
 /// How often the kernel is made to forget names, so that looking one up takes long.
-const PRESSURE: Duration = Duration::from_millis(200);
+const PRESSURE: Duration = Duration::from_secs(1);
 
 /// Where this program is in the guest.
 const HERE: &str = "/usr/bin/pando-tests";

@@ -15,6 +15,7 @@ mod local_socket;
 mod object;
 mod policy;
 mod supervise;
+mod system_v;
 
 pub use held_signals::HeldSignals;
 pub use pando_kernel::seccomp_notify::Listener;

@@ -1,5 +1,7 @@
 //! Which system calls are caught, and why.
 
+use super::system_v::Kind;
+
 /// What becomes of connections to other machines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Network {
@@ -23,7 +25,7 @@ pub(crate) enum Rule {
     /// It changes the mounts of the caller's namespace, which is no matter if that is one of its own.
     Mounts,
     /// It names an object of System V by a key that others may use, unless that is 0 (IPC_PRIVATE).
-    Key,
+    Key(Kind),
     /// Several calls of System V in one, of which some name an object by a key; only 32-bit programs have it.
     ManyKeys,
     /// It connects a socket to an address, that of another machine perhaps.
@@ -81,9 +83,9 @@ pub(crate) const CAUGHT: &[Caught] = &[
     caught(libc::SYS_move_mount, 429, "move_mount", Rule::Mounts),
     caught(libc::SYS_mount_setattr, 442, "mount_setattr", Rule::Mounts),
     caught(libc::SYS_pivot_root, 217, "pivot_root", Rule::Mounts),
-    caught(libc::SYS_shmget, 395, "shmget", Rule::Key),
-    caught(libc::SYS_semget, 393, "semget", Rule::Key),
-    caught(libc::SYS_msgget, 399, "msgget", Rule::Key),
+    caught(libc::SYS_shmget, 395, "shmget", Rule::Key(Kind::SharedMemory)),
+    caught(libc::SYS_semget, 393, "semget", Rule::Key(Kind::Semaphores)),
+    caught(libc::SYS_msgget, 399, "msgget", Rule::Key(Kind::Messages)),
     caught(libc::SYS_mq_open, 277, "mq_open", Rule::Machine),
     caught(libc::SYS_mq_unlink, 278, "mq_unlink", Rule::Machine),
     caught(libc::SYS_reboot, 88, "reboot", Rule::Machine),

@@ -5,6 +5,7 @@ use super::held_signals::HeldSignals;
 use super::local_socket::{self, LocalSocket};
 use super::object;
 use super::policy::{Caught, Network, Receiver, Rule, of};
+use super::system_v::Kind;
 use pando_kernel::seccomp_notify::{Answer, Call, Listener};
 use pando_kernel::{pidfd, process};
 use std::collections::BTreeSet;
@@ -16,9 +17,6 @@ use std::path::{Path, PathBuf};
 
 /// No more addresses than this are kept; more of them say nothing new.
 const MOST_CONNECTIONS: usize = 1000;
-
-/// Calls that 32-bit programs make through `ipc`, and that name objects by key: semget, msgget, shmget.
-const BY_KEY: [u64; 3] = [2, 13, 23];
 
 /// A signal by number 0 only asks whether the process is there.
 const NO_SIGNAL: i32 = 0;
@@ -205,10 +203,10 @@ impl Supervisor {
         match caught.rule {
             Rule::Signal { to, signal } => self.signal(call, to, call.arguments[signal] as i32),
             Rule::Mounts if self.is_elsewhere(call.pid) => Verdict::Inside,
-            Rule::Key if call.arguments[0] as i32 == 0 => Verdict::Inside,
-            Rule::ManyKeys => match BY_KEY.contains(&(call.arguments[0] & 0xffff)) && call.arguments[1] as i32 != 0 {
-                true => Verdict::Unsupported,
-                false => Verdict::Inside,
+            Rule::Key(kind) => self.object(call.pid, kind, call.arguments[0] as i32),
+            Rule::ManyKeys => match Kind::of_many(call.arguments[0]) {
+                Some(kind) => self.object(call.pid, kind, call.arguments[1] as i32),
+                None => Verdict::Inside,
             },
             Rule::Connect => self.connect(call, call.arguments[1], call.arguments[2]),
             Rule::Socket => self.socket(call.arguments[0]),
@@ -217,13 +215,21 @@ impl Supervisor {
                 Some((Packed::Socket, [family, ..])) => self.socket(family),
                 None => Verdict::Inside,
             },
-            Rule::Mounts | Rule::Key | Rule::Machine => Verdict::Unsupported,
+            Rule::Mounts | Rule::Machine => Verdict::Unsupported,
         }
     }
 
     /// Whether a process has mounts of its own.
     fn is_elsewhere(&self, pid: i32) -> bool {
         std::fs::read_link(format!("/proc/{pid}/ns/mnt")).is_ok_and(|namespace| namespace != self.view)
+    }
+
+    /// With the key 0 it is nobody else's in any case (IPC_PRIVATE).
+    fn object(&self, pid: i32, kind: Kind, key: i32) -> Verdict {
+        let namespace = |of: &str| std::fs::read_link(format!("/proc/{of}/ns/ipc")).ok();
+        let is_private = namespace(&pid.to_string()) != namespace("self");
+        let reaches_out = key != 0 && (!is_private || kind.has_outside(key));
+        if reaches_out { Verdict::Unsupported } else { Verdict::Inside }
     }
 
     fn socket(&self, family: u64) -> Verdict {

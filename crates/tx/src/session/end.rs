@@ -63,7 +63,7 @@ impl Transaction {
     ) -> Result<(Figures, Settled), EndError> {
         let daemons = Daemons::stop(&self.scope)?;
         let mut one_at_a_time = self.home.lock()?;
-        let validated = basis(&self.record, watch).and_then(|basis| {
+        let validated = basis(&self.record, watch, false).and_then(|basis| {
             let mut patient = true;
             loop {
                 let changes = read(&self.record.parts, self.record.begun, Some(&basis))?;
@@ -155,21 +155,22 @@ impl Transaction {
 
 /// What others have changed so that a transaction which goes on cannot be committed any more. Where that cannot be told, nothing.
 pub(super) fn conflict_now(record: &Record, watch: Option<&Watch>) -> Option<Conflict> {
-    match basis(record, watch).and_then(|basis| read(&record.parts, record.begun, Some(&basis))) {
+    match basis(record, watch, false).and_then(|basis| read(&record.parts, record.begun, Some(&basis))) {
         Err(CommitError::Conflict(conflict)) => Some(conflict),
         _ => None,
     }
 }
 
-/// What a transaction is validated by. Where the kernel does not tell what it read, that is its changes alone.
-fn basis(record: &Record, watch: Option<&Watch>) -> Result<Basis, CommitError> {
+/// What a transaction is validated by. Where the kernel does not tell what it read, that is its changes alone; and where it has forgotten that of one which had
+/// its realm to itself, nobody can have changed it.
+fn basis(record: &Record, watch: Option<&Watch>, alone: bool) -> Result<Basis, CommitError> {
     let read = match watch.map(Watch::read_sets) {
         Some(Ok(sets)) => Some(sets),
-        Some(Err(ReadSetError::Forgotten)) => {
+        Some(Err(ReadSetError::Forgotten)) if !alone => {
             let what = "was forgotten by the kernel, for the lack of memory";
             return Err(CommitError::Conflict(Conflict { path: "what it read".to_owned(), what }));
         }
-        Some(Err(ReadSetError::Refused(_))) | None => None,
+        Some(Err(ReadSetError::Forgotten | ReadSetError::Refused(_))) | None => None,
     };
     Ok(Basis { read, places: record.places.clone() })
 }
@@ -212,7 +213,7 @@ pub fn commit_open(
     scope.freeze(true)?;
     let closed = gate::of(record.realm.as_ref(), home).close()?;
     let changes = watch_of_holder(home, &record).and_then(|watch| {
-        let basis = basis(&record, watch.as_ref())?;
+        let basis = basis(&record, watch.as_ref(), exclusive.is_some())?;
         let changes = read(&record.parts, record.begun, Some(&basis))?;
         Ok((changes, basis.names()))
     });

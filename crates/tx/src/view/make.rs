@@ -64,7 +64,8 @@ impl View {
     ///
     /// Where "/" cannot have an overlay: for the lack of CAP_SYS_ADMIN, or because its file system cannot.
     pub(crate) fn enter(plan: &ViewPlan, directory: &Path, mut watch: Option<&mut Watch>) -> Result<Self, CallError> {
-        unshare(CloneFlags::CLONE_NEWNS).context(|| "making a mount namespace".into())?;
+        // Objects of System V that it makes are its own, and gone with it.
+        unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWIPC).context(|| "making namespaces".into())?;
         let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
         rustix::mount::mount_change("/", private).context(|| "making the mounts private".into())?;
         let (root, rest) = plan
@@ -160,10 +161,12 @@ pub(crate) fn enter_root(tree: &Tree) -> io::Result<()> {
 /// Takes this thread, alone, into the view that a process is in.
 pub(crate) fn join(pid: i32) -> Result<(), CallError> {
     let back = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
-    let path = format!("/proc/{pid}/ns/mnt");
-    let namespace = File::open(&path).context(|| format!("opening {path}"))?;
     unshare(CloneFlags::CLONE_FS).context(|| "taking a thread's own root".into())?;
-    setns(namespace, CloneFlags::CLONE_NEWNS).context(|| format!("joining the mount namespace of process {pid}"))?;
+    for (name, kind) in [("ipc", CloneFlags::CLONE_NEWIPC), ("mnt", CloneFlags::CLONE_NEWNS)] {
+        let path = format!("/proc/{pid}/ns/{name}");
+        let namespace = File::open(&path).context(|| format!("opening {path}"))?;
+        setns(namespace, kind).context(|| format!("joining the {name} namespace of process {pid}"))?;
+    }
     let _ = rustix::process::chdir(&back);
     Ok(())
 }

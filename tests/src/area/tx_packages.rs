@@ -1,0 +1,143 @@
+//! Debian's packages in transactions, on copies of a root: installed and purged they leave what they leave natively; a package that fails leaves nothing, and
+//! nobody sees any of it.
+
+use crate::case::{Case, Tag, skip};
+use crate::line::Line;
+use crate::need::Need;
+use crate::process;
+use crate::sandbox::Sandbox;
+use crate::tree_state;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+const NEEDS: &[Need] = &[Need::Root, Need::Program("mmdebstrap", "mmdebstrap"), Need::Program("dpkg-deb", "dpkg")];
+
+pub(crate) const CASES: &[Case] = &[
+    Case::new("tx_packages::apt_installs_and_purges_servers", installs_and_purges).needs(NEEDS).tags(&[Tag::Slow]),
+    Case::new("tx_packages::a_package_that_fails_leaves_no_trace", package_that_fails).needs(NEEDS).tags(&[Tag::Slow]),
+];
+
+/// Seconds that a slow mirror, and a slow disk, may take.
+const LIMIT: u64 = 900;
+
+const SERVERS: &str = "openssh-server nginx postgresql";
+
+/// A small Debian that has the packages with everything that they need, and none of it installed. Nothing starts in it by itself.
+fn debian(sandbox: &Sandbox) -> PathBuf {
+    let root = sandbox.scratch().join("native");
+    let policy = "customize-hook=printf '#!/bin/sh\\nexit 101\\n' >\"$1/usr/sbin/policy-rc.d\"; chmod 755 \"$1/usr/sbin/policy-rc.d\"";
+    let fetch = format!("customize-hook=chroot \"$1\" apt-get -qq -y -d --no-install-recommends install {SERVERS}");
+    let line = Line::new("mmdebstrap").args(["--quiet", "--variant=apt", "--skip=cleanup/apt"]);
+    let line = line.args(["--aptopt=Acquire::Check-Valid-Until \"false\"", "--aptopt=Acquire::Check-Date \"false\""]);
+    let line = line.args([format!("--{policy}"), format!("--{fetch}"), "bookworm".to_owned()]).args([&root]);
+    let made = line.limit(LIMIT).run();
+    if made.code() != 0 {
+        skip(format!("no Debian can be installed here: {}", made.err()));
+    }
+    root
+}
+
+fn install() -> String {
+    format!("apt-get -qq -y --no-download --no-install-recommends install {SERVERS}")
+}
+
+/// A shell in a root: as a transaction, or not.
+fn within(sandbox: &Sandbox, root: &Path, transaction: bool, script: &str) -> Line {
+    let script = format!("export DEBIAN_FRONTEND=noninteractive LC_ALL=C; {script}");
+    let line = match transaction {
+        true => sandbox.pando(["tx", "run", "--", "chroot"]),
+        false => Line::new("chroot"),
+    };
+    line.args([root]).args(["sh", "-ec", &script]).limit(LIMIT)
+}
+
+/// What is installed, whether its files are what they were made as, and names, kinds, modes, owners and links of all files but those whose names are made up.
+fn state(sandbox: &Sandbox, root: &Path) -> String {
+    let files = "find / -xdev -path /var/lib/postgresql/15/main/base -prune -o -path /var/lib/postgresql/15/main/pg_wal -prune \
+                 -o -path /var/lib/postgresql/15/main/pg_xact -prune -o -printf '%p %y %m %U:%G %l\\n' | sort";
+    within(sandbox, root, false, &format!("dpkg --audit; dpkg --verify; dpkg -l; {files}")).ok()
+}
+
+fn installs_and_purges(sandbox: &Sandbox) {
+    let native = debian(sandbox);
+    let inside = sandbox.scratch().join("inside");
+    Line::new("cp").args(["-a"]).args([&native, &inside]).limit(LIMIT).ok();
+    // A removal leaves what its packages' scripts leave; both have to come to the same.
+    for script in [install(), format!("apt-get -qq -y purge {SERVERS}; apt-get -qq -y autoremove --purge")] {
+        let before = exact(&inside);
+        within(sandbox, &inside, true, &format!("{script}; exit 3")).run().ended_with(3);
+        assert!(exact(&inside) == before, "an abort has left something");
+        within(sandbox, &native, false, &script).ok();
+        within(sandbox, &inside, true, &script).run().succeeded().complains_of(&["committed"]);
+        compare(&state(sandbox, &native), &state(sandbox, &inside));
+    }
+}
+
+#[track_caller]
+fn compare(native: &str, inside: &str) {
+    let beyond = |one: &str, other: &str| -> Vec<String> {
+        let others: std::collections::HashSet<&str> = other.lines().collect();
+        one.lines().filter(|line| !others.contains(line)).take(10).map(str::to_owned).collect()
+    };
+    let (lost, gained) = (beyond(native, inside), beyond(inside, native));
+    assert!(lost.is_empty() && gained.is_empty(), "natively {lost:#?}, in a transaction {gained:#?}");
+}
+
+/// Everything that can be seen of a tree, and of each file its inode and when anything of it last changed.
+fn exact(root: &Path) -> Vec<String> {
+    let mut lines = tree_state::lines(root);
+    let list = Line::new("find").args([root]).args(["-xdev", "-printf", "%p %i %T@ %C@\\n"]).limit(LIMIT).ok();
+    lines.extend(list.lines().map(str::to_owned));
+    lines
+}
+
+/// A package whose script starts a daemon, and then fails.
+fn broken_package(sandbox: &Sandbox, root: &Path) {
+    let at = sandbox.scratch().join("broken");
+    fs::create_dir_all(at.join("DEBIAN")).expect("a directory can be made");
+    fs::create_dir_all(at.join("opt/broken")).expect("a directory can be made");
+    fs::write(at.join("opt/broken/file"), "new").expect("a file can be written");
+    let control =
+        "Package: broken\nVersion: 1\nArchitecture: all\nMaintainer: nobody <nobody@localhost>\nDescription: fails\n";
+    fs::write(at.join("DEBIAN/control"), control).expect("a file can be written");
+    let script = "#!/bin/sh\nset -e\nsetsid sleep 1000 </dev/null >/dev/null 2>&1 &\necho \"daemon $!\"\ntouch /etc/broken\nsleep 1\nexit 1\n";
+    fs::write(at.join("DEBIAN/postinst"), script).expect("a file can be written");
+    fs::set_permissions(at.join("DEBIAN/postinst"), std::os::unix::fs::PermissionsExt::from_mode(0o755))
+        .expect("a mode can be set");
+    Line::new("dpkg-deb").args(["-q", "--root-owner-group", "-b"]).args([&at, &root.join("broken.deb")]).ok();
+}
+
+fn package_that_fails(sandbox: &Sandbox) {
+    let root = debian(sandbox);
+    broken_package(sandbox, &root);
+    let paths = ["opt/broken", "opt/broken/file", "etc/broken", "var/lib/dpkg/info/broken.list"];
+    let over = Arc::new(AtomicBool::new(false));
+    let (told, watched) = (Arc::clone(&over), paths.map(|path| root.join(path)));
+    let reader = std::thread::spawn(move || {
+        let (mut seen, mut looks) = (0_u64, 0_u64);
+        while !told.load(Ordering::Relaxed) {
+            seen += watched.iter().filter(|path| path.symlink_metadata().is_ok()).count() as u64;
+            looks += 1;
+        }
+        (seen, looks)
+    });
+    let status = || fs::metadata(root.join("var/lib/dpkg/status")).map(|found| (found.ino(), found.ctime_nsec())).ok();
+    let (before, known) = (exact(&root), status());
+    let ended = within(sandbox, &root, true, "dpkg -i /broken.deb").run();
+    over.store(true, Ordering::Relaxed);
+    let (seen, looks) = reader.join().expect("it does not panic");
+    let ended = ended.ended_with(1).complains_of(&["nothing was changed"]);
+    assert!(seen == 0 && looks > 1000, "{seen} of {looks}");
+    assert!(exact(&root) == before && status() == known);
+    let daemon = ended.out().lines().find_map(|line| line.strip_prefix("daemon ")?.trim().parse().ok());
+    assert!(!process::is_alive(daemon.expect("the script has said its daemon's pid")));
+    // Natively it leaves all of that.
+    within(sandbox, &root, false, "dpkg -i /broken.deb; true").run();
+    assert!(root.join("etc/broken").exists());
+    let left = Line::new("pgrep").args(["-xf", "sleep 1000"]).run().out();
+    let here = |pid: &str| fs::read_link(format!("/proc/{pid}/root")).is_ok_and(|found| found == root);
+    left.lines().filter(|pid| here(pid)).for_each(|pid| process::kill(pid.parse().expect("it is a pid")));
+}
