@@ -22,8 +22,8 @@ pub(crate) struct Settings {
     pub(crate) separate: Option<usize>,
     /// Only the parts whose names hold this.
     pub(crate) only: Option<String>,
-    /// A Debian root to use, instead of one built for the benchmark.
-    pub(crate) tree: Option<PathBuf>,
+    /// Debian roots to use, instead of those installed for the benchmark.
+    pub(crate) trees: Vec<PathBuf>,
     /// With the papers' daemons in each guest.
     pub(crate) daemons: bool,
     /// A command that makes the machine quiet for a measurement; see `hush.rs`.
@@ -33,10 +33,10 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// Reads `NAME --pando PATH --output DIR [--samples N] [--guests N] [--separate N] [--tree DIR] [--only WORDS] [--daemons] [--hush COMMAND] [--criu PATH] [--quick]`.
+    /// Reads `NAME --pando PATH --output DIR [--samples N] [--guests N] [--separate N] [--tree DIR]... [--only WORDS] [--daemons] [--hush COMMAND] [--criu PATH] [--quick]`.
     pub(crate) fn from_arguments(arguments: impl Iterator<Item = String>) -> anyhow::Result<Self> {
         let (mut benchmark, mut pando, mut output, mut samples, mut quick) = (None, None, None, None, false);
-        let (mut guests, mut separate, mut tree, mut only) = (None, None, None, None);
+        let (mut guests, mut separate, mut trees, mut only) = (None, None, Vec::new(), None);
         let (mut daemons, mut hush) = (false, None);
         let mut criu = std::env::var_os("PANDO_CRIU").map(PathBuf::from);
         let mut arguments = arguments;
@@ -48,7 +48,7 @@ impl Settings {
                 "--samples" => samples = Some(value()?.parse().context("--samples needs a number")?),
                 "--guests" => guests = Some(value()?.parse().context("--guests needs a number")?),
                 "--separate" => separate = Some(value()?.parse().context("--separate needs a number")?),
-                "--tree" => tree = Some(PathBuf::from(value()?)),
+                "--tree" => trees.push(PathBuf::from(value()?)),
                 "--hush" => hush = Some(value()?),
                 "--daemons" => daemons = true,
                 "--only" => only = Some(value()?),
@@ -75,7 +75,7 @@ impl Settings {
             only,
             guests,
             separate,
-            tree,
+            trees,
             daemons,
             hush,
             criu,

@@ -38,7 +38,7 @@ pub(super) fn measure(settings: &Settings, pando: &OwnPando, report: &mut Report
     let each = footprint::Footprint::of(&[supply.sample().to_owned()])?;
     let numbers = fitting(pando.directory(), settings, each.bytes)?;
     report.note(format!(
-        "{} separate guests and {} unified ones, on Debian roots of {} files and {} MB, reduced to what the daemons read; {} installed one by one, \
+        "{} separate guests and {} unified ones, on Debian roots of {} files and {} MB, reduced to what the daemons read; {} made one by one, \
          the others are copies with files of their own",
         numbers.separate,
         numbers.unified,

@@ -18,29 +18,33 @@ pub(super) struct Roots {
 }
 
 impl Roots {
-    /// Makes `number` of them below a directory, each installed on its own; where a tree is given, or it has to be quick, copies of one. Then they go
-    /// their own ways.
+    /// Makes `number` of them below a directory, each installed on its own; where some are given, copies of these in turn, and of one where it has to be
+    /// quick. Then they go their own ways.
     pub(super) fn make(directory: &Path, settings: &Settings, number: usize) -> anyhow::Result<Self> {
         let trees: Vec<PathBuf> = (0..number).map(|number| directory.join(format!("tree-{number}"))).collect();
         let (first, others) = (&trees[0], &trees[1..]);
-        match &settings.tree {
-            Some(given) => copy(given, first)?,
-            None => installation::first(first, &PACKAGES)?,
-        }
-        let are_copies = settings.tree.is_some() || settings.quick;
-        if are_copies {
-            others.iter().try_for_each(|tree| copy(first, tree))?;
-        } else {
-            installation::others(first, others, &PACKAGES)?;
-        }
+        let apart = match settings.trees.as_slice() {
+            [] => {
+                installation::first(first, &PACKAGES)?;
+                let apart = if settings.quick { 1 } else { number };
+                installation::others(first, &trees[1..apart], &PACKAGES)?;
+                others[apart - 1..].iter().try_for_each(|tree| copy(first, tree))?;
+                apart
+            }
+            given => {
+                trees.iter().zip(given.iter().cycle()).try_for_each(|(tree, given)| copy(given, tree))?;
+                given.len().min(number)
+            }
+        };
         for (number, tree) in trees.iter().enumerate() {
             go_own_way(tree, number)?;
         }
         let files = count(first)?;
         let (names, differing) = installation::compare(first, &trees[1])?;
-        let made = if are_copies { "copies of one Debian root" } else { "Debian roots, installed one by one," };
-        let story =
-            format!("{number} {made} of {files} files; of {names} names {differing} are not the same in the first two");
+        let story = format!(
+            "{number} Debian roots of {files} files, {apart} of them made one by one and the others copies with files of their own; of {names} names \
+             {differing} are not the same in the first two"
+        );
         Ok(Self { trees, files, story })
     }
 

@@ -18,15 +18,16 @@ pub(super) struct Supply {
 }
 
 impl Supply {
-    /// Installs the first ones, or takes copies of the one that is given, and makes them as small as the papers'.
+    /// Installs the first ones, or takes copies of those that are given, and makes them as small as the papers'.
     pub(super) fn open(directory: &Path, settings: &Settings, packages: &[&str]) -> anyhow::Result<Self> {
-        let number = if settings.tree.is_some() || settings.quick { 1 } else { INSTALLED };
+        let installed = if settings.quick { 1 } else { INSTALLED };
+        let number = if settings.trees.is_empty() { installed } else { settings.trees.len() };
         let templates: Vec<PathBuf> = (0..number).map(|number| directory.join(format!("template-{number}"))).collect();
-        match &settings.tree {
-            Some(given) => roots::copy(given, &templates[0])?,
-            None => installation::first(&templates[0], packages)?,
+        if settings.trees.is_empty() {
+            installation::first(&templates[0], packages)?;
+            installation::others(&templates[0], &templates[1..], packages)?;
         }
-        installation::others(&templates[0], &templates[1..], packages)?;
+        settings.trees.iter().zip(&templates).try_for_each(|(given, template)| roots::copy(given, template))?;
         for template in &templates {
             let output = Command::new("sh").args(["-c", SLIM, "slim"]).arg(template).output()?;
             anyhow::ensure!(output.status.success(), "slim: {}", String::from_utf8_lossy(&output.stderr));
@@ -34,7 +35,7 @@ impl Supply {
         Ok(Self { directory: directory.to_owned(), templates })
     }
 
-    /// How many were installed on their own.
+    /// How many were made one by one.
     pub(super) fn installed(&self) -> usize {
         self.templates.len()
     }

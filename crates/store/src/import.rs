@@ -12,6 +12,7 @@ use rustix::fs::{Mode, OFlags};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, mpsc};
 
 /// How many opened files wait for a worker at most.
@@ -50,18 +51,35 @@ impl Store {
     ///
     /// [`ImportError::Unfit`] for what an image cannot hold. The store is then as it was.
     pub fn import(&self, tree: &Path, taking: Taking) -> Result<Imported, ImportError> {
+        self.import_telling(tree, taking, &|_| ())
+    }
+
+    /// The same, telling now and then how many bytes of the tree's files it has dealt with.
+    pub fn import_telling(
+        &self,
+        tree: &Path,
+        taking: Taking,
+        progress: &(dyn Fn(u64) + Sync),
+    ) -> Result<Imported, ImportError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(tree, flags, Mode::empty()).context(|| format!("opening {}", tree.display()))?;
         let lease = self.lease()?;
-        deep_stack::run(|| self.import_opened(&root, taking, lease))
+        let meter = Meter { progress, bytes: AtomicU64::new(0) };
+        deep_stack::run(|| self.import_opened(&root, taking, lease, &meter))
     }
 
-    fn import_opened(&self, root: &OwnedFd, taking: Taking, lease: Lease) -> Result<Imported, ImportError> {
+    fn import_opened(
+        &self,
+        root: &OwnedFd,
+        taking: Taking,
+        lease: Lease,
+        meter: &Meter<'_>,
+    ) -> Result<Imported, ImportError> {
         let staging = Staging::new(self)?;
         // What is taken over is never seen again.
         let table = (taking == Taking::Copy && Known::can_know(root.as_fd())).then(|| table_of(root)).flatten();
         let known = table.as_ref().map_or_else(Known::default, |table| Known::load(self, table));
-        let (tree, found) = digest_tree(root, &staging, taking, &known)?;
+        let (tree, found) = digest_tree(root, &staging, taking, &known, meter)?;
         let Found { digests, new_bytes, files, learned } = found;
         if let Some(table) = table {
             note(self, &table, &known, learned, &files)?;
@@ -120,12 +138,13 @@ fn digest_tree(
     staging: &Staging<'_>,
     taking: Taking,
     known: &Known,
+    meter: &Meter<'_>,
 ) -> Result<(composefs::generic_tree::FileSystem<Content>, Found), ImportError> {
     let (sender, receiver) = mpsc::sync_channel::<Handed>(WAITING);
     let receiver = Mutex::new(receiver);
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
-        let work = || Worker { staging, taking, known, found: Found::default() }.work(&receiver);
+        let work = || Worker { staging, taking, known, meter, found: Found::default() }.work(&receiver);
         let threads: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
         // A channel without receivers: every worker has failed, and one of them will say why.
         let mut hand_out = |handed: Handed| {
@@ -157,11 +176,30 @@ fn digest_tree(
     })
 }
 
+/// After how many bytes it is told again how many there were.
+const TOLD: u64 = 8 << 20;
+
+/// How much was dealt with, and who wants to know.
+struct Meter<'a> {
+    progress: &'a (dyn Fn(u64) + Sync),
+    bytes: AtomicU64,
+}
+
+impl Meter<'_> {
+    fn add(&self, bytes: u64) {
+        let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        if before / TOLD != (before + bytes) / TOLD {
+            (self.progress)(before + bytes);
+        }
+    }
+}
+
 /// Digests files.
 struct Worker<'a> {
     staging: &'a Staging<'a>,
     taking: Taking,
     known: &'a Known,
+    meter: &'a Meter<'a>,
     found: Found,
 }
 
@@ -174,6 +212,7 @@ impl Worker<'_> {
             let Ok(handed) = next else { break };
             if failure.is_none() {
                 failure = self.keep(&handed).err();
+                self.meter.add(handed.stat.st_size.cast_unsigned());
             }
         }
         failure.map_or(Ok(self.found), Err)

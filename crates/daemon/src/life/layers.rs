@@ -178,9 +178,8 @@ impl Maker {
         };
         let doing = format!("keeping the files of guest '{}'", self.name);
         let fault = |error| failure::store(&doing, self.name.as_ref(), &error);
-        let _ = self.progress.send(Progress { stage: "keeping the files".to_owned(), done: 0, total: None });
         let opened = self.store.open().map_err(fault)?;
-        match opened.store().import(&path, Taking::Copy) {
+        match opened.store().import_telling(&path, Taking::Copy, &self.told()) {
             Ok(imported) => {
                 crash::point("create.imported");
                 let (name, lease) = (word(&imported.layer), Some(imported.lease));
@@ -194,12 +193,18 @@ impl Maker {
         }
     }
 
+    /// Passes on how many bytes the store has dealt with, now none.
+    fn told(&self) -> impl Fn(u64) + Sync {
+        let teller = Teller(&self.progress);
+        source::Progress::stage(&teller, "keeping the files");
+        move |bytes| source::Progress::advance(&teller, bytes, None)
+    }
+
     /// Puts an unpacked tree into the store; one that a layer of the store cannot hold is kept as it lies.
     fn keep(&self, new: &Path, suggested: Suggested) -> Result<MadeLayer, Fault> {
         let doing = format!("keeping the files of guest '{}'", self.name);
-        let _ = self.progress.send(Progress { stage: "keeping the files".to_owned(), done: 0, total: None });
         let opened = self.store.open().map_err(|error| failure::store(&doing, self.name.as_ref(), &error))?;
-        match opened.store().import(new, Taking::Over) {
+        match opened.store().import_telling(new, Taking::Over, &self.told()) {
             Ok(imported) => {
                 crash::point("create.imported");
                 super::remove::discard(&self.places, new);

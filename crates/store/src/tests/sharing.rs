@@ -109,3 +109,18 @@ fn a_tree_that_did_not_change_is_not_read_again() {
     assert_ne!(trial.import("tree").layer, first.layer);
     assert!(object(2).is_some() && object(3).is_some());
 }
+
+#[test]
+fn it_is_told_how_far_an_import_is() {
+    let trial = Trial::new();
+    let tree = trial.place("tree");
+    fs::create_dir(&tree).unwrap();
+    for number in 0..20_u8 {
+        fs::write(tree.join(number.to_string()), vec![number; 1 << 20]).unwrap();
+    }
+    let told = std::sync::Mutex::new(Vec::new());
+    trial.store.import_telling(&tree, Taking::Copy, &|bytes| told.lock().unwrap().push(bytes)).unwrap();
+    let mut told = told.into_inner().unwrap();
+    told.sort_unstable();
+    assert_eq!(told, [8 << 20, 16 << 20]);
+}
