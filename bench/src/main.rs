@@ -78,6 +78,7 @@ fn run() -> anyhow::Result<bool> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [clone::subject::NAME, ..] => return clone::subject::main(&words[1..]).map(|()| true),
+        [neighbours::fork_bomb::NAME] => return neighbours::fork_bomb::main().map(|never| match never {}),
         ["net-serve"] => return net::load::serve().map(|()| true),
         ["net-send", kind, ip, port] => return net::flow::send(kind, ip, port.parse()?).map(|()| true),
         ["net-sink", count, time] => return net::flow::sink(count.parse()?, time.parse()?).map(|()| true),
