@@ -55,7 +55,6 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether every figure was met.
 /// What measures a benchmark.
 type Measure = fn(&Settings) -> anyhow::Result<Report>;
 
@@ -74,6 +73,7 @@ const BENCHMARKS: &[(&str, Measure)] = &[
     ("tx", tx::measure),
 ];
 
+/// Whether every figure was met.
 fn run() -> anyhow::Result<bool> {
     // What is to be measured inside a guest is this program too.
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -82,6 +82,7 @@ fn run() -> anyhow::Result<bool> {
         ["net-serve", ip] => return net::load::serve(ip).map(|()| true),
         ["net-flood", ip] => return net::flood::send(ip).map(|()| true),
         ["net-crowd", kind, time, ref ips @ ..] => return net::crowd::make(kind, time.parse()?, ips).map(|()| true),
+        [neighbours::fork_bomb::NAME] => return neighbours::fork_bomb::main().map(|never| match never {}),
         ["net-send", kind, ip, port] => return net::flow::send(kind, ip, port.parse()?).map(|()| true),
         ["net-sink", count, time] => return net::flow::sink(count.parse()?, time.parse()?).map(|()| true),
         ["net-load", ip, load, time] => return net::load::make(ip, load, time).map(|()| true),

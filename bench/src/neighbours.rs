@@ -1,10 +1,11 @@
 //! `./x bench neighbours`: what a database keeps of its throughput while another guest does its worst, after figure 9 of Linux-VServer's paper.
 //!
-//! Every figure is a ratio of two runs that follow each other at once: alone, and beside the neighbour.
+//! Every figure is a ratio of runs that follow each other at once: alone, beside the neighbour, and alone again.
 
 mod bfq_disk;
 mod database;
 mod disk_bound;
+pub(crate) mod fork_bomb;
 mod swap_file;
 
 use crate::own_pando::OwnPando;
@@ -46,12 +47,13 @@ fn neighbours() -> Vec<Neighbour> {
     vec![
         Neighbour {
             name: "streams 6 GB",
-            script: "i=0; while [ $i -lt 24 ]; do dd if=/dev/zero of=/big bs=1M count=256 conv=notrunc 2>/dev/null; i=$((i+1)); done",
+            script: "while :; do i=0; while [ $i -lt 24 ]; do dd if=/dev/zero of=/big bs=1M count=256 conv=notrunc 2>/dev/null; i=$((i+1)); done; done",
             spec: bounded("0"),
         },
         Neighbour {
             name: "fork bomb",
-            script: "while :; do (while :; do :; done) & done 2>/dev/null",
+            // Whoever is killed for want of memory is not the first process, which is the smallest.
+            script: "/bin/fork-bomb fork-bomb & exec sleep 100000",
             spec: bounded("0"),
         },
         Neighbour {
@@ -61,7 +63,7 @@ fn neighbours() -> Vec<Neighbour> {
         },
         Neighbour {
             name: "inode hog",
-            script: "while :; do i=0; while : >/f$i; do i=$((i+1)); done 2>/dev/null; rm -f /f*; done",
+            script: "while :; do i=0; while true >/f$i; do i=$((i+1)); done 2>/dev/null; rm -f /f*; done",
             spec: Spec { disk, ..bounded("0") },
         },
     ]
@@ -109,16 +111,17 @@ fn streaming_root(root: &Path) -> anyhow::Result<()> {
     for applet in ["dd", "head", "rm", "tail"] {
         std::os::unix::fs::symlink("busybox", root.join("bin").join(applet))?;
     }
-    Ok(())
+    let program = std::env::current_exe()?;
+    std::fs::copy(program, root.join("bin").join(fork_bomb::NAME)).context("cannot copy the fork bomb").map(drop)
 }
 
 /// Processor time that the neighbour has used, in milliseconds.
 fn used(client: &mut Client) -> anyhow::Result<i64> {
     let stats = client.call(&Method::Stats { name: Some(NEIGHBOUR.into()), history: false })?;
-    stats["guests"][0]["now"]["cpu_ms"].as_i64().context("a guest's processor time is counted")
+    stats["guests"][0]["now"]["cpu_ms"].as_i64().context("the neighbour ended; it was to last")
 }
 
-/// Alone, then beside.
+/// Alone, beside, and alone.
 fn beside(
     database: &Database<'_>,
     client: &mut Client,
@@ -137,6 +140,7 @@ fn beside(
     let (after, span) = (used(client)?, begun.elapsed().as_millis() as f64);
     client.call(&Method::Remove { name: NEIGHBOUR.into(), force: true })?;
     let beside = beside?;
+    let alone = (alone + database.throughput(time)?) / 2.0;
     let processors = std::thread::available_parallelism()?.get() as f64;
     // What it is entitled to is a loss by right: a twentieth, of shares that are equal and of nine tenths that are reserved.
     report.add(

@@ -10,10 +10,12 @@
 //!
 //! Nobody can see from outside what a group *would* use. Whoever uses something while the machine is full is taken to want more, on trial: if he then
 //! does not use what he could, he is content for a while, and what he uses is taken off what the others share. One that is idle keeps the weight that
-//! honours his reservation the moment he wakes. Those who want everything have accounts besides ([`Arrears`](crate::arrears)).
+//! honours his reservation the moment he wakes. Those who want everything have accounts besides ([`Arrears`](crate::arrears)), and where weights do
+//! not help whoever has a reservation, the others get bounds for a time ([`Restraint`](crate::restraint)).
 
 use crate::arrears::Arrears;
 use crate::entitlement::{Claim, Scale, worth};
+use crate::restraint::{Party, Restraint};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -69,6 +71,12 @@ struct Member {
     /// Seconds since the look before the last.
     span: f64,
     arrears: Arrears,
+    /// The part of the time in which one of his processes waited, where the kernel tells.
+    waits: Option<f64>,
+    /// Whether the others are restrained for his sake.
+    protected: bool,
+    /// What he is held to now, as a fraction of the machine, besides what his own claim says.
+    held: Option<f64>,
 }
 
 /// Members and their weights; `K` names a member.
@@ -77,12 +85,13 @@ pub struct Governor<K> {
     members: BTreeMap<K, Member>,
     processors: u32,
     scale: Scale,
+    restraint: Restraint,
 }
 
 impl<K: Ord + Clone> Governor<K> {
     /// One for a machine of so many processors.
     pub fn new(processors: u32, scale: Scale) -> Self {
-        Self { members: BTreeMap::new(), processors: processors.max(1), scale }
+        Self { members: BTreeMap::new(), processors: processors.max(1), scale, restraint: Restraint::default() }
     }
 
     /// Takes in a member, or changes its claim. A new one's group has the kernel's usual weight, or `told` if it was told another.
@@ -97,8 +106,13 @@ impl<K: Ord + Clone> Governor<K> {
             told,
             span: 0.0,
             arrears: Arrears::default(),
+            waits: None,
+            protected: false,
+            held: None,
         };
-        self.members.entry(key).and_modify(|member| member.claim = claim).or_insert(new);
+        // A claim that changed was told to the kernel, and with it whatever he was held to.
+        let changed = |member: &mut Member| (member.claim, member.held) = (claim, None);
+        self.members.entry(key).and_modify(changed).or_insert(new);
     }
 
     /// Lets a member go.
@@ -145,13 +159,70 @@ impl<K: Ord + Clone> Governor<K> {
         }
     }
 
+    /// Takes in the part of the time since the last look in which a process of a member waited for a processor; `None` where nobody can tell.
+    pub fn waited(&mut self, key: &K, part: Option<f64>) {
+        if let Some(member) = self.members.get_mut(key) {
+            member.waits = part;
+        }
+    }
+
     /// The weights that have to change, after every member to look at was observed.
     pub fn decide(&mut self) -> Vec<(K, u64)> {
         if self.competes() || self.members.values().any(|member| member.rate > IDLE) {
             self.judge();
             self.keep_accounts();
+            self.restrain();
         }
         self.weigh()
+    }
+
+    /// The bounds that have to change, as fractions of the machine: `None` lets a member have what his own claim allows.
+    pub fn bounds(&mut self) -> Vec<(K, Option<f64>)> {
+        /// A smaller change is not worth telling the kernel.
+        const WORTH_TELLING: f64 = 0.1;
+        if !self.matters() {
+            self.restraint = Restraint::default();
+        }
+        let (on, value) = (self.restraint.is_on(), self.worth_to_all_awake());
+        let mut changed = Vec::new();
+        for (key, member) in &mut self.members {
+            let due = member.claim.entitlement(value).max(IDLE);
+            let bound = (on && member.is_awake() && !member.protected && due < member.claim.bound).then_some(due);
+            let same = match (bound, member.held) {
+                (Some(bound), Some(held)) => (bound - held).abs() <= WORTH_TELLING * held,
+                (bound, held) => bound == held,
+            };
+            if !same {
+                member.held = bound;
+                changed.push((key.clone(), bound));
+            }
+        }
+        changed
+    }
+
+    /// Sees whether somebody goes without what is reserved for him while another has too much.
+    fn restrain(&mut self) {
+        let value = self.worth_to_all_awake();
+        let party = |member: &Member| Party {
+            reserve: member.claim.reserve,
+            due: member.claim.entitlement(value),
+            rate: member.rate,
+            waits: member.waits,
+        };
+        let parties: Vec<Party> = self.members.values().filter(|member| member.is_awake()).map(party).collect();
+        let was_on = self.restraint.is_on();
+        self.restraint.look(&parties);
+        if self.restraint.is_on() && !was_on {
+            for member in self.members.values_mut() {
+                member.protected = member.is_awake() && party(member).is_short();
+            }
+        }
+    }
+
+    /// What a share of one is worth if everybody who is awake wants everything.
+    fn worth_to_all_awake(&self) -> f64 {
+        let awake: Vec<Claim> = self.members.values().filter(|one| one.is_awake()).map(|one| one.claim).collect();
+        worth(&awake, 1.0)
     }
 
     /// The weights that have to change when somebody came, went, or changed his claim.
@@ -253,6 +324,10 @@ impl<K: Ord + Clone> Governor<K> {
 }
 
 impl Member {
+    fn is_awake(&self) -> bool {
+        self.rate > IDLE
+    }
+
     fn is_busy(&self) -> bool {
         matches!(self.mood, Mood::OnTrial(_) | Mood::Hungry)
     }

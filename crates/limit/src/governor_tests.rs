@@ -197,3 +197,38 @@ fn whoever_they_are_they_get_their_due() {
         near(&got, &ideal(&guests), 1.0);
     }
 }
+
+/// Weights are of no use to `guests[0]`, who has at most `squeezed` of the machine as long as the other is not held to less.
+fn squeeze(world: &mut World, waits: Option<f64>, ticks: u32) -> Vec<Option<f64>> {
+    let mut held = None;
+    let mut seen = Vec::new();
+    for _ in 0..ticks {
+        let other: f64 = held.unwrap_or(0.4);
+        for (key, had) in [(0, 0.99 - other), (1, other)] {
+            world.used[key] += (had * TICK.as_nanos() as f64 * f64::from(MACHINE)) as u64;
+            world.governor.observe(&key, world.used[key], TICK);
+        }
+        world.governor.waited(&0, waits);
+        world.governor.decide();
+        for (key, bound) in world.governor.bounds() {
+            assert_eq!(key, 1, "whoever goes without is not bounded");
+            held = bound;
+        }
+        seen.push(held);
+    }
+    seen
+}
+
+#[test]
+fn where_weights_do_not_help_the_others_are_held_to_their_due() {
+    for waits in [Some(0.7), None] {
+        let guests = [guest(0.9, 100.0, 1.0), guest(0.0, 100.0, 1.0)];
+        let mut world = World::new(&guests);
+        let seen = squeeze(&mut world, waits, 100);
+        assert!(seen.iter().skip(5).all(|held| held.is_some_and(|held| (held - 0.05).abs() < 1e-6)), "{seen:?}");
+        world.governor.leave(&0);
+        assert_eq!(world.governor.bounds(), [(1, None)], "nobody is there to be protected any more");
+    }
+    let mut world = World::new(&[guest(0.9, 100.0, 1.0), guest(0.0, 100.0, 1.0)]);
+    assert!(squeeze(&mut world, Some(0.0), 100).iter().all(Option::is_none), "who does not wait goes without nothing");
+}

@@ -31,12 +31,15 @@ pub mod meter;
 pub mod oom;
 pub mod open_files;
 pub mod quantity;
+pub mod quota;
 pub mod reclaim;
 mod refusal;
+mod restraint;
 pub mod ring;
 pub mod setting;
 pub mod usage;
 pub mod view;
+pub mod waiting;
 pub mod watchdog;
 
 pub use groups::{Controller, Groups};

@@ -7,14 +7,8 @@ use crate::block_device::Device;
 use crate::groups::{Controller, Groups};
 use crate::limits::{Cpu, Io, Limits, Memory};
 use crate::quantity;
+use crate::quota;
 use crate::refusal::Refusal;
-
-/// The period of processor bounds, in microseconds. With the kernel's usual 100 ms whoever has used up his time waits for up to 172 ms; with 20 ms for
-/// 20.
-pub const PERIOD: u64 = 20_000;
-
-/// The least time a period that the kernel takes, in microseconds.
-const LEAST_QUOTA: f64 = 1000.0;
 
 /// A file and what is written to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,7 +28,7 @@ pub struct Setting {
 }
 
 impl Setting {
-    fn new(
+    pub(crate) fn new(
         key: &'static str,
         controller: Controller,
         files: &'static [&'static str],
@@ -107,15 +101,7 @@ fn cpu(cpu: &Cpu, site: &Site<'_>, processors: u32, settings: &mut Vec<Setting>)
     if let Some(bound) = cpu.bound(processors) {
         needs(site, Controller::Cpu, "cpu.limit", &bound)?;
         let key = if cpu.limit == Some(bound) { "cpu.limit" } else { "cpu.reserve" };
-        // A quota below a millisecond is refused: small bounds get a longer period instead.
-        let period = (LEAST_QUOTA / bound).max(PERIOD as f64).round();
-        let quota = (bound * period).round().max(LEAST_QUOTA);
-        if site.groups.is_legacy(Controller::Cpu) {
-            settings.push(Setting::new(key, Controller::Cpu, &["cpu.cfs_period_us"], period, 100_000));
-            settings.push(Setting::new(key, Controller::Cpu, &["cpu.cfs_quota_us"], quota, -1));
-        } else {
-            settings.push(Setting::new(key, Controller::Cpu, &["cpu.max"], format!("{quota} {period}"), "max 100000"));
-        }
+        settings.extend(quota::settings(key, bound, site.groups.is_legacy(Controller::Cpu)));
     }
     if let Some(cpus) = &cpu.cpus {
         let list = quantity::show_list(cpus);

@@ -48,6 +48,9 @@ pub struct Rules {
     pub pressure: f64,
     /// Percent of memory that has to be had without swapping. Only where the kernel does not tell of pressure.
     pub free: f64,
+    /// Percent of memory that is to be had without swapping from which on pressure is no want of the machine's: whoever thrashes within his own limit
+    /// makes as much of it.
+    pub plenty: f64,
     /// Percent of swap that may be in use; beside `free`, and alone for `pl_mom`.
     pub swap: f64,
     /// Seconds from one look to the next, and at the least from one step to the next.
@@ -63,7 +66,7 @@ pub struct Rules {
 impl Default for Rules {
     fn default() -> Self {
         let (policy, last) = (Policy::default(), LastResort::default());
-        Self { policy, pressure: 10.0, free: 3.0, swap: 90.0, every: 5, relief: 30, last, dry_run: false }
+        Self { policy, pressure: 10.0, free: 3.0, plenty: 20.0, swap: 90.0, every: 5, relief: 30, last, dry_run: false }
     }
 }
 
@@ -148,6 +151,7 @@ impl Rules {
         vec![
             ("pressure", self.pressure.to_string()),
             ("free", self.free.to_string()),
+            ("plenty", self.plenty.to_string()),
             ("swap", self.swap.to_string()),
             ("every", self.every.to_string()),
             ("relief", self.relief.to_string()),
@@ -278,11 +282,11 @@ impl<K: Clone + PartialEq> Watchdog<K> {
 
     /// Why memory is wanted, if it is.
     fn want(&self, scene: &Scene<K>) -> Option<String> {
+        let free = scene.free.memory as f64 / scene.memory.max(1) as f64 * 100.0;
         if let Some(pressure) = scene.pressure {
-            return (pressure >= self.rules.pressure)
+            return (pressure >= self.rules.pressure && free < self.rules.plenty)
                 .then(|| format!("nobody got on for want of memory for {pressure:.0}% of ten seconds"));
         }
-        let free = scene.free.memory as f64 / scene.memory.max(1) as f64 * 100.0;
         let no_swap = scene.free.swap_size == 0 || self.swap_is_full(scene).is_some();
         (free < self.rules.free && no_swap).then(|| format!("{free:.1}% of memory is free, and no swap to speak of"))
     }
@@ -352,6 +356,13 @@ mod tests {
         // Want in between begins the wait anew.
         step(&mut dog, &want);
         assert_eq!(step(&mut dog, &relief), None);
+    }
+
+    #[test]
+    fn pressure_within_somebodys_own_limit_is_no_want() {
+        let mut dog = watchdog(Policy::Graduated);
+        assert_eq!(step(&mut dog, &scene(500, 0, Some(99.0))), None, "half of the memory is to be had");
+        assert!(step(&mut dog, &scene(199, 0, Some(99.0))).is_some());
     }
 
     #[test]

@@ -515,8 +515,11 @@ fn they_outlive_guest_and_daemon(sandbox: &Sandbox) {
 fn the_watchdog_goes_by_steps(sandbox: &Sandbox) {
     let settings = sandbox.places().settings();
     std::fs::create_dir_all(settings.parent().expect("it is below the root")).expect("a directory");
-    std::fs::write(&settings, "[watchdog]\npressure = 0\nfree = 101\nswap = 0\nevery = 1\nlast = \"stop\"\n")
-        .expect("a file");
+    std::fs::write(
+        &settings,
+        "[watchdog]\npressure = 0\nplenty = 101\nfree = 101\nswap = 0\nevery = 1\nlast = \"stop\"\n",
+    )
+    .expect("a file");
     sandbox.guest("promised", &["--memory-reserve", "900M"]);
     let mut events = sandbox.pando(["events", "--json"]).start();
     sandbox.guest("hog", &["--", "sh", "-c", "x=$(head -c 8m /dev/zero | tr '\\0' x); while :; do sleep 1; done"]);

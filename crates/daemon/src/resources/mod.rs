@@ -14,10 +14,12 @@ pub(crate) mod kills;
 pub(crate) mod metrics;
 pub(crate) mod open_files;
 mod shared_memory;
+mod tenant;
 pub(crate) mod views;
 pub(crate) mod watching;
 
 pub(crate) use held::held;
+pub(crate) use tenant::Tenant;
 
 use crate::failure;
 use crate::guest::{Guest, Running};
@@ -30,14 +32,14 @@ use pando_limit::apply::{self, ApplyError};
 use pando_limit::block_device::Device;
 use pando_limit::entitlement::{Claim, Scale};
 use pando_limit::governor::Governor;
-use pando_limit::meter::{self, CpuMeter};
+use pando_limit::meter;
+use pando_limit::quota;
 use pando_limit::setting::{self, Setting, Site};
 use pando_limit::{Controller, Groups, Limits, Machine, Promised, Refusal};
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
-use std::time::Instant;
 use tokio::sync::Notify;
 
 /// How heavy all guests together are beside one process of the host, where that has a group of the usual weight: enough that a host's job cannot take
@@ -67,28 +69,6 @@ pub(crate) struct Resources {
     pub(crate) filed: Notify,
     /// Told when a guest came that is shown what it may use.
     pub(crate) seen: Notify,
-}
-
-/// A guest that runs, as far as resources go.
-#[derive(Debug)]
-pub(crate) struct Tenant {
-    pub(crate) groups: Groups,
-    pub(crate) limits: Limits,
-    settings: Vec<Setting>,
-    /// Opened by who first asks: most guests end before.
-    meter: OnceCell<Option<CpuMeter>>,
-    looked: Instant,
-}
-
-impl Tenant {
-    fn new(groups: Groups, limits: Limits, settings: Vec<Setting>) -> Self {
-        Self { groups, limits, settings, meter: OnceCell::new(), looked: Instant::now() }
-    }
-
-    /// Nanoseconds of processor time so far, if anything counts them.
-    fn used(&self) -> Option<u64> {
-        self.meter.get_or_init(|| CpuMeter::open(&self.groups).ok().flatten()).as_ref()?.read().ok()
-    }
 }
 
 impl Resources {
@@ -182,6 +162,10 @@ impl Resources {
         let limits = grants::read(&profile::completed(&guest.spec.borrow())).unwrap_or_default();
         let settings = self.plan(&limits, &groups).unwrap_or_default();
         let told = meter::weight(&groups);
+        // What an earlier daemon held it to for another's sake.
+        if let Err(error) = quota::hold(&groups, limits.cpu.bound(self.machine.count())) {
+            tracing::warn!(%error, guest = %guest.name, "its processor time may be bounded more than it should be");
+        }
         let tenant = Tenant::new(groups, limits, settings);
         self.views.enter(&guest.name, slot, &tenant, &self.machine, Some(run.started));
         self.settle(&guest.name, tenant, told);
@@ -239,6 +223,7 @@ impl Resources {
     fn rebalance(&self) {
         let changes = self.governor.borrow_mut().weigh();
         self.tell(changes);
+        self.hold();
         self.protect();
         self.stirred.notify_one();
         self.seen.notify_one();
@@ -252,6 +237,20 @@ impl Resources {
             let Some(tenant) = tenants.get(&name) else { continue };
             if let Err(error) = meter::set_weight(&tenant.groups, weight) {
                 tracing::debug!(%error, guest = %name, "its weight could not be set; it may be ending");
+            }
+        }
+    }
+
+    /// Gives groups the bounds that somebody else's reservation needs, or takes those back.
+    fn hold(&self) {
+        let changes = self.governor.borrow_mut().bounds();
+        let (tenants, count) = (self.tenants.borrow(), self.machine.count());
+        for (name, held) in changes {
+            let Some(tenant) = tenants.get(&name) else { continue };
+            let (held, own) = (held.map(|part| part * f64::from(count)), tenant.limits.cpu.bound(count));
+            let bound = held.map_or(own, |held| Some(own.map_or(held, |own| own.min(held))));
+            if let Err(error) = quota::hold(&tenant.groups, bound) {
+                tracing::debug!(%error, guest = %name, "its bound could not be set; it may be ending");
             }
         }
     }
@@ -286,14 +285,16 @@ impl Resources {
         let mut tenants = self.tenants.borrow_mut();
         for name in members {
             let Some(tenant) = tenants.get_mut(&name) else { continue };
-            let Some(used) = tenant.used() else { continue };
-            let now = Instant::now();
-            self.governor.borrow_mut().observe(&name, used, now - tenant.looked);
-            tenant.looked = now;
+            let Some((used, elapsed)) = tenant.look() else { continue };
+            let waited = tenant.waited(elapsed);
+            let mut governor = self.governor.borrow_mut();
+            governor.observe(&name, used, elapsed);
+            governor.waited(&name, waited);
         }
         drop(tenants);
         let changes = self.governor.borrow_mut().decide();
         self.tell(changes);
+        self.hold();
     }
 
     /// Whether a controller has version 1's files here.

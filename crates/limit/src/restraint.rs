@@ -1,0 +1,191 @@
+//! Restraint: those who have more than their due are held to it while somebody goes without what is reserved for him.
+//!
+//! Weights divide each processor by itself. Who sleeps and wakes thousands of times a second (a database and its clients) is often queued on one
+//! processor as a whole, and a single busy thread, however light, has the other for itself: beside one such thread a database with nine tenths
+//! reserved was seen with half of the machine. A bound helps where weights do not:
+//!
+//! ```text
+//!   calm ──somebody is short, another has too much──▶ on trial ──it helped──▶ kept ──nobody waits, or long enough──▶ calm
+//!                                                         └──it did not──▶ calm, and left alone for ever longer
+//! ```
+//!
+//! From outside nobody can see what a group would use. Where the kernel tells how much its processes wait for a processor, only who waits is short;
+//! where it does not, whoever has less than is reserved for him is tried.
+
+/// Of what is reserved, the part below which somebody goes without.
+const SHORT: f64 = 0.9;
+
+/// Waiting for less than this part of the time is what every program does now and then.
+const WAITING: f64 = 0.1;
+
+/// How much more than his due is too much: by a factor, and as a part of the machine.
+const TOO_MUCH: (f64, f64) = (1.25, 0.01);
+
+/// Looks that somebody has to be short for, looks that a trial takes, and those at its beginning that show what was before.
+const PATIENCE: u32 = 3;
+const TRIAL: u32 = 5;
+const SETTLES: u32 = 2;
+
+/// Of what was taken from others, what has to have come to those who were short.
+const WORTH_IT: f64 = 0.25;
+
+/// The longest that nothing is tried after a trial that did not help, in looks; and after how many a restraint is questioned again.
+const LONGEST_REST: u32 = 256;
+const QUESTIONED: u32 = 128;
+
+/// Somebody, as far as this goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Party {
+    /// What is reserved for him, as a fraction of the machine.
+    pub(crate) reserve: f64,
+    /// What he is due if all that are short want it all.
+    pub(crate) due: f64,
+    /// What he had.
+    pub(crate) rate: f64,
+    /// The part of the time in which one of his processes waited for a processor, where the kernel tells.
+    pub(crate) waits: Option<f64>,
+}
+
+impl Party {
+    /// Whether he goes without something that is reserved for him.
+    pub(crate) fn is_short(&self) -> bool {
+        self.reserve > 0.0 && self.rate < SHORT * self.reserve && self.waits.is_none_or(|part| part >= WAITING)
+    }
+
+    fn has_too_much(&self) -> bool {
+        self.rate > self.due * TOO_MUCH.0 + TOO_MUCH.1
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+enum Phase {
+    #[default]
+    Calm,
+    OnTrial {
+        looks: u32,
+        /// What those who were short had before, what was to come to them, and what they had since.
+        before: f64,
+        freed: f64,
+        since: f64,
+    },
+    Kept {
+        looks: u32,
+        /// What they have to have at the least for it to be of use.
+        least: f64,
+    },
+}
+
+/// Whether anybody is restrained, and for how long.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Restraint {
+    phase: Phase,
+    /// Looks in which somebody was short.
+    short_for: u32,
+    /// Looks until another trial, and how many that were.
+    rest: u32,
+    spell: u32,
+}
+
+impl Restraint {
+    /// Whether what others have too much of is to be taken from them now.
+    pub(crate) fn is_on(&self) -> bool {
+        self.phase != Phase::Calm
+    }
+
+    /// Takes in what everybody who is awake had since the last look.
+    pub(crate) fn look(&mut self, parties: &[Party]) {
+        let with_reserve = || parties.iter().filter(|party| party.reserve > 0.0);
+        let had: f64 = with_reserve().map(|party| party.rate).sum();
+        // Who is told of as waiting wants more; of the others nobody knows.
+        let wanted = with_reserve().any(|party| party.waits.is_none_or(|part| part >= WAITING));
+        self.rest = self.rest.saturating_sub(1);
+        self.phase = match self.phase {
+            Phase::Calm => self.begin(parties, had),
+            _ if !wanted => Phase::Calm,
+            Phase::OnTrial { looks, before, freed, since } if looks < TRIAL => {
+                let since = since + if looks < SETTLES { 0.0 } else { had };
+                Phase::OnTrial { looks: looks + 1, before, freed, since }
+            }
+            Phase::OnTrial { before, freed, since, .. } => {
+                let least = before + WORTH_IT * freed;
+                if since / f64::from(TRIAL - SETTLES) >= least {
+                    self.spell = 0;
+                    Phase::Kept { looks: 0, least }
+                } else {
+                    self.spell = (self.spell * 2).clamp(TRIAL, LONGEST_REST);
+                    self.rest = self.spell;
+                    Phase::Calm
+                }
+            }
+            Phase::Kept { looks, least } if looks < QUESTIONED && had >= least => {
+                Phase::Kept { looks: looks + 1, least }
+            }
+            Phase::Kept { .. } => Phase::Calm,
+        };
+    }
+
+    fn begin(&mut self, parties: &[Party], had: f64) -> Phase {
+        let too_much = || parties.iter().filter(|party| party.has_too_much());
+        let short = parties.iter().any(|party| party.is_short()) && too_much().next().is_some();
+        self.short_for = if short { self.short_for + 1 } else { 0 };
+        if self.short_for < PATIENCE || self.rest > 0 {
+            return Phase::Calm;
+        }
+        self.short_for = 0;
+        let freed = too_much().map(|party| party.rate - party.due).sum();
+        Phase::OnTrial { looks: 0, before: had, freed, since: 0.0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn database(rate: f64, waits: Option<f64>) -> Party {
+        Party { reserve: 0.9, due: 0.95, rate, waits }
+    }
+
+    fn spinner(rate: f64) -> Party {
+        Party { reserve: 0.0, due: 0.05, rate, waits: None }
+    }
+
+    fn look(restraint: &mut Restraint, parties: &[Party], times: u32) -> bool {
+        (0..times).for_each(|_| restraint.look(parties));
+        restraint.is_on()
+    }
+
+    #[test]
+    fn who_is_squeezed_out_is_helped_for_as_long_as_that_helps() {
+        for waits in [None, Some(0.8)] {
+            let mut restraint = Restraint::default();
+            let (squeezed, helped) = ([database(0.6, waits), spinner(0.4)], [database(0.93, waits), spinner(0.05)]);
+            assert!(!look(&mut restraint, &squeezed, PATIENCE - 1), "a moment is no want");
+            assert!(look(&mut restraint, &squeezed, 1));
+            assert!(look(&mut restraint, &helped, QUESTIONED), "it helps");
+            assert!(!look(&mut restraint, &helped, TRIAL + 2), "it is questioned");
+            assert!(!look(&mut restraint, &helped, 100), "and nobody is short now");
+            assert!(look(&mut restraint, &squeezed, PATIENCE));
+        }
+    }
+
+    #[test]
+    fn a_trial_that_does_not_help_is_seldom_repeated() {
+        let mut restraint = Restraint::default();
+        let content = [database(0.3, None), spinner(0.7)];
+        let mut on = 0;
+        for _ in 0..10_000 {
+            on += u32::from(look(&mut restraint, &content, 1));
+        }
+        assert!((TRIAL..350).contains(&on), "{on} of 10,000 looks");
+    }
+
+    #[test]
+    fn who_does_not_wait_is_not_short() {
+        let mut restraint = Restraint::default();
+        assert!(!look(&mut restraint, &[database(0.3, Some(0.01)), spinner(0.7)], 1000));
+        assert!(!look(&mut restraint, &[spinner(1.0)], 1000), "nor who sleeps");
+        assert!(!look(&mut restraint, &[database(0.3, Some(0.9)), spinner(0.05)], 1000), "nor by whom has his due");
+        assert!(look(&mut restraint, &[database(0.3, Some(0.9)), spinner(0.7)], PATIENCE));
+        assert!(!look(&mut restraint, &[database(0.3, Some(0.01)), spinner(0.05)], 1), "he waits no more");
+    }
+}
