@@ -23,6 +23,7 @@ mod service_group;
 mod settings;
 mod spread;
 mod start;
+mod thesis;
 mod tx;
 mod unify;
 mod varlink;
@@ -69,6 +70,7 @@ const BENCHMARKS: &[(&str, Measure)] = &[
     ("neighbours", neighbours::measure),
     ("net", net::measure),
     ("bandwidth", net::bandwidth::measure),
+    ("thesis", thesis::measure),
     ("unify", unify::measure),
     ("tx", tx::measure),
 ];
