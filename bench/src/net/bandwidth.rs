@@ -64,7 +64,7 @@ pub(crate) fn measure(settings: &Settings) -> anyhow::Result<Report> {
     let home = File::open(format!("/proc/{}/ns/net", wire.host.0.id()))?;
     setns(home, CloneFlags::CLONE_NEWNET).context("cannot enter a network namespace")?;
     let pando = OwnPando::start_with(&settings.pando, LINK)?;
-    for _ in 0..settings.samples(1, 1) {
+    for _ in 0..settings.samples(3, 1) {
         for (network, options) in NETWORKS {
             for kind in ["tcp", "udp"] {
                 for scene in &SCENES {

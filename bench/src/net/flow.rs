@@ -13,6 +13,9 @@ pub(super) const FIRST_PORT: u16 = 7100;
 /// What a datagram carries.
 const DATAGRAM: usize = 1000;
 
+/// Room for datagrams that nobody has read yet, in bytes.
+const ROOM: usize = 16 << 20;
+
 /// How many bytes a device sends for each byte that arrives: the headers of Ethernet and IP, and of TCP with its time stamps or of UDP, in packets of
 /// 1,500 or of what a datagram carries.
 pub(super) fn on_the_wire(kind: &str) -> f64 {
@@ -45,6 +48,8 @@ pub(crate) fn sink(count: u16, milliseconds: u64) -> anyhow::Result<()> {
     for (number, counter) in (0..count).zip(&arrived) {
         let (listener, socket) =
             (TcpListener::bind(("0.0.0.0", FIRST_PORT + number))?, UdpSocket::bind(("0.0.0.0", FIRST_PORT + number))?);
+        // What arrived counts, also if this program gets a processor only a good while later.
+        rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, ROOM)?;
         let counters = (Arc::clone(counter), Arc::clone(counter));
         std::thread::spawn(move || {
             let mut bytes = vec![0; 1 << 17];

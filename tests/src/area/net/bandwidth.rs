@@ -45,7 +45,8 @@ time.sleep(300)
 
 const PART: u64 = 250_000;
 
-fn shaped_wire(sandbox: &Sandbox) -> Wire {
+/// A wire of a known rate, by which everything leaves.
+pub(super) fn shaped_wire(sandbox: &Sandbox) -> Wire {
     let path = sandbox.places().settings();
     std::fs::create_dir_all(path.parent().expect("it lies in a directory")).unwrap();
     std::fs::write(&path, SETTINGS).unwrap();

@@ -1,6 +1,6 @@
 //! A thousand guests, of every kind of network in turn, leave nothing.
 
-use super::addresses::wire;
+use super::bandwidth::shaped_wire;
 use super::private::traces;
 use crate::case::{Case, Tag};
 use crate::need::Need;
@@ -22,10 +22,7 @@ const NEEDS: &[Need] = &[
 const GUESTS: usize = 1000;
 
 fn a_thousand(sandbox: &Sandbox) {
-    let path = sandbox.places().settings();
-    std::fs::create_dir_all(path.parent().expect("it lies in a directory")).unwrap();
-    std::fs::write(&path, "[network.link_rate]\nh0 = \"100mbit\"\n").unwrap();
-    let wire = wire(sandbox);
+    let wire = shaped_wire(sandbox);
     let before = traces(&wire);
     let kinds: [&[&str]; 4] = [
         &["--address", "10.9.0.5", "--address", "fd00:9::5"],
