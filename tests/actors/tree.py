@@ -70,6 +70,12 @@ def check():
         assert False, "it is another's child"
     except ChildProcessError:
         pass
+    # Pids are counted on: one that has ended is not somebody else's at once.
+    new = os.fork()
+    if new == 0:
+        os._exit(0)
+    os.waitpid(new, 0)
+    assert new > max(pid for pid, *_ in before.values()), (new, before)
     os.kill(before["group"][0], signal.SIGTERM)
     assert os.waitpid(before["group"][0], 0)[1] == signal.SIGTERM
 

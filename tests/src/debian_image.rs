@@ -1,4 +1,4 @@
-//! A Debian system with servers and an init that is not systemd, as a tarball that is made once.
+//! Debian systems, such as one with servers and an init that is not systemd, each as a tarball that is made once.
 //!
 //! Installing it takes minutes and the network; so it is kept beside this program, under a name that stands for its packages.
 
@@ -9,8 +9,11 @@ use std::sync::Mutex;
 
 const SUITE: &str = "bookworm";
 
-/// rsyslog brings no script for this init any more: those of such packages are in one of their own.
-const PACKAGES: [&str; 12] = [
+/// Which packages a system has besides the essential ones.
+pub(crate) type Packages = &'static [&'static str];
+
+/// Servers, and their init. rsyslog brings no script for this init any more: those of such packages are in one of their own.
+const SERVERS: Packages = &[
     "cron",
     "dnsmasq-base",
     "nginx",
@@ -31,28 +34,34 @@ const LIMIT: u64 = 900;
 /// One test makes it, the others wait for it.
 static MAKING: Mutex<()> = Mutex::new(());
 
-/// Where the tarball is; it is made first if it is not there yet.
+/// Where the tarball of a system with servers is; it is made first if it is not there yet.
 #[track_caller]
 pub(crate) fn tarball(sandbox: &Sandbox) -> String {
+    tarball_with(sandbox, SERVERS)
+}
+
+/// The same for a system with other packages.
+#[track_caller]
+pub(crate) fn tarball_with(sandbox: &Sandbox, packages: Packages) -> String {
     let _turn = MAKING.lock().unwrap_or_else(|failed| failed.into_inner());
-    let path = place();
+    let path = place(packages);
     if !path.is_file() {
-        make(sandbox, &path);
+        make(sandbox, packages, &path);
     }
     path.to_string_lossy().into_owned()
 }
 
-fn place() -> PathBuf {
+fn place(packages: Packages) -> PathBuf {
     let mut hasher = DefaultHasher::new();
-    (SUITE, PACKAGES).hash(&mut hasher);
+    (SUITE, packages).hash(&mut hasher);
     let program = std::env::current_exe().expect("this program has a path");
     program.with_file_name(format!("debian-{SUITE}-{:016x}.tar", hasher.finish()))
 }
 
 #[track_caller]
-fn make(sandbox: &Sandbox, path: &std::path::Path) {
+fn make(sandbox: &Sandbox, packages: Packages, path: &std::path::Path) {
     const NAME: &str = "debian-to-keep";
-    let source = format!("debian:{SUITE}+{}", PACKAGES.join(","));
+    let source = format!("debian:{SUITE}+{}", packages.join(","));
     sandbox.pando(["create", NAME, "--from", &source]).limit(LIMIT).ok();
     sandbox.pando(["start", NAME]).ok();
     // Named at the end, since another program may look for it at the same time.

@@ -40,6 +40,7 @@ mod lineage;
 mod machine;
 mod objects;
 mod origin;
+mod pid_counter;
 mod pipes;
 mod plain_socket;
 mod plan;

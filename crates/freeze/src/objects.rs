@@ -91,9 +91,14 @@ impl Slots {
         self.contents().end + number as u64
     }
 
+    /// Where the holder has the counter of pids.
+    pub(crate) fn pid_counter(self) -> u64 {
+        self.held(0) + self.contents
+    }
+
     /// Where an executable waits to become the process's.
     pub(crate) fn executable(self, number: usize) -> u64 {
-        self.held(0) + self.contents + number as u64
+        self.pid_counter() + 1 + number as u64
     }
 }
 
@@ -255,6 +260,7 @@ mod tests {
             slots.pipe(0, false),
             slots.pipe(0, true),
             slots.spare(),
+            slots.pid_counter(),
             slots.executable(0),
         ];
         assert!(all.is_sorted_by(|a, b| a < b), "{all:?}");

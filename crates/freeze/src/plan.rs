@@ -6,6 +6,7 @@ use crate::image::Image;
 use crate::lineage;
 use crate::objects::{self, Slots};
 use crate::origin::Origin;
+use crate::pid_counter;
 use crate::refusal::{FreezeError, Refusal};
 use crate::script::{Script, Writer};
 use crate::staging;
@@ -40,10 +41,12 @@ pub(crate) fn script(image: &Image, facts: &Facts) -> Result<Script, FreezeError
     let slots = Slots::of(image);
     let executables = executables(image);
     let mut writer = Writer::new();
+    pid_counter::stage(&mut writer, slots);
     content_making::stage(&mut writer, image, slots, facts);
     staging::write(&mut writer, image, &stages, slots, &facts.origin);
     objects::write(&mut writer, image, slots, &executables);
     sysv_making::write(&mut writer, image, maker);
+    pid_counter::set(&mut writer, slots, maker);
     let ground = Ground {
         image,
         stages: &stages,

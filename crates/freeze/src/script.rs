@@ -110,6 +110,18 @@ impl Writer {
         self.push(chapter, label, number as u64 | ONTO, arguments, slot);
     }
 
+    /// The same for one that there may not be.
+    pub(crate) fn try_open(
+        &mut self,
+        chapter: Chapter,
+        label: impl Into<String>,
+        number: i64,
+        arguments: &[u64],
+        slot: u64,
+    ) {
+        self.push(chapter, label, number as u64 | ONTO | FORGIVE, arguments, slot);
+    }
+
     /// A special step. Those that start a task take its chapter in the place of its first step; see [`Self::finish`].
     pub(crate) fn special(&mut self, chapter: Chapter, label: impl Into<String>, special: Special, arguments: &[u64]) {
         self.push(chapter, label, special as u64, arguments, 0);

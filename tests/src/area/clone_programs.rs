@@ -1,22 +1,32 @@
 //! Servers as Debian has them, frozen while they serve and cloned: each clone gets a word of its own, and all read back theirs.
 
 use crate::case::{Case, Tag};
-use crate::debian_image::tarball;
+use crate::debian_image::{tarball, tarball_with};
 use crate::need::Need;
 use crate::sandbox::Sandbox;
+use std::time::Duration;
 
 const NEEDS: &[Need] = &[Need::Root, Need::Program("mmdebstrap", "mmdebstrap")];
 
+const fn case(name: &'static str, show: fn(&Sandbox)) -> Case {
+    Case::new(name, show).needs(NEEDS).tags(&[Tag::Slow])
+}
+
 pub(crate) const CASES: &[Case] = &[
-    Case::new("clone_programs::redis", |sandbox| clones_serve(sandbox, &REDIS)).needs(NEEDS).tags(&[Tag::Slow]),
-    Case::new("clone_programs::nginx_with_workers", |sandbox| clones_serve(sandbox, &NGINX))
-        .needs(NEEDS)
-        .tags(&[Tag::Slow]),
-    Case::new("clone_programs::postgres_with_all_its_processes", |sandbox| clones_serve(sandbox, &POSTGRES))
-        .needs(NEEDS)
-        .tags(&[Tag::Slow]),
-    Case::new("clone_programs::sshd", |sandbox| clones_serve(sandbox, &SSHD)).needs(NEEDS).tags(&[Tag::Slow]),
+    case("clone_programs::redis", |sandbox| clones_serve(sandbox, &REDIS, &tarball(sandbox))),
+    case("clone_programs::nginx_with_workers", |sandbox| clones_serve(sandbox, &NGINX, &tarball(sandbox))),
+    case("clone_programs::postgres_with_all_its_processes", |sandbox| {
+        clones_serve(sandbox, &POSTGRES, &tarball(sandbox));
+    }),
+    case("clone_programs::sshd", |sandbox| clones_serve(sandbox, &SSHD, &tarball(sandbox))),
+    case("clone_programs::shell_in_a_terminal", |sandbox| clones_serve(sandbox, &SHELL, &tarball(sandbox))),
+    case("clone_programs::python", |sandbox| clones_serve(sandbox, &PYTHON, &tarball_with(sandbox, ENGINES))),
+    case("clone_programs::node", |sandbox| clones_serve(sandbox, &NODE, &tarball_with(sandbox, ENGINES))),
+    case("clone_programs::java", |sandbox| clones_serve(sandbox, &JAVA, &tarball_with(sandbox, ENGINES))),
 ];
+
+/// What runs programs that bring a machine of their own along.
+const ENGINES: &[&str] = &["default-jdk-headless", "nodejs", "procps", "python3"];
 
 /// A server, in shell scripts. `$1` is the word.
 struct Server {
@@ -69,11 +79,103 @@ const SSHD: Server = Server {
     read: "ssh -i /root/key -o StrictHostKeyChecking=no -o LogLevel=ERROR root@127.0.0.1 cat /root/word",
 };
 
+/// A shell that reads what is typed at a terminal of its own, from a named pipe, and has the word in a variable.
+const SHELL: Server = Server {
+    user: "root",
+    prepare: "mkfifo /run/keys",
+    serve: "sh -c 'exec 3<>/run/keys; exec script -qfc bash /dev/null <&3'",
+    ready: "sh -c 'echo touch /run/up >/run/keys; sleep 0.2; test -e /run/up'",
+    write: "echo word=$1 >/run/keys",
+    read: "rm -f /run/said; echo 'echo $word >/run/saying; tty >/run/tty; mv /run/saying /run/said' >/run/keys; \
+           until [ -e /run/said ]; do sleep 0.05; done; grep -q ^/dev/pts/ /run/tty && cat /run/said",
+};
+
+/// Of the three that follow: each keeps the word in memory, and serves it.
+const PUT: &str = r#"bash -c "exec 3<>/dev/tcp/127.0.0.1/7000; echo put $1 >&3; head -n 1 <&3""#;
+const GET: &str = r#"bash -c "exec 3<>/dev/tcp/127.0.0.1/7000; echo get >&3; head -n 1 <&3""#;
+const UP: &str = "bash -c '</dev/tcp/127.0.0.1/7000'";
+
+const PYTHON: Server = Server {
+    user: "root",
+    prepare: r#"cat >/root/word.py <<'END'
+import socketserver, threading
+words = {"word": b"none\n"}
+class Handler(socketserver.StreamRequestHandler):
+    def handle(self):
+        line = self.rfile.readline()
+        if line.startswith(b"put "):
+            words["word"] = line[4:]
+        self.wfile.write(words["word"])
+for _ in range(2):
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+socketserver.ThreadingTCPServer(("127.0.0.1", 7000), Handler).serve_forever()
+END"#,
+    serve: "python3 /root/word.py",
+    ready: UP,
+    write: PUT,
+    read: GET,
+};
+
+const NODE: Server = Server {
+    user: "root",
+    prepare: r#"cat >/root/word.js <<'END'
+let word = "none\n";
+require("net").createServer((socket) => {
+  socket.on("error", () => {});
+  socket.on("data", (line) => {
+    const text = line.toString();
+    if (text.startsWith("put ")) word = text.slice(4);
+    socket.end(word);
+  });
+}).listen(7000, "127.0.0.1");
+END"#,
+    serve: "node /root/word.js",
+    ready: UP,
+    write: PUT,
+    read: GET,
+};
+
+/// It is warm when it is frozen: what it does over and over has been compiled.
+const JAVA: Server = Server {
+    user: "root",
+    prepare: r#"cat >/root/Word.java <<'END'
+import java.io.*;
+import java.net.*;
+public class Word {
+  static volatile String word = "none";
+  static long warm(long rounds) {
+    long sum = 0;
+    for (long round = 0; round < rounds; round++) sum = sum * 31 + Long.toString(round).hashCode();
+    return sum;
+  }
+  public static void main(String[] given) throws Exception {
+    System.out.println(warm(5_000_000));
+    ServerSocket server = new ServerSocket(7000, 50, InetAddress.getByName("127.0.0.1"));
+    while (true) {
+      try (Socket socket = server.accept()) {
+        String line = new BufferedReader(new InputStreamReader(socket.getInputStream())).readLine();
+        if (line != null && line.startsWith("put ")) word = line.substring(4);
+        socket.getOutputStream().write((word + "\n").getBytes());
+      } catch (IOException gone) {
+      }
+    }
+  }
+}
+END
+cd /root && javac Word.java"#,
+    serve: "java -cp /root Word",
+    ready: UP,
+    write: PUT,
+    read: GET,
+};
+
 const CLONES: usize = 10;
 
-fn clones_serve(sandbox: &Sandbox, server: &Server) {
-    let image = tarball(sandbox);
-    sandbox.pando(["create", "deb", "--from", &image]).limit(300).ok();
+/// How long they live on before they are asked.
+const LATER: Duration = Duration::from_secs(60);
+
+fn clones_serve(sandbox: &Sandbox, server: &Server, image: &str) {
+    sandbox.pando(["create", "deb", "--from", image]).limit(300).ok();
     sandbox.pando(["start", "deb"]).ok();
     let inside = |guest: &str, script: &str| {
         sandbox.pando(["exec", "-u", server.user, guest, "--", "sh", "-c", script, "sh", guest]).limit(120).ok()
@@ -89,6 +191,7 @@ fn clones_serve(sandbox: &Sandbox, server: &Server) {
     for guest in &guests {
         inside(guest, server.write);
     }
+    std::thread::sleep(LATER);
     for guest in &guests {
         assert_eq!(inside(guest, server.read).trim(), *guest);
         assert_eq!(inside(guest, "hostname").trim(), *guest);

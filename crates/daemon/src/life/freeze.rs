@@ -212,7 +212,7 @@ impl Scene {
         }
         root::prepare(&self.root.files)?;
         let disk = self.disk.as_ref().map(Image::look).transpose()?;
-        let files = disk.as_ref().map_or_else(|| self.files.clone(), |tree| seen(tree));
+        let files = disk.as_ref().map_or_else(|| self.files.clone(), seen);
         let ahead = Ahead::begin(&files.join("upper"), &self.layer, || {
             // What will be refused need not be copied for it.
             let free = pando_freeze::survey(self.init, &outside).is_ok_and(|refusals| refusals.is_empty());

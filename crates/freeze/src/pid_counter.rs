@@ -1,0 +1,30 @@
+//! A clone counts its pids on from those of the frozen tree. A new pid namespace would give those again that are free, soon: programs remember pids of what
+//! has ended, and would send signals to something else.
+//!
+//! The counter is a file of /proc/sys that acts on the namespace of whoever writes to it. A guest's own /proc may be read-only, so the holder opens the
+//! host's; the maker writes.
+
+use crate::objects::Slots;
+use crate::script::Writer;
+use crate::staging::AT_FDCWD;
+
+/// Writes the holder's step. Where the kernel has no such counter (CONFIG_CHECKPOINT_RESTORE), pids are given as they come.
+pub(crate) fn stage(writer: &mut Writer, slots: Slots) {
+    let path = writer.string("/proc/sys/kernel/ns_last_pid");
+    let flags = (libc::O_WRONLY | libc::O_CLOEXEC) as u64;
+    writer.try_open(
+        Writer::STAGING,
+        "opening the pid counter",
+        libc::SYS_openat,
+        &[AT_FDCWD, path, flags],
+        slots.pid_counter(),
+    );
+}
+
+/// Writes the maker's step, whose own pid is above all others.
+pub(crate) fn set(writer: &mut Writer, slots: Slots, maker: i32) {
+    let text = maker.to_string();
+    let at = writer.data(text.as_bytes(), 1);
+    let arguments = [slots.pid_counter(), at, text.len() as u64];
+    writer.attempt(Writer::MAKING, "setting the pid counter", libc::SYS_write, &arguments);
+}
