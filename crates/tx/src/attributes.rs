@@ -29,7 +29,16 @@ impl Moment {
 
     /// Now, by the clock that file systems take their times from, which moves once a timer tick.
     pub fn now() -> Self {
-        let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+        Self::by(rustix::time::ClockId::RealtimeCoarse)
+    }
+
+    /// Now, by the clock that the former is a rounded one of.
+    pub(crate) fn exactly_now() -> Self {
+        Self::by(rustix::time::ClockId::Realtime)
+    }
+
+    fn by(clock: rustix::time::ClockId) -> Self {
+        let now = rustix::time::clock_gettime(clock);
         Self { seconds: now.tv_sec, nanoseconds: now.tv_nsec as u32 }
     }
 }

@@ -38,8 +38,9 @@ pub(crate) fn now(directory: &Path, fine: bool) -> io::Result<Moment> {
             }
         }
     }
-    let begun = Moment::now();
-    while Moment::now() <= begun {
+    // By the exact clock: a fine time is one of its times, and on a busy machine a tick may come late, with a time that has passed long since.
+    let before = Moment::exactly_now();
+    while Moment::now() <= before {
         std::thread::sleep(PAUSE);
     }
     Ok(Moment::now())

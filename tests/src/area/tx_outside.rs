@@ -24,6 +24,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("tx::the_daemon_recovers_first", daemon_recovers),
     Case::new("tx::servers_of_this_machine_cannot_be_undone", local_servers),
     Case::new("tx::what_cannot_be_undone_is_named", objects_are_named),
+    Case::new("tx::servers_that_end_meanwhile_are_no_conflict", servers_that_end),
     Case::new("tx::daemons_go_on_in_the_live_tree", daemons_go_on),
     Case::new("tx::what_a_daemon_would_lose_ends_it", daemons_that_lose),
     Case::new("tx::daemons_end_with_their_transaction", daemons_end),
@@ -182,6 +183,22 @@ fn local_servers(sandbox: &Sandbox) {
                for at in ['own', '\\0own']: s = new(); s.bind(at); s.listen(); new().connect(at)";
     python(&[], own).succeeded();
     python(&[], "import socket; assert socket.socket(socket.AF_UNIX).connect_ex('nobody')").succeeded();
+}
+
+/// A view has the sockets of servers in it, which the transaction itself never asked for; here one is reached by a link.
+fn servers_that_end(sandbox: &Sandbox) {
+    let directory = sandbox.scratch();
+    fs::create_dir(directory.join("run")).expect("a directory can be made");
+    std::os::unix::fs::symlink("run", directory.join("link")).expect("a link can be made");
+    let socket = directory.join("link/server");
+    let server = std::os::unix::net::UnixListener::bind(&socket).expect("a socket can be bound");
+    let started =
+        run_sh(sandbox, &["--retry", "0"], &directory, "echo >made; read line || true").start_with_open_input();
+    let is_made = || Line::new("find").args([sandbox.root().join("var/lib/pando/tx")]).args(["-name", "made"]).ok();
+    eventually("the command runs", || !is_made().is_empty());
+    drop(server);
+    fs::remove_file(socket).expect("it can be removed");
+    started.close_input().wait().succeeded();
 }
 
 fn objects_are_named(sandbox: &Sandbox) {

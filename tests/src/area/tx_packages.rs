@@ -107,7 +107,7 @@ fn broken_package(sandbox: &Sandbox, root: &Path) {
     fs::write(at.join("DEBIAN/postinst"), script).expect("a file can be written");
     fs::set_permissions(at.join("DEBIAN/postinst"), std::os::unix::fs::PermissionsExt::from_mode(0o755))
         .expect("a mode can be set");
-    Line::new("dpkg-deb").args(["-q", "--root-owner-group", "-b"]).args([&at, &root.join("broken.deb")]).ok();
+    Line::new("dpkg-deb").args(["--root-owner-group", "-b"]).args([&at, &root.join("broken.deb")]).ok();
 }
 
 fn package_that_fails(sandbox: &Sandbox) {

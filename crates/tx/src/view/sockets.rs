@@ -1,6 +1,6 @@
 //! Sockets that servers outside listen on. Through an overlay a socket's file is another inode, which nobody listens on, so each is bound in.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 
 /// `__SO_ACCEPTCON`: somebody listens.
@@ -9,9 +9,22 @@ const LISTENING: u64 = 0x1_0000;
 /// The type of a datagram socket, which needs nobody to listen.
 const DATAGRAM: u64 = 2;
 
-/// The paths of sockets that can be connected to, in this network namespace.
+/// The paths of sockets that can be connected to, in this network namespace. No link is on the way to them: what making the view looks up is what it is told
+/// to.
 pub(super) fn listening() -> Vec<PathBuf> {
-    listed(&std::fs::read_to_string("/proc/net/unix").unwrap_or_default())
+    resolved(listed(&std::fs::read_to_string("/proc/net/unix").unwrap_or_default()))
+}
+
+/// The same without links, and without those whose directories are gone.
+fn resolved(paths: Vec<PathBuf>) -> Vec<PathBuf> {
+    let mut directories: HashMap<PathBuf, Option<PathBuf>> = HashMap::new();
+    let resolve = |path: PathBuf| {
+        let (directory, name) = (path.parent()?.to_owned(), path.file_name()?);
+        let real = directories.entry(directory).or_insert_with_key(|directory| directory.canonicalize().ok());
+        real.as_ref().map(|real| real.join(name))
+    };
+    let unique: BTreeSet<PathBuf> = paths.into_iter().filter_map(resolve).collect();
+    unique.into_iter().collect()
 }
 
 fn listed(text: &str) -> Vec<PathBuf> {
@@ -30,6 +43,16 @@ fn listed(text: &str) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn links_on_the_way_are_followed_and_what_is_gone_is_left_out() {
+        let directory = tempfile::tempdir().unwrap();
+        let real = directory.path().canonicalize().unwrap();
+        std::fs::create_dir(real.join("run")).unwrap();
+        std::os::unix::fs::symlink("run", real.join("link")).unwrap();
+        let paths = ["link/a", "run/a", "gone/b"].map(|name| real.join(name));
+        assert_eq!(resolved(paths.into()), [real.join("run/a")]);
+    }
 
     #[test]
     fn only_what_can_be_connected_to_by_path() {

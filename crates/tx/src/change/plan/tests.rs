@@ -87,7 +87,7 @@ fn swapped_directories_are_both_put_aside_first_and_the_deepest_before_those_aro
 fn a_changed_file_is_updated_where_it_is_and_a_renamed_one_gets_its_new_name_first() {
     let steps = plan(&root(vec![node("f", Some((7, false)), file(Some(origin(7)), true))]), &[]);
     assert_eq!(words(&steps.change), ["update Live(TreePath([102]))"]);
-    assert_eq!(words(&steps.finish), ["attributes of /f", "attributes of /"]);
+    assert_eq!(words(&steps.finish), ["attributes of /f"]);
     let renamed = node("g", None, file(Some(origin(7)), true));
     let steps = plan(&root(vec![node("f", Some((7, false)), What::Gone), renamed]), &[]);
     assert_eq!(words(&steps.stage), ["link 7 aside as 1"]);
@@ -106,4 +106,12 @@ fn what_only_the_index_knows_is_not_lost_and_what_a_name_knows_is_not_done_twice
     assert_eq!(words(&steps.change), ["remove /alias", "update Staged(1)"]);
     let named = node("name", Some((8, false)), file(Some(origin(8)), true));
     assert_eq!(plan(&root(vec![named]), &[indexed(8)]).change.len(), 1);
+}
+
+#[test]
+fn the_time_of_a_directory_is_set_where_its_own_names_change_and_nowhere_above() {
+    let new = node("a/b/f", None, file(None, true));
+    let within = node("a/b", Some((4, true)), directory(DirectorySource::SamePlace, vec![new]));
+    let above = node("a", Some((3, true)), directory(DirectorySource::SamePlace, vec![within]));
+    assert_eq!(words(&plan(&root(vec![above]), &[]).finish), ["attributes of /a/b"]);
 }
