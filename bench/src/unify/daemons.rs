@@ -113,7 +113,7 @@ fn unified(
     report: &mut Report,
 ) -> anyhow::Result<Vec<Sample>> {
     for number in 0..guests {
-        let tree = supply.tree(number)?;
+        let tree = supply.passing_tree(number)?;
         report.add("unified: create", "s", crowd::create(pando, &crowd::name(number), &tree, SERVE)?);
         // The disk may hold them once only, and what they have in memory is in nobody's way then.
         std::fs::remove_dir_all(&tree).with_context(|| format!("removing {}", tree.display()))?;

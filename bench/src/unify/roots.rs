@@ -64,18 +64,38 @@ impl Roots {
 }
 
 pub(super) fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
+    duplicate(&["-a", "--reflink=never"], from, to)
+}
+
+/// The same with hard links in the place of files.
+pub(super) fn link(from: &Path, to: &Path) -> anyhow::Result<()> {
+    duplicate(&["-al"], from, to)
+}
+
+fn duplicate(options: &[&str], from: &Path, to: &Path) -> anyhow::Result<()> {
     interrupt::check()?;
-    let done = Command::new("cp").args(["-a", "--reflink=never"]).args([from, to]).status()?;
+    let done = Command::new("cp").args(options).args([from, to]).status()?;
     anyhow::ensure!(done.success(), "copying {} failed", from.display());
     Ok(())
 }
 
 /// What differs between systems that are in use.
 pub(super) fn go_own_way(tree: &Path, number: usize) -> anyhow::Result<()> {
-    std::fs::write(tree.join("etc/hostname"), format!("guest-{number}\n"))?;
-    std::fs::write(tree.join("etc/machine-id"), format!("{number:032x}\n"))?;
-    std::fs::write(tree.join("etc/own-key"), format!("{number:0600}\n"))?;
-    Ok(std::fs::write(tree.join("var/log/install.log"), format!("{number:05000}\n"))?)
+    let own = [
+        ("etc/hostname", format!("guest-{number}\n")),
+        ("etc/machine-id", format!("{number:032x}\n")),
+        ("etc/own-key", format!("{number:0600}\n")),
+        ("var/log/install.log", format!("{number:05000}\n")),
+    ];
+    for (name, text) in own {
+        let path = tree.join(name);
+        // It may be a link to the file of another tree.
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
+            _ => std::fs::write(&path, text)?,
+        }
+    }
+    Ok(())
 }
 
 fn count(tree: &Path) -> anyhow::Result<u64> {

@@ -45,11 +45,20 @@ impl Supply {
         &self.templates[0]
     }
 
-    /// The root of that number, which is made if it is not there yet.
+    /// The root of that number, on blocks of its own; it is made if it is not there yet.
     pub(super) fn tree(&self, number: usize) -> anyhow::Result<PathBuf> {
+        self.made(number, roots::copy)
+    }
+
+    /// The same for a guest whose files the store will have, and not the tree, which goes: its files are those of others, under names of its own.
+    pub(super) fn passing_tree(&self, number: usize) -> anyhow::Result<PathBuf> {
+        self.made(number, roots::link)
+    }
+
+    fn made(&self, number: usize, make: fn(&Path, &Path) -> anyhow::Result<()>) -> anyhow::Result<PathBuf> {
         let tree = self.directory.join(format!("tree-{number}"));
         if !tree.exists() {
-            roots::copy(&self.templates[number % self.templates.len()], &tree)?;
+            make(&self.templates[number % self.templates.len()], &tree)?;
             roots::go_own_way(&tree, number)?;
         }
         Ok(tree)
