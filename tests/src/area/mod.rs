@@ -19,8 +19,10 @@ mod lifecycle;
 mod limits;
 mod listing;
 mod net;
+mod overbooking;
 mod programs;
 mod refusals;
+mod reservations;
 mod room;
 mod run;
 mod servers;
@@ -44,6 +46,7 @@ mod tx_programs;
 mod tx_root;
 mod views;
 mod volumes;
+mod wrong_limits;
 
 use crate::case::Case;
 
@@ -73,6 +76,9 @@ const AREAS: &[&[Case]] = &[
     clients::CASES,
     refusals::CASES,
     limits::CASES,
+    reservations::CASES,
+    overbooking::CASES,
+    wrong_limits::CASES,
     room::CASES,
     run::CASES,
     lifecycle::CASES,
