@@ -35,6 +35,7 @@ mod sandbox;
 mod small_disk;
 mod spaces;
 mod store_worker;
+mod swap_file;
 mod teardown;
 mod terminal;
 mod tree_state;

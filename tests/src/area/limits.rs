@@ -1,10 +1,10 @@
 //! Resources: each limit enforced, held, changed live, and kept over restarts; what cannot be granted refused with a sentence.
 
 use crate::case::{Case, Tag, skip};
-use crate::line::Line;
 use crate::need::Need;
 use crate::patience::eventually;
 use crate::sandbox::Sandbox;
+use crate::swap_file::SwapFile;
 use serde_json::Value;
 
 pub(crate) const CASES: &[Case] = &[
@@ -22,20 +22,15 @@ pub(crate) const CASES: &[Case] = &[
         .needs(&[Need::Root, Need::Program("mkswap", "util-linux")])
         .tags(&[Tag::Vm]),
     Case::new("limits::room_on_the_disk_is_bounded", room_on_the_disk_is_bounded).tags(&[Tag::Vm]),
-    Case::new("limits::a_reservation_is_a_weight", a_reservation_is_a_weight).tags(&[Tag::Vm]),
-    Case::new("limits::reservations_end_at_the_machine", reservations_end_at_the_machine).tags(&[Tag::Vm]),
-    Case::new("limits::wrong_values_are_refused", wrong_values_are_refused).tags(&[Tag::Vm]),
     Case::new("limits::a_change_holds_at_once_both_ways", a_change_holds_at_once_both_ways).tags(&[Tag::Vm]),
     Case::new("limits::every_limit_changes_both_ways_and_lasts", every_limit_changes_both_ways_and_lasts)
         .tags(&[Tag::Vm]),
-    Case::new("limits::they_outlive_guest_and_daemon", they_outlive_guest_and_daemon).tags(&[Tag::Vm]),
-    Case::new("limits::the_watchdog_goes_by_steps", the_watchdog_goes_by_steps).tags(&[Tag::Vm]),
     Case::new("limits::use_is_told", use_is_told).tags(&[Tag::Vm]),
 ];
 
 /// The values of a guest's limit, in the files that hold it.
 #[track_caller]
-fn held(sandbox: &Sandbox, name: &str, key: &str) -> Vec<String> {
+pub(super) fn held(sandbox: &Sandbox, name: &str, key: &str) -> Vec<String> {
     let seen = sandbox.inspect(name);
     let limits = seen["limits"].as_array().expect("an array").iter();
     limits.filter(|limit| limit["key"] == key).filter_map(|limit| Some(limit["value"].as_str()?.to_owned())).collect()
@@ -48,7 +43,7 @@ pub(super) fn stats(sandbox: &Sandbox, name: &str) -> Value {
 }
 
 /// A shell script that takes so many megabytes of memory of its own.
-fn hog(megabytes: u32) -> String {
+pub(super) fn hog(megabytes: u32) -> String {
     format!("x=$(head -c {megabytes}m /dev/zero | tr '\\0' x); echo ${{#x}}")
 }
 
@@ -222,33 +217,6 @@ fn traffic_is_held_back(sandbox: &Sandbox) {
     );
 }
 
-/// A swap file that is in use while it lives.
-struct SwapFile(std::path::PathBuf);
-
-impl SwapFile {
-    fn make(path: std::path::PathBuf, megabytes: u32) -> Self {
-        let file = Self(path);
-        let path = file.0.to_string_lossy().into_owned();
-        // It may have no holes.
-        let (of, count) = (format!("of={path}"), format!("count={megabytes}"));
-        Line::new("dd").args(["if=/dev/zero", "bs=1M", &count, &of]).ok();
-        Line::new("chmod").args(["600", &path]).ok();
-        Line::new("mkswap").args([&path]).ok();
-        let used = Line::new("swapon").args([&path]).run();
-        if used.code() != 0 {
-            skip(format!("nothing can be swapped here: {}", used.err().trim()));
-        }
-        file
-    }
-}
-
-impl Drop for SwapFile {
-    fn drop(&mut self) {
-        Line::new("swapoff").args([&self.0]).run();
-        let _ = std::fs::remove_file(&self.0);
-    }
-}
-
 fn swap_is_bounded(sandbox: &Sandbox) {
     let _swap = SwapFile::make(sandbox.scratch().join("swap"), 64);
     sandbox.guest("swapper", &["--memory", "24M", "--swap", "48M"]);
@@ -289,142 +257,6 @@ fn room_on_the_disk_is_bounded(sandbox: &Sandbox) {
     sandbox.pando(["stop", "-t", "0", "full"]).ok();
     sandbox.pando(["create", "copy", "--from", "guest:full", "--disk", "64M", "--start"]).ok();
     sandbox.exec_sh("copy", "cat /kept").run().says("kept\n");
-}
-
-/// The weight of a guest's processor time.
-fn weight(sandbox: &Sandbox, name: &str) -> u64 {
-    let seen = sandbox.inspect(name);
-    let groups = seen["cgroups"].as_array().expect("an array").iter().filter_map(Value::as_str);
-    let files = groups.flat_map(|group| ["cpu.shares", "cpu.weight"].map(|file| format!("{group}/{file}")));
-    files
-        .filter_map(|file| std::fs::read_to_string(file).ok()?.trim().parse().ok())
-        .next()
-        .expect("a group has a weight")
-}
-
-fn a_reservation_is_a_weight(sandbox: &Sandbox) {
-    sandbox.guest("plain", &[]);
-    sandbox.guest("double", &["--cpu-share", "200"]);
-    let usual = weight(sandbox, "plain");
-    assert_eq!(weight(sandbox, "double"), 2 * usual);
-    // Shares of 100 + 200 + 100 split three quarters: one of 100 is worth three sixteenths, and a quarter 133 more.
-    sandbox.guest("reserved", &["--cpu-reserve", "25%", "--cpu-share", "100"]);
-    let expected = usual * 7 / 3;
-    assert!(weight(sandbox, "reserved").abs_diff(expected) <= expected / 50, "{}", weight(sandbox, "reserved"));
-    assert_eq!(weight(sandbox, "plain"), usual, "a plain share keeps its weight");
-    sandbox.pando(["rm", "-f", "double"]).ok();
-    let expected = usual * 5 / 3;
-    eventually("the weight follows who is there", || weight(sandbox, "reserved").abs_diff(expected) <= expected / 50);
-}
-
-fn reservations_end_at_the_machine(sandbox: &Sandbox) {
-    sandbox.guest("most", &["--cpu-reserve", "70%", "--cpu-share", "1"]);
-    // It may exist, and it may run when the other does not.
-    sandbox.create("half", &["--cpu-reserve", "50%", "--cpu-share", "1"]);
-    sandbox.pando(["start", "half"]).run().ended_with(125).complains_of(&["cpu.reserve", "50%", "70%", "30%"]);
-    sandbox.pando(["set", "half", "cpu.reserve=30%"]).ok();
-    sandbox.pando(["start", "half"]).ok();
-    sandbox.pando(["set", "half", "cpu.reserve=31%"]).run().ended_with(125).complains_of(&["cpu.reserve", "31%"]);
-    assert_eq!(sandbox.inspect("half")["spec"]["cpu"]["reserve"], "30%", "what is refused changes nothing");
-    let warned =
-        sandbox.pando(["create", "wide", "--from", sandbox.busybox(), "--cpu-reserve", "100%"]).run().succeeded();
-    if std::thread::available_parallelism().is_ok_and(|count| count.get() > 1) {
-        warned.complains_of(&["warning", "single thread"]);
-    }
-}
-
-/// An option, a value that makes no sense for it, and what its refusal says.
-const WRONG: &[(&str, &str, &str)] = &[
-    ("--cpu-reserve", "25", "such as 25%"),
-    ("--cpu-reserve", "-5%", "negative"),
-    ("--cpu-reserve", "0%", "leave it out"),
-    ("--cpu-reserve", "101%", "100%"),
-    ("--cpu-share", "0", "from 1 to 10000"),
-    ("--cpu-share", "lots", "not a whole number"),
-    ("--cpu-limit", "0", "lets nothing run"),
-    ("--cpu-limit", "-1", "negative"),
-    ("--cpu-limit", "5000", "processors"),
-    ("--cpus", "8000", "no processor 8000"),
-    ("--cpus", "x", "such as 0-1"),
-    ("--memory", "0", "at least"),
-    ("--memory", "-1G", "negative"),
-    ("--memory", "12Q", "not a unit"),
-    ("--memory", "900T", "of memory"),
-    ("--memory-reserve", "900T", "of memory"),
-    ("--swap", "x", "such as 512M"),
-    ("--memory-locked", "-1", "negative"),
-    ("--memory-anonymous", "0", "at least"),
-    ("--memory-virtual", "0", "at least"),
-    ("--shm-size", "0", "at least"),
-    ("--sysv-shm", "x", "such as 512M"),
-    ("--pids", "0", "at least"),
-    ("--pids", "-7", "negative"),
-    ("--files", "1", "at least"),
-    ("--files-total", "0", "at least"),
-    ("--files-total", "many", "whole number"),
-    ("--io-weight", "0", "from 1 to 1000"),
-    ("--io-read", "-1", "negative"),
-    ("--io-write", "0", "at least"),
-    ("--io-read-ops", "0", "at least"),
-    ("--io-write-ops", "x", "whole number"),
-    ("--disk", "1K", "at least"),
-    ("--inodes", "0", "at least"),
-    // What is no number at all, has an unknown unit, or is less than nothing.
-    ("--cpu-reserve", "x", "such as 25%"),
-    ("--cpu-share", "-1", "negative"),
-    ("--cpu-limit", "x", "such as 1.5"),
-    ("--cpus", "-1", "such as 0-1"),
-    ("--memory", "lots", "such as 512M"),
-    ("--memory-reserve", "-1M", "negative"),
-    ("--memory-reserve", "1Q", "not a unit"),
-    ("--swap", "-1", "negative"),
-    ("--memory-locked", "x", "such as 512M"),
-    ("--memory-anonymous", "-1", "negative"),
-    ("--memory-virtual", "1Q", "not a unit"),
-    ("--shm-size", "-1M", "negative"),
-    ("--sysv-shm", "-1", "negative"),
-    ("--pids", "x", "whole number"),
-    ("--files", "-1", "negative"),
-    ("--files", "x", "whole number"),
-    ("--files-total", "-1", "negative"),
-    ("--io-weight", "-1", "negative"),
-    ("--io-weight", "1001", "from 1 to 1000"),
-    ("--io-read", "1Q", "not a unit"),
-    ("--io-write", "-1", "negative"),
-    ("--io-read-ops", "-1", "negative"),
-    ("--io-write-ops", "0", "at least"),
-    ("--disk", "-1G", "negative"),
-    ("--disk", "2Q", "not a unit"),
-    ("--inodes", "-1", "negative"),
-    ("--inodes", "x", "whole number"),
-    // What no machine has, or this one's kernel grants nobody.
-    ("--memory-locked", "900T", "of memory"),
-    ("--shm-size", "900T", "of memory"),
-    ("--sysv-shm", "900T", "of memory"),
-    ("--pids", "99999999999", "kernel.pid_max"),
-    ("--files", "2000000000", "RLIMIT_NOFILE"),
-    ("--disk", "900T", "the file system"),
-];
-
-fn wrong_values_are_refused(sandbox: &Sandbox) {
-    for (option, value, word) in WRONG {
-        let option_is = format!("{option}={value}");
-        let ended = sandbox.pando(["create", "never", "--from", sandbox.busybox(), &option_is]).run().ended_with(125);
-        assert!(
-            ended.err().contains(word) && ended.err().contains(&format!("'{value}'"))
-                || ended.err().contains("machine")
-                || ended.err().contains("900.0T"),
-            "{option_is}: {}",
-            ended.err()
-        );
-        assert!(ended.err().contains(word), "{option_is}: {}", ended.err());
-    }
-    assert!(sandbox.status("never").is_none());
-    sandbox.guest("web", &[]);
-    sandbox.pando(["set", "web", "memory.limit=lots"]).run().ended_with(125).complains_of(&["memory.limit", "'lots'"]);
-    sandbox.pando(["set", "web", "memory.colour=red"]).run().ended_with(125).complains_of(&["colour"]);
-    let both = ["create", "never", "--from", sandbox.busybox(), "--memory", "32M", "--memory-reserve", "64M"];
-    sandbox.pando(both).run().ended_with(125).complains_of(&["memory.reserve", "32M"]);
 }
 
 fn a_change_holds_at_once_both_ways(sandbox: &Sandbox) {
@@ -492,50 +324,6 @@ fn every_limit_changes_both_ways_and_lasts(sandbox: &Sandbox) {
     assert_eq!(shown(), first, "after the guest's");
     set(|_| "");
     assert!(shown().iter().all(|(_, values)| values.is_empty()), "{:?}", shown());
-}
-
-fn they_outlive_guest_and_daemon(sandbox: &Sandbox) {
-    sandbox.guest("web", &["--memory", "32M", "--swap", "0", "--cpu-reserve", "60%", "--cpu-share", "50"]);
-    let before = weight(sandbox, "web");
-    let daemon = sandbox.daemon().expect("it runs");
-    crate::process::signal(daemon, rustix::process::Signal::KILL);
-    eventually("the daemon has gone", || !crate::process::is_alive(daemon));
-    sandbox.exec_sh("web", &hog(64)).run().ended_with(137);
-    assert_eq!((held(sandbox, "web", "memory.limit"), weight(sandbox, "web")), (vec!["33554432".into()], before));
-    // The next daemon knows what is promised.
-    sandbox.run_sh(&["--cpu-reserve", "50%"], "true").run().ended_with(125).complains_of(&["cpu.reserve", "60%"]);
-    sandbox.pando(["restart", "web"]).ok();
-    assert_eq!(held(sandbox, "web", "memory.limit"), ["33554432"]);
-    sandbox.exec_sh("web", &hog(64)).run().ended_with(137);
-    sandbox.pando(["stop", "web"]).ok();
-    sandbox.run_sh(&["--cpu-reserve", "50%"], "true").run().succeeded();
-}
-
-/// Rules that find want of memory on every machine, whether the kernel tells of pressure or not.
-fn the_watchdog_goes_by_steps(sandbox: &Sandbox) {
-    let settings = sandbox.places().settings();
-    std::fs::create_dir_all(settings.parent().expect("it is below the root")).expect("a directory");
-    std::fs::write(
-        &settings,
-        "[watchdog]\npressure = 0\nplenty = 101\nfree = 101\nswap = 0\nevery = 1\nlast = \"stop\"\n",
-    )
-    .expect("a file");
-    sandbox.guest("promised", &["--memory-reserve", "900M"]);
-    let mut events = sandbox.pando(["events", "--json"]).start();
-    sandbox.guest("hog", &["--", "sh", "-c", "x=$(head -c 8m /dev/zero | tr '\\0' x); while :; do sleep 1; done"]);
-    sandbox.becomes("hog", "stopped");
-    assert_eq!(sandbox.state("promised"), "running", "who is within his reservation is left alone");
-    assert!(!events.has_ended());
-    events.signal(rustix::process::Signal::TERM);
-    let told = events.wait().out();
-    let steps: Vec<String> = told
-        .lines()
-        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
-        .filter(|event| event["what"] == "watchdog" && event["guest"] == "hog")
-        .filter_map(|event| Some(event["detail"].as_str()?.split(':').next()?.to_owned()))
-        .collect();
-    let order: Vec<&str> = steps.iter().map(String::as_str).collect();
-    assert!(order.starts_with(&["reclaim", "freeze"]), "{told}");
 }
 
 fn use_is_told(sandbox: &Sandbox) {

@@ -19,8 +19,10 @@ mod lifecycle;
 mod limits;
 mod listing;
 mod net;
+mod overbooking;
 mod programs;
 mod refusals;
+mod reservations;
 mod restore;
 mod room;
 mod run;
@@ -48,6 +50,7 @@ mod tx_race;
 mod tx_root;
 mod views;
 mod volumes;
+mod wrong_limits;
 
 use crate::case::Case;
 
@@ -81,6 +84,9 @@ const AREAS: &[&[Case]] = &[
     refusals::CASES,
     restore::CASES,
     limits::CASES,
+    reservations::CASES,
+    overbooking::CASES,
+    wrong_limits::CASES,
     room::CASES,
     run::CASES,
     lifecycle::CASES,

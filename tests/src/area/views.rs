@@ -1,4 +1,4 @@
-//! What a guest sees of the machine, and the limits that Pando itself looks after: open files in all, the watchdog, figures over HTTP, a disk's size.
+//! What a guest sees of the machine, and the limits that Pando itself looks after: open files in all, figures over HTTP, a disk's size.
 
 use crate::case::{Case, Tag, skip};
 use crate::patience::eventually;
@@ -13,7 +13,6 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("views::they_cannot_be_written", they_cannot_be_written).tags(&[Tag::Vm]),
     Case::new("limits::open_files_in_all_are_bounded", open_files_in_all_are_bounded).tags(&[Tag::Vm]),
     Case::new("limits::a_disk_grows_and_shrinks", a_disk_grows_and_shrinks).tags(&[Tag::Vm]),
-    Case::new("limits::the_watchdog_can_be_asked", the_watchdog_can_be_asked).tags(&[Tag::Vm]),
     Case::new("limits::use_is_told_over_http", use_is_told_over_http).tags(&[Tag::Vm]),
 ];
 
@@ -164,31 +163,6 @@ fn a_disk_grows_and_shrinks(sandbox: &Sandbox) {
     }
     sandbox.pando(["set", "web", "disk.inodes=9000"]).run().ended_with(125).complains_of(&["disk.inodes"]);
     sandbox.pando(["set", "web", "disk.size="]).run().ended_with(125).complains_of(&["created"]);
-}
-
-fn the_watchdog_can_be_asked(sandbox: &Sandbox) {
-    let settings = sandbox.places().settings();
-    std::fs::create_dir_all(settings.parent().expect("it is below the root")).expect("a directory");
-    std::fs::write(&settings, "[watchdog]\npressure = 99\nrelief = 7\n").expect("a file");
-    assert!(sandbox.pando(["watchdog", "--dry-run"]).ok().contains("nobody"));
-    sandbox.guest("promised", &["--memory-reserve", "900M"]);
-    sandbox.guest("hog", &["--", "sh", "-c", "x=$(head -c 8m /dev/zero | tr '\\0' x); while :; do sleep 1; done"]);
-    let said = sandbox.pando(["watchdog"]).ok();
-    assert!(said.contains("graduated") && said.contains("relief 7") && said.contains("calm"), "{said}");
-    eventually("the hog holds the most", || {
-        sandbox.pando(["watchdog", "--dry-run"]).ok().contains("reclaim guest 'hog'")
-    });
-    let said = sandbox.pando(["watchdog", "--dry-run", "--policy", "pl_mom"]).ok();
-    assert!(said.starts_with("by pl_mom: restart guest 'hog'"), "{said}");
-    let json = sandbox.pando(["watchdog", "--json"]).ok();
-    let state: serde_json::Value = serde_json::from_str(&json).expect("JSON");
-    assert!(state["policy"] == "graduated" && state["taken"].as_array().is_some_and(Vec::is_empty), "{state}");
-    assert_eq!(sandbox.state("hog"), "running", "asking does nothing");
-    sandbox
-        .pando(["watchdog", "--dry-run", "--policy", "cat"])
-        .run()
-        .ended_with(125)
-        .complains_of(&["'cat'", "pl_mom"]);
 }
 
 fn use_is_told_over_http(sandbox: &Sandbox) {

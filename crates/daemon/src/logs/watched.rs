@@ -86,7 +86,7 @@ mod tests {
         log.write_all(b"one\n").unwrap();
         log.write_all(b"two\n").unwrap();
         watched.stir().await;
-        assert_eq!(watched.written(), [path.clone()]);
+        assert_eq!(watched.written(), std::slice::from_ref(&path));
         log.write_all(b"three\n").unwrap();
         assert!(watched.written().is_empty());
     }
