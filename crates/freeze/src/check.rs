@@ -244,7 +244,7 @@ fn content(content: &crate::image::Content) -> Result<(), Wrong> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::image::{Descriptor, OpenFile};
+    use crate::image::{Descriptor, FileWatch, OpenFile};
 
     fn area(start: u64, end: u64) -> Area {
         Area { pages: vec![(start, PAGE)], ..Area::new(start, end, 3, AreaKind::Anonymous) }
@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn what_would_lead_a_script_astray_is_found() {
-        let wrongs: [fn(&mut Image); 14] = [
+        let wrongs: [fn(&mut Image); 15] = [
             |image| image.init = 0,
             |image| image.processes[0].pid = 1,
             |image| image.processes[0].parent = 2,
@@ -287,6 +287,7 @@ mod tests {
             |image| image.processes[0].areas.push(area(0x1f000, 0x21000)),
             |image| image.processes[0].executable = "bin/sh".into(),
             |image| image.files[0].kind = FileKind::PipeEnd { pipe: 0, writes: false },
+            |image| image.files[0].kind = FileKind::Inotify { watches: vec![FileWatch::default()] },
             |image| image.processes[0].threads.clear(),
         ];
         for (number, wrong) in wrongs.into_iter().enumerate() {
