@@ -2,14 +2,22 @@
 
 use crate::case::skip;
 use crate::line::Line;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard};
 
-pub(crate) struct SwapFile(std::path::PathBuf);
+/// Swap is the machine's: who fills his has all others' filled too.
+static IN_USE: Mutex<()> = Mutex::new(());
+
+pub(crate) struct SwapFile {
+    path: PathBuf,
+    _turn: MutexGuard<'static, ()>,
+}
 
 impl SwapFile {
     /// Makes one of so many megabytes; skips the test where nothing can be swapped.
-    pub(crate) fn make(path: std::path::PathBuf, megabytes: u32) -> Self {
-        let file = Self(path);
-        let path = file.0.to_string_lossy().into_owned();
+    pub(crate) fn make(path: PathBuf, megabytes: u32) -> Self {
+        let file = Self { path, _turn: IN_USE.lock().unwrap_or_else(|failed| failed.into_inner()) };
+        let path = file.path.to_string_lossy().into_owned();
         // It may have no holes.
         let (of, count) = (format!("of={path}"), format!("count={megabytes}"));
         Line::new("dd").args(["if=/dev/zero", "bs=1M", &count, &of]).ok();
@@ -25,7 +33,7 @@ impl SwapFile {
 
 impl Drop for SwapFile {
     fn drop(&mut self) {
-        Line::new("swapoff").args([&self.0]).run();
-        let _ = std::fs::remove_file(&self.0);
+        Line::new("swapoff").args([&self.path]).run();
+        let _ = std::fs::remove_file(&self.path);
     }
 }

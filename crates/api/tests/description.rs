@@ -119,7 +119,7 @@ fn every_described_method_is_understood() {
             "parameters": {
                 "name": "n", "spec": {}, "process": {}, "start": false, "pid": 1, "signal": null, "force": false, "host": false,
                 "assignments": [], "path": "/", "direction": "in", "change": "add", "address": "10.9.0.5",
-                "history": false, "image": "i", "names": [], "stop": false, "memory": false, "wait": false, "repair": false, "places": [], "dry_run": false
+                "history": false, "image": "i", "names": [], "replace": false, "stop": false, "memory": false, "wait": false, "repair": false, "places": [], "dry_run": false
             },
         }));
         // Only `signal` differs between methods (a number, or an optional name); anything else is a disagreement.

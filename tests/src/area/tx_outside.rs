@@ -194,8 +194,9 @@ fn servers_that_end(sandbox: &Sandbox) {
     let server = std::os::unix::net::UnixListener::bind(&socket).expect("a socket can be bound");
     let started =
         run_sh(sandbox, &["--retry", "0"], &directory, "echo >made; read line || true").start_with_open_input();
-    let is_made = || Line::new("find").args([sandbox.root().join("var/lib/pando/tx")]).args(["-name", "made"]).ok();
-    eventually("the command runs", || !is_made().is_empty());
+    // Where the transactions lie is made with the first.
+    let is_made = || Line::new("find").args([sandbox.root().join("var/lib/pando")]).args(["-name", "made"]).run();
+    eventually("the command runs", || !is_made().out().is_empty());
     drop(server);
     fs::remove_file(socket).expect("it can be removed");
     started.close_input().wait().succeeded();

@@ -124,7 +124,7 @@ pub(crate) async fn layer(
     progress: mpsc::Sender<Progress>,
 ) -> Result<MadeLayer, Fault> {
     let other = match source {
-        Source::Guest(other) => Some(at_rest(daemon, other)?),
+        Source::Guest(other) => Some(at_rest(daemon, other).await?),
         _ => None,
     };
     let tree = other.as_ref().map(|(_, tree)| tree);
@@ -145,7 +145,7 @@ pub(crate) async fn layer(
 }
 
 /// The files of another guest that does not run, and the promise that it will not for as long as they are held.
-fn at_rest(daemon: &Rc<Daemon>, name: &str) -> Result<(crate::guest::Doing, Tree), Fault> {
+async fn at_rest(daemon: &Rc<Daemon>, name: &str) -> Result<(crate::guest::Doing, Tree), Fault> {
     let guest = daemon.guest(name)?;
     let doing = guest.begin("copied")?;
     if guest.state.get() != GuestState::Stopped {
@@ -155,8 +155,12 @@ fn at_rest(daemon: &Rc<Daemon>, name: &str) -> Result<(crate::guest::Doing, Tree
         ));
     }
     let root = layers::root(daemon, &guest)?;
-    let tree =
-        whole(&root, &daemon.store).map_err(|error| failure::store("opening the guest's files", name, &error))?;
+    let store = Arc::clone(&daemon.store);
+    // Not on this thread: it may be this one that lets go of the guest's disk, which is waited for.
+    let tree = tokio::task::spawn_blocking(move || whole(&root, &store)).await.map_err(|error| {
+        Fault::new(FaultKind::Failed, name, format!("opening the files of guest '{name}' failed inside Pando: {error}"))
+    })?;
+    let tree = tree.map_err(|error| failure::store("opening the guest's files", name, &error))?;
     Ok((doing, tree))
 }
 
