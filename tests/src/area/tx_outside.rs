@@ -399,10 +399,10 @@ fn daemons_that_lose(sandbox: &Sandbox) {
     let script = format!("sh -c '{log}' \"$PWD/log\" & sleep 0.3; echo more >>log");
     let ended = run_sh(sandbox, &[], &directory, &script).run().succeeded();
     ended.complains_of(&["1 process left in it ended: sleep, pid", "/log would be lost"]);
-    let socket = "import os, socket; s = socket.socket(socket.AF_UNIX); s.bind('socket'); s.listen()\n\
-                  if os.fork(): os._exit(0)\n\
+    let socket = "import os, socket; s = socket.socket(socket.AF_UNIX); s.bind('socket'); s.listen(); ready, told = os.pipe()\n\
+                  if os.fork(): os.read(ready, 1); os._exit(0)\n\
                   os.chdir('/'); null = os.open('/dev/null', os.O_RDWR); [os.dup2(null, fd) for fd in range(3)]\n\
-                  import time; time.sleep(1000)";
+                  os.write(told, b'1'); import time; time.sleep(1000)";
     let ended = sandbox.pando(["tx", "run", "--", "python3", "-c", socket]).directory(&directory).run().succeeded();
     ended.complains_of(&["1 process left in it ended: python3", "nobody outside could reach its socket socket"]);
 }
