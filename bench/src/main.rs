@@ -13,6 +13,7 @@ mod cpu;
 mod hush;
 mod interrupt;
 mod limits;
+mod line_chart;
 mod lmbench;
 mod many;
 mod neighbours;
@@ -34,18 +35,6 @@ use settings::Settings;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if let [first, rest @ ..] = arguments.as_slice()
-        && first == cpu::hourglass::NAME
-    {
-        return match cpu::hourglass::main(rest) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                eprintln!("bench: {error:#}");
-                ExitCode::from(2)
-            }
-        };
-    }
     match run() {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
@@ -81,6 +70,7 @@ fn run() -> anyhow::Result<bool> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [clone::subject::NAME, ..] => return clone::subject::main(&words[1..]).map(|()| true),
+        [cpu::hourglass::NAME, ..] => return cpu::hourglass::main(&words[1..]).map(|()| true),
         ["net-serve", ip] => return net::load::serve(ip).map(|()| true),
         ["net-flood", ip] => return net::flood::send(ip).map(|()| true),
         ["net-crowd", kind, time, ref ips @ ..] => return net::crowd::make(kind, time.parse()?, ips).map(|()| true),

@@ -1,14 +1,10 @@
 //! Figures 5.1 and 5.2, as pictures.
 
 use super::browser::Lines;
+use crate::line_chart::{self, BLUE, GREEN, RED, SIZE};
 use anyhow::anyhow;
 use plotters::prelude::*;
 use std::path::{Path, PathBuf};
-
-const SIZE: (u32, u32) = (760, 420);
-const FREEZE: RGBColor = RGBColor(46, 110, 164);
-const RESUME: RGBColor = RGBColor(196, 78, 58);
-const WARM: RGBColor = RGBColor(88, 148, 84);
 
 /// A guest's name, and the milliseconds in which it is frozen and goes on.
 type Latency = (&'static str, f64, f64);
@@ -17,9 +13,13 @@ type Latency = (&'static str, f64, f64);
 pub(super) fn draw(directory: &Path, latencies: &[Latency], lines: &Lines) -> anyhow::Result<[PathBuf; 2]> {
     std::fs::create_dir_all(directory)?;
     let drawn = [directory.join("thesis-latency.svg"), directory.join("thesis-memory.svg")];
-    let failed = |path: &Path, error: Box<dyn std::error::Error>| anyhow!("drawing {} failed: {error}", path.display());
-    bars(&drawn[0], latencies).map_err(|error| failed(&drawn[0], error))?;
-    memory(&drawn[1], lines).map_err(|error| failed(&drawn[1], error))?;
+    bars(&drawn[0], latencies).map_err(|error| anyhow!("drawing {} failed: {error}", drawn[0].display()))?;
+    let memory = [
+        ("n times its own memory", BLUE, lines.alone.clone()),
+        ("each started in a clone", RED, lines.in_clones.clone()),
+        ("clones of one that runs", GREEN, lines.warm.clone()),
+    ];
+    line_chart::draw(&drawn[1], "browsers", "memory (MiB)", &memory)?;
     Ok(drawn)
 }
 
@@ -41,7 +41,7 @@ fn bars(path: &Path, latencies: &[Latency]) -> Result<(), Box<dyn std::error::Er
         .x_label_formatter(&|at| if (at.fract() - 0.5).abs() < 0.01 { name(at) } else { String::new() })
         .y_desc("latency (ms)")
         .draw()?;
-    for (what, color, shift) in [("freeze", FREEZE, 0.2), ("resume", RESUME, 0.5)] {
+    for (what, color, shift) in [("freeze", BLUE, 0.2), ("resume", RED, 0.5)] {
         let bar = |(index, (_, freeze, resume)): (usize, &Latency)| {
             let left = index as f64 + shift;
             let height = if what == "freeze" { *freeze } else { *resume };
@@ -51,39 +51,6 @@ fn bars(path: &Path, latencies: &[Latency]) -> Result<(), Box<dyn std::error::Er
             .draw_series(latencies.iter().enumerate().map(bar))?
             .label(what)
             .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 12, y + 5)], color.filled()));
-    }
-    chart.configure_series_labels().position(SeriesLabelPosition::UpperLeft).border_style(BLACK.mix(0.3)).draw()?;
-    Ok(area.present()?)
-}
-
-fn memory(path: &Path, lines: &Lines) -> Result<(), Box<dyn std::error::Error>> {
-    let drawn = [
-        (&lines.alone, FREEZE, "n times its own memory"),
-        (&lines.in_clones, RESUME, "each started in a clone"),
-        (&lines.warm, WARM, "clones of one that runs"),
-    ];
-    let top = drawn.iter().flat_map(|(line, ..)| line.iter().copied()).fold(1.0, f64::max) * 1.05;
-    let area = SVGBackend::new(path, SIZE).into_drawing_area();
-    area.fill(&WHITE)?;
-    let mut chart = ChartBuilder::on(&area)
-        .margin(12)
-        .x_label_area_size(40)
-        .y_label_area_size(64)
-        .build_cartesian_2d(0.0..(lines.alone.len() as f64).max(1.0), 0.0..top)?;
-    chart
-        .configure_mesh()
-        .light_line_style(TRANSPARENT)
-        .x_desc("browsers")
-        .y_desc("memory (MiB)")
-        .x_label_formatter(&|value| format!("{value:.0}"))
-        .y_label_formatter(&|value| format!("{value:.0}"))
-        .draw()?;
-    for (line, color, name) in drawn.into_iter().filter(|(line, ..)| !line.is_empty()) {
-        let points = line.iter().enumerate().map(|(index, mib)| ((index + 1) as f64, *mib));
-        chart
-            .draw_series(LineSeries::new(points, color.stroke_width(2)))?
-            .label(name)
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], color.stroke_width(2)));
     }
     chart.configure_series_labels().position(SeriesLabelPosition::UpperLeft).border_style(BLACK.mix(0.3)).draw()?;
     Ok(area.present()?)

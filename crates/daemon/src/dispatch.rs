@@ -174,12 +174,22 @@ impl Client {
             Ok(started) => started,
             Err(fault) => return self.fault(&fault).await,
         };
+        let (notice, exit_code) = self.life_of(&guest, &running, more).await?;
+        self.ended(notice, exit_code, since).await
+    }
+
+    /// Tells that a guest runs; how it ends.
+    async fn life_of(
+        &mut self,
+        guest: &Guest,
+        running: &Running,
+        more: bool,
+    ) -> Result<(ProcessNotice, Option<i32>), Gone> {
         let notice = ProcessNotice { guest: guest.name.to_string(), pid: running.pid, ..ProcessNotice::default() };
         if more {
             self.reply(Reply::Notice { notice: notice.clone() }, true, vec![]).await?;
         }
-        let exit_code = run::outcome(&running).await;
-        self.ended(notice, exit_code, since).await
+        Ok((notice, run::outcome(running).await))
     }
 
     /// Tells of a process that was started, and of its end.
@@ -206,11 +216,7 @@ impl Client {
 
     /// The same of a guest that runs for an errand: what its end leaves is cleared away before that is told, and it may be started at once.
     async fn see_home(&mut self, guest: &Rc<Guest>, running: &Running, more: bool, since: Instant) -> Result<(), Gone> {
-        let notice = ProcessNotice { guest: guest.name.to_string(), pid: running.pid, ..ProcessNotice::default() };
-        if more {
-            self.reply(Reply::Notice { notice: notice.clone() }, true, vec![]).await?;
-        }
-        let exit_code = run::outcome(running).await;
+        let (notice, exit_code) = self.life_of(guest, running, more).await?;
         match stop::has_ended(guest).await {
             Ok(()) => self.ended(notice, exit_code, since).await,
             Err(fault) => self.fault(&fault).await,

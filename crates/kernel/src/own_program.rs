@@ -5,18 +5,25 @@ use std::ffi::{c_int, c_void};
 /// Takes the program's code out of the process's page tables (madvise(2), `MADV_DONTNEED`): it stays in the page cache as long as the kernel likes to
 /// keep it, and comes back page by page as it is executed. What was mapped because it lay beside something, or was executed once, stays away.
 pub fn let_go_of_code() {
-    // SAFETY: the callback is one for this function, and takes no data.
-    unsafe { libc::dl_iterate_phdr(Some(let_go_of_first), std::ptr::null_mut()) };
+    advise(libc::MADV_DONTNEED);
+}
+
+/// Advises the kernel of the program's code: of whole pages of a file's private mapping that nobody may write, which read the same when they are mapped
+/// anew.
+fn advise(mut advice: c_int) {
+    // SAFETY: the callback is one for this function; its data is the advice, which lives until the call returns.
+    unsafe { libc::dl_iterate_phdr(Some(advise_of_first), (&raw mut advice).cast()) };
 }
 
 /// The first object that is told of is the program itself. Anything but zero ends the telling.
-unsafe extern "C" fn let_go_of_first(object: *mut libc::dl_phdr_info, _: usize, _: *mut c_void) -> c_int {
+unsafe extern "C" fn advise_of_first(object: *mut libc::dl_phdr_info, _: usize, advice: *mut c_void) -> c_int {
     // SAFETY: sysconf has no preconditions.
     let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64;
-    // SAFETY: the C library passes a valid description for the time of the call, with as many headers as it says.
-    let (base, segments) = unsafe {
+    // SAFETY: the C library passes a valid description for the time of the call, with as many headers as it says; the advice is `advise`'s.
+    let (base, segments, advice) = unsafe {
         let object = &*object;
-        (object.dlpi_addr, std::slice::from_raw_parts(object.dlpi_phdr, usize::from(object.dlpi_phnum)))
+        let segments = std::slice::from_raw_parts(object.dlpi_phdr, usize::from(object.dlpi_phnum));
+        (object.dlpi_addr, segments, *advice.cast::<c_int>())
     };
     let is_code = |segment: &&libc::Elf64_Phdr| {
         segment.p_type == libc::PT_LOAD && segment.p_flags & libc::PF_X != 0 && segment.p_flags & libc::PF_W == 0
@@ -25,8 +32,8 @@ unsafe extern "C" fn let_go_of_first(object: *mut libc::dl_phdr_info, _: usize, 
         let begin = (base + segment.p_vaddr).next_multiple_of(page);
         let end = (base + segment.p_vaddr + segment.p_memsz) / page * page;
         if begin < end {
-            // SAFETY: whole pages of a file's private mapping that nobody may write: they read the same when they are mapped anew.
-            unsafe { libc::madvise(begin as *mut c_void, (end - begin) as usize, libc::MADV_DONTNEED) };
+            // SAFETY: the advice is to map or to let go of pages that read the same afterwards.
+            unsafe { libc::madvise(begin as *mut c_void, (end - begin) as usize, advice) };
         }
     }
     1
@@ -55,25 +62,9 @@ mod tests {
         sum
     }
 
-    /// Maps all of it.
-    unsafe extern "C" fn map_first(object: *mut libc::dl_phdr_info, _: usize, _: *mut c_void) -> c_int {
-        // SAFETY: as in `let_go_of_first`.
-        let (base, segments) = unsafe {
-            let object = &*object;
-            (object.dlpi_addr, std::slice::from_raw_parts(object.dlpi_phdr, usize::from(object.dlpi_phnum)))
-        };
-        for segment in segments.iter().filter(|segment| segment.p_flags & libc::PF_X != 0) {
-            let begin = (base + segment.p_vaddr) / 4096 * 4096;
-            // SAFETY: it maps what may be read anyway.
-            unsafe { libc::madvise(begin as *mut c_void, segment.p_memsz as usize, libc::MADV_POPULATE_READ) };
-        }
-        1
-    }
-
     #[test]
     fn code_that_is_let_go_comes_back_as_it_is_executed() {
-        // SAFETY: the callback is one for this function, and takes no data.
-        unsafe { libc::dl_iterate_phdr(Some(map_first), std::ptr::null_mut()) };
+        advise(libc::MADV_POPULATE_READ);
         let before = resident();
         let_go_of_code();
         let after = resident();

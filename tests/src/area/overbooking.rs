@@ -19,13 +19,7 @@ pub(crate) const CASES: &[Case] = &[
 
 /// Rules that find want of memory on every machine, whether the kernel tells of pressure or not.
 fn the_watchdog_goes_by_steps(sandbox: &Sandbox) {
-    let settings = sandbox.places().settings();
-    std::fs::create_dir_all(settings.parent().expect("it is below the root")).expect("a directory");
-    std::fs::write(
-        &settings,
-        "[watchdog]\npressure = 0\nplenty = 101\nfree = 101\nswap = 0\nevery = 1\nlast = \"stop\"\n",
-    )
-    .expect("a file");
+    rules(sandbox, "pressure = 0\nplenty = 101\nfree = 101\nswap = 0\nevery = 1\nlast = \"stop\"\n");
     sandbox.guest("promised", &["--memory-reserve", "900M"]);
     let mut events = sandbox.pando(["events", "--json"]).start();
     sandbox.guest("hog", &["--", "sh", "-c", "x=$(head -c 8m /dev/zero | tr '\\0' x); while :; do sleep 1; done"]);
@@ -45,9 +39,7 @@ fn the_watchdog_goes_by_steps(sandbox: &Sandbox) {
 }
 
 fn the_watchdog_can_be_asked(sandbox: &Sandbox) {
-    let settings = sandbox.places().settings();
-    std::fs::create_dir_all(settings.parent().expect("it is below the root")).expect("a directory");
-    std::fs::write(&settings, "[watchdog]\npressure = 99\nrelief = 7\n").expect("a file");
+    rules(sandbox, "pressure = 99\nrelief = 7\n");
     assert!(sandbox.pando(["watchdog", "--dry-run"]).ok().contains("nobody"));
     sandbox.guest("promised", &["--memory-reserve", "900M"]);
     sandbox.guest("hog", &["--", "sh", "-c", "x=$(head -c 8m /dev/zero | tr '\\0' x); while :; do sleep 1; done"]);

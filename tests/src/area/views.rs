@@ -166,9 +166,8 @@ fn a_disk_grows_and_shrinks(sandbox: &Sandbox) {
 }
 
 fn use_is_told_over_http(sandbox: &Sandbox) {
-    let (settings, socket) = (sandbox.places().settings(), sandbox.scratch().join("metrics"));
-    std::fs::create_dir_all(settings.parent().expect("it is below the root")).expect("a directory");
-    std::fs::write(&settings, format!("[metrics]\nlisten = \"{}\"\n", socket.display())).expect("a file");
+    let socket = sandbox.scratch().join("metrics");
+    sandbox.settings(&format!("[metrics]\nlisten = \"{}\"\n", socket.display()));
     sandbox.guest("web", &["--memory", "64M"]);
     let ask = |question: &[u8]| {
         let mut stream = std::os::unix::net::UnixStream::connect(&socket).expect("somebody listens");

@@ -47,9 +47,7 @@ const PART: u64 = 250_000;
 
 /// A wire of a known rate, by which everything leaves.
 pub(super) fn shaped_wire(sandbox: &Sandbox) -> Wire {
-    let path = sandbox.places().settings();
-    std::fs::create_dir_all(path.parent().expect("it lies in a directory")).unwrap();
-    std::fs::write(&path, SETTINGS).unwrap();
+    sandbox.settings(SETTINGS);
     let wire = wire(sandbox);
     wire.host(["ip", "route", "add", "default", "via", "10.9.0.100"]).ok();
     wire
