@@ -116,6 +116,11 @@ impl OwnPando {
         self.places.state()
     }
 
+    /// What it keeps of what runs, in memory.
+    pub(crate) fn run_state(&self) -> PathBuf {
+        self.places.run()
+    }
+
     /// A directory for what the benchmark needs besides.
     pub(crate) fn directory(&self) -> &Path {
         self.directory.path()

@@ -2,6 +2,9 @@
 //!
 //! All unsafe code of the seed stands here.
 
+pub(crate) mod memory;
+pub(crate) mod signals;
+
 use core::arch::{asm, naked_asm};
 use core::ffi::CStr;
 use core::panic::PanicInfo;
@@ -17,6 +20,7 @@ mod number {
     pub(super) const SETRLIMIT: usize = 160;
     pub(super) const MMAP: usize = 9;
     pub(super) const MUNMAP: usize = 11;
+    pub(super) const MADVISE: usize = 28;
     pub(super) const RT_SIGACTION: usize = 13;
     pub(super) const RT_SIGPROCMASK: usize = 14;
     pub(super) const IOCTL: usize = 16;
@@ -143,36 +147,6 @@ pub(crate) fn fork(namespaces: u32, cgroup: Option<BorrowedFd<'_>>) -> Result<Fo
     Ok(Forked::Parent { pid: pid as i32, pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) } })
 }
 
-/// The bytes of a file, mapped read-only for as long as the process lives.
-pub(crate) fn map(file: &OwnedFd, length: usize) -> Result<&'static [u8], Errno> {
-    const PROT_READ: usize = 1;
-    const MAP_PRIVATE: usize = 2;
-    if length == 0 {
-        return Ok(&[]);
-    }
-    // SAFETY: a new mapping at a place of the kernel's choice; it is never unmapped. The file is a sealed memory file, so it cannot shrink.
-    unsafe {
-        let at = call(number::MMAP, [0, length, PROT_READ, MAP_PRIVATE, file.as_raw_fd() as usize, 0])?;
-        Ok(core::slice::from_raw_parts(at as *const u8, length))
-    }
-}
-
-/// Room for so many bytes, for as long as the process lives. Its first page is there at once.
-pub(crate) fn room(length: usize) -> Result<&'static mut [u8], Errno> {
-    const READ_WRITE: usize = 3;
-    const PRIVATE_ANONYMOUS: usize = 0x22;
-    // SAFETY: a new mapping at a place of the kernel's choice, of zeros, that nothing else knows and that is never unmapped.
-    let room = unsafe {
-        let at = call(number::MMAP, [0, length, READ_WRITE, PRIVATE_ANONYMOUS, usize::MAX, 0])?;
-        core::slice::from_raw_parts_mut(at as *mut u8, length)
-    };
-    if let Some(first) = room.first_mut() {
-        // SAFETY: a byte of the room. Volatile, so that it is written although it says what was there.
-        unsafe { core::ptr::write_volatile(first, 0) };
-    }
-    Ok(room)
-}
-
 /// A table of pointers to NUL-ended strings with a closing null pointer, as execve(2) takes it.
 pub(crate) struct Vector {
     at: usize,
@@ -267,51 +241,6 @@ pub(crate) fn close_range(first: u32, last: u32) {
     // SAFETY: called only where the process lets go of all values that own them: they are forgotten, not dropped, or dropping them fails harmlessly.
     let _ = unsafe { call(number::CLOSE_RANGE, [first as usize, last as usize, 0, 0, 0, 0]) };
 }
-
-/// Every signal, as a kernel signal set.
-const ALL_SIGNALS: u64 = u64::MAX;
-
-/// Has every signal do what it does by default: whoever started the daemon may have ignored some, a shell those of the keyboard, and the C library
-/// ignores two of its own in whatever it starts. Guests' programs would inherit that.
-pub(crate) fn default_signals() {
-    const DEFAULT: [u64; 4] = [0; 4];
-    for signal in 1..=u64::BITS as usize {
-        // SAFETY: reads 32 bytes at most, which name no handler; what has none has nothing to call. Two signals cannot be set, and need not be.
-        let _ = unsafe { call(number::RT_SIGACTION, [signal, DEFAULT.as_ptr() as usize, 0, 8, 0, 0]) };
-    }
-}
-
-/// Blocks every signal for good, so that they wait for [`next_signal`].
-pub(crate) fn block_signals() {
-    set_mask(ALL_SIGNALS);
-}
-
-/// Blocks none, as a program expects to find it.
-pub(crate) fn unblock_signals() {
-    set_mask(0);
-}
-
-fn set_mask(mask: u64) {
-    const SIG_SETMASK: usize = 2;
-    // SAFETY: reads eight bytes at the mask.
-    let _ = unsafe { call(number::RT_SIGPROCMASK, [SIG_SETMASK, (&raw const mask) as usize, 0, 8, 0, 0]) };
-}
-
-/// Waits for the next signal and takes it; its number, or `None` after `milliseconds`.
-pub(crate) fn next_signal(milliseconds: Option<u64>) -> Option<i32> {
-    let time = milliseconds.map(|ms| [ms / 1000, ms % 1000 * 1_000_000]);
-    let time = time.as_ref().map_or(0, |time| time.as_ptr() as usize);
-    loop {
-        // SAFETY: reads eight bytes at the set and sixteen at the time, writes nothing.
-        match unsafe { call(number::RT_SIGTIMEDWAIT, [(&raw const ALL_SIGNALS_SET) as usize, 0, time, 8, 0, 0]) } {
-            Ok(signal) => return Some(signal as i32),
-            Err(Errno::INTR) => {}
-            Err(_) => return None,
-        }
-    }
-}
-
-static ALL_SIGNALS_SET: u64 = ALL_SIGNALS;
 
 /// Installs a seccomp filter (seccomp(2), since Linux 3.17). `program` holds `struct sock_filter`s of eight bytes.
 pub(crate) fn seccomp(program: &[u8]) -> Result<(), Errno> {

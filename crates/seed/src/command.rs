@@ -1,6 +1,6 @@
 //! The steps of a process that is about to become a program of the guest.
 
-use crate::bare::{self, Vector};
+use crate::bare::{self, Vector, signals};
 use crate::grow::Luggage;
 use core::ffi::CStr;
 use core::mem::MaybeUninit;
@@ -33,7 +33,7 @@ pub(crate) fn take(luggage: &Luggage, terminal: bool, step: Step<'static>) -> Re
         Step::NoNewPrivileges => rustix::thread::set_no_new_privs(true),
         Step::Exec { arguments, environment, search } => Err(execute(arguments, environment, search)),
         Step::ExecFd { fd, arguments } => {
-            bare::unblock_signals();
+            signals::unblock();
             let (arguments, environment) = (Vector::new(arguments)?, Vector::new(&[])?);
             Err(bare::execute_fd(luggage.fd(fd)?, &arguments, &environment))
         }
@@ -114,7 +114,7 @@ fn execute(arguments: &'static [u8], environment: &'static [u8], search: &[u8]) 
         (Err(errno), _) | (_, Err(errno)) => return errno,
     };
     let Ok(name) = CStr::from_bytes_until_nul(arguments) else { return Errno::INVAL };
-    bare::unblock_signals();
+    signals::unblock();
     if name.is_empty() {
         return Errno::NOENT;
     }

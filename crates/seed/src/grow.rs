@@ -1,6 +1,8 @@
 //! Taking the steps of a plan, one after another. The first that fails is reported by its number, and ends the process.
 
-use crate::{bare, command, mountpoint, packet, trunk};
+use crate::bare::memory::{self, Mapped, Room};
+use crate::bare;
+use crate::{command, mountpoint, packet, trunk};
 use core::ffi::CStr;
 use pando_seed::{Attributes, IN_FILE, MAX_FDS, MAX_REST, Make, Report, Step, next_step};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -19,6 +21,8 @@ pub(crate) struct Luggage {
     report: Option<OwnedFd>,
     named: Named,
     count: usize,
+    /// The plan and the rest of it, wherever they lie.
+    mapped: [Option<Mapped>; 3],
 }
 
 struct Named([Option<OwnedFd>; MAX_FDS]);
@@ -41,27 +45,36 @@ impl Luggage {
         self.count += 1;
     }
 
-    /// The steps, which stay in memory for good.
-    fn plan(&self) -> Result<&'static [u8], Errno> {
+    /// The steps.
+    fn plan(&mut self) -> Result<&'static [u8], Errno> {
         let plan = self.plan.as_ref().ok_or(Errno::BADF)?;
         let length = rustix::fs::fstat(plan)?.st_size;
-        bare::map(plan, usize::try_from(length).map_err(|_| Errno::FBIG)?)
+        let mapped = memory::map(plan, usize::try_from(length).map_err(|_| Errno::FBIG)?)?;
+        Ok(self.keep(mapped))
+    }
+
+    fn keep(&mut self, mapped: Mapped) -> &'static [u8] {
+        if let Some(place) = self.mapped.iter_mut().find(|place| place.is_none()) {
+            *place = Some(mapped);
+        }
+        mapped.bytes()
     }
 
     /// Lets go of everything but the report's socket, and takes what comes over that: more steps, in the message or in the last of its files.
     fn renew(&mut self) -> Result<&'static [u8], Errno> {
         let report = self.report.take().ok_or(Errno::BADF)?;
         // Both places before those that the plan names are taken.
-        *self = Self { count: 2, ..Self::default() };
+        *self = Self { count: 2, mapped: self.mapped, ..Self::default() };
         // Made before anybody waits.
-        let room = bare::room(MAX_REST)?;
-        let length = packet::receive(&report, room, |fd| self.add(fd))?;
+        let mut room = Room::new(MAX_REST)?;
+        let length = packet::receive(&report, room.bytes(), |fd| self.add(fd))?;
         self.report = Some(report);
-        if room.starts_with(&[IN_FILE]) {
+        let rest = self.keep(room.filled());
+        if rest.starts_with(&[IN_FILE]) {
             self.plan = self.count.checked_sub(3).and_then(|last| self.named.0.get_mut(last)?.take());
             return self.plan();
         }
-        room.get(1..length).ok_or(Errno::BADMSG)
+        rest.get(1..length).ok_or(Errno::BADMSG)
     }
 
     /// The descriptor that the plan calls `index`.
@@ -90,7 +103,7 @@ pub(crate) fn grow(luggage: Luggage) -> ! {
     while let Some(step) = next_step(&mut plan) {
         let outcome = match step {
             Ok(Step::Trunk { word }) => growing.trunk(plan.is_empty(), word),
-            Ok(Step::Adopt { pid }) => trunk::stand(Some(pid), None),
+            Ok(Step::Adopt { pid }) => growing.stand(Some(pid), None),
             Ok(Step::Await) => growing.rest().map(|rest| plan = rest),
             Ok(step) => growing.take(step),
             Err(_) => Err(Errno::BADMSG),
@@ -121,13 +134,17 @@ impl Growing {
     /// Becomes the guest's init. The child, if there is more to do, returns and goes on.
     fn trunk(&mut self, idle: bool, word: Option<u8>) -> Result<(), Errno> {
         if idle {
-            trunk::stand(None, None);
+            self.stand(None, None);
         }
         let word = word.map(|index| self.luggage.fd(index)).transpose()?;
         match bare::fork(0, None)? {
             bare::Forked::Child => Ok(()),
-            bare::Forked::Parent { pid, .. } => trunk::stand(Some(pid), word),
+            bare::Forked::Parent { pid, .. } => self.stand(Some(pid), word),
         }
+    }
+
+    fn stand(&self, command: Option<i32>, word: Option<BorrowedFd<'_>>) -> ! {
+        trunk::stand(command, word, self.luggage.mapped.into_iter().flatten())
     }
 
     /// Waits for the rest of the plan. A daemon that has gone sends none.

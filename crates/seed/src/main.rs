@@ -21,6 +21,7 @@ mod packet;
 mod serve;
 mod trunk;
 
+use bare::signals;
 use nursery::Newborn;
 use pando_seed::Scopes;
 use rustix::fd::{AsFd, OwnedFd};
@@ -32,8 +33,8 @@ const CLONE_NEWUSER: u32 = 0x1000_0000;
 const CLONE_NEWNET: u32 = 0x4000_0000;
 
 fn program() -> ! {
-    bare::block_signals();
-    bare::default_signals();
+    signals::block();
+    signals::all_default();
     bare::undumpable();
     let Newborn { handshake, listener } = nursery::tend();
     let outcome = match settle(&handshake) {

@@ -4,11 +4,10 @@
 //! version 1 the newborn walks by itself, one thread writing "0" to `tasks`: the one way for which the kernel does not stop every fork and exit
 //! of the machine and wait for a grace period, ten milliseconds and more.
 
-use crate::bare::{self, Forked};
+use crate::bare::{self, Forked, signals};
 use crate::packet;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
-use rustix::process::WaitOptions;
 
 /// The descriptors of an order come in this order; behind them the `tasks` files of version 1.
 const HANDSHAKE: usize = 0;
@@ -27,9 +26,8 @@ pub(crate) struct Newborn {
 
 /// Forks a seed for each order on standard input, until that closes. Returns in the seeds only.
 pub(crate) fn tend() -> Newborn {
-    // Looking for seeds that have ended costs a look at each that lives.
-    const SELDOM: u32 = 64;
-    for number in (0..SELDOM).cycle() {
+    signals::forget_children();
+    loop {
         let mut order = Order::default();
         let mut version_2 = [0];
         match packet::receive(bare::standard_input(), &mut version_2, |fd| order.add(fd)) {
@@ -37,14 +35,12 @@ pub(crate) fn tend() -> Newborn {
             Err(Errno::INTR) => continue,
             Err(_) => bare::exit(0),
         }
-        while number == 0 && matches!(rustix::process::wait(WaitOptions::NOHANG), Ok(Some(_))) {}
         match order.fill(version_2 != [0]) {
             Ok(Some(newborn)) => return newborn,
             Ok(None) => {}
             Err(errno) => order.refuse(errno),
         }
     }
-    bare::exit(0)
 }
 
 /// The descriptors of an order.
@@ -84,6 +80,8 @@ impl Order {
 
     /// Walks into the groups of version 1, and lets the lock hold the places of a guest's standard descriptors for life.
     fn settle(&mut self, tasks: usize) -> Result<Newborn, Errno> {
+        // A guest's first process has to learn how its children ended.
+        signals::all_default();
         for tasks in self.fds[tasks..].iter().flatten() {
             rustix::io::write(tasks, b"0")?;
         }

@@ -4,7 +4,7 @@
 //! client, or with the spawner before there is one. A seed whose trunk is a guest's stays, also if that has ended unheard: after a crash of the
 //! daemon the next one asks it.
 
-use crate::bare::{self, Forked};
+use crate::bare::{self, Forked, memory};
 use crate::grow::{self, Luggage};
 use crate::packet;
 use core::mem::MaybeUninit;
@@ -51,55 +51,61 @@ pub(crate) fn serve(handshake: OwnedFd, listener: OwnedFd) -> ! {
     }
 }
 
-/// What poll(2) watches.
-#[derive(Clone, Copy)]
-enum Source {
-    Listener,
-    Handshake,
-    Client,
-    Process(usize),
-}
+/// What poll(2) watches: the listener, the handshake, the client, and the processes from [`PROCESSES`] on.
+const LISTENER: u16 = 0;
+const HANDSHAKE: u16 = 1;
+const CLIENT: u16 = 2;
+const PROCESSES: u16 = 3;
 
-/// What it found, in order.
-type Happened = [Option<Source>; MAX_PROCESSES + 3];
+const MOST: usize = MAX_PROCESSES + PROCESSES as usize;
+
+/// What it found, a bit each: small, since it stays on the stack for as long as a guest lives.
+#[derive(Default)]
+struct Happened([u64; MOST.div_ceil(u64::BITS as usize)]);
+
+impl Happened {
+    fn note(&mut self, source: u16) {
+        self.0[usize::from(source) / 64] |= 1 << (source % 64);
+    }
+
+    fn holds(&self, source: u16) -> bool {
+        self.0[usize::from(source) / 64] & 1 << (source % 64) != 0
+    }
+}
 
 impl Seed {
     /// Waits for something to happen and deals with it.
     fn turn(&mut self) {
-        for source in self.wait().into_iter().flatten() {
+        let mut happened = Happened::default();
+        self.wait(&mut happened);
+        for source in (0..MOST as u16).filter(|source| happened.holds(*source)) {
             match source {
-                Source::Listener => self.accept(),
-                Source::Handshake => self.orphaned(),
-                Source::Client => self.request(),
-                Source::Process(index) => self.ended(index),
+                LISTENER => self.accept(),
+                HANDSHAKE => self.orphaned(),
+                CLIENT => self.request(),
+                process => self.ended(usize::from(process - PROCESSES)),
             }
         }
     }
 
-    fn wait(&self) -> Happened {
-        let mut happened = [None; MAX_PROCESSES + 3];
-        let mut fds: [PollFd<'_>; MAX_PROCESSES + 3] =
-            core::array::from_fn(|_| PollFd::new(&self.listener, PollFlags::IN));
-        let mut sources = [Source::Listener; MAX_PROCESSES + 3];
-        let others = (self.handshake.iter().map(|fd| (fd, Source::Handshake)))
-            .chain(self.client.iter().map(|fd| (fd, Source::Client)))
-            .chain(
-                (0..)
-                    .zip(&self.processes)
-                    .filter_map(|(index, slot)| Some((&slot.as_ref()?.pidfd, Source::Process(index)))),
-            );
+    fn wait(&self, happened: &mut Happened) {
+        let mut fds: [PollFd<'_>; MOST] = core::array::from_fn(|_| PollFd::new(&self.listener, PollFlags::IN));
+        let mut sources = [LISTENER; MOST];
+        let others = (self.handshake.iter().map(|fd| (fd, HANDSHAKE)))
+            .chain(self.client.iter().map(|fd| (fd, CLIENT)))
+            .chain((PROCESSES..).zip(&self.processes).filter_map(|(at, slot)| Some((&slot.as_ref()?.pidfd, at))));
         let mut count = 1;
         for (fd, source) in others {
             fds[count] = PollFd::new(fd, PollFlags::IN);
             sources[count] = source;
             count += 1;
         }
+        memory::give_back_stack();
         if rustix::event::poll(&mut fds[..count], None).is_ok() {
             for index in (0..count).filter(|index| !fds[*index].revents().is_empty()) {
-                happened[index] = Some(sources[index]);
+                happened.note(sources[index]);
             }
         }
-        happened
     }
 
     fn accept(&mut self) {

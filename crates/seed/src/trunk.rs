@@ -2,7 +2,9 @@
 //!
 //! When it ends the kernel ends everything else in the guest.
 
-use crate::{bare, command};
+use crate::bare::memory::{self, Mapped};
+use crate::bare::{self, signals};
+use crate::command;
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions};
@@ -18,16 +20,20 @@ const CAP_KILL: u64 = 1 << 5;
 /// Where the word of the command's end goes, of all descriptors the only one that is kept.
 const WORD: u32 = 0;
 
-/// Stands until the command, if there is one, has ended. `word` is told of that first, where nothing else ends with it.
-pub(crate) fn stand(command: Option<i32>, word: Option<BorrowedFd<'_>>) -> ! {
+/// Stands until the command, if there is one, has ended. `word` is told of that first, where nothing else ends with it. The plan is not needed any more.
+pub(crate) fn stand(command: Option<i32>, word: Option<BorrowedFd<'_>>, plan: impl IntoIterator<Item = Mapped>) -> ! {
     let heard = word.is_some_and(|word| bare::duplicate(word, WORD as i32).is_ok());
     // It needs no other descriptor any more. Letting go of the report's socket says that all went well; should the command's own steps fail, its
     // process still holds a copy.
     bare::close_range(if heard { WORD + 1 } else { 0 }, u32::MAX);
     // Of its capabilities it needs the one to signal a command that runs as another user.
     let _ = command::hold(CAP_KILL);
+    memory::alone(plan, wait, command, heard)
+}
+
+fn wait(command: Option<i32>, heard: bool) -> ! {
     loop {
-        match bare::next_signal(None) {
+        match signals::next(None) {
             Some(SIGCHLD) => reap(command, heard),
             Some(signal) => match command {
                 Some(pid) => forward(pid, signal),
@@ -74,7 +80,7 @@ fn leave() -> ! {
         if !bare::anyone_else() {
             break;
         }
-        let _ = bare::next_signal(Some(MOMENT_MS));
+        let _ = signals::next(Some(MOMENT_MS));
         while let Ok(Some(_)) = rustix::process::wait(WaitOptions::NOHANG) {}
     }
     bare::exit(0)

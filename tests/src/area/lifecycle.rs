@@ -6,6 +6,7 @@ use crate::patience::eventually;
 use crate::process;
 use crate::sandbox::Sandbox;
 use crate::world::World;
+use pando_kernel::cgroup::Hierarchies;
 
 const VM: &[Tag] = &[Tag::Vm];
 
@@ -22,6 +23,8 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("lifecycle::from_the_host", from_the_host),
     Case::new("lifecycle::started_with_create", started_with_create),
     Case::new("lifecycle::rm_leaves_nothing", rm_leaves_nothing).tags(VM),
+    Case::new("lifecycle::what_has_ended_keeps_nothing_of_the_kernel", what_has_ended_keeps_nothing_of_the_kernel)
+        .tags(VM),
     Case::new("lifecycle::an_own_init_is_process_one", an_own_init_is_process_one).tags(VM),
     Case::new("lifecycle::orphans_are_reaped", orphans_are_reaped),
 ];
@@ -156,6 +159,23 @@ fn rm_leaves_nothing(sandbox: &Sandbox) {
     assert_eq!(sandbox.state("goes"), "running");
     sandbox.pando(["rm", "--force", "goes"]).ok();
     before.is_unchanged(sandbox, "after create, start, exec and rm");
+}
+
+/// A process that nobody asked after keeps its groups, its namespaces and its task in the kernel, and no listing shows the groups.
+fn what_has_ended_keeps_nothing_of_the_kernel(sandbox: &Sandbox) {
+    let unified = Hierarchies::detect().expect("the mounts").unified.expect("a hierarchy of version 2");
+    let names = ["one", "two", "three", "four", "five"];
+    for name in names {
+        sandbox.guest(name, &[]);
+    }
+    sandbox.pando(["stop"].into_iter().chain(names)).ok();
+    let statistics = unified.join(sandbox.places().field()).join("cgroup.stat");
+    let dying = || {
+        let text = std::fs::read_to_string(&statistics).expect("what the kernel counts");
+        let count = text.lines().find_map(|line| line.strip_prefix("nr_dying_descendants ")).expect("those that die");
+        count.parse::<u32>().expect("a number")
+    };
+    eventually("the kernel has let go of their groups", || dying() == 0);
 }
 
 fn an_own_init_is_process_one(sandbox: &Sandbox) {
