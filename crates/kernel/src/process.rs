@@ -41,6 +41,12 @@ pub fn start_time(pid: i32) -> io::Result<u64> {
     field(&stat, 22).and_then(|word| word.parse().ok()).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
+/// Its process group; 0 for the kernel's own threads and for one whose leader cannot be seen from here.
+pub fn group(pid: i32) -> io::Result<i32> {
+    let stat = read(pid, "stat")?;
+    field(&stat, 5).and_then(|word| word.parse().ok()).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
 /// Its scheduling priority as the kernel counts it: 0 to 39 for nice values from -20 to 19, below 0 for real time; what is lower runs first.
 pub fn priority(pid: i32) -> io::Result<i64> {
     let stat = read(pid, "stat")?;

@@ -51,6 +51,7 @@ mod tx_root;
 mod views;
 mod volumes;
 mod wrong_limits;
+mod xfstests;
 
 use crate::case::Case;
 
@@ -69,6 +70,7 @@ const AREAS: &[&[Case]] = &[
     tx_programs::CASES,
     tx_race::CASES,
     tx_root::CASES,
+    xfstests::CASES,
     crash::CASES,
     freeze::CASES,
     clone_crash::CASES,

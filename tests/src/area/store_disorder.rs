@@ -30,21 +30,21 @@ pub(crate) const CASES: &[Case] = &[
 
 const PYTHON: &[Need] = &[Need::Root, Need::Program("python3", "python3")];
 
-const GUESTS: [(&str, u64); 2] = [("a", 11), ("b", 23)];
+pub(super) const GUESTS: [(&str, u64); 2] = [("a", 11), ("b", 23)];
 
 /// Where a guest's data are, seen from the host.
-fn data(sandbox: &Sandbox, name: &str) -> PathBuf {
+pub(super) fn data(sandbox: &Sandbox, name: &str) -> PathBuf {
     PathBuf::from(format!("/proc/{}/root/data", sandbox.first_process(name)))
 }
 
 /// Seconds since 1970.
-fn now() -> i64 {
+pub(super) fn now() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs() as i64
 }
 
 /// The lines of a tree, without the times that the operations themselves gave it. An overlay counts its own index as a link; which names are one file
 /// is in the lines all the same.
-fn lines(root: &Path, since: i64) -> Vec<String> {
+pub(super) fn lines(root: &Path, since: i64) -> Vec<String> {
     let timeless = |line: String| -> String {
         let word =
             |word: &str| match word.split_once('.').map(|(seconds, nanoseconds)| (seconds.parse::<i64>(), nanoseconds))
@@ -58,7 +58,7 @@ fn lines(root: &Path, since: i64) -> Vec<String> {
 }
 
 #[track_caller]
-fn assert_same(what: &str, expected: &[String], found: &[String]) {
+pub(super) fn assert_same(what: &str, expected: &[String], found: &[String]) {
     let lost: Vec<_> = expected.iter().filter(|line| !found.contains(line)).take(5).collect();
     let gained: Vec<_> = found.iter().filter(|line| !expected.contains(line)).take(5).collect();
     assert!(expected == found, "{what}: the copy has {lost:#?}, the guest {gained:#?}");
@@ -109,7 +109,7 @@ fn random_operations(sandbox: &Sandbox, count: u64) {
 }
 
 /// Has both guests unified, and starts them again.
-fn unify(sandbox: &Sandbox, what: &str) {
+pub(super) fn unify(sandbox: &Sandbox, what: &str) {
     for (name, _) in GUESTS {
         std::fs::write(data(sandbox, name).join("common"), what.repeat(6 << 20)).expect("a file");
         sandbox.pando(["stop", "--time", "1", name]).ok();
@@ -124,7 +124,7 @@ fn unify(sandbox: &Sandbox, what: &str) {
 }
 
 /// A tree with `data` in it, and three guests that run on it.
-fn three_guests(sandbox: &Sandbox, fill: impl FnOnce(&Path)) -> PathBuf {
+pub(super) fn three_guests(sandbox: &Sandbox, fill: impl FnOnce(&Path)) -> PathBuf {
     let tree = sandbox.scratch().join("tree");
     Line::new("cp").args(["-a", sandbox.busybox()]).args([&tree]).ok();
     std::fs::create_dir(tree.join("data")).expect("a directory");

@@ -283,9 +283,8 @@ impl Supervisor {
         if number == -1 {
             return false;
         }
-        let group_of = |pid: i32| rustix::process::getpgid(rustix::process::Pid::from_raw(pid)).ok();
-        let wanted = if number == 0 { group_of(caller) } else { rustix::process::Pid::from_raw(-number) };
-        let members = process::all().unwrap_or_default().into_iter().filter(|pid| group_of(*pid) == wanted);
+        let wanted = if number == 0 { process::group(caller).ok() } else { number.checked_neg() };
+        let members = process::all().unwrap_or_default().into_iter().filter(|pid| process::group(*pid).ok() == wanted);
         members.into_iter().all(|pid| self.is_inside(pid))
     }
 }
