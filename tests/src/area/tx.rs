@@ -11,6 +11,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 pub(crate) const CASES: &[Case] = &[
+    Case::new("tx::a_group_inside_is_signalled", group_inside),
     Case::new("tx::what_a_command_did_is_committed_whole", is_committed_whole),
     Case::new("tx::a_command_that_fails_leaves_no_trace", leaves_no_trace),
     Case::new("tx::nothing_is_seen_outside_before_the_commit", is_not_seen_before),
@@ -30,6 +31,12 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("tx::signals_to_others_wait_for_the_commit", signals_wait),
     Case::new("tx::what_cannot_be_undone_aborts", cannot_be_undone),
 ];
+
+/// Process group 0 is the sender's own; on every machine the kernel's own threads say that they are in a group of that number.
+fn group_inside(sandbox: &Sandbox) {
+    let script = "setsid --wait sh -c 'trap \"echo heard\" USR1; kill -USR1 0; exit 3'";
+    sandbox.pando(["tx", "run", "--dry-run", "--", "sh", "-c", script]).run().ended_with(3).says("heard\n");
+}
 
 fn files(sandbox: &Sandbox) -> PathBuf {
     let directory = sandbox.scratch();
