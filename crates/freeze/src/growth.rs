@@ -212,7 +212,7 @@ impl Ground<'_> {
         self.layout(writer, chapter, process);
         shared_files(writer, chapter, process, self.slots.scratch());
         sysv_making::attach(writer, chapter, self.image, process);
-        content_making::map(writer, chapter, process, self.slots);
+        content_making::map(writer, chapter, self.image, process, self.slots);
         for area in process.areas.iter().filter(|area| !matches!(area.kind, AreaKind::Kernel { .. })) {
             let length = area.end - area.start;
             for advice in area.advice.iter().filter(|advice| !staging::is_kept(**advice)) {

@@ -254,6 +254,8 @@ pub enum AreaKind {
         offset: u64,
         /// Whether what is written to it is seen by all.
         shared: bool,
+        /// Whether it may ever be written through this mapping.
+        writable: bool,
     },
     /// The kernel's own: vdso, vvar.
     Kernel {

@@ -81,14 +81,24 @@ impl Slots {
         self.spare() + 1 + number as u64
     }
 
-    /// All of them.
+    /// Where a process says that it has mapped its own, behind the last of them.
+    pub(crate) fn mapped(self) -> u64 {
+        self.content(0) + self.contents
+    }
+
+    /// All of them, and where a process says that it has mapped its own.
     pub(crate) fn contents(self) -> std::ops::Range<u64> {
-        self.content(0)..self.content(0) + self.contents
+        self.content(0)..self.mapped() + u64::from(self.contents > 0)
+    }
+
+    /// Where the maker hears of it.
+    pub(crate) fn unmapped(self) -> u64 {
+        self.mapped() + 1
     }
 
     /// The holder's version of a file without a name.
     pub(crate) fn held(self, number: usize) -> u64 {
-        self.contents().end + number as u64
+        self.unmapped() + 1 + number as u64
     }
 
     /// Where the holder has the counter of pids.
@@ -260,6 +270,8 @@ mod tests {
             slots.pipe(0, false),
             slots.pipe(0, true),
             slots.spare(),
+            slots.mapped(),
+            slots.unmapped(),
             slots.pid_counter(),
             slots.executable(0),
         ];

@@ -98,7 +98,7 @@ mod tests {
             areas: vec![
                 area(0x10_0000, AreaKind::Anonymous),
                 area(0x20_0000, AreaKind::Private { path: "/bin/sh".into(), offset: 0 }),
-                area(0x30_0000, AreaKind::Nameless { content: 0, offset: 0, shared: true }),
+                area(0x30_0000, AreaKind::Nameless { content: 0, offset: 0, shared: true, writable: true }),
                 area(0x40_0000, AreaKind::Kernel { name: "[vdso]".into() }),
                 area(0x50_0000, AreaKind::Segment { id: 0, writable: true }),
             ],
