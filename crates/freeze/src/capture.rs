@@ -7,6 +7,7 @@ use crate::frame;
 use crate::freeze::Subject;
 use crate::image::{Image, Layout, Process, ProcessFlags, Scheduling, Thread};
 use crate::injection::{self, Injection};
+use crate::inotify::Searched;
 use crate::limits;
 use crate::proc_file::{self, Lines, Stat};
 use crate::stop::Stopped;
@@ -19,11 +20,11 @@ use pando_kernel::trace::{self, Registers};
 use pando_kernel::{CallError, Context};
 
 /// Reads every process, except for which pages it has, which [`areas::find_pages`] tells, and their content. Parents come before children.
-pub(crate) fn capture(subject: &Subject<'_>, stopped: &[Stopped]) -> Result<Image, CallError> {
+pub(crate) fn capture(subject: &Subject<'_>, stopped: &[Stopped], searched: &Searched) -> Result<Image, CallError> {
     let Subject { init, outside, in_memory } = *subject;
     let mut image = Image { init: tree::inner(&Lines::read(init, "status")?).unwrap_or(init), ..Image::default() };
     let maps = IdMaps::of(init)?;
-    let mut notebook = Notebook::new(init)?;
+    let mut notebook = Notebook::new(init, searched)?;
     for process in stopped {
         let mut captured = relatives(process)?;
         if !process.threads.is_empty() {

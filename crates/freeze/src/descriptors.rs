@@ -135,22 +135,22 @@ pub(crate) struct Place {
 
 /// Notes the open files of one process after another.
 #[derive(Debug)]
-pub(crate) struct Notebook {
+pub(crate) struct Notebook<'a> {
     noted: Vec<Place>,
     pipes: Vec<(u64, u64)>,
     maps: IdMaps,
-    mounts: inotify::Mounts,
+    mounts: inotify::Mounts<'a>,
     pub(crate) contents: Contents,
 }
 
-impl Notebook {
+impl<'a> Notebook<'a> {
     /// An empty one, for the processes below a first process.
-    pub(crate) fn new(init: i32) -> Result<Self, CallError> {
+    pub(crate) fn new(init: i32, searched: &'a inotify::Searched) -> Result<Self, CallError> {
         Ok(Self {
             noted: Vec::new(),
             pipes: Vec::new(),
             maps: IdMaps::of(init)?,
-            mounts: inotify::Mounts::of(init)?,
+            mounts: inotify::Mounts::of(init, searched)?,
             contents: Contents::of(init)?,
         })
     }

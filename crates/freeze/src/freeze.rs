@@ -5,6 +5,7 @@ use crate::capture;
 use crate::descriptors::Outside;
 use crate::holder::Holder;
 use crate::image::Image;
+use crate::inotify::Searched;
 use crate::machine::{self, MappedFile};
 use crate::origin::Origin;
 use crate::plan;
@@ -125,14 +126,15 @@ struct Still {
 
 fn stand_still(subject: &Subject<'_>) -> Result<Still, FreezeError> {
     let roots = Roots::find(subject.init)?;
-    let refusals = lasting_refusals(subject, &roots)?;
+    let searched = Searched::default();
+    let refusals = lasting_refusals(subject, &roots, &searched)?;
     if !refusals.is_empty() {
         return Err(FreezeError::Refused(refusals));
     }
     let holder = Holder::start()?;
     let begun = Instant::now();
     let stopped = stop::stop_all(&roots)?;
-    let image = look(subject, &stopped)?;
+    let image = look(subject, &stopped, &searched)?;
     Ok(Still { image, holder, stopped, begun })
 }
 
@@ -144,10 +146,14 @@ fn themselves(subject: &Subject<'_>, image: &Image, stopped: &[Stopped]) -> Orig
 }
 
 /// What stands in the way each time that one looks: of a tree that runs, some of what is seen has just begun or is about to end.
-fn lasting_refusals(subject: &Subject<'_>, roots: &Roots) -> Result<Vec<Refusal>, FreezeError> {
+fn lasting_refusals(
+    subject: &Subject<'_>,
+    roots: &Roots,
+    searched: &Searched,
+) -> Result<Vec<Refusal>, FreezeError> {
     const LOOKS: usize = 4;
     const BETWEEN: Duration = Duration::from_millis(5);
-    let look = || survey::survey_roots(subject.init, roots, subject.outside);
+    let look = || survey::survey_roots(subject.init, roots, subject.outside, searched);
     let mut refusals = look()?;
     for _ in 1..LOOKS {
         if refusals.is_empty() {
@@ -161,14 +167,14 @@ fn lasting_refusals(subject: &Subject<'_>, roots: &Roots) -> Result<Vec<Refusal>
 }
 
 /// Reads what there is, but for memory.
-fn look(subject: &Subject<'_>, stopped: &[Stopped]) -> Result<Image, FreezeError> {
+fn look(subject: &Subject<'_>, stopped: &[Stopped], searched: &Searched) -> Result<Image, FreezeError> {
     let members: Vec<_> = stopped.iter().map(|process| process.member.clone()).collect();
     // What was looked at before may have changed until the stop.
-    let refusals = survey::survey_stopped(subject.init, &members, subject.outside)?;
+    let refusals = survey::survey_stopped(subject.init, &members, subject.outside, searched)?;
     if !refusals.is_empty() {
         return Err(FreezeError::Refused(refusals));
     }
-    let image = capture::capture(subject, stopped)?;
+    let image = capture::capture(subject, stopped, searched)?;
     let mut late = sockets::late_objections(&image);
     late.extend(sysv::late_objections(&image));
     if late.is_empty() { Ok(image) } else { Err(FreezeError::Refused(late)) }

@@ -30,6 +30,7 @@ mod descriptors;
 mod frame;
 mod freeze;
 mod growth;
+mod handle_walk;
 mod holder;
 pub mod image;
 mod injection;

@@ -4,7 +4,7 @@ use crate::areas::{self, USER_END};
 use crate::contents::DELETED;
 use crate::descriptors::{self, Found, Outside};
 use crate::image::AreaKind;
-use crate::inotify;
+use crate::inotify::{self, Searched};
 use crate::pipes;
 use crate::proc_file::{self, Lines};
 use crate::refusal::Refusal;
@@ -21,17 +21,27 @@ const MOST_THREADS: usize = 16_384;
 
 /// Everything that stands in the way of freezing the processes of the pid namespace whose first process is `init`.
 pub fn survey(init: i32, outside: &[Outside]) -> Result<Vec<Refusal>, CallError> {
-    survey_roots(init, &Roots::find(init)?, outside)
+    survey_roots(init, &Roots::find(init)?, outside, &Searched::default())
 }
 
 /// The same below roots that are known.
-pub(crate) fn survey_roots(init: i32, roots: &Roots, outside: &[Outside]) -> Result<Vec<Refusal>, CallError> {
-    survey_members(init, &roots.members(), outside, false)
+pub(crate) fn survey_roots(
+    init: i32,
+    roots: &Roots,
+    outside: &[Outside],
+    searched: &Searched,
+) -> Result<Vec<Refusal>, CallError> {
+    survey_members(init, &roots.members(), outside, (false, searched))
 }
 
 /// The same for processes that we have stopped.
-pub(crate) fn survey_stopped(init: i32, members: &[Member], outside: &[Outside]) -> Result<Vec<Refusal>, CallError> {
-    survey_members(init, members, outside, true).map(|mut refusals| {
+pub(crate) fn survey_stopped(
+    init: i32,
+    members: &[Member],
+    outside: &[Outside],
+    searched: &Searched,
+) -> Result<Vec<Refusal>, CallError> {
+    survey_members(init, members, outside, (true, searched)).map(|mut refusals| {
         refusals.retain(|refusal| refusal.kind != TRACED);
         refusals
     })
@@ -44,7 +54,7 @@ fn survey_members(
     init: i32,
     members: &[Member],
     outside: &[Outside],
-    stopped: bool,
+    (stopped, searched): (bool, &Searched),
 ) -> Result<Vec<Refusal>, CallError> {
     let mut refusals = Vec::new();
     let mut descriptors: Vec<(&Member, Vec<Found>)> = Vec::new();
@@ -65,7 +75,7 @@ fn survey_members(
     }
     refusals.extend(pipes::objections(&descriptors, outside));
     refusals.extend(sockets::objections(init, &descriptors, outside, stopped)?);
-    refusals.extend(inotify::objections(init, &descriptors, outside)?);
+    refusals.extend(inotify::objections(init, &descriptors, outside, searched)?);
     refusals.extend(sysv::objections(init, members)?);
     refusals.extend(terminals::objections(&descriptors, |one| self::descriptors::supplied(one, outside).is_some()));
     Ok(refusals)
