@@ -54,6 +54,7 @@ mod snapshot;
 mod socket_options;
 mod sockets;
 mod staging;
+mod standing;
 mod stop;
 mod survey;
 mod sysv;
