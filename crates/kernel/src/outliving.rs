@@ -67,14 +67,15 @@ impl Outliving {
         // SAFETY: the stack is the task's alone until it has been waited for, and the desk lives as long. This thread waits for its turn below, so that
         // the two never run at once on one thread-local storage. The task has copies of descriptors and handlers, not ours.
         let pid = unsafe { libc::clone(live, stack.top(), libc::CLONE_VM, argument) };
-        let failed = io::Error::last_os_error();
-        set_mask(before);
         if pid < 0 {
+            let failed = io::Error::last_os_error();
+            set_mask(before);
             return Err(failed);
         }
         let task = Self { pid, desk, _stack: stack, _here: PhantomData };
-        task.wait_for_turn()?;
-        Ok(task)
+        let waited = task.wait_for_turn();
+        set_mask(before);
+        waited.map(|()| task)
     }
 
     /// Its pid.
@@ -104,10 +105,14 @@ impl Outliving {
         }
         let mut job = Job { body: Some(body), outcome: None };
         let taker = taker(&job);
+        // A handler would run on this thread while the task has its thread-local storage.
+        let before = block(u64::MAX);
         // SAFETY: it is our turn, so the task does not look at it.
         unsafe { *self.desk.job.get() = (taker, (&raw mut job).cast()) };
         self.desk.give(TASKS);
-        self.wait_for_turn()?;
+        let waited = self.wait_for_turn();
+        set_mask(before);
+        waited?;
         match job.outcome {
             Some(Ok(outcome)) => Ok(outcome),
             Some(Err(panic)) => resume_unwind(panic),
@@ -157,9 +162,14 @@ impl Desk {
 /// None is needed.
 unsafe fn nothing(_: *mut ()) {}
 
+/// Waits for a word, or wakes who does. Failures are no matter, and go nowhere: the place of error numbers is shared by two that run at once here.
 fn futex(word: &AtomicU32, what: i32, value: u32, limit: *const libc::timespec) {
-    // SAFETY: the word lives as long as the call; the limit is null or a time.
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), what | libc::FUTEX_PRIVATE_FLAG, value, limit) };
+    // SAFETY: the word lives as long as the call; the limit is null or a time. A system call changes nothing but what is named.
+    unsafe {
+        std::arch::asm!("syscall", inlateout("rax") libc::SYS_futex => _, in("rdi") word.as_ptr(),
+            in("rsi") u64::from((what | libc::FUTEX_PRIVATE_FLAG) as u32), in("rdx") u64::from(value), in("r10") limit,
+            lateout("rcx") _, lateout("r11") _, options(nostack));
+    }
 }
 
 /// The task's life.
@@ -197,7 +207,6 @@ extern "C" fn live(desk: *mut libc::c_void) -> i32 {
                 // SAFETY: exiting touches nothing; what the maker has to do at its end is not done here.
                 unsafe { libc::_exit(0) }
             }
-            // An error number is only written when the turn has come.
             seen => futex(&desk.turn, libc::FUTEX_WAIT, seen, ptr::null()),
         }
     }
