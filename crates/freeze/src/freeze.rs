@@ -9,6 +9,7 @@ use crate::inotify::Searched;
 use crate::machine::{self, MappedFile};
 use crate::origin::Origin;
 use crate::plan;
+use crate::queues::Queues;
 use crate::refusal::{FreezeError, Refusal};
 use crate::sockets;
 use crate::standing::Standing;
@@ -128,9 +129,10 @@ fn stand_still(subject: &Subject<'_>) -> Result<Still, FreezeError> {
         return Err(FreezeError::Refused(refusals));
     }
     let holder = Holder::start()?;
-    let standing = Standing::nobody()?;
+    // What waits is done before anybody is stopped.
+    let (standing, queues) = Standing::nobody(|| Queues::of(subject.init))?;
     let begun = Instant::now();
-    let (standing, image) = standing.stop(&roots, |stopped| look(subject, stopped, &searched))?;
+    let (standing, image) = standing.stop(&roots, |stopped| look(subject, stopped, (&searched, &queues)))?;
     Ok(Still { image, holder, standing, begun })
 }
 
@@ -152,14 +154,14 @@ fn lasting_refusals(subject: &Subject<'_>, roots: &Roots, searched: &Searched) -
 }
 
 /// Reads what there is, but for memory.
-fn look(subject: &Subject<'_>, stopped: &[Stopped], searched: &Searched) -> Result<Image, FreezeError> {
+fn look(subject: &Subject<'_>, stopped: &[Stopped], known: (&Searched, &Queues)) -> Result<Image, FreezeError> {
     let members: Vec<_> = stopped.iter().map(|process| process.member.clone()).collect();
     // What was looked at before may have changed until the stop.
-    let refusals = survey::survey_stopped(subject.init, &members, subject.outside, searched)?;
+    let refusals = survey::survey_stopped(subject.init, &members, subject.outside, known)?;
     if !refusals.is_empty() {
         return Err(FreezeError::Refused(refusals));
     }
-    let image = capture::capture(subject, stopped, searched)?;
+    let image = capture::capture(subject, stopped, known)?;
     let mut late = sockets::late_objections(&image);
     late.extend(sysv::late_objections(&image));
     if late.is_empty() { Ok(image) } else { Err(FreezeError::Refused(late)) }

@@ -9,6 +9,7 @@ use crate::stop::{self, Stopped};
 use crate::tree::Roots;
 use pando_kernel::outliving::Outliving;
 use pando_kernel::{CallError, Context};
+use std::mem::ManuallyDrop;
 
 /// They, and their snapshots. Dropped, they run on.
 pub(crate) struct Standing {
@@ -23,9 +24,13 @@ fn what() -> String {
 }
 
 impl Standing {
-    /// Nobody yet.
-    pub(crate) fn nobody() -> Result<Self, CallError> {
-        Ok(Self { tracer: Outliving::new(c"pando-freezer").context(what)?, stopped: Vec::new(), snapshots: None })
+    /// Nobody yet. `prepare` makes what is needed to look at them; its descriptors are the tracer's, and go with that.
+    pub(crate) fn nobody<T>(
+        prepare: impl FnOnce() -> Result<T, CallError>,
+    ) -> Result<(Self, ManuallyDrop<T>), CallError> {
+        let tracer = Outliving::new(c"pando-freezer").context(what)?;
+        let prepared = tracer.run(|| prepare().map(ManuallyDrop::new)).context(what)??;
+        Ok((Self { tracer, stopped: Vec::new(), snapshots: None }, prepared))
     }
 
     /// Stops every process below some roots, and looks at them.

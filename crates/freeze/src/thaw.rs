@@ -76,8 +76,8 @@ fn open(directory: &Path) -> Result<(Tree, Opened), ThawError> {
 mod tests {
     use super::*;
     use crate::image::{
-        Area, AreaKind, Content, ContentKind, Descriptor, FileKind, Image, Keyed, KeyedKind, OpenFile, Pipe, Process,
-        Terminal, Thread, UnixSocket,
+        Area, AreaKind, Content, ContentKind, Descriptor, FileKind, HostNames, Image, Keyed, KeyedKind, OpenFile, Pipe,
+        Process, Queue, Terminal, Thread, UnixSocket,
     };
     use crate::plan::Facts;
     use proptest::prelude::*;
@@ -139,6 +139,8 @@ mod tests {
             contents: vec![content],
             terminals: vec![Terminal { number: 2, settings: vec![0; 44], session: 2, ..Terminal::default() }],
             keyed: vec![Keyed { id: 0, key: 5, mode: 0o600, owner: (0, 0), kind: segment }],
+            queues: vec![Queue { name: "jobs".into(), capacity: 1, longest: 4, ..Queue::default() }],
+            host_names: vec![HostNames { host: b"inner".to_vec(), domain: Vec::new() }],
             init: 1,
         }
     }

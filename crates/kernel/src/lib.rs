@@ -24,6 +24,7 @@
 //!   borrowed  what such threads are made to do                     outliving  what puts them right when this process is killed
 //!   socket_option, socket_peek  sockets as bytes                   unix_diag  which of them are connected
 //!   sysv      segments, semaphores and messages by number        terminal  pseudo-terminals
+//!   mqueue    message queues by name
 //! ```
 
 pub mod attach;
@@ -51,6 +52,7 @@ pub mod loop_device;
 pub mod memory_file;
 pub mod mount;
 pub mod mount_lock;
+pub mod mqueue;
 pub mod outliving;
 pub mod overlay;
 pub mod own_program;
