@@ -1,4 +1,4 @@
-import ctypes, fcntl, mmap, signal
+import fcntl, mmap, signal
 
 own = STAGE + "/own"
 anonymous = mmap.mmap(-1, 1 << 20)
@@ -11,6 +11,14 @@ mapped[8192:8196] = b"deep"
 sealed = os.memfd_create("sealed", os.MFD_ALLOW_SEALING)
 os.write(sealed, b"for good")
 fcntl.fcntl(sealed, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE)
+FUTURE_WRITE = 0x10
+ring = os.memfd_create("ring", os.MFD_ALLOW_SEALING)
+os.ftruncate(ring, 4096)
+producer = mmap.mmap(ring, 4096)
+producer[0:5] = b"early"
+fcntl.fcntl(ring, fcntl.F_ADD_SEALS, FUTURE_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)
+consumer = mmap.mmap(ring, 4096, mmap.MAP_SHARED, mmap.PROT_READ)
+still = mmap.mmap(os.open(f"/proc/self/fd/{sealed}", os.O_RDONLY), 8, mmap.MAP_SHARED, mmap.PROT_READ)
 os.lseek(memory, 5, os.SEEK_SET)
 reader = os.open(f"/proc/self/fd/{memory}", os.O_RDONLY)
 private = mmap.mmap(memory, 4096, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE)
@@ -39,6 +47,27 @@ if os.fork() == 0:
         os.write(back[1], b"done")
 
 
+def refused(what):
+    try:
+        what()
+    except OSError as error:
+        return error.errno == 1
+    return False
+
+
+def sealed_memory():
+    """What was mapped for writing before the seal is written to on, and nobody else can."""
+    assert fcntl.fcntl(ring, fcntl.F_GET_SEALS) == FUTURE_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
+    producer[0:5] = b"later"
+    assert consumer[0:5] == b"later", "one memory"
+    assert refused(lambda: os.pwrite(ring, b"x", 0)), "it is sealed"
+    assert refused(lambda: mmap.mmap(ring, 4096)), "it is sealed"
+    flags = [line for line in open("/proc/self/smaps") if "memfd:ring" in line or line.startswith("VmFlags")]
+    flags = [flags[place + 1].split() for place, line in enumerate(flags) if "memfd:ring" in line]
+    assert sorted("mw" in words for words in flags) == [False, True], flags
+    assert still[0:8] == b"for good"
+
+
 def check():
     assert anonymous[0:5] == b"early" and anonymous[900_000:900_004] == b"late" and anonymous[500_000] == 0
     mine = os.readlink("/proc/self/ns/pid").encode()
@@ -55,6 +84,7 @@ def check():
         pass
     assert os.pread(sealed, 100, 0) == b"for good"
     assert fcntl.fcntl(sealed, fcntl.F_GET_SEALS) == fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+    sealed_memory()
     assert private[0:10] == b"01xx456789", "the child's page is the child's"
     time.sleep(0.2)
     assert anonymous[10 : 10 + len(mine)] == mine, "nobody else writes to it"

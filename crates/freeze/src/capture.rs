@@ -5,10 +5,13 @@ use crate::credentials::{self, IdMaps};
 use crate::descriptors::{self, Notebook};
 use crate::frame;
 use crate::freeze::Subject;
+use crate::host_names;
 use crate::image::{Image, Layout, Process, ProcessFlags, Scheduling, Thread};
 use crate::injection::{self, Injection};
+use crate::inotify::Searched;
 use crate::limits;
 use crate::proc_file::{self, Lines, Stat};
+use crate::queues::Queues;
 use crate::stop::Stopped;
 use crate::sysv;
 use crate::terminals;
@@ -19,15 +22,22 @@ use pando_kernel::trace::{self, Registers};
 use pando_kernel::{CallError, Context};
 
 /// Reads every process, except for which pages it has, which [`areas::find_pages`] tells, and their content. Parents come before children.
-pub(crate) fn capture(subject: &Subject<'_>, stopped: &[Stopped]) -> Result<Image, CallError> {
+pub(crate) fn capture(
+    subject: &Subject<'_>,
+    stopped: &[Stopped],
+    (searched, queues): (&Searched, &Queues),
+) -> Result<Image, CallError> {
     let Subject { init, outside, in_memory } = *subject;
     let mut image = Image { init: tree::inner(&Lines::read(init, "status")?).unwrap_or(init), ..Image::default() };
     let maps = IdMaps::of(init)?;
-    let mut notebook = Notebook::new(init)?;
+    let mut notebook = Notebook::new(init, searched, queues)?;
+    image.queues = notebook.queues.capture(&maps)?;
+    let mut host_names = host_names::Notes::of(init)?;
     for process in stopped {
         let mut captured = relatives(process)?;
         if !process.threads.is_empty() {
             fill(&mut captured, process, &maps)?;
+            captured.host_names = host_names.note(process.member.outer, &mut image)?;
             let found = descriptors::list(process.member.outer)?;
             notebook.contents.of_areas(process.member.outer, captured.pid, &mut captured.areas, &mut image)?;
             captured.descriptors = notebook.capture(&process.member, &found, outside, &mut image)?;

@@ -2,8 +2,10 @@
 //! what comes from a file. What its processes may do as guests is not looked at here; that is up to what confines them.
 
 use crate::areas::USER_END;
-use crate::image::{Area, AreaKind, ContentKind, FileKind, Image, Process, Terminal, Thread};
+use crate::host_names;
+use crate::image::{Area, AreaKind, ContentKind, FileKind, HostNames, Image, Process, Queue, Terminal, Thread};
 use crate::inotify;
+use crate::queues;
 use crate::staging::{self, STAGING};
 use crate::sysv_making::steps_to;
 use crate::terminals::HIGHEST;
@@ -186,6 +188,7 @@ fn objects_of(image: &Image) -> Result<(), Wrong> {
             FileKind::Nameless { content } => *content < image.contents.len(),
             FileKind::Unix { socket } => image.unix.get(*socket).is_some_and(|socket| socket.file == number),
             FileKind::Plain(socket) => socket.name.len() <= 128 && socket.options.len() <= 1024,
+            FileKind::Queue { queue } => *queue < image.queues.len(),
             FileKind::Terminal { terminal, .. } => *terminal < image.terminals.len(),
             FileKind::Inotify { watches } => {
                 watches.iter().try_for_each(|watch| is_path(&watch.path)).map_err(|what| of(&what))?;
@@ -212,9 +215,24 @@ fn objects_of(image: &Image) -> Result<(), Wrong> {
     let whole = |one: &Terminal| one.number <= HIGHEST && one.settings.len() == SETTINGS;
     let alone = image.terminals.iter().all(|one| whole(one) && numbers.insert(one.number));
     ensure(alone, || "a terminal is none".into())?;
+    let named = |one: &HostNames| one.host.len().max(one.domain.len()) <= host_names::LONGEST;
+    let known = |process: &Process| process.host_names.is_none_or(|one| one < image.host_names.len());
+    let right = image.host_names.len() <= MOST_PROCESSES && image.host_names.iter().all(named);
+    ensure(right && image.processes.iter().all(known), || "a host name is none".into())?;
     image.contents.iter().try_for_each(content)?;
+    ensure(image.queues.len() <= queues::MOST && image.queues.iter().all(is_queue), || {
+        "a message queue is none".into()
+    })?;
     let counted = |id: i32| id >= 0 && steps_to(id) <= MOST_NUMBERS;
     ensure(image.keyed.iter().all(|one| counted(one.id)), || "an object of System V has no such number".into())
+}
+
+fn is_queue(queue: &Queue) -> bool {
+    let named = (1..256).contains(&queue.name.len()) && !queue.name.contains(['/', '\0']);
+    let bounded =
+        (1..=queues::MOST_MESSAGES).contains(&queue.capacity) && (1..=queues::LONGEST).contains(&queue.longest);
+    let fits = |(_, message): &(u32, Vec<u8>)| message.len() as u64 <= queue.longest;
+    named && bounded && queue.messages.len() as u64 <= queue.capacity && queue.messages.iter().all(fits)
 }
 
 fn return_path(path: &str, of: impl Fn(&str) -> String) -> Result<bool, Wrong> {

@@ -5,6 +5,7 @@ use crate::objects::Slots;
 use crate::plan::Facts;
 use crate::script::{Chapter, Writer};
 use crate::staging::{AT_FDCWD, SLOT};
+use pando_restorer::Special;
 use std::ops::Range;
 
 /// One call copies so many bytes at most.
@@ -57,12 +58,58 @@ pub(crate) fn make(writer: &mut Writer, image: &Image, slots: Slots) {
         let (user, group) = content.owner;
         writer.attempt(chapter, "setting an owner", libc::SYS_fchown, &[slot, user.into(), group.into()]);
         writer.attempt(chapter, "setting a mode", libc::SYS_fchmod, &[slot, content.mode.into()]);
-        if let ContentKind::Memory { seals, .. } = content.kind
-            && seals != 0
-        {
-            let arguments = [slot, libc::F_ADD_SEALS as u64, seals.into()];
-            writer.call(chapter, "sealing memory", libc::SYS_fcntl, &arguments);
+        if !is_sealed_late(content) {
+            seal(writer, content, slot);
         }
+    }
+    if writers(image) > 0 {
+        let ends = [slots.unmapped(), slots.mapped()];
+        writer.special(chapter, "making a pipe to count mappings", Special::Pipe, &ends);
+    }
+}
+
+/// Seals that leave mappings alone that were there before them, and let no such mapping be made after.
+fn is_sealed_late(content: &Content) -> bool {
+    matches!(content.kind, ContentKind::Memory { seals, .. } if seals & F_SEAL_FUTURE_WRITE != 0)
+}
+
+/// Since Linux 5.1.
+const F_SEAL_FUTURE_WRITE: u32 = 0x10;
+
+fn seal(writer: &mut Writer, content: &Content, slot: u64) {
+    if let ContentKind::Memory { seals, .. } = content.kind
+        && seals != 0
+    {
+        let arguments = [slot, libc::F_ADD_SEALS as u64, seals.into()];
+        writer.call(Writer::MAKING, "sealing memory", libc::SYS_fcntl, &arguments);
+    }
+}
+
+/// How many processes map for writing what is sealed against that.
+fn writers(image: &Image) -> usize {
+    image.processes.iter().filter(|process| writes_to_sealed(image, process)).count()
+}
+
+fn writes_to_sealed(image: &Image, process: &Process) -> bool {
+    process.areas.iter().any(|area| {
+        let AreaKind::Nameless { content, shared: true, writable: true, .. } = area.kind else { return false };
+        image.contents.get(content).is_some_and(is_sealed_late)
+    })
+}
+
+/// Writes the maker's last steps: what is sealed late is sealed when every process has mapped it, and before any of them runs.
+pub(crate) fn seal_late(writer: &mut Writer, image: &Image, slots: Slots) {
+    let (chapter, writers) = (Writer::MAKING, writers(image));
+    if writers > 0 {
+        writer.call(chapter, "counting mappings", libc::SYS_close, &[slots.mapped()]);
+        let byte = writer.words(&[0]);
+        for _ in 0..writers {
+            // At the pipe's end a process has failed, which says so itself.
+            writer.attempt(chapter, "waiting for a mapping", libc::SYS_read, &[slots.unmapped(), byte, 1]);
+        }
+    }
+    for (number, content) in image.contents.iter().enumerate().filter(|(_, content)| is_sealed_late(content)) {
+        seal(writer, content, slots.content(number));
     }
 }
 
@@ -107,14 +154,29 @@ pub(crate) fn open(writer: &mut Writer, file: &OpenFile, slots: Slots, content: 
 }
 
 /// Writes the mappings of a process; the contents' descriptors go after that.
-pub(crate) fn map(writer: &mut Writer, chapter: Chapter, process: &Process, slots: Slots) {
+pub(crate) fn map(writer: &mut Writer, chapter: Chapter, image: &Image, process: &Process, slots: Slots) {
     for area in &process.areas {
-        let AreaKind::Nameless { content, offset, shared: true } = area.kind else { continue };
+        let AreaKind::Nameless { content, offset, shared: true, writable } = area.kind else { continue };
+        let mut slot = slots.content(content);
+        if !writable {
+            // A mapping by a descriptor for reading can never become one for writing.
+            let path = writer.string(&format!("/proc/self/fd/{slot}"));
+            slot = slots.scratch();
+            let arguments = [AT_FDCWD, path, (libc::O_RDONLY | libc::O_CLOEXEC) as u64];
+            writer.open(chapter, "opening a file without a name for reading", libc::SYS_openat, &arguments, slot);
+        }
         let flags = (libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE) as u64;
         let length = area.end - area.start;
         let protection = u64::from(area.protection);
-        let arguments = [area.start, length, protection, flags, slots.content(content), offset];
+        let arguments = [area.start, length, protection, flags, slot, offset];
         writer.exact(chapter, "mapping a file without a name", libc::SYS_mmap, &arguments, area.start);
+        if !writable {
+            writer.call(chapter, "closing a mapped file", libc::SYS_close, &[slot]);
+        }
+    }
+    if writes_to_sealed(image, process) {
+        let byte = writer.words(&[0]);
+        writer.exact(chapter, "saying that it is mapped", libc::SYS_write, &[slots.mapped(), byte, 1], 1);
     }
     let Range { start, end } = slots.contents();
     if start < end {

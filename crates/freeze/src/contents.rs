@@ -118,7 +118,8 @@ impl Contents {
             let found = std::fs::metadata(&at).context(|| format!("looking at {at}"))?;
             let sighting = Sighting { device: found.dev(), inode: found.ino(), name, outer, holder, path };
             let content = self.note(sighting, image)?;
-            area.kind = AreaKind::Nameless { content, offset, shared: writable.is_some() };
+            let (shared, writable) = (writable.is_some(), writable.unwrap_or(true));
+            area.kind = AreaKind::Nameless { content, offset, shared, writable };
         }
         Ok(())
     }

@@ -6,6 +6,7 @@ use crate::image::{Descriptor, FileKind, Image, OpenFile, Pipe, Watch};
 use crate::inotify;
 use crate::pipes;
 use crate::proc_file::{self, Lines};
+use crate::queues::Queues;
 use crate::sockets;
 use crate::terminals;
 use crate::tree::Member;
@@ -135,23 +136,25 @@ pub(crate) struct Place {
 
 /// Notes the open files of one process after another.
 #[derive(Debug)]
-pub(crate) struct Notebook {
+pub(crate) struct Notebook<'a> {
     noted: Vec<Place>,
     pipes: Vec<(u64, u64)>,
     maps: IdMaps,
-    mounts: inotify::Mounts,
+    mounts: inotify::Mounts<'a>,
     pub(crate) contents: Contents,
+    pub(crate) queues: &'a Queues,
 }
 
-impl Notebook {
+impl<'a> Notebook<'a> {
     /// An empty one, for the processes below a first process.
-    pub(crate) fn new(init: i32) -> Result<Self, CallError> {
+    pub(crate) fn new(init: i32, searched: &'a inotify::Searched, queues: &'a Queues) -> Result<Self, CallError> {
         Ok(Self {
             noted: Vec::new(),
             pipes: Vec::new(),
             maps: IdMaps::of(init)?,
-            mounts: inotify::Mounts::of(init)?,
+            mounts: inotify::Mounts::of(init, searched)?,
             contents: Contents::of(init)?,
+            queues,
         })
     }
 
@@ -226,6 +229,9 @@ impl Notebook {
                 }
             };
             return Ok(FileKind::PipeEnd { pipe, writes: flags & libc::O_ACCMODE as u32 != 0 });
+        }
+        if self.queues.is_one(found) {
+            return self.queues.kind(found, image);
         }
         if is(found, FileType::RegularFile) && found.stat.st_nlink == 0 {
             let (device, inode) = (found.stat.st_dev, found.stat.st_ino);

@@ -5,13 +5,15 @@ use crate::capture;
 use crate::descriptors::Outside;
 use crate::holder::Holder;
 use crate::image::Image;
+use crate::inotify::Searched;
 use crate::machine::{self, MappedFile};
 use crate::origin::Origin;
 use crate::plan;
+use crate::queues::Queues;
 use crate::refusal::{FreezeError, Refusal};
-use crate::snapshot;
 use crate::sockets;
-use crate::stop::{self, Stopped};
+use crate::standing::Standing;
+use crate::stop::Stopped;
 use crate::survey;
 use crate::sysv;
 use crate::tree::Roots;
@@ -69,27 +71,26 @@ pub fn freeze_with<T>(
     at_rest: impl FnOnce() -> Result<T, CallError>,
     root: impl FnOnce(T) -> Result<OwnedFd, CallError>,
 ) -> Result<Frozen, FreezeError> {
-    let Still { mut image, mut holder, stopped, begun } = stand_still(subject)?;
+    let Still { mut image, mut holder, mut standing, begun } = stand_still(subject)?;
     // What processes share a snapshot shares too: it goes on changing.
     let apart = image.contents.is_empty() && image.keyed.is_empty();
-    let snapshots = if manner == Manner::Snapshots && apart { snapshot::take(&image, &stopped) } else { None };
+    if manner == Manner::Snapshots && apart {
+        standing.take_snapshots(&image)?;
+    }
     let files = at_rest()?;
-    let (root, pause) = match snapshots {
-        Some(snapshots) => {
-            drop(stopped);
-            let pause = begun.elapsed();
-            let sources = image.processes.iter().map(|process| snapshots.of(process.pid).unwrap_or(0)).collect();
-            let root = root(files)?;
-            hold(Origin::Processes { sources, init: subject.init }, &mut image, &mut holder, &root)?;
-            (root, pause)
-        }
-        None => {
-            let root = root(files)?;
-            hold(themselves(subject, &image, &stopped), &mut image, &mut holder, &root)?;
-            drop(stopped);
-            (root, begun.elapsed())
-        }
+    let (root, pause) = if let Some(sources) = standing.snapshots(&image) {
+        standing.let_run();
+        let pause = begun.elapsed();
+        let root = root(files)?;
+        hold(Origin::Processes { sources, init: subject.init }, &mut image, &mut holder, &root)?;
+        (root, pause)
+    } else {
+        let root = root(files)?;
+        hold(standing.themselves(subject, &image), &mut image, &mut holder, &root)?;
+        standing.let_run();
+        (root, begun.elapsed())
     };
+    drop(standing);
     let files = machine::mapped(&image, root)?;
     Ok(Frozen { image, holder, pause, files })
 }
@@ -101,16 +102,13 @@ pub fn freeze_and_end(
     at_rest: impl FnOnce() -> Result<OwnedFd, CallError>,
     end: impl FnOnce(&Frozen) -> Result<(), CallError>,
 ) -> Result<Frozen, FreezeError> {
-    let Still { mut image, mut holder, stopped, begun } = stand_still(subject)?;
+    let Still { mut image, mut holder, standing, begun } = stand_still(subject)?;
     let root = at_rest()?;
-    hold(themselves(subject, &image, &stopped), &mut image, &mut holder, &root)?;
+    hold(standing.themselves(subject, &image), &mut image, &mut holder, &root)?;
     let files = machine::mapped(&image, root)?;
     let frozen = Frozen { image, holder, pause: begun.elapsed(), files };
     end(&frozen)?;
-    // Who traces a thread hears of its end first. That of a process's first thread comes when all others have gone.
-    for thread in stopped.into_iter().flat_map(|process| process.threads.into_iter().rev()) {
-        thread.kill();
-    }
+    standing.end();
     Ok(frozen)
 }
 
@@ -119,35 +117,30 @@ struct Still {
     image: Image,
     /// It holds nothing yet.
     holder: Holder,
-    stopped: Vec<Stopped>,
+    standing: Standing,
     begun: Instant,
 }
 
 fn stand_still(subject: &Subject<'_>) -> Result<Still, FreezeError> {
     let roots = Roots::find(subject.init)?;
-    let refusals = lasting_refusals(subject, &roots)?;
+    let searched = Searched::default();
+    let refusals = lasting_refusals(subject, &roots, &searched)?;
     if !refusals.is_empty() {
         return Err(FreezeError::Refused(refusals));
     }
     let holder = Holder::start()?;
+    // What waits is done before anybody is stopped.
+    let (standing, queues) = Standing::nobody(|| Queues::of(subject.init))?;
     let begun = Instant::now();
-    let stopped = stop::stop_all(&roots)?;
-    let image = look(subject, &stopped)?;
-    Ok(Still { image, holder, stopped, begun })
-}
-
-/// The processes as what has their memory.
-fn themselves(subject: &Subject<'_>, image: &Image, stopped: &[Stopped]) -> Origin {
-    let outer = |pid: i32| stopped.iter().map(|one| &one.member).find(|member| member.pid == pid);
-    let sources = image.processes.iter().map(|process| outer(process.pid).map_or(0, |member| member.outer)).collect();
-    Origin::Processes { sources, init: subject.init }
+    let (standing, image) = standing.stop(&roots, |stopped| look(subject, stopped, (&searched, &queues)))?;
+    Ok(Still { image, holder, standing, begun })
 }
 
 /// What stands in the way each time that one looks: of a tree that runs, some of what is seen has just begun or is about to end.
-fn lasting_refusals(subject: &Subject<'_>, roots: &Roots) -> Result<Vec<Refusal>, FreezeError> {
+fn lasting_refusals(subject: &Subject<'_>, roots: &Roots, searched: &Searched) -> Result<Vec<Refusal>, FreezeError> {
     const LOOKS: usize = 4;
     const BETWEEN: Duration = Duration::from_millis(5);
-    let look = || survey::survey_roots(subject.init, roots, subject.outside);
+    let look = || survey::survey_roots(subject.init, roots, subject.outside, searched);
     let mut refusals = look()?;
     for _ in 1..LOOKS {
         if refusals.is_empty() {
@@ -161,14 +154,14 @@ fn lasting_refusals(subject: &Subject<'_>, roots: &Roots) -> Result<Vec<Refusal>
 }
 
 /// Reads what there is, but for memory.
-fn look(subject: &Subject<'_>, stopped: &[Stopped]) -> Result<Image, FreezeError> {
+fn look(subject: &Subject<'_>, stopped: &[Stopped], known: (&Searched, &Queues)) -> Result<Image, FreezeError> {
     let members: Vec<_> = stopped.iter().map(|process| process.member.clone()).collect();
     // What was looked at before may have changed until the stop.
-    let refusals = survey::survey_stopped(subject.init, &members, subject.outside)?;
+    let refusals = survey::survey_stopped(subject.init, &members, subject.outside, known)?;
     if !refusals.is_empty() {
         return Err(FreezeError::Refused(refusals));
     }
-    let image = capture::capture(subject, stopped)?;
+    let image = capture::capture(subject, stopped, known)?;
     let mut late = sockets::late_objections(&image);
     late.extend(sysv::late_objections(&image));
     if late.is_empty() { Ok(image) } else { Err(FreezeError::Refused(late)) }

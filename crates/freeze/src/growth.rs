@@ -1,6 +1,7 @@
 //! The steps of each process of a clone, from its fork to its first thread's return into the frozen program.
 
 use crate::content_making;
+use crate::host_names;
 use crate::image::{AreaKind, Image, Process, Thread};
 use crate::lineage::Birth;
 use crate::objects::Slots;
@@ -72,6 +73,7 @@ impl Ground<'_> {
 
     fn process(&self, writer: &mut Writer, chapter: Chapter, birth: &Birth, index: usize) {
         let process = &self.image.processes[index];
+        host_names::enter(writer, chapter, self.image, process, self.slots);
         let forks = !birth.early.is_empty() || !birth.late.is_empty();
         if forks {
             self.keep_below(writer, chapter, birth);
@@ -212,7 +214,7 @@ impl Ground<'_> {
         self.layout(writer, chapter, process);
         shared_files(writer, chapter, process, self.slots.scratch());
         sysv_making::attach(writer, chapter, self.image, process);
-        content_making::map(writer, chapter, process, self.slots);
+        content_making::map(writer, chapter, self.image, process, self.slots);
         for area in process.areas.iter().filter(|area| !matches!(area.kind, AreaKind::Kernel { .. })) {
             let length = area.end - area.start;
             for advice in area.advice.iter().filter(|advice| !staging::is_kept(**advice)) {

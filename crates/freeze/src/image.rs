@@ -4,8 +4,10 @@
 //! here: a holder has them.
 
 pub use crate::contents::{Content, ContentKind};
+pub use crate::host_names::HostNames;
 pub use crate::inotify::FileWatch;
 pub use crate::plain_socket::{PlainSocket, Role};
+pub use crate::queues::Queue;
 pub use crate::socket_options::SocketOption;
 pub use crate::sysv::{Keyed, KeyedKind};
 pub use crate::terminals::Terminal;
@@ -30,6 +32,10 @@ pub struct Image {
     /// What System V IPC keeps.
     #[serde(default)]
     pub keyed: Vec<Keyed>,
+    /// POSIX message queues; open files are they.
+    pub queues: Vec<Queue>,
+    /// Host names beside those of the first process.
+    pub host_names: Vec<HostNames>,
     /// Pseudo-terminals; open files are ends of them.
     #[serde(default)]
     pub terminals: Vec<Terminal>,
@@ -76,6 +82,8 @@ pub struct Process {
     pub directory: String,
     /// File-mode creation mask.
     pub umask: u32,
+    /// Which host names it has, an index into [`Image::host_names`]; none if those of the first process.
+    pub host_names: Option<usize>,
     /// Resource limits: number, soft, hard.
     pub limits: Vec<(u32, u64, u64)>,
     /// Flags of prctl(2).
@@ -254,6 +262,8 @@ pub enum AreaKind {
         offset: u64,
         /// Whether what is written to it is seen by all.
         shared: bool,
+        /// Whether it may ever be written through this mapping.
+        writable: bool,
     },
     /// The kernel's own: vdso, vvar.
     Kernel {
@@ -387,6 +397,11 @@ pub enum FileKind {
     Inotify {
         /// The watches.
         watches: Vec<FileWatch>,
+    },
+    /// A message queue, an index into [`Image::queues`].
+    Queue {
+        /// Which.
+        queue: usize,
     },
 }
 

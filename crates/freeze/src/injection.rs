@@ -6,6 +6,8 @@
 
 use crate::image::{Area, AreaKind};
 use crate::proc_file::malformed;
+use pando_kernel::borrowed::Borrowed;
+use pando_kernel::outliving::Undivided;
 use pando_kernel::trace::{Registers, Stop, Thread};
 use pando_kernel::{CallError, Context, foreign_memory};
 use std::io;
@@ -20,10 +22,9 @@ const RED_ZONE: u64 = 128;
 pub(crate) struct Injection<'a> {
     thread: &'a Thread,
     before: Registers,
-    mask: u64,
     instruction: u64,
     room: u64,
-    content: Vec<u8>,
+    _borrowed: Borrowed<'a>,
 }
 
 impl<'a> Injection<'a> {
@@ -31,11 +32,9 @@ impl<'a> Injection<'a> {
     pub(crate) fn new(thread: &'a Thread, before: Registers, mask: u64, instruction: u64) -> Result<Self, CallError> {
         let what = || format!("preparing thread {} for calls", thread.tid());
         let room = (before.rsp - RED_ZONE - ROOM) & !63;
-        let mut content = vec![0; ROOM as usize];
-        foreign_memory::read(thread.tid(), room, &mut content).context(what)?;
         // No handler may run on what it does not know of.
-        thread.set_signal_mask(u64::MAX).context(what)?;
-        Ok(Self { thread, before, mask, instruction, room, content })
+        let borrowed = Borrowed::new(thread, before, mask, room, ROOM as usize).context(what)?;
+        Ok(Self { thread, before, instruction, room, _borrowed: borrowed })
     }
 
     /// Where results can be written.
@@ -46,16 +45,23 @@ impl<'a> Injection<'a> {
     /// Executes a call.
     pub(crate) fn call(&self, number: i64, arguments: &[u64]) -> Result<u64, CallError> {
         let what = || format!("having thread {} execute system call {number}", self.thread.tid());
-        self.thread.set_registers(&self.registers(number, arguments)).context(what)?;
-        let stop = self.thread.step().context(what)?;
+        let (stop, registers) = self.execute(&self.registers(number, arguments)).context(what)?;
         if stop != Stop::Trapped {
             return Err(io::Error::other(format!("it stopped for another reason: {stop:?}"))).context(what);
         }
-        let result = self.thread.registers().context(what)?.rax as i64;
+        let result = registers.rax as i64;
         if (-4095..0).contains(&result) {
             return Err(io::Error::from_raw_os_error(-result as i32)).context(what);
         }
         Ok(result as u64)
+    }
+
+    /// Has it execute one instruction.
+    fn execute(&self, registers: &Registers) -> io::Result<(Stop, Registers)> {
+        let _undivided = Undivided::begin();
+        self.thread.set_registers(registers)?;
+        let stop = self.thread.step()?;
+        Ok((stop, if stop == Stop::Trapped { self.thread.registers()? } else { self.before }))
     }
 
     /// The registers with which a thread of this memory executes a call next.
@@ -95,16 +101,6 @@ impl<'a> Injection<'a> {
             *word = u64::from_le_bytes(bytes);
         }
         Ok(words)
-    }
-}
-
-impl Drop for Injection<'_> {
-    fn drop(&mut self) {
-        // Should one of these fail, the thread has been killed.
-        let _ = foreign_memory::write(self.thread.tid(), self.room, &self.content);
-        let _ = self.thread.set_registers(&self.before);
-        let _ = self.thread.set_signal_mask(self.mask);
-        let _ = self.thread.end_stepping();
     }
 }
 

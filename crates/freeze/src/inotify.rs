@@ -1,7 +1,8 @@
 //! inotify(7): an instance is a list of watches, each on an inode, and the kernel tells no path of those. It tells their handles, and a handle leads to a
-//! path where the file still has the name that it was found by. What happened and nobody has read stays with the frozen process.
+//! path where the file still has the name that it was found by; where it leads nowhere, the file is looked for. What happened and nobody has read stays with the frozen process.
 
 use crate::descriptors::{Found, Outside, supplied};
+use crate::handle_walk;
 use crate::proc_file;
 use crate::refusal::Refusal;
 use crate::script::Writer;
@@ -10,9 +11,11 @@ use pando_kernel::file_handle::{FileHandle, MAX_BYTES};
 use pando_kernel::{CallError, Context};
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags};
 use serde::{Deserialize, Serialize};
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 /// What an instance watches.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,20 +67,33 @@ fn line(text: &str) -> Option<Line> {
     })
 }
 
+/// The paths of watched files that had to be looked for, and those that were not found: nobody looks for them again while the processes stand still.
+#[derive(Debug, Default)]
+pub(crate) struct Searched(RefCell<HashMap<(u32, FileHandle), Option<String>>>);
+
 /// The mounts of the processes' first: by them files are opened, and paths mean what they mean inside.
 #[derive(Debug)]
-pub(crate) struct Mounts {
+pub(crate) struct Mounts<'a> {
     root: OwnedFd,
-    /// Device and place of each.
-    places: Vec<(u32, String)>,
+    places: Vec<Place>,
+    searched: &'a Searched,
 }
 
-impl Mounts {
-    pub(crate) fn of(init: i32) -> Result<Self, CallError> {
+/// A mount.
+#[derive(Debug, PartialEq, Eq)]
+struct Place {
+    device: u32,
+    path: String,
+    /// Whether it may tell handles that it does not open.
+    is_overlay: bool,
+}
+
+impl<'a> Mounts<'a> {
+    pub(crate) fn of(init: i32, searched: &'a Searched) -> Result<Self, CallError> {
         let path = format!("/proc/{init}/root");
         let root = File::open(&path).context(|| format!("opening {path}"))?.into();
         let text = proc_file::text(init, "mountinfo")?;
-        Ok(Self { root, places: text.lines().filter_map(place).collect() })
+        Ok(Self { root, places: text.lines().filter_map(place).collect(), searched })
     }
 
     /// Opens a place inside.
@@ -86,10 +102,14 @@ impl Mounts {
         Ok(rustix::fs::openat2(&self.root, path, flags | OFlags::CLOEXEC, Mode::empty(), confined)?)
     }
 
-    /// The path of a watched file, if it has one that leads to it.
-    fn path(&self, watch: &Line) -> Option<String> {
-        self.places.iter().filter(|(device, _)| *device == watch.device).find_map(|(_, place)| {
-            let mount = self.open(place, OFlags::RDONLY | OFlags::NONBLOCK).ok()?;
+    fn on(&self, device: u32) -> impl Iterator<Item = &Place> {
+        self.places.iter().filter(move |place| place.device == device)
+    }
+
+    /// The path of a watched file, if the kernel opens it by its handle and it has one that leads to it.
+    fn opened_path(&self, watch: &Line) -> Option<String> {
+        self.on(watch.device).find_map(|place| {
+            let mount = self.open(&place.path, OFlags::RDONLY | OFlags::NONBLOCK).ok()?;
             let file = watch.handle.open(&mount).ok()?;
             let path = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()?;
             let path = path.to_str()?.to_owned();
@@ -101,19 +121,56 @@ impl Mounts {
         })
     }
 
+    /// The path that a watched file was found at, if it is there still.
+    fn searched_path(&self, watch: &Line) -> Option<String> {
+        let path = self.searched.0.borrow().get(&(watch.device, watch.handle.clone()))?.clone()?;
+        let file = self.open(&path, OFlags::PATH | OFlags::NOFOLLOW).ok()?;
+        let (handle, _) = FileHandle::identifier(&file, "").ok()?;
+        (handle == watch.handle).then_some(path)
+    }
+
+    /// Looks for files that the kernel does not open.
+    fn search(&self, watches: &[&Line]) {
+        let mut searched = self.searched.0.borrow_mut();
+        let mut wanted: HashMap<u32, HashSet<FileHandle>> = HashMap::new();
+        for watch in watches {
+            if !searched.contains_key(&(watch.device, watch.handle.clone())) {
+                wanted.entry(watch.device).or_default().insert(watch.handle.clone());
+            }
+        }
+        for (device, mut handles) in wanted {
+            for place in self.on(device).filter(|place| place.is_overlay) {
+                let found = handle_walk::find(self.root.as_fd(), &place.path, handles.clone()).unwrap_or_default();
+                handles.retain(|handle| !found.contains_key(handle));
+                searched.extend(found.into_iter().map(|(handle, path)| ((device, handle), Some(path))));
+            }
+            searched.extend(handles.into_iter().map(|handle| ((device, handle), None)));
+        }
+    }
+
     /// What an instance watches, in the order of their numbers; or how many of it have no path.
     fn watches(&self, found: &Found) -> Result<Vec<FileWatch>, usize> {
         let lines: Vec<_> = found.info.lines().filter(|line| line.starts_with("inotify ")).collect();
-        if lines.len() > MOST {
-            return Err(lines.len());
+        let count = lines.len();
+        if count > MOST {
+            return Err(count);
         }
-        let watch = |text: &&str| {
-            let line = line(text)?;
-            Some(FileWatch { number: line.number, events: line.events, path: self.path(&line)? })
+        let lines: Vec<Line> = lines.iter().filter_map(|text| line(text)).collect();
+        let mut paths: Vec<_> = lines.iter().map(|line| self.opened_path(line)).collect();
+        let lost: Vec<_> = lines.iter().zip(&paths).filter(|(_, path)| path.is_none()).map(|(line, _)| line).collect();
+        if !lost.is_empty() {
+            self.search(&lost);
+            for (line, path) in lines.iter().zip(&mut paths).filter(|(_, path)| path.is_none()) {
+                *path = self.searched_path(line);
+            }
+        }
+        let found = lines.iter().zip(paths);
+        let watch = |(line, path): (&Line, Option<String>)| {
+            Some(FileWatch { number: line.number, events: line.events, path: path? })
         };
-        let mut watches: Vec<_> = lines.iter().filter_map(watch).collect();
+        let mut watches: Vec<_> = found.filter_map(watch).collect();
         watches.sort_by_key(|watch| watch.number);
-        if watches.len() == lines.len() { Ok(watches) } else { Err(lines.len() - watches.len()) }
+        if watches.len() == count { Ok(watches) } else { Err(count - watches.len()) }
     }
 
     /// Captures an instance.
@@ -125,14 +182,16 @@ impl Mounts {
 }
 
 /// Of a line of mountinfo: `36 35 98:0 /root /place rw,… - ext4 …`.
-fn place(line: &str) -> Option<(u32, String)> {
+fn place(line: &str) -> Option<Place> {
     /// As the kernel numbers devices inside.
     const MINOR_BITS: u32 = 20;
-    let mut words = line.split(' ');
+    let (before, behind) = line.split_once(" - ")?;
+    let mut words = before.split(' ');
     let (major, minor) = words.nth(2)?.split_once(':')?;
     let device = major.parse::<u32>().ok()?.checked_shl(MINOR_BITS)? | minor.parse::<u32>().ok()?;
     // A space in it would be written otherwise; such a mount is not looked through.
-    words.nth(1).map(|place| (device, place.to_owned()))
+    let path = words.nth(1)?.to_owned();
+    Some(Place { device, path, is_overlay: behind.starts_with("overlay ") })
 }
 
 /// Instances that watch what cannot be found again.
@@ -140,6 +199,7 @@ pub(crate) fn objections(
     init: i32,
     all: &[(&Member, Vec<Found>)],
     outside: &[Outside],
+    searched: &Searched,
 ) -> Result<Vec<Refusal>, CallError> {
     let instances: Vec<_> = all
         .iter()
@@ -149,7 +209,7 @@ pub(crate) fn objections(
     if instances.is_empty() {
         return Ok(Vec::new());
     }
-    let mounts = Mounts::of(init)?;
+    let mounts = Mounts::of(init, searched)?;
     let objection = |(member, found): (&Member, &Found)| {
         let lost = mounts.watches(found).err()?;
         Some(Refusal {
@@ -157,7 +217,7 @@ pub(crate) fn objections(
             name: member.name.clone(),
             descriptor: Some(found.number),
             kind: format!("an inotify instance with {lost} watches that no path leads to, or too many"),
-            advice: "have it watch files that are there, outside of /proc and /sys; those of a guest of 'pando run' cannot be found",
+            advice: "have it watch files that are there, outside of /proc and /sys",
         })
     };
     Ok(instances.into_iter().filter_map(objection).collect())
@@ -191,6 +251,8 @@ mod tests {
         assert_eq!(line(&text.replace("bytes:8", "bytes:9")), None);
         assert_eq!(line(&text.replace("f_handle:e1", "f_handle:é")), None);
         let mount = "36 35 254:1 / /var/lib rw,noatime shared:1 - ext4 /dev/root rw";
-        assert_eq!(place(mount), Some((0xfe0_0001, "/var/lib".into())));
+        let there = |is_overlay| Some(Place { device: 0xfe0_0001, path: "/var/lib".into(), is_overlay });
+        assert_eq!(place(mount), there(false));
+        assert_eq!(place(&mount.replace("ext4", "overlay")), there(true));
     }
 }

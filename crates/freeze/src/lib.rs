@@ -10,7 +10,7 @@
 //!
 //! Each kind of object has a file that captures it and writes how it is made: `descriptors` and `objects` (files, pipes, events), `unix_socket` and
 //! `unix_making`, `plain_socket` (TCP, UDP, netlink), `contents` and `content_making` (what has no name: shared memory, deleted files), `sysv` and
-//! `sysv_making`, `timers`, `credentials`, `terminals`, `inotify`.
+//! `sysv_making`, `queues`, `timers`, `credentials`, `terminals`, `inotify`.
 //!
 //! An image can be kept as files (`keep`: a `sheet` each, out of the holder) and a holder be made from those (`thaw`), once all that was read has been
 //! looked at (`check`), and the `machine` with it.
@@ -30,7 +30,9 @@ mod descriptors;
 mod frame;
 mod freeze;
 mod growth;
+mod handle_walk;
 mod holder;
+mod host_names;
 pub mod image;
 mod injection;
 mod inotify;
@@ -45,6 +47,7 @@ mod pipes;
 mod plain_socket;
 mod plan;
 mod proc_file;
+mod queues;
 mod rebirth;
 mod refusal;
 mod script;
@@ -53,6 +56,7 @@ mod snapshot;
 mod socket_options;
 mod sockets;
 mod staging;
+mod standing;
 mod stop;
 mod survey;
 mod sysv;

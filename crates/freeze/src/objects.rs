@@ -3,7 +3,7 @@
 use crate::image::{FileKind, Image, OpenFile};
 use crate::script::Writer;
 use crate::staging::AT_FDCWD;
-use crate::{content_making, inotify, plain_socket, terminals, unix_making};
+use crate::{content_making, host_names, inotify, plain_socket, queues, terminals, unix_making};
 use pando_restorer::Special;
 
 /// The descriptors of a clone that is being made: above all that its processes use.
@@ -19,6 +19,7 @@ pub(crate) struct Slots {
     /// Terminals that are only there to be counted.
     passing: u64,
     contents: u64,
+    host_names: u64,
 }
 
 /// The restorer has a few descriptors of its own below this one.
@@ -39,6 +40,7 @@ impl Slots {
             terminals: image.terminals.len() as u64,
             passing: image.terminals.iter().map(|one| u64::from(one.number) + 1).max().unwrap_or(0),
             contents: image.contents.len() as u64,
+            host_names: image.host_names.len() as u64,
         }
     }
 
@@ -81,14 +83,24 @@ impl Slots {
         self.spare() + 1 + number as u64
     }
 
-    /// All of them.
+    /// Where a process says that it has mapped its own, behind the last of them.
+    pub(crate) fn mapped(self) -> u64 {
+        self.content(0) + self.contents
+    }
+
+    /// All of them, and where a process says that it has mapped its own.
     pub(crate) fn contents(self) -> std::ops::Range<u64> {
-        self.content(0)..self.content(0) + self.contents
+        self.content(0)..self.mapped() + u64::from(self.contents > 0)
+    }
+
+    /// Where the maker hears of it.
+    pub(crate) fn unmapped(self) -> u64 {
+        self.mapped() + 1
     }
 
     /// The holder's version of a file without a name.
     pub(crate) fn held(self, number: usize) -> u64 {
-        self.contents().end + number as u64
+        self.unmapped() + 1 + number as u64
     }
 
     /// Where the holder has the counter of pids.
@@ -96,9 +108,14 @@ impl Slots {
         self.held(0) + self.contents
     }
 
+    /// Where host names are, and those of the first process.
+    pub(crate) fn host_names(self, number: Option<usize>) -> u64 {
+        self.pid_counter() + 1 + number.map_or(0, |number| number as u64 + 1)
+    }
+
     /// Where an executable waits to become the process's.
     pub(crate) fn executable(self, number: usize) -> u64 {
-        self.pid_counter() + 1 + number as u64
+        self.host_names(None) + 1 + self.host_names + number as u64
     }
 }
 
@@ -124,9 +141,11 @@ pub(crate) fn write(writer: &mut Writer, image: &Image, slots: Slots, executable
             writer.exact(Writer::MAKING, "filling a pipe", libc::SYS_write, &[write, content, length], length);
         }
     }
+    host_names::make(writer, image, slots);
     content_making::make(writer, image, slots);
     unix_making::write(writer, image, slots);
     terminals::make(writer, image, slots);
+    queues::make(writer, image, slots);
     for (number, file) in image.files.iter().enumerate() {
         make(writer, image, file, slots, number);
     }
@@ -176,6 +195,7 @@ fn make(writer: &mut Writer, image: &Image, file: &OpenFile, slots: Slots, numbe
         }
         FileKind::Plain(socket) => plain_socket::make(writer, socket, slot, slots.spare()),
         FileKind::Inotify { watches } => inotify::make(writer, watches, slot),
+        FileKind::Queue { queue } => queues::open(writer, file, &image.queues[*queue], slot),
         FileKind::Epoll => writer.open(chapter, "making an epoll instance", libc::SYS_epoll_create1, &[0], slot),
         FileKind::SignalFd { mask } => {
             let word = writer.words(&[*mask]);
@@ -260,6 +280,8 @@ mod tests {
             slots.pipe(0, false),
             slots.pipe(0, true),
             slots.spare(),
+            slots.mapped(),
+            slots.unmapped(),
             slots.pid_counter(),
             slots.executable(0),
         ];

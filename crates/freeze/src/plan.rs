@@ -57,6 +57,7 @@ pub(crate) fn script(image: &Image, facts: &Facts) -> Result<Script, FreezeError
         ids_chosen: facts.ids_chosen,
     };
     ground.fork_all(&mut writer, Writer::MAKING, &births);
+    content_making::seal_late(&mut writer, image, slots);
     let reports = image.processes.iter().filter(|process| !process.threads.is_empty()).count();
     Ok(writer.finish(maker, slots.free, reports, slots.supplied()))
 }

@@ -149,10 +149,6 @@ fn identity(writer: &mut Writer, chapter: Chapter, thread: &Thread) {
         let arguments = [libc::PR_SET_NO_NEW_PRIVS as u64, 1];
         writer.call(chapter, "giving up new privileges", libc::SYS_prctl, &arguments);
     }
-    if thread.parent_death != 0 {
-        let arguments = [libc::PR_SET_PDEATHSIG as u64, thread.parent_death as u64];
-        writer.call(chapter, "asking for a signal at the parent's death", libc::SYS_prctl, &arguments);
-    }
 }
 
 /// The highest capability of any kernel so far is 40; more are tried.
@@ -180,7 +176,12 @@ fn capabilities(writer: &mut Writer, chapter: Chapter, who: &Credentials) {
     }
 }
 
+/// The last steps, behind the gate. The maker, which the first processes are children of until then, is gone now: its end is not their parent's.
 fn resume(writer: &mut Writer, chapter: Chapter, thread: &Thread, stack: [u64; 2]) {
+    if thread.parent_death != 0 {
+        let arguments = [libc::PR_SET_PDEATHSIG as u64, thread.parent_death as u64];
+        writer.call(chapter, "asking for a signal at the parent's death", libc::SYS_prctl, &arguments);
+    }
     let address = writer.next_address(64);
     let frame = writer.data(&frame::build(thread, address), 64);
     writer.special(chapter, "resuming", Special::Resume, &[frame, stack[0], stack[1]]);

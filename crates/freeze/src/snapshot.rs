@@ -7,6 +7,7 @@
 use crate::image::{Image, Process};
 use crate::injection::{self, Injection};
 use crate::stop::Stopped;
+use pando_kernel::outliving::Undivided;
 use pando_kernel::trace::Thread;
 use pando_kernel::{CallError, Context};
 
@@ -45,9 +46,12 @@ fn fork(thread: &Thread, process: &Process) -> Result<Thread, CallError> {
     let registers = thread.registers().context(what)?;
     let mask = thread.signal_mask().context(what)?;
     let injection = Injection::new(thread, registers, mask, instruction)?;
+    // The messenger does not outlive this, or the process would have a child that it never asked for.
+    let undivided = Undivided::begin();
     let (messenger, pid) = injection.fork(thread, libc::CLONE_VM as u64)?;
     let snapshot = injection.fork(&messenger, libc::SIGCHLD as u64).map(|(snapshot, _)| snapshot);
     messenger.kill();
     injection.call(libc::SYS_wait4, &[pid, 0, libc::__WALL as u64, 0])?;
+    drop(undivided);
     snapshot
 }

@@ -4,9 +4,10 @@ use crate::areas::{self, USER_END};
 use crate::contents::DELETED;
 use crate::descriptors::{self, Found, Outside};
 use crate::image::AreaKind;
-use crate::inotify;
+use crate::inotify::{self, Searched};
 use crate::pipes;
 use crate::proc_file::{self, Lines};
+use crate::queues::Queues;
 use crate::refusal::Refusal;
 use crate::sockets;
 use crate::staging::STAGING;
@@ -21,17 +22,28 @@ const MOST_THREADS: usize = 16_384;
 
 /// Everything that stands in the way of freezing the processes of the pid namespace whose first process is `init`.
 pub fn survey(init: i32, outside: &[Outside]) -> Result<Vec<Refusal>, CallError> {
-    survey_roots(init, &Roots::find(init)?, outside)
+    survey_roots(init, &Roots::find(init)?, outside, &Searched::default())
 }
 
 /// The same below roots that are known.
-pub(crate) fn survey_roots(init: i32, roots: &Roots, outside: &[Outside]) -> Result<Vec<Refusal>, CallError> {
-    survey_members(init, &roots.members(), outside, false)
+pub(crate) fn survey_roots(
+    init: i32,
+    roots: &Roots,
+    outside: &[Outside],
+    searched: &Searched,
+) -> Result<Vec<Refusal>, CallError> {
+    // Made anew each time: its end waits for a grace period, and nobody for that.
+    survey_members(init, &roots.members(), outside, (false, searched, &Queues::of(init)?))
 }
 
 /// The same for processes that we have stopped.
-pub(crate) fn survey_stopped(init: i32, members: &[Member], outside: &[Outside]) -> Result<Vec<Refusal>, CallError> {
-    survey_members(init, members, outside, true).map(|mut refusals| {
+pub(crate) fn survey_stopped(
+    init: i32,
+    members: &[Member],
+    outside: &[Outside],
+    (searched, queues): (&Searched, &Queues),
+) -> Result<Vec<Refusal>, CallError> {
+    survey_members(init, members, outside, (true, searched, queues)).map(|mut refusals| {
         refusals.retain(|refusal| refusal.kind != TRACED);
         refusals
     })
@@ -44,7 +56,7 @@ fn survey_members(
     init: i32,
     members: &[Member],
     outside: &[Outside],
-    stopped: bool,
+    (stopped, searched, queues): (bool, &Searched, &Queues),
 ) -> Result<Vec<Refusal>, CallError> {
     let mut refusals = Vec::new();
     let mut descriptors: Vec<(&Member, Vec<Found>)> = Vec::new();
@@ -65,8 +77,9 @@ fn survey_members(
     }
     refusals.extend(pipes::objections(&descriptors, outside));
     refusals.extend(sockets::objections(init, &descriptors, outside, stopped)?);
-    refusals.extend(inotify::objections(init, &descriptors, outside)?);
+    refusals.extend(inotify::objections(init, &descriptors, outside, searched)?);
     refusals.extend(sysv::objections(init, members)?);
+    refusals.extend(queues.objections(members, &descriptors, outside)?);
     refusals.extend(terminals::objections(&descriptors, |one| self::descriptors::supplied(one, outside).is_some()));
     Ok(refusals)
 }
@@ -96,12 +109,12 @@ pub fn written_mappings(init: i32) -> Result<Vec<String>, CallError> {
 
 type Objection = (String, &'static str);
 
-/// The namespaces of the first process: a clone has those and no others.
+/// The namespaces of the first process: a clone has those and no others, but for [host names](crate::host_names).
 struct Home(Vec<(&'static str, String)>);
 
 impl Home {
     fn of(init: i32) -> Result<Self, CallError> {
-        const KINDS: [&str; 7] = ["pid", "user", "mnt", "uts", "ipc", "net", "cgroup"];
+        const KINDS: [&str; 6] = ["pid", "user", "mnt", "ipc", "net", "cgroup"];
         let link = |kind: &'static str| proc_file::link(init, &format!("ns/{kind}")).map(|target| (kind, target));
         KINDS.into_iter().map(link).collect::<Result<_, _>>().map(Self)
     }
@@ -113,7 +126,8 @@ impl Home {
             let children = *kind == "pid" && other("ns/pid_for_children");
             if other(&format!("ns/{kind}")) || children {
                 let what = format!("a {kind} namespace of its own");
-                objections.push((what, "stop what made it; nested namespaces are not supported yet"));
+                objections
+                    .push((what, "stop what made it; nested namespaces, but of host names, are not supported yet"));
             }
         }
         let Ok(status) = Lines::read(member.outer, "status") else { return objections };

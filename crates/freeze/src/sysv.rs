@@ -192,7 +192,7 @@ fn keyed(
 }
 
 /// Does something in the ipc namespace of a process.
-fn inside<T: Send>(init: i32, act: impl FnOnce() -> Result<T, CallError> + Send) -> Result<T, CallError> {
+pub(crate) fn inside<T: Send>(init: i32, act: impl FnOnce() -> Result<T, CallError> + Send) -> Result<T, CallError> {
     let what = || "entering an ipc namespace".to_owned();
     let namespace = File::open(format!("/proc/{init}/ns/ipc")).context(what)?;
     let done = std::thread::scope(|scope| {

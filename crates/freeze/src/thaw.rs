@@ -76,8 +76,8 @@ fn open(directory: &Path) -> Result<(Tree, Opened), ThawError> {
 mod tests {
     use super::*;
     use crate::image::{
-        Area, AreaKind, Content, ContentKind, Descriptor, FileKind, Image, Keyed, KeyedKind, OpenFile, Pipe, Process,
-        Terminal, Thread, UnixSocket,
+        Area, AreaKind, Content, ContentKind, Descriptor, FileKind, HostNames, Image, Keyed, KeyedKind, OpenFile, Pipe,
+        Process, Queue, Terminal, Thread, UnixSocket,
     };
     use crate::plan::Facts;
     use proptest::prelude::*;
@@ -98,7 +98,7 @@ mod tests {
             areas: vec![
                 area(0x10_0000, AreaKind::Anonymous),
                 area(0x20_0000, AreaKind::Private { path: "/bin/sh".into(), offset: 0 }),
-                area(0x30_0000, AreaKind::Nameless { content: 0, offset: 0, shared: true }),
+                area(0x30_0000, AreaKind::Nameless { content: 0, offset: 0, shared: true, writable: true }),
                 area(0x40_0000, AreaKind::Kernel { name: "[vdso]".into() }),
                 area(0x50_0000, AreaKind::Segment { id: 0, writable: true }),
             ],
@@ -139,6 +139,8 @@ mod tests {
             contents: vec![content],
             terminals: vec![Terminal { number: 2, settings: vec![0; 44], session: 2, ..Terminal::default() }],
             keyed: vec![Keyed { id: 0, key: 5, mode: 0o600, owner: (0, 0), kind: segment }],
+            queues: vec![Queue { name: "jobs".into(), capacity: 1, longest: 4, ..Queue::default() }],
+            host_names: vec![HostNames { host: b"inner".to_vec(), domain: Vec::new() }],
             init: 1,
         }
     }

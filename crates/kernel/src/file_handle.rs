@@ -1,7 +1,8 @@
 //! Files by handle: what a file system itself calls an inode and its generation, whatever its names are (name_to_handle_at(2), since Linux 2.6.39).
 
+use std::ffi::{CStr, CString};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// The most bytes that a handle may have (MAX_HANDLE_SZ).
 pub const MAX_BYTES: usize = 128;
@@ -30,24 +31,40 @@ impl FileHandle {
     ///
     /// EOPNOTSUPP where the file system has none.
     pub fn of(file: impl AsFd) -> io::Result<Self> {
+        Self::ask(file.as_fd(), c"", 0).map(|(handle, _)| handle)
+    }
+
+    /// What the kernel tells a file apart by in a directory, as /proc/PID/fdinfo shows it for what inotify watches: it may be no handle to open a file
+    /// with. An empty name is the open file itself, a link is not followed. With it, the number of the mount that the file was found on (AT_HANDLE_FID,
+    /// since Linux 6.5; before that, a handle as [`Self::of`] gives it).
+    pub fn identifier(directory: impl AsFd, name: &str) -> io::Result<(Self, i32)> {
+        const AT_HANDLE_FID: i32 = 0x200;
+        let name = CString::new(name)?;
+        match Self::ask(directory.as_fd(), &name, AT_HANDLE_FID) {
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Self::ask(directory.as_fd(), &name, 0),
+            told => told,
+        }
+    }
+
+    fn ask(directory: BorrowedFd<'_>, name: &CStr, flags: i32) -> io::Result<(Self, i32)> {
         let mut raw = Raw { length: MAX_BYTES as u32, kind: 0, bytes: [0; MAX_BYTES] };
         let mut mount = 0_i32;
-        // SAFETY: the path is an empty C string; `raw` has as much room as its length says, and `mount` is an int, as the call wants.
+        // SAFETY: the path is a C string; `raw` has as much room as its length says, and `mount` is an int, as the call wants.
         let result = unsafe {
             libc::syscall(
                 libc::SYS_name_to_handle_at,
-                file.as_fd().as_raw_fd(),
-                c"".as_ptr(),
+                directory.as_raw_fd(),
+                name.as_ptr(),
                 &raw mut raw,
                 &raw mut mount,
-                libc::AT_EMPTY_PATH,
+                libc::AT_EMPTY_PATH | flags,
             )
         };
         if result != 0 {
             return Err(io::Error::last_os_error());
         }
         let length = (raw.length as usize).min(MAX_BYTES);
-        Ok(Self { kind: raw.kind, bytes: raw.bytes[..length].to_vec() })
+        Ok((Self { kind: raw.kind, bytes: raw.bytes[..length].to_vec() }, mount))
     }
 
     /// Opens the file that the handle stands for, as a mere place (O_PATH), by any open file on its mount. Needs CAP_DAC_READ_SEARCH.

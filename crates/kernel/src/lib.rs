@@ -21,12 +21,15 @@
 //!   project_quota  room of a directory                            uts      host names of others
 //!   btrfs     subvolumes and their quotas
 //!   trace     threads of other processes, stopped                  foreign_memory  their memory and descriptors
+//!   borrowed  what such threads are made to do                     outliving  what puts them right when this process is killed
 //!   socket_option, socket_peek  sockets as bytes                   unix_diag  which of them are connected
 //!   sysv      segments, semaphores and messages by number        terminal  pseudo-terminals
+//!   mqueue    message queues by name
 //! ```
 
 pub mod attach;
 pub mod born_in_group;
+pub mod borrowed;
 pub mod bpf;
 mod bpf_command;
 pub mod bpf_iterator;
@@ -49,6 +52,8 @@ pub mod loop_device;
 pub mod memory_file;
 pub mod mount;
 pub mod mount_lock;
+pub mod mqueue;
+pub mod outliving;
 pub mod overlay;
 pub mod own_program;
 pub mod packet;

@@ -106,6 +106,11 @@ impl Thread {
         }
     }
 
+    /// One that this thread traces already.
+    pub(crate) fn seized(tid: i32) -> Self {
+        Self { tid, _here: PhantomData }
+    }
+
     /// Its tid here.
     pub fn tid(&self) -> i32 {
         self.tid

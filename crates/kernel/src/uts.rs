@@ -3,6 +3,7 @@
 use crate::{CallError, Context};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::fs::File;
+use std::io;
 use std::os::fd::AsFd;
 
 /// Sets the host name that a process sees, which may be in a namespace of its own. This thread enters that and comes back.
@@ -12,11 +13,24 @@ use std::os::fd::AsFd;
 /// EPERM without CAP_SYS_ADMIN over the namespace, ENAMETOOLONG for more than 64 bytes.
 pub fn set_host_name(pid: i32, name: &str) -> Result<(), CallError> {
     let what = || format!("setting the host name of process {pid}");
-    let theirs = File::open(format!("/proc/{pid}/ns/uts")).context(what)?;
-    let own = File::open("/proc/thread-self/ns/uts").context(what)?;
+    inside(pid, || rustix::system::sethostname(name.as_bytes()).map_err(Into::into)).context(what)
+}
+
+/// The host name and the NIS domain that a process sees.
+pub fn names(pid: i32) -> Result<(Vec<u8>, Vec<u8>), CallError> {
+    let look = || {
+        let names = rustix::system::uname();
+        Ok((names.nodename().to_bytes().to_vec(), names.domainname().to_bytes().to_vec()))
+    };
+    inside(pid, look).context(|| format!("reading the host name of process {pid}"))
+}
+
+fn inside<T>(pid: i32, act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    let theirs = File::open(format!("/proc/{pid}/ns/uts"))?;
+    let own = File::open("/proc/thread-self/ns/uts")?;
     let kind = Some(LinkNameSpaceType::HostNameAndNISDomainName);
-    move_into_link_name_space(theirs.as_fd(), kind).context(what)?;
-    let set = rustix::system::sethostname(name.as_bytes()).context(what);
-    move_into_link_name_space(own.as_fd(), kind).context(|| "coming back from another host name".into())?;
-    set
+    move_into_link_name_space(theirs.as_fd(), kind)?;
+    let done = act();
+    move_into_link_name_space(own.as_fd(), kind)?;
+    done
 }

@@ -79,12 +79,13 @@ const SSHD: Server = Server {
     read: "ssh -i /root/key -o StrictHostKeyChecking=no -o LogLevel=ERROR root@127.0.0.1 cat /root/word",
 };
 
-/// A shell that reads what is typed at a terminal of its own, from a named pipe, and has the word in a variable.
+/// A shell that reads what is typed at a terminal of its own, from a named pipe, and has the word in a variable. What is typed and not read yet is no part
+/// of an image, so one that is ready has read all of it: a line that is typed once more for each look would be cut in two by the freeze.
 const SHELL: Server = Server {
     user: "root",
     prepare: "mkfifo /run/keys",
     serve: "sh -c 'exec 3<>/run/keys; exec script -qfc bash /dev/null <&3'",
-    ready: "sh -c 'echo touch /run/up >/run/keys; sleep 0.2; test -e /run/up'",
+    ready: "sh -c '[ -e /run/typed ] || echo touch /run/up >/run/keys; touch /run/typed; test -e /run/up'",
     write: "echo word=$1 >/run/keys",
     read: "rm -f /run/said; echo 'echo $word >/run/saying; tty >/run/tty; mv /run/saying /run/said' >/run/keys; \
            until [ -e /run/said ]; do sleep 0.05; done; grep -q ^/dev/pts/ /run/tty && cat /run/said",

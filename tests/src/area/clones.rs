@@ -118,6 +118,17 @@ fn watches_of_files_are_of_each_clones_own(sandbox: &Sandbox) {
     sandbox.exec_sh("web", "touch /dir/late").ok();
     eventually("the source sees its own", || told("web", "1 late"));
     assert!(!told("web", "1 mine") && !told("one", "1 late"));
+    // A clone can be frozen again, and the clone of that, whatever stands below their files.
+    sandbox.pando(["freeze", "one", "again"]).ok();
+    sandbox.pando(["clone", "again", "two"]).ok();
+    sandbox.pando(["freeze", "two", "thrice"]).ok();
+    sandbox.pando(["clone", "thrice", "three"]).ok();
+    let changes = || sandbox.exec_sh("three", "grep -c '^2 ' /told").ok();
+    let before = changes();
+    sandbox.exec_sh("three", "touch /dir/deep; chmod 644 /etc/passwd").ok();
+    eventually("the clone of a clone's clone sees a new file", || told("three", "1 deep"));
+    eventually("it sees its own version of a file", || changes() != before);
+    assert!(!told("one", "1 deep") && !told("two", "1 deep"));
 }
 
 fn clones_are_ordinary_guests(sandbox: &Sandbox) {

@@ -61,6 +61,12 @@ pub(crate) const CASES: &[Case] = &[
     case("freeze::system_v_objects_keep_numbers_and_contents", |sandbox| {
         plays(sandbox, include_str!("../../actors/sysv.py"))
     }),
+    case("freeze::host_names_of_their_own_are_kept", |sandbox| {
+        plays(sandbox, include_str!("../../actors/host_names.py"))
+    }),
+    case("freeze::message_queues_keep_what_waits_in_them", |sandbox| {
+        plays(sandbox, include_str!("../../actors/message_queues.py"))
+    }),
     case("freeze::terminals_keep_numbers_settings_and_sessions", |sandbox| {
         plays_after(sandbox, include_str!("../../actors/terminals.py"), |space| {
             let words =
@@ -171,7 +177,7 @@ fn clones_of_clones(sandbox: &Sandbox) {
 }
 
 /// What stands in the way, and words of the refusal.
-const UNSUPPORTED: [(&str, &[&str]); 12] = [
+const UNSUPPORTED: [(&str, &[&str]); 14] = [
     (
         "libc = __import__('ctypes').CDLL(None)\nkept = libc.inotify_init()\nlibc.inotify_add_watch(kept, b'/proc/self', 2)",
         &["descriptor", "an inotify instance with 1 watches"],
@@ -198,8 +204,17 @@ const UNSUPPORTED: [(&str, &[&str]); 12] = [
          os.waitpid(leader, 0)",
         &["whose leader has ended"],
     ),
-    ("__import__('ctypes').CDLL(None).unshare(0x04000000)", &["uts namespace of its own"]),
+    ("__import__('ctypes').CDLL(None).unshare(0x08000000)", &["ipc namespace of its own"]),
     ("kept = os.openpty(); os.close(kept[0])", &["descriptor", "a terminal whose other end is outside"]),
+    (
+        "libc = __import__('ctypes').CDLL(None)\nkept = libc.mq_open(b'/gone', os.O_CREAT | os.O_RDWR, 0o600, None)\nlibc.mq_unlink(b'/gone')",
+        &["descriptor", "a message queue that was unlinked"],
+    ),
+    (
+        "import ctypes\nlibc = ctypes.CDLL(None)\nkept = libc.mq_open(b'/told', os.O_CREAT | os.O_RDWR, 0o600, None)\n\
+         wish = (ctypes.c_int * 16)(0, 0, 10, 0)\nassert libc.mq_notify(kept, wish) == 0",
+        &["the message queue /told, of which it wants to be told"],
+    ),
     ("kept = os.pidfd_open(os.getpid())", &["descriptor", "a process descriptor"]),
 ];
 

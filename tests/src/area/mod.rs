@@ -12,6 +12,7 @@ mod crash;
 mod crash_at_random;
 mod exec;
 mod freeze;
+mod freeze_kills;
 mod hostile;
 mod images;
 mod kept_images;
@@ -74,6 +75,7 @@ const AREAS: &[&[Case]] = &[
     crash::CASES,
     freeze::CASES,
     clone_crash::CASES,
+    freeze_kills::CASES,
     clone_kills::CASES,
     clones::CASES,
     clone_identity::CASES,
