@@ -4,12 +4,15 @@
 //!   image (ext4, xfs on loop devices) ─▶ calls     eight calls, a million times less    table 4
 //!                                      ▶ whole     begin, commit, abort                 the figures of a transaction as such
 //!                                      ▶ programs  postmark, LFS, RAB                   table 5
+//!                                      ▶ packages  make, make install, dpkg             table 5
 //! ```
 //!
 //! The images and everything on them are in a mount namespace of this process, and gone with it.
 
 pub(crate) mod calls;
 mod image;
+mod memory;
+mod packages;
 mod programs;
 pub(crate) mod whole;
 pub(crate) mod workload;
@@ -18,6 +21,7 @@ use crate::report::Report;
 use crate::settings::Settings;
 use anyhow::{Context, bail};
 use image::Image;
+use packages::Debian;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -73,20 +77,37 @@ fn settle(at: &Path) -> anyhow::Result<()> {
     Ok(rustix::fs::syncfs(std::fs::File::open(at)?)?)
 }
 
-/// Measures everything in turn.
+type Make = fn(&Settings) -> anyhow::Result<Image>;
+
+/// The file systems, and how each is made where all that is written has to last.
+const KINDS: [(&str, Make, Make); 2] =
+    [("ext4", Image::ext4, Image::ext4_with_journalled_data), ("xfs", Image::xfs, Image::xfs)];
+
+/// Measures everything in turn, or those parts that are wanted.
 pub(crate) fn measure(settings: &Settings) -> anyhow::Result<Report> {
     let mut report = Report::new("tx");
     image::leave_the_others_mounts()?;
     let me = std::env::current_exe()?;
     let bed = |name, image| Bed { settings, image, name, me: me.clone() };
-    let ext4 = bed("ext4", Image::ext4(settings)?);
-    calls::measure(&ext4, &mut report)?;
-    whole::measure(&ext4, &mut report)?;
-    let xfs = bed("xfs", Image::xfs(settings)?);
-    calls::measure(&xfs, &mut report)?;
-    whole::measure(&xfs, &mut report)?;
-    drop(xfs);
-    let journalled = bed("ext4, data=journal", Image::ext4_with_journalled_data(settings)?);
-    programs::measure(&ext4, &journalled, &mut report)?;
+    let debian = if settings.wants("packages") { Some(Debian::kept_in(&settings.output)?) } else { None };
+    for (name, make, make_lasting) in KINDS {
+        let plain = bed(name, make(settings)?);
+        if settings.wants("calls") {
+            calls::measure(&plain, &mut report)?;
+        }
+        if settings.wants("whole") {
+            whole::measure(&plain, &mut report)?;
+        }
+        if !settings.wants("programs") && debian.is_none() {
+            continue;
+        }
+        let lasting = bed(name, make_lasting(settings)?);
+        if settings.wants("programs") {
+            programs::measure(&plain, &lasting, &mut report)?;
+        }
+        if let Some(debian) = &debian {
+            packages::measure(&plain, &lasting, debian, &mut report)?;
+        }
+    }
     Ok(report)
 }

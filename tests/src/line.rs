@@ -125,6 +125,12 @@ impl Started {
         let _ = rustix::process::kill_process(Pid::from_child(&self.child), signal);
     }
 
+    /// Where its input is written to, if that has no end yet.
+    #[track_caller]
+    pub(crate) fn input(&mut self) -> &mut PipeWriter {
+        self.held.as_mut().expect("it was started with an open input")
+    }
+
     /// Ends its input.
     pub(crate) fn close_input(mut self) -> Self {
         self.held = None;

@@ -1,11 +1,12 @@
 //! TxOS, table 4: system calls inside a transaction, against the same ones outside; and outside while a transaction is open.
 
+use super::image::Overlay;
 use super::{Bed, done};
 use crate::report::Report;
+use crate::spread::Spread;
 use anyhow::Context;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use std::ffi::CString;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
@@ -31,12 +32,15 @@ const FIRST: [&str; 3] = ["first lookup", "first chmod", "first write (4 KiB cop
 const NATIVE: &str = "outside";
 const INSIDE: &str = "inside";
 const BACKGROUND: &str = "outside, one open";
+/// What a view is made of, with nothing of Pando's: the kernel's own part of what a transaction costs.
+const OVERLAY: &str = "an overlay alone";
 
 /// Files that are there beforehand, a round.
 const PREPARED: usize = 300;
 
-/// How often each call is made, of which the first and last tenth are not counted.
+/// How often each call is made, of which the first and last tenth are not counted, and in how many batches.
 const TIMES: usize = 20_000;
+const BATCHES: usize = 100;
 
 /// `pando-bench tx-calls DIR`: makes the calls in a directory that [`prepare`] filled, and prints a line each.
 pub(crate) fn make(directory: &Path) -> anyhow::Result<()> {
@@ -48,12 +52,12 @@ pub(crate) fn make(directory: &Path) -> anyhow::Result<()> {
     let (looked, changed, written) = (names("look", PREPARED)?, names("mode", PREPARED)?, names("copy", PREPARED)?);
     each(FIRST[0], PREPARED, |at| rustix::fs::stat(&looked[at]).map(drop))?;
     each(FIRST[1], PREPARED, |at| rustix::fs::chmod(&changed[at], Mode::RUSR))?;
-    each(FIRST[2], PREPARED, |at| rustix::fs::open(&written[at], OFlags::RDWR | flags, Mode::empty()).map(drop))?;
+    each(FIRST[2], PREPARED, |at| rustix::fs::open(&written[at], OFlags::RDWR | flags, Mode::empty()))?;
     let mut block = [b'x'; 4096];
     let file = rustix::fs::open(&written[0], OFlags::RDWR | flags, Mode::empty())?;
     each("access", TIMES, |_| rustix::fs::access(c"look0", rustix::fs::Access::READ_OK))?;
     each("stat", TIMES, |_| rustix::fs::stat(c"look0").map(drop))?;
-    each("open", TIMES, |_| rustix::fs::open(c"look0", OFlags::RDONLY | flags, Mode::empty()).map(drop))?;
+    each("open", TIMES, |_| rustix::fs::open(c"look0", OFlags::RDONLY | flags, Mode::empty()))?;
     let reader = rustix::fs::open(c"look0", OFlags::RDONLY | flags, Mode::empty())?;
     each("read", TIMES, |_| rustix::io::pread(&reader, &mut block, 0).map(drop))?;
     each("write", TIMES, |_| rustix::io::pwrite(&file, &[b'y'; 4096], 0).map(drop))?;
@@ -61,7 +65,7 @@ pub(crate) fn make(directory: &Path) -> anyhow::Result<()> {
     let (made, linked, moved, directories) =
         (names("c", some)?, names("l", some)?, names("r", some)?, names("d", some)?);
     let new = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | flags;
-    each("create", some, |at| rustix::fs::open(&made[at], new, Mode::RUSR).map(drop))?;
+    each("create", some, |at| rustix::fs::open(&made[at], new, Mode::RUSR))?;
     each("link", some, |at| rustix::fs::link(&made[at], &linked[at]))?;
     each("rename", some, |at| rustix::fs::rename(&linked[at], &moved[at]))?;
     each("unlink", some, |at| rustix::fs::unlinkat(CWD, &moved[at], AtFlags::empty()))?;
@@ -69,19 +73,23 @@ pub(crate) fn make(directory: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Makes a call a number of times and prints nanoseconds a call, of all but the first and last tenth.
-fn each(name: &str, times: usize, mut call: impl FnMut(usize) -> rustix::io::Result<()>) -> anyhow::Result<()> {
-    let (from, to) = (times / 10, times - times / 10);
-    let mut begun = Instant::now();
-    for at in 0..times {
-        if at == from {
-            begun = Instant::now();
+/// Makes a call a number of times and prints nanoseconds a call: the median of a hundred batches without the first and last ten. What a call makes, such as
+/// a descriptor, is closed when its batch has been measured.
+fn each<T>(name: &str, times: usize, mut call: impl FnMut(usize) -> rustix::io::Result<T>) -> anyhow::Result<()> {
+    let size = times / BATCHES;
+    let mut measured = Vec::with_capacity(BATCHES);
+    let mut made = Vec::with_capacity(size);
+    for batch in 0..BATCHES {
+        let begun = Instant::now();
+        for at in batch * size..(batch + 1) * size {
+            made.push(call(at).with_context(|| format!("{name} number {at}"))?);
         }
-        call(at).with_context(|| format!("{name} number {at}"))?;
-        if at + 1 == to {
-            println!("{name}\t{:.1}", begun.elapsed().as_nanos() as f64 / (to - from) as f64);
-        }
+        measured.push(begun.elapsed().as_nanos() as f64 / size as f64);
+        made.clear();
     }
+    let counted = &measured[BATCHES / 10..BATCHES - BATCHES / 10];
+    let median = Spread::of(counted).context("there were no calls")?.median;
+    println!("{name}\t{median:.1}");
     Ok(())
 }
 
@@ -97,9 +105,11 @@ fn prepare(directory: &Path) -> anyhow::Result<()> {
 /// Both kinds in turn, with and without a transaction in the background.
 pub(super) fn measure(bed: &Bed<'_>, report: &mut Report) -> anyhow::Result<()> {
     for round in 0..=bed.settings.samples(9, 2) {
-        for way in [NATIVE, INSIDE, BACKGROUND] {
+        for way in [NATIVE, INSIDE, BACKGROUND, OVERLAY] {
             let directory = bed.fresh("calls")?;
             prepare(&directory)?;
+            let laid = if way == OVERLAY { Some(bed.image.overlay(&directory)?) } else { None };
+            let directory = laid.as_ref().map_or(directory.as_path(), Overlay::path);
             let _open = if way == BACKGROUND { Some(Open::begin(bed)?) } else { None };
             let mut command = if way == INSIDE {
                 let mut command = bed.run(false);
@@ -108,8 +118,7 @@ pub(super) fn measure(bed: &Bed<'_>, report: &mut Report) -> anyhow::Result<()> 
             } else {
                 Command::new(&bed.me)
             };
-            let output =
-                done(command.arg("tx-calls").arg(std::ffi::OsStr::from_bytes(directory.as_os_str().as_bytes())))?;
+            let output = done(command.arg("tx-calls").arg(directory))?;
             for line in String::from_utf8_lossy(&output.stdout).lines() {
                 let (name, time) = line.split_once('\t').context("a line without a time")?;
                 if round > 0 {
@@ -137,7 +146,11 @@ fn judge(bed: &Bed<'_>, report: &mut Report) {
     for (call, inside, _) in PAPER {
         let (ours, open) = (ratio(report, call, INSIDE), ratio(report, call, BACKGROUND));
         if let (Some(ours), Some(open)) = (ours, open) {
-            report.note(format!("{}: {call}: inside {ours:.2}×, one open {open:.2}× (TxOS {inside:.1}×)", bed.name));
+            let alone = ratio(report, call, OVERLAY).unwrap_or(f64::NAN);
+            report.note(format!(
+                "{}: {call}: inside {ours:.2}×, an overlay alone {alone:.2}×, one open {open:.2}× (TxOS {inside:.1}×)",
+                bed.name
+            ));
         }
     }
     for call in BESIDE.into_iter().chain(FIRST) {
@@ -147,6 +160,9 @@ fn judge(bed: &Bed<'_>, report: &mut Report) {
     }
     let name = |what: &str| format!("{}: eight calls, {what}, geometric mean", bed.name);
     report.hold(name("inside a transaction (TxOS 3.93)"), mean(report, INSIDE), 1.4, "times");
+    if let Some(alone) = mean(report, OVERLAY) {
+        report.note(format!("{}: {alone:.2} times", name("in an overlay without Pando")));
+    }
     // The target is 1.00; what two runs of the same program differ by is allowed for.
     report.hold(name("outside with one open (TxOS 1.42)"), mean(report, BACKGROUND), 1.03, "times");
 }

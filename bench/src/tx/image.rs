@@ -63,9 +63,42 @@ impl Image {
         Ok(Self { at, _device: device, _directory: directory })
     }
 
+    /// An overlay as a transaction's view has it, over a directory of this file system, with its changes on it.
+    pub(super) fn overlay(&self, lower: &Path) -> anyhow::Result<Overlay> {
+        let changes = tempfile::tempdir_in(&self.at)?;
+        let [upper, work, at] = ["upper", "work", "laid"].map(|name| changes.path().join(name));
+        for directory in [&upper, &work, &at] {
+            std::fs::create_dir(directory)?;
+        }
+        let layers = format!("lowerdir={},upperdir={},workdir={}", lower.display(), upper.display(), work.display());
+        let options = format!("{layers},redirect_dir=on,metacopy=on,index=on,xino=off,volatile");
+        mount(Some("overlay"), &at, Some("overlay"), MsFlags::empty(), Some(options.as_str()))
+            .with_context(|| format!("cannot lay an overlay over {}", lower.display()))?;
+        Ok(Overlay { at, _changes: changes })
+    }
+
     /// Where it is.
     pub(super) fn path(&self) -> &Path {
         &self.at
+    }
+}
+
+/// An overlay, mounted; with its changes it goes with this value.
+#[derive(Debug)]
+pub(super) struct Overlay {
+    at: PathBuf,
+    _changes: TempDir,
+}
+
+impl Overlay {
+    pub(super) fn path(&self) -> &Path {
+        &self.at
+    }
+}
+
+impl Drop for Overlay {
+    fn drop(&mut self) {
+        let _ = umount2(&self.at, MntFlags::empty());
     }
 }
 

@@ -1,7 +1,8 @@
-//! TxOS, table 5: whole programs. Not durable against ext4 as it comes; durable against ext4 with all data in its journal, as the paper has it.
+//! TxOS, table 5: whole programs. Not durable against the file system as it comes; durable against ext4 with all data in its journal, as the paper has it,
+//! or xfs, where every file is synced.
 
 use super::workload::{How, prepare};
-use super::{Bed, done, settle};
+use super::{Bed, done, memory, settle};
 use crate::report::Report;
 use std::path::Path;
 use std::process::Command;
@@ -35,40 +36,60 @@ const PROGRAMS: [Program; 12] = [
     program("rab-grep", (1.4, 0.9), None, false),
 ];
 
-/// The four ways: the file system, whether it is a transaction, whether it has to last.
-const WAYS: [(&str, bool, bool); 4] = [
-    ("outside", false, false),
-    ("inside, not durable", true, false),
-    ("outside, data=journal", false, true),
-    ("inside, durable", true, true),
+/// One of the four ways that a program is run in.
+pub(super) struct Way {
+    name: &'static str,
+    /// As a transaction.
+    pub(super) inside: bool,
+    /// It has to last.
+    pub(super) durable: bool,
+}
+
+impl Way {
+    const fn new(name: &'static str, inside: bool, durable: bool) -> Self {
+        Self { name, inside, durable }
+    }
+
+    /// The series of its samples.
+    pub(super) fn series(&self, program: &str) -> String {
+        format!("{program}, {}", self.name)
+    }
+}
+
+/// What lasts outside is on a file system with all data in its journal, if it is ext4.
+pub(super) const WAYS: [Way; 4] = [
+    Way::new("outside", false, false),
+    Way::new("inside, not durable", true, false),
+    Way::new("outside, durable", false, true),
+    Way::new("inside, durable", true, true),
 ];
 
 pub(super) fn measure(plain: &Bed<'_>, journalled: &Bed<'_>, report: &mut Report) -> anyhow::Result<()> {
     let scale = if plain.settings.quick { 20 } else { 1 };
     for program in &PROGRAMS {
+        let name = format!("{}: {}", plain.name, program.name);
         for _ in 0..plain.settings.samples(3, 1) {
-            for (way, inside, durable) in WAYS {
-                let bed = if durable && !inside { journalled } else { plain };
-                let time = one(bed, program, inside, How { scale, sync: durable && program.syncs })?;
-                report.add(&series(program, way), "s", time);
+            for way in &WAYS {
+                let bed = if way.durable && !way.inside { journalled } else { plain };
+                let how = How { scale, sync: way.durable && program.syncs };
+                report.add(&way.series(&name), "s", one(bed, program, way, how)?);
             }
         }
-        judge(program, report);
+        let durable = compare(&name, program.paper, report);
+        if let Some(most) = program.most {
+            report.hold(format!("{name}: durable, against the same outside"), durable, most, "times");
+        }
     }
-    Ok(())
-}
-
-fn series(program: &Program, way: &str) -> String {
-    format!("{}, {way}", program.name)
+    memory::measure(plain, report)
 }
 
 /// One run, in seconds; what it writes that nobody waits for is written before the next.
-fn one(bed: &Bed<'_>, program: &Program, inside: bool, how: How) -> anyhow::Result<f64> {
+fn one(bed: &Bed<'_>, program: &Program, way: &Way, how: How) -> anyhow::Result<f64> {
     let directory = bed.fresh("program")?;
     prepare(program.name, &directory, how)?;
     settle(&directory)?;
-    let mut command = if inside {
-        let mut command = bed.run(how.sync || !program.syncs);
+    let mut command = if way.inside {
+        let mut command = bed.run(way.durable);
         command.arg(&bed.me);
         command
     } else {
@@ -82,24 +103,17 @@ fn one(bed: &Bed<'_>, program: &Program, inside: bool, how: How) -> anyhow::Resu
     Ok(time)
 }
 
-fn arguments(command: &mut Command, name: &str, directory: &Path, how: How) {
+pub(super) fn arguments(command: &mut Command, name: &str, directory: &Path, how: How) {
     let sync = if how.sync { "sync" } else { "lazy" };
     command.args(["tx-program", name]).arg(directory).args([how.scale.to_string().as_str(), sync]);
 }
 
-fn judge(program: &Program, report: &mut Report) {
-    let ratio = |above: usize, below: usize| {
-        Some(report.median(&series(program, WAYS[above].0))? / report.median(&series(program, WAYS[below].0))?)
+/// Notes a program's ratios, inside to outside, beside the paper's; the durable one.
+pub(super) fn compare(name: &str, (aci, acid): (f64, f64), report: &mut Report) -> Option<f64> {
+    let ratio = |inside: usize, outside: usize| {
+        Some(report.median(&WAYS[inside].series(name))? / report.median(&WAYS[outside].series(name))?)
     };
-    let (volatile, durable) = (ratio(1, 0), ratio(3, 2));
-    if let (Some(volatile), Some(durable)) = (volatile, durable) {
-        let (aci, acid) = program.paper;
-        report.note(format!(
-            "{}: not durable {volatile:.2}× (TxOS {aci}×), durable {durable:.2}× (TxOS {acid}×)",
-            program.name
-        ));
-    }
-    if let Some(most) = program.most {
-        report.hold(format!("{}: durable, against data=journal", program.name), durable, most, "times");
-    }
+    let (volatile, durable) = (ratio(1, 0)?, ratio(3, 2)?);
+    report.note(format!("{name}: not durable {volatile:.2}× (TxOS {aci}×), durable {durable:.2}× (TxOS {acid}×)"));
+    Some(durable)
 }

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 /// Offsets in `struct seccomp_data`.
 const NUMBER_AT: u32 = 0;
 const ARCHITECTURE_AT: u32 = 4;
+const ARGUMENTS_AT: u32 = 16;
 
 /// `AUDIT_ARCH_…` of the machine that this is built for.
 #[cfg(target_arch = "x86_64")]
@@ -104,14 +105,23 @@ impl AsFd for Listener {
     }
 }
 
-/// From now on the calls `numbers` of this thread, and of everything that it starts, wait for answers; for 32-bit programs, which number their calls
-/// another way, those in `older`. Needs CAP_SYS_ADMIN, so that setuid programs keep their meaning.
+/// A call that is a matter only where one of its arguments, a pointer perhaps, is not zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct With {
+    /// Which call.
+    pub number: i64,
+    /// Which argument, from 0.
+    pub argument: u8,
+}
+
+/// From now on the calls `numbers` of this thread, and of everything that it starts, wait for answers, and those of `with` that have their argument; for 32-bit
+/// programs, which number their calls another way, those in `older`. All others cost what they do without: the kernel remembers that they are allowed. Needs CAP_SYS_ADMIN, so that setuid programs keep their meaning.
 ///
 /// # Errors
 ///
 /// EBUSY where this thread is filtered so already. InvalidInput for more than 200 calls.
-pub fn listen(numbers: &[i64], older: &[i64]) -> io::Result<Listener> {
-    let filter = filter(numbers, older).ok_or(io::ErrorKind::InvalidInput)?;
+pub fn listen(numbers: &[i64], with: &[With], older: &[i64]) -> io::Result<Listener> {
+    let filter = filter(numbers, with, older).ok_or(io::ErrorKind::InvalidInput)?;
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
     // SAFETY: the program lives until the call returns, and is as long as it says.
     let fd = unsafe {
@@ -133,10 +143,10 @@ fn instruction(code: u32, jt: u8, jf: u8, k: u32) -> libc::sock_filter {
     libc::sock_filter { code: code as u16, jt, jf, k }
 }
 
-fn filter(numbers: &[i64], older: &[i64]) -> Option<Vec<libc::sock_filter>> {
+fn filter(numbers: &[i64], with: &[With], older: &[i64]) -> Option<Vec<libc::sock_filter>> {
     let load = |at: u32| instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, at);
     let is = |value: u32, jt: u8, jf: u8| instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, jt, jf, value);
-    let (of_this, of_older) = (one_of(numbers)?, one_of(older)?);
+    let (of_this, of_older) = (one_of(numbers, with)?, one_of(older, &[])?);
     let mut program = vec![load(ARCHITECTURE_AT), is(ARCHITECTURE, 0, u8::try_from(of_this.len() + 1).ok()?)];
     program.push(load(NUMBER_AT));
     program.extend(of_this);
@@ -148,15 +158,38 @@ fn filter(numbers: &[i64], older: &[i64]) -> Option<Vec<libc::sock_filter>> {
     Some(program)
 }
 
+/// How many instructions ask for an argument.
+const WITH_ARGUMENT: usize = 7;
+
+/// Answers for one call whether it has its argument; for others the number stays loaded.
+fn with_argument(one: &With) -> Option<[libc::sock_filter; WITH_ARGUMENT]> {
+    let load = |at: u32| instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, at);
+    let is = |value: u32, jt: u8, jf: u8| instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, jt, jf, value);
+    let answer = |value: u32| instruction(libc::BPF_RET | libc::BPF_K, 0, 0, value);
+    let at = ARGUMENTS_AT + 8 * u32::from(one.argument);
+    Some([
+        is(u32::try_from(one.number).ok()?, 0, WITH_ARGUMENT as u8 - 1),
+        load(at),
+        is(0, 0, 3),
+        load(at + 4),
+        is(0, 0, 1),
+        answer(libc::SECCOMP_RET_ALLOW),
+        answer(libc::SECCOMP_RET_USER_NOTIF),
+    ])
+}
+
 /// Answers, for a call whose number is loaded, whether it is one of these.
-fn one_of(numbers: &[i64]) -> Option<Vec<libc::sock_filter>> {
+fn one_of(numbers: &[i64], with: &[With]) -> Option<Vec<libc::sock_filter>> {
     /// Jumps are counted in a byte.
     const MOST: usize = 200;
-    if numbers.len() > MOST {
+    if numbers.len() + with.len() * WITH_ARGUMENT > MOST {
         return None;
     }
     let count = numbers.len() as u8;
     let mut program = vec![instruction(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, 0, 0, !SHORT)];
+    for one in with {
+        program.extend(with_argument(one)?);
+    }
     for (index, number) in numbers.iter().enumerate() {
         // Over those that follow, and over the answer for all others.
         let value = u32::try_from(*number).ok()?;
@@ -234,13 +267,22 @@ mod tests {
     #[test]
     fn every_listed_call_jumps_to_the_last_instruction_and_no_other_does() {
         let (numbers, older) = ([62, 200, 234], [37, 238]);
-        let program = filter(&numbers, &older).unwrap();
-        let run = |architecture: u32, number: u32| {
+        let with = [With { number: 44, argument: 4 }];
+        let program = filter(&numbers, &with, &older).unwrap();
+        let run_with = |architecture: u32, number: u32, argument: u64| {
             let (mut at, mut value) = (0_usize, 0);
             loop {
                 let now = program[at];
                 match u32::from(now.code) & 7 {
-                    libc::BPF_LD => value = if now.k == ARCHITECTURE_AT { architecture } else { number },
+                    libc::BPF_LD => {
+                        value = match now.k {
+                            ARCHITECTURE_AT => architecture,
+                            NUMBER_AT => number,
+                            48 => argument as u32,
+                            52 => (argument >> 32) as u32,
+                            other => panic!("{other}"),
+                        }
+                    }
                     libc::BPF_ALU => value &= now.k,
                     libc::BPF_JMP => at += usize::from(if value == now.k { now.jt } else { now.jf }),
                     _ => return now.k,
@@ -248,6 +290,13 @@ mod tests {
                 at += 1;
             }
         };
+        for argument in [0, 1, 1 << 31, 1 << 32, u64::MAX] {
+            let asked = argument != 0;
+            assert_eq!(run_with(ARCHITECTURE, 44, argument) == libc::SECCOMP_RET_USER_NOTIF, asked, "{argument:#x}");
+            assert_eq!(run_with(ARCHITECTURE, 43, argument), libc::SECCOMP_RET_ALLOW);
+            assert_eq!(run_with(ARCHITECTURE, 62, argument), libc::SECCOMP_RET_USER_NOTIF);
+        }
+        let run = |architecture, number| run_with(architecture, number, 0);
         for number in 0..400 {
             let asked = numbers.contains(&i64::from(number));
             assert_eq!(run(ARCHITECTURE, number) == libc::SECCOMP_RET_USER_NOTIF, asked, "{number}");
@@ -261,7 +310,7 @@ mod tests {
     #[test]
     fn a_call_gets_the_answer_that_it_is_given() {
         let thread = std::thread::spawn(|| {
-            let Ok(listener) = listen(&[libc::SYS_getppid], &[]) else {
+            let Ok(listener) = listen(&[libc::SYS_getppid], &[], &[]) else {
                 eprintln!("skipped: filtering needs root");
                 return;
             };

@@ -66,7 +66,7 @@ pub use record::Record;
 pub use recover::{Recovered, recover, recover_in};
 pub use session::{
     BeginError, EndError, Ended, Rest, Running, StartError, Transaction, abort_open, changes_now, changes_of_open,
-    commit_open, end_processes_of_open, gate_of, processes,
+    commit_open, doomed_open, end_processes_of_open, gate_of, processes,
 };
 pub use trash::{rubbish, sweep, sweep_mounts};
 pub use tree_path::TreePath;

@@ -71,6 +71,26 @@ impl Part {
         std::fs::File::create(self.marker())?.set_times(times)
     }
 
+    /// Removes the directories where they are, if there is nothing in them but what [`make`](Self::make), the overlay and a commit have put there; whether
+    /// that was so. It takes a few calls, where deleting what may be anything has to look into every directory.
+    pub(crate) fn remove_empty(&self) -> bool {
+        // The first that is full ends it: what is in the upper directory may be much.
+        if std::fs::remove_dir(self.upper()).is_err() {
+            return false;
+        }
+        let volatile = self.work().join("work/incompat/volatile");
+        for file in [volatile.join("dirty"), self.marker(), self.room()] {
+            let _ = std::fs::remove_file(file);
+        }
+        let incompatible = self.work().join("work/incompat");
+        for directory in
+            [volatile, incompatible, self.work().join("work"), self.index(), self.work(), self.stage(), self.trash()]
+        {
+            let _ = std::fs::remove_dir(directory);
+        }
+        std::fs::remove_dir(&self.base).is_ok()
+    }
+
     /// An empty file with the time that the root had at the beginning.
     fn marker(&self) -> PathBuf {
         self.base.join("root-time")

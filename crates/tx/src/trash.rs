@@ -15,6 +15,9 @@ fn unique() -> String {
 /// Puts a transaction's directory, and those of its parts on other mounts, where [`sweep`] finds them.
 pub(crate) fn throw_away(home: &Home, directory: &Path, parts: &[Part]) -> io::Result<()> {
     for part in parts.iter().filter(|part| !part.base.starts_with(directory)) {
+        if part.remove_empty() {
+            continue;
+        }
         let Some(around) = part.base.parent() else { continue };
         move_away(&part.base, &around.join(".trash"))?;
     }

@@ -42,6 +42,7 @@ mod tx;
 mod tx_contention;
 mod tx_crash;
 mod tx_guest;
+mod tx_guest_meetings;
 mod tx_isolation;
 mod tx_outside;
 mod tx_packages;
@@ -67,6 +68,7 @@ const AREAS: &[&[Case]] = &[
     tx_outside::CASES,
     tx_packages::CASES,
     tx_guest::CASES,
+    tx_guest_meetings::CASES,
     tx_isolation::CASES,
     tx_programs::CASES,
     tx_race::CASES,

@@ -17,6 +17,7 @@ const NEEDS: &[Need] = &[Need::Root, Need::Program("mmdebstrap", "mmdebstrap"), 
 
 pub(crate) const CASES: &[Case] = &[
     Case::new("tx_packages::apt_installs_and_purges_servers", installs_and_purges).needs(NEEDS).tags(&[Tag::Slow]),
+    Case::new("tx_packages::apt_installs_and_purges_servers_in_a_guest", in_a_guest).needs(NEEDS).tags(&[Tag::Slow]),
     Case::new("tx_packages::a_package_that_fails_leaves_no_trace", package_that_fails).needs(NEEDS).tags(&[Tag::Slow]),
 ];
 
@@ -55,10 +56,12 @@ fn within(sandbox: &Sandbox, root: &Path, transaction: bool, script: &str) -> Li
 }
 
 /// What is installed, whether its files are what they were made as, and names, kinds, modes, owners and links of all files but those whose names are made up.
+const STATE: &str = "dpkg --audit; dpkg --verify; dpkg -l; \
+                     find / -xdev -path /var/lib/postgresql/15/main/base -prune -o -path /var/lib/postgresql/15/main/pg_wal -prune \
+                     -o -path /var/lib/postgresql/15/main/pg_xact -prune -o -printf '%p %y %m %U:%G %l\\n' | sort";
+
 fn state(sandbox: &Sandbox, root: &Path) -> String {
-    let files = "find / -xdev -path /var/lib/postgresql/15/main/base -prune -o -path /var/lib/postgresql/15/main/pg_wal -prune \
-                 -o -path /var/lib/postgresql/15/main/pg_xact -prune -o -printf '%p %y %m %U:%G %l\\n' | sort";
-    within(sandbox, root, false, &format!("dpkg --audit; dpkg --verify; dpkg -l; {files}")).ok()
+    within(sandbox, root, false, STATE).ok()
 }
 
 fn installs_and_purges(sandbox: &Sandbox) {
@@ -73,6 +76,36 @@ fn installs_and_purges(sandbox: &Sandbox) {
         within(sandbox, &native, false, &script).ok();
         within(sandbox, &inside, true, &script).run().succeeded().complains_of(&["committed"]);
         compare(&state(sandbox, &native), &state(sandbox, &inside));
+    }
+}
+
+/// A shell in a guest: as a transaction, or not.
+fn in_guest(sandbox: &Sandbox, name: &str, transaction: bool, script: &str) -> Line {
+    let script = format!("export DEBIAN_FRONTEND=noninteractive LC_ALL=C; {script}");
+    let line = match transaction {
+        true => sandbox.pando(["tx", "run", "--guest", name]),
+        false => sandbox.pando(["exec", name]),
+    };
+    line.args(["--", "sh", "-ec", &script]).limit(LIMIT)
+}
+
+/// The same in two guests of that Debian.
+fn in_a_guest(sandbox: &Sandbox) {
+    let root = debian(sandbox);
+    for name in ["native", "inside"] {
+        let line = sandbox.pando(["create", name, "--from"]).args([&root]);
+        line.args(["--start", "--", "sleep", "1000000"]).limit(LIMIT).ok();
+    }
+    let all = "find / -xdev -printf '%p %y %m %U:%G %s %T@ %l\\n' | sort";
+    let exact = |name: &str| in_guest(sandbox, name, false, all).ok();
+    let state = |name: &str| in_guest(sandbox, name, false, STATE).ok();
+    for script in [install(), format!("apt-get -qq -y purge {SERVERS}; apt-get -qq -y autoremove --purge")] {
+        let before = exact("inside");
+        in_guest(sandbox, "inside", true, &format!("{script}; exit 3")).run().ended_with(3);
+        compare(&before, &exact("inside"));
+        in_guest(sandbox, "native", false, &script).ok();
+        in_guest(sandbox, "inside", true, &script).run().succeeded().complains_of(&["committed", "gate freeze"]);
+        compare(&state("native"), &state("inside"));
     }
 }
 

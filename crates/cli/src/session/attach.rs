@@ -15,6 +15,7 @@ use pando_api::{Method, Process, ProcessNotice};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::stdio::{stdin, stdout};
+use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
@@ -53,22 +54,47 @@ pub(crate) fn attach(
         }
     }
     let (terminal, method) = (process.terminal, method(process));
-    let (session, ended) = match converse(root, terminal, &options.detach_keys, &method) {
+    converse_surely(root, (!terminal).then(Default::default), &options.detach_keys, &method)
+}
+
+/// The same for a process whose standard descriptors are not all the caller's: those that are given stand in the place of his, and it has no terminal then.
+pub(crate) fn attach_instead(
+    root: &StateRoot,
+    options: TerminalOptions,
+    given: [Option<File>; 3],
+    process: Process,
+    method: impl FnOnce(Process) -> Method,
+) -> anyhow::Result<u8> {
+    if given.iter().all(Option::is_none) {
+        return attach(root, options, process, method);
+    }
+    converse_surely(root, Some(given), &options.detach_keys, &method(process))
+}
+
+/// Makes a call, once more if the daemon ended before it had read it, and carries for it to its end.
+fn converse_surely(
+    root: &StateRoot,
+    given: Option<[Option<File>; 3]>,
+    keys: &DetachKeys,
+    method: &Method,
+) -> anyhow::Result<u8> {
+    let (session, ended) = match converse(root, given.as_ref(), keys, method) {
         // The next daemon has never heard of it, and nothing that was typed is lost.
-        Err(error) if error.is::<Broken>() && !terminal => converse(root, terminal, &options.detach_keys, &method)?,
+        Err(error) if error.is::<Broken>() && given.is_some() => converse(root, given.as_ref(), keys, method)?,
         other => other?,
     };
     end(session, ended)
 }
 
-/// Makes a call, and carries for it to its end. [`Broken::Unread`] is an error of its own where the call can be made again.
+/// Makes a call, and carries for it to its end. [`Broken::Unread`] is an error of its own where the call can be made again. Without descriptors, given or the
+/// caller's own, the process gets a terminal.
 fn converse(
     root: &StateRoot,
-    terminal: bool,
+    given: Option<&[Option<File>; 3]>,
     keys: &DetachKeys,
     method: &Method,
 ) -> anyhow::Result<(Session, anyhow::Result<Ended>)> {
-    let (mut session, descriptors) = Session::prepare(root, terminal, keys.clone())?;
+    let (mut session, descriptors) = Session::prepare(root, given, keys.clone())?;
     let ended = session.client.send(method.clone(), true, descriptors).and_then(|()| session.carry());
     match ended {
         Err(error) if matches!(error.downcast_ref(), Some(Broken::Unread)) && session.inward.is_empty() => {
@@ -130,18 +156,22 @@ enum Source {
 
 impl Session {
     /// Everything ready for the call, and the descriptors that go with it.
-    fn prepare(root: &StateRoot, terminal: bool, keys: DetachKeys) -> anyhow::Result<(Self, Vec<OwnedFd>)> {
-        let (stdio, arrival) = match terminal {
-            true => {
+    fn prepare(
+        root: &StateRoot,
+        given: Option<&[Option<File>; 3]>,
+        keys: DetachKeys,
+    ) -> anyhow::Result<(Self, Vec<OwnedFd>)> {
+        let (stdio, arrival) = match given {
+            None => {
                 let (ours, guests) = UnixStream::pair().context("cannot make a socket for the terminal")?;
                 let descriptors = vec![guests.into()];
                 (Stdio { descriptors, inward: Vec::new(), outward: Vec::new() }, Some(ours))
             }
-            false => (Stdio::of_caller()?, None),
+            Some(given) => (Stdio::of_caller_but(given)?, None),
         };
         // The daemon may have to be started: before the signals are blocked, so that ctrl-C ends the wait.
         let client = crate::daemon_start::connected(root)?;
-        let session = Self::new(root, client, terminal, keys)?;
+        let session = Self::new(root, client, given.is_none(), keys)?;
         let Stdio { descriptors, inward, outward } = stdio;
         Ok((Self { arrival, inward, outward, ..session }, descriptors))
     }

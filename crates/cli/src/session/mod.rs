@@ -19,5 +19,5 @@ pub(crate) mod signals;
 mod stdio;
 mod terminal_options;
 
-pub(crate) use attach::attach;
+pub(crate) use attach::{attach, attach_instead};
 pub(crate) use terminal_options::TerminalOptions;

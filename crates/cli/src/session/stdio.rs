@@ -7,6 +7,7 @@ use pando_front::{Passage, passage};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::pipe::{PipeFlags, pipe_with};
+use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// What the guest gets as descriptors 0, 1 and 2, and the bytes that this program carries for it.
@@ -17,12 +18,19 @@ pub(crate) struct Stdio {
 }
 
 impl Stdio {
-    /// From the caller's. One that was closed is /dev/null by now: the standard library sees to it before `main`.
-    pub(crate) fn of_caller() -> anyhow::Result<Self> {
+    /// From the caller's, but for those that are given. One that was closed is /dev/null by now: the standard library sees to it before `main`.
+    pub(crate) fn of_caller_but(given: &[Option<File>; 3]) -> anyhow::Result<Self> {
         let mut stdio = Self { descriptors: Vec::with_capacity(3), inward: Vec::new(), outward: Vec::new() };
-        stdio.add(rustix::stdio::stdin(), "input")?;
-        stdio.add(rustix::stdio::stdout(), "output")?;
-        stdio.add(rustix::stdio::stderr(), "error")?;
+        let own = [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()];
+        for ((given, own), name) in given.iter().zip(own).zip(["input", "output", "error"]) {
+            match given {
+                Some(file) => {
+                    let copy = fcntl_dupfd_cloexec(file, 3);
+                    stdio.descriptors.push(copy.with_context(|| format!("cannot pass standard {name} on"))?);
+                }
+                None => stdio.add(own, name)?,
+            }
+        }
         assert_eq!(stdio.descriptors.len(), 3, "a process has three standard descriptors");
         Ok(stdio)
     }
@@ -60,7 +68,6 @@ impl Stdio {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs::File;
 
     fn passage(descriptor: impl AsFd) -> Passage {
         super::passage(descriptor.as_fd()).unwrap()

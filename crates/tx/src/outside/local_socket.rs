@@ -85,7 +85,7 @@ fn name(pid: i32, address: u64, length: u64) -> Option<Vec<u8>> {
 }
 
 /// The names without a file that somebody of this network namespace can be reached by.
-pub(super) fn names() -> BTreeSet<Vec<u8>> {
+pub(crate) fn names() -> BTreeSet<Vec<u8>> {
     listed(&std::fs::read_to_string("/proc/net/unix").unwrap_or_default())
 }
 

@@ -18,6 +18,7 @@ mod supervise;
 mod system_v;
 
 pub use held_signals::HeldSignals;
+pub(crate) use local_socket::names;
 pub use pando_kernel::seccomp_notify::Listener;
 pub use policy::Network;
 pub(crate) use policy::numbers;

@@ -24,17 +24,19 @@ pub(super) fn of(call: &Call, name: &str) -> Option<String> {
         "kill" if number(0) == 0 => Some("its process group".to_owned()),
         "kill" if number(0) < 0 => Some(format!("process group {}", number(0).unsigned_abs())),
         "kill" | "tkill" | "rt_sigqueueinfo" | "rt_tgsigqueueinfo" | "tgkill" => Some(format!("process {}", number(0))),
-        "connect" => path_of_socket(call),
+        "connect" => path_of_socket(call, call.arguments[1]),
+        "sendto" => path_of_socket(call, call.arguments[4]),
         _ => None,
     }
 }
 
-fn path_of_socket(call: &Call) -> Option<String> {
+fn path_of_socket(call: &Call, address: u64) -> Option<String> {
     const FAMILY: u64 = 2;
-    let first = bytes(call.pid, call.arguments[1] + FAMILY, 1)?;
+    let name = address.checked_add(FAMILY)?;
+    let first = bytes(call.pid, name, 1)?;
     match first.first()? {
-        0 => text(call.pid, call.arguments[1] + FAMILY + 1).map(|name| format!("socket @{name}")),
-        _ => text(call.pid, call.arguments[1] + FAMILY).map(|path| format!("socket {path}")),
+        0 => text(call.pid, name.checked_add(1)?).map(|name| format!("socket @{name}")),
+        _ => text(call.pid, name).map(|path| format!("socket {path}")),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Which system calls are caught, and why.
 
 use super::system_v::Kind;
+use pando_kernel::seccomp_notify::With;
 
 /// What becomes of connections to other machines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,6 +31,8 @@ pub(crate) enum Rule {
     ManyKeys,
     /// It connects a socket to an address, that of another machine perhaps.
     Connect,
+    /// It sends something to an address, without being connected; with none it is no matter.
+    Send,
     /// It makes a socket of a family, which is a matter only where the network is refused.
     Socket,
     /// All calls on sockets in one; only 32-bit programs have it.
@@ -103,6 +106,7 @@ pub(crate) const CAUGHT: &[Caught] = &[
     caught(libc::SYS_acct, 51, "acct", Rule::Machine),
     caught(libc::SYS_quotactl, 131, "quotactl", Rule::Machine),
     caught(libc::SYS_connect, 362, "connect", Rule::Connect),
+    caught(libc::SYS_sendto, 369, "sendto", Rule::Send),
     caught(libc::SYS_socket, 359, "socket", Rule::Socket),
     caught(NONE, 22, "umount", Rule::Mounts),
     caught(NONE, 25, "stime", Rule::Machine),
@@ -111,12 +115,18 @@ pub(crate) const CAUGHT: &[Caught] = &[
     caught(NONE, 102, "socketcall", Rule::ManySockets),
 ];
 
-/// The numbers of the calls that are caught, and those of 32-bit programs. Sockets are a matter only where the network is refused.
-pub(crate) fn numbers(network: Network) -> (Vec<i64>, Vec<i64>) {
+/// The argument of `sendto` that is the address: what goes through a connected socket, which is most, has none.
+const ADDRESS: u8 = 4;
+
+/// The numbers of the calls that are caught, those that are with an argument only, and those of 32-bit programs. Sockets are a matter only where the network
+/// is refused.
+pub(crate) fn numbers(network: Network) -> (Vec<i64>, Vec<With>, Vec<i64>) {
     let matters = |one: &&Caught| network == Network::Refuse || one.rule != Rule::Socket;
     let older = |one: &Caught| one.older.filter(|_| cfg!(target_arch = "x86_64"));
-    let of_this = CAUGHT.iter().filter(matters).map(|one| one.number).filter(|number| *number != NONE);
-    (of_this.collect(), CAUGHT.iter().filter(matters).filter_map(older).collect())
+    let of_this = CAUGHT.iter().filter(matters).filter(|one| one.number != NONE);
+    let (with, always): (Vec<&Caught>, Vec<&Caught>) = of_this.partition(|one| one.rule == Rule::Send);
+    let with = with.iter().map(|one| With { number: one.number, argument: ADDRESS }).collect();
+    (always.iter().map(|one| one.number).collect(), with, CAUGHT.iter().filter(matters).filter_map(older).collect())
 }
 
 /// What is caught under a number.
@@ -130,7 +140,8 @@ mod tests {
 
     #[test]
     fn no_call_is_listed_twice() {
-        let (this, older) = numbers(Network::Refuse);
+        let (mut this, with, older) = numbers(Network::Refuse);
+        this.extend(with.iter().map(|one| one.number));
         assert!(this.len() > 25 && (older.len() > 25 || cfg!(not(target_arch = "x86_64"))));
         for mut all in [this, older] {
             let count = all.len();

@@ -2,7 +2,7 @@
 
 use super::connection::{self, Packed};
 use super::held_signals::HeldSignals;
-use super::local_socket::{self, LocalSocket};
+use super::local_socket::LocalSocket;
 use super::object;
 use super::policy::{Caught, Network, Receiver, Rule, of};
 use super::system_v::Kind;
@@ -125,7 +125,7 @@ enum Verdict {
 }
 
 impl Supervisor {
-    /// One for the processes in the group at `group`. The calling thread must be in the view.
+    /// One for the processes in the group at `group`. The calling thread must be in the view. Who listens without a file is told [later](Self::beside).
     pub(crate) fn new(listener: Listener, group: &Path, network: Network) -> io::Result<Self> {
         let view = std::fs::read_link("/proc/thread-self/ns/mnt")?;
         let name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
@@ -133,8 +133,13 @@ impl Supervisor {
         let around = group.parent().map(name).unwrap_or_default();
         let group = format!("/{around}/{}", name(group));
         let (held, connections, sockets) = (HeldSignals::default(), BTreeSet::new(), BTreeSet::new());
-        let listening = local_socket::names();
+        let listening = BTreeSet::new();
         Ok(Self { listener, group, view, network, noted_in: None, held, connections, sockets, listening })
+    }
+
+    /// The same beside servers that have these names.
+    pub(crate) fn beside(self, listening: BTreeSet<Vec<u8>>) -> Self {
+        Self { listening, ..self }
     }
 
     /// Signals are written down in a transaction's directory from now on, for whoever commits it.
@@ -209,6 +214,8 @@ impl Supervisor {
                 None => Verdict::Inside,
             },
             Rule::Connect => self.connect(call, call.arguments[1], call.arguments[2]),
+            Rule::Send if call.arguments[4] == 0 => Verdict::Inside,
+            Rule::Send => self.connect(call, call.arguments[4], call.arguments[5]),
             Rule::Socket => self.socket(call.arguments[0]),
             Rule::ManySockets => match connection::unpacked(call) {
                 Some((Packed::Connect, [_, at, length])) => self.connect(call, at, length),

@@ -10,7 +10,6 @@ use std::cell::RefCell;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
-use std::time::Duration;
 
 /// Bytes of the ring that records come through: small at first, since it is made of memory, larger when it was too small.
 const RINGS: [u32; 4] = [1 << 20, 8 << 20, 64 << 20, 512 << 20];
@@ -59,33 +58,43 @@ impl Walker {
         Ok(Self { program, records, requests, outcomes })
     }
 
-    /// The dentries of the file system that an open file of this process is on; `None` if there are more than the ring holds.
-    fn walk(&self, file: impl AsFd) -> Result<Option<Vec<Seen>>, ReadSetError> {
+    /// The dentries of the file systems that open files of this process are on; `None` if there are more on one than the ring holds.
+    fn walk_all<F: AsFd>(&self, files: &[F]) -> Result<Option<Vec<Vec<Seen>>>, ReadSetError> {
+        let seen = RefCell::new(Vec::new());
+        // Attached, and the ring mapped, once: either takes longer than a short walk.
+        let link = bpf_iterator::over_files_of(self.program.as_fd(), std::process::id()).map_err(io_refused)?;
+        let mut builder = RingBufferBuilder::new();
+        let keep = |bytes: &[u8]| {
+            seen.borrow_mut().extend(Seen::from_bytes(bytes));
+            0
+        };
+        builder.add(&self.records, keep).map_err(refused)?;
+        let ring = builder.build().map_err(refused)?;
+        let mut all = Vec::new();
+        for file in files {
+            let is_whole = self.walk(file, &link)?;
+            ring.consume().map_err(refused)?;
+            if !is_whole {
+                return Ok(None);
+            }
+            all.push(seen.take());
+        }
+        Ok(Some(all))
+    }
+
+    /// Puts the dentries of the file system that an open file is on into the ring; whether there was room for all.
+    fn walk(&self, file: impl AsFd, link: impl AsFd) -> Result<bool, ReadSetError> {
         let request = file.as_fd().as_raw_fd().to_ne_bytes();
         self.requests.update(&ONLY, &request, MapFlags::ANY).map_err(refused)?;
         self.outcomes.update(&ONLY, &[0; OUTCOME as usize], MapFlags::ANY).map_err(refused)?;
-        let link = bpf_iterator::over_files_of(self.program.as_fd(), std::process::id()).map_err(io_refused)?;
         // It prints nothing: reading to the end runs it for every file.
         let mut run = bpf_iterator::run(link.as_fd()).map_err(io_refused)?;
         run.read_to_end(&mut Vec::new()).map_err(io_refused)?;
-        let seen = RefCell::new(Vec::new());
-        {
-            let mut builder = RingBufferBuilder::new();
-            let keep = |bytes: &[u8]| {
-                seen.borrow_mut().extend(Seen::from_bytes(bytes));
-                0
-            };
-            builder.add(&self.records, keep).map_err(refused)?;
-            let ring = builder.build().map_err(refused)?;
-            ring.poll(Duration::ZERO).map_err(refused)?;
-            ring.consume().map_err(refused)?;
-        }
         let outcome = self.outcomes.lookup(&ONLY, MapFlags::ANY).map_err(refused)?.unwrap_or_default();
         let number =
             |at: usize| outcome.get(at..at + 8).and_then(|bytes| Some(u64::from_ne_bytes(bytes.try_into().ok()?)));
         match (number(0), number(8)) {
-            (Some(1), Some(0)) => Ok(Some(seen.into_inner())),
-            (Some(1), Some(_)) => Ok(None),
+            (Some(1), Some(lost)) => Ok(lost == 0),
             _ => Err(ReadSetError::Refused("the walk over the names did not come to its end".into())),
         }
     }
@@ -112,8 +121,7 @@ pub(super) fn walk<F: AsFd>(
                 &loaded
             }
         };
-        let all: Option<Vec<_>> = files.iter().map(|file| walker.walk(file)).collect::<Result<_, _>>()?;
-        if let Some(all) = all {
+        if let Some(all) = walker.walk_all(files)? {
             return Ok(all);
         }
     }

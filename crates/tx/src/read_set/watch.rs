@@ -94,12 +94,6 @@ impl Watch {
         self.walker = walker;
     }
 
-    /// Lets go of the view. What is left is to be closed by somebody who is in no hurry: the kernel ends a listener only once nobody can be telling it
-    /// anything any more, which takes it some 15 ms.
-    pub fn into_listener(self) -> OwnedFd {
-        self.listener.into()
-    }
-
     /// What was read so far, by part: all of it where nobody is in the view any more.
     pub(crate) fn read_sets(&self) -> Result<Vec<(Part, ReadSet)>, ReadSetError> {
         let refused = |error: io::Error| ReadSetError::Refused(error.to_string());

@@ -196,32 +196,51 @@ pub fn changes_of_open(home: &Home, name: &TxName) -> Result<Vec<PartChanges>, E
 }
 
 /// Commits a transaction that another process holds. On a conflict it stays open, to be looked at and aborted.
-/// Whoever has its realm to itself says so.
+/// Whoever has its realm to itself says so. With `contention`, others that run a command meet it as that has it; without, they find out by themselves.
 pub fn commit_open(
     home: &Home,
     name: &TxName,
     durable: bool,
     exclusive: Option<&Exclusive>,
+    contention: Option<Contention>,
 ) -> Result<Figures, EndError> {
     home.prepare()?;
-    let lock = exclusive.is_none().then(|| home.lock()).transpose()?;
+    let mut lock = exclusive.is_none().then(|| home.lock()).transpose()?;
     let record = Record::read(&home.of(name)).map_err(|_| EndError::Unknown(name.clone()))?;
     if let Some(what) = &record.lost {
         return Err(EndError::Lost(what.clone()));
     }
     let scope = Scope::at(&record.group);
     scope.freeze(true)?;
-    let closed = gate::of(record.realm.as_ref(), home).close()?;
-    let changes = watch_of_holder(home, &record).and_then(|watch| {
+    let watch = watch_of_holder(home, &record).inspect_err(|_| drop(scope.freeze(false)))?;
+    let validate = || -> Result<_, EndError> {
         let basis = basis(&record, watch.as_ref(), exclusive.is_some())?;
         let changes = read(&record.parts, record.begun, Some(&basis))?;
-        Ok((changes, basis.names()))
-    });
-    match changes {
-        Ok((changes, names)) => {
+        let rivals = contention.map(|_| contention::rivals(home, &record)).unwrap_or_default();
+        let changed = Changed::of(if rivals.is_empty() { &[] } else { &changes });
+        Ok((changes, basis.names(), rivals, changed))
+    };
+    let mut closed = gate::of(record.realm.as_ref(), home).close()?;
+    let mut validated = validate();
+    // Whoever has the realm to itself waits for nobody: the others wait for it.
+    if let (Ok((_, _, rivals, changed)), Some(contention), None) = (&validated, contention, exclusive)
+        && let Some(rival) = contention::favoured(contention, home, &record, changed, rivals)
+    {
+        // It has to go on, and to commit, in order to end.
+        drop((closed, lock));
+        rival.wait_for_end();
+        lock = Some(home.lock()?);
+        closed = gate::of(record.realm.as_ref(), home).close()?;
+        validated = validate();
+    }
+    // It goes with the view, before that is taken from its holder.
+    drop(watch);
+    match validated {
+        Ok((changes, names, rivals, changed)) => {
             let transaction = take_over(home, record)?;
             let signals = HeldSignals::noted_in(&transaction.directory);
             let (figures, _) = transaction.apply(changes, names, durable, None)?;
+            contention::doom(home, &changed, &rivals);
             drop(closed);
             drop(lock);
             signals.send();
@@ -241,6 +260,11 @@ pub fn commit_open(
 /// The name of a transaction's gate.
 pub fn gate_of(home: &Home, record: &Record) -> &'static str {
     gate::of(record.realm.as_ref(), home).name()
+}
+
+/// What others changed so that an open transaction cannot be committed any more, as far as somebody has said so.
+pub fn doomed_open(home: &Home, name: &TxName) -> Option<String> {
+    contention::doomed(&home.of(name))
 }
 
 /// Ends every process of an open transaction but the one that holds it; how many there were.

@@ -6,7 +6,8 @@ mod running;
 
 pub use begin::BeginError;
 pub use end::{
-    EndError, abort_open, changes_now, changes_of_open, commit_open, end_processes_of_open, gate_of, processes,
+    EndError, abort_open, changes_now, changes_of_open, commit_open, doomed_open, end_processes_of_open, gate_of,
+    processes,
 };
 pub use running::{Ended, Rest, Running, StartError};
 

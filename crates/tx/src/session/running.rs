@@ -98,8 +98,8 @@ impl Drop for Running {
 
 /// Catches the calls of this thread, and of all that it starts, that would reach outside.
 fn supervisor(group: &Path, network: Network) -> Result<Supervisor, CallError> {
-    let (numbers, older) = outside::numbers(network);
-    let listener = seccomp_notify::listen(&numbers, &older);
+    let (numbers, with, older) = outside::numbers(network);
+    let listener = seccomp_notify::listen(&numbers, &with, &older);
     listener.and_then(|listener| Supervisor::new(listener, group, network)).context(|| "catching system calls".into())
 }
 
@@ -177,6 +177,7 @@ impl Running {
         let Manner { stdio, death_signal, network, noted_in } = manner;
         let (tell, told) = channel();
         let (release, released) = channel::<()>();
+        let (found, listening) = channel();
         let start = move || {
             let watch = enter().map_err(StartError::View)?;
             // A file that the caller has open outside would be a way around the view.
@@ -188,6 +189,8 @@ impl Running {
                 Some(directory) => supervisor.noting_in(directory),
                 None => supervisor,
             };
+            // Known before the command is there, which may listen itself.
+            let supervisor = supervisor.beside(listening.recv().unwrap_or_default());
             let stdio = stdio.each_ref().map(|file| file.as_ref().map(AsFd::as_fd));
             let (group, death_signal) = (Some(group.as_fd()), death_signal.map(Signal::as_raw));
             Program { arguments: &arguments, group, death_signal, stdio }
@@ -210,6 +213,7 @@ impl Running {
         };
         let thread = view(std::thread::Builder::new().name("pando-view".into()).spawn(body))?;
         // The view takes its time, on another processor if there is one.
+        let _ = found.send(outside::names());
         let walker = meanwhile();
         let (started, mut watch, supervisor) = match told.recv() {
             Ok(started) => started?,

@@ -35,7 +35,8 @@ impl ViewPlan {
         let reachable = mounts()?.into_iter().filter(is_reachable);
         let mounts: Vec<_> = reachable
             .map(|mount| {
-                let usable = usable(&mount.at);
+                // What is shown as it is need not be looked at: a machine has dozens of those.
+                let usable = if Self::is_bound(&mount, Use::Overlay) { Use::Other } else { usable(&mount.at) };
                 (mount, usable)
             })
             .collect();

@@ -43,9 +43,9 @@ impl Commit {
         let begun = Instant::now();
         let mounts = other_mounts(home, &self.name);
         let gate = if self.guest.is_some() { "freeze" } else { "none" };
-        let committed = pando_tx::commit_open(home, &self.name, !self.no_durable, None);
+        let committed = pando_tx::commit_open(home, &self.name, !self.no_durable, None, None);
         let figures = committed.with_context(|| format!("cannot commit '{}'", self.name))?;
-        sweep_soon(root, home, &mounts, None);
+        sweep_soon(home, &mounts, None);
         let settled = Settled::default();
         let outcome = Outcome::Committed(figures, &settled);
         let report = Report {
@@ -67,7 +67,7 @@ impl Abort {
         let home = &guest::home(root, self.guest.as_deref())?;
         let mounts = other_mounts(home, &self.name);
         pando_tx::abort_open(home, &self.name, None).with_context(|| format!("cannot abort '{}'", self.name))?;
-        sweep_soon(root, home, &mounts, None);
+        sweep_soon(home, &mounts, None);
         Ok(0)
     }
 }

@@ -3,8 +3,9 @@
 use super::guest;
 use crate::state_root::StateRoot;
 use anyhow::Context;
-use pando_tx::{Realm, Transaction, TxName};
+use pando_tx::{Moment, Realm, Transaction, TxName};
 use rustix::event::{PollFd, PollFlags, poll};
+use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,6 +14,15 @@ use std::process::{Child, Command, Stdio};
 
 /// What it says once the view is there; the mounts that are read-only in it follow, one a line, and an empty line.
 const READY: &str = "ready";
+
+/// The one command that a transaction is for.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct Purpose {
+    /// What is run, to be shown; nothing if commands are to enter it.
+    pub(super) command: Vec<String>,
+    /// When its first run began, where this is a later one.
+    pub(super) first_begun: Option<Moment>,
+}
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Hold {
@@ -26,6 +36,9 @@ pub(super) struct Hold {
     /// End, with all of the transaction's processes, when this process ends
     #[arg(long)]
     with: Option<i32>,
+    /// What it is for, as JSON
+    #[arg(long)]
+    purpose: Option<String>,
 }
 
 /// One that was started by this process.
@@ -42,12 +55,12 @@ impl Drop for Holder {
 }
 
 impl Holder {
-    /// Starts it, and waits until it holds. `bound`: it ends with this process.
+    /// Starts it, and waits until it holds. With a purpose it ends with this process.
     pub(super) fn start(
         root: &StateRoot,
         name: &TxName,
         realm: Option<(&str, &Realm)>,
-        bound: bool,
+        purpose: Option<&Purpose>,
     ) -> anyhow::Result<Self> {
         let mut command = Command::new("/proc/self/exe");
         command.arg0("pando").arg("--root").arg(root.directory()).args(["tx", "hold", name.as_ref()]);
@@ -55,8 +68,9 @@ impl Holder {
             let realm = serde_json::to_string(realm).context("cannot describe the guest")?;
             command.args(["--guest", guest, "--realm", &realm]);
         }
-        if bound {
-            command.args(["--with", &std::process::id().to_string()]);
+        if let Some(purpose) = purpose {
+            let purpose = serde_json::to_string(purpose).context("cannot describe the command")?;
+            command.args(["--with", &std::process::id().to_string(), "--purpose", &purpose]);
         }
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
         let mut child = command.spawn().context("cannot start a process for the transaction")?;
@@ -90,8 +104,10 @@ impl Hold {
         let home = &guest::home(root, self.guest.as_deref())?;
         let realm: Option<Realm> = self.realm.as_deref().map(serde_json::from_str).transpose()?;
         let awaited = self.awaited(realm.as_ref())?;
-        let (mut transaction, plan) =
-            Transaction::begin_in(home, &self.name, &[], None, realm).context("cannot begin a transaction")?;
+        let purpose: Option<Purpose> = self.purpose.as_deref().map(serde_json::from_str).transpose()?;
+        let Purpose { command, first_begun } = purpose.unwrap_or_default();
+        let (mut transaction, plan) = Transaction::begin_in(home, &self.name, &command, first_begun, realm)
+            .context("cannot begin a transaction")?;
         let killer = transaction.killer()?;
         let view = transaction.hold(&plan).context("cannot make the transaction's view")?;
         let lines = plan.read_only().map(|path| format!("{}\n", path.display()));

@@ -52,9 +52,6 @@ enum Action {
     /// Answer for daemons of a committed transaction; `run` starts it
     #[command(hide = true)]
     Keep(keep::Keep),
-    /// Delete what aborted transactions left; others start it
-    #[command(hide = true)]
-    Sweep(recover::Sweep),
 }
 
 impl Verb for Tx {
@@ -84,7 +81,6 @@ The exit code of run and enter is the command's own; 125 is Pando's failure: a c
             Action::Recover(recover) => recover.run(root, &home),
             Action::Hold(hold) => hold.run(root),
             Action::Keep(keep) => keep.run(root),
-            Action::Sweep(sweep) => sweep.run(&home),
         }
     }
 }

@@ -61,7 +61,7 @@ impl Begin {
         let home = guest::home(root, guest)?;
         pando_tx::recover(&home).context("cannot look after earlier transactions")?;
         let realm = guest.map(|guest| guest::realm(root, guest)).transpose()?;
-        Holder::start(root, &self.name, guest.zip(realm.as_ref()), false)?;
+        Holder::start(root, &self.name, guest.zip(realm.as_ref()), None)?;
         Ok(0)
     }
 }

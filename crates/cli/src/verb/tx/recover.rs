@@ -3,21 +3,12 @@
 use super::guest;
 use crate::state_root::StateRoot;
 use anyhow::Context;
-use pando_tx::{Home, Recovered};
-use rustix::io::FdFlags;
-use std::os::fd::OwnedFd;
-use std::os::unix::process::CommandExt;
+use pando_kernel::follower::Follower;
+use pando_tx::{Home, Recovered, Watch};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Recover {}
-
-#[derive(Debug, clap::Args)]
-pub(super) struct Sweep {
-    /// Mounts that the transactions had parts on
-    mounts: Vec<PathBuf>,
-}
 
 impl Recover {
     pub(super) fn run(self, root: &StateRoot, home: &Home) -> anyhow::Result<u8> {
@@ -38,15 +29,6 @@ impl Recover {
             }
         }
         Ok(code)
-    }
-}
-
-impl Sweep {
-    pub(super) fn run(self, home: &Home) -> anyhow::Result<u8> {
-        // It keeps no mount busy.
-        std::env::set_current_dir("/").context("cannot leave the directory")?;
-        pando_tx::sweep(home, &self.mounts);
-        Ok(0)
     }
 }
 
@@ -71,35 +53,22 @@ pub(crate) fn recover_first(root: &StateRoot) {
     }
 }
 
-/// Deletes what was thrown away, and closes `listener`. Whatever takes long is done by a process that nobody waits for. Where that one is started for a
-/// listener, it has the rubbish beside the transactions too, however little; what is at the roots of mounts, where people look, goes at once.
-pub(super) fn sweep_soon(root: &StateRoot, home: &Home, mounts: &[PathBuf], listener: Option<OwnedFd>) {
+/// Deletes what was thrown away, and lets go of a view. Whatever takes long is done by a process that nobody waits for: the kernel ends the listener and
+/// the overlays of a view in some 15 ms. What is at the roots of mounts, where people look, goes at once if it is little.
+pub(super) fn sweep_soon(home: &Home, mounts: &[PathBuf], watch: Option<Watch>) {
     const LITTLE: usize = 300;
-    let little = pando_tx::rubbish(listener.is_none().then_some(home), mounts, LITTLE) < LITTLE;
-    match &listener {
-        None if little => return pando_tx::sweep(home, mounts),
-        None => {}
-        Some(listener) => {
-            if little {
-                pando_tx::sweep_mounts(mounts);
-            }
-            // If it is not passed on, it is closed here.
-            let _ = rustix::io::fcntl_setfd(listener, FdFlags::empty());
-        }
+    let little = pando_tx::rubbish(watch.is_none().then_some(home), mounts, LITTLE) < LITTLE;
+    if little {
+        pando_tx::sweep_mounts(mounts);
     }
-    // Without a directory of its own to start in the library can start it without copying this process (vfork).
-    let started = Command::new("/proc/self/exe")
-        .arg0("pando")
-        .arg("--root")
-        .arg(root.directory())
-        .args(["tx", "sweep"])
-        .args(if little { &[] } else { mounts })
-        .process_group(0)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn();
-    if started.is_err() {
-        pando_tx::sweep(home, mounts);
+    if little && watch.is_none() {
+        return pando_tx::sweep(home, &[]);
+    }
+    let sweep = || pando_tx::sweep(home, mounts);
+    let follower = Follower::stand_by(sweep);
+    drop(watch);
+    // Let go only now, so that the last to close what was watched is not this process.
+    if follower.map(drop).is_err() {
+        sweep();
     }
 }

@@ -46,7 +46,7 @@ pub(super) struct Run {
     pub(super) dry_run: bool,
     /// When the command's output is passed on
     #[arg(long, value_name = "WHEN", default_value = "live")]
-    output: Output,
+    pub(super) output: Output,
     /// What to do when the command does what cannot be undone
     #[arg(long, value_name = "HOW", default_value = "abort")]
     unsupported: HowUnsupported,
@@ -68,7 +68,7 @@ pub(super) struct Run {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Output {
+pub(super) enum Output {
     /// As it comes, also that of a run that is aborted
     Live,
     /// Once the transaction has committed
@@ -128,7 +128,6 @@ struct Tried {
 
 /// What lasts from one attempt to the next.
 struct Trial<'a> {
-    root: &'a StateRoot,
     home: &'a Home,
     waiting: Waiting,
     input: ReplayedInput,
@@ -152,7 +151,7 @@ impl Run {
         let begun = Instant::now();
         let input = ReplayedInput::of_this_process(self.retry == 0)?;
         let contention = super::settings::contention(root)?;
-        let mut trial = Trial { root, home, waiting: Waiting::take()?, input, contention, begun: None };
+        let mut trial = Trial { home, waiting: Waiting::take()?, input, contention, begun: None };
         let mut retries = 0;
         loop {
             let tried = self.attempt(&mut trial, retries)?;
@@ -169,10 +168,9 @@ impl Run {
 
     /// What is not there for guests is refused by name.
     fn fits_a_guest(&self) -> anyhow::Result<()> {
-        let missing = match (self.output, self.unsupported, self.net) {
-            (Output::Commit, ..) => "--output=commit",
-            (_, HowUnsupported::Warn, _) => "--unsupported",
-            (.., HowNetwork::Refuse) => "--net=refuse",
+        let missing = match (self.unsupported, self.net) {
+            (HowUnsupported::Warn, _) => "--unsupported",
+            (_, HowNetwork::Refuse) => "--net=refuse",
             _ => return Ok(()),
         };
         Err(Usage::sentence(format!("{missing} works on the host only; leave it out with --guest")).into())
@@ -192,7 +190,7 @@ impl Run {
     }
 
     fn attempt(&self, trial: &mut Trial<'_>, number: u32) -> anyhow::Result<Tried> {
-        let (root, home) = (trial.root, trial.home);
+        let home = trial.home;
         let name = self.name.clone().unwrap_or_else(|| TxName::fresh(number));
         let shown: Vec<String> = self.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
         let begun = Transaction::begin(home, &name, &shown, trial.begun);
@@ -207,7 +205,7 @@ impl Run {
             Ok(running) => {
                 trial.waiting.wait(running, self.timeout, self.when_unsupported(), Some(transaction.record()))?
             }
-            Err(error) => return cannot_start(root, home, transaction, error),
+            Err(error) => return cannot_start(home, transaction, error),
         };
         drop(feeding);
         let goes_on = !self.no_daemons && !self.dry_run && waited.has_succeeded() && transaction.doomed().is_none();
@@ -231,7 +229,7 @@ impl Run {
             }
         };
         let Left { watch, connections, sockets } = left_over;
-        sweep_soon(root, home, &mounts, watch.map(Watch::into_listener));
+        sweep_soon(home, &mounts, watch);
         if let (Attempt::Committed(..), Some(held)) = (&attempt, held) {
             held.release()?;
         }
@@ -304,16 +302,11 @@ fn why(waited: &Waited) -> Attempt {
 }
 
 /// A command that cannot be executed is the caller's matter, as with a shell; anything else is Pando's.
-fn cannot_start(
-    root: &StateRoot,
-    home: &Home,
-    transaction: Transaction,
-    error: pando_tx::StartError,
-) -> anyhow::Result<Tried> {
+fn cannot_start(home: &Home, transaction: Transaction, error: pando_tx::StartError) -> anyhow::Result<Tried> {
     let mounts = transaction.other_mounts();
     transaction.end_processes()?;
     transaction.abort()?;
-    sweep_soon(root, home, &mounts, None);
+    sweep_soon(home, &mounts, None);
     match error {
         pando_tx::StartError::Command(error) => {
             let code = if error.source.kind() == ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE };

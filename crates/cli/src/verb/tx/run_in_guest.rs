@@ -4,15 +4,19 @@
 //! ends the command if this program is killed.
 
 use super::guest;
-use super::holder::Holder;
+use super::held_output::HeldOutput;
+use super::holder::{Holder, Purpose};
 use super::recover::sweep_soon;
+use super::replayed_input::ReplayedInput;
 use super::report::{PassedOutside, Report};
-use super::run::{Attempt, Run};
-use crate::session::{TerminalOptions, attach};
+use super::run::{Attempt, Output, Run};
+use crate::session::{TerminalOptions, attach_instead};
 use crate::state_root::StateRoot;
 use anyhow::Context;
 use pando_api::Method;
-use pando_tx::{CommitError, EndError, Exclusive, Home, Realm, Settled, TxName};
+use pando_tx::{CommitError, Contention, EndError, Exclusive, Home, Moment, Realm, Settled, TxName};
+use std::ffi::OsString;
+use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -24,6 +28,10 @@ struct Trial<'a> {
     home: &'a Home,
     guest: &'a str,
     realm: &'a Realm,
+    input: ReplayedInput,
+    contention: Contention,
+    /// When the first run began.
+    begun: Option<Moment>,
 }
 
 /// How one attempt went.
@@ -38,13 +46,17 @@ impl Run {
     pub(super) fn run_in_guest(&self, root: &StateRoot, guest: &str) -> anyhow::Result<u8> {
         let (home, realm) = (&guest::home(root, Some(guest))?, &guest::realm(root, guest)?);
         pando_tx::recover(home).context("cannot look after earlier transactions")?;
-        let (trial, begun) = (Trial { root, home, guest, realm }, Instant::now());
+        let begun = Instant::now();
+        // Even without a retry it may be run again, with the guest to itself.
+        let input = ReplayedInput::of_this_process(false)?;
+        let contention = super::settings::contention(root)?;
+        let mut trial = Trial { root, home, guest, realm, input, contention, begun: None };
         let mut retries = 0;
         loop {
             // A run that has lost all its retries has the guest to itself: it ends.
             let alone = (retries > self.retry).then(|| Exclusive::over(home, realm)).transpose();
             let alone = alone.context("cannot have the guest's other processes wait")?;
-            let tried = self.attempt_in_guest(&trial, retries, alone.as_ref())?;
+            let tried = self.attempt_in_guest(&mut trial, retries, alone.as_ref())?;
             if let Attempt::Lost(what) = &tried.attempt
                 && alone.is_none()
             {
@@ -74,22 +86,31 @@ impl Run {
         code
     }
 
-    fn attempt_in_guest(&self, trial: &Trial<'_>, number: u32, alone: Option<&Exclusive>) -> anyhow::Result<Tried> {
+    fn attempt_in_guest(&self, trial: &mut Trial<'_>, number: u32, alone: Option<&Exclusive>) -> anyhow::Result<Tried> {
         let name = self.name.clone().unwrap_or_else(|| TxName::fresh(number));
-        let holder = Holder::start(trial.root, &name, Some((trial.guest, trial.realm)), true)?;
+        let purpose = Purpose { command: self.shown(), first_begun: trial.begun };
+        let holder = Holder::start(trial.root, &name, Some((trial.guest, trial.realm)), Some(&purpose))?;
         let attempt = self.run_held(trial, &name, &holder, alone);
         if attempt.is_err() {
             // The command may not have been found, or the daemon have gone: nothing of it stays.
             let _ = pando_tx::abort_open(trial.home, &name, alone);
         }
         drop(holder);
-        sweep_soon(trial.root, trial.home, &[], None);
+        sweep_soon(trial.home, &[], None);
         attempt
+    }
+
+    /// The command as it is shown to people: no more of it than can be passed on in an argument.
+    fn shown(&self) -> Vec<String> {
+        const WORDS: usize = 50;
+        const CHARACTERS: usize = 200;
+        let shown = |word: &OsString| word.to_string_lossy().chars().take(CHARACTERS).collect();
+        self.command.iter().take(WORDS).map(shown).collect()
     }
 
     fn run_held(
         &self,
-        trial: &Trial<'_>,
+        trial: &mut Trial<'_>,
         name: &TxName,
         holder: &Holder,
         alone: Option<&Exclusive>,
@@ -97,30 +118,47 @@ impl Run {
         let Trial { root, home, guest, .. } = *trial;
         let record = home.records()?.into_iter().find(|record| record.name == *name);
         let record = record.with_context(|| format!("transaction '{name}' has gone"))?;
+        trial.begun.get_or_insert(record.begun);
+        let held = (self.output == Output::Commit).then(HeldOutput::new).transpose()?;
+        let mut stdio: [Option<File>; 3] = held.as_ref().map(HeldOutput::descriptors).transpose()?.unwrap_or_default();
+        let (input, feeding) = trial.input.again()?;
+        stdio[0] = input;
         let process = guest::process(name, holder.pid(), &self.command);
         let limit = Limit::new(self.timeout, record.clone());
         let exec = |process| Method::Exec { name: guest.to_owned(), process };
-        let code = attach(root, TerminalOptions::without_keys(), process, exec);
+        let code = attach_instead(root, TerminalOptions::without_keys(), stdio, process, exec);
+        drop(feeding);
         let too_long = limit.stop();
         let ended = pando_tx::end_processes_of_open(&record)?;
         let code = code?;
-        let attempt = match code {
+        let doomed = pando_tx::doomed_open(home, name).filter(|_| alone.is_none());
+        let attempt = match (code, doomed) {
+            (_, Some(what)) => Attempt::Lost(what),
             _ if too_long => Attempt::Aborted(crate::complaint::OWN_FAILURE, "it took too long".to_owned()),
-            0 if self.dry_run => {
+            (0, None) if self.dry_run => {
                 super::diff::show(&pando_tx::changes_of_open(home, name)?, false)?;
                 Attempt::Aborted(0, "a dry run".to_owned())
             }
-            0 => self.commit_in_guest(home, name, alone)?,
-            code => Attempt::Aborted(code, format!("exit code {code}")),
+            (0, None) => self.commit_in_guest(home, name, alone, trial.contention)?,
+            (code, None) => Attempt::Aborted(code, format!("exit code {code}")),
         };
         if !matches!(attempt, Attempt::Committed(..)) {
             pando_tx::abort_open(home, name, alone)?;
         }
+        if let (Attempt::Committed(..), Some(held)) = (&attempt, held) {
+            held.release()?;
+        }
         Ok(Tried { attempt, ended, read_only: holder.read_only().to_vec() })
     }
 
-    fn commit_in_guest(&self, home: &Home, name: &TxName, alone: Option<&Exclusive>) -> anyhow::Result<Attempt> {
-        match pando_tx::commit_open(home, name, !self.no_durable, alone) {
+    fn commit_in_guest(
+        &self,
+        home: &Home,
+        name: &TxName,
+        alone: Option<&Exclusive>,
+        contention: Contention,
+    ) -> anyhow::Result<Attempt> {
+        match pando_tx::commit_open(home, name, !self.no_durable, alone, Some(contention)) {
             Ok(figures) => Ok(Attempt::Committed(figures, Settled::default())),
             Err(EndError::Commit(CommitError::Conflict(conflict))) => Ok(Attempt::Lost(conflict.to_string())),
             Err(error @ EndError::Commit(CommitError::Unfinished(_))) => {
