@@ -9,7 +9,7 @@
 //! The images and everything on them are in a mount namespace of this process, and gone with it.
 
 pub(crate) mod calls;
-mod image;
+pub(crate) mod image;
 mod programs;
 pub(crate) mod whole;
 pub(crate) mod workload;
