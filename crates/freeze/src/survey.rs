@@ -1,5 +1,6 @@
 //! Looking for what cannot be frozen, before anything is stopped, and once more after.
 
+use crate::ahead::Ahead;
 use crate::areas::{self, USER_END};
 use crate::contents::DELETED;
 use crate::descriptors::{self, Found, Outside};
@@ -26,12 +27,17 @@ pub fn survey(init: i32, outside: &[Outside]) -> Result<Vec<Refusal>, CallError>
 
 /// The same below roots that are known.
 pub(crate) fn survey_roots(init: i32, roots: &Roots, outside: &[Outside]) -> Result<Vec<Refusal>, CallError> {
-    survey_members(init, &roots.members(), outside, false)
+    survey_members(init, &roots.members(), outside, None)
 }
 
-/// The same for processes that we have stopped.
-pub(crate) fn survey_stopped(init: i32, members: &[Member], outside: &[Outside]) -> Result<Vec<Refusal>, CallError> {
-    survey_members(init, members, outside, true).map(|mut refusals| {
+/// The same for processes that we have stopped, and looked at before.
+pub(crate) fn survey_stopped(
+    init: i32,
+    members: &[Member],
+    outside: &[Outside],
+    ahead: &Ahead,
+) -> Result<Vec<Refusal>, CallError> {
+    survey_members(init, members, outside, Some(ahead)).map(|mut refusals| {
         refusals.retain(|refusal| refusal.kind != TRACED);
         refusals
     })
@@ -44,7 +50,7 @@ fn survey_members(
     init: i32,
     members: &[Member],
     outside: &[Outside],
-    stopped: bool,
+    ahead: Option<&Ahead>,
 ) -> Result<Vec<Refusal>, CallError> {
     let mut refusals = Vec::new();
     let mut descriptors: Vec<(&Member, Vec<Found>)> = Vec::new();
@@ -52,7 +58,7 @@ fn survey_members(
     for member in members.iter().filter(|member| member.state != 'Z') {
         let mut objections = home.objections(member);
         objections.extend(stray_group(member, members));
-        objections.extend(memory_objections(member));
+        objections.extend(memory_objections(member, ahead));
         if let Ok(found) = descriptors::list(member.outer) {
             for one in &found {
                 if let Some((kind, advice)) = descriptors::objection(one, outside) {
@@ -64,7 +70,7 @@ fn survey_members(
         refusals.extend(objections.into_iter().map(|(kind, advice)| refusal(member, None, kind, advice)));
     }
     refusals.extend(pipes::objections(&descriptors, outside));
-    refusals.extend(sockets::objections(init, &descriptors, outside, stopped)?);
+    refusals.extend(sockets::objections(init, &descriptors, outside, ahead.is_some())?);
     refusals.extend(inotify::objections(init, &descriptors, outside)?);
     refusals.extend(sysv::objections(init, members)?);
     refusals.extend(terminals::objections(&descriptors, |one| self::descriptors::supplied(one, outside).is_some()));
@@ -157,8 +163,10 @@ fn stray_group(member: &Member, members: &[Member]) -> Option<Objection> {
     (!led).then(|| (format!("it is in process group {group}, whose leader has ended"), "start it again"))
 }
 
-fn memory_objections(member: &Member) -> Vec<Objection> {
-    let Ok(seen) = areas::read(member.outer) else { return Vec::new() };
+fn memory_objections(member: &Member, ahead: Option<&Ahead>) -> Vec<Objection> {
+    let Ok(seen) = ahead.map_or_else(|| areas::read(member.outer), |ahead| ahead.read(member.outer)) else {
+        return Vec::new();
+    };
     let mut objections = Vec::new();
     for one in seen {
         if one.area.start < STAGING.end && one.area.end > REGION || one.area.end > USER_END {
