@@ -12,7 +12,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 /// What Debian calls them.
-const SOURCE: &str = "debian:bookworm+redis-server,redis-tools,nginx-light,postgresql,python3-minimal,nodejs,sysbench";
+const SOURCE: &str = "debian:bookworm+redis-server,redis-tools,nginx-light,postgresql,python3,nodejs,sysbench";
 
 /// The guest with the installed system, which others are copies of.
 const INSTALLED: &str = "programs";

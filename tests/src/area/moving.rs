@@ -115,8 +115,10 @@ while True:
 "#;
 
 fn a_python_server_keeps_what_it_has(sandbox: &Sandbox) {
+    let _guests = ["from", "into"]
+        .map(|name| sandbox.pando(["run", "--name", name, "--", "/bin/sleep", "100000"]).limit(600).start());
     for name in ["from", "into"] {
-        sandbox.pando(["create", name, "--from", "host", "--start"]).limit(300).ok();
+        eventually("the guest runs", || sandbox.state(name) == "running");
     }
     let script = format!(
         "cat >/var/tmp/serve.py <<'END'\n{SERVER}\nEND\ncd /; setsid /usr/bin/python3 /var/tmp/serve.py </dev/null >/dev/null 2>&1 &"
