@@ -3,15 +3,19 @@
 //!
 //! A clone has been made when the daemon says so: then its last thread runs, its identity is its own, and its hooks have ended.
 
+mod address;
 mod criu;
+mod crowd;
+mod programs;
+mod standstill;
 pub(crate) mod subject;
+mod warm;
 
-use crate::many::group_charge::GroupCharge;
-use crate::many::machine_memory;
 use crate::own_pando::OwnPando;
 use crate::report::Report;
 use crate::settings::Settings;
 use crate::start::timed;
+use crate::tx::image;
 use crate::varlink::Client;
 use crate::{busybox_root, interrupt};
 use criu::Criu;
@@ -25,9 +29,6 @@ const PAUSE: Duration = Duration::from_millis(300);
 
 /// How long the machine is left alone before its memory is read.
 const SETTLE: Duration = Duration::from_secs(2);
-
-/// How many clones are made at once, and alive at once when their memory is read.
-const CROWD: usize = 100;
 
 /// A size of guest: its row, its MiB, and the most milliseconds that a clone of it and its own standstill may take.
 struct Size {
@@ -44,33 +45,72 @@ const BY_COMMAND: &str = "64 MiB: pando clone";
 const COLD: &str = "64 MiB: cold start";
 const RESTORE: &str = "64 MiB: criu restore";
 
-/// Takes every sample and judges them.
+/// Takes every sample and judges them. Its parts, for `--only`: sizes, address, standstill, crowd, thousand, programs, warm.
 pub(crate) fn measure(settings: &Settings) -> anyhow::Result<Report> {
     let mut report = Report::new("clone");
-    report.note("clones have all namespaces, groups and files of their own, and no network; criu restores into the host's namespaces");
+    report.note("clones have all namespaces, groups and files of their own, and no network but in rows that say so; criu restores into the host's namespaces");
+    // Its own disks, and a network with nobody on it.
+    image::leave_the_others_mounts()?;
+    if settings.wants("standstill") {
+        standstill::measure(settings, [&SMALL, &LARGE], &mut report)?;
+    }
+    address::leave_the_others_network()?;
     let pando = OwnPando::start(&settings.pando)?;
     let root = pando.directory().join("busybox");
     busybox_root::make(&root)?;
     subject::install(&root)?;
     let mut client = pando.connect()?;
+    if settings.wants("sizes") {
+        sizes(settings, (&pando, &mut client, &root), &mut report)?;
+    }
+    if settings.wants("address") {
+        address::measure((&pando, &mut client, &root), settings, &SMALL, &mut report)?;
+    }
+    if settings.wants("crowd") {
+        if !settings.wants("sizes") {
+            freeze(&pando, &mut client, &root, &SMALL, 1, &mut report)?;
+        }
+        for _ in 0..settings.samples(5, 1).min(5) {
+            crowd::hundred(&pando, &mut client, &SMALL, &mut report)?;
+        }
+        crowd::judge_hundred(&SMALL, &mut report);
+    }
+    if settings.wants("thousand") {
+        crowd::thousand(&mut client, &root, &mut report)?;
+    }
+    if settings.wants("programs") || settings.wants("warm") {
+        let source = programs::install(&pando, settings)?;
+        if settings.wants("programs") {
+            programs::measure(&pando, &mut client, settings, &source, &mut report)?;
+        }
+        if settings.wants("warm") {
+            warm::measure(&pando, &mut client, settings, &source, &mut report)?;
+        }
+    }
+    Ok(report)
+}
+
+/// The guest of 64 MiB and that of 1 GiB, against a cold start and CRIU.
+fn sizes(
+    settings: &Settings,
+    (pando, client, root): (&OwnPando, &mut Client, &Path),
+    report: &mut Report,
+) -> anyhow::Result<()> {
     let mut criu = Criu::dumped(settings.criu.as_deref(), pando.directory(), SMALL.mib)
         .inspect_err(|error| report.note(format!("criu could not be measured: {error:#}")))
         .ok();
     for size in [&SMALL, &LARGE] {
-        freeze(&pando, &mut client, &root, size, settings.samples(11, 3), &mut report)?;
+        freeze(pando, client, root, size, settings.samples(11, 3), report)?;
     }
     let samples = settings.samples(50, 5);
     for round in 0..=samples {
         // The first round warms up.
         let mut unheard = Report::new("warm-up");
-        let into = if round > 0 { &mut report } else { &mut unheard };
-        one_round(&pando, &mut client, criu.as_mut(), into)?;
+        let into = if round > 0 { &mut *report } else { &mut unheard };
+        one_round(pando, client, criu.as_mut(), into)?;
     }
-    for _ in 0..settings.samples(5, 1).min(5) {
-        crowd(&pando, &mut client, &mut report)?;
-    }
-    judge(&mut report);
-    Ok(report)
+    judge(report);
+    Ok(())
 }
 
 /// The name of a row.
@@ -173,20 +213,6 @@ fn one_round(
     Ok(())
 }
 
-/// A hundred clones at once.
-fn crowd(pando: &OwnPando, client: &mut Client, report: &mut Report) -> anyhow::Result<()> {
-    let names: Vec<String> = (1..=CROWD).map(|number| format!("crowd-{number}")).collect();
-    interrupt::pause(SETTLE)?;
-    let before = machine_memory::used_kib()?;
-    report.add(&row(&SMALL, "100 clones in one call"), "s", clone(client, &SMALL, names.clone())? / 1e3);
-    interrupt::pause(SETTLE)?;
-    let each = (machine_memory::used_kib()? - before) / CROWD as f64;
-    report.add(&row(&SMALL, "memory each, of the machine's"), "kB", each);
-    let (own, _) = GroupCharge::of(pando)?.each_named(pando, "crowd-")?;
-    report.add(&row(&SMALL, "memory each, of its groups'"), "kB", own);
-    names.iter().try_for_each(|name| remove(client, name).map(drop))
-}
-
 fn judge(report: &mut Report) {
     for size in [&SMALL, &LARGE] {
         let made = row(size, "clone, from the request to the daemon");
@@ -195,13 +221,6 @@ fn judge(report: &mut Report) {
         report.hold(stood.clone(), report.median(&stood), size.pause, "ms");
     }
     report.hold(BY_COMMAND, report.median(BY_COMMAND), 4.0, "ms");
-    let crowd = row(&SMALL, "100 clones in one call");
-    report.hold(crowd.clone(), report.median(&crowd), 0.4, "s");
-    for whose in ["of the machine's", "of its groups'"] {
-        let name = row(&SMALL, &format!("memory each, {whose}"));
-        // Others gave more memory back than the clones took: nothing was measured.
-        report.hold(name.clone(), report.median(&name).filter(|kb| *kb > 0.0), 614.0, "kB");
-    }
     let made = report.median(&row(&SMALL, "clone, from the request to the daemon"));
     let ratio = made.zip(report.median(RESTORE)).map(|(own, peer)| own / peer);
     report.hold("clone against criu's restore", ratio, 1.0 / 30.0, "times");

@@ -10,7 +10,7 @@
 //! The images and everything on them are in a mount namespace of this process, and gone with it.
 
 pub(crate) mod calls;
-mod image;
+pub(crate) mod image;
 mod memory;
 mod packages;
 mod programs;

@@ -8,7 +8,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let out = PathBuf::from(env::var("OUT_DIR")?);
     // Where distributions that hold several architectures keep the headers of this one.
     let headers = format!("-I/usr/include/{}-linux-gnu", env::var("CARGO_CFG_TARGET_ARCH")?);
-    for name in ["shared", "bandwidth"] {
+    for name in ["shared", "bandwidth", "withhold"] {
         libbpf_cargo::SkeletonBuilder::new()
             .source(format!("bpf/{name}.bpf.c"))
             .obj(out.join(format!("{name}.bpf.o")))

@@ -18,21 +18,21 @@ const INODES: &str = "800000";
 
 /// One of them, mounted. Everything goes with this value.
 #[derive(Debug)]
-pub(super) struct Image {
+pub(crate) struct Image {
     at: PathBuf,
     _device: LoopDevice,
     _directory: TempDir,
 }
 
 /// Mounts from here on are this process's own.
-pub(super) fn leave_the_others_mounts() -> anyhow::Result<()> {
+pub(crate) fn leave_the_others_mounts() -> anyhow::Result<()> {
     unshare(CloneFlags::CLONE_NEWNS).context("cannot make a mount namespace")?;
     let private = MsFlags::MS_PRIVATE | MsFlags::MS_REC;
     mount(None::<&str>, "/", None::<&str>, private, None::<&str>).context("cannot make the mounts private")
 }
 
 impl Image {
-    pub(super) fn ext4(settings: &Settings) -> anyhow::Result<Self> {
+    pub(crate) fn ext4(settings: &Settings) -> anyhow::Result<Self> {
         Self::make(settings, "ext4", &["-q", "-F", "-N", INODES], None)
     }
 
@@ -41,7 +41,7 @@ impl Image {
         Self::make(settings, "ext4", &["-q", "-F", "-N", INODES], Some("data=journal"))
     }
 
-    pub(super) fn xfs(settings: &Settings) -> anyhow::Result<Self> {
+    pub(crate) fn xfs(settings: &Settings) -> anyhow::Result<Self> {
         Self::make(settings, "xfs", &["-q"], None)
     }
 
@@ -78,7 +78,7 @@ impl Image {
     }
 
     /// Where it is.
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.at
     }
 }

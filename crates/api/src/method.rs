@@ -128,6 +128,8 @@ pub enum Method {
         #[serde(skip_serializing_if = "Option::is_none", default)]
         signal: Option<String>,
     },
+    #[serde(rename = "org.pando.Guests.Move")]
+    Move { pids: Vec<i32>, to: String },
     #[serde(rename = "org.pando.Guests.Restore")]
     Restore { image: String, replace: bool },
     #[serde(rename = "org.pando.Guests.Images")]
@@ -211,6 +213,7 @@ pub enum Reply {
     Guests { guests: Vec<GuestStatus> },
     Image { image: ImageStatus },
     Restored { name: String },
+    Moved { from: String, processes: i64, threads: i64, pause_us: i64 },
     Images { images: Vec<ImageStatus> },
     ImageInspection { image: ImageInspection },
     Inspection { guest: Inspection },

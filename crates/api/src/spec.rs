@@ -58,6 +58,9 @@ pub struct Spec {
     pub profile: Option<Profile>,
     /// Whether system calls are denied at all.
     pub seccomp: SeccompProfile,
+    /// Into how many images at a time the guest may freeze itself.
+    #[serde(skip_serializing_if = "is_none")]
+    pub allow_freeze: u32,
     /// Resource limits of the first process, inherited by all others: `nofile`, `nproc`, `core`, …
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub rlimits: BTreeMap<String, Rlimit>,
@@ -106,6 +109,11 @@ impl Spec {
     }
 }
 
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde's.
+fn is_none(count: &u32) -> bool {
+    *count == 0
+}
+
 impl Spec {
     /// The profile that holds for the guest.
     pub fn security_profile(&self) -> Profile {
@@ -133,6 +141,7 @@ impl Default for Spec {
             cap_drop: Vec::new(),
             profile: None,
             seccomp: SeccompProfile::Default,
+            allow_freeze: 0,
             rlimits: BTreeMap::new(),
             expose: Vec::new(),
             stop_signal: None,

@@ -37,6 +37,7 @@ fn spec_is_as_described() {
         volumes: vec!["/a:/b:ro".parse().unwrap()],
         cap_add: vec!["NET_RAW".into()],
         cap_drop: vec!["ALL".into()],
+        allow_freeze: 1,
         rlimits: BTreeMap::from([("nofile".into(), "1:2".parse().unwrap())]),
         expose: vec!["/home".into()],
         stop_signal: Some("TERM".into()),

@@ -69,6 +69,9 @@ pub(crate) struct GuestOptions {
     /// User ids: auto (65,536 of the guest's own) or host (root inside is root outside)
     #[arg(long, value_name = "KIND")]
     userns: Option<UserNamespace>,
+    /// Let the guest freeze itself with pando-freeze, into so many images at a time
+    #[arg(long, value_name = "IMAGES")]
+    allow_freeze: Option<u32>,
     /// Set a resource limit, such as nofile=1024:4096
     #[arg(long, value_name = "NAME=SOFT[:HARD]", value_parser = rlimit)]
     ulimit: Vec<(String, Rlimit)>,
@@ -173,6 +176,7 @@ impl GuestOptions {
         if let Some(kind) = self.userns {
             spec.user_namespace = matches!(kind, UserNamespace::Auto);
         }
+        spec.allow_freeze = self.allow_freeze.unwrap_or(spec.allow_freeze);
         self.resources.lay_over(&mut spec);
         Ok(spec)
     }
@@ -263,12 +267,14 @@ mod tests {
             "3",
             "--stop-signal",
             "INT",
+            "--allow-freeze",
+            "2",
         ]);
         assert_eq!(spec.env.into_iter().collect::<Vec<_>>(), [("A".to_owned(), "b=c".to_owned())]);
         assert_eq!((spec.user.as_deref(), spec.workdir.as_deref()), (Some("bob"), Some("/srv")));
         assert!(spec.volumes[0].read_only && !spec.user_namespace);
         assert_eq!((spec.network, spec.seccomp), (Network::Host, SeccompProfile::Off));
-        assert_eq!(spec.profile, Some(Profile::Strict));
+        assert_eq!((spec.profile, spec.allow_freeze), (Some(Profile::Strict), 2));
         assert_eq!((spec.cap_add, spec.cap_drop), (vec!["NET_RAW".to_owned()], vec!["ALL".to_owned()]));
         assert_eq!(spec.rlimits["nofile"], Rlimit { soft: Some(1), hard: Some(2) });
         assert_eq!((spec.stop_grace, spec.stop_signal.as_deref()), (Some(3), Some("INT")));

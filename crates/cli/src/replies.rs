@@ -35,6 +35,14 @@ pub(crate) struct Image {
 }
 
 #[derive(Debug, Deserialize)]
+pub(crate) struct Moved {
+    pub(crate) from: String,
+    pub(crate) processes: i64,
+    pub(crate) threads: i64,
+    pub(crate) pause_us: i64,
+}
+
+#[derive(Debug, Deserialize)]
 pub(crate) struct Restored {
     pub(crate) name: String,
 }

@@ -20,6 +20,7 @@ use pando_guest::root::LayerStore;
 use pando_guest::{GuestName, Places};
 use pando_kernel::CallError;
 use pando_kernel::cgroup::{Field, Hierarchies};
+use pando_net::withhold::Withholding;
 use pando_store::LayerId;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashSet};
@@ -48,6 +49,8 @@ pub(crate) struct Daemon {
     pub(crate) roots: Rc<ReadyRoots>,
     /// Who owns which addresses.
     pub(crate) networks: Rc<Networks>,
+    /// What is withheld of connections to guests that are frozen.
+    pub(crate) withholding: Arc<Withholding>,
     /// Who is on the private network.
     pub(crate) private: Rc<PrivateNetwork>,
     /// Who is granted what of the devices.
@@ -93,6 +96,7 @@ impl Daemon {
             keeping: Cell::new(0),
             making: RefCell::default(),
             networks: Networks::new(&places),
+            withholding: crate::life::connections::withholding(&places.run()),
             private: PrivateNetwork::new(&places),
             bandwidth: Bandwidth::new(&places),
             roots: ReadyRoots::new(&places, &pool, &files, &lull, &store, unified),

@@ -4,8 +4,8 @@ use crate::daemon::Daemon;
 use crate::failure;
 use crate::guest::{Guest, Running};
 use crate::life::{
-    address, clone, collect, copy, create, exec, freeze, identity, image, remove, restore, run, set, start, stop,
-    storage, unify,
+    address, clone, collect, connections, copy, create, exec, freeze, identity, image, moving, remove, restore, run,
+    set, start, stop, storage, unify,
 };
 use crate::processes;
 use crate::resources::{self, accounting};
@@ -328,7 +328,7 @@ struct ErrorReply {
 }
 
 /// The methods of the interface.
-const DESCRIBED: [&str; 34] = [
+const DESCRIBED: [&str; 35] = [
     "Version",
     "Quit",
     "Run",
@@ -354,6 +354,7 @@ const DESCRIBED: [&str; 34] = [
     "Freeze",
     "Clone",
     "Restore",
+    "Move",
     "Images",
     "RemoveImage",
     "InspectImage",
@@ -374,7 +375,7 @@ async fn lasting(daemon: &Rc<Daemon>, method: Method) -> Result<Reply, Fault> {
         }
         Method::Restart { name, grace } => stop::restart(daemon, &daemon.guest(&name)?, grace).await?,
         Method::Freeze { name, image, stop, memory, wait } => {
-            let order = freeze::Order { image, stop, memory };
+            let order = freeze::Order { image, stop, memory, answer: None };
             let held = freeze::freeze(daemon, &daemon.guest(&name)?, order).await?;
             if !memory && !held.is_kept() {
                 let kept = image::keep(daemon, &held);
@@ -390,10 +391,21 @@ async fn lasting(daemon: &Rc<Daemon>, method: Method) -> Result<Reply, Fault> {
             let identity = identity::Identity::wished(&image, &names, addresses, signal.as_deref())?;
             clone::clone_all(daemon, &image, &names, identity).await?;
         }
+        Method::Move { pids, to } => {
+            let (from, moved) = moving::move_processes(daemon, &pids, &to).await?;
+            let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+            let (processes, threads) = (number(moved.processes), number(moved.threads));
+            let pause_us = i64::try_from(moved.pause.as_micros()).unwrap_or(i64::MAX);
+            return Ok(Reply::Moved { from, processes, threads, pause_us });
+        }
         Method::Restore { image, replace } => {
             return restore::restore(daemon, &image, replace).await.map(|name| Reply::Restored { name });
         }
-        Method::Remove { name, force } => remove::remove(daemon, &daemon.guest(&name)?, force).await?,
+        Method::Remove { name, force } => {
+            let guest = daemon.guest(&name)?;
+            remove::remove(daemon, &guest, force).await?;
+            connections::give_up_of(daemon, &guest);
+        }
         Method::Address { name, change, address } => {
             address::change(daemon, &daemon.guest(&name)?, change, address).await?;
         }

@@ -3,7 +3,7 @@
 use crate::failure;
 use crate::ready_roots::{Ancestor, RootKind};
 use pando_api::{Fault, FaultKind, ImageStatus, Spec};
-use pando_freeze::{Frozen, Kind, SheetError, ThawError, read_sheet, thaw, write_sheet};
+use pando_freeze::{Connection, Frozen, Kind, SheetError, ThawError, read_sheet, thaw, write_sheet};
 use pando_guest::policy::profile;
 use pando_guest::root::{self, LayerStore, Root};
 use pando_kernel::{CallError, Context};
@@ -36,6 +36,12 @@ pub(crate) struct ImageRecord {
     pub(crate) threads: i64,
     pub(crate) memory_kib: i64,
     pub(crate) pause_us: i64,
+    /// The TCP connections that the frozen guest had, if it ended there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) connections: Vec<Connection>,
+    /// Where a process of it waits to hear that it was frozen, if that was its own wish.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) answer: Option<u32>,
 }
 
 /// A frozen guest. Other threads make clones of it.
@@ -75,6 +81,8 @@ impl ImageRecord {
             threads: number(processes.iter().map(|process| process.threads.len()).sum()),
             memory_kib: i64::try_from(bytes / 1024).unwrap_or(i64::MAX),
             pause_us: i64::try_from(frozen.pause.as_micros()).unwrap_or(i64::MAX),
+            connections: Vec::new(),
+            answer: None,
         }
     }
 

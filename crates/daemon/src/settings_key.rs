@@ -96,7 +96,7 @@ fn typed(key: &str, value: &str) -> toml::Value {
         }
         "addresses" | "publish" | "dns" | "cap_add" | "cap_drop" | "expose" => words(value),
         _ => match (value.parse::<i64>(), value.parse::<bool>()) {
-            (Ok(number), _) if key == "stop_grace" => toml::Value::Integer(number),
+            (Ok(number), _) if matches!(key, "stop_grace" | "allow_freeze") => toml::Value::Integer(number),
             (_, Ok(choice)) if key == "user_namespace" => toml::Value::Boolean(choice),
             _ => toml::Value::String(value.to_owned()),
         },

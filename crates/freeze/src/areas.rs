@@ -6,7 +6,7 @@ use pando_kernel::CallError;
 use std::io::{Read, Seek, SeekFrom};
 
 /// An area, and what stands in the way of freezing it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Seen {
     pub(crate) area: Area,
     pub(crate) objection: Option<(String, &'static str)>,
@@ -19,6 +19,33 @@ pub(crate) fn read(pid: i32) -> Result<Vec<Seen>, CallError> {
     parse(&proc_file::text(pid, "smaps")?)
 }
 
+/// The same, and the lines of /proc/PID/maps that it comes from.
+pub(crate) fn read_with_lines(pid: i32) -> Result<(String, Vec<Seen>), CallError> {
+    let text = proc_file::text(pid, "smaps")?;
+    let lines = text.lines().filter(|line| is_header(line)).flat_map(|line| [line, "\n"]).collect();
+    Ok((lines, parse(&text)?))
+}
+
+fn is_header(line: &str) -> bool {
+    line.split_ascii_whitespace().next().is_some_and(|word| word.contains('-'))
+}
+
+/// What has been advised of areas that were read before, as it is in a process, or a fork of it, that stands still. Whether memory is locked a fork does
+/// not know.
+pub(crate) fn refresh(pid: i32, areas: &mut [Area]) -> Result<(), CallError> {
+    let now = read(pid)?;
+    for area in areas {
+        let same = now.iter().find(|seen| (seen.area.start, seen.area.end) == (area.start, area.end));
+        let Some(Seen { area: now, .. }) = same else {
+            // A fork leaves out what it was told to leave out in the last moment.
+            return Err(malformed(format!("finding memory at {:#x} again; try once more", area.start)));
+        };
+        area.advice.clone_from(&now.advice);
+        (area.grows, area.unreserved) = (now.grows, now.unreserved);
+    }
+    Ok(())
+}
+
 /// A text of the form of /proc/PID/smaps. What a restorer left behind, where it once made the process, is not part of it.
 fn parse(text: &str) -> Result<Vec<Seen>, CallError> {
     let mut areas: Vec<Seen> = Vec::new();
@@ -27,7 +54,7 @@ fn parse(text: &str) -> Result<Vec<Seen>, CallError> {
             if let Some(seen) = areas.last_mut() {
                 heed_flags(seen, flags);
             }
-        } else if line.split_ascii_whitespace().next().is_some_and(|word| word.contains('-')) {
+        } else if is_header(line) {
             areas.push(header(line)?);
         }
     }

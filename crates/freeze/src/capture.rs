@@ -1,6 +1,6 @@
 //! Reading a stopped process: all that a clone needs of it but the contents of its memory.
 
-use crate::areas;
+use crate::ahead::Ahead;
 use crate::credentials::{self, IdMaps};
 use crate::descriptors::{self, Notebook};
 use crate::frame;
@@ -21,11 +21,12 @@ use crate::unix_socket;
 use pando_kernel::trace::{self, Registers};
 use pando_kernel::{CallError, Context};
 
-/// Reads every process, except for which pages it has, which [`areas::find_pages`] tells, and their content. Parents come before children.
+/// Reads every process, except for which pages it has, which [`crate::areas::find_pages`] tells, and their content. Parents come before children.
 pub(crate) fn capture(
     subject: &Subject<'_>,
     stopped: &[Stopped],
     (searched, queues): (&Searched, &Queues),
+    ahead: &Ahead,
 ) -> Result<Image, CallError> {
     let Subject { init, outside, in_memory } = *subject;
     let mut image = Image { init: tree::inner(&Lines::read(init, "status")?).unwrap_or(init), ..Image::default() };
@@ -36,7 +37,7 @@ pub(crate) fn capture(
     for process in stopped {
         let mut captured = relatives(process)?;
         if !process.threads.is_empty() {
-            fill(&mut captured, process, &maps)?;
+            fill(&mut captured, process, &maps, ahead)?;
             captured.host_names = host_names.note(process.member.outer, &mut image)?;
             let found = descriptors::list(process.member.outer)?;
             notebook.contents.of_areas(process.member.outer, captured.pid, &mut captured.areas, &mut image)?;
@@ -95,9 +96,9 @@ fn relatives(process: &Stopped) -> Result<Process, CallError> {
     })
 }
 
-fn fill(captured: &mut Process, process: &Stopped, maps: &IdMaps) -> Result<(), CallError> {
+fn fill(captured: &mut Process, process: &Stopped, maps: &IdMaps, ahead: &Ahead) -> Result<(), CallError> {
     let outer = process.member.outer;
-    captured.areas = areas::read(outer)?.into_iter().map(|seen| seen.area).collect();
+    captured.areas = ahead.read(outer)?.into_iter().map(|seen| seen.area).collect();
     captured.executable = proc_file::link(outer, "exe")?;
     captured.directory = proc_file::link(outer, "cwd")?;
     captured.limits = limits::read(outer)?;

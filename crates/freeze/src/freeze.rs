@@ -1,7 +1,9 @@
 //! Freezing: look, stop, read, fill a holder, let run.
 
+use crate::ahead::Ahead;
 use crate::areas;
 use crate::capture;
+use crate::connections::{Connected, Connection, Ends};
 use crate::descriptors::Outside;
 use crate::holder::Holder;
 use crate::image::Image;
@@ -41,6 +43,8 @@ pub struct Frozen {
     pub holder: Holder,
     /// How long the processes stood still.
     pub pause: Duration,
+    /// The TCP connections that they had, if they ended where they were frozen.
+    pub connections: Vec<Connection>,
     /// The files that they map.
     pub(crate) files: Vec<MappedFile>,
 }
@@ -71,7 +75,7 @@ pub fn freeze_with<T>(
     at_rest: impl FnOnce() -> Result<T, CallError>,
     root: impl FnOnce(T) -> Result<OwnedFd, CallError>,
 ) -> Result<Frozen, FreezeError> {
-    let Still { mut image, mut holder, mut standing, begun } = stand_still(subject)?;
+    let Still { mut image, mut holder, mut standing, begun } = stand_still(subject, &Roots::find(subject.init)?)?;
     // What processes share a snapshot shares too: it goes on changing.
     let apart = image.contents.is_empty() && image.keyed.is_empty();
     if manner == Manner::Snapshots && apart {
@@ -92,47 +96,54 @@ pub fn freeze_with<T>(
     };
     drop(standing);
     let files = machine::mapped(&image, root)?;
-    Ok(Frozen { image, holder, pause, files })
+    Ok(Frozen { image, holder, pause, connections: Vec::new(), files })
 }
 
 /// Freezes likewise, and the processes do not run on: when all is held, `end` is told of it and ends the first process of their pid namespace, and them
-/// with it. If it cannot, they run on.
+/// with it. If it cannot, they run on. `withhold` is told of the TCP connections that they have: from there on nothing may come to them, and nothing be
+/// answered, until they are revived or given up; whoever is told does that too where freezing fails.
 pub fn freeze_and_end(
     subject: &Subject<'_>,
+    withhold: impl FnOnce(&[Ends]) -> Result<(), CallError>,
     at_rest: impl FnOnce() -> Result<OwnedFd, CallError>,
     end: impl FnOnce(&Frozen) -> Result<(), CallError>,
 ) -> Result<Frozen, FreezeError> {
-    let Still { mut image, mut holder, standing, begun } = stand_still(subject)?;
+    let Still { mut image, mut holder, standing, begun } = stand_still(subject, &Roots::find(subject.init)?)?;
+    let connected = Connected::find(&image, |pid| standing.outer(pid));
+    withhold(&connected.ends())?;
+    let taken = connected.take();
     let root = at_rest()?;
     hold(standing.themselves(subject, &image), &mut image, &mut holder, &root)?;
     let files = machine::mapped(&image, root)?;
-    let frozen = Frozen { image, holder, pause: begun.elapsed(), files };
+    let frozen = Frozen { image, holder, pause: begun.elapsed(), connections: taken.connections().to_vec(), files };
     end(&frozen)?;
+    taken.leave();
     standing.end();
     Ok(frozen)
 }
 
 /// Processes that stand still, and all that is known of them but their memory.
-struct Still {
-    image: Image,
+pub(crate) struct Still {
+    pub(crate) image: Image,
     /// It holds nothing yet.
-    holder: Holder,
-    standing: Standing,
+    pub(crate) holder: Holder,
+    pub(crate) standing: Standing,
     begun: Instant,
 }
 
-fn stand_still(subject: &Subject<'_>) -> Result<Still, FreezeError> {
-    let roots = Roots::find(subject.init)?;
+/// Stops the processes below some roots.
+pub(crate) fn stand_still(subject: &Subject<'_>, roots: &Roots) -> Result<Still, FreezeError> {
     let searched = Searched::default();
-    let refusals = lasting_refusals(subject, &roots, &searched)?;
+    let refusals = lasting_refusals(subject, roots, &searched)?;
     if !refusals.is_empty() {
         return Err(FreezeError::Refused(refusals));
     }
     let holder = Holder::start()?;
     // What waits is done before anybody is stopped.
     let (standing, queues) = Standing::nobody(|| Queues::of(subject.init))?;
+    let ahead = Ahead::of(roots);
     let begun = Instant::now();
-    let (standing, image) = standing.stop(&roots, |stopped| look(subject, stopped, (&searched, &queues)))?;
+    let (standing, image) = standing.stop(roots, |stopped| look(subject, stopped, (&searched, &queues), &ahead))?;
     Ok(Still { image, holder, standing, begun })
 }
 
@@ -154,14 +165,19 @@ fn lasting_refusals(subject: &Subject<'_>, roots: &Roots, searched: &Searched) -
 }
 
 /// Reads what there is, but for memory.
-fn look(subject: &Subject<'_>, stopped: &[Stopped], known: (&Searched, &Queues)) -> Result<Image, FreezeError> {
+fn look(
+    subject: &Subject<'_>,
+    stopped: &[Stopped],
+    known: (&Searched, &Queues),
+    ahead: &Ahead,
+) -> Result<Image, FreezeError> {
     let members: Vec<_> = stopped.iter().map(|process| process.member.clone()).collect();
     // What was looked at before may have changed until the stop.
-    let refusals = survey::survey_stopped(subject.init, &members, subject.outside, known)?;
+    let refusals = survey::survey_stopped(subject.init, &members, subject.outside, known, ahead)?;
     if !refusals.is_empty() {
         return Err(FreezeError::Refused(refusals));
     }
-    let image = capture::capture(subject, stopped, known)?;
+    let image = capture::capture(subject, stopped, known, ahead)?;
     let mut late = sockets::late_objections(&image);
     late.extend(sysv::late_objections(&image));
     if late.is_empty() { Ok(image) } else { Err(FreezeError::Refused(late)) }
@@ -169,14 +185,27 @@ fn look(subject: &Subject<'_>, stopped: &[Stopped], known: (&Searched, &Queues))
 
 /// Has the holder copy memory.
 fn hold(origin: Origin, image: &mut Image, holder: &mut Holder, root: &OwnedFd) -> Result<(), FreezeError> {
+    hold_above(origin, image, holder, root, 0)
+}
+
+/// The same for where pids up to one are taken.
+pub(crate) fn hold_above(
+    origin: Origin,
+    image: &mut Image,
+    holder: &mut Holder,
+    root: &OwnedFd,
+    taken: i32,
+) -> Result<(), FreezeError> {
     if let Origin::Processes { sources, .. } = &origin {
         for (process, source) in image.processes.iter_mut().zip(sources) {
             if !process.threads.is_empty() {
+                areas::refresh(*source, &mut process.areas)?;
                 areas::find_pages(*source, &mut process.areas)?;
             }
         }
     }
-    let script = plan::script(image, &holder.facts(origin)?)?;
+    let facts = plan::Facts { taken, ..holder.facts(origin)? };
+    let script = plan::script(image, &facts)?;
     holder.hold(script, root.as_fd())?;
     Ok(())
 }

@@ -66,7 +66,7 @@ impl Holder {
             }
         }
         let release = release();
-        Ok(Facts { origin, kernel, moves_many: release >= (6, 17), ids_chosen: release >= (6, 15) })
+        Ok(Facts { origin, taken: 0, kernel, moves_many: release >= (6, 17), ids_chosen: release >= (6, 15) })
     }
 
     /// Fills it: it takes the staging steps of a script. Files that are mapped privately are opened below `root`.

@@ -9,20 +9,24 @@
 //! ```
 //!
 //! Each kind of object has a file that captures it and writes how it is made: `descriptors` and `objects` (files, pipes, events), `unix_socket` and
-//! `unix_making`, `plain_socket` (TCP, UDP, netlink), `contents` and `content_making` (what has no name: shared memory, deleted files), `sysv` and
-//! `sysv_making`, `queues`, `timers`, `credentials`, `terminals`, `inotify`.
+//! `unix_making`, `plain_socket` (TCP, UDP, netlink), `connections` (TCP, of who ends), `contents` and `content_making` (what has no name: shared
+//! memory, deleted files), `sysv` and `sysv_making`, `queues`, `timers`, `credentials`, `terminals`, `inotify`.
 //!
 //! An image can be kept as files (`keep`: a `sheet` each, out of the holder) and a holder be made from those (`thaw`), once all that was read has been
 //! looked at (`check`), and the `machine` with it.
+//!
+//! A tree of processes can be taken out of one pid namespace and put into another (`transplant`): a clone of it there, and the end of it here.
 //!
 //! It works on plain pids, cgroups and descriptors. What is frozen is every process of a pid namespace but its first; what is made by a clone lives
 //! below the first process of another pid namespace, which somebody else has started, in its namespaces and root, with the pids that it had. A
 //! clone's memory is forked from the holder's and moved into place (mremap(2)), so it is ordinary anonymous memory, shared until it is written to.
 
+mod ahead;
 mod areas;
 mod capture;
 mod check;
 mod clone;
+mod connections;
 mod content_making;
 mod contents;
 mod credentials;
@@ -64,11 +68,13 @@ mod sysv_making;
 mod terminals;
 mod thaw;
 mod timers;
+mod transplant;
 mod tree;
 mod unix_making;
 mod unix_socket;
 
 pub use clone::{CloneError, Ready, Target};
+pub use connections::{Connection, Ends, Revived, revive};
 pub use descriptors::Outside;
 pub use freeze::{Frozen, Manner, Subject, freeze, freeze_and_end, freeze_with};
 pub use holder::Holder;
@@ -76,3 +82,4 @@ pub use refusal::{FreezeError, Refusal};
 pub use sheet::{Kind, SheetError, VERSION, read_sheet, write_sheet};
 pub use survey::{survey, written_mappings};
 pub use thaw::{ThawError, thaw, verify};
+pub use transplant::{Bed, Moved, TransplantError, transplant};

@@ -202,13 +202,7 @@ fn address(name: &[u8]) -> String {
 /// it is one that is not connected.
 fn lose(writer: &mut Writer, socket: &PlainSocket, slot: u64, spare: u64) {
     let chapter = Writer::MAKING;
-    let mut name = socket.family.to_le_bytes()[..2].to_vec();
-    if socket.family == libc::AF_INET {
-        name.extend([0, 0, 127, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0]);
-    } else {
-        name.extend([0; 6]);
-        name.extend([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1, 0, 0, 0, 0]);
-    }
+    let name = loopback(socket);
     let length = name.len() as u64;
     let (asked, given) = (writer.data(&name, 8), writer.data(&name, 8));
     let room = writer.data(&(length as u32).to_le_bytes(), 8);
@@ -222,6 +216,26 @@ fn lose(writer: &mut Writer, socket: &PlainSocket, slot: u64, spare: u64) {
     for option in &socket.options {
         set(writer, slot, option);
     }
+}
+
+/// Where a socket can be connected and lose its peer again. One that was connected by IPv4 goes on sending by that, whatever it is connected to later: so it
+/// is connected by what its connection was.
+fn loopback(socket: &PlainSocket) -> Vec<u8> {
+    const MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
+    let mut name = socket.family.to_le_bytes()[..2].to_vec();
+    match (socket.family, socket.name.get(8..20)) {
+        (libc::AF_INET, _) => name.extend([0, 0, 127, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0]),
+        (_, Some(prefix)) if prefix != MAPPED => {
+            name.extend([0; 6]);
+            name.extend([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0]);
+        }
+        _ => {
+            name.extend([0; 6]);
+            name.extend(MAPPED);
+            name.extend([127, 0, 0, 1, 0, 0, 0, 0]);
+        }
+    }
+    name
 }
 
 #[cfg(test)]
@@ -244,6 +258,20 @@ mod tests {
         assert_eq!(role(socket.into()), Role::Idle);
         other.connect("127.0.0.1:9").unwrap();
         assert!(matches!(role(other.into()), Role::Sends { .. }));
+    }
+
+    #[test]
+    fn a_peer_is_lost_by_the_protocol_that_it_had() {
+        let of = |ip: std::net::Ipv6Addr| {
+            let name = [&[10, 0, 0, 80, 0, 0, 0, 0][..], &ip.octets(), &[0; 4]].concat();
+            let socket = PlainSocket { family: libc::AF_INET6, name, ..PlainSocket::default() };
+            let loopback: [u8; 16] = loopback(&socket)[8..24].try_into().unwrap();
+            std::net::Ipv6Addr::from(loopback)
+        };
+        assert!(of("fd00::5".parse().unwrap()).is_loopback());
+        assert_eq!(of("::ffff:10.9.0.5".parse().unwrap()).to_ipv4_mapped(), Some(std::net::Ipv4Addr::LOCALHOST));
+        let plain = PlainSocket { family: libc::AF_INET, ..PlainSocket::default() };
+        assert_eq!(loopback(&plain).len(), 16);
     }
 
     #[test]

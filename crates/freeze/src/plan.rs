@@ -17,6 +17,8 @@ use crate::sysv_making;
 pub(crate) struct Facts {
     /// Where memory is copied from.
     pub(crate) origin: Origin,
+    /// The highest pid that somebody else has where it is to live; 0 where nobody does.
+    pub(crate) taken: i32,
     /// The kernel's own mappings in the holder: name, start, length.
     pub(crate) kernel: Vec<(String, u64, u64)>,
     /// Whether one mremap(2) moves several areas (Linux 6.17).
@@ -37,6 +39,7 @@ pub(crate) fn script(image: &Image, facts: &Facts) -> Result<Script, FreezeError
         }])
     };
     let (births, maker) = lineage::births(image).map_err(refused)?;
+    let maker = maker.max(facts.taken + 1);
     let stages = staging::arrange(image);
     let slots = Slots::of(image);
     let executables = executables(image);

@@ -62,11 +62,14 @@ impl Standing {
         Some(image.processes.iter().map(|process| snapshots.of(process.pid).unwrap_or(0)).collect())
     }
 
+    /// The pid here of one of them.
+    pub(crate) fn outer(&self, pid: i32) -> Option<i32> {
+        self.stopped.iter().map(|one| &one.member).find(|member| member.pid == pid).map(|member| member.outer)
+    }
+
     /// The processes as what has their memory.
     pub(crate) fn themselves(&self, subject: &Subject<'_>, image: &Image) -> Origin {
-        let outer = |pid: i32| self.stopped.iter().map(|one| &one.member).find(|member| member.pid == pid);
-        let sources = image.processes.iter();
-        let sources = sources.map(|process| outer(process.pid).map_or(0, |member| member.outer)).collect();
+        let sources = image.processes.iter().map(|process| self.outer(process.pid).unwrap_or(0)).collect();
         Origin::Processes { sources, init: subject.init }
     }
 

@@ -1,5 +1,6 @@
 //! Looking for what cannot be frozen, before anything is stopped, and once more after.
 
+use crate::ahead::Ahead;
 use crate::areas::{self, USER_END};
 use crate::contents::DELETED;
 use crate::descriptors::{self, Found, Outside};
@@ -33,17 +34,18 @@ pub(crate) fn survey_roots(
     searched: &Searched,
 ) -> Result<Vec<Refusal>, CallError> {
     // Made anew each time: its end waits for a grace period, and nobody for that.
-    survey_members(init, &roots.members(), outside, (false, searched, &Queues::of(init)?))
+    survey_members(init, &roots.members(), outside, (searched, &Queues::of(init)?), None)
 }
 
-/// The same for processes that we have stopped.
+/// The same for processes that we have stopped, and looked at before.
 pub(crate) fn survey_stopped(
     init: i32,
     members: &[Member],
     outside: &[Outside],
-    (searched, queues): (&Searched, &Queues),
+    known: (&Searched, &Queues),
+    ahead: &Ahead,
 ) -> Result<Vec<Refusal>, CallError> {
-    survey_members(init, members, outside, (true, searched, queues)).map(|mut refusals| {
+    survey_members(init, members, outside, known, Some(ahead)).map(|mut refusals| {
         refusals.retain(|refusal| refusal.kind != TRACED);
         refusals
     })
@@ -56,7 +58,8 @@ fn survey_members(
     init: i32,
     members: &[Member],
     outside: &[Outside],
-    (stopped, searched, queues): (bool, &Searched, &Queues),
+    (searched, queues): (&Searched, &Queues),
+    ahead: Option<&Ahead>,
 ) -> Result<Vec<Refusal>, CallError> {
     let mut refusals = Vec::new();
     let mut descriptors: Vec<(&Member, Vec<Found>)> = Vec::new();
@@ -64,7 +67,7 @@ fn survey_members(
     for member in members.iter().filter(|member| member.state != 'Z') {
         let mut objections = home.objections(member);
         objections.extend(stray_group(member, members));
-        objections.extend(memory_objections(member));
+        objections.extend(memory_objections(member, ahead));
         if let Ok(found) = descriptors::list(member.outer) {
             for one in &found {
                 if let Some((kind, advice)) = descriptors::objection(one, outside) {
@@ -76,7 +79,7 @@ fn survey_members(
         refusals.extend(objections.into_iter().map(|(kind, advice)| refusal(member, None, kind, advice)));
     }
     refusals.extend(pipes::objections(&descriptors, outside));
-    refusals.extend(sockets::objections(init, &descriptors, outside, stopped)?);
+    refusals.extend(sockets::objections(init, &descriptors, outside, ahead.is_some())?);
     refusals.extend(inotify::objections(init, &descriptors, outside, searched)?);
     refusals.extend(sysv::objections(init, members)?);
     refusals.extend(queues.objections(members, &descriptors, outside)?);
@@ -171,8 +174,10 @@ fn stray_group(member: &Member, members: &[Member]) -> Option<Objection> {
     (!led).then(|| (format!("it is in process group {group}, whose leader has ended"), "start it again"))
 }
 
-fn memory_objections(member: &Member) -> Vec<Objection> {
-    let Ok(seen) = areas::read(member.outer) else { return Vec::new() };
+fn memory_objections(member: &Member, ahead: Option<&Ahead>) -> Vec<Objection> {
+    let Ok(seen) = ahead.map_or_else(|| areas::read(member.outer), |ahead| ahead.read(member.outer)) else {
+        return Vec::new();
+    };
     let mut objections = Vec::new();
     for one in seen {
         if one.area.start < STAGING.end && one.area.end > REGION || one.area.end > USER_END {

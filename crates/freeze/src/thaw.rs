@@ -49,7 +49,7 @@ pub fn thaw(directory: &Path, root: BorrowedFd<'_>) -> Result<Frozen, ThawError>
     let path = format!("/proc/{}/fd/{}", std::process::id(), memory.file.as_fd().as_raw_fd());
     let script = plan::script(&tree.image, &holder.facts(Origin::File { path, start: BODY })?)?;
     holder.hold(script, root)?;
-    Ok(Frozen { image: tree.image, holder, pause: tree.pause, files: tree.files })
+    Ok(Frozen { image: tree.image, holder, pause: tree.pause, connections: Vec::new(), files: tree.files })
 }
 
 /// Looks through an image on disk, and makes nothing of it.

@@ -40,6 +40,11 @@ impl Roots {
         Ok(Self { init, strays })
     }
 
+    /// Those below some processes, and these.
+    pub(crate) fn of(processes: &[i32]) -> Self {
+        Self { init: 0, strays: processes.to_vec() }
+    }
+
     /// Every process of the namespace but its first, ended ones too.
     pub(crate) fn members(&self) -> Vec<Member> {
         let mut members: Vec<Member> = Vec::new();

@@ -47,6 +47,14 @@ pub fn set_number(socket: impl AsFd, level: i32, option: i32, value: i32) -> io:
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Sets an option to the kernel's bytes.
+pub fn set(socket: impl AsFd, level: i32, option: i32, value: &[u8]) -> io::Result<()> {
+    let length = value.len() as libc::socklen_t;
+    // SAFETY: the kernel reads as many bytes as there are.
+    let result = unsafe { libc::setsockopt(socket.as_fd().as_raw_fd(), level, option, value.as_ptr().cast(), length) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// The socket's own address: a family in two bytes, then what the family wants.
 pub fn name(socket: impl AsFd) -> io::Result<Vec<u8>> {
     address(socket, libc::getsockname)

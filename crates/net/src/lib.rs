@@ -18,7 +18,7 @@
 //! ```
 //!
 //! [`private`] gives a network *namespace* a place on a network of its own: a bridge, translation of addresses, published ports, names.
-//! [`bandwidth`] grants a group its part of a device.
+//! [`bandwidth`] grants a group its part of a device. [`withhold`] keeps packets of a connection back whose owner is away.
 //!
 //! [`offers`] tries what of this the machine has, and [`any_sockets`] finds the servers of the host that stand in the way.
 //!
@@ -33,5 +33,6 @@ pub mod placement;
 pub mod private;
 pub mod shared;
 mod sockets;
+pub mod withhold;
 
 pub use placement::Network;

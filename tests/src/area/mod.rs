@@ -19,6 +19,7 @@ mod kept_images;
 mod lifecycle;
 mod limits;
 mod listing;
+mod moving;
 mod net;
 mod overbooking;
 mod programs;
@@ -27,6 +28,7 @@ mod reservations;
 mod restore;
 mod room;
 mod run;
+mod self_freeze;
 mod servers;
 mod store;
 mod store_crash;
@@ -104,11 +106,14 @@ const AREAS: &[&[Case]] = &[
     terminals::CASES,
     programs::CASES,
     images::CASES,
+    self_freeze::CASES,
     servers::CASES,
+    moving::CASES,
     net::conformance::CASES,
     net::addresses::CASES,
     net::bandwidth::CASES,
     net::clones::CASES,
+    net::connections::CASES,
     net::host_mode::CASES,
     net::private::CASES,
     net::same_ports::CASES,

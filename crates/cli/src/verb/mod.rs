@@ -18,6 +18,7 @@ mod lifecycle;
 mod logs;
 mod ls;
 mod man;
+mod move_command;
 mod ps;
 mod restore;
 mod run;
@@ -100,6 +101,7 @@ pub(crate) const ENTRIES: &[Entry] = &[
     Entry::of::<freeze::Freeze>(),
     Entry::of::<clone::Clone>(),
     Entry::of::<restore::Restore>(),
+    Entry::of::<move_command::Move>(),
     Entry::of::<images::Images>(),
     Entry::of::<images::Image>(),
     Entry::of::<exec::Exec>(),

@@ -106,7 +106,7 @@ pub(super) async fn clone(
     daemon.guests.borrow_mut().insert(name, Rc::clone(&guest));
     drop(reservation);
     daemon.events.tell(guest.name.as_ref(), "clone", Some(held.name.clone()));
-    let started = start(daemon, &guest, held.record.command, ready, (forking, identity)).await;
+    let started = start(daemon, &guest, held, ready, (forking, identity)).await;
     match &started {
         Ok(()) => unsettled::settle(daemon, directory),
         Err(_) => super::remove::throw_away(daemon, &guest),
@@ -142,15 +142,16 @@ fn inside(name: &str, error: &tokio::task::JoinError) -> Fault {
 async fn start(
     daemon: &Rc<Daemon>,
     guest: &Rc<Guest>,
-    command: Option<i32>,
+    image: &HeldImage,
     ready: Ready,
     (forking, identity): (Forking, &Identity),
 ) -> Result<(), Fault> {
     // Nobody enters it before it is itself.
     let closed = guest.close();
-    let running = boot(daemon, guest, command.map_or(Task::Idle, Task::Adopt), Vec::new(), Some(ready)).await?;
+    let running =
+        boot(daemon, guest, image.record.command.map_or(Task::Idle, Task::Adopt), Vec::new(), Some(ready)).await?;
     crash::point("clone.booted");
-    let outcome = finish(daemon, guest, &running, (forking, identity)).await;
+    let outcome = finish(daemon, guest, &running, image, (forking, identity)).await;
     drop(closed);
     if outcome.is_err() {
         let _ = stop::force(guest, &running).await;
@@ -163,10 +164,11 @@ async fn finish(
     daemon: &Rc<Daemon>,
     guest: &Rc<Guest>,
     running: &Running,
+    image: &HeldImage,
     (mut forking, identity): (Forking, &Identity),
 ) -> Result<(), Fault> {
     let name = guest.name.as_ref();
-    let rites = identity.rites(guest, running).await?;
+    let rites = identity.rites(guest, running, image).await?;
     if !rites.is_empty() {
         // Their pids are taken by then. One that could not be forked says so below.
         if let Some(frozen) = forking.stands().await {

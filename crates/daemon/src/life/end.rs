@@ -49,6 +49,7 @@ impl Ending {
 
 /// Watches over a life to its end.
 pub(crate) fn watch(daemon: &Rc<Daemon>, guest: &Rc<Guest>, running: &Rc<Running>) {
+    super::door::mind(daemon, guest, running);
     let (daemon, guest, running) = (Rc::clone(daemon), Rc::clone(guest), Rc::clone(running));
     tokio::task::spawn_local(async move {
         let status = {

@@ -8,6 +8,8 @@
 //! files that are mapped for writing are always copied again. What is hard to bring up to date (links between files, many changes, other
 //! attributes of a directory) is not: then all is copied once more.
 
+use super::files_recheck::{self, Prepared};
+use super::plain_copy;
 use pando_kernel::{CallError, Context};
 use rustix::fs::{AtFlags, CWD, Gid, Mode, Timespec, Timestamps, Uid};
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,17 +23,17 @@ const MOST_CHANGES: usize = 500;
 
 /// What is known of a file: whatever is done to it changes some of this.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Seen {
-    inode: u64,
-    mode: u32,
-    owner: (u32, u32),
-    length: u64,
-    links: u64,
-    changed: (i64, i64),
-    written: (i64, i64),
+pub(super) struct Seen {
+    pub(super) inode: u64,
+    pub(super) mode: u32,
+    pub(super) owner: (u32, u32),
+    pub(super) length: u64,
+    pub(super) links: u64,
+    pub(super) changed: (i64, i64),
+    pub(super) written: (i64, i64),
 }
 
-type Tree = BTreeMap<PathBuf, Seen>;
+pub(super) type Tree = BTreeMap<PathBuf, Seen>;
 
 /// A copy that was begun ahead.
 pub(super) struct Ahead {
@@ -39,6 +41,8 @@ pub(super) struct Ahead {
     to: PathBuf,
     /// As it was before it was copied; nothing if the copy is of no use.
     before: Option<Tree>,
+    /// The same, to be looked at again quickly; nothing if that has to be done the long way.
+    prepared: Option<Prepared>,
     /// Files that may change unseen.
     mapped: BTreeSet<PathBuf>,
 }
@@ -56,11 +60,13 @@ impl Ahead {
         if before.is_some() {
             let _ = copy(from, to);
         }
+        let prepared = before.as_ref().and_then(|before| Prepared::of(from, before));
         let relative = |path: &String| PathBuf::from(path.trim_start_matches('/'));
         Self {
             from: from.to_owned(),
             to: to.to_owned(),
             before: before.filter(|_| to.is_dir()),
+            prepared,
             mapped: mapped.iter().flatten().map(relative).collect(),
         }
     }
@@ -68,8 +74,16 @@ impl Ahead {
     /// Brings the copy up to date, now that nothing changes any more. Blocking.
     pub(super) fn finish(self) -> Result<(), CallError> {
         let what = || format!("copying {} to {}", self.from.display(), self.to.display());
-        let now = look(&self.from).context(what)?;
-        let fresh = self.before.as_ref().and_then(|before| changes(before, &now, &self.mapped));
+        let quickly = self.prepared.as_ref().and_then(Prepared::look).zip(self.before.as_ref());
+        let (before, now) = match quickly {
+            Some((differing, before)) => {
+                let (before, now) = files_recheck::narrowed(before, &differing, &self.mapped);
+                (Some(before), now)
+            }
+            None => (None, look(&self.from).context(what)?),
+        };
+        let before = before.as_ref().or(self.before.as_ref());
+        let fresh = before.and_then(|before| changes(before, &now, &self.mapped));
         if let Some(changes) = fresh
             && self.apply(&changes, &now).is_ok()
         {
@@ -92,7 +106,13 @@ impl Ahead {
                 Ok(_) => std::fs::remove_file(&path)?,
             }
         }
-        if !changes.anew.is_empty() {
+        let anew = changes.anew.iter().filter_map(|path| Some((Path::new(path), now.get(Path::new(path))?)));
+        let few: Vec<_> = anew.collect();
+        if few.len() == changes.anew.len() && plain_copy::suits(&self.from, few.iter().copied()) {
+            for (path, seen) in few {
+                plain_copy::copy(&self.from.join(path), &self.to.join(path), seen)?;
+            }
+        } else {
             let ended = Command::new("cp")
                 .args(["-a", "--reflink=auto", "--remove-destination", "--parents", "--target-directory"])
                 .arg(&self.to)
@@ -114,7 +134,7 @@ impl Ahead {
 }
 
 /// Longer than the kernel's clock for files stands still.
-const TICK: std::time::Duration = std::time::Duration::from_millis(11);
+pub(super) const TICK: std::time::Duration = std::time::Duration::from_millis(11);
 
 /// What differs between two looks.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -173,7 +193,7 @@ fn changes(before: &Tree, now: &Tree, mapped: &BTreeSet<PathBuf>) -> Option<Chan
 }
 
 /// Everything below a directory, and itself as the empty path.
-fn look(top: &Path) -> std::io::Result<Tree> {
+pub(super) fn look(top: &Path) -> std::io::Result<Tree> {
     let mut tree = Tree::new();
     let mut next = vec![PathBuf::new()];
     while let Some(path) = next.pop() {
@@ -220,7 +240,7 @@ fn dress(from: &Path, to: &Path, seen: &Seen) -> std::io::Result<()> {
 }
 
 /// Extended attributes, by name.
-fn extended(path: &Path) -> std::io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
+pub(super) fn extended(path: &Path) -> std::io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
     const LONGEST: usize = 64 << 10;
     let mut names = vec![0; LONGEST];
     let length = rustix::fs::llistxattr(path, &mut names[..])?;

@@ -1,5 +1,6 @@
 //! Freezing a running guest: its processes, their memory, and its files, at one instant.
 
+use super::connections::Keeping;
 use super::files_ahead::Ahead;
 use super::hooks::{self, Hooks};
 use super::layers;
@@ -8,7 +9,9 @@ use crate::failure;
 use crate::guest::{Guest, Running};
 use crate::image::{HeldImage, ImageRecord};
 use pando_api::{Fault, FaultKind, Spec};
-use pando_freeze::{FreezeError, Frozen, Manner, Outside, Subject, freeze_and_end, freeze_with as freeze_processes};
+use pando_freeze::{
+    Ends, FreezeError, Frozen, Manner, Outside, Subject, freeze_and_end, freeze_with as freeze_processes,
+};
 use pando_guest::GuestName;
 use pando_guest::root::{self, Layer, LayerStore, Root};
 use pando_kernel::mount::Tree;
@@ -30,6 +33,8 @@ pub(crate) struct Order {
     pub(crate) stop: bool,
     /// Whether the image is held in memory alone.
     pub(crate) memory: bool,
+    /// Where a process of the guest waits to hear of it, if that asked for it.
+    pub(crate) answer: Option<u32>,
 }
 
 /// What a thread needs to freeze a guest.
@@ -47,6 +52,7 @@ struct Scene {
     caption: Caption,
     /// For a guest that is to end.
     end: Option<End>,
+    keeping: Keeping,
 }
 
 /// What the record of an image says that its processes do not.
@@ -54,6 +60,7 @@ struct Caption {
     guest: String,
     spec: Spec,
     layers: Vec<String>,
+    answer: Option<u32>,
 }
 
 /// How a guest ends where it was frozen.
@@ -72,7 +79,7 @@ pub(crate) async fn freeze(daemon: &Rc<Daemon>, guest: &Rc<Guest>, order: Order)
     let hooks = Hooks::find(guest, &running, hooks::FREEZE).await?;
     let end = order.stop.then(|| End::of(daemon, &running, &name, order.memory)).transpose()?;
     let held = match hooks.before(daemon, guest).await {
-        Ok(()) => capture(daemon, guest, (name.to_string(), running.pid), end).await,
+        Ok(()) => capture(daemon, guest, (name.to_string(), running.pid), end, order.answer).await,
         Err(fault) => Err(fault),
     };
     if order.stop
@@ -93,8 +100,10 @@ async fn capture(
     guest: &Rc<Guest>,
     (name, init): (String, i32),
     end: Option<End>,
+    answer: Option<u32>,
 ) -> Result<Arc<HeldImage>, Fault> {
-    let scene = Scene::of(daemon, guest, &name, init, end)?;
+    let mut scene = Scene::of(daemon, guest, &name, init, end)?;
+    scene.caption.answer = answer;
     let (files, path) = (scene.root.files.clone(), scene.layer.clone());
     let kept = scene.end.as_ref().is_some_and(|end| end.kept.is_some());
     let frozen = tokio::task::spawn_blocking(move || scene.freeze()).await.map_err(|error| {
@@ -123,7 +132,7 @@ fn command(frozen: &Frozen, command: &[String]) -> Option<i32> {
     children.map(|process| process.pid).min().filter(|_| !command.is_empty())
 }
 
-fn fault(guest: &Guest, error: &FreezeError) -> Fault {
+pub(super) fn fault(guest: &Guest, error: &FreezeError) -> Fault {
     let name = guest.name.as_ref();
     match error {
         FreezeError::Call(error) => failure::call(&format!("freezing guest '{name}'"), name, error),
@@ -199,7 +208,8 @@ impl Scene {
             manner: if spec.memory.limit.is_none() { Manner::Snapshots } else { Manner::AtRest },
             root: below,
             store: Arc::clone(&daemon.store),
-            caption: Caption { guest: guest.name.to_string(), spec, layers },
+            keeping: Keeping::of(daemon, spec.network),
+            caption: Caption { guest: guest.name.to_string(), spec, layers, answer: None },
             end,
         })
     }
@@ -227,17 +237,29 @@ impl Scene {
             None => freeze_processes(&subject, self.manner, || ahead.finish(), |()| root())?,
             Some(end) => {
                 let at_rest = || ahead.finish().and_then(|()| root());
-                freeze_and_end(&subject, at_rest, |frozen| end.come(frozen, &self.caption.record(frozen)))?
+                let mut withheld = Vec::new();
+                let withhold = |all: &[Ends]| {
+                    withheld = all.to_vec();
+                    self.keeping.begin(all)
+                };
+                let come = |frozen: &Frozen| end.come(frozen, &self.record(frozen));
+                freeze_and_end(&subject, withhold, at_rest, come).inspect_err(|_| self.keeping.give_up(&withheld))?
             }
         };
-        let record = self.caption.record(&frozen);
+        let record = self.record(&frozen);
         Ok((frozen, record))
+    }
+
+    fn record(&self, frozen: &Frozen) -> ImageRecord {
+        let connections = self.keeping.good(&frozen.connections);
+        ImageRecord { connections, ..self.caption.record(frozen) }
     }
 }
 
 impl Caption {
     fn record(&self, frozen: &Frozen) -> ImageRecord {
         let command = command(frozen, &self.spec.command);
-        ImageRecord::new(self.guest.clone(), self.spec.clone(), self.layers.clone(), command, frozen)
+        let record = ImageRecord::new(self.guest.clone(), self.spec.clone(), self.layers.clone(), command, frozen);
+        ImageRecord { answer: self.answer, ..record }
     }
 }

@@ -1,6 +1,7 @@
 //! What makes a clone itself before anything of it runs: its addresses, its hooks, a signal to those who handle it. What is restored is itself already.
 
 use super::hooks::{self, Hooks};
+use super::{connections, door};
 use crate::daemon::Daemon;
 use crate::failure;
 use crate::guest::{Guest, Running};
@@ -8,6 +9,7 @@ use crate::image::HeldImage;
 use crate::processes;
 use crate::ready_roots::ReadyRoot;
 use pando_api::{Address, Fault, Spec};
+use pando_freeze::Connection;
 use pando_freeze::image::{Image, Process};
 use pando_kernel::{pidfd, signal};
 use std::collections::HashSet;
@@ -23,8 +25,8 @@ pub(crate) enum Identity {
         /// What those get that handle it.
         signal: Option<i32>,
     },
-    /// The guest that was frozen.
-    Same,
+    /// The guest that was frozen, with the connections that it has still.
+    Same(Vec<Connection>),
 }
 
 /// What is to be done in one of them.
@@ -32,6 +34,9 @@ pub(crate) enum Identity {
 pub(crate) struct Rites {
     hooks: Hooks,
     signal: Option<i32>,
+    connections: Vec<Connection>,
+    /// Where a process waits to hear who it is, in the guest of this first process, and what it is told.
+    answer: Option<(i32, u32, String)>,
 }
 
 impl Identity {
@@ -63,7 +68,7 @@ impl Identity {
     pub(crate) fn spec(&self, held: &HeldImage) -> Spec {
         match self {
             Self::Other { addresses, .. } => Spec { addresses: addresses.clone(), ..held.spec_of_clones() },
-            Self::Same => held.record.spec.clone(),
+            Self::Same(_) => held.record.spec.clone(),
         }
     }
 
@@ -71,29 +76,41 @@ impl Identity {
     pub(crate) async fn root(&self, daemon: &Daemon, held: &HeldImage) -> Result<ReadyRoot, Fault> {
         match self {
             Self::Other { .. } => daemon.roots.take_or_make(&held.roots()).await,
-            Self::Same => daemon.roots.make(&held.root_of_itself()).await,
+            Self::Same(_) => daemon.roots.make(&held.root_of_itself()).await,
         }
     }
 
     /// What has to be done in a guest that stands.
-    pub(crate) async fn rites(&self, guest: &Guest, running: &Running) -> Result<Rites, Fault> {
+    pub(crate) async fn rites(&self, guest: &Guest, running: &Running, image: &HeldImage) -> Result<Rites, Fault> {
+        let told = |said: String| image.record.answer.map(|number| (running.pid, number, said));
         match self {
             Self::Other { signal, .. } => {
-                Ok(Rites { hooks: Hooks::find(guest, running, hooks::CLONE).await?, signal: *signal })
+                let hooks = Hooks::find(guest, running, hooks::CLONE).await?;
+                let answer = told(format!("1 {}", guest.name));
+                Ok(Rites { hooks, signal: *signal, connections: Vec::new(), answer })
             }
-            Self::Same => Ok(Rites { hooks: Hooks::default(), signal: None }),
+            Self::Same(connections) => {
+                let answer = told(format!("0 {}", image.name));
+                Ok(Rites { hooks: Hooks::default(), signal: None, connections: connections.clone(), answer })
+            }
         }
     }
 }
 
 impl Rites {
     pub(crate) fn is_empty(&self) -> bool {
-        self.hooks.is_empty() && self.signal.is_none()
+        self.hooks.is_empty() && self.signal.is_none() && self.connections.is_empty() && self.answer.is_none()
     }
 
     /// Does it, in a clone that waits to run.
     pub(crate) async fn perform(&self, daemon: &Rc<Daemon>, guest: &Rc<Guest>, image: &Image) -> Result<(), Fault> {
         self.hooks.in_clone(daemon, guest).await?;
+        if !self.connections.is_empty() {
+            connections::restore(daemon, guest, image, &self.connections).await;
+        }
+        if let Some((pid, number, said)) = &self.answer {
+            door::answer(*pid, *number, said).await;
+        }
         let Some(number) = self.signal else { return Ok(()) };
         let handling: HashSet<i32> =
             image.processes.iter().filter(|process| handles(process, number)).map(|process| process.pid).collect();

@@ -164,6 +164,7 @@ pub(crate) fn inspect(daemon: &Daemon, name: &str) -> Result<ImageInspection, Fa
 
 /// Forgets an image. Clones that were made of it live on.
 pub(crate) fn remove(daemon: &Rc<Daemon>, name: &str) -> Result<(), Fault> {
+    super::connections::give_up(daemon, name);
     let held = daemon.images.borrow_mut().remove(name);
     let directory = daemon.places.images().join(name);
     // One that cannot be read is removed all the same.
@@ -260,7 +261,8 @@ async fn settle_import(daemon: &Rc<Daemon>, name: String, new: &Path) -> Result<
         let spec = record.spec.clone();
         let maker = Maker { places, source, spec, name: guest, guest_tree: None, store, progress };
         let made = maker.make()?;
-        let record = ImageRecord { layers: vec![made.name.clone()], ..record };
+        // Connections stay with the machine that had them.
+        let record = ImageRecord { layers: vec![made.name.clone()], connections: Vec::new(), ..record };
         let io = |error| failure::io("importing an image", &called, &error);
         std::fs::remove_file(files).map_err(io)?;
         std::fs::remove_file(directory.join(crate::image::ABOUT)).map_err(io)?;

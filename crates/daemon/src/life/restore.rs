@@ -1,7 +1,7 @@
 //! The frozen guest itself, out of its image: a clone that has its name, its addresses and its machine id, once it is at rest.
 
 use super::identity::Identity;
-use super::{address, clone, image, remove};
+use super::{address, clone, connections, image, remove};
 use crate::daemon::Daemon;
 use crate::failure;
 use crate::image::HeldImage;
@@ -17,7 +17,8 @@ pub(crate) async fn restore(daemon: &Rc<Daemon>, name: &str, replace: bool) -> R
     check(daemon, &held, &guest, replace)?;
     let frozen = image::wake(daemon, &held).await?;
     make_way(daemon, &held, &guest, replace).await?;
-    clone::clone(daemon, &held, frozen, (guest.as_ref(), &Identity::Same)).await?;
+    let identity = Identity::Same(connections::still_good(daemon, &held));
+    clone::clone(daemon, &held, frozen, (guest.as_ref(), &identity)).await?;
     daemon.events.tell(guest.as_ref(), "restore", Some(held.name.clone()));
     Ok(guest.to_string())
 }

@@ -23,6 +23,7 @@ pub(crate) async fn start(daemon: &Rc<Daemon>, guest: &Rc<Guest>) -> Result<(), 
 
 /// Starts it, when it is known to be at rest.
 pub(crate) async fn again(daemon: &Rc<Daemon>, guest: &Rc<Guest>) -> Result<(), Fault> {
+    super::connections::give_up_of(daemon, guest);
     guest.goes_on(&daemon.places)?;
     let (wish, stdio) = {
         let spec = guest.spec.borrow();

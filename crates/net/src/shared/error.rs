@@ -29,7 +29,7 @@ pub enum SharedError {
 }
 
 /// Names what libbpf was to do.
-pub(super) trait Named<T> {
+pub(crate) trait Named<T> {
     fn named(self, what: impl FnOnce() -> String) -> Result<T, SharedError>;
 }
 

@@ -16,7 +16,7 @@ pub use pins::Pins;
 
 use crate::placement::Network;
 use crate::{device, sockets};
-use error::Named;
+pub(crate) use error::Named;
 use layout::GuestEntry;
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use pando_kernel::bpf::{self, Hook};

@@ -39,7 +39,7 @@ impl Pins {
     }
 
     /// Waits until nobody else makes or removes them: the lock is a file beside the directory.
-    pub(super) fn lock(&self) -> Result<FileLock, SharedError> {
+    pub(crate) fn lock(&self) -> Result<FileLock, SharedError> {
         let path = self.directory.with_extension("lock");
         let what = || format!("locking {}", path.display());
         if let Some(above) = path.parent() {
@@ -96,12 +96,12 @@ impl Pins {
         self.directory.join(format!("program-{name}"))
     }
 
-    pub(super) fn link(&self, name: &str) -> PathBuf {
+    pub(crate) fn link(&self, name: &str) -> PathBuf {
         self.directory.join(format!("link-{name}"))
     }
 
     /// The names of the links that there are.
-    pub(super) fn links(&self) -> Vec<String> {
+    pub(crate) fn links(&self) -> Vec<String> {
         let entries = std::fs::read_dir(&self.directory).into_iter().flatten().flatten();
         let name = |entry: std::fs::DirEntry| entry.file_name().to_str()?.strip_prefix("link-").map(str::to_owned);
         entries.filter_map(name).collect()

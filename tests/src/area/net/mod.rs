@@ -4,6 +4,7 @@ pub(crate) mod addresses;
 pub(crate) mod bandwidth;
 pub(crate) mod clones;
 pub(crate) mod conformance;
+pub(crate) mod connections;
 pub(crate) mod host_mode;
 pub(crate) mod private;
 pub(crate) mod same_ports;

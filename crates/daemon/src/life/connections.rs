@@ -1,0 +1,135 @@
+//! TCP connections of a guest that is frozen to end there, and restored: what comes to them is withheld meanwhile, so that nobody tells the other end
+//! that they are gone.
+//!
+//! What is withheld says which connections are good still: one that was restored, or whose guest has been started since, is let go of, and one that the
+//! host has answered for itself, as after a reboot, is none any more.
+
+use crate::daemon::Daemon;
+use crate::guest::Guest;
+use crate::image::HeldImage;
+use crate::processes;
+use pando_api::Network;
+use pando_freeze::image::Image;
+use pando_freeze::{Connection, Ends, revive};
+use pando_kernel::CallError;
+use pando_net::shared::Pins;
+use pando_net::withhold::Withholding;
+use std::collections::HashMap;
+use std::io;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// What is withheld, of a state root.
+pub(crate) fn withholding(run: &Path) -> Arc<Withholding> {
+    Arc::new(Withholding::at(Pins::at(run.join("withheld"))))
+}
+
+/// How a guest that is frozen to end keeps its connections.
+pub(super) struct Keeping {
+    withholding: Arc<Withholding>,
+    network: Network,
+}
+
+impl Keeping {
+    pub(super) fn of(daemon: &Daemon, network: Network) -> Self {
+        Self { withholding: Arc::clone(&daemon.withholding), network }
+    }
+
+    /// Withholds what comes to a guest's connections from outside. Blocking.
+    pub(super) fn begin(&self, all: &[Ends]) -> Result<(), CallError> {
+        if !self.network.is_the_hosts() {
+            return Ok(());
+        }
+        self.withholding.add(&outward(all)).map_err(|error| CallError {
+            what: "withholding what comes to the guest's connections".into(),
+            source: io::Error::other(error.to_string()),
+        })
+    }
+
+    /// It came to nothing.
+    pub(super) fn give_up(&self, all: &[Ends]) {
+        let_go(&self.withholding, all);
+    }
+
+    /// Those that can be had again: the guest's with itself, and with others where it is on the host's network, which is there meanwhile.
+    pub(super) fn good(&self, all: &[Connection]) -> Vec<Connection> {
+        let ends: Vec<Ends> = all.iter().map(Connection::ends).collect();
+        let good = |one: &&Connection| self.network.is_the_hosts() || is_inward(one.ends(), &ends);
+        all.iter().filter(good).cloned().collect()
+    }
+}
+
+/// Whether both ends are among these.
+fn is_inward((local, remote): Ends, all: &[Ends]) -> bool {
+    all.contains(&(remote, local))
+}
+
+/// Those whose other end is somebody else's.
+fn outward(all: &[Ends]) -> Vec<Ends> {
+    all.iter().filter(|ends| !is_inward(**ends, all)).copied().collect()
+}
+
+fn let_go(withholding: &Withholding, all: &[Ends]) {
+    if let Err(error) = withholding.release(&outward(all)) {
+        tracing::warn!(%error, "what came to connections of a frozen guest stays withheld");
+    }
+}
+
+fn ends(connections: &[Connection]) -> Vec<Ends> {
+    connections.iter().map(Connection::ends).collect()
+}
+
+/// The connections of an image that are good still.
+pub(super) fn still_good(daemon: &Daemon, held: &HeldImage) -> Vec<Connection> {
+    let all = ends(&held.record.connections);
+    let good = |one: &&Connection| is_inward(one.ends(), &all) || daemon.withholding.holds(one.ends());
+    held.record.connections.iter().filter(good).cloned().collect()
+}
+
+/// Lets go of the connections of an image, if it has any: who sends to one is told that it is gone.
+pub(crate) fn give_up(daemon: &Daemon, image: &str) {
+    let held = daemon.images.borrow().get(image).cloned();
+    if let Some(held) = held.filter(|held| !held.record.connections.is_empty()) {
+        let_go(&daemon.withholding, &ends(&held.record.connections));
+    }
+}
+
+/// Lets go of those of a guest that ended where it was frozen.
+pub(crate) fn give_up_of(daemon: &Daemon, guest: &Guest) {
+    let image = guest.record.borrow().frozen_into.clone();
+    if let Some(image) = image {
+        give_up(daemon, &image);
+    }
+}
+
+/// Gives the processes of a restored guest, which wait to run, their connections.
+pub(super) async fn restore(daemon: &Rc<Daemon>, guest: &Rc<Guest>, image: &Image, connections: &[Connection]) {
+    let outer: HashMap<i32, i32> =
+        processes::of_guest(daemon, guest).iter().map(|process| (process.pid, process.host_pid)).collect();
+    let (withholding, all) = (Arc::clone(&daemon.withholding), connections.to_vec());
+    let image = image.clone();
+    let work = move || {
+        let revived = revive(&image, &all, |pid| outer.get(&pid).copied());
+        // They are there: what comes finds them.
+        let_go(&withholding, &ends(&all));
+        revived.wake()
+    };
+    let lost = tokio::task::spawn_blocking(work).await.unwrap_or_default();
+    if let Some((_, error)) = lost.first() {
+        let message = format!("{} of {} are lost; the first: {error}", lost.len(), connections.len());
+        daemon.events.tell(guest.name.as_ref(), "connections-lost", Some(message));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guests_connections_with_itself_are_told_from_others() {
+        let end = |port: u16| std::net::SocketAddr::from(([127, 0, 0, 1], port));
+        let all = [(end(80), end(4000)), (end(4000), end(80)), (end(80), end(5000))];
+        assert_eq!(outward(&all), [all[2]]);
+    }
+}

@@ -1,0 +1,130 @@
+//! Moving a tree of processes from one pid namespace into another: it is frozen, cloned there, ended here, and only then runs on. Until it is ended here
+//! nothing has happened: whatever fails, it runs on where it was.
+
+use crate::clone::{CloneError, Target};
+use crate::freeze::{Still, Subject, hold_above, stand_still};
+use crate::image::{AreaKind, Image};
+use crate::proc_file::Lines;
+use crate::refusal::{FreezeError, Refusal};
+use crate::tree::{self, Roots};
+use pando_kernel::{CallError, Context};
+use std::collections::HashSet;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+/// Where a tree of processes goes.
+#[derive(Debug)]
+pub struct Bed<'a> {
+    /// A guest's first process, its groups, and what stands for the outside there.
+    pub target: Target<'a>,
+    /// Its group of version 2, as a file that pids are written to.
+    pub procs: Option<std::os::fd::BorrowedFd<'a>>,
+}
+
+/// What was moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moved {
+    /// Processes.
+    pub processes: usize,
+    /// Their threads.
+    pub threads: usize,
+    /// How long they stood still.
+    pub pause: Duration,
+}
+
+/// Why processes were not moved. They run on where they were.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TransplantError {
+    /// They cannot be taken from where they are.
+    #[error(transparent)]
+    Freeze(#[from] FreezeError),
+    /// They cannot be had where they were to go.
+    #[error(transparent)]
+    Clone(#[from] CloneError),
+    /// Somebody there has one of their numbers.
+    #[error("pid {0} is taken there, and a process keeps its number; stop that process first")]
+    Taken(i32),
+}
+
+impl From<CallError> for TransplantError {
+    fn from(error: CallError) -> Self {
+        Self::Freeze(error.into())
+    }
+}
+
+/// Moves `processes`, pids here, and all below them. `files` sees to it that the files that they have open are there, too, and gives the directory
+/// that what they map privately is mapped from.
+pub fn transplant(
+    subject: &Subject<'_>,
+    processes: &[i32],
+    bed: &Bed<'_>,
+    files: impl FnOnce(&Image) -> Result<OwnedFd, FreezeError>,
+) -> Result<Moved, TransplantError> {
+    let begun = Instant::now();
+    let Still { mut image, mut holder, standing, .. } = stand_still(subject, &Roots::of(processes))?;
+    // What System V IPC keeps is not the processes' own, and stays.
+    image.keyed.clear();
+    let shared = segments(&image);
+    if !shared.is_empty() {
+        return Err(FreezeError::Refused(shared).into());
+    }
+    let taken = pids(bed.target.init)?;
+    if let Some(pid) = own_pids(&image).find(|pid| taken.contains(pid)) {
+        return Err(TransplantError::Taken(pid));
+    }
+    let root = files(&image)?;
+    // Memory is charged to whoever fills it first.
+    enter(bed, holder.pid())?;
+    let highest = taken.into_iter().max().unwrap_or(0);
+    hold_above(standing.themselves(subject, &image), &mut image, &mut holder, &root, highest)?;
+    let ready = holder.clone_into(&bed.target)?;
+    let threads = image.processes.iter().map(|process| process.threads.len()).sum();
+    standing.end();
+    ready.go()?;
+    Ok(Moved { processes: image.processes.len(), threads, pause: begun.elapsed() })
+}
+
+/// Memory of System V that is shared with who stays.
+fn segments(image: &Image) -> Vec<Refusal> {
+    let has = |area: &crate::image::Area| matches!(area.kind, AreaKind::Segment { .. });
+    let processes = image.processes.iter().filter(|process| process.areas.iter().any(has));
+    let refusal = |process: &crate::image::Process| Refusal {
+        pid: process.pid,
+        name: process.threads.first().map(|one| String::from_utf8_lossy(&one.name).into_owned()).unwrap_or_default(),
+        descriptor: None,
+        kind: "shared memory of System V".into(),
+        advice: "freeze and clone the whole guest",
+    };
+    processes.map(refusal).collect()
+}
+
+fn own_pids(image: &Image) -> impl Iterator<Item = i32> {
+    image
+        .processes
+        .iter()
+        .flat_map(|process| process.threads.iter().map(|thread| thread.tid).chain([process.pid]).collect::<Vec<_>>())
+}
+
+/// All pids of a namespace, those of threads, groups and sessions too.
+fn pids(init: i32) -> Result<HashSet<i32>, CallError> {
+    let mut pids = HashSet::from([1]);
+    for member in Roots::find(init)?.members() {
+        for tid in tree::threads(member.outer).unwrap_or_default() {
+            let Ok(status) = Lines::read(tid, "status") else { continue };
+            let last = |key: &str| status.words(key).last().and_then(|word| word.parse::<i32>().ok());
+            pids.extend(["NSpid", "NSpgid", "NSsid"].into_iter().filter_map(last));
+        }
+        pids.insert(member.pid);
+    }
+    Ok(pids)
+}
+
+/// Moves a process into the groups.
+fn enter(bed: &Bed<'_>, pid: i32) -> Result<(), CallError> {
+    let text = pid.to_string();
+    for group in bed.target.groups.iter().chain(&bed.procs) {
+        rustix::io::write(group, text.as_bytes()).context(|| "moving the holder into the guest's groups".into())?;
+    }
+    Ok(())
+}

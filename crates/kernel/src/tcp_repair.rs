@@ -1,0 +1,127 @@
+//! TCP_REPAIR (Linux 3.5, windows since 4.8): an established TCP connection read out of its socket, and put into another. While a socket is in repair
+//! it sends nothing of its own accord: it can be closed, connected and filled without the other end's hearing of it. Needs CAP_NET_ADMIN over the
+//! socket's network.
+
+use crate::socket_option;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+// linux/tcp.h
+const TCP: i32 = libc::IPPROTO_TCP;
+const REPAIR: i32 = 19;
+const REPAIR_QUEUE: i32 = 20;
+const QUEUE_SEQUENCE: i32 = 21;
+const REPAIR_OPTIONS: i32 = 22;
+const TIMESTAMP: i32 = 24;
+const REPAIR_WINDOW: i32 = 29;
+
+/// `TCPOPT_*`, as [`set_options`] takes them: the segment size, window scales (ours in the upper half), selective acknowledgements, timestamps.
+pub const SEGMENT: u32 = 2;
+/// See [`SEGMENT`].
+pub const SCALES: u32 = 3;
+/// See [`SEGMENT`].
+pub const SELECTIVE: u32 = 4;
+/// See [`SEGMENT`].
+pub const TIMESTAMPS: u32 = 8;
+
+/// What the other end may send: `struct tcp_repair_window`.
+pub const WINDOW_LENGTH: usize = 20;
+
+/// One of a socket's two queues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Queue {
+    /// What came and was not read.
+    Received = 1,
+    /// What was written and not acknowledged.
+    Sent = 2,
+}
+
+/// Puts a socket into repair. Not one that listens: EPERM.
+pub fn begin(socket: impl AsFd) -> io::Result<()> {
+    socket_option::set_number(socket, TCP, REPAIR, 1)
+}
+
+/// Ends it: a connected socket asks the other end for its window, which tells that end that it is there.
+pub fn end(socket: impl AsFd) -> io::Result<()> {
+    socket_option::set_number(socket, TCP, REPAIR, 0)
+}
+
+/// Names the queue that reading, writing and sequence numbers are about.
+pub fn choose(socket: impl AsFd, queue: Queue) -> io::Result<()> {
+    socket_option::set_number(socket, TCP, REPAIR_QUEUE, queue as i32)
+}
+
+/// The number of the byte behind the chosen queue's last.
+pub fn sequence(socket: impl AsFd) -> io::Result<u32> {
+    socket_option::number(socket, TCP, QUEUE_SEQUENCE).map(|number| number as u32)
+}
+
+/// Sets the number of the chosen queue's next byte, before it is connected.
+pub fn set_sequence(socket: impl AsFd, number: u32) -> io::Result<()> {
+    socket_option::set_number(socket, TCP, QUEUE_SEQUENCE, number as i32)
+}
+
+/// How many bytes lie in the queue of what was sent, and how many of those have not left yet (SIOCOUTQ, SIOCOUTQNSD).
+pub fn unacknowledged(socket: impl AsFd) -> io::Result<(u32, u32)> {
+    const SIOCOUTQ: libc::c_ulong = 0x5411;
+    const SIOCOUTQNSD: libc::c_ulong = 0x894b;
+    Ok((count(socket.as_fd(), SIOCOUTQ)?, count(socket.as_fd(), SIOCOUTQNSD)?))
+}
+
+/// How many bytes wait to be read (SIOCINQ).
+pub fn unread(socket: impl AsFd) -> io::Result<u32> {
+    const SIOCINQ: libc::c_ulong = 0x541b;
+    count(socket.as_fd(), SIOCINQ)
+}
+
+fn count(socket: BorrowedFd<'_>, request: libc::c_ulong) -> io::Result<u32> {
+    let mut number: libc::c_int = 0;
+    // SAFETY: these requests write one int, to a place of ours.
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), request as _, &raw mut number) };
+    if result == 0 { Ok(number.unsigned_abs()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// What the two ends agreed on when they connected: pairs of a kind and a value. For a socket that is connected, in repair.
+pub fn set_options(socket: impl AsFd, options: &[(u32, u32)]) -> io::Result<()> {
+    let bytes: Vec<u8> = options.iter().flat_map(|(kind, value)| [*kind, *value]).flat_map(u32::to_ne_bytes).collect();
+    socket_option::set(socket, TCP, REPAIR_OPTIONS, &bytes)
+}
+
+/// The clock that its timestamps go by.
+pub fn clock(socket: impl AsFd) -> io::Result<u32> {
+    socket_option::number(socket, TCP, TIMESTAMP).map(|clock| clock as u32)
+}
+
+/// Sets it.
+pub fn set_clock(socket: impl AsFd, clock: u32) -> io::Result<()> {
+    socket_option::set_number(socket, TCP, TIMESTAMP, clock as i32)
+}
+
+/// What each end may send, in repair.
+pub fn window(socket: impl AsFd) -> io::Result<Vec<u8>> {
+    let mut window = vec![0; WINDOW_LENGTH];
+    let mut length = WINDOW_LENGTH as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes, and how many, to places of ours. It takes no other length.
+    let result = unsafe {
+        libc::getsockopt(socket.as_fd().as_raw_fd(), TCP, REPAIR_WINDOW, window.as_mut_ptr().cast(), &raw mut length)
+    };
+    if result == 0 { Ok(window) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Sets it, in repair.
+pub fn set_window(socket: impl AsFd, window: &[u8]) -> io::Result<()> {
+    socket_option::set(socket, TCP, REPAIR_WINDOW, window)
+}
+
+/// Lets a socket go back to what a new one is (connect(2) to AF_UNSPEC), error and all. In repair nobody hears of it.
+pub fn forget_peer(socket: impl AsFd) -> io::Result<()> {
+    let nobody = [0_u8; 16];
+    // SAFETY: the address is sixteen bytes of ours; all zeroes is AF_UNSPEC.
+    let result =
+        unsafe { libc::connect(socket.as_fd().as_raw_fd(), nobody.as_ptr().cast(), nobody.len() as libc::socklen_t) };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // Reading an error takes it.
+    socket_option::number(socket, libc::SOL_SOCKET, libc::SO_ERROR).map(drop)
+}
