@@ -22,8 +22,8 @@ use std::time::Duration;
 /// How often to look while it matters.
 pub const TICK: Duration = Duration::from_millis(100);
 
-/// How often to look whether it has begun to matter.
-pub const NAP: Duration = Duration::from_millis(500);
+/// How often to look whether it has begun to matter: whoever wakes on a reservation may go without it for as long.
+pub const NAP: Duration = Duration::from_millis(200);
 
 /// The part of the machine below which somebody counts as idle.
 const IDLE: f64 = 0.004;
@@ -187,7 +187,12 @@ impl<K: Ord + Clone> Governor<K> {
         let mut changed = Vec::new();
         for (key, member) in &mut self.members {
             let due = member.claim.entitlement(value).max(IDLE);
-            let bound = (on && member.is_awake() && !member.protected && due < member.claim.bound).then_some(due);
+            let bound = match (on && !member.protected, member.is_awake()) {
+                (true, true) => (due < member.claim.bound).then_some(due),
+                // Who has next to nothing for a moment, because he is held, is not let go for that.
+                (true, false) => member.held,
+                (false, _) => None,
+            };
             let same = match (bound, member.held) {
                 (Some(bound), Some(held)) => (bound - held).abs() <= WORTH_TELLING * held,
                 (bound, held) => bound == held,

@@ -226,6 +226,9 @@ fn where_weights_do_not_help_the_others_are_held_to_their_due() {
         let mut world = World::new(&guests);
         let seen = squeeze(&mut world, waits, 100);
         assert!(seen.iter().skip(5).all(|held| held.is_some_and(|held| (held - 0.05).abs() < 1e-6)), "{seen:?}");
+        world.governor.observe(&1, world.used[1], TICK);
+        world.governor.decide();
+        assert_eq!(world.governor.bounds(), [], "who has nothing for a moment stays held");
         world.governor.leave(&0);
         assert_eq!(world.governor.bounds(), [(1, None)], "nobody is there to be protected any more");
     }
