@@ -15,7 +15,7 @@
 
 use crate::arrears::Arrears;
 use crate::entitlement::{Claim, Scale, worth};
-use crate::restraint::{Party, Restraint};
+use crate::restraint::{Party, Restraint, WAITING};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -168,7 +168,7 @@ impl<K: Ord + Clone> Governor<K> {
 
     /// The weights that have to change, after every member to look at was observed.
     pub fn decide(&mut self) -> Vec<(K, u64)> {
-        if self.competes() || self.members.values().any(|member| member.rate > IDLE) {
+        if self.competes() || self.members.values().any(Member::is_awake) {
             self.judge();
             self.keep_accounts();
             self.restrain();
@@ -305,7 +305,7 @@ impl<K: Ord + Clone> Governor<K> {
             let entitled = (member.claim.entitlement(value) * delivered).min(one.max(member.rate));
             let full = member.rate >= HUNGRY * entitled || member.rate >= 0.95 * one;
             member.mood = match member.mood {
-                _ if member.rate < IDLE => {
+                _ if !member.is_awake() => {
                     member.spell = TRIAL;
                     Mood::Idle
                 }
@@ -329,8 +329,9 @@ impl<K: Ord + Clone> Governor<K> {
 }
 
 impl Member {
+    /// Who gets next to nothing is awake all the same if he is known to wait for it.
     fn is_awake(&self) -> bool {
-        self.rate > IDLE
+        self.rate > IDLE || self.waits.is_some_and(|part| part >= WAITING)
     }
 
     fn is_busy(&self) -> bool {

@@ -19,7 +19,7 @@ const SHORT_AND_WAITS: f64 = 0.97;
 const SHORT: f64 = 0.9;
 
 /// Waiting for less than this part of the time is what every program does now and then.
-const WAITING: f64 = 0.1;
+pub(crate) const WAITING: f64 = 0.1;
 
 /// How much more than his due is too much: by a factor, and as a part of the machine.
 const TOO_MUCH: (f64, f64) = (1.25, 0.01);
