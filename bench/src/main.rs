@@ -74,7 +74,9 @@ fn run() -> anyhow::Result<bool> {
         ["net-serve", ip] => return net::load::serve(ip).map(|()| true),
         ["net-flood", ip] => return net::flood::send(ip).map(|()| true),
         ["net-crowd", kind, time, ref ips @ ..] => return net::crowd::make(kind, time.parse()?, ips).map(|()| true),
-        [neighbours::fork_bomb::NAME] => return neighbours::fork_bomb::main().map(|never| match never {}),
+        [neighbours::fork_bomb::NAME, ref part @ ..] => {
+            return neighbours::fork_bomb::main(part.first().copied()).map(|never| match never {});
+        }
         ["net-send", kind, ip, port] => return net::flow::send(kind, ip, port.parse()?).map(|()| true),
         ["net-sink", count, time] => return net::flow::sink(count.parse()?, time.parse()?).map(|()| true),
         ["net-load", ip, load, time] => return net::load::make(ip, load, time).map(|()| true),

@@ -50,12 +50,7 @@ fn neighbours() -> Vec<Neighbour> {
             script: "while :; do i=0; while [ $i -lt 24 ]; do dd if=/dev/zero of=/big bs=1M count=256 conv=notrunc 2>/dev/null; i=$((i+1)); done; done",
             spec: bounded("0"),
         },
-        Neighbour {
-            name: "fork bomb",
-            // Whoever is killed for want of memory is not the first process, which is the smallest.
-            script: "/bin/fork-bomb fork-bomb & exec sleep 100000",
-            spec: bounded("0"),
-        },
+        Neighbour { name: "fork bomb", script: "exec /bin/fork-bomb fork-bomb", spec: bounded("0") },
         Neighbour {
             name: "memory hog",
             script: "while :; do head -c 1g /dev/zero | tail >/dev/null 2>&1; done",

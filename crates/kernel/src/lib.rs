@@ -15,6 +15,7 @@
 //!   inheritance  what an executed program gets of ours             probe    what this kernel grants
 //!   attach    trees in another mount namespace
 //!   read_gate  reads of files, held up until somebody lets them through
+//!   real_time  a thread that runs before all others
 //!   fanotify  who opens what on a file system                     file_handle  files by inode and generation
 //!   born_in_group  programs started in a control group              seccomp_notify  system calls that another process answers
 //!   loop_device  files as block devices                            ext4      growing in use
@@ -65,6 +66,7 @@ pub mod probe;
 pub mod process;
 pub mod project_quota;
 pub mod read_gate;
+pub mod real_time;
 pub mod seccomp_notify;
 pub mod signal;
 pub mod socket_option;

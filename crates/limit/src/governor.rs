@@ -15,15 +15,15 @@
 
 use crate::arrears::Arrears;
 use crate::entitlement::{Claim, Scale, worth};
-use crate::restraint::{Party, Restraint};
+use crate::restraint::{Party, Restraint, WAITING};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// How often to look while it matters.
 pub const TICK: Duration = Duration::from_millis(100);
 
-/// How often to look whether it has begun to matter.
-pub const NAP: Duration = Duration::from_millis(500);
+/// How often to look whether it has begun to matter: whoever wakes on a reservation may go without it for as long.
+pub const NAP: Duration = Duration::from_millis(200);
 
 /// The part of the machine below which somebody counts as idle.
 const IDLE: f64 = 0.004;
@@ -168,7 +168,7 @@ impl<K: Ord + Clone> Governor<K> {
 
     /// The weights that have to change, after every member to look at was observed.
     pub fn decide(&mut self) -> Vec<(K, u64)> {
-        if self.competes() || self.members.values().any(|member| member.rate > IDLE) {
+        if self.competes() || self.members.values().any(Member::is_awake) {
             self.judge();
             self.keep_accounts();
             self.restrain();
@@ -187,7 +187,12 @@ impl<K: Ord + Clone> Governor<K> {
         let mut changed = Vec::new();
         for (key, member) in &mut self.members {
             let due = member.claim.entitlement(value).max(IDLE);
-            let bound = (on && member.is_awake() && !member.protected && due < member.claim.bound).then_some(due);
+            let bound = match (on && !member.protected, member.is_awake()) {
+                (true, true) => (due < member.claim.bound).then_some(due),
+                // Who has next to nothing for a moment, because he is held, is not let go for that.
+                (true, false) => member.held,
+                (false, _) => None,
+            };
             let same = match (bound, member.held) {
                 (Some(bound), Some(held)) => (bound - held).abs() <= WORTH_TELLING * held,
                 (bound, held) => bound == held,
@@ -300,7 +305,7 @@ impl<K: Ord + Clone> Governor<K> {
             let entitled = (member.claim.entitlement(value) * delivered).min(one.max(member.rate));
             let full = member.rate >= HUNGRY * entitled || member.rate >= 0.95 * one;
             member.mood = match member.mood {
-                _ if member.rate < IDLE => {
+                _ if !member.is_awake() => {
                     member.spell = TRIAL;
                     Mood::Idle
                 }
@@ -324,8 +329,9 @@ impl<K: Ord + Clone> Governor<K> {
 }
 
 impl Member {
+    /// Who gets next to nothing is awake all the same if he is known to wait for it.
     fn is_awake(&self) -> bool {
-        self.rate > IDLE
+        self.rate > IDLE || self.waits.is_some_and(|part| part >= WAITING)
     }
 
     fn is_busy(&self) -> bool {

@@ -226,9 +226,28 @@ fn where_weights_do_not_help_the_others_are_held_to_their_due() {
         let mut world = World::new(&guests);
         let seen = squeeze(&mut world, waits, 100);
         assert!(seen.iter().skip(5).all(|held| held.is_some_and(|held| (held - 0.05).abs() < 1e-6)), "{seen:?}");
+        world.governor.observe(&1, world.used[1], TICK);
+        world.governor.decide();
+        assert_eq!(world.governor.bounds(), [], "who has nothing for a moment stays held");
         world.governor.leave(&0);
         assert_eq!(world.governor.bounds(), [(1, None)], "nobody is there to be protected any more");
     }
     let mut world = World::new(&[guest(0.9, 100.0, 1.0), guest(0.0, 100.0, 1.0)]);
     assert!(squeeze(&mut world, Some(0.0), 100).iter().all(Option::is_none), "who does not wait goes without nothing");
+}
+
+#[test]
+fn who_gets_next_to_nothing_and_waits_is_awake() {
+    for (waits, helped) in [(Some(0.99), true), (Some(0.0), false)] {
+        let mut world = World::new(&[guest(0.6, 100.0, 1.0), guest(0.0, 100.0, 1.0)]);
+        for _ in 0..5 {
+            for (key, had) in [(0, IDLE / 2.0), (1, 0.9)] {
+                world.used[key] += (had * TICK.as_nanos() as f64 * f64::from(MACHINE)) as u64;
+                world.governor.observe(&key, world.used[key], TICK);
+            }
+            world.governor.waited(&0, waits);
+            world.governor.decide();
+        }
+        assert_eq!(world.governor.bounds().iter().any(|(key, _)| *key == 1), helped, "{waits:?}");
+    }
 }

@@ -9,20 +9,23 @@
 //!                                                         └──it did not──▶ calm, and left alone for ever longer
 //! ```
 //!
+//! Once it has helped it is begun again at the first look that finds somebody short: who paused and went on would lose a third of a second each time.
+//!
 //! From outside nobody can see what a group would use. Where the kernel tells how much its processes wait for a processor, only who waits is short;
 //! where it does not, whoever has less than is reserved for him is tried.
 
-/// Of what is reserved, the part below which somebody goes without.
+/// Of what is reserved, the part below which somebody goes without: where he is known to wait, and where that is not known.
+const SHORT_AND_WAITS: f64 = 0.97;
 const SHORT: f64 = 0.9;
 
 /// Waiting for less than this part of the time is what every program does now and then.
-const WAITING: f64 = 0.1;
+pub(crate) const WAITING: f64 = 0.1;
 
 /// How much more than his due is too much: by a factor, and as a part of the machine.
 const TOO_MUCH: (f64, f64) = (1.25, 0.01);
 
 /// Looks that somebody has to be short for, looks that a trial takes, and those at its beginning that show what was before.
-const PATIENCE: u32 = 3;
+const PATIENCE: u32 = 2;
 const TRIAL: u32 = 5;
 const SETTLES: u32 = 2;
 
@@ -32,6 +35,12 @@ const WORTH_IT: f64 = 0.25;
 /// The longest that nothing is tried after a trial that did not help, in looks; and after how many a restraint is questioned again.
 const LONGEST_REST: u32 = 256;
 const QUESTIONED: u32 = 128;
+
+/// For how many looks after a restraint that helped there is no need for patience.
+const PROVEN: u32 = 600;
+
+/// What a look says of the present while a restraint is kept, beside those before it: one look of a tenth of a second proves nothing.
+const NEWEST: f64 = 0.2;
 
 /// Somebody, as far as this goes.
 #[derive(Clone, Copy, Debug)]
@@ -49,7 +58,8 @@ pub(crate) struct Party {
 impl Party {
     /// Whether he goes without something that is reserved for him.
     pub(crate) fn is_short(&self) -> bool {
-        self.reserve > 0.0 && self.rate < SHORT * self.reserve && self.waits.is_none_or(|part| part >= WAITING)
+        let (least, wants) = self.waits.map_or((SHORT, true), |part| (SHORT_AND_WAITS, part >= WAITING));
+        self.reserve > 0.0 && wants && self.rate < least * self.reserve
     }
 
     fn has_too_much(&self) -> bool {
@@ -70,8 +80,9 @@ enum Phase {
     },
     Kept {
         looks: u32,
-        /// What they have to have at the least for it to be of use.
+        /// What they have to have at the least for it to be of use, and what they have had of late.
         least: f64,
+        lately: f64,
     },
 }
 
@@ -84,6 +95,8 @@ pub(crate) struct Restraint {
     /// Looks until another trial, and how many that were.
     rest: u32,
     spell: u32,
+    /// Looks left in which it is known to help.
+    proven: u32,
 }
 
 impl Restraint {
@@ -99,6 +112,7 @@ impl Restraint {
         // Who is told of as waiting wants more; of the others nobody knows.
         let wanted = with_reserve().any(|party| party.waits.is_none_or(|part| part >= WAITING));
         self.rest = self.rest.saturating_sub(1);
+        self.proven = self.proven.saturating_sub(1);
         self.phase = match self.phase {
             Phase::Calm => self.begin(parties, had),
             _ if !wanted => Phase::Calm,
@@ -107,20 +121,25 @@ impl Restraint {
                 Phase::OnTrial { looks: looks + 1, before, freed, since }
             }
             Phase::OnTrial { before, freed, since, .. } => {
-                let least = before + WORTH_IT * freed;
-                if since / f64::from(TRIAL - SETTLES) >= least {
-                    self.spell = 0;
-                    Phase::Kept { looks: 0, least }
+                let (least, lately) = (before + WORTH_IT * freed, since / f64::from(TRIAL - SETTLES));
+                if lately >= least {
+                    (self.spell, self.proven) = (0, PROVEN);
+                    Phase::Kept { looks: 0, least, lately }
                 } else {
+                    self.proven = 0;
                     self.spell = (self.spell * 2).clamp(TRIAL, LONGEST_REST);
                     self.rest = self.spell;
                     Phase::Calm
                 }
             }
-            Phase::Kept { looks, least } if looks < QUESTIONED && had >= least => {
-                Phase::Kept { looks: looks + 1, least }
+            Phase::Kept { looks, least, lately } => {
+                let lately = lately + NEWEST * (had - lately);
+                if looks < QUESTIONED && lately >= least {
+                    Phase::Kept { looks: looks + 1, least, lately }
+                } else {
+                    Phase::Calm
+                }
             }
-            Phase::Kept { .. } => Phase::Calm,
         };
     }
 
@@ -128,7 +147,8 @@ impl Restraint {
         let too_much = || parties.iter().filter(|party| party.has_too_much());
         let short = parties.iter().any(|party| party.is_short()) && too_much().next().is_some();
         self.short_for = if short { self.short_for + 1 } else { 0 };
-        if self.short_for < PATIENCE || self.rest > 0 {
+        let patience = if self.proven > 0 { 1 } else { PATIENCE };
+        if self.short_for < patience || self.rest > 0 {
             return Phase::Calm;
         }
         self.short_for = 0;
@@ -164,7 +184,10 @@ mod tests {
             assert!(look(&mut restraint, &helped, QUESTIONED), "it helps");
             assert!(!look(&mut restraint, &helped, TRIAL + 2), "it is questioned");
             assert!(!look(&mut restraint, &helped, 100), "and nobody is short now");
-            assert!(look(&mut restraint, &squeezed, PATIENCE));
+            assert!(look(&mut restraint, &squeezed, 1), "what has helped needs no patience");
+            assert!(look(&mut restraint, &helped, TRIAL + 1), "it helps again");
+            assert!(look(&mut restraint, &squeezed, 1), "one look proves nothing");
+            assert!((0..20).any(|_| !look(&mut restraint, &squeezed, 1)), "many do");
         }
     }
 
@@ -185,6 +208,9 @@ mod tests {
         assert!(!look(&mut restraint, &[database(0.3, Some(0.01)), spinner(0.7)], 1000));
         assert!(!look(&mut restraint, &[spinner(1.0)], 1000), "nor who sleeps");
         assert!(!look(&mut restraint, &[database(0.3, Some(0.9)), spinner(0.05)], 1000), "nor by whom has his due");
+        assert!(!look(&mut restraint, &[database(0.83, None), spinner(0.15)], 1000), "nor who may want no more");
+        assert!(look(&mut restraint, &[database(0.83, Some(0.9)), spinner(0.15)], PATIENCE), "but who waits does");
+        assert!(!look(&mut restraint, &[database(0.83, Some(0.01)), spinner(0.15)], 1), "he waits no more");
         assert!(look(&mut restraint, &[database(0.3, Some(0.9)), spinner(0.7)], PATIENCE));
         assert!(!look(&mut restraint, &[database(0.3, Some(0.01)), spinner(0.05)], 1), "he waits no more");
     }

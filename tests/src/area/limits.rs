@@ -217,10 +217,15 @@ fn traffic_is_held_back(sandbox: &Sandbox) {
     );
 }
 
+/// A program that holds 28 MB, and takes them in parts. Version 2 does not let who wants memory wait for what is on its way to swap: with a slow disk
+/// whoever asks for all of it at once is killed before anything has arrived there.
+const PATIENT_HOG: &str = "hold() { head -c 7m /dev/zero | tr '\\0' x; sleep 1; }
+a=$(hold); b=$(hold); c=$(hold); d=$(hold); echo $((${#a} + ${#b} + ${#c} + ${#d}))";
+
 fn swap_is_bounded(sandbox: &Sandbox) {
     let _swap = SwapFile::make(sandbox.scratch().join("swap"), 64);
     sandbox.guest("swapper", &["--memory", "24M", "--swap", "48M"]);
-    sandbox.exec_sh("swapper", &hog(28)).run().says("29360128\n");
+    sandbox.exec_sh("swapper", PATIENT_HOG).run().says("29360128\n");
     sandbox.exec_sh("swapper", &hog(100)).run().ended_with(137);
     sandbox.pando(["set", "swapper", "memory.swap=0"]).ok();
     sandbox.exec_sh("swapper", &hog(28)).run().ended_with(137);

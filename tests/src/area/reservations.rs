@@ -1,7 +1,7 @@
 //! Reservations of processor time: what is promised is had, and never promised twice.
 
 use super::limits::{held, hog};
-use crate::case::{Case, Tag};
+use crate::case::{Case, Tag, skip};
 use crate::patience::eventually;
 use crate::sandbox::Sandbox;
 
@@ -9,6 +9,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("limits::a_reservation_is_a_weight", a_reservation_is_a_weight).tags(&[Tag::Vm]),
     Case::new("limits::reservations_end_at_the_machine", reservations_end_at_the_machine).tags(&[Tag::Vm]),
     Case::new("limits::they_outlive_guest_and_daemon", they_outlive_guest_and_daemon).tags(&[Tag::Vm]),
+    Case::new("limits::the_daemon_is_on_time", the_daemon_is_on_time).tags(&[Tag::Vm]),
     // Every processor is busy for as long as it takes: nothing else can be tested beside.
     Case::new("limits::a_reservation_is_had", a_reservation_is_had).tags(&[Tag::Slow]),
 ];
@@ -124,4 +125,35 @@ fn a_reservation_is_had(sandbox: &Sandbox) {
     // The next daemon does not know what they were for.
     sandbox.pando(["rm", "-f", "promised"]).ok();
     eventually("the next daemon takes them back", || are_free(&greedy));
+}
+
+/// The scheduling policy of a process's first thread, by the kernel's number.
+fn policy(pid: i32) -> u32 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
+    // The name is in parentheses, and may hold blanks; the policy is the 41st field, the 39th behind it.
+    let (_, fields) = text.rsplit_once(") ").expect("a name stands in parentheses");
+    fields.split(' ').nth(38).and_then(|field| field.parse().ok()).expect("a policy is a number")
+}
+
+/// What is promised needs somebody to look after it, who must not stand in line himself.
+fn the_daemon_is_on_time(sandbox: &Sandbox) {
+    const USUAL: u32 = 0;
+    const FIRST_COME: u32 = 1;
+    sandbox.guest("promised", &["--cpu-reserve", "20%", "--cpu-share", "100"]);
+    let daemon = sandbox.daemon().expect("it runs");
+    assert_eq!(policy(daemon), USUAL, "nobody competes with who is alone");
+    sandbox.guest("other", &[]);
+    eventually("it comes before others, or says that it may not", || {
+        policy(daemon) == FIRST_COME || sandbox.daemon_log().contains("cannot come before other threads")
+    });
+    if policy(daemon) != FIRST_COME {
+        skip("the daemon may not be a real-time process here");
+    }
+    sandbox.guest("third", &[]);
+    for name in ["other", "third"] {
+        assert_eq!(policy(sandbox.first_process(name)), USUAL, "what it starts is as all are");
+        sandbox.exec_sh(name, "awk '{ print $41 }' /proc/self/stat").run().says("0\n");
+    }
+    sandbox.pando(["rm", "-f", "promised"]).ok();
+    eventually("it is as all are again", || policy(daemon) == USUAL);
 }

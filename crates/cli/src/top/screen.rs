@@ -43,27 +43,60 @@ fn with_bar(mut spans: Vec<Span<'static>>, text: String) -> Cell<'static> {
     Cell::from(Line::from(spans))
 }
 
-fn row(row: &Row, machine_memory: i64) -> TableRow<'static> {
+/// The columns behind the name: what is wanted first stands first, and what finds no room is left out.
+const BEHIND: [u16; 7] = [21, 22, 9, 13, 13, 6, 3];
+
+/// The least that is left for names.
+const LEAST_NAME: u16 = 16;
+
+/// The widths of the columns that there is room for. A name that is squeezed to nothing by what stands behind it would leave rows of nobody.
+fn widths(screen: u16) -> Vec<Constraint> {
+    let mut left = screen.saturating_sub(LEAST_NAME);
+    let fits = |width: &&u16| {
+        // One cell stands between columns.
+        let enough = left > **width;
+        left = left.saturating_sub(**width + 1);
+        enough
+    };
+    let behind = BEHIND.iter().take_while(fits).map(|width| Constraint::Length(*width));
+    std::iter::once(Constraint::Fill(1)).chain(behind).collect()
+}
+
+/// A name in so many cells; one that was cut says so.
+fn fitted(name: &str, width: usize) -> String {
+    if name.chars().count() <= width {
+        return name.to_owned();
+    }
+    name.chars().take(width.saturating_sub(1)).chain(['…']).collect()
+}
+
+fn row(row: &Row, machine_memory: i64, screen: u16) -> TableRow<'static> {
     let rate = |value: f64| if value < 1.0 { "-".to_owned() } else { bytes(value as i64) };
     let of = |used: String, most: Option<String>| most.map_or(used.clone(), |most| format!("{used}/{most}"));
     let whole = row.limit.unwrap_or(100.0);
     let memory = row.memory_limit.unwrap_or(machine_memory).max(1) as f64;
     let reserved = row.memory_reserve.map(|bytes| bytes as f64);
     let cpu = of(format!(" {:5.1}", row.cpu), row.limit.map(|limit| format!("{limit:.0}")));
-    TableRow::new([
-        Cell::from(crate::printable::printable(&row.name)),
+    let columns = widths(screen).len();
+    let behind: u16 = BEHIND[..columns - 1].iter().map(|width| width + 1).sum();
+    let cells = [
+        Cell::from(fitted(&crate::printable::printable(&row.name), usize::from(screen.saturating_sub(behind)))),
         with_bar(bar(row.cpu, row.reserve, whole), cpu),
         with_bar(
             bar(row.memory as f64, reserved, memory),
             format!(" {}", of(bytes(row.memory), row.memory_limit.map(bytes))),
         ),
-        Cell::from(if row.swap > 0 { bytes(row.swap) } else { "-".to_owned() }),
         Cell::from(of(row.pids.to_string(), row.pids_limit.map(|most| most.to_string()))),
         Cell::from(format!("{} {}", rate(row.read), rate(row.written))),
         Cell::from(format!("{} {}", rate(row.received), rate(row.sent))),
+        Cell::from(if row.swap > 0 { bytes(row.swap) } else { "-".to_owned() }),
         Cell::from(if row.oom_kills > 0 { row.oom_kills.to_string() } else { String::new() }),
-    ])
-    .style(if row.live { Style::new() } else { Style::new().fg(Color::Gray) })
+    ];
+    TableRow::new(cells.into_iter().take(columns)).style(if row.live {
+        Style::new()
+    } else {
+        Style::new().fg(Color::Gray)
+    })
 }
 
 fn heading(view: &View) -> Paragraph<'static> {
@@ -88,9 +121,7 @@ fn heading(view: &View) -> Paragraph<'static> {
 
 fn bottom(view: &View, prompt: &Prompt) -> Paragraph<'static> {
     let text = match prompt {
-        Prompt::Keys => {
-            "order: [c]pu [m]emory [i]/o [n]etwork n[a]me · [/] filter · [↑↓] choose · [k]ill · [q]uit".to_owned()
-        }
+        Prompt::Keys => "[c]pu [m]emory [i]/o [n]et n[a]me · [/] filter · [↑↓] choose · [k]ill · [q]uit".to_owned(),
         Prompt::Filter => format!("filter: {}▏", view.filter),
         Prompt::Kill(name) => format!("kill every process of guest '{name}'? [y]es, any other key: no"),
         Prompt::Trouble(text) => crate::printable::printable(text),
@@ -108,27 +139,19 @@ pub(super) fn draw(view: &View, prompt: &Prompt, area: Rect, buffer: &mut Buffer
         Cell::from(name).style(if view.order == order { style.add_modifier(Modifier::BOLD) } else { style })
     };
     let plain = |name: &'static str| Cell::from(name).style(Style::new().add_modifier(Modifier::UNDERLINED));
-    let titles = TableRow::new([
+    let titles = [
         title("GUEST", Order::Name),
         title("CPU % of the machine", Order::Cpu),
         title("MEMORY", Order::Memory),
-        plain("SWAP"),
         plain("PIDS"),
         title("READ WRITE /s", Order::Io),
         title("IN OUT /s", Order::Net),
+        plain("SWAP"),
         plain("OOM"),
-    ]);
-    let widths = [
-        Constraint::Fill(1),
-        Constraint::Length(21),
-        Constraint::Length(22),
-        Constraint::Length(6),
-        Constraint::Length(9),
-        Constraint::Length(13),
-        Constraint::Length(13),
-        Constraint::Length(3),
     ];
-    let rows = view.shown().into_iter().map(|one| row(one, view.machine.memory)).collect::<Vec<_>>();
+    let widths = widths(area.width);
+    let titles = TableRow::new(titles.into_iter().take(widths.len()));
+    let rows = view.shown().into_iter().map(|one| row(one, view.machine.memory, area.width)).collect::<Vec<_>>();
     let table =
         Table::new(rows, widths).header(titles).row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
     let mut state = TableState::default().with_selected(Some(view.chosen));
@@ -170,5 +193,21 @@ mod tests {
             "{text}"
         );
         assert_eq!(lines.len(), 4, "{text}");
+    }
+
+    #[test]
+    fn names_are_shown_however_narrow_the_screen_is() {
+        let mut view = View::new(Order::Name);
+        view.take(MachineUse::default(), &[guest("a-name-that-has-thirty-letters", 1.0, 1 << 20, 0, 0)]);
+        for (width, name, last) in [
+            (120, "a-name-that-has-thirty-le… ", "OOM"),
+            (80, "a-name-that-has-thirty-l… ", "PIDS"),
+            (30, "a-name-that-has-thirty-letters", "GUEST"),
+        ] {
+            let text = text(&view, width);
+            let lines: Vec<&str> = text.lines().collect();
+            assert!(lines[2].starts_with(name), "{width}: {text}");
+            assert!(lines[1].ends_with(last), "{width}: {text}");
+        }
     }
 }

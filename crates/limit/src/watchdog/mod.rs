@@ -10,155 +10,16 @@
 //!
 //! It decides on what it is shown and does nothing itself; the host's own processes are not among what it is shown.
 
+mod rules;
+mod step;
+mod want;
+
+pub use rules::{LastResort, Policy, Rules};
+pub use step::Step;
+pub use want::{Scene, Tenant, pressure};
+
 use crate::machine::Free;
-use serde::Deserialize;
 use std::time::Duration;
-
-/// How to act.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Policy {
-    /// By steps.
-    #[default]
-    Graduated,
-    /// As PlanetLab's daemon of that name did.
-    PlMom,
-    /// Not at all.
-    Off,
-}
-
-/// The last step.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum LastResort {
-    /// It is started anew.
-    #[default]
-    Restart,
-    /// It stays stopped.
-    Stop,
-}
-
-/// When to act: the table `[watchdog]` of pando.toml.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Rules {
-    /// How.
-    pub policy: Policy,
-    /// Percent of ten seconds in which nobody got on for want of memory (`full avg10` of /proc/pressure/memory).
-    pub pressure: f64,
-    /// Percent of memory that has to be had without swapping. Only where the kernel does not tell of pressure.
-    pub free: f64,
-    /// Percent of memory that is to be had without swapping from which on pressure is no want of the machine's: whoever thrashes within his own limit
-    /// makes as much of it.
-    pub plenty: f64,
-    /// Percent of swap that may be in use; beside `free`, and alone for `pl_mom`.
-    pub swap: f64,
-    /// Seconds from one look to the next, and at the least from one step to the next.
-    pub every: u64,
-    /// Seconds without want before somebody is thawed.
-    pub relief: u64,
-    /// The last step.
-    pub last: LastResort,
-    /// Only to tell what would be done.
-    pub dry_run: bool,
-}
-
-impl Default for Rules {
-    fn default() -> Self {
-        let (policy, last) = (Policy::default(), LastResort::default());
-        Self { policy, pressure: 10.0, free: 3.0, plenty: 20.0, swap: 90.0, every: 5, relief: 30, last, dry_run: false }
-    }
-}
-
-/// Somebody who could be acted on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tenant<K> {
-    /// Who.
-    pub key: K,
-    /// Bytes of memory that he holds.
-    pub memory: u64,
-    /// Bytes that he was promised.
-    pub reserve: u64,
-}
-
-/// The machine at a moment.
-#[derive(Clone, Debug)]
-pub struct Scene<K> {
-    /// Bytes of memory there are.
-    pub memory: u64,
-    /// What of it and of swap is free.
-    pub free: Free,
-    /// Percent of ten seconds in which nobody got on; `None` where the kernel does not tell.
-    pub pressure: Option<f64>,
-    /// Who holds memory.
-    pub tenants: Vec<Tenant<K>>,
-}
-
-/// Something to be done to somebody.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step<K> {
-    /// Take so many bytes from him, to swap or to the disk.
-    Reclaim(K, u64),
-    /// Freeze him, and take all that he holds.
-    Freeze(K),
-    /// Let him go on.
-    Thaw(K),
-    /// End him, and begin him anew.
-    Restart(K),
-    /// End him.
-    Stop(K),
-}
-
-impl<K> Step<K> {
-    /// In a word.
-    pub fn word(&self) -> &'static str {
-        match self {
-            Self::Reclaim(..) => "reclaim",
-            Self::Freeze(_) => "freeze",
-            Self::Thaw(_) => "thaw",
-            Self::Restart(_) => "restart",
-            Self::Stop(_) => "stop",
-        }
-    }
-
-    /// To whom.
-    pub fn whom(&self) -> &K {
-        let (Self::Reclaim(key, _) | Self::Freeze(key) | Self::Thaw(key) | Self::Restart(key) | Self::Stop(key)) = self;
-        key
-    }
-}
-
-impl Policy {
-    /// As pando.toml names it.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Graduated => "graduated",
-            Self::PlMom => "pl_mom",
-            Self::Off => "off",
-        }
-    }
-
-    /// The policy of a name.
-    pub fn named(word: &str) -> Option<Self> {
-        [Self::Graduated, Self::PlMom, Self::Off].into_iter().find(|policy| policy.word() == word)
-    }
-}
-
-impl Rules {
-    /// Everything but the policy, by the names of pando.toml.
-    pub fn shown(&self) -> Vec<(&'static str, String)> {
-        let last = if self.last == LastResort::Stop { "stop" } else { "restart" };
-        vec![
-            ("pressure", self.pressure.to_string()),
-            ("free", self.free.to_string()),
-            ("plenty", self.plenty.to_string()),
-            ("swap", self.swap.to_string()),
-            ("every", self.every.to_string()),
-            ("relief", self.relief.to_string()),
-            ("last", last.to_owned()),
-        ]
-    }
-}
 
 /// What was done, and who was it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -218,16 +79,7 @@ impl<K: Clone + PartialEq> Watchdog<K> {
 
     /// Whether memory is wanted, whoever holds it. If not, nobody has to be looked at: [`Watchdog::decide`] then asks of no tenant.
     pub fn is_wanting(&self, scene: &Scene<K>) -> bool {
-        self.reason(scene).is_some()
-    }
-
-    /// Why something has to be done.
-    fn reason(&self, scene: &Scene<K>) -> Option<String> {
-        match self.rules.policy {
-            Policy::Off => None,
-            Policy::PlMom => self.swap_is_full(scene),
-            Policy::Graduated => self.want(scene),
-        }
+        self.rules.reason(scene).is_some()
     }
 
     /// What to do now, and why. To be asked once every [`Rules::every`] seconds.
@@ -235,7 +87,7 @@ impl<K: Clone + PartialEq> Watchdog<K> {
         if self.rules.policy == Policy::Off {
             return None;
         }
-        match (self.reason(scene), self.rules.policy) {
+        match (self.rules.reason(scene), self.rules.policy) {
             (None, _) => self.relieved(),
             (Some(why), Policy::PlMom) => {
                 let worst = scene.tenants.iter().max_by_key(|tenant| tenant.memory)?;
@@ -279,33 +131,6 @@ impl<K: Clone + PartialEq> Watchdog<K> {
             }
         }
     }
-
-    /// Why memory is wanted, if it is.
-    fn want(&self, scene: &Scene<K>) -> Option<String> {
-        let free = scene.free.memory as f64 / scene.memory.max(1) as f64 * 100.0;
-        if let Some(pressure) = scene.pressure {
-            return (pressure >= self.rules.pressure && free < self.rules.plenty)
-                .then(|| format!("nobody got on for want of memory for {pressure:.0}% of ten seconds"));
-        }
-        let no_swap = scene.free.swap_size == 0 || self.swap_is_full(scene).is_some();
-        (free < self.rules.free && no_swap).then(|| format!("{free:.1}% of memory is free, and no swap to speak of"))
-    }
-
-    fn swap_is_full(&self, scene: &Scene<K>) -> Option<String> {
-        let Free { swap, swap_size, .. } = scene.free;
-        let used = swap_size.saturating_sub(swap) as f64 / swap_size.max(1) as f64 * 100.0;
-        (swap_size > 0 && used >= self.rules.swap).then(|| format!("swap is {used:.0}% full"))
-    }
-}
-
-/// The `full avg10` of /proc/pressure/memory; `None` where the kernel does not tell of it.
-pub fn pressure() -> Option<f64> {
-    read_pressure(&std::fs::read_to_string("/proc/pressure/memory").ok()?)
-}
-
-fn read_pressure(text: &str) -> Option<f64> {
-    let line = text.lines().find_map(|line| line.strip_prefix("full "))?;
-    line.split(' ').find_map(|word| word.strip_prefix("avg10="))?.parse().ok()
 }
 
 #[cfg(test)]
@@ -404,11 +229,5 @@ mod tests {
         alone.tenants.truncate(1);
         alone.tenants[0].reserve = 600;
         assert_eq!(step(&mut dog, &alone), None);
-    }
-
-    #[test]
-    fn pressure_is_read_off_the_kernels_words() {
-        let text = "some avg10=1.00 avg60=0.00 avg300=0.00 total=0\nfull avg10=0.50 avg60=0.00 avg300=0.00 total=0\n";
-        assert_eq!((read_pressure(text), read_pressure("")), (Some(0.5), None));
     }
 }

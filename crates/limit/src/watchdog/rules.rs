@@ -1,0 +1,91 @@
+//! When the watchdog acts and how: the table `[watchdog]` of pando.toml.
+
+use serde::Deserialize;
+
+/// How to act.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Policy {
+    /// By steps.
+    #[default]
+    Graduated,
+    /// As PlanetLab's daemon of that name did.
+    PlMom,
+    /// Not at all.
+    Off,
+}
+
+/// The last step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LastResort {
+    /// It is started anew.
+    #[default]
+    Restart,
+    /// It stays stopped.
+    Stop,
+}
+
+/// When to act: the table `[watchdog]` of pando.toml.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Rules {
+    /// How.
+    pub policy: Policy,
+    /// Percent of ten seconds in which nobody got on for want of memory (`full avg10` of /proc/pressure/memory).
+    pub pressure: f64,
+    /// Percent of memory that has to be had without swapping. Only where the kernel does not tell of pressure.
+    pub free: f64,
+    /// Percent of memory that is to be had without swapping from which on pressure is no want of the machine's: whoever thrashes within his own limit
+    /// makes as much of it.
+    pub plenty: f64,
+    /// Percent of swap that may be in use; beside `free`, and alone for `pl_mom`.
+    pub swap: f64,
+    /// Seconds from one look to the next, and at the least from one step to the next.
+    pub every: u64,
+    /// Seconds without want before somebody is thawed.
+    pub relief: u64,
+    /// The last step.
+    pub last: LastResort,
+    /// Only to tell what would be done.
+    pub dry_run: bool,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        let (policy, last) = (Policy::default(), LastResort::default());
+        Self { policy, pressure: 10.0, free: 3.0, plenty: 20.0, swap: 90.0, every: 5, relief: 30, last, dry_run: false }
+    }
+}
+
+impl Policy {
+    /// As pando.toml names it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Graduated => "graduated",
+            Self::PlMom => "pl_mom",
+            Self::Off => "off",
+        }
+    }
+
+    /// The policy of a name.
+    pub fn named(word: &str) -> Option<Self> {
+        [Self::Graduated, Self::PlMom, Self::Off].into_iter().find(|policy| policy.word() == word)
+    }
+}
+
+impl Rules {
+    /// Everything but the policy, by the names of pando.toml.
+    pub fn shown(&self) -> Vec<(&'static str, String)> {
+        let last = if self.last == LastResort::Stop { "stop" } else { "restart" };
+        vec![
+            ("pressure", self.pressure.to_string()),
+            ("free", self.free.to_string()),
+            ("plenty", self.plenty.to_string()),
+            ("swap", self.swap.to_string()),
+            ("every", self.every.to_string()),
+            ("relief", self.relief.to_string()),
+            ("last", last.to_owned()),
+        ]
+    }
+}

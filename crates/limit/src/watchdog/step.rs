@@ -1,0 +1,35 @@
+//! What the watchdog can do about somebody.
+
+/// Something to be done to somebody.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step<K> {
+    /// Take so many bytes from him, to swap or to the disk.
+    Reclaim(K, u64),
+    /// Freeze him, and take all that he holds.
+    Freeze(K),
+    /// Let him go on.
+    Thaw(K),
+    /// End him, and begin him anew.
+    Restart(K),
+    /// End him.
+    Stop(K),
+}
+
+impl<K> Step<K> {
+    /// In a word.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Reclaim(..) => "reclaim",
+            Self::Freeze(_) => "freeze",
+            Self::Thaw(_) => "thaw",
+            Self::Restart(_) => "restart",
+            Self::Stop(_) => "stop",
+        }
+    }
+
+    /// To whom.
+    pub fn whom(&self) -> &K {
+        let (Self::Reclaim(key, _) | Self::Freeze(key) | Self::Thaw(key) | Self::Restart(key) | Self::Stop(key)) = self;
+        key
+    }
+}

@@ -1,0 +1,77 @@
+//! Whether memory is wanting, and why: what is seen of the machine, held against the rules.
+
+use super::rules::{Policy, Rules};
+use crate::machine::Free;
+
+/// Somebody who could be acted on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tenant<K> {
+    /// Who.
+    pub key: K,
+    /// Bytes of memory that he holds.
+    pub memory: u64,
+    /// Bytes that he was promised.
+    pub reserve: u64,
+}
+
+/// The machine at a moment.
+#[derive(Clone, Debug)]
+pub struct Scene<K> {
+    /// Bytes of memory there are.
+    pub memory: u64,
+    /// What of it and of swap is free.
+    pub free: Free,
+    /// Percent of ten seconds in which nobody got on; `None` where the kernel does not tell.
+    pub pressure: Option<f64>,
+    /// Who holds memory.
+    pub tenants: Vec<Tenant<K>>,
+}
+
+impl Rules {
+    /// Why something has to be done, if it has.
+    pub(super) fn reason<K>(&self, scene: &Scene<K>) -> Option<String> {
+        match self.policy {
+            Policy::Off => None,
+            Policy::PlMom => self.swap_is_full(scene),
+            Policy::Graduated => self.want(scene),
+        }
+    }
+
+    /// Why memory is wanted, if it is.
+    fn want<K>(&self, scene: &Scene<K>) -> Option<String> {
+        let free = scene.free.memory as f64 / scene.memory.max(1) as f64 * 100.0;
+        if let Some(pressure) = scene.pressure {
+            return (pressure >= self.pressure && free < self.plenty)
+                .then(|| format!("nobody got on for want of memory for {pressure:.0}% of ten seconds"));
+        }
+        let no_swap = scene.free.swap_size == 0 || self.swap_is_full(scene).is_some();
+        (free < self.free && no_swap).then(|| format!("{free:.1}% of memory is free, and no swap to speak of"))
+    }
+
+    fn swap_is_full<K>(&self, scene: &Scene<K>) -> Option<String> {
+        let Free { swap, swap_size, .. } = scene.free;
+        let used = swap_size.saturating_sub(swap) as f64 / swap_size.max(1) as f64 * 100.0;
+        (swap_size > 0 && used >= self.swap).then(|| format!("swap is {used:.0}% full"))
+    }
+}
+
+/// The `full avg10` of /proc/pressure/memory; `None` where the kernel does not tell of it.
+pub fn pressure() -> Option<f64> {
+    read_pressure(&std::fs::read_to_string("/proc/pressure/memory").ok()?)
+}
+
+fn read_pressure(text: &str) -> Option<f64> {
+    let line = text.lines().find_map(|line| line.strip_prefix("full "))?;
+    line.split(' ').find_map(|word| word.strip_prefix("avg10="))?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pressure_is_read_off_the_kernels_words() {
+        let text = "some avg10=1.00 avg60=0.00 avg300=0.00 total=0\nfull avg10=0.50 avg60=0.00 avg300=0.00 total=0\n";
+        assert_eq!((read_pressure(text), read_pressure("")), (Some(0.5), None));
+    }
+}
