@@ -3,7 +3,7 @@
 
 use crate::clone::{CloneError, Target};
 use crate::freeze::{Still, Subject, hold_above, stand_still};
-use crate::image::{AreaKind, Image};
+use crate::image::{AreaKind, FileKind, Image, Process};
 use crate::proc_file::Lines;
 use crate::refusal::{FreezeError, Refusal};
 use crate::tree::{self, Roots};
@@ -63,9 +63,11 @@ pub fn transplant(
 ) -> Result<Moved, TransplantError> {
     let begun = Instant::now();
     let Still { mut image, mut holder, standing, .. } = stand_still(subject, &Roots::of(processes))?;
-    // What System V IPC keeps is not the processes' own, and stays.
+    let mut shared = segments(&image);
+    shared.extend(queues(&image));
+    // What System V IPC and the message queues keep is not the processes' own, and stays.
     image.keyed.clear();
-    let shared = segments(&image);
+    image.queues.clear();
     if !shared.is_empty() {
         return Err(FreezeError::Refused(shared).into());
     }
@@ -89,14 +91,29 @@ pub fn transplant(
 fn segments(image: &Image) -> Vec<Refusal> {
     let has = |area: &crate::image::Area| matches!(area.kind, AreaKind::Segment { .. });
     let processes = image.processes.iter().filter(|process| process.areas.iter().any(has));
-    let refusal = |process: &crate::image::Process| Refusal {
+    processes.map(|process| refusal(process, None, "shared memory of System V")).collect()
+}
+
+/// Message queues, which belong to the guest that they are in.
+fn queues(image: &Image) -> Vec<Refusal> {
+    let is_queue = |file: usize| image.files.get(file).is_some_and(|file| matches!(file.kind, FileKind::Queue { .. }));
+    let mut refusals = Vec::new();
+    for process in &image.processes {
+        for one in process.descriptors.iter().filter(|one| is_queue(one.file)) {
+            refusals.push(refusal(process, Some(one.number), "a message queue"));
+        }
+    }
+    refusals
+}
+
+fn refusal(process: &Process, descriptor: Option<i32>, kind: &str) -> Refusal {
+    Refusal {
         pid: process.pid,
         name: process.threads.first().map(|one| String::from_utf8_lossy(&one.name).into_owned()).unwrap_or_default(),
-        descriptor: None,
-        kind: "shared memory of System V".into(),
+        descriptor,
+        kind: kind.into(),
         advice: "freeze and clone the whole guest",
-    };
-    processes.map(refusal).collect()
+    }
 }
 
 fn own_pids(image: &Image) -> impl Iterator<Item = i32> {

@@ -254,7 +254,7 @@ mod tests {
         for caught in native {
             let kind = match caught.rule {
                 Rule::Signal { .. } => 0,
-                Rule::Connect | Rule::Socket | Rule::ManySockets => 1,
+                Rule::Connect | Rule::Socket | Rule::ManySockets | Rule::Send => 1,
                 Rule::Mounts | Rule::Key(_) | Rule::ManyKeys | Rule::Machine => 2,
             };
             expected[kind].insert(caught.name);
