@@ -18,7 +18,7 @@ use crate::readable::readable;
 use pando_api::Fault;
 use pando_guest::GuestName;
 use pando_kernel::fs_owner::FsOwner;
-use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, ResolveFlags};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io::{self, Write};
@@ -149,12 +149,20 @@ fn open_door(pid: i32, owner: u32) -> io::Result<OwnedFd> {
         made(make(&root, directory, |at, name| rustix::fs::mkdirat(at, name, Mode::from_raw_mode(0o755))))?;
     }
     made(make(&root, DOOR, |at, name| rustix::fs::mknodat(at, name, FileType::Fifo, Mode::from_raw_mode(0o600), 0)))?;
-    // The guest's own file of that name stays, and one without such a directory does without.
-    let _ = made(make(&root, COMMAND, |at, name| {
+    let command = make(&root, COMMAND, |at, name| {
+        // What is open for writing cannot be executed: it gets its name when it is closed.
+        let new = format!("{name}.new");
+        let _ = rustix::fs::unlinkat(at, &new, AtFlags::empty());
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(at, name, flags, Mode::from_raw_mode(0o755))?;
-        File::from(file).write_all(SCRIPT).map_err(|_| Errno::IO)
-    }))?;
+        let file = rustix::fs::openat(at, &new, flags, Mode::from_raw_mode(0o755))?;
+        File::from(file).write_all(SCRIPT).map_err(|_| Errno::IO)?;
+        rustix::fs::renameat_with(at, &new, at, name, RenameFlags::NOREPLACE)
+            .inspect_err(|_| rustix::fs::unlinkat(at, &new, AtFlags::empty()).unwrap_or_default())
+    });
+    // The guest's own file of that name stays, and one without such a directory does without.
+    if !matches!(command, Err(Errno::NOENT)) {
+        made(command)?;
+    }
     // For writing, too: it does not end when nobody has it open.
     open(&root, DOOR, OFlags::RDWR)
 }

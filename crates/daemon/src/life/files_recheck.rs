@@ -166,9 +166,12 @@ mod tests {
     use super::super::files_ahead::look;
     use super::*;
 
+    /// What changes a tree, and whether it is told of without a whole look.
+    type Change = (fn(&Path), bool);
+
     #[test]
     fn it_sees_what_a_whole_look_sees_or_says_that_it_cannot() {
-        let changes: [(fn(&Path), bool); 8] = [
+        let changes: [Change; 8] = [
             (|_| {}, true),
             (|top| std::fs::write(top.join("a/one"), "longer").unwrap(), true),
             (|top| std::fs::remove_file(top.join("a/b/two")).unwrap(), true),
