@@ -1,7 +1,7 @@
 //! Taking the steps of a plan, one after another. The first that fails is reported by its number, and ends the process.
 
-use crate::bare::memory::{self, Mapped, Room};
 use crate::bare;
+use crate::bare::memory::{self, Mapped, Room};
 use crate::{command, mountpoint, packet, trunk};
 use core::ffi::CStr;
 use pando_seed::{Attributes, IN_FILE, MAX_FDS, MAX_REST, Make, Report, Step, next_step};
