@@ -119,7 +119,7 @@ fn every_described_method_is_understood() {
             "method": format!("org.pando.Guests.{}", method.name()),
             "parameters": {
                 "name": "n", "spec": {}, "process": {}, "start": false, "pid": 1, "signal": null, "force": false, "host": false,
-                "assignments": [], "path": "/", "direction": "in", "change": "add", "address": "10.9.0.5",
+                "assignments": [], "pids": [1], "to": "t", "path": "/", "direction": "in", "change": "add", "address": "10.9.0.5",
                 "history": false, "image": "i", "names": [], "replace": false, "stop": false, "memory": false, "wait": false, "repair": false, "places": [], "dry_run": false
             },
         }));
