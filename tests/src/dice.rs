@@ -1,5 +1,7 @@
 //! Numbers that look random (xorshift64), the same for the same seed.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 /// The dice.
 #[derive(Clone, Debug)]
 pub(crate) struct Dice(u64);
@@ -12,6 +14,15 @@ impl Dice {
             dice.throw(2);
         }
         dice
+    }
+
+    /// Dice of a seed that is told, for a run that differs from the last one: `PANDO_TEST_SEED`, or the time of day.
+    pub(crate) fn of_this_run() -> (Self, u64) {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
+        let seed = std::env::var("PANDO_TEST_SEED").ok().and_then(|text| text.parse().ok());
+        let seed = seed.unwrap_or(since.as_nanos() as u64);
+        println!("     PANDO_TEST_SEED={seed}");
+        (Self::new(seed), seed)
     }
 
     /// 0 to `sides` - 1.

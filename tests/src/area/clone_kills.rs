@@ -8,7 +8,7 @@ use crate::patience::eventually;
 use crate::process;
 use crate::sandbox::Sandbox;
 use crate::world::World;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 pub(crate) const CASES: &[Case] = &[
     Case::new("clone_kills::at_15_random_moments", |sandbox| at_random_moments(sandbox, 15)),
@@ -59,11 +59,7 @@ fn lives(sandbox: &Sandbox, name: &str) {
 }
 
 fn at_random_moments(sandbox: &Sandbox, kills: usize) {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
-    let seed = std::env::var("PANDO_TEST_SEED").ok().and_then(|text| text.parse().ok());
-    let seed = seed.unwrap_or(since.as_nanos() as u64);
-    println!("     PANDO_TEST_SEED={seed}");
-    let mut dice = Dice::new(seed);
+    let (mut dice, seed) = Dice::of_this_run();
     sandbox.guest("source", &["--", "sleep", "100000"]);
     sandbox.pando(["freeze", "source", "image", "--wait"]).ok();
     let before = World::of(sandbox);

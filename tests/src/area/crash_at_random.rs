@@ -1,11 +1,12 @@
 //! The daemon and the spawner are killed at random moments while commands are at work.
 
 use crate::case::Case;
+use crate::dice::Dice;
 use crate::patience::eventually;
 use crate::process;
 use crate::sandbox::Sandbox;
 use crate::world::World;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 /// How often something is killed.
 const KILLS: u32 = 200;
@@ -22,24 +23,8 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("crash::what_ends_while_no_daemon_runs", what_ends_while_no_daemon_runs),
 ];
 
-/// Numbers that look random (xorshift64), the same for the same seed.
-struct Dice(u64);
-
-impl Dice {
-    fn throw(&mut self, sides: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % sides
-    }
-}
-
 fn at_random_moments(sandbox: &Sandbox) {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
-    let seed = std::env::var("PANDO_TEST_SEED").ok().and_then(|text| text.parse().ok());
-    let seed = seed.unwrap_or(since.as_nanos() as u64 | 1);
-    println!("     PANDO_TEST_SEED={seed}");
-    let mut dice = Dice(seed);
+    let (mut dice, seed) = Dice::of_this_run();
     sandbox.guest("steady", &["--", "sh", "-c", "echo up; exec sleep 100000"]);
     let steady = sandbox.first_process("steady");
     let before = World::of(sandbox);

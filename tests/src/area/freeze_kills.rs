@@ -5,7 +5,7 @@ use crate::dice::Dice;
 use crate::patience::eventually;
 use crate::process;
 use crate::sandbox::Sandbox;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 pub(crate) const CASES: &[Case] = &[
     Case::new("freeze_kills::at_10_random_moments", |sandbox| at_random_moments(sandbox, 10)),
@@ -75,11 +75,7 @@ fn is_traced(pid: i32) -> bool {
 }
 
 fn at_random_moments(sandbox: &Sandbox, kills: usize) {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
-    let seed = std::env::var("PANDO_TEST_SEED").ok().and_then(|text| text.parse().ok());
-    let seed = seed.unwrap_or(since.as_nanos() as u64);
-    println!("     PANDO_TEST_SEED={seed}");
-    let mut dice = Dice::new(seed);
+    let (mut dice, _) = Dice::of_this_run();
     sandbox.guest("source", &["--", "sh", "-c", COUNTERS]);
     eventually("all of them count", || counts(sandbox).len() == PROGRAMS);
     let all = programs(sandbox);

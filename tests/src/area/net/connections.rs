@@ -30,11 +30,21 @@ const NEEDS_DEBIAN: &[Need] = &[
 /// Numbers the lines of each client.
 const NUMBERS: &str = "while read line; do n=$((n+1)); echo $n $line; done";
 
+/// How a client asks, how it has to be answered in a turn, and how lines end.
+struct Language([&'static str; 3]);
+
+/// Of the server that numbers lines.
+const NUMBERED: Language = Language(["from {number}", "{turn} from {number}", "\n"]);
+
+/// Of redis: each client counts in a key of its own.
+const REDIS: Language = Language(["INCR key{number}", ":{turn}", "\r\n"]);
+
 /// Clients that talk in turn, each over a connection of its own, and have to be answered with one number more each time. They write how often all have been,
 /// and when a connection ends, that.
 const CLIENTS: &str = r#"
 import os, socket, sys, time
 ip, port, count, said = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+ask, answer, end = sys.argv[5:]
 def say(text):
     with open(said + ".new", "w") as file:
         file.write(str(text))
@@ -52,18 +62,18 @@ def connect():
         pass
     return client
 clients = [connect() for _ in range(count)]
-files = [client.makefile("rw") for client in clients]
+files = [client.makefile("rw", newline=end) for client in clients]
 turn = 0
 try:
     while True:
         turn += 1
         # Something is on its way all the time, also while nobody is there.
         for number, file in enumerate(files):
-            file.write("from %d\n" % number)
+            file.write(ask.format(number=number) + "\n")
             file.flush()
         for number, file in enumerate(files):
             line = file.readline()
-            if line != "%d from %d\n" % (turn, number):
+            if line != answer.format(turn=turn, number=number) + end:
                 say("wrong: " + repr(line))
                 sys.exit(1)
         say(turn)
@@ -78,9 +88,9 @@ fn listens(wire: &Wire, ip: &str, port: u16) -> bool {
 }
 
 /// Starts them outside.
-fn clients(wire: &Wire, script: &str, ip: &str, port: u16, said: &Path) -> Started {
+fn clients(wire: &Wire, Language(language): &Language, ip: &str, port: u16, said: &Path) -> Started {
     let (port, said) = (port.to_string(), said.to_string_lossy().into_owned());
-    wire.outside(["python3", "-c", script, ip, &port, "3", &said]).limit(600).start()
+    wire.outside(["python3", "-c", CLIENTS, ip, &port, "3", &said]).args(language).limit(600).start()
 }
 
 fn turns(said: &Path) -> u32 {
@@ -101,7 +111,7 @@ fn connections_last(sandbox: &Sandbox) {
         .map(|ip| {
             let said = scratch.join(ip.replace(':', "-"));
             eventually("it listens", || listens(&wire, ip, 80));
-            let clients = clients(&wire, CLIENTS, ip, 80, &said);
+            let clients = clients(&wire, &NUMBERED, ip, 80, &said);
             (said, clients)
         })
         .into();
@@ -140,7 +150,7 @@ fn connections_are_given_up(sandbox: &Sandbox) {
         }
         let _ = std::fs::remove_file(&said);
         eventually("it listens", || listens(&wire, "10.9.0.5", 80));
-        let clients = clients(&wire, CLIENTS, "10.9.0.5", 80, &said);
+        let clients = clients(&wire, &NUMBERED, "10.9.0.5", 80, &said);
         eventually("clients are answered", || turns(&said) > 3);
         sandbox.pando(["freeze", "web", "warm", "--stop"]).ok();
         assert!(withheld(sandbox));
@@ -158,46 +168,6 @@ fn connections_are_given_up(sandbox: &Sandbox) {
     }
 }
 
-/// The same, in redis's language: each client counts in a key of its own.
-const REDIS_CLIENTS: &str = r#"
-import os, socket, sys, time
-ip, port, count, said = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
-def say(text):
-    with open(said + ".new", "w") as file:
-        file.write(str(text))
-    os.rename(said + ".new", said)
-def connect():
-    client = socket.create_connection((ip, port))
-    # Who has nothing to send hears of the end all the same.
-    client.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in [(socket.TCP_KEEPIDLE, 1), (socket.TCP_KEEPINTVL, 1), (socket.TCP_KEEPCNT, 120)]:
-        client.setsockopt(socket.IPPROTO_TCP, option, value)
-    try:
-        # TCP_RTO_MAX_MS (Linux 6.15): what was sent in vain is sent again every second, however long nobody was there.
-        client.setsockopt(socket.IPPROTO_TCP, 44, 1000)
-    except OSError:
-        pass
-    return client
-clients = [connect() for _ in range(count)]
-files = [client.makefile("rw", newline="\r\n") for client in clients]
-turn = 0
-try:
-    while True:
-        turn += 1
-        for number, file in enumerate(files):
-            file.write("INCR key%d\r\n" % number)
-            file.flush()
-        for number, file in enumerate(files):
-            line = file.readline()
-            if line != ":%d\r\n" % turn:
-                say("wrong: " + repr(line))
-                sys.exit(1)
-        say(turn)
-        time.sleep(0.01)
-except OSError as error:
-    say("ended: " + str(error))
-"#;
-
 fn redis_keeps_its_clients(sandbox: &Sandbox) {
     let wire = wire(sandbox);
     let options = ["--from", &tarball(sandbox), "--address", "10.9.0.5", "--start", "--"];
@@ -205,7 +175,7 @@ fn redis_keeps_its_clients(sandbox: &Sandbox) {
     sandbox.pando(["create", "shop"]).args(options).args(server).limit(300).ok();
     let said = sandbox.scratch().join("said");
     eventually("redis listens", || sandbox.pando(["exec", "shop", "--", "redis-cli", "ping"]).run().out() == "PONG\n");
-    let _clients = clients(&wire, REDIS_CLIENTS, "10.9.0.5", 6379, &said);
+    let _clients = clients(&wire, &REDIS, "10.9.0.5", 6379, &said);
     eventually("clients are answered", || turns(&said) > 10);
     sandbox.pando(["freeze", "shop", "warm", "--stop"]).ok();
     let before = turns(&said);
