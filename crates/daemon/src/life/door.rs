@@ -22,7 +22,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, ResolveFlags};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::rc::Rc;
 
 const DIRECTORIES: [&str; 2] = ["run", "run/pando"];
@@ -130,15 +130,16 @@ fn root(pid: i32) -> io::Result<File> {
     File::open(format!("/proc/{pid}/root"))
 }
 
-/// Opens a named pipe inside a guest.
+/// Opens a named pipe inside a guest. What else lies there is not opened: that alone can have effects.
 fn open(root: impl AsFd, path: &str, how: OFlags) -> io::Result<OwnedFd> {
-    let flags = how | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let opened =
-        rustix::fs::openat2(root, path, flags, Mode::empty(), ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS)?;
-    match FileType::from_raw_mode(rustix::fs::fstat(&opened)?.st_mode) {
-        FileType::Fifo => Ok(opened),
-        _ => Err(io::Error::other(format!("/{path} is no named pipe"))),
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let confined = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    let found = rustix::fs::openat2(root, path, flags, Mode::empty(), confined)?;
+    if FileType::from_raw_mode(rustix::fs::fstat(&found)?.st_mode) != FileType::Fifo {
+        return Err(io::Error::other(format!("/{path} is no named pipe")));
     }
+    let itself = format!("/proc/self/fd/{}", found.as_raw_fd());
+    Ok(rustix::fs::open(itself, how | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())?)
 }
 
 /// Makes the door and the command that knocks, where there are none, and opens it. `owner` is the guest's root on the host.
