@@ -27,6 +27,19 @@ pub(crate) fn linger<T>(mut look: impl FnMut() -> Option<T>) -> Option<T> {
     None
 }
 
+/// How long a command that ends at once takes for that.
+const BRIEF: Duration = Duration::from_millis(1);
+
+/// Keeps the thread from sleeping for as long as a brief command takes, or until what is waited for has come. All else goes on: this is the last in every
+/// round of its tasks, and whoever wants the processor gets it.
+pub(crate) async fn stay_awake(come: impl Fn() -> bool) {
+    let since = Instant::now();
+    while !come() && since.elapsed() < BRIEF {
+        rustix::thread::sched_yield();
+        tokio::task::yield_now().await;
+    }
+}
+
 /// How many are at something now.
 #[derive(Debug, Default)]
 pub(crate) struct Count(Cell<usize>);

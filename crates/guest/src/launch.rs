@@ -9,7 +9,9 @@ use pando_api::Volume;
 use pando_kernel::mount::{Attributes, Tree};
 use pando_kernel::{CallError, Context, memory_file, packet};
 use pando_limit::view::View;
-use pando_seed::{IN_FILE, IN_MESSAGE, MAX_REST, Request};
+use pando_seed::{IN_FILE, IN_MESSAGE, MAX_REST, ROUSED, Request};
+use rustix::process::Pid;
+use rustix::thread::{sched_getaffinity, sched_getcpu, sched_setaffinity};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -93,6 +95,18 @@ pub fn go_on(report: &OwnedFd, plan: &Plan, supplies: &mut Supplies<'_>) -> Resu
         packet::send(report, &[IN_FILE], &fds)
     };
     sent.context(|| "sending the rest of a plan to a guest's first process".into())
+}
+
+/// Wakes the process at the other end of `report`, to which the rest of its plan will go in a moment, on another processor than this thread runs on. To wake one
+/// that sleeps takes an eighth of what a start takes.
+pub fn rouse(report: &OwnedFd, process: i32) -> std::io::Result<()> {
+    let mut others = sched_getaffinity(None)?;
+    others.unset(sched_getcpu());
+    if others.count() > 0 {
+        sched_setaffinity(Pid::from_raw(process), &others)?;
+        packet::send(report, &[ROUSED], &[])?;
+    }
+    Ok(())
 }
 
 /// A plan's steps, as a file in memory.

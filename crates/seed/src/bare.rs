@@ -8,6 +8,7 @@ pub(crate) mod signals;
 use core::arch::{asm, naked_asm};
 use core::ffi::CStr;
 use core::panic::PanicInfo;
+use memory::Room;
 use pando_seed::Scopes;
 use rustix::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use rustix::io::Errno;
@@ -26,6 +27,8 @@ mod number {
     pub(super) const IOCTL: usize = 16;
     pub(super) const DUP3: usize = 292;
     pub(super) const EXECVE: usize = 59;
+    pub(super) const SCHED_SETAFFINITY: usize = 203;
+    pub(super) const SCHED_GETAFFINITY: usize = 204;
     pub(super) const EXIT_GROUP: usize = 231;
     pub(super) const PRCTL: usize = 157;
     pub(super) const RT_SIGTIMEDWAIT: usize = 128;
@@ -102,7 +105,9 @@ struct CloneArguments {
     cgroup: u64,
 }
 
+const CLONE_VM: usize = 0x100;
 const CLONE_PIDFD: u64 = 0x1000;
+const CLONE_VFORK: usize = 0x4000;
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 const SIGCHLD: u64 = 17;
 
@@ -145,6 +150,28 @@ pub(crate) fn fork(namespaces: u32, cgroup: Option<BorrowedFd<'_>>) -> Result<Fo
     }
     // SAFETY: the kernel has just made this descriptor for us.
     Ok(Forked::Parent { pid: pid as i32, pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) } })
+}
+
+/// Starts a process that does `act` with `with` in this one's memory, on a stack of its own, and waits until it has executed a program or ended (clone(2),
+/// CLONE_VM | CLONE_VFORK): a copy of the memory takes longer to make and to throw away than all that is done with it. Its pid.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn lend<T>(stack: &mut Room, with: &mut T, act: fn(&mut T) -> !) -> Result<i32, Errno> {
+    // As the SysV ABI has it at a call: the stack is aligned to 16 bytes, and the arguments are in rdi and rsi.
+    extern "C" fn begin<T>(with: *mut T, act: fn(&mut T) -> !) -> ! {
+        // SAFETY: the process that lent it, and waits, has it borrowed mutably and does not look at it meanwhile.
+        act(unsafe { &mut *with })
+    }
+    let top = (stack.bytes().as_ptr_range().end as usize) & !15;
+    let result: isize;
+    // SAFETY: the parent does not go on before the child has left its memory, so that the two never run in it at once; what the child reads and writes
+    // there is its stack, which nothing else uses, and what `with` leads to, which this call has borrowed. The child gets there with three registers that
+    // the kernel keeps, and never returns. Descriptors, signals and everything else are its own.
+    unsafe {
+        asm!("syscall", "test rax, rax", "jnz 2f", "xor ebp, ebp", "mov rdi, r12", "mov rsi, r13", "call r14", "ud2", "2:",
+             inlateout("rax") number::CLONE as isize => result, in("rdi") CLONE_VM | CLONE_VFORK | SIGCHLD as usize, in("rsi") top, in("rdx") 0, in("r10") 0,
+             in("r8") 0, in("r12") core::ptr::from_mut(with), in("r13") act as usize, in("r14") begin::<T> as usize, lateout("rcx") _, lateout("r11") _);
+    }
+    outcome(result).map(|pid| pid as i32)
 }
 
 /// A table of pointers to NUL-ended strings with a closing null pointer, as execve(2) takes it.
@@ -325,6 +352,26 @@ pub(crate) fn standard_input() -> BorrowedFd<'static> {
 pub(crate) fn signal(number: i32) -> Option<Signal> {
     // SAFETY: any number is a fine signal to send; the kernel checks it.
     (1..=64).contains(&number).then(|| unsafe { Signal::from_raw_unchecked(number) })
+}
+
+/// The processors that this process may run on, as many as the kernel of a machine of up to 1024 tells of.
+pub(crate) struct Processors([u64; 16]);
+
+impl Processors {
+    /// Those of now (sched_getaffinity(2)).
+    pub(crate) fn of_now() -> Result<Self, Errno> {
+        let mut set = [0; 16];
+        // SAFETY: the kernel writes as many bytes as are passed along at most.
+        unsafe { call(number::SCHED_GETAFFINITY, [0, size_of_val(&set), set.as_mut_ptr() as usize, 0, 0, 0]) }?;
+        Ok(Self(set))
+    }
+
+    /// Runs on these again (sched_setaffinity(2)).
+    pub(crate) fn take(&self) {
+        // SAFETY: the kernel reads as many bytes as are passed along.
+        let _ =
+            unsafe { call(number::SCHED_SETAFFINITY, [0, size_of_val(&self.0), self.0.as_ptr() as usize, 0, 0, 0]) };
+    }
 }
 
 /// Sends a signal to every process of the namespace but this one.

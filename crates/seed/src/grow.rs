@@ -1,10 +1,12 @@
 //! Taking the steps of a plan, one after another. The first that fails is reported by its number, and ends the process.
 
 use crate::bare;
+use crate::bare::Processors;
 use crate::bare::memory::{self, Mapped, Room};
 use crate::{command, mountpoint, packet, trunk};
 use core::ffi::CStr;
-use pando_seed::{Attributes, IN_FILE, MAX_FDS, MAX_REST, Make, Report, Step, next_step};
+use pando_seed::{Attributes, IN_FILE, MAX_FDS, MAX_REST, Make, ROUSED, Report, Step, next_step};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, OpenTreeFlags, UnmountFlags};
@@ -21,9 +23,12 @@ pub(crate) struct Luggage {
     report: Option<OwnedFd>,
     named: Named,
     count: usize,
-    /// The plan and the rest of it, wherever they lie.
-    mapped: [Option<Mapped>; 3],
+    /// The plan and the rest of it, wherever they lie, and a child's stack.
+    mapped: [Option<Mapped>; 4],
 }
+
+/// The last of what is mapped.
+const STACK: usize = 3;
 
 struct Named([Option<OwnedFd>; MAX_FDS]);
 
@@ -67,7 +72,7 @@ impl Luggage {
         *self = Self { count: 2, mapped: self.mapped, ..Self::default() };
         // Made before anybody waits.
         let mut room = Room::new(MAX_REST)?;
-        let length = packet::receive(&report, room.bytes(), |fd| self.add(fd))?;
+        let length = self.hear(&report, room.bytes())?;
         self.report = Some(report);
         let rest = self.keep(room.filled());
         if rest.starts_with(&[IN_FILE]) {
@@ -75,6 +80,32 @@ impl Luggage {
             return self.plan();
         }
         rest.get(1..length).ok_or(Errno::BADMSG)
+    }
+
+    /// Receives a message. One that says that another is about to come is worth staying awake for: a processor that sleeps takes long to come back.
+    fn hear(&mut self, socket: &OwnedFd, bytes: &mut [u8]) -> Result<usize, Errno> {
+        /// How often to look: somewhat longer than the daemon takes to put a root file system's plan together.
+        const LOOKS: u32 = 1000;
+        let allowed = Processors::of_now();
+        let mut length = packet::receive(socket, bytes, |fd| self.add(fd))?;
+        if bytes.get(..length) == Some(&[ROUSED]) {
+            let has_come = || {
+                let mut fds = [PollFd::new(socket, PollFlags::IN)];
+                rustix::event::poll(&mut fds, Some(&Timespec::default())) != Ok(0)
+            };
+            for _ in 0..LOOKS {
+                if has_come() {
+                    break;
+                }
+                rustix::thread::sched_yield();
+            }
+            length = packet::receive(socket, bytes, |fd| self.add(fd))?;
+            // It was sent out of the daemon's way.
+            if let Ok(allowed) = allowed {
+                allowed.take();
+            }
+        }
+        Ok(length)
     }
 
     /// The descriptor that the plan calls `index`.
@@ -90,39 +121,46 @@ struct Growing {
     root: Option<OwnedFd>,
     /// Whether standard input is a terminal made by this plan.
     terminal: bool,
+    /// What is left of the plan.
+    plan: &'static [u8],
+    /// The number of the step that comes next.
+    number: u32,
 }
 
 /// Takes the steps that came with a launch. Does not return.
 pub(crate) fn grow(luggage: Luggage) -> ! {
-    let mut growing = Growing { luggage, root: None, terminal: false };
-    let mut plan = match growing.luggage.plan() {
-        Ok(plan) => plan,
-        Err(errno) => growing.fail(0, errno),
-    };
-    let mut number = 0;
-    while let Some(step) = next_step(&mut plan) {
-        let outcome = match step {
-            Ok(Step::Trunk { word }) => growing.trunk(plan.is_empty(), word),
-            Ok(Step::Adopt { pid }) => growing.stand(Some(pid), None),
-            Ok(Step::Await) => growing.rest().map(|rest| plan = rest),
-            Ok(step) => growing.take(step),
-            Err(_) => Err(Errno::BADMSG),
-        };
-        if let Err(errno) = outcome {
-            growing.fail(number, errno);
-        }
-        number += 1;
+    let mut growing = Growing { luggage, root: None, terminal: false, plan: &[], number: 0 };
+    match growing.luggage.plan() {
+        Ok(plan) => growing.plan = plan,
+        Err(errno) => growing.fail(errno),
     }
-    growing.fail(number, Errno::NODATA)
+    growing.go_on()
 }
 
 impl Growing {
-    fn fail(&self, step: u32, errno: Errno) -> ! {
+    /// Takes what steps are left.
+    fn go_on(&mut self) -> ! {
+        while let Some(step) = next_step(&mut self.plan) {
+            let outcome = match step {
+                Ok(Step::Trunk { word }) => self.trunk(word),
+                Ok(Step::Adopt { pid }) => self.stand(Some(pid), None),
+                Ok(Step::Await) => self.rest().map(|rest| self.plan = rest),
+                Ok(step) => self.take(step),
+                Err(_) => Err(Errno::BADMSG),
+            };
+            if let Err(errno) = outcome {
+                self.fail(errno);
+            }
+            self.number += 1;
+        }
+        self.fail(Errno::NODATA)
+    }
+
+    fn fail(&self, errno: Errno) -> ! {
         let mut bytes = [0; 16];
-        if let (Some(report), Ok(bytes)) =
-            (&self.luggage.report, postcard::to_slice(&Report { step, errno: errno.raw_os_error() }, &mut bytes))
-        {
-            let _ = rustix::net::send(report, bytes, rustix::net::SendFlags::NOSIGNAL);
+        let report = Report { step: self.number, errno: errno.raw_os_error() };
+        if let (Some(socket), Ok(bytes)) = (&self.luggage.report, postcard::to_slice(&report, &mut bytes)) {
+            let _ = rustix::net::send(socket, bytes, rustix::net::SendFlags::NOSIGNAL);
         }
         bare::exit(match errno {
             Errno::NOENT => NOT_FOUND,
@@ -131,16 +169,22 @@ impl Growing {
         })
     }
 
-    /// Becomes the guest's init. The child, if there is more to do, returns and goes on.
-    fn trunk(&mut self, idle: bool, word: Option<u8>) -> Result<(), Errno> {
-        if idle {
+    /// Becomes the guest's init. What more there is to do a child does.
+    fn trunk(&mut self, word: Option<u8>) -> Result<(), Errno> {
+        if self.plan.is_empty() {
             self.stand(None, None);
         }
-        let word = word.map(|index| self.luggage.fd(index)).transpose()?;
-        match bare::fork(0, None)? {
-            bare::Forked::Child => Ok(()),
-            bare::Forked::Parent { pid, .. } => self.stand(Some(pid), word),
+        if let Some(index) = word {
+            self.luggage.fd(index)?;
         }
+        let mut stack = Room::for_stack()?;
+        let command = bare::lend(&mut stack, self, |growing| {
+            growing.number += 1;
+            growing.go_on()
+        })?;
+        self.luggage.mapped[STACK] = Some(stack.filled());
+        let word = word.map(|index| self.luggage.fd(index)).transpose()?;
+        self.stand(Some(command), word)
     }
 
     fn stand(&self, command: Option<i32>, word: Option<BorrowedFd<'_>>) -> ! {

@@ -3,7 +3,7 @@
 use crate::daemon::Daemon;
 use crate::events::now;
 use crate::guest::{Guest, Running};
-use crate::linger::linger;
+use crate::linger::{linger, stay_awake};
 use crate::link::Link;
 use crate::lull::Lull;
 use crate::pool::Sprout;
@@ -11,7 +11,7 @@ use crate::record::{self, EphemeralRecord, RunRecord};
 use crate::{crash, failure, private_network};
 use pando_api::{Fault, FaultKind, GuestState, Network, PartOf, Spec};
 use pando_guest::account::{self, Account};
-use pando_guest::launch::{Launched, Supplies, go_on};
+use pando_guest::launch::{Launched, Supplies, go_on, rouse};
 use pando_guest::plan::{self, Facts, Plan, Program, SproutKind, Stdio};
 use pando_guest::policy::profile;
 use pando_guest::root::{self, LayerStore, Mounted, Owner, Root};
@@ -133,6 +133,7 @@ pub(crate) async fn boot(
     daemon.lull.disturb();
     let starting = daemon.starting.one_more();
     let booted = attempt(daemon, guest, task, stdio, ready).await;
+    let alone = daemon.starting.is_one();
     drop(starting);
     match &booted {
         Ok(running) => {
@@ -141,6 +142,10 @@ pub(crate) async fn boot(
             guest.state.set(GuestState::Running);
             daemon.events.tell(guest.name.as_ref(), "start", None);
             super::end::watch(daemon, guest, running);
+            if alone && guest.ephemeral {
+                let running = Rc::clone(running);
+                tokio::task::spawn_local(stay_awake(move || running.over.borrow().is_some()));
+            }
             daemon.logs.mind(guest.log(&daemon.places));
             super::hot::note_when_settled(daemon, guest, running);
         }
@@ -171,6 +176,12 @@ async fn attempt(
         }
     };
     crash::point("start.seed");
+    if matches!(growth, Growth::Rooted(_))
+        && daemon.starting.is_one()
+        && let Err(error) = rouse(&sprout.report, sprout.pid)
+    {
+        tracing::debug!(%error, "a guest's first process could not be woken ahead");
+    }
     let outcome = grow(daemon, guest, spec, &sprout, growth, task, stdio).await;
     match outcome {
         Ok(word) => Ok(Rc::new(Running {

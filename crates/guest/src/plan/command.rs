@@ -59,7 +59,7 @@ pub fn exec(spec: &Spec, program: &Program, into_cgroup: bool) -> Result<Plan, P
         plan.step(format!("setting limit {name}"), crate::policy::limits::step(name, limit)?);
     }
     let keep = bound(spec)?;
-    confine(&mut plan, spec, keep, false);
+    confine(&mut plan, spec, keep, (false, false));
     run(&mut plan, spec, program, keep)?;
     Ok(plan)
 }
@@ -73,8 +73,8 @@ pub fn bound(spec: &Spec) -> Result<Capabilities, PlanError> {
     Ok(capabilities::adjusted(base, &spec.cap_drop, &spec.cap_add)?)
 }
 
-/// What no process of the guest gets back. `filtered`: whether the process has the profile's filter already.
-pub(super) fn confine(plan: &mut Plan, spec: &Spec, keep: Capabilities, filtered: bool) {
+/// What no process of the guest gets back. Whether the process has the profile's filter already, and no more capabilities than the profile's.
+pub(super) fn confine(plan: &mut Plan, spec: &Spec, keep: Capabilities, (filtered, bounded): (bool, bool)) {
     if spec.seccomp == SeccompProfile::Default && !filtered {
         let program = seccomp::program(spec.security_profile());
         plan.step("installing the system call filter", Step::Seccomp { program });
@@ -86,7 +86,9 @@ pub(super) fn confine(plan: &mut Plan, spec: &Spec, keep: Capabilities, filtered
     if profile::of(spec.security_profile()).no_new_privileges {
         plan.step("giving up new privileges", Step::NoNewPrivileges);
     }
-    plan.step("giving up capabilities", Step::Bound { keep });
+    if !bounded {
+        plan.step("giving up capabilities", Step::Bound { keep });
+    }
 }
 
 /// From a process inside the guest to the program.

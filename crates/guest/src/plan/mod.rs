@@ -63,10 +63,17 @@ pub struct Plan {
     pub wants: Vec<Want>,
     /// The steps as the seed reads them.
     steps: Vec<u8>,
-    /// What each step does, in words; those of the steps before, in a plan that goes on.
+    /// What each step does, in words.
     labels: Vec<String>,
-    /// How many steps there were before.
-    before: usize,
+    /// The plan that this one is the rest of: its steps are counted along.
+    before: Option<Sprouted>,
+}
+
+/// All that a sprout's plan was made from. It is made again for its words alone, which only failure needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Sprouted {
+    kind: SproutKind,
+    unified: bool,
 }
 
 /// A spec that cannot be turned into steps.
@@ -121,12 +128,12 @@ pub enum PlanError {
 
 impl Plan {
     fn new() -> Self {
-        Self { start: None, wants: Vec::new(), steps: Vec::new(), labels: Vec::new(), before: 0 }
+        Self { start: None, wants: Vec::new(), steps: Vec::new(), labels: Vec::new(), before: None }
     }
 
-    /// What follows where this plan waits: nothing yet, but its steps are numbered on.
-    fn rest(self) -> Self {
-        Self { start: None, wants: Vec::new(), steps: Vec::new(), before: self.labels.len(), labels: self.labels }
+    /// What follows where a sprout's plan waits: nothing yet.
+    fn rest(kind: SproutKind, unified: bool) -> Self {
+        Self { before: Some(Sprouted { kind, unified }), ..Self::new() }
     }
 
     fn step(&mut self, label: impl Into<String>, step: Step<'_>) {
@@ -154,8 +161,10 @@ impl Plan {
     }
 
     /// What step `number` does, in words.
-    pub fn label(&self, number: u32) -> &str {
-        self.labels.get(number as usize).map_or("starting", String::as_str)
+    pub fn label(&self, number: u32) -> String {
+        let before = self.before.and_then(|Sprouted { kind, unified }| sprout(kind, unified).ok());
+        let before = before.map(|plan| plan.labels).unwrap_or_default();
+        before.iter().chain(&self.labels).nth(number as usize).map_or("starting", String::as_str).to_owned()
     }
 }
 
@@ -163,7 +172,7 @@ impl fmt::Debug for Plan {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(out, "{:?} wants {:?}", self.start, self.wants)?;
         let mut rest = self.steps.as_slice();
-        for label in &self.labels[self.before..] {
+        for label in &self.labels {
             let Some(Ok(step)) = next_step(&mut rest) else { return Err(fmt::Error) };
             writeln!(out, "{label}: {step:?}")?;
         }

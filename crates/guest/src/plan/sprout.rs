@@ -1,10 +1,10 @@
 //! The steps of a guest's first process that no particular guest is needed for. A *sprout* is a first process that has taken them and waits: it has
 //! its namespaces, its /dev, /proc and /sys with everything masked that has to be, on a stage; what is missing is a root file system.
 
-use super::{Plan, PlanError, Want, c_string, text};
+use super::{Plan, PlanError, Want, c_string, command, text};
 use crate::policy::{profile, seccomp};
 use pando_api::{Profile, SeccompProfile, Spec};
-use pando_seed::{Attributes, Make, Mountpoint, Namespaces, Scopes, Start, Step, Text};
+use pando_seed::{Attributes, Capabilities, Make, Mountpoint, Namespaces, Scopes, Start, Step, Text};
 use std::ffi::CStr;
 
 /// What kind of sprout a guest needs: all that its first steps depend on.
@@ -22,6 +22,8 @@ pub struct SproutKind {
     pub profile: Profile,
     /// Whether its filter of system calls is installed ahead: the kernel tries every call there is on it, which takes longer than most steps.
     pub filtered: bool,
+    /// Whether it gives up ahead what the profile's guests lack: a call for each capability.
+    pub bounded: bool,
 }
 
 impl SproutKind {
@@ -33,9 +35,15 @@ impl SproutKind {
             scopes: profile::of(spec.security_profile()).scopes(spec.network),
             own_init: spec.init.is_some(),
             profile: spec.security_profile(),
+            bounded: command::bound(spec).is_ok_and(|keep| keep == usual(spec.security_profile(), spec.user_namespace)),
             filtered: spec.seccomp == SeccompProfile::Default && seccomp::lets_plans_pass(spec.security_profile()),
         }
     }
+}
+
+/// The capabilities that guests of a profile have if nobody says otherwise.
+fn usual(profile: Profile, user_namespace: bool) -> Capabilities {
+    profile::of(profile).capabilities(user_namespace)
 }
 
 /// The directories of the stage: what is mounted there is brought into the root file system when that is known.
@@ -67,6 +75,10 @@ pub fn sprout(kind: SproutKind, unified: bool) -> Result<Plan, PlanError> {
     plan.step("taking the stage as root", Step::Pivot);
     if kind.filtered {
         plan.step("installing the system call filter", Step::Seccomp { program: seccomp::program(kind.profile) });
+    }
+    if kind.bounded {
+        let keep = usual(kind.profile, kind.user_namespace);
+        plan.step("giving up capabilities", Step::Bound { keep });
     }
     plan.step("waiting for a root file system", Step::Await);
     Ok(plan)
@@ -132,7 +144,7 @@ mod tests {
             let plan = sprout(kind, true).unwrap();
             let place = |label: &str| plan.labels.iter().position(|known| known == label).expect(label);
             assert_eq!(place("waiting for a root file system") + 1, plan.labels.len());
-            assert_eq!(place("taking the stage as root") + 3, plan.labels.len());
+            assert!(place("taking the stage as root") < place("installing the system call filter"));
             assert!(place("mounting /proc") < place("hiding /proc/kcore"));
             assert_eq!(plan.labels.iter().any(|label| label == "protecting /proc/sys"), !user_namespace);
         }

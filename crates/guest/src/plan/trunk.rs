@@ -37,7 +37,8 @@ const RESERVED: [&str; 7] = ["/", "/proc", "/sys", "/dev", "/dev/pts", "/dev/mqu
 /// What is left to do for a guest's first process once its [`sprout`](super::sprout()) stands: it goes on where that plan waits. `program` is what it
 /// runs below its init, or as its init; without one it idles.
 pub fn trunk(spec: &Spec, facts: &Facts, program: Option<&Program>) -> Result<Plan, PlanError> {
-    let mut plan = sprout::sprout(SproutKind::of(spec), facts.unified)?.rest();
+    let kind = SproutKind::of(spec);
+    let mut plan = Plan::rest(kind, facts.unified);
     root(&mut plan);
     views(&mut plan, &facts.views);
     shared_memory(&mut plan, spec)?;
@@ -48,7 +49,7 @@ pub fn trunk(spec: &Spec, facts: &Facts, program: Option<&Program>) -> Result<Pl
         plan.step(format!("setting limit {name}"), limits::step(name, limit)?);
     }
     let keep = bound(spec)?;
-    confine(&mut plan, spec, keep, SproutKind::of(spec).filtered);
+    confine(&mut plan, spec, keep, (kind.filtered, kind.bounded));
     match facts.adopted {
         Some(pid) => plan.step("becoming the clone's init", Step::Adopt { pid }),
         None if spec.init.is_none() => {
@@ -168,25 +169,30 @@ mod tests {
 
     /// Where in the plan a step with this label stands.
     fn place(plan: &Plan, label: &str) -> usize {
-        plan.labels.iter().position(|known| known == label).unwrap_or_else(|| panic!("no step '{label}' in {plan:?}"))
+        let mut labels = (0..).map(|number| plan.label(number)).take_while(|known| known != "starting");
+        labels.position(|known| known == label).unwrap_or_else(|| panic!("no step '{label}' in {plan:?}"))
     }
 
     #[test]
     fn privilege_is_given_up_before_anything_of_the_guest_runs() {
         let plan = trunk(&Spec::default(), &facts(), Some(&program(&["true"]))).unwrap();
         let filter = "installing the system call filter";
-        let order =
-            ["taking the new root", filter, "giving up capabilities", "becoming the guest's init", "running true"];
+        let bound = "giving up capabilities";
+        let order = ["taking the new root", filter, bound, "becoming the guest's init", "running true"];
         let places = |plan: &Plan| order.map(|label| place(plan, label));
-        let [_, ahead, rest @ ..] = places(&plan);
-        assert!(rest.is_sorted() && ahead < rest[0], "{plan:?}");
-        // What refuses the steps of a start is not installed ahead of them.
+        let [root, filtered, bounded, init, run] = places(&plan);
+        assert!([root, init, run].is_sorted() && filtered < root && bounded < root, "{plan:?}");
+        // What is not as the profile has it, or refuses the steps of a start, is not done ahead of them.
+        let more = Spec { cap_add: vec!["NET_ADMIN".into()], ..Spec::default() };
+        let [root, _, bounded, init, _] = places(&trunk(&more, &facts(), Some(&program(&["true"]))).unwrap());
+        assert!([root, bounded, init].is_sorted());
         let strict = Spec { profile: Some(pando_api::Profile::Strict), ..Spec::default() };
-        assert!(places(&trunk(&strict, &facts(), Some(&program(&["true"]))).unwrap()).is_sorted());
+        let [root, filtered, _, init, _] = places(&trunk(&strict, &facts(), Some(&program(&["true"]))).unwrap());
+        assert!([root, filtered, init].is_sorted());
         let unfiltered = Spec { seccomp: pando_api::SeccompProfile::Off, ..Spec::default() };
         let unfiltered = trunk(&unfiltered, &facts(), Some(&program(&["true"]))).unwrap();
         assert!(!unfiltered.labels.iter().any(|label| label == filter));
-        assert_eq!(place(&plan, "running true") + 1, plan.labels.len());
+        assert_eq!(plan.label(run as u32 + 1), "starting", "it is the last");
     }
 
     #[test]

@@ -9,7 +9,7 @@ const PAGE: usize = 4096;
 
 /// Where mappings are wished for: in the two megabytes that the program itself lies in, whose page table is there anyway. Elsewhere they cost two
 /// more. What is taken already the kernel puts where it likes.
-const NEAR: [usize; 2] = [0x28_0000, 0x30_0000];
+const NEAR: [usize; 3] = [0x28_0000, 0x30_0000, 0x38_0000];
 
 /// Bytes that stay mapped for as long as the process lives, or is not [`alone`].
 #[derive(Clone, Copy)]
@@ -36,23 +36,35 @@ pub(crate) fn map(file: &OwnedFd, length: usize) -> Result<Mapped, Errno> {
     }
 }
 
-/// Room for so many bytes, to be filled once. Its first page is there at once.
+/// Room for so many bytes.
 pub(crate) struct Room(&'static mut [u8]);
 
 impl Room {
-    /// Makes it.
+    /// One to be filled once. Its first page is there at once.
     pub(crate) fn new(length: usize) -> Result<Self, Errno> {
+        let mut room = Self::at(NEAR[1], length)?;
+        if let Some(first) = room.0.first_mut() {
+            // SAFETY: a byte of the room. Volatile, so that it is written although it says what was there.
+            unsafe { core::ptr::write_volatile(first, 0) };
+        }
+        Ok(room)
+    }
+
+    /// One that is a stack.
+    pub(crate) fn for_stack() -> Result<Self, Errno> {
+        /// Deeper than any step goes.
+        const DEEPEST: usize = 64 * 1024;
+        Self::at(NEAR[2], DEEPEST)
+    }
+
+    fn at(place: usize, length: usize) -> Result<Self, Errno> {
         const READ_WRITE: usize = 3;
         const PRIVATE_ANONYMOUS: usize = 0x22;
         // SAFETY: a new mapping at a place of the kernel's choice, of zeros, that nothing else knows.
         let room = unsafe {
-            let at = call(number::MMAP, [NEAR[1], length, READ_WRITE, PRIVATE_ANONYMOUS, usize::MAX, 0])?;
+            let at = call(number::MMAP, [place, length, READ_WRITE, PRIVATE_ANONYMOUS, usize::MAX, 0])?;
             core::slice::from_raw_parts_mut(at as *mut u8, length)
         };
-        if let Some(first) = room.first_mut() {
-            // SAFETY: a byte of the room. Volatile, so that it is written although it says what was there.
-            unsafe { core::ptr::write_volatile(first, 0) };
-        }
         Ok(Self(room))
     }
 
