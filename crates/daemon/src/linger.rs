@@ -4,6 +4,7 @@
 //! in the moment that it begins. What the daemon has to do then, a tenth of a millisecond, would delay the command while another processor idles.
 //! Where several things are begun at once there is other work to do meanwhile.
 
+use pando_kernel::real_time;
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
@@ -14,10 +15,10 @@ const LOOKS: u32 = 1000;
 /// How long at most, whoever gets the processor meanwhile.
 const LONGEST: Duration = Duration::from_millis(2);
 
-/// Looks again and again, for a short time, whether something has come. Whoever wants the processor meanwhile gets it.
+/// Looks again and again, for a short time, whether something has come. Whoever wants the processor meanwhile gets it; where nobody would, the thread sleeps.
 pub(crate) fn linger<T>(mut look: impl FnMut() -> Option<T>) -> Option<T> {
     let since = Instant::now();
-    for _ in 0..LOOKS {
+    for _ in 0..if real_time::is_on() { 1 } else { LOOKS } {
         let seen = look();
         if seen.is_some() || since.elapsed() > LONGEST {
             return seen;
@@ -34,7 +35,7 @@ const BRIEF: Duration = Duration::from_millis(1);
 /// round of its tasks, and whoever wants the processor gets it.
 pub(crate) async fn stay_awake(come: impl Fn() -> bool) {
     let since = Instant::now();
-    while !come() && since.elapsed() < BRIEF {
+    while !come() && since.elapsed() < BRIEF && !real_time::is_on() {
         rustix::thread::sched_yield();
         tokio::task::yield_now().await;
     }

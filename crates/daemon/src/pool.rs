@@ -22,7 +22,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Duration;
-use tokio::sync::Mutex;
+use tokio::sync::{Notify, oneshot};
 
 /// How many of a kind are kept ready once one of it was asked for.
 const READY: usize = 4;
@@ -90,8 +90,12 @@ pub(crate) struct Pool {
     unified: bool,
     lull: Lull,
     ready: RefCell<HashMap<SproutKind, VecDeque<Sprout>>>,
-    spawner: Mutex<Option<Spawner>>,
+    /// Who waits for one, the longest first.
+    waiting: RefCell<HashMap<SproutKind, VecDeque<oneshot::Sender<io::Result<Sprout>>>>>,
+    spawner: RefCell<Option<Rc<Spawner>>>,
     refilling: Cell<bool>,
+    /// There are too few of a kind to wait for a lull.
+    scarce: Notify,
     /// How many are being made or cleared away now.
     busy: Cell<usize>,
     closed: Cell<bool>,
@@ -105,14 +109,16 @@ impl Pool {
             unified,
             lull,
             ready: RefCell::default(),
-            spawner: Mutex::new(None),
+            waiting: RefCell::default(),
+            spawner: RefCell::default(),
             refilling: Cell::new(false),
+            scarce: Notify::new(),
             busy: Cell::new(0),
             closed: Cell::new(false),
         })
     }
 
-    /// A sprout of a kind: a ready one, or one made now.
+    /// A sprout of a kind: a ready one, or the first that gets ready from now on.
     pub(crate) async fn take(self: &Rc<Self>, kind: SproutKind) -> io::Result<Sprout> {
         loop {
             let ready = self.ready.borrow_mut().entry(kind).or_default().pop_front();
@@ -122,18 +128,47 @@ impl Pool {
                     self.refill(kind);
                     return Ok(sprout);
                 }
-                None => {
-                    let sprout = self.make(kind).await?;
-                    self.refill(kind);
-                    return Ok(sprout);
-                }
+                None => return self.wait(kind).await,
             }
+        }
+    }
+
+    /// Has one more made, and waits in line for the next that is.
+    async fn wait(self: &Rc<Self>, kind: SproutKind) -> io::Result<Sprout> {
+        let (sender, sprout) = oneshot::channel();
+        self.waiting.borrow_mut().entry(kind).or_default().push_back(sender);
+        let pool = Rc::clone(self);
+        tokio::task::spawn_local(async move {
+            let made = pool.make(kind).await;
+            pool.hand_over(kind, made);
+        });
+        let sprout = sprout.await.unwrap_or_else(|_| Err(io::Error::other("the daemon is ending")));
+        self.refill(kind);
+        sprout
+    }
+
+    /// Gives what was made to who has waited longest, or puts it aside. As many are being made as are waited for, or more.
+    fn hand_over(self: &Rc<Self>, kind: SproutKind, mut made: io::Result<Sprout>) {
+        while let Some(waits) = self.waiting.borrow_mut().get_mut(&kind).and_then(VecDeque::pop_front) {
+            match waits.send(made) {
+                Ok(()) => return,
+                // It has stopped waiting.
+                Err(back) => made = back,
+            }
+        }
+        match made {
+            Ok(sprout) if self.closed.get() => self.discard(sprout),
+            Ok(sprout) => self.ready.borrow_mut().entry(kind).or_default().push_back(sprout),
+            Err(error) => tracing::warn!(%error, "making a sprout ahead failed"),
         }
     }
 
     /// Makes sprouts until enough of each kind that was asked for are ready, in the background.
     pub(crate) fn refill(self: &Rc<Self>, kind: SproutKind) {
         self.ready.borrow_mut().entry(kind).or_default();
+        if self.is_scarce(kind) {
+            self.scarce.notify_one();
+        }
         if self.refilling.replace(true) {
             return;
         }
@@ -141,14 +176,17 @@ impl Pool {
         tokio::task::spawn_local(async move {
             while let Some(kind) = pool.short_of() {
                 if !pool.is_scarce(kind) {
-                    pool.lull.come().await;
-                }
-                match pool.make(kind).await {
-                    Ok(sprout) => pool.ready.borrow_mut().entry(kind).or_default().push_back(sprout),
-                    Err(error) => {
-                        tracing::warn!(%error, "making a sprout ahead failed");
-                        break;
+                    // Starts that go on and on have no lull between them, and would soon each wait for a sprout.
+                    tokio::select! {
+                        () = pool.lull.come() => {}
+                        () = pool.scarce.notified() => continue,
                     }
+                }
+                let made = pool.make(kind).await;
+                let failed = made.is_err();
+                pool.hand_over(kind, made);
+                if failed {
+                    break;
                 }
             }
             pool.refilling.set(false);
@@ -161,10 +199,11 @@ impl Pool {
         self.ready.borrow().get(&kind).is_none_or(|sprouts| sprouts.len() < SCARCE)
     }
 
-    /// A kind of which there are too few.
+    /// The kind of which there are fewest, if they are too few.
     fn short_of(&self) -> Option<SproutKind> {
         let ready = self.ready.borrow();
-        ready.iter().find(|(_, sprouts)| sprouts.len() < READY && !self.closed.get()).map(|(kind, _)| *kind)
+        let fewest = ready.iter().min_by_key(|(_, sprouts)| sprouts.len());
+        fewest.filter(|(_, sprouts)| sprouts.len() < READY && !self.closed.get()).map(|(kind, _)| *kind)
     }
 
     /// A sprout that is made now.
@@ -223,34 +262,46 @@ impl Pool {
             network_namespace: kind.network_namespace,
             scopes: kind.scopes,
         };
-        let mut spawner = self.spawner.lock().await;
-        if self.closed.get() {
-            return Err(io::Error::other("the daemon is ending"));
-        }
         for _ in 0..TRIES {
-            let mut current = match spawner.take() {
-                Some(current) => current,
-                None => Spawner::start(&self.places)?,
-            };
-            match current.ask(kind).await {
+            if self.closed.get() {
+                return Err(io::Error::other("the daemon is ending"));
+            }
+            let spawner = self.spawner()?;
+            match spawner.ask(kind).await {
                 Ok(answer) => {
-                    *spawner = Some(current);
                     let (seed, namespace) = answer.map_err(io::Error::other)?;
                     let process = pidfd::open(seed.pid)?;
                     let link = Link::new(SeedLink::connect(&self.places.seed(seed.slot))?)?;
                     return Ok(Seed { slot: seed.slot, process, link, namespace });
                 }
-                Err(error) => tracing::warn!(%error, pid = current.pid(), "the spawner has gone; starting another"),
+                Err(error) => self.has_gone(&spawner, &error),
             }
         }
         Err(io::Error::other("the spawner ends again and again; its last words are in the daemon's log"))
+    }
+
+    fn spawner(&self) -> io::Result<Rc<Spawner>> {
+        let mut current = self.spawner.borrow_mut();
+        match &*current {
+            Some(spawner) => Ok(Rc::clone(spawner)),
+            None => Ok(Rc::clone(current.insert(Rc::new(Spawner::start(&self.places)?)))),
+        }
+    }
+
+    /// Has the next one who needs a spawner start another. Of several who asked one that has gone the first says so.
+    fn has_gone(&self, spawner: &Rc<Spawner>, error: &io::Error) {
+        let is_it = self.spawner.borrow().as_ref().is_some_and(|current| Rc::ptr_eq(current, spawner));
+        if is_it {
+            tracing::warn!(%error, pid = spawner.pid(), "the spawner has gone; starting another");
+            *self.spawner.borrow_mut() = None;
+        }
     }
 
     /// Lets every unused sprout go, and the spawner. The slots that they held are returned, for their cgroups to be removed.
     pub(crate) async fn close(&self) -> Vec<(u32, OwnedFd)> {
         const MOMENT: Duration = Duration::from_millis(1);
         self.closed.set(true);
-        *self.spawner.lock().await = None;
+        self.spawner.take();
         // One that is being made is waited for: its groups have to go as well.
         while self.busy.get() > 0 {
             tokio::time::sleep(MOMENT).await;

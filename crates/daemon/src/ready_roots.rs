@@ -29,6 +29,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Notify;
 
 /// How many of a kind are kept ready, and of how many kinds.
 const READY: usize = 4;
@@ -113,6 +114,8 @@ pub(crate) struct ReadyRoots {
     /// By kind, the one asked for last first.
     ready: RefCell<Vec<(RootKind, VecDeque<ReadyRoot>)>>,
     refilling: Cell<bool>,
+    /// There are too few of a kind to wait for a lull.
+    scarce: Notify,
     closed: Cell<bool>,
 }
 
@@ -135,6 +138,7 @@ impl ReadyRoots {
             asked: RefCell::default(),
             ready: RefCell::default(),
             refilling: Cell::new(false),
+            scarce: Notify::new(),
             closed: Cell::new(false),
         })
     }
@@ -198,13 +202,22 @@ impl ReadyRoots {
 
     /// Makes roots until enough of each kind are ready, in the background. Those of kinds that were not asked for lately go.
     fn refill(self: &Rc<Self>) {
+        if self.ready.borrow().iter().any(|(kind, _)| self.is_scarce(kind)) {
+            self.scarce.notify_one();
+        }
         if self.refilling.replace(true) {
             return;
         }
         let this = Rc::clone(self);
         tokio::task::spawn_local(async move {
-            this.lull.come().await;
             while let Some(kind) = this.short_of() {
+                if !this.is_scarce(&kind) {
+                    // Starts that go on and on have no lull between them, and would soon each wait for a root.
+                    tokio::select! {
+                        () = this.lull.come() => {}
+                        () = this.scarce.notified() => continue,
+                    }
+                }
                 match this.make(&kind).await {
                     Ok(root) => this.keep(&kind, root),
                     // The guest's own start meets the same hindrance, and tells of it.
@@ -213,18 +226,24 @@ impl ReadyRoots {
                         break;
                     }
                 }
-                this.lull.come().await;
             }
             this.refilling.set(false);
         });
     }
 
-    /// A kind of which there are too few.
+    /// Whether the next one that is asked for would soon have to be made while somebody waits.
+    fn is_scarce(&self, kind: &RootKind) -> bool {
+        const SCARCE: usize = READY / 2;
+        self.ready.borrow().iter().any(|(ready, roots)| ready == kind && roots.len() < SCARCE)
+    }
+
+    /// The kind of which there are fewest, if they are too few.
     fn short_of(&self) -> Option<RootKind> {
         let mut ready = self.ready.borrow_mut();
         let kinds = ready.len().min(KINDS);
         ready.drain(kinds..).flat_map(|(_, roots)| roots).for_each(|root| self.discard(root));
-        ready.iter().find(|(_, roots)| roots.len() < READY && !self.closed.get()).map(|(kind, _)| kind.clone())
+        let fewest = ready.iter().min_by_key(|(_, roots)| roots.len());
+        fewest.filter(|(_, roots)| roots.len() < READY && !self.closed.get()).map(|(kind, _)| kind.clone())
     }
 
     /// Keeps a root, if its kind is still wanted.

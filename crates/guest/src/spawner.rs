@@ -9,6 +9,7 @@ use crate::slot::{self, Slot};
 use pando_kernel::cgroup::{Entrances, Field, Hierarchies, Plot};
 use pando_kernel::{CallError, Context, id_map, memory_file, packet};
 use pando_seed::{Namespaces, Scopes};
+use rustix::io::Errno;
 use rustix::net::RecvFlags;
 use rustix::process::Resource;
 use serde::{Deserialize, Serialize};
@@ -54,20 +55,20 @@ pub fn serve(places: &Places, socket: &OwnedFd) -> Result<(), CallError> {
     rustix::process::setrlimit(Resource::Nofile, limit).context(|| "limiting open files".into())?;
     let spawner = Spawner { places, field: Hierarchies::detect()?.field(&places.field())?, nursery: Nursery::start()? };
     let mut hint = 0;
-    let mut bytes = [0; MAX_MESSAGE];
     let mut unused = Unused::default();
+    // While one makes its namespaces, the groups of the next are made.
+    let mut sown: Option<Result<Sown, String>> = None;
     loop {
-        let (length, _) = packet::receive(socket, &mut bytes).context(|| "waiting for the daemon".into())?;
-        if length == 0 {
-            return Ok(());
-        }
-        let made = match postcard::from_bytes::<SeedKind>(&bytes[..length]) {
-            Ok(kind) => spawner.make(kind, hint).map_err(|error| error.to_string()),
-            Err(error) => Err(format!("reading a request: {error}")),
+        let kind = match request(socket, sown.is_none())? {
+            Request::None => None,
+            Request::Seed(kind) => Some(kind),
+            Request::End => return Ok(()),
         };
+        let next = kind.map(|kind| spawner.sow(kind?, &mut hint).map_err(|error| error.to_string()));
+        let Some(before) = std::mem::replace(&mut sown, next) else { continue };
+        let made = before.and_then(|sown| spawner.settle(sown).map_err(|error| error.to_string()));
         let (answer, namespace): (Answer, _) = match made {
             Ok(made) => {
-                hint = (made.seed.slot + 1) % slot::SLOTS;
                 unused.keep(made.handshake);
                 (Ok(made.seed), made.namespace)
             }
@@ -77,6 +78,31 @@ pub fn serve(places: &Places, socket: &OwnedFd) -> Result<(), CallError> {
         let bytes = postcard::to_slice(&answer, &mut bytes).map_err(io::Error::other).context(|| "answering".into())?;
         let fds: Vec<_> = namespace.iter().map(AsFd::as_fd).collect();
         packet::send(socket, bytes, &fds).context(|| "answering the daemon".into())?;
+    }
+}
+
+/// What the daemon wants.
+enum Request {
+    /// Nothing yet.
+    None,
+    /// A seed, or something that cannot be read.
+    Seed(Result<SeedKind, String>),
+    /// Nothing any more.
+    End,
+}
+
+/// The next request, waited for or not.
+fn request(socket: &OwnedFd, wait: bool) -> Result<Request, CallError> {
+    let mut bytes = [0; MAX_MESSAGE];
+    let flags = if wait { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
+    match rustix::net::recv(socket, &mut bytes, flags) {
+        Ok((_, 0)) => Ok(Request::End),
+        Ok((_, length)) => {
+            let kind = postcard::from_bytes(bytes.get(..length).unwrap_or_default());
+            Ok(Request::Seed(kind.map_err(|error| format!("reading a request: {error}"))))
+        }
+        Err(Errno::AGAIN | Errno::INTR) => Ok(Request::None),
+        Err(errno) => Err(io::Error::from(errno)).context(|| "waiting for the daemon".into()),
     }
 }
 
@@ -110,6 +136,15 @@ struct Spawner<'a> {
     nursery: Nursery,
 }
 
+/// A seed that was ordered.
+struct Sown {
+    kind: SeedKind,
+    slot: Slot,
+    plot: Plot,
+    handshake: Handshake,
+}
+
+/// A seed in its place.
 struct Made {
     seed: MadeSeed,
     namespace: Option<OwnedFd>,
@@ -146,23 +181,30 @@ impl Nursery {
 }
 
 impl Spawner<'_> {
-    fn make(&self, kind: SeedKind, hint: u32) -> Result<Made, CallError> {
-        let slot = slot::claim(hint).context(|| "taking a slot".into())?;
+    /// Has a seed made, which then makes its namespaces. `hint`: the slot to try first.
+    fn sow(&self, kind: SeedKind, hint: &mut u32) -> Result<Sown, CallError> {
+        let slot = slot::claim(*hint).context(|| "taking a slot".into())?;
         let slot =
             slot.ok_or_else(|| io::Error::other("all are taken")).context(|| "taking a slot for a guest".into())?;
+        *hint = (slot.number + 1) % slot::SLOTS;
         let plot = self.field.plot(slot.number);
         plot.make()?;
-        let made = self.sow(kind, &slot, &plot);
-        if made.is_err() {
-            // What was made of it goes again; whatever cannot is found and removed when the slot is next used.
-            let _ = plot.remove();
-            let _ = std::fs::remove_file(self.places.seed(slot.number));
+        match self.order(kind, &slot, &plot) {
+            Ok(handshake) => Ok(Sown { kind, slot, plot, handshake }),
+            Err(error) => {
+                self.clear(&slot, &plot);
+                Err(error)
+            }
         }
-        made
     }
 
-    /// Has the seed made and settles it into its place.
-    fn sow(&self, kind: SeedKind, slot: &Slot, plot: &Plot) -> Result<Made, CallError> {
+    /// What was made of a seed that came to nothing goes again; whatever cannot is found and removed when the slot is next used.
+    fn clear(&self, slot: &Slot, plot: &Plot) {
+        let _ = plot.remove();
+        let _ = std::fs::remove_file(self.places.seed(slot.number));
+    }
+
+    fn order(&self, kind: SeedKind, slot: &Slot, plot: &Plot) -> Result<Handshake, CallError> {
         let path = self.places.seed(slot.number);
         // A name left by a crash: the slot was free, so nobody listens there.
         let _ = std::fs::remove_file(&path);
@@ -176,17 +218,39 @@ impl Spawner<'_> {
         namespaces.set(Namespaces::NET, kind.network_namespace);
         let mut handshake = Handshake(ours);
         handshake.say(namespaces.bits() | kind.scopes.bits())?;
-        let pid = handshake.hear("entering its cgroups or making namespaces (user.max_user_namespaces may be 0)")?;
-        if kind.user_namespace {
-            id_map::write(pid, slot::first_id(slot.number))?;
-            plot.delegate(slot::first_id(slot.number))?;
-        }
-        handshake.say(0)?;
-        handshake.hear("becoming root of its namespaces")?;
-        let namespace = kind.user_namespace.then(|| id_map::open(pid)).transpose()?;
-        let seed = MadeSeed { slot: slot.number, pid };
-        Ok(Made { seed, namespace, handshake: OwnedFd::from(handshake.0) })
+        Ok(handshake)
     }
+
+    /// Settles a seed into its place.
+    fn settle(&self, sown: Sown) -> Result<Made, CallError> {
+        let Sown { kind, slot, plot, mut handshake } = sown;
+        match settled(kind, &slot, &plot, &mut handshake) {
+            Ok((seed, namespace)) => Ok(Made { seed, namespace, handshake: OwnedFd::from(handshake.0) }),
+            Err(error) => {
+                // A seed whose handshake ends goes.
+                drop(handshake);
+                self.clear(&slot, &plot);
+                Err(error)
+            }
+        }
+    }
+}
+
+fn settled(
+    kind: SeedKind,
+    slot: &Slot,
+    plot: &Plot,
+    handshake: &mut Handshake,
+) -> Result<(MadeSeed, Option<OwnedFd>), CallError> {
+    let pid = handshake.hear("entering its cgroups or making namespaces (user.max_user_namespaces may be 0)")?;
+    if kind.user_namespace {
+        id_map::write(pid, slot::first_id(slot.number))?;
+        plot.delegate(slot::first_id(slot.number))?;
+    }
+    handshake.say(0)?;
+    handshake.hear("becoming root of its namespaces")?;
+    let namespace = kind.user_namespace.then(|| id_map::open(pid)).transpose()?;
+    Ok((MadeSeed { slot: slot.number, pid }, namespace))
 }
 
 /// The seed's first words: see its `main.rs`.

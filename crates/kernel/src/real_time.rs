@@ -19,6 +19,13 @@ impl RealTime {
     }
 }
 
+/// Whether the calling thread is such a one. To yield the processor is nothing then: those of the usual kind get none.
+pub fn is_on() -> bool {
+    // SAFETY: 0 is the calling thread.
+    let policy = unsafe { libc::sched_getscheduler(0) };
+    policy & !libc::SCHED_RESET_ON_FORK != libc::SCHED_OTHER
+}
+
 impl Drop for RealTime {
     fn drop(&mut self) {
         // Nothing can be done about a refusal, and there is none for whoever was granted the other.
@@ -51,6 +58,7 @@ mod tests {
                 return;
             };
             assert_eq!(policy(), libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK);
+            assert!(is_on() && std::thread::spawn(|| !is_on()).join().unwrap());
             assert_eq!(std::thread::spawn(policy).join().unwrap(), libc::SCHED_OTHER, "a thread that it starts");
             drop(first);
             assert_eq!(policy(), libc::SCHED_OTHER);

@@ -5,6 +5,7 @@ use super::run::process_wish;
 use crate::daemon::Daemon;
 use crate::failure;
 use crate::guest::{Guest, Running};
+use crate::linger::stay_awake;
 use pando_api::{Fault, FaultKind, PartOf, Process, Spec};
 use pando_guest::GuestName;
 use pando_guest::launch::{Launched, Supplies, launch};
@@ -114,6 +115,10 @@ pub(crate) async fn begin(
     crate::crash::point("exec.born");
     drop(turn);
     running.started_by_clients.borrow_mut().insert(pid);
+    if daemon.starting.is_none() {
+        let running = Rc::clone(&running);
+        tokio::task::spawn_local(stay_awake(move || !running.started_by_clients.borrow().contains(&pid)));
+    }
     daemon.events.tell(guest.name.as_ref(), "exec", Some(shown(&plan)));
     Ok(Started { running, pid })
 }
