@@ -32,6 +32,9 @@ const SEND: libc::c_ulong = 0xC018_2101;
 /// `_IOW('!', 2, __u64)`
 const IS_VALID: libc::c_ulong = 0x4008_2102;
 
+/// `SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV`, since Linux 5.19.
+const WAIT_KILLABLE_RECEIVED: libc::c_ulong = 1 << 5;
+
 /// `SECCOMP_USER_NOTIF_FLAG_CONTINUE`, since Linux 5.5.
 const CONTINUE: u32 = 1;
 
@@ -122,16 +125,20 @@ pub struct With {
 /// EBUSY where this thread is filtered so already. InvalidInput for more than 200 calls.
 pub fn listen(numbers: &[i64], with: &[With], older: &[i64]) -> io::Result<Listener> {
     let filter = filter(numbers, with, older).ok_or(io::ErrorKind::InvalidInput)?;
+    // A call that has been received is answered once, whatever signals its thread gets meanwhile: a program that asked to be interrupted by them would
+    // see EINTR from calls that never fail so, and make again what has been done.
+    match install(&filter, libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | WAIT_KILLABLE_RECEIVED) {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+            install(&filter, libc::SECCOMP_FILTER_FLAG_NEW_LISTENER)
+        }
+        listener => listener,
+    }
+}
+
+fn install(filter: &[libc::sock_filter], flags: libc::c_ulong) -> io::Result<Listener> {
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
     // SAFETY: the program lives until the call returns, and is as long as it says.
-    let fd = unsafe {
-        libc::syscall(
-            libc::SYS_seccomp,
-            libc::SECCOMP_SET_MODE_FILTER,
-            libc::SECCOMP_FILTER_FLAG_NEW_LISTENER,
-            &raw const program,
-        )
-    };
+    let fd = unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }

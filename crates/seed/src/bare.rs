@@ -156,20 +156,28 @@ pub(crate) fn fork(namespaces: u32, cgroup: Option<BorrowedFd<'_>>) -> Result<Fo
 /// CLONE_VM | CLONE_VFORK): a copy of the memory takes longer to make and to throw away than all that is done with it. Its pid.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn lend<T>(stack: &mut Room, with: &mut T, act: fn(&mut T) -> !) -> Result<i32, Errno> {
-    // As the SysV ABI has it at a call: the stack is aligned to 16 bytes, and the arguments are in rdi and rsi.
-    extern "C" fn begin<T>(with: *mut T, act: fn(&mut T) -> !) -> ! {
-        // SAFETY: the process that lent it, and waits, has it borrowed mutably and does not look at it meanwhile.
-        act(unsafe { &mut *with })
+    struct Lent<'a, T> {
+        with: &'a mut T,
+        act: fn(&mut T) -> !,
+    }
+    // As the SysV ABI has it at a call: the stack is aligned to 16 bytes, and the argument is in rdi.
+    extern "C" fn begin<T>(lent: *mut Lent<'_, T>) -> ! {
+        // SAFETY: the process that lent it, and waits, does not look at it meanwhile.
+        let Lent { with, act } = unsafe { &mut *lent };
+        act(with)
     }
     let top = (stack.bytes().as_ptr_range().end as usize) & !15;
+    let flags = CLONE_VM | CLONE_VFORK | SIGCHLD as usize;
+    let mut lent = Lent { with, act };
+    let begin = begin::<T> as extern "C" fn(_) -> ! as *const ();
     let result: isize;
     // SAFETY: the parent does not go on before the child has left its memory, so that the two never run in it at once; what the child reads and writes
-    // there is its stack, which nothing else uses, and what `with` leads to, which this call has borrowed. The child gets there with three registers that
-    // the kernel keeps, and never returns. Descriptors, signals and everything else are its own.
+    // there is its stack, which nothing else uses, and what `with` leads to, which this call has borrowed. The child gets there with registers that the
+    // kernel keeps, and never returns. Descriptors, signals and everything else are its own.
     unsafe {
-        asm!("syscall", "test rax, rax", "jnz 2f", "xor ebp, ebp", "mov rdi, r12", "mov rsi, r13", "call r14", "ud2", "2:",
-             inlateout("rax") number::CLONE as isize => result, in("rdi") CLONE_VM | CLONE_VFORK | SIGCHLD as usize, in("rsi") top, in("rdx") 0, in("r10") 0,
-             in("r8") 0, in("r12") core::ptr::from_mut(with), in("r13") act as usize, in("r14") begin::<T> as usize, lateout("rcx") _, lateout("r11") _);
+        asm!("syscall", "test rax, rax", "jnz 2f", "xor ebp, ebp", "mov rdi, r12", "call r13", "ud2", "2:",
+             inlateout("rax") number::CLONE as isize => result, in("rdi") flags, in("rsi") top, in("rdx") 0, in("r10") 0, in("r8") 0,
+             in("r12") &raw mut lent, in("r13") begin, lateout("rcx") _, lateout("r11") _);
     }
     outcome(result).map(|pid| pid as i32)
 }

@@ -188,14 +188,15 @@ fn useradd(sandbox: &Sandbox) {
     let named = || accounts.map(|name| sh(&at, &format!("grep -c '^somebody:' root/etc/{name} || true")).trim() == "1");
     let before = tree_state::lines(&at);
     let add = "useradd -P \"$PWD/root\" -M -U somebody";
-    // It is stopped as soon as one file has the name, and killed then.
+    // It is stopped as soon as one file has the name, if that is seen before it has ended, and killed then.
     let watched = format!(
         "{add} & while kill -0 $! 2>/dev/null; do n=$(grep -l ^somebody: root/etc/passwd root/etc/shadow root/etc/group root/etc/gshadow \
-         2>/dev/null | wc -l); if [ $n -gt 0 ]; then kill -STOP $!; echo $n; break; fi; done; exec sleep 1000"
+         2>/dev/null | wc -l); if [ $n -gt 0 ]; then kill -STOP $! || echo too late; echo $n; break; fi; done; exec sleep 1000"
     );
-    let started = tx(sandbox, &at, &watched).start();
+    let mut started = tx(sandbox, &at, &watched).start();
     let is_there = || sandbox.pando(["tx", "diff"]).args(run_name(sandbox)).run().out().contains("root/etc/");
-    eventually("one of the files is written", is_there);
+    eventually("one of the files is written", || started.has_ended() || is_there());
+    assert!(!started.has_ended(), "it did not wait: {:?}", started.wait());
     started.signal(Signal::TERM);
     assert_ne!(started.wait().code(), 0);
     assert_eq!(tree_state::lines(&at), before);

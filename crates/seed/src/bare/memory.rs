@@ -42,7 +42,7 @@ pub(crate) struct Room(&'static mut [u8]);
 impl Room {
     /// One to be filled once. Its first page is there at once.
     pub(crate) fn new(length: usize) -> Result<Self, Errno> {
-        let mut room = Self::at(NEAR[1], length)?;
+        let room = Self::at(NEAR[1], length)?;
         if let Some(first) = room.0.first_mut() {
             // SAFETY: a byte of the room. Volatile, so that it is written although it says what was there.
             unsafe { core::ptr::write_volatile(first, 0) };
