@@ -17,6 +17,8 @@ pub(crate) enum Order {
 /// A guest's row.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Row {
+    /// Where it stands among all by name.
+    pub(crate) place: usize,
     pub(crate) name: String,
     pub(crate) cpu: f64,
     /// The reserved and the greatest part of the machine, in percent.
@@ -58,14 +60,14 @@ impl View {
     pub(crate) fn take(&mut self, machine: MachineUse, guests: &[GuestUse]) {
         let kept = self.chosen_name();
         self.machine = machine;
-        self.rows = guests.iter().map(|guest| self.row(guest)).collect();
+        self.rows = guests.iter().enumerate().map(|(place, guest)| self.row(place, guest)).collect();
         self.before = guests.iter().map(|guest| (guest.name.clone(), guest.now)).collect();
         self.sort();
         let place = kept.and_then(|name| self.shown().iter().position(|row| row.name == name));
         self.chosen = place.unwrap_or(self.chosen).min(self.shown().len().saturating_sub(1));
     }
 
-    fn row(&self, guest: &GuestUse) -> Row {
+    fn row(&self, place: usize, guest: &GuestUse) -> Row {
         let (now, before) = (&guest.now, self.before.get(&guest.name));
         let rate = |read: fn(&Sample) -> i64| match before {
             Some(before) if now.time_ms > before.time_ms => {
@@ -75,6 +77,7 @@ impl View {
         };
         let processors = self.machine.processors.max(1) as f64;
         Row {
+            place,
             name: guest.name.clone(),
             cpu: now.cpu_percent,
             reserve: guest.cpu_reserve,
@@ -108,7 +111,7 @@ impl View {
             Order::Net => row.received + row.sent,
             Order::Name => 0.0,
         };
-        self.rows.sort_by(|a, b| weight(b).total_cmp(&weight(a)).then_with(|| a.name.cmp(&b.name)));
+        self.rows.sort_by(|a, b| weight(b).total_cmp(&weight(a)).then(a.place.cmp(&b.place)));
     }
 
     /// The rows that the filter lets through.

@@ -14,6 +14,7 @@ use crate::{crash, unsettled};
 use pando_api::{Fault, FaultKind, Network, Spec};
 use pando_freeze::{CloneError, Frozen, Ready as Forked, Target};
 use pando_guest::GuestName;
+use pando_kernel::cgroup::Plot;
 use pando_kernel::{CallError, Context, uts};
 use serde::Serialize;
 use std::fs::File;
@@ -88,9 +89,9 @@ pub(super) async fn clone(
     // The frozen processes are forked up to where they wait, while all else is put in order here.
     let host_name = spec.hostname.clone().unwrap_or_else(|| name.to_string());
     let nest = Nest::new(daemon, host_name, (&ready, spec.network), files.path().join(LOG));
-    let written = nest.and_then(|nest| write(&files.path(), &record, &spec).map(|()| nest));
-    let forking = written.map(|nest| Forking::begin(nest, Arc::clone(&frozen)));
+    let forking = nest.map(|nest| Forking::begin(nest, Arc::clone(&frozen)));
     let moved = forking.and_then(|forking| {
+        write(&files.path(), &record, &spec)?;
         files.become_those_of(&directory).context(|| format!("making {}", directory.display())).map(|()| forking)
     });
     let forking = match moved {
@@ -235,8 +236,7 @@ struct Nest {
     /// Whether they can be forked at once: it has a root file system already, and there is no network that it must be let onto before they bind.
     at_once: bool,
     host_name: String,
-    cgroup: Option<OwnedFd>,
-    tasks: Vec<OwnedFd>,
+    plot: Plot,
     log: OwnedFd,
 }
 
@@ -247,16 +247,12 @@ impl Nest {
         (ready, network): (&Ready, Network),
         log: PathBuf,
     ) -> Result<Self, CallError> {
-        let plot = daemon.field.plot(ready.sprout.slot);
-        let open =
-            |path: PathBuf| File::open(&path).map(OwnedFd::from).context(|| format!("opening {}", path.display()));
         let log = File::options().create(true).append(true).open(&log).context(|| format!("opening {}", log.display()));
         Ok(Self {
             init: ready.sprout.pid,
             at_once: ready.tree.is_none() && matches!(network, Network::None | Network::Host),
             host_name,
-            cgroup: plot.guest().map(open).transpose()?,
-            tasks: plot.entrances()?.tasks,
+            plot: daemon.field.plot(ready.sprout.slot),
             log: log?.into(),
         })
     }
@@ -264,10 +260,13 @@ impl Nest {
     /// Gives the guest its host name and its processes. Blocking.
     fn fork(&self, frozen: &Frozen) -> Result<Forked, CloneError> {
         uts::set_host_name(self.init, &self.host_name)?;
-        let groups: Vec<BorrowedFd<'_>> = self.tasks.iter().map(AsFd::as_fd).collect();
+        let tasks = self.plot.entrances()?.tasks;
+        let open = |path: PathBuf| File::open(&path).context(|| format!("opening {}", path.display()));
+        let cgroup = self.plot.guest().map(open).transpose()?;
+        let groups: Vec<BorrowedFd<'_>> = tasks.iter().map(AsFd::as_fd).collect();
         let target = Target {
             init: self.init,
-            cgroup: self.cgroup.as_ref().map(AsFd::as_fd),
+            cgroup: cgroup.as_ref().map(AsFd::as_fd),
             groups: &groups,
             supplied: &[self.log.as_fd()],
         };
