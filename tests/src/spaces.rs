@@ -49,6 +49,23 @@ impl Space {
         std::fs::metadata(format!("/proc/{}/ns/pid", self.init)).expect("it lives").ino()
     }
 
+    /// What each of its processes is at, for people who wonder.
+    pub(crate) fn shown(&self) -> String {
+        let own = std::fs::read_link(format!("/proc/{}/ns/pid", self.init));
+        let line = |pid: i32| {
+            let read = |file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
+            let status = read("status");
+            let fields = ["Name", "State", "NSpid", "SigPnd", "ShdPnd", "SigBlk"];
+            let fields = fields
+                .map(|name| status.lines().find(|line| line.starts_with(name)).unwrap_or_default().replace('\t', " "));
+            format!("{}, syscall {}, in {}", fields.join(", "), read("syscall").trim(), read("wchan"))
+        };
+        let inside = |pid: &i32| std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok() == own.as_ref().ok().cloned();
+        let lines: Vec<_> =
+            crate::process::all().into_iter().map(|process| process.pid).filter(inside).map(line).collect();
+        lines.join("\n")
+    }
+
     /// A program in it, with nothing of ours but what is given.
     pub(crate) fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new("nsenter");

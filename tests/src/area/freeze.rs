@@ -2,7 +2,7 @@
 
 use crate::case::Case;
 use crate::need::Need;
-use crate::patience::eventually;
+use crate::patience::{comes_true, eventually};
 use crate::sandbox::Sandbox;
 use crate::spaces::Space;
 use pando_freeze::{FreezeError, Frozen, Subject, Target, freeze, thaw};
@@ -154,7 +154,7 @@ fn all_are_right(stage: &std::path::Path, spaces: &[&Space]) {
     std::fs::write(stage.join("now"), "").expect("a file");
     for (number, space) in spaces.iter().enumerate() {
         let verdict = stage.join(space.number().to_string());
-        eventually(&format!("number {number} has checked itself"), || verdict.exists());
+        assert!(comes_true(|| verdict.exists()), "number {number} has not checked itself:\n{}", space.shown());
         let said = std::fs::read_to_string(&verdict).expect("a verdict");
         assert_eq!(said, "right", "number {number} (the source is 0)");
     }
