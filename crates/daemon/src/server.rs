@@ -35,7 +35,7 @@ pub enum ServeError {
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
 /// How long guests that are just ending may take to be cleared away; the next daemon clears away what is left then.
-const LAST_LIVES: Duration = Duration::from_secs(2);
+const LAST_LIVES: Duration = Duration::from_secs(10);
 
 /// How long images that are being written may take; less than a service manager waits before it kills.
 const LAST_IMAGES: Duration = Duration::from_secs(60);
