@@ -58,7 +58,7 @@ impl Part {
     pub(crate) fn make(&self) -> std::io::Result<()> {
         use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown};
         let private = |path: &Path, recursive| std::fs::DirBuilder::new().mode(0o700).recursive(recursive).create(path);
-        private(&self.base, true)?;
+        make_below_what_comes_and_goes(|| private(&self.base, true))?;
         private(&self.upper(), false)?;
         private(&self.work(), false)?;
         let root = std::fs::metadata(self.tree()?.join("."))?;
@@ -99,5 +99,48 @@ impl Part {
     /// When the root had last been changed before the transaction began, where that is known.
     pub(crate) fn root_modified(&self) -> Option<Moment> {
         rustix::fs::stat(self.marker()).ok().map(|stat| Moment::modified(&stat))
+    }
+}
+
+/// Makes a directory and those above it. The one right above may go at any moment: whoever ends last in it removes it, and may believe to be the last.
+fn make_below_what_comes_and_goes(make: impl Fn() -> io::Result<()>) -> io::Result<()> {
+    const TIMES: u32 = 100;
+    for _ in 1..TIMES {
+        match make() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            made => return made,
+        }
+    }
+    make()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    #[test]
+    fn it_is_made_while_others_remove_what_it_lies_in() {
+        let mount = tempfile::tempdir().unwrap();
+        let hidden = mount.path().join("hidden");
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    let _ = std::fs::remove_dir(&hidden);
+                }
+            });
+            for number in 0..200 {
+                let base = hidden.join(number.to_string());
+                let part = Part { live: mount.path().to_owned(), base: base.clone(), realm: None };
+                let made = part.make();
+                let _ = std::fs::remove_dir_all(&base);
+                if made.is_err() {
+                    over.store(true, Ordering::Relaxed);
+                }
+                made.unwrap();
+            }
+            over.store(true, Ordering::Relaxed);
+        });
     }
 }
