@@ -18,7 +18,8 @@ const LONGEST: Duration = Duration::from_millis(2);
 /// Looks again and again, for a short time, whether something has come. Whoever wants the processor meanwhile gets it; where nobody would, the thread sleeps.
 pub(crate) fn linger<T>(mut look: impl FnMut() -> Option<T>) -> Option<T> {
     let since = Instant::now();
-    for _ in 0..if real_time::is_on() { 1 } else { LOOKS } {
+    let looks = if real_time::is_on() { 1 } else { LOOKS };
+    for _ in 0..looks {
         let seen = look();
         if seen.is_some() || since.elapsed() > LONGEST {
             return seen;

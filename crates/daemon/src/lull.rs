@@ -38,6 +38,14 @@ impl Lull {
         self.of(LULL).await;
     }
 
+    /// Waits for a lull or for this notice, whichever comes first: starts that go on and on have no lull between them. Whether it was the lull.
+    pub(crate) async fn comes_before(&self, notice: &Notify) -> bool {
+        tokio::select! {
+            () = self.come() => true,
+            () = notice.notified() => false,
+        }
+    }
+
     /// Waits until nothing was started for so long.
     pub(crate) async fn of(&self, long: Duration) {
         loop {

@@ -175,12 +175,8 @@ impl Pool {
         let pool = Rc::clone(self);
         tokio::task::spawn_local(async move {
             while let Some(kind) = pool.short_of() {
-                if !pool.is_scarce(kind) {
-                    // Starts that go on and on have no lull between them, and would soon each wait for a sprout.
-                    tokio::select! {
-                        () = pool.lull.come() => {}
-                        () = pool.scarce.notified() => continue,
-                    }
+                if !pool.is_scarce(kind) && !pool.lull.comes_before(&pool.scarce).await {
+                    continue;
                 }
                 let made = pool.make(kind).await;
                 let failed = made.is_err();

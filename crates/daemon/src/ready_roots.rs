@@ -211,12 +211,8 @@ impl ReadyRoots {
         let this = Rc::clone(self);
         tokio::task::spawn_local(async move {
             while let Some(kind) = this.short_of() {
-                if !this.is_scarce(&kind) {
-                    // Starts that go on and on have no lull between them, and would soon each wait for a root.
-                    tokio::select! {
-                        () = this.lull.come() => {}
-                        () = this.scarce.notified() => continue,
-                    }
+                if !this.is_scarce(&kind) && !this.lull.comes_before(&this.scarce).await {
+                    continue;
                 }
                 match this.make(&kind).await {
                     Ok(root) => this.keep(&kind, root),

@@ -11,7 +11,7 @@ use pando_kernel::{CallError, Context, memory_file, packet};
 use pando_limit::view::View;
 use pando_seed::{IN_FILE, IN_MESSAGE, MAX_REST, ROUSED, Request};
 use rustix::process::Pid;
-use rustix::thread::{sched_getaffinity, sched_getcpu, sched_setaffinity};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -100,13 +100,21 @@ pub fn go_on(report: &OwnedFd, plan: &Plan, supplies: &mut Supplies<'_>) -> Resu
 /// Wakes the process at the other end of `report`, to which the rest of its plan will go in a moment, on another processor than this thread runs on. To wake one
 /// that sleeps takes an eighth of what a start takes.
 pub fn rouse(report: &OwnedFd, process: i32) -> std::io::Result<()> {
-    let mut others = sched_getaffinity(None)?;
+    let process = Pid::from_raw(process);
+    let allowed = sched_getaffinity(process)?;
+    let mut others = allowed;
     others.unset(sched_getcpu());
     if others.count() > 0 {
-        sched_setaffinity(Pid::from_raw(process), &others)?;
-        packet::send(report, &[ROUSED], &[])?;
+        sched_setaffinity(process, &others)?;
+        packet::send(report, &roused(&allowed), &[])?;
     }
     Ok(())
+}
+
+/// What a process is roused with: it takes these processors back itself, which it may be on its way to where it is roused too early to know.
+fn roused(allowed: &CpuSet) -> Vec<u8> {
+    let byte = |byte| (0..8).fold(0, |bits, bit| bits | u8::from(allowed.is_set(byte * 8 + bit)) << bit);
+    std::iter::once(ROUSED).chain((0..CpuSet::MAX_CPU / 8).map(byte)).collect()
 }
 
 /// A plan's steps, as a file in memory.

@@ -27,8 +27,6 @@ mod number {
     pub(super) const IOCTL: usize = 16;
     pub(super) const DUP3: usize = 292;
     pub(super) const EXECVE: usize = 59;
-    pub(super) const SCHED_SETAFFINITY: usize = 203;
-    pub(super) const SCHED_GETAFFINITY: usize = 204;
     pub(super) const EXIT_GROUP: usize = 231;
     pub(super) const PRCTL: usize = 157;
     pub(super) const RT_SIGTIMEDWAIT: usize = 128;
@@ -360,26 +358,6 @@ pub(crate) fn standard_input() -> BorrowedFd<'static> {
 pub(crate) fn signal(number: i32) -> Option<Signal> {
     // SAFETY: any number is a fine signal to send; the kernel checks it.
     (1..=64).contains(&number).then(|| unsafe { Signal::from_raw_unchecked(number) })
-}
-
-/// The processors that this process may run on, as many as the kernel of a machine of up to 1024 tells of.
-pub(crate) struct Processors([u64; 16]);
-
-impl Processors {
-    /// Those of now (sched_getaffinity(2)).
-    pub(crate) fn of_now() -> Result<Self, Errno> {
-        let mut set = [0; 16];
-        // SAFETY: the kernel writes as many bytes as are passed along at most.
-        unsafe { call(number::SCHED_GETAFFINITY, [0, size_of_val(&set), set.as_mut_ptr() as usize, 0, 0, 0]) }?;
-        Ok(Self(set))
-    }
-
-    /// Runs on these again (sched_setaffinity(2)).
-    pub(crate) fn take(&self) {
-        // SAFETY: the kernel reads as many bytes as are passed along.
-        let _ =
-            unsafe { call(number::SCHED_SETAFFINITY, [0, size_of_val(&self.0), self.0.as_ptr() as usize, 0, 0, 0]) };
-    }
 }
 
 /// Sends a signal to every process of the namespace but this one.

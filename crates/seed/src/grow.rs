@@ -1,7 +1,6 @@
 //! Taking the steps of a plan, one after another. The first that fails is reported by its number, and ends the process.
 
 use crate::bare;
-use crate::bare::Processors;
 use crate::bare::memory::{self, Mapped, Room};
 use crate::{command, mountpoint, packet, trunk};
 use core::ffi::CStr;
@@ -10,6 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, OpenTreeFlags, UnmountFlags};
+use rustix::thread::CpuSet;
 
 /// Exit codes of the shell: the command could not be executed; there is none of that name; something else stood in the way.
 const NOT_EXECUTABLE: i32 = 126;
@@ -86,25 +86,25 @@ impl Luggage {
     fn hear(&mut self, socket: &OwnedFd, bytes: &mut [u8]) -> Result<usize, Errno> {
         /// How often to look: somewhat longer than the daemon takes to put a root file system's plan together.
         const LOOKS: u32 = 1000;
-        let allowed = Processors::of_now();
-        let mut length = packet::receive(socket, bytes, |fd| self.add(fd))?;
-        if bytes.get(..length) == Some(&[ROUSED]) {
-            let has_come = || {
-                let mut fds = [PollFd::new(socket, PollFlags::IN)];
-                rustix::event::poll(&mut fds, Some(&Timespec::default())) != Ok(0)
-            };
-            for _ in 0..LOOKS {
-                if has_come() {
-                    break;
-                }
-                rustix::thread::sched_yield();
-            }
-            length = packet::receive(socket, bytes, |fd| self.add(fd))?;
-            // It was sent out of the daemon's way.
-            if let Ok(allowed) = allowed {
-                allowed.take();
-            }
+        let length = packet::receive(socket, bytes, |fd| self.add(fd))?;
+        let Some([ROUSED, processors @ ..]) = bytes.get(..length) else { return Ok(length) };
+        let mut allowed = CpuSet::new();
+        for (byte, bits) in processors.iter().enumerate().take(CpuSet::MAX_CPU / 8) {
+            (0..8).filter(|bit| bits & 1 << bit != 0).for_each(|bit| allowed.set(byte * 8 + bit));
         }
+        let has_come = || {
+            let mut fds = [PollFd::new(socket, PollFlags::IN)];
+            rustix::event::poll(&mut fds, Some(&Timespec::default())) != Ok(0)
+        };
+        for _ in 0..LOOKS {
+            if has_come() {
+                break;
+            }
+            rustix::thread::sched_yield();
+        }
+        let length = packet::receive(socket, bytes, |fd| self.add(fd))?;
+        // It was sent out of the daemon's way. What its groups allow of that the kernel sees to.
+        let _ = rustix::thread::sched_setaffinity(None, &allowed);
         Ok(length)
     }
 
@@ -174,9 +174,8 @@ impl Growing {
         if self.plan.is_empty() {
             self.stand(None, None);
         }
-        if let Some(index) = word {
-            self.luggage.fd(index)?;
-        }
+        // While nobody is there yet who would have to go again.
+        word.map(|index| self.luggage.fd(index)).transpose()?;
         let mut stack = Room::for_stack()?;
         let command = bare::lend(&mut stack, self, |growing| {
             growing.number += 1;

@@ -13,8 +13,8 @@ pub const IN_MESSAGE: u8 = 1;
 /// See [`IN_MESSAGE`].
 pub const IN_FILE: u8 = 0;
 
-/// A message of this byte alone says that the rest of a plan is about to come: the process is to be awake by then. It runs where the daemon sees fit until
-/// it has taken the plan, and where it did before from then on.
+/// A message that begins so says that the rest of a plan is about to come: the process is to be awake by then. It runs where the daemon sees fit until it has
+/// taken the plan, and from then on on the processors of the bits that follow.
 pub const ROUSED: u8 = 2;
 
 /// The most file descriptors that a request carries.

@@ -11,6 +11,7 @@ const VM: &[Tag] = &[Tag::Vm];
 
 pub(crate) const CASES: &[Case] = &[
     Case::new("run::on_the_hosts_own_root", on_the_hosts_own_root).tags(VM),
+    Case::new("run::on_every_processor", runs_on_every_processor),
     Case::new("run::gives_the_commands_exit_code", gives_the_commands_exit_code).tags(VM),
     Case::new("run::tells_126_and_127_apart", tells_126_and_127_apart),
     Case::new("run::passes_input_and_output", passes_input_and_output),
@@ -43,6 +44,20 @@ fn gives_the_commands_exit_code(sandbox: &Sandbox) {
     }
     for (signal, code) in [("KILL", 137), ("TERM", 143), ("SEGV", 139)] {
         sandbox.run_sh(&[], &format!("kill -{signal} $$")).run().ended_with(code);
+    }
+}
+
+/// A start that is alone has its first process wait on some processors only.
+fn runs_on_every_processor(sandbox: &Sandbox) {
+    let allowed = |text: &str| text.lines().find(|line| line.starts_with("Cpus_allowed:")).map(str::to_owned);
+    let ours = allowed(&std::fs::read_to_string("/proc/self/status").expect("it can be read"));
+    // The first two have no root file system that was made ahead, and are not roused. Others are made in the pauses.
+    for _ in 0..8 {
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        let ended = sandbox.run_sh(&[], "cat /proc/1/status /proc/self/status").run().succeeded();
+        let lines: Vec<_> = ended.out().lines().filter_map(allowed).collect();
+        assert_eq!(lines.len(), 2, "{}", ended.out());
+        assert!(lines.iter().all(|line| Some(line) == ours.as_ref()), "{lines:?}, and here {ours:?}");
     }
 }
 

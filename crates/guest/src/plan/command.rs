@@ -1,9 +1,9 @@
 //! The steps of a process that becomes a program of the guest.
 
-use super::{Plan, PlanError, Want, c_string, text};
+use super::{Plan, PlanError, SproutKind, Want, c_string, text};
 use crate::account::Account;
 use crate::policy::{capabilities, grants, profile, seccomp};
-use pando_api::{Network, SeccompProfile, Spec};
+use pando_api::{Network, Profile, SeccompProfile, Spec};
 use pando_seed::{Capabilities, Start, Step};
 use std::collections::BTreeMap;
 
@@ -59,23 +59,28 @@ pub fn exec(spec: &Spec, program: &Program, into_cgroup: bool) -> Result<Plan, P
         plan.step(format!("setting limit {name}"), crate::policy::limits::step(name, limit)?);
     }
     let keep = bound(spec)?;
-    confine(&mut plan, spec, keep, (false, false));
+    confine(&mut plan, spec, keep, None);
     run(&mut plan, spec, program, keep)?;
     Ok(plan)
 }
 
 /// The capabilities that a spec asks for.
 pub fn bound(spec: &Spec) -> Result<Capabilities, PlanError> {
-    let base = profile::of(spec.security_profile()).capabilities(spec.user_namespace);
+    let base = usual(spec.security_profile(), spec.user_namespace);
     // Without a user namespace it would hold them over the host's network.
     let over_host = spec.network == Network::Shared && !spec.user_namespace;
     let base = if over_host { base & !capabilities::over_networks() } else { base };
     Ok(capabilities::adjusted(base, &spec.cap_drop, &spec.cap_add)?)
 }
 
-/// What no process of the guest gets back. Whether the process has the profile's filter already, and no more capabilities than the profile's.
-pub(super) fn confine(plan: &mut Plan, spec: &Spec, keep: Capabilities, (filtered, bounded): (bool, bool)) {
-    if spec.seccomp == SeccompProfile::Default && !filtered {
+/// The capabilities that guests of a profile have if nobody says otherwise.
+pub(super) fn usual(profile: Profile, user_namespace: bool) -> Capabilities {
+    profile::of(profile).capabilities(user_namespace)
+}
+
+/// What no process of the guest gets back, but for what a process that was a sprout has given up ahead.
+pub(super) fn confine(plan: &mut Plan, spec: &Spec, keep: Capabilities, sprout: Option<SproutKind>) {
+    if spec.seccomp == SeccompProfile::Default && !sprout.is_some_and(|kind| kind.filtered) {
         let program = seccomp::program(spec.security_profile());
         plan.step("installing the system call filter", Step::Seccomp { program });
     }
@@ -86,7 +91,7 @@ pub(super) fn confine(plan: &mut Plan, spec: &Spec, keep: Capabilities, (filtere
     if profile::of(spec.security_profile()).no_new_privileges {
         plan.step("giving up new privileges", Step::NoNewPrivileges);
     }
-    if !bounded {
+    if !sprout.is_some_and(|kind| kind.bounded) {
         plan.step("giving up capabilities", Step::Bound { keep });
     }
 }

@@ -4,7 +4,7 @@
 use super::{Plan, PlanError, Want, c_string, command, text};
 use crate::policy::{profile, seccomp};
 use pando_api::{Profile, SeccompProfile, Spec};
-use pando_seed::{Attributes, Capabilities, Make, Mountpoint, Namespaces, Scopes, Start, Step, Text};
+use pando_seed::{Attributes, Make, Mountpoint, Namespaces, Scopes, Start, Step, Text};
 use std::ffi::CStr;
 
 /// What kind of sprout a guest needs: all that its first steps depend on.
@@ -35,15 +35,11 @@ impl SproutKind {
             scopes: profile::of(spec.security_profile()).scopes(spec.network),
             own_init: spec.init.is_some(),
             profile: spec.security_profile(),
-            bounded: command::bound(spec).is_ok_and(|keep| keep == usual(spec.security_profile(), spec.user_namespace)),
+            bounded: command::bound(spec)
+                .is_ok_and(|keep| keep == command::usual(spec.security_profile(), spec.user_namespace)),
             filtered: spec.seccomp == SeccompProfile::Default && seccomp::lets_plans_pass(spec.security_profile()),
         }
     }
-}
-
-/// The capabilities that guests of a profile have if nobody says otherwise.
-fn usual(profile: Profile, user_namespace: bool) -> Capabilities {
-    profile::of(profile).capabilities(user_namespace)
 }
 
 /// The directories of the stage: what is mounted there is brought into the root file system when that is known.
@@ -77,7 +73,7 @@ pub fn sprout(kind: SproutKind, unified: bool) -> Result<Plan, PlanError> {
         plan.step("installing the system call filter", Step::Seccomp { program: seccomp::program(kind.profile) });
     }
     if kind.bounded {
-        let keep = usual(kind.profile, kind.user_namespace);
+        let keep = command::usual(kind.profile, kind.user_namespace);
         plan.step("giving up capabilities", Step::Bound { keep });
     }
     plan.step("waiting for a root file system", Step::Await);

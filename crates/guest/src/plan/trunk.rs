@@ -49,7 +49,7 @@ pub fn trunk(spec: &Spec, facts: &Facts, program: Option<&Program>) -> Result<Pl
         plan.step(format!("setting limit {name}"), limits::step(name, limit)?);
     }
     let keep = bound(spec)?;
-    confine(&mut plan, spec, keep, (kind.filtered, kind.bounded));
+    confine(&mut plan, spec, keep, Some(kind));
     match facts.adopted {
         Some(pid) => plan.step("becoming the clone's init", Step::Adopt { pid }),
         None if spec.init.is_none() => {
