@@ -7,9 +7,11 @@
 //!   settings ─▶ own_pando (a state root, a daemon) ─▶ a benchmark of BENCHMARKS ─▶ report: table, verdicts, samples
 //! ```
 
+mod boot;
 mod busybox_root;
 mod clone;
 mod cpu;
+mod debian_root;
 mod hush;
 mod interrupt;
 mod limits;
@@ -52,6 +54,7 @@ type Measure = fn(&Settings) -> anyhow::Result<Report>;
 const BENCHMARKS: &[(&str, Measure)] = &[
     ("start", start::measure),
     ("many", many::measure),
+    ("boot", boot::measure),
     ("clone", clone::measure),
     ("cpu", cpu::measure),
     ("limits", limits::measure),

@@ -4,7 +4,6 @@
 
 use crate::interrupt;
 use anyhow::Context;
-use pando_guest::source::{Options, Progress, Source, materialize};
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -12,22 +11,6 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 const SUITE: &str = "bookworm";
-
-/// Who builds a root in a benchmark waits in silence.
-struct Silent;
-
-impl Progress for Silent {
-    fn stage(&self, _: &str) {}
-    fn advance(&self, _: u64, _: Option<u64>) {}
-}
-
-/// Installs one.
-pub(super) fn first(at: &Path, packages: &[&str]) -> anyhow::Result<()> {
-    std::fs::create_dir(at)?;
-    let packages = packages.iter().map(|name| (*name).to_owned()).collect();
-    let debian = Source::Debian { suite: SUITE.to_owned(), packages };
-    materialize(&debian, at, &Options::default(), &Silent).context("installing a Debian root").map(drop)
-}
 
 /// Installs others like the first, several at once.
 pub(super) fn others(first: &Path, others: &[PathBuf], packages: &[&str]) -> anyhow::Result<()> {

@@ -1,8 +1,8 @@
 //! The roots that guests run on: Debian systems, each in a tree of its own.
 
 use super::installation;
-use crate::interrupt;
 use crate::settings::Settings;
+use crate::{debian_root, interrupt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -25,7 +25,7 @@ impl Roots {
         let (first, others) = (&trees[0], &trees[1..]);
         let apart = match settings.trees.as_slice() {
             [] => {
-                installation::first(first, &PACKAGES)?;
+                debian_root::install(first, &PACKAGES)?;
                 let apart = if settings.quick { 1 } else { number };
                 installation::others(first, &trees[1..apart], &PACKAGES)?;
                 others[apart - 1..].iter().try_for_each(|tree| copy(first, tree))?;

@@ -1,6 +1,7 @@
 //! More roots than a disk holds: a few are installed, each on its own, and the others are copies of them that go their own way, made when they are wanted.
 
 use super::{installation, roots};
+use crate::debian_root;
 use crate::settings::Settings;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -24,7 +25,7 @@ impl Supply {
         let number = if settings.trees.is_empty() { installed } else { settings.trees.len() };
         let templates: Vec<PathBuf> = (0..number).map(|number| directory.join(format!("template-{number}"))).collect();
         if settings.trees.is_empty() {
-            installation::first(&templates[0], packages)?;
+            debian_root::install(&templates[0], packages)?;
             installation::others(&templates[0], &templates[1..], packages)?;
         }
         settings.trees.iter().zip(&templates).try_for_each(|(given, template)| roots::copy(given, template))?;
