@@ -6,7 +6,7 @@ use pando_kernel::{CallError, Context};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// In version 1 the bound on memory and swap together may never be below that on memory alone: it is lifted while either changes.
+/// In version 1 the bound on memory and swap together may never be below that on memory alone: it is lifted where that rises above it.
 const TOGETHER: &str = "memory.memsw.limit_in_bytes";
 const ALONE: &str = "memory.limit_in_bytes";
 
@@ -29,12 +29,6 @@ pub struct ApplyError {
 ///
 /// EBUSY where memory is bounded below what is in use and cannot be had back (version 1).
 pub fn apply(settings: &[Setting], groups: &Groups) -> Result<(), ApplyError> {
-    if settings.iter().any(|setting| setting.files.contains(&ALONE))
-        && let Some(file) = groups.file(Controller::Memory, TOGETHER).filter(|_| groups.is_legacy(Controller::Memory))
-    {
-        // Without accounting of swap there is no such file, and nothing to lift.
-        let _ = write(&file, "-1");
-    }
     for setting in settings {
         make(setting, groups).map_err(|source| ApplyError {
             key: setting.key,
@@ -48,7 +42,7 @@ pub fn apply(settings: &[Setting], groups: &Groups) -> Result<(), ApplyError> {
 /// Leads from settings that were made to others: all of them, or none.
 pub fn replace(old: &[Setting], new: &[Setting], groups: &Groups) -> Result<(), ApplyError> {
     let change = crate::setting::change(old, new);
-    // A bound on memory that changes lifts the one on memory and swap: that has to be said again, though it may say the same.
+    // A bound on memory that changes may lift the one on memory and swap: that has to be said again, though it may say the same.
     let again = change.iter().any(|setting| setting.files.contains(&ALONE));
     let said = new.iter().filter(|setting| again && setting.files.contains(&TOGETHER) && !change.contains(setting));
     let change: Vec<_> = change.iter().chain(said).cloned().collect();
@@ -62,32 +56,54 @@ pub fn replace(old: &[Setting], new: &[Setting], groups: &Groups) -> Result<(), 
 
 /// What a setting's file says now.
 pub fn read_back(setting: &Setting, groups: &Groups) -> Option<(PathBuf, String)> {
-    let file = existing(setting, groups).into_iter().next()?;
+    let file = files(setting, groups).find(|file| file.exists())?;
     let text = std::fs::read_to_string(&file).ok()?;
     Some((file, text.trim().replace('\n', "; ")))
 }
 
-fn existing(setting: &Setting, groups: &Groups) -> Vec<PathBuf> {
-    let files = setting.files.iter().filter_map(|file| groups.file(setting.controller, file));
-    files.filter(|file| file.exists()).collect()
+fn files(setting: &Setting, groups: &Groups) -> impl Iterator<Item = PathBuf> {
+    setting.files.iter().filter_map(|file| groups.file(setting.controller, file))
 }
 
+/// The first file that there is has to take it; those after it say the same to whoever reads them.
 fn make(setting: &Setting, groups: &Groups) -> Result<(), CallError> {
-    let files = existing(setting, groups);
-    let [first, others @ ..] = files.as_slice() else {
+    let mut made: Option<String> = None;
+    for file in files(setting, groups) {
+        if let Some(value) = &made {
+            let _ = write(&file, value);
+            continue;
+        }
+        let value = if setting.value == INHERITED { inherited(&file) } else { setting.value.clone() };
+        match lifting(&file, &value, groups) {
+            // To ask beforehand would be another walk down to the group.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            written => {
+                written.context(|| format!("writing '{}' to {}", value.trim(), file.display()))?;
+                made = Some(value);
+            }
+        }
+    }
+    let Some(value) = made else {
         let missing = io::Error::new(io::ErrorKind::Unsupported, "this kernel does not offer it");
         return Err(missing).context(|| format!("setting {}", setting.files.join(" or ")));
     };
-    let value = if setting.value == INHERITED { inherited(first) } else { setting.value.clone() };
-    write(first, &value).context(|| format!("writing '{}' to {}", value.trim(), first.display()))?;
-    for other in others {
-        let _ = write(other, &value);
-    }
     if let Some(inner) = groups.inner().filter(|_| setting.inner_too) {
         let file = inner.join(setting.files[0]);
         write(&file, &value).context(|| format!("writing '{value}' to {}", file.display()))?;
     }
     Ok(())
+}
+
+/// Writes a value. A bound on memory above that on memory and swap is refused (EINVAL): the latter is lifted then, and is said again by who changes them.
+fn lifting(file: &Path, value: &str, groups: &Groups) -> io::Result<()> {
+    let written = write(file, value);
+    let above = written.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::InvalidInput);
+    if !above || !file.ends_with(ALONE) {
+        return written;
+    }
+    // Without accounting of swap there is no such file, and another reason.
+    let Some(together) = groups.file(Controller::Memory, TOGETHER) else { return written };
+    write(&together, "-1").and_then(|()| write(file, value)).or(written)
 }
 
 /// What the group above has; in version 2 it may say nothing itself, and have what those above it have.

@@ -25,6 +25,13 @@ pub const TICK: Duration = Duration::from_millis(100);
 /// How often to look whether it has begun to matter: whoever wakes on a reservation may go without it for as long.
 pub const NAP: Duration = Duration::from_millis(200);
 
+/// One in so many of those that were idle is looked at again each time, where nothing is promised to them: hundreds of guests idle while two compete, and
+/// who of them wakes has the weight that is his meanwhile.
+const SELDOM: u32 = 4;
+
+/// How often everybody is looked at when it begins to matter: who is busy shows at the second look.
+const AT_FIRST: u32 = 3;
+
 /// The part of the machine below which somebody counts as idle.
 const IDLE: f64 = 0.004;
 
@@ -86,12 +93,15 @@ pub struct Governor<K> {
     processors: u32,
     scale: Scale,
     restraint: Restraint,
+    /// Looks since it began to matter.
+    looks: u32,
 }
 
 impl<K: Ord + Clone> Governor<K> {
     /// One for a machine of so many processors.
     pub fn new(processors: u32, scale: Scale) -> Self {
-        Self { members: BTreeMap::new(), processors: processors.max(1), scale, restraint: Restraint::default() }
+        let (members, restraint) = (BTreeMap::new(), Restraint::default());
+        Self { members, processors: processors.max(1), scale, restraint, looks: 0 }
     }
 
     /// Takes in a member, or changes its claim. A new one's group has the kernel's usual weight, or `told` if it was told another.
@@ -130,10 +140,15 @@ impl<K: Ord + Clone> Governor<K> {
         self.members.len() > 1 && self.members.values().any(|member| member.claim.is_special())
     }
 
-    /// Those to look at: everybody, or, while nobody competes, those with a reservation or a bound.
-    pub fn to_look_at(&self) -> Vec<K> {
-        let all = self.competes();
-        self.members.iter().filter(|(_, one)| all || one.claim.is_special()).map(|(key, _)| key.clone()).collect()
+    /// Those to look at now: while nobody competes, those with a reservation or a bound; otherwise all that are awake besides, and a part of the others in turn.
+    pub fn to_look_at(&mut self) -> Vec<K> {
+        let competes = self.competes();
+        self.looks = if competes { self.looks.saturating_add(1) } else { 0 };
+        let (all, turn) = (self.looks <= AT_FIRST, self.looks % SELDOM);
+        let has_turn = |number: u32, one: &Member| all || one.mood != Mood::Idle || number % SELDOM == turn;
+        let numbered = (0..).zip(&self.members);
+        let due = numbered.filter(|(number, (_, one))| one.claim.is_special() || competes && has_turn(*number, one));
+        due.map(|(_, (key, _))| key.clone()).collect()
     }
 
     /// Whether weights matter and somebody with a reservation or a bound is busy.

@@ -47,6 +47,8 @@ fn ideal(guests: &[Guest]) -> Vec<f64> {
 struct World {
     governor: Governor<usize>,
     used: Vec<u64>,
+    /// Ticks since each was looked at.
+    unseen: Vec<u32>,
     weights: Vec<u64>,
     /// The part of the machine that is left for guests.
     left: f64,
@@ -58,7 +60,8 @@ impl World {
         for (key, guest) in guests.iter().enumerate() {
             governor.join(key, guest.claim, None);
         }
-        let mut world = Self { governor, used: vec![0; guests.len()], weights: vec![1024; guests.len()], left: 1.0 };
+        let [used, weights] = [0, 1024].map(|value| vec![value; guests.len()]);
+        let mut world = Self { governor, used, unseen: vec![0; guests.len()], weights, left: 1.0 };
         let changed = world.governor.weigh();
         world.tell(changed);
         world
@@ -78,8 +81,10 @@ impl World {
             for (used, got) in self.used.iter_mut().zip(&got) {
                 *used += (got * TICK.as_nanos() as f64 * f64::from(MACHINE)) as u64;
             }
+            self.unseen.iter_mut().for_each(|ticks| *ticks += 1);
             for key in self.governor.to_look_at() {
-                self.governor.observe(&key, self.used[key], TICK);
+                let elapsed = TICK * std::mem::take(&mut self.unseen[key]);
+                self.governor.observe(&key, self.used[key], elapsed);
             }
             let changed = self.governor.decide();
             self.tell(changed);
@@ -163,6 +168,24 @@ fn nothing_is_looked_at_where_nothing_can_be_wrong() {
     governor.leave(&3);
     assert_eq!(governor.next_look(), None);
     assert!((governor.promised(None)).abs() < 1e-9);
+}
+
+#[test]
+fn of_many_that_idle_a_part_is_looked_at_each_time_and_whoever_wakes_is_soon_seen() {
+    let mut guests = vec![guest(0.0, 100.0, 0.0); 200];
+    guests[0] = guest(0.25, 50.0, 1.0);
+    guests[1] = guest(0.0, 200.0, 1.0);
+    let mut world = World::new(&guests);
+    world.run(&guests, 10);
+    for _ in 0..SELDOM {
+        let members = world.governor.to_look_at();
+        assert!(
+            members.starts_with(&[0, 1]) && members.len() <= 2 + 198_usize.div_ceil(SELDOM as usize),
+            "{members:?}"
+        );
+    }
+    guests[100].wants = 1.0;
+    near(&world.run(&guests, SELDOM + 6), &ideal(&guests), 0.5);
 }
 
 /// Numbers without a pattern, the same every time (Knuth's linear congruence).

@@ -1,5 +1,6 @@
 //! From a guest at rest to a running one: a sprout, a root file system, a plan.
 
+use super::site::{Sent, Site, SiteWish};
 use crate::daemon::Daemon;
 use crate::events::now;
 use crate::guest::{Guest, Running};
@@ -10,23 +11,20 @@ use crate::pool::Sprout;
 use crate::record::{self, EphemeralRecord, RunRecord};
 use crate::{crash, failure, private_network};
 use pando_api::{Fault, FaultKind, GuestState, Network, PartOf, Spec};
-use pando_guest::account::{self, Account};
-use pando_guest::launch::{Launched, Supplies, go_on, rouse};
-use pando_guest::plan::{self, Facts, Plan, Program, SproutKind, Stdio};
+use pando_guest::account::Account;
+use pando_guest::launch::{Launched, rouse};
+use pando_guest::plan::{Plan, Program, SproutKind, Stdio};
 use pando_guest::policy::profile;
-use pando_guest::root::{self, LayerStore, Mounted, Owner, Root};
+use pando_guest::root::{LayerStore, Mounted, Root};
 use pando_guest::seed::read_report;
-use pando_guest::{slot, volume};
+use pando_guest::slot;
 use pando_kernel::mount::Tree;
-use pando_limit::view::View;
 use pando_seed::{Report, Request};
-use pando_tx::Home;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -58,24 +56,6 @@ impl Wish {
     }
 }
 
-/// Everything that a thread needs to put a guest's first process together.
-struct Site {
-    name: String,
-    spec: Spec,
-    store: Arc<LayerStore>,
-    owner: Option<(OwnedFd, u32)>,
-    stdio: Vec<OwnedFd>,
-    wish: Option<SiteWish>,
-    report: OwnedFd,
-    adopted: Option<i32>,
-    views: Vec<(View, Tree)>,
-    names: Option<(PathBuf, PathBuf)>,
-    /// Where the first process says that the command has ended, for who waits for that.
-    word: Option<OwnedFd>,
-    /// Where transactions in it are kept, if there are any.
-    transactions: Option<Home>,
-}
-
 /// What a guest's first process is to do.
 #[derive(Clone, Debug)]
 pub(crate) enum Task {
@@ -99,12 +79,6 @@ enum Growth {
     Standing,
 }
 
-/// A root file system, or what is needed to put it together.
-enum SiteRoot {
-    Ready(Tree),
-    Plan(Root),
-}
-
 /// What was made ahead for a start.
 #[derive(Debug)]
 pub(crate) struct Ready {
@@ -112,13 +86,6 @@ pub(crate) struct Ready {
     pub(crate) sprout: Sprout,
     /// The root file system, over the guest's own files; `None` where it stands in it already: see [`stand_ahead`].
     pub(crate) tree: Option<Tree>,
-}
-
-/// A wish without what cannot go to another thread.
-struct SiteWish {
-    wish: Program,
-    user: String,
-    program: Option<OwnedFd>,
 }
 
 /// Starts a guest's first process, and what it is to run below. On failure nothing is left.
@@ -222,50 +189,43 @@ async fn grow(
     task: Task,
     stdio: Vec<OwnedFd>,
 ) -> Result<Option<OwnedFd>, Fault> {
-    daemon.resources.enter(&guest.name, &spec, sprout.slot)?;
-    let owner = sprout.namespace.as_ref().map_or(0, |_| slot::first_id(sprout.slot));
-    daemon.resources.born(&guest.name, (sprout.pid, owner))?;
-    note(daemon, guest, sprout.slot, matches!(task, Task::Errand(_)))?;
-    super::address::admit(daemon, &guest.name, &spec, (sprout.slot, sprout.pid)).await?;
-    crash::point("start.noted");
+    let errand = matches!(task, Task::Errand(_));
     let root = match growth {
-        // Such a guest stays once all of it runs.
-        Growth::Standing => return show(daemon, guest, sprout).map(|()| None),
-        Growth::Rooted(tree) => SiteRoot::Ready(tree),
-        Growth::Bare => SiteRoot::Plan(super::layers::root(daemon, guest)?),
+        Growth::Standing => {
+            // Such a guest stays once all of it runs.
+            admit(daemon, guest, &spec, sprout, errand).await?;
+            return show(daemon, guest, sprout).map(|()| None);
+        }
+        Growth::Rooted(tree) => Ok(tree),
+        Growth::Bare => Err(super::layers::root(daemon, guest)?),
     };
     let (wish, adopted) = match task {
         Task::Idle => (None, None),
         Task::Run(wish) | Task::Errand(wish) => (Some(wish), None),
         Task::Adopt(pid) => (None, Some(pid)),
     };
-    let wish = wish.map(site_wish).transpose()?;
+    let wish = wish.map(SiteWish::of).transpose()?;
     let names = (spec.network == Network::Private).then(|| {
         let directory = private_network::directory(&daemon.places);
         (directory.join("hosts"), private_network::resolver_path(&directory, sprout.slot))
     });
-    let views = daemon.resources.views.trees(&guest.name);
-    let bare = Site::of(sprout, guest.name.as_ref(), spec, &daemon.store, adopted)?;
+    let mut site = Site::of(sprout, guest.name.as_ref(), spec.clone(), (&daemon.store, daemon.unified), adopted)?;
     // Whoever gave the command waits for it; a guest that lasts may end when it likes.
-    let word = (guest.ephemeral && wish.is_some()).then(word).transpose()?;
-    let heard = word.as_ref().map(|word| owned(word.as_fd())).transpose()?;
+    site.word = (guest.ephemeral && wish.is_some()).then(word).transpose()?;
+    let heard = site.word.as_ref().map(|word| owned(word.as_fd())).transpose()?;
     // One that goes away with its command had none before.
-    let transactions = if guest.ephemeral { None } else { super::transactions::kept(&daemon.places, &guest.name) };
-    let site = Site { stdio, wish, views, names, word, transactions, ..bare };
-    let unified = daemon.unified;
-    let name = guest.name.clone();
+    site.transactions = if guest.ephemeral { None } else { super::transactions::kept(&daemon.places, &guest.name) };
+    (site.stdio, site.wish, site.names) = (stdio, wish, names);
+    let admission = admit(daemon, guest, &spec, sprout, errand);
     let built = match root {
         // All that is left is a message: another thread would take longer to be woken.
-        SiteRoot::Ready(_) => site.build(root, unified),
-        SiteRoot::Plan(_) => {
-            let built = tokio::task::spawn_blocking(move || site.build(root, unified)).await;
-            built.unwrap_or_else(|error| {
-                let message = format!("starting guest '{name}' failed inside Pando: {error}");
-                Err(Fault::new(FaultKind::Failed, name.as_ref(), message))
-            })
+        Ok(tree) => {
+            admission.await?;
+            site.send(Mounted { tree, parts: Vec::new() }, daemon.resources.views.trees(&guest.name))
         }
+        Err(root) => build_beside(daemon, guest, site, root, admission).await,
     };
-    let (plan, report, parts) = built?;
+    let Sent { plan, report, parts } = built?;
     crash::point("start.sent");
     let outcome = grown(guest.name.as_ref(), &plan, report, daemon.starting.is_one()).await;
     close_later(&daemon.lull, parts);
@@ -275,6 +235,53 @@ async fn grow(
         stay(&guest.name, &sprout.link)?;
     }
     Ok(heard)
+}
+
+/// What a guest needs besides its files: its limits, its note, its network.
+async fn admit(
+    daemon: &Rc<Daemon>,
+    guest: &Rc<Guest>,
+    spec: &Spec,
+    sprout: &Sprout,
+    errand: bool,
+) -> Result<(), Fault> {
+    daemon.resources.enter(&guest.name, spec, sprout.slot)?;
+    let owner = sprout.namespace.as_ref().map_or(0, |_| slot::first_id(sprout.slot));
+    daemon.resources.born(&guest.name, (sprout.pid, owner))?;
+    note(daemon, guest, sprout.slot, errand)?;
+    super::address::admit(daemon, &guest.name, spec, (sprout.slot, sprout.pid)).await?;
+    crash::point("start.noted");
+    Ok(())
+}
+
+/// Has a root put together by a thread while the guest is admitted here: either takes up to a millisecond. Nothing is sent to its first process before both are
+/// done; whoever is not admitted may be started again once the root is gone.
+async fn build_beside(
+    daemon: &Rc<Daemon>,
+    guest: &Rc<Guest>,
+    site: Site,
+    root: Root,
+    admission: impl Future<Output = Result<(), Fault>>,
+) -> Result<Sent, Fault> {
+    let (admitted, wait) = mpsc::sync_channel(1);
+    let building = tokio::task::spawn_blocking(move || {
+        let mounted = site.mount(&root)?;
+        let Ok(views) = wait.recv() else {
+            // Whoever would have told has a better reason.
+            return Err(site.given_up());
+        };
+        site.send(mounted, views)
+    });
+    let outcome = admission.await;
+    if outcome.is_ok() {
+        let _ = admitted.send(daemon.resources.views.trees(&guest.name));
+    }
+    drop(admitted);
+    let built = building.await.unwrap_or_else(|error| {
+        let message = format!("starting guest '{}' failed inside Pando: {error}", guest.name);
+        Err(Fault::new(FaultKind::Failed, guest.name.as_ref(), message))
+    });
+    outcome.and(built)
 }
 
 /// A descriptor that a first process says over that its command has ended.
@@ -302,8 +309,8 @@ pub(crate) async fn stand_ahead(
     unified: bool,
     command: Option<i32>,
 ) -> Result<(), Fault> {
-    let site = Site::of(sprout, crate::ready_roots::NAME, spec, store, command)?;
-    let (plan, report, _) = site.build(SiteRoot::Ready(tree), unified)?;
+    let site = Site::of(sprout, crate::ready_roots::NAME, spec, (store, unified), command)?;
+    let Sent { plan, report, .. } = site.send(Mounted { tree, parts: Vec::new() }, Vec::new())?;
     grown(crate::ready_roots::NAME, &plan, report, false).await
 }
 
@@ -373,7 +380,7 @@ async fn report(fd: OwnedFd) -> Result<Option<Report>, pando_kernel::CallError> 
 }
 
 /// A step that failed, as a fault: what the shell tells apart by 126 and 127 is told apart here too.
-fn step_failed(name: &str, plan: &Plan, report: Report) -> Fault {
+pub(super) fn step_failed(name: &str, plan: &Plan, report: Report) -> Fault {
     let label = plan.label(report.step);
     let error = std::io::Error::from_raw_os_error(report.errno);
     let running = label.strip_prefix("running ");
@@ -407,120 +414,4 @@ fn note(daemon: &Daemon, guest: &Guest, slot: u32, errand: bool) -> Result<(), F
 
 pub(crate) fn owned(fd: BorrowedFd<'_>) -> Result<OwnedFd, Fault> {
     fd.try_clone_to_owned().map_err(|error| failure::io("copying a descriptor", "daemon", &error))
-}
-
-fn site_wish(wish: Wish) -> Result<SiteWish, Fault> {
-    let program = wish.program.as_ref().map(|fd| owned(fd.as_fd())).transpose()?;
-    Ok(SiteWish { user: wish.user.clone().unwrap_or_default(), wish: wish.program(Account::root()), program })
-}
-
-impl Site {
-    /// That of a sprout, with nothing to run yet.
-    fn of(
-        sprout: &Sprout,
-        name: &str,
-        spec: Spec,
-        store: &Arc<LayerStore>,
-        adopted: Option<i32>,
-    ) -> Result<Self, Fault> {
-        let namespace = sprout.namespace.as_ref().map(|fd| owned(fd.as_fd())).transpose()?;
-        Ok(Self {
-            name: name.to_owned(),
-            spec,
-            store: Arc::clone(store),
-            owner: namespace.map(|fd| (fd, slot::first_id(sprout.slot))),
-            stdio: Vec::new(),
-            wish: None,
-            report: owned(sprout.report.as_fd())?,
-            adopted,
-            views: Vec::new(),
-            names: None,
-            word: None,
-            transactions: None,
-        })
-    }
-
-    /// Puts everything together and sends it off. Blocking. What the root was put together from is given back, to be closed later.
-    fn build(mut self, root: SiteRoot, unified: bool) -> Result<(Plan, OwnedFd, Vec<Tree>), Fault> {
-        let name = self.name.clone();
-        let fault = |error| failure::call(&format!("starting guest '{name}'"), &name, &error);
-        let owner = self.owner.as_ref().map(|(fd, first_id)| Owner { namespace: fd.as_fd(), first_id: *first_id });
-        let Mounted { tree, parts } = match root {
-            SiteRoot::Ready(tree) => Mounted { tree, parts: Vec::new() },
-            SiteRoot::Plan(root) => {
-                root::prepare(&root.files).map_err(fault)?;
-                let mounted = match self.transactions {
-                    Some(_) => super::transactions::mount(&root, owner, &self.store),
-                    None => root.mount(owner, &self.store),
-                };
-                mounted.map_err(|error| failure::store(&format!("starting guest '{name}'"), &name, &error))?
-            }
-        };
-        if let Some(home) = &self.transactions {
-            super::transactions::recover(home, &name, &tree, owner.map_or(0, |owner| owner.first_id))?;
-        }
-        let program = self.wish.take().map(|wish| self.resolve(wish, &tree)).transpose()?;
-        let (program, sent) = program.map_or((None, None), |(program, sent)| (Some(program), sent));
-        let facts = self.facts(unified).map_err(fault)?;
-        let plan = plan::trunk(&self.spec, &facts, program.as_ref()).map_err(|error| {
-            Fault::new(
-                FaultKind::BadRequest,
-                name.as_str(),
-                format!("guest '{name}' cannot be started as asked: {error}"),
-            )
-        })?;
-        let mut supplies = Supplies {
-            volumes: &self.spec.volumes,
-            owner,
-            root: Some(tree),
-            stdio: &self.stdio,
-            program: sent.as_ref(),
-            word: self.word.as_ref(),
-            views: std::mem::take(&mut self.views),
-            names: self.names.as_ref().map(|(hosts, resolver)| (hosts.as_path(), resolver.as_path())),
-            ..Supplies::default()
-        };
-        match go_on(&self.report, &plan, &mut supplies) {
-            Ok(()) => Ok((plan, self.report, parts)),
-            // A sprout that did not get to where it waits has left word.
-            Err(error) => Err(match read_report(&self.report) {
-                Ok(Some(report)) => step_failed(&name, &plan, report),
-                _ => fault(error),
-            }),
-        }
-    }
-
-    fn facts(&self, unified: bool) -> Result<Facts, pando_kernel::CallError> {
-        let mut file_volumes = Vec::new();
-        for (number, one) in self.spec.volumes.iter().enumerate() {
-            if volume::is_file(one)? {
-                file_volumes.push(number);
-            }
-        }
-        let views = self.views.iter().map(|(view, _)| *view).collect();
-        let awaited = self.word.is_some();
-        Ok(Facts { name: self.name.clone(), unified, file_volumes, adopted: self.adopted, views, awaited })
-    }
-
-    /// Looks the program's user up in the guest's own files.
-    fn resolve(&self, wish: SiteWish, tree: &Tree) -> Result<(Program, Option<OwnedFd>), Fault> {
-        let wanted = if wish.user.is_empty() { self.spec.user.clone().unwrap_or_default() } else { wish.user };
-        let account = find_account(&self.name, &wanted, tree.as_fd())?;
-        Ok((Program { account, ..wish.wish }, wish.program))
-    }
-}
-
-/// The user that a process is to run as. `root` is the guest's root directory.
-pub(crate) fn find_account(name: &str, wanted: &str, root: BorrowedFd<'_>) -> Result<Account, Fault> {
-    if Account::is_plain_root(wanted) {
-        return Ok(Account::root());
-    }
-    let read = |path: &str| {
-        root::read_inside(root, path, account::LONGEST)
-            .map(Option::unwrap_or_default)
-            .map_err(|error| failure::io(&format!("reading /{path} of guest '{name}'"), name, &error))
-    };
-    let (passwd, group) = (read("etc/passwd")?, read("etc/group")?);
-    Account::resolve(wanted, &passwd, &group)
-        .map_err(|error| failure::bad(wanted, format!("in guest '{name}': {error}")))
 }

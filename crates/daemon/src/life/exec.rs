@@ -1,7 +1,8 @@
 //! A further process in a running guest.
 
-use super::boot::{Wish, born, find_account, owned};
+use super::boot::{Wish, born, owned};
 use super::run::process_wish;
+use super::site::find_account;
 use crate::daemon::Daemon;
 use crate::failure;
 use crate::guest::{Guest, Running};

@@ -25,6 +25,7 @@ pub(crate) mod remove;
 pub(crate) mod restore;
 pub(crate) mod run;
 pub(crate) mod set;
+mod site;
 pub(crate) mod start;
 pub(crate) mod stop;
 pub(crate) mod storage;

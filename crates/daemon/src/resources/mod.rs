@@ -281,7 +281,7 @@ impl Resources {
 
     /// Reads what the members to look at have used, and changes the weights that follow.
     pub(crate) fn look(&self) {
-        let members = self.governor.borrow().to_look_at();
+        let members = self.governor.borrow_mut().to_look_at();
         let mut tenants = self.tenants.borrow_mut();
         for name in members {
             let Some(tenant) = tenants.get_mut(&name) else { continue };
