@@ -15,7 +15,7 @@
 //!   inheritance  what an executed program gets of ours             probe    what this kernel grants
 //!   attach    trees in another mount namespace
 //!   read_gate  reads of files, held up until somebody lets them through
-//!   real_time  a thread that runs before all others
+//!   real_time  a thread that runs before all others              time_slice  one that has its turn sooner
 //!   fanotify  who opens what on a file system                     file_handle  files by inode and generation
 //!   born_in_group  programs started in a control group              seccomp_notify  system calls that another process answers
 //!   loop_device  files as block devices                            ext4      growing in use
@@ -74,6 +74,7 @@ pub mod socket_peek;
 pub mod sysv;
 pub mod tcp_repair;
 pub mod terminal;
+pub mod time_slice;
 pub mod trace;
 pub mod unix_diag;
 pub mod uts;

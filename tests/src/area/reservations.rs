@@ -4,10 +4,16 @@ use super::limits::{held, hog};
 use crate::case::{Case, Tag, skip};
 use crate::patience::eventually;
 use crate::sandbox::Sandbox;
+use pando_kernel::time_slice;
+use std::time::Duration;
+
+/// What Pando gives to guests with a reservation.
+const SLICE: Duration = Duration::from_micros(300);
 
 pub(crate) const CASES: &[Case] = &[
     Case::new("limits::a_reservation_is_a_weight", a_reservation_is_a_weight).tags(&[Tag::Vm]),
     Case::new("limits::reservations_end_at_the_machine", reservations_end_at_the_machine).tags(&[Tag::Vm]),
+    Case::new("limits::a_reservation_makes_prompt", a_reservation_makes_prompt).tags(&[Tag::Vm]),
     Case::new("limits::they_outlive_guest_and_daemon", they_outlive_guest_and_daemon).tags(&[Tag::Vm]),
     Case::new("limits::the_daemon_is_on_time", the_daemon_is_on_time).tags(&[Tag::Vm]),
     // Every processor is busy for as long as it takes: nothing else can be tested beside.
@@ -37,6 +43,32 @@ fn a_reservation_is_a_weight(sandbox: &Sandbox) {
     sandbox.pando(["rm", "-f", "double"]).ok();
     let expected = usual * 5 / 3;
     eventually("the weight follows who is there", || weight(sandbox, "reserved").abs_diff(expected) <= expected / 50);
+}
+
+fn a_reservation_makes_prompt(sandbox: &Sandbox) {
+    let Ok(usual) = time_slice::of(0) else {
+        skip("this kernel has one slice of processor time for all; since 6.12 each thread has its own");
+    };
+    let slice = |name: &str| time_slice::of(sandbox.first_process(name)).expect("it runs");
+    sandbox.guest("plain", &[]);
+    sandbox.guest("reserved", &["--cpu-reserve", "10%"]);
+    assert_eq!((slice("plain"), slice("reserved")), (usual, SLICE));
+    // What comes into it later has it too.
+    let of_all = || -> Vec<Duration> {
+        let files = groups(sandbox, "reserved").into_iter().map(|group| format!("{group}/cgroup.procs"));
+        let pids = files
+            .filter_map(|file| std::fs::read_to_string(file).ok())
+            .flat_map(|text| text.lines().filter_map(|line| line.parse().ok()).collect::<Vec<i32>>());
+        pids.filter_map(|pid| time_slice::of(pid).ok()).collect()
+    };
+    let before = of_all().len();
+    let _later = sandbox.exec_sh("reserved", "sleep 1000").start();
+    eventually("a command is there besides", || of_all().len() > before);
+    assert!(of_all().iter().all(|slice| *slice == SLICE), "{:?}", of_all());
+    sandbox.pando(["set", "reserved", "cpu.reserve=", "cpu.share=100"]).ok();
+    assert!(of_all().iter().all(|slice| *slice == usual), "{:?}", of_all());
+    sandbox.pando(["set", "reserved", "cpu.reserve=20%"]).ok();
+    assert!(of_all().iter().all(|slice| *slice == SLICE), "{:?}", of_all());
 }
 
 fn reservations_end_at_the_machine(sandbox: &Sandbox) {

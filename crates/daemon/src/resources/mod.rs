@@ -33,6 +33,7 @@ use pando_limit::block_device::Device;
 use pando_limit::entitlement::{Claim, Scale};
 use pando_limit::governor::Governor;
 use pando_limit::meter;
+use pando_limit::promptness;
 use pando_limit::quota;
 use pando_limit::setting::{self, Setting, Site};
 use pando_limit::{Controller, Groups, Limits, Machine, Promised, Refusal};
@@ -149,6 +150,9 @@ impl Resources {
         let (limits, settings) = self.borne_by(spec, &groups)?;
         self.machine.grants(&limits, self.promised(name)).map_err(refused)?;
         apply::apply(&settings, &groups).map_err(|error| not_set(name, &error))?;
+        if limits.cpu.reserve.is_some() {
+            promptness::set(&groups, true);
+        }
         let tenant = Tenant::new(groups, limits, settings);
         self.views.enter(name, slot, &tenant, &self.machine, None);
         self.settle(name, tenant, None);
@@ -195,7 +199,12 @@ impl Resources {
         apply::replace(&tenant.settings, &settings, &tenant.groups).map_err(|error| not_set(name, &error))?;
         shared_memory::bound(pid, owner, &limits, Some(&tenant.limits))
             .map_err(|error| failure::call("changing memory.sysv", name.as_ref(), &error))?;
+        let was_prompt = tenant.limits.cpu.reserve.is_some();
         (tenant.settings, tenant.limits) = (settings, limits);
+        let is_prompt = tenant.limits.cpu.reserve.is_some();
+        if is_prompt != was_prompt {
+            promptness::set(&tenant.groups, is_prompt);
+        }
         let more = self.views.change(name, running.slot, tenant, &self.machine, running.started);
         if let Some(mounts) = running.mounts.borrow().as_ref()
             && let Err(error) = views::attach(more, pid, mounts.as_fd())

@@ -1,0 +1,42 @@
+//! Promptness: what is reserved is of little use to a server that gets it three milliseconds late. Whoever has a reservation of processor time has short
+//! slices, so that a neighbour's thread that is at work when one of his wakes makes room at once, and does not first use up its own. What each gets in all stays
+//! as the weights say.
+
+use crate::groups::{Controller, Groups};
+use pando_kernel::time_slice;
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// A small part of what the scheduler gives to others: 0.7 ms for each doubling of the processors (EEVDF's base slice), and that again.
+pub const SLICE: Duration = Duration::from_micros(300);
+
+/// How often to look again for threads that were started meanwhile by one whose turn had not come: who starts them without end is not waited for.
+const ROUNDS: u32 = 4;
+
+/// Gives the threads in some groups short slices, or usual ones again; what they start has the same. Best effort: kernels before 6.12 have one slice for all, and threads
+/// in groups that a guest made below its own keep theirs.
+pub fn set(groups: &Groups, prompt: bool) {
+    let Some(file) = threads(groups) else { return };
+    let slice = prompt.then_some(SLICE);
+    let mut done = HashSet::new();
+    for _ in 0..ROUNDS {
+        let text = std::fs::read_to_string(&file).unwrap_or_default();
+        let listed = text.lines().filter_map(|line| line.parse().ok());
+        let new: Vec<i32> = listed.filter(|thread| done.insert(*thread)).collect();
+        if new.is_empty() {
+            return;
+        }
+        for thread in new {
+            // It may have ended.
+            let _ = time_slice::set(thread, slice);
+        }
+    }
+}
+
+fn threads(groups: &Groups) -> Option<PathBuf> {
+    match groups.inner() {
+        Some(inner) if !groups.is_legacy(Controller::Cpu) => Some(inner.join("cgroup.threads")),
+        _ => groups.file(Controller::Cpu, "tasks").filter(|_| groups.is_legacy(Controller::Cpu)),
+    }
+}
