@@ -19,6 +19,7 @@ use pando_guest::root::{LayerStore, Mounted, Root};
 use pando_guest::seed::read_report;
 use pando_guest::slot;
 use pando_kernel::mount::Tree;
+use pando_limit::view::View;
 use pando_seed::{Report, Request};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet};
@@ -221,6 +222,7 @@ async fn grow(
         // All that is left is a message: another thread would take longer to be woken.
         Ok(tree) => {
             admission.await?;
+            site.recover(&tree)?;
             site.send(Mounted { tree, parts: Vec::new() }, daemon.resources.views.trees(&guest.name))
         }
         Err(root) => build_beside(daemon, guest, site, root, admission).await,
@@ -254,8 +256,17 @@ async fn admit(
     Ok(())
 }
 
-/// Has a root put together by a thread while the guest is admitted here: either takes up to a millisecond. Nothing is sent to its first process before both are
-/// done; whoever is not admitted may be started again once the root is gone.
+/// What came of putting a root together beside the guest's admission.
+enum Built {
+    /// The guest had been admitted, and its plan was sent.
+    Sent(Sent),
+    /// It had not: here is all that can be sent as soon as it is, with where word of that comes.
+    Early(Box<(Site, Mounted)>, mpsc::Receiver<Vec<(View, Tree)>>),
+}
+
+/// Has a root put together by a thread while the guest is admitted here: either takes up to a millisecond. Whichever is done last sends the plan. The thread
+/// does not wait, since there are only so many, and what a guest is admitted to may need one. Whoever is not admitted may be started again when this is over: the
+/// root is gone then.
 async fn build_beside(
     daemon: &Rc<Daemon>,
     guest: &Rc<Guest>,
@@ -263,25 +274,31 @@ async fn build_beside(
     root: Root,
     admission: impl Future<Output = Result<(), Fault>>,
 ) -> Result<Sent, Fault> {
-    let (admitted, wait) = mpsc::sync_channel(1);
+    let (admitted, word) = mpsc::sync_channel(1);
     let building = tokio::task::spawn_blocking(move || {
         let mounted = site.mount(&root)?;
-        let Ok(views) = wait.recv() else {
-            // Whoever would have told has a better reason.
-            return Err(site.given_up());
-        };
-        site.send(mounted, views)
+        match word.try_recv() {
+            Ok(views) => site.send(mounted, views).map(Built::Sent),
+            Err(_) => Ok(Built::Early(Box::new((site, mounted)), word)),
+        }
     });
     let outcome = admission.await;
     if outcome.is_ok() {
+        // Where the thread failed nobody hears it.
         let _ = admitted.send(daemon.resources.views.trees(&guest.name));
     }
-    drop(admitted);
     let built = building.await.unwrap_or_else(|error| {
         let message = format!("starting guest '{}' failed inside Pando: {error}", guest.name);
         Err(Fault::new(FaultKind::Failed, guest.name.as_ref(), message))
     });
-    outcome.and(built)
+    outcome?;
+    match built? {
+        Built::Sent(sent) => Ok(sent),
+        Built::Early(early, word) => {
+            let (site, mounted) = *early;
+            site.send(mounted, word.try_recv().unwrap_or_default())
+        }
+    }
 }
 
 /// A descriptor that a first process says over that its command has ended.

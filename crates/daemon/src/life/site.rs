@@ -92,28 +92,28 @@ impl Site {
         failure::call(&format!("starting guest '{}'", self.name), &self.name, error)
     }
 
-    /// What is said where nobody waits for it any more.
-    pub(super) fn given_up(&self) -> Fault {
-        Fault::new(FaultKind::Failed, self.name.as_str(), format!("guest '{}' was not admitted", self.name))
-    }
-
-    /// Puts a root file system together. Blocking.
+    /// Puts a root file system together, and finishes what transactions in it were at. Blocking.
     pub(super) fn mount(&self, root: &Root) -> Result<Mounted, Fault> {
         root::prepare(&root.files).map_err(|error| self.fault(&error))?;
         let mounted = match self.transactions {
             Some(_) => super::transactions::mount(root, self.owner(), &self.store),
             None => root.mount(self.owner(), &self.store),
         };
-        mounted.map_err(|error| failure::store(&format!("starting guest '{}'", self.name), &self.name, &error))
+        let mounted =
+            mounted.map_err(|error| failure::store(&format!("starting guest '{}'", self.name), &self.name, &error))?;
+        self.recover(&mounted.tree)?;
+        Ok(mounted)
+    }
+
+    /// Finishes what transactions in the guest were at. Blocking.
+    pub(super) fn recover(&self, tree: &Tree) -> Result<(), Fault> {
+        let Some(home) = &self.transactions else { return Ok(()) };
+        super::transactions::recover(home, &self.name, tree, self.owner().map_or(0, |owner| owner.first_id))
     }
 
     /// Sends everything off, with what the guest's limits make of files in /proc.
     pub(super) fn send(mut self, mounted: Mounted, views: Vec<(View, Tree)>) -> Result<Sent, Fault> {
         let Mounted { tree, parts } = mounted;
-        if let Some(home) = &self.transactions {
-            let first_id = self.owner().map_or(0, |owner| owner.first_id);
-            super::transactions::recover(home, &self.name, &tree, first_id)?;
-        }
         let program = self.wish.take().map(|wish| self.resolve(wish, &tree)).transpose()?;
         let (program, sent) = program.map_or((None, None), |(program, sent)| (Some(program), sent));
         let facts = self.facts(&views).map_err(|error| self.fault(&error))?;

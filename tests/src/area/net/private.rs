@@ -17,6 +17,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("private::the_hosts_loopback_is_not_reached", no_loopback).needs(NEEDS),
     Case::new("private::what_a_dead_guest_had_is_taken_back", the_daemon_dies).needs(NEEDS),
     Case::new("private::a_daemon_that_dies_half_way_leaves_nothing", half_way).needs(NEEDS),
+    Case::new("private::many_start_at_once", many_at_once).needs(NEEDS),
     Case::new("private::nothing_is_left_behind", nothing_is_left).needs(NEEDS),
     Case::new("private::a_guest_can_be_a_machine_on_the_hosts_network", macvlan).needs(MACVLAN),
     Case::new("private::netkit_connects_like_veth", netkit).needs(NETKIT),
@@ -263,6 +264,18 @@ fn nothing_is_left(sandbox: &Sandbox) {
     sandbox.run_sh(&["--net", "private"], "true").ok();
     sandbox.end_daemon();
     assert_eq!(traces(&wire), before, "a daemon that ends leaves no network that no guest needs");
+}
+
+/// More than the daemon has threads for what takes long.
+fn many_at_once(sandbox: &Sandbox) {
+    let _wire = wire(sandbox);
+    let names: Vec<String> = (0..40).map(|number| format!("g{number}")).collect();
+    for name in &names {
+        sandbox.create(name, &["--net", "private"]);
+    }
+    sandbox.pando(["start"]).args(&names).ok();
+    assert!(names.iter().all(|name| sandbox.status(name).is_some_and(|status| status["state"] == "running")));
+    sandbox.pando(["rm", "--force"]).args(&names).ok();
 }
 
 fn macvlan(sandbox: &Sandbox) {
