@@ -17,13 +17,14 @@ const ROUNDS: u32 = 4;
 /// Gives the threads in some groups short slices, or usual ones again; what they start has the same. Best effort: kernels before 6.12 have one slice for all, and threads
 /// in groups that a guest made below its own keep theirs.
 pub fn set(groups: &Groups, prompt: bool) {
-    let Some(file) = threads(groups) else { return };
+    let files = threads(groups);
     let slice = prompt.then_some(SLICE);
     let mut done = HashSet::new();
     for _ in 0..ROUNDS {
-        let text = std::fs::read_to_string(&file).unwrap_or_default();
-        let listed = text.lines().filter_map(|line| line.parse().ok());
-        let new: Vec<i32> = listed.filter(|thread| done.insert(*thread)).collect();
+        let texts = files.iter().filter_map(|file| std::fs::read_to_string(file).ok());
+        let listed: Vec<i32> =
+            texts.flat_map(|text| text.lines().filter_map(|line| line.parse().ok()).collect::<Vec<_>>()).collect();
+        let new: Vec<i32> = listed.into_iter().filter(|thread| done.insert(*thread)).collect();
         if new.is_empty() {
             return;
         }
@@ -34,9 +35,12 @@ pub fn set(groups: &Groups, prompt: bool) {
     }
 }
 
-fn threads(groups: &Groups) -> Option<PathBuf> {
-    match groups.inner() {
-        Some(inner) if !groups.is_legacy(Controller::Cpu) => Some(inner.join("cgroup.threads")),
-        _ => groups.file(Controller::Cpu, "tasks").filter(|_| groups.is_legacy(Controller::Cpu)),
+/// The lists of threads. In version 2 no process is in a group that has groups below: they are in those right below.
+fn threads(groups: &Groups) -> Vec<PathBuf> {
+    let Some(seat) = groups.seat(Controller::Cpu) else { return Vec::new() };
+    if !seat.unified {
+        return vec![seat.group.join("tasks")];
     }
+    let below = std::fs::read_dir(&seat.group).into_iter().flatten().flatten().map(|entry| entry.path());
+    below.filter(|path| path.is_dir()).map(|path| path.join("cgroup.threads")).collect()
 }

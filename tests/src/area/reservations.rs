@@ -5,6 +5,7 @@ use crate::case::{Case, Tag, skip};
 use crate::patience::eventually;
 use crate::sandbox::Sandbox;
 use pando_kernel::time_slice;
+use std::path::Path;
 use std::time::Duration;
 
 /// What Pando gives to guests with a reservation.
@@ -55,10 +56,7 @@ fn a_reservation_makes_prompt(sandbox: &Sandbox) {
     assert_eq!((slice("plain"), slice("reserved")), (usual, SLICE));
     // What comes into it later has it too.
     let of_all = || -> Vec<Duration> {
-        let files = groups(sandbox, "reserved").into_iter().map(|group| format!("{group}/cgroup.procs"));
-        let pids = files
-            .filter_map(|file| std::fs::read_to_string(file).ok())
-            .flat_map(|text| text.lines().filter_map(|line| line.parse().ok()).collect::<Vec<i32>>());
+        let pids = groups(sandbox, "reserved").into_iter().flat_map(|group| pids_below(group.as_ref()));
         pids.filter_map(|pid| time_slice::of(pid).ok()).collect()
     };
     let before = of_all().len();
@@ -109,6 +107,14 @@ fn groups(sandbox: &Sandbox, name: &str) -> Vec<String> {
     let seen = sandbox.inspect(name);
     let groups = seen["cgroups"].as_array().expect("an array").iter();
     groups.filter_map(|group| Some(group.as_str()?.to_owned())).collect()
+}
+
+/// Who is in a group, or, in version 2, in those below it that hold the processes.
+fn pids_below(group: &Path) -> Vec<i32> {
+    let text = std::fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+    let own = text.lines().filter_map(|line| line.parse().ok());
+    let below = std::fs::read_dir(group).into_iter().flatten().flatten().map(|entry| entry.path());
+    own.chain(below.filter(|path| path.is_dir()).flat_map(|path| pids_below(&path))).collect()
 }
 
 /// Whether nothing bounds the processor time of groups.
