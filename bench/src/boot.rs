@@ -95,9 +95,8 @@ fn until(name: &str, mut so: impl FnMut() -> anyhow::Result<bool>) -> anyhow::Re
 }
 
 /// A command that says nothing.
-fn silent(program: impl AsRef<std::ffi::OsStr>) -> Command {
+fn silent(mut command: Command) -> Command {
     use std::process::Stdio;
-    let mut command = Command::new(program);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command
 }

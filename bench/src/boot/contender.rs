@@ -52,8 +52,7 @@ impl System for Guest<'_> {
     }
 
     fn enter(&self, script: &str) -> anyhow::Result<Command> {
-        let mut command = silent(self.0.command().get_program());
-        command.envs(self.0.command().get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let mut command = silent(self.0.command());
         command.args(["exec", NAME, "--", "sh", "-c", script]);
         Ok(command)
     }

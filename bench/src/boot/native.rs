@@ -65,14 +65,15 @@ impl System for Native {
     }
 
     fn boot(&mut self) -> anyhow::Result<()> {
-        let mut begin = silent("sh").args(["-c", BEGIN, "sh"]).arg(&self.tree).stdin(Stdio::piped()).spawn()?;
+        let mut begin =
+            silent(Command::new("sh")).args(["-c", BEGIN, "sh"]).arg(&self.tree).stdin(Stdio::piped()).spawn()?;
         let go = begin.stdin.take();
         self.group.take(self.runs.insert(begin).id())?;
         Ok(go.context("it has no input")?.write_all(b"\n")?)
     }
 
     fn enter(&self, script: &str) -> anyhow::Result<Command> {
-        let mut command = silent("nsenter");
+        let mut command = silent(Command::new("nsenter"));
         command.args(["--mount", "--uts", "--ipc", "--net", "--pid", "--root", "--wd", "--target", &self.init()?]);
         command.args(["sh", "-c", script]);
         Ok(command)

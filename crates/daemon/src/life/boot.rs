@@ -15,7 +15,7 @@ use pando_guest::account::Account;
 use pando_guest::launch::{Launched, rouse};
 use pando_guest::plan::{Plan, Program, SproutKind, Stdio};
 use pando_guest::policy::profile;
-use pando_guest::root::{LayerStore, Mounted, Root};
+use pando_guest::root::{LayerStore, Mounted};
 use pando_guest::seed::read_report;
 use pando_guest::slot;
 use pando_kernel::mount::Tree;
@@ -191,14 +191,14 @@ async fn grow(
     stdio: Vec<OwnedFd>,
 ) -> Result<Option<OwnedFd>, Fault> {
     let errand = matches!(task, Task::Errand(_));
-    let root = match growth {
+    let ahead = match growth {
         Growth::Standing => {
             // Such a guest stays once all of it runs.
             admit(daemon, guest, &spec, sprout, errand).await?;
             return show(daemon, guest, sprout).map(|()| None);
         }
-        Growth::Rooted(tree) => Ok(tree),
-        Growth::Bare => Err(super::layers::root(daemon, guest)?),
+        Growth::Rooted(tree) => Some(tree),
+        Growth::Bare => None,
     };
     let (wish, adopted) = match task {
         Task::Idle => (None, None),
@@ -218,16 +218,15 @@ async fn grow(
     site.transactions = if guest.ephemeral { None } else { super::transactions::kept(&daemon.places, &guest.name) };
     (site.stdio, site.wish, site.names) = (stdio, wish, names);
     let admission = admit(daemon, guest, &spec, sprout, errand);
-    let built = match root {
+    let Sent { plan, report, parts } = match ahead {
         // All that is left is a message: another thread would take longer to be woken.
-        Ok(tree) => {
+        Some(tree) => {
             admission.await?;
             site.recover(&tree)?;
-            site.send(Mounted { tree, parts: Vec::new() }, daemon.resources.views.trees(&guest.name))
+            site.send(Mounted { tree, parts: Vec::new() }, daemon.resources.views.trees(&guest.name))?
         }
-        Err(root) => build_beside(daemon, guest, site, root, admission).await,
+        None => build_beside(daemon, guest, site, admission).await?,
     };
-    let Sent { plan, report, parts } = built?;
     crash::point("start.sent");
     let outcome = grown(guest.name.as_ref(), &plan, report, daemon.starting.is_one()).await;
     close_later(&daemon.lull, parts);
@@ -256,48 +255,63 @@ async fn admit(
     Ok(())
 }
 
+/// Whether a guest was admitted, and what its limits make of files in /proc then.
+type Admitted = Result<Vec<(View, Tree)>, Fault>;
+
 /// What came of putting a root together beside the guest's admission.
 enum Built {
     /// The guest had been admitted, and its plan was sent.
     Sent(Sent),
-    /// It had not: here is all that can be sent as soon as it is, with where word of that comes.
-    Early(Box<(Site, Mounted)>, mpsc::Receiver<Vec<(View, Tree)>>),
+    /// It was not known yet whether it is: here is what can be sent then, and where that is told.
+    Early(Box<(Site, Mounted)>, mpsc::Receiver<Admitted>),
 }
 
-/// Has a root put together by a thread while the guest is admitted here: either takes up to a millisecond. Whichever is done last sends the plan. The thread
-/// does not wait, since there are only so many, and what a guest is admitted to may need one. Whoever is not admitted may be started again when this is over: the
-/// root is gone then.
+/// Has a root put together by a thread while the guest is admitted here: either takes up to a millisecond. The plan is sent, or the root taken down, when both are
+/// done. The thread does not wait for that: there are only so many, and what a guest is admitted to may need one.
 async fn build_beside(
     daemon: &Rc<Daemon>,
     guest: &Rc<Guest>,
     site: Site,
-    root: Root,
     admission: impl Future<Output = Result<(), Fault>>,
 ) -> Result<Sent, Fault> {
-    let (admitted, word) = mpsc::sync_channel(1);
-    let building = tokio::task::spawn_blocking(move || {
+    let root = super::layers::root(daemon, guest)?;
+    let (tell, told) = mpsc::sync_channel::<Admitted>(1);
+    let building = in_thread(guest, move || {
         let mounted = site.mount(&root)?;
-        match word.try_recv() {
-            Ok(views) => site.send(mounted, views).map(Built::Sent),
-            Err(_) => Ok(Built::Early(Box::new((site, mounted)), word)),
+        match told.try_recv() {
+            Ok(admitted) => site.send(mounted, admitted?).map(Built::Sent),
+            Err(_) => Ok(Built::Early(Box::new((site, mounted)), told)),
         }
     });
-    let outcome = admission.await;
-    if outcome.is_ok() {
-        // Where the thread failed nobody hears it.
-        let _ = admitted.send(daemon.resources.views.trees(&guest.name));
-    }
-    let built = building.await.unwrap_or_else(|error| {
-        let message = format!("starting guest '{}' failed inside Pando: {error}", guest.name);
-        Err(Fault::new(FaultKind::Failed, guest.name.as_ref(), message))
-    });
-    outcome?;
-    match built? {
+    let admitted = admission.await.map(|()| daemon.resources.views.trees(&guest.name));
+    // Where the thread has failed nobody hears it.
+    let _ = tell.send(admitted);
+    match building.await? {
         Built::Sent(sent) => Ok(sent),
-        Built::Early(early, word) => {
-            let (site, mounted) = *early;
-            site.send(mounted, word.try_recv().unwrap_or_default())
+        Built::Early(early, told) => {
+            // Volumes may lie where it takes long to get at them, and so may what a root that nobody gets was made of.
+            let sending = in_thread(guest, move || {
+                let (site, mounted) = *early;
+                let unknown =
+                    |_| Err(Fault::new(FaultKind::Failed, "daemon", "it is not known whether the guest is admitted"));
+                site.send(mounted, told.recv().unwrap_or_else(unknown)?)
+            });
+            sending.await
         }
+    }
+}
+
+/// Begins something of a start that may take long, in a thread.
+fn in_thread<T: Send + 'static>(
+    guest: &Guest,
+    act: impl FnOnce() -> Result<T, Fault> + Send + 'static,
+) -> impl Future<Output = Result<T, Fault>> {
+    let (doing, name) = (tokio::task::spawn_blocking(act), guest.name.clone());
+    async move {
+        doing.await.unwrap_or_else(|error| {
+            let message = format!("starting guest '{name}' failed inside Pando: {error}");
+            Err(Fault::new(FaultKind::Failed, name.as_ref(), message))
+        })
     }
 }
 
