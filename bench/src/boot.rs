@@ -2,6 +2,7 @@
 //!
 //! Most of either time is the system's own: its scripts, and the second that PostgreSQL's wrapper sleeps. What a guest adds is told by the ratios.
 
+mod console;
 mod contender;
 mod native;
 
@@ -34,6 +35,9 @@ done
 exit 1
 "#;
 
+/// Whether a system has done all that there is to do for its boot: some of it goes on while it serves.
+const SETTLED: &str = "! ps ax | grep -q '[/]etc/init.d/rc '";
+
 /// How long a system may take from one state to the next.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -52,6 +56,7 @@ pub(crate) fn measure(settings: &Settings) -> anyhow::Result<Report> {
             system.boot()?;
             served(&**system)?;
             let booted = since.elapsed();
+            until(system.name(), || Ok(system.enter(SETTLED)?.status()?.success()))?;
             let since = Instant::now();
             system.reboot()?;
             served(&**system)?;
@@ -108,5 +113,5 @@ fn judge(report: &mut Report) {
         let ratio = guest.zip(native).map(|(guest, native)| guest / native);
         report.hold(format!("{what}: a guest against native"), ratio, 1.05, "times");
     }
-    report.note("native is a process in new namespaces of process ids, mounts, hosts, IPC, network and groups, with a root changed by pivot_root");
+    report.note("native is a process in new namespaces of process ids, mounts, hosts, IPC, network and groups, with a root changed by pivot_root; it has a console too");
 }

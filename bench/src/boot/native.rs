@@ -1,5 +1,6 @@
 //! The same system in plain namespaces of the host, on a copy of the tree.
 
+use super::console::Console;
 use super::contender::System;
 use super::{silent, until};
 use crate::service_group::ServiceGroup;
@@ -26,15 +27,17 @@ exec unshare --pid --fork --mount --propagation private --net --uts --ipc --cgro
     ln -s pts/ptmx dev/ptmx
     ln -s /proc/self/fd dev/fd
     : >dev/console
+    mount --bind "$2" dev/console
     mount -t tmpfs run run
     pivot_root . mnt
     umount -l mnt
-    exec chroot . /sbin/init' sh "$1"
+    exec chroot . /sbin/init' sh "$1" "$2"
 "#;
 
 pub(super) struct Native {
     tree: PathBuf,
     group: ServiceGroup,
+    console: Console,
     /// Who waits for its init.
     runs: Option<Child>,
 }
@@ -43,7 +46,8 @@ impl Native {
     pub(super) fn new(tree: &Path, copy: &Path) -> anyhow::Result<Self> {
         let copied = Command::new("cp").arg("-a").args([tree, copy]).status()?;
         anyhow::ensure!(copied.success(), "the tree cannot be copied");
-        Ok(Self { tree: copy.to_owned(), group: ServiceGroup::new("boot")?, runs: None })
+        let (group, console) = (ServiceGroup::new("boot")?, Console::open()?);
+        Ok(Self { tree: copy.to_owned(), group, console, runs: None })
     }
 
     /// Its init, which the one that we started waits for.
@@ -65,8 +69,9 @@ impl System for Native {
     }
 
     fn boot(&mut self) -> anyhow::Result<()> {
-        let mut begin =
-            silent(Command::new("sh")).args(["-c", BEGIN, "sh"]).arg(&self.tree).stdin(Stdio::piped()).spawn()?;
+        let mut begin = silent(Command::new("sh"));
+        begin.args(["-c", BEGIN, "sh"]).args([self.tree.as_os_str(), self.console.path()]);
+        let mut begin = begin.stdin(Stdio::piped()).spawn()?;
         let go = begin.stdin.take();
         self.group.take(self.runs.insert(begin).id())?;
         Ok(go.context("it has no input")?.write_all(b"\n")?)

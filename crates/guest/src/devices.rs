@@ -2,7 +2,7 @@
 
 use pando_kernel::mount::{Attributes, Tree};
 use pando_kernel::{CallError, Context};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{AtFlags, Gid, Mode, Uid};
 use std::os::fd::AsFd;
 
 /// Name, major and minor number (Documentation/admin-guide/devices.txt).
@@ -20,6 +20,7 @@ const LINKS: [(&str, &str); 6] = [
 
 /// What all files of /dev, shared memory included, may take together.
 const SIZE: &str = "64m";
+
 /// Makes it, owned by `owner` on the host.
 ///
 /// It is made outside the guest's user namespace, where alone device nodes come alive; the guest owns the directory but cannot make nodes in it.
@@ -30,32 +31,30 @@ pub fn tree(owner: u32) -> Result<Tree, CallError> {
     let tree = Tree::new("tmpfs", &options, attributes)?;
     for (name, major, minor) in NODES {
         tree.make_device(name, 0o666, major, minor)?;
-        permit(&tree, name)?;
+        permit(&tree, name, 0o666)?;
+        own(&tree, name, owner)?;
     }
     for (name, target) in LINKS {
         rustix::fs::symlinkat(target, &tree, name).context(|| format!("making /dev/{name}"))?;
+        own(&tree, name, owner)?;
     }
     for (name, mode) in [("pts", 0o755), ("mqueue", 0o755), ("shm", 0o1777)] {
-        let own = || -> rustix::io::Result<()> {
-            rustix::fs::mkdirat(&tree, name, Mode::from_raw_mode(mode))?;
-            let directory = rustix::fs::openat(
-                tree.as_fd(),
-                name,
-                OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC,
-                Mode::empty(),
-            )?;
-            rustix::fs::fchmod(&directory, Mode::from_raw_mode(mode))?;
-            let id = rustix::fs::Uid::from_raw(owner);
-            rustix::fs::fchown(&directory, Some(id), Some(rustix::fs::Gid::from_raw(owner)))
-        };
-        own().context(|| format!("making /dev/{name}"))?;
+        rustix::fs::mkdirat(&tree, name, Mode::from_raw_mode(mode)).context(|| format!("making /dev/{name}"))?;
+        permit(&tree, name, mode)?;
+        own(&tree, name, owner)?;
     }
     Ok(tree)
 }
 
-/// Whatever this process's umask, everybody may use the nodes.
-fn permit(tree: &Tree, name: &str) -> Result<(), CallError> {
-    let mode = Mode::from_raw_mode(0o666);
-    rustix::fs::chmodat(tree.as_fd(), name, mode, rustix::fs::AtFlags::empty())
+/// Sets a mode whatever this process's umask.
+fn permit(tree: &Tree, name: &str, mode: u32) -> Result<(), CallError> {
+    rustix::fs::chmodat(tree.as_fd(), name, Mode::from_raw_mode(mode), AtFlags::empty())
+        .context(|| format!("making /dev/{name}"))
+}
+
+/// Gives a file, or a link itself, to the guest's root.
+fn own(tree: &Tree, name: &str, owner: u32) -> Result<(), CallError> {
+    let (user, group) = (Uid::from_raw(owner), Gid::from_raw(owner));
+    rustix::fs::chownat(tree.as_fd(), name, Some(user), Some(group), AtFlags::SYMLINK_NOFOLLOW)
         .context(|| format!("making /dev/{name}"))
 }

@@ -2,11 +2,14 @@
 
 use crate::bare::{self, Vector, signals};
 use crate::grow::Luggage;
+use crate::mountpoint;
 use core::ffi::CStr;
 use core::mem::MaybeUninit;
-use pando_seed::{Capabilities, Step};
-use rustix::fd::{AsFd, BorrowedFd};
+use pando_seed::{Capabilities, Make, Step};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, IoSlice};
+use rustix::mount::OpenTreeFlags;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use rustix::process::{Gid, Uid};
 use rustix::pty::OpenptFlags;
@@ -26,6 +29,7 @@ pub(crate) fn take(luggage: &Luggage, terminal: bool, step: Step<'static>) -> Re
             }
             Ok(())
         }
+        Step::Console { fd } => console(luggage.fd(fd)?),
         Step::Session => rustix::process::setsid().map(drop),
         Step::WorkingDirectory { path } => rustix::process::chdir(path.c_str()),
         Step::User { uid, gid, groups } => user(terminal, uid, gid, groups),
@@ -88,18 +92,42 @@ fn user(terminal: bool, uid: u32, gid: u32, groups: &[u8]) -> Result<(), Errno> 
 
 /// Opens a terminal of the guest's own, makes it this process's, and sends its master away.
 pub(crate) fn terminal(socket: BorrowedFd<'_>, rows: u16, columns: u16) -> Result<(), Errno> {
-    let master = rustix::pty::openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
-    rustix::pty::unlockpt(&master)?;
-    let slave =
-        rustix::pty::ioctl_tiocgptpeer(&master, OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
+    let (master, slave) = open_terminal()?;
     if rows > 0 && columns > 0 {
         rustix::termios::tcsetwinsize(&slave, Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 })?;
     }
     rustix::process::setsid()?;
     rustix::process::ioctl_tiocsctty(&slave)?;
-    for onto in 0..3 {
-        bare::duplicate(slave.as_fd(), onto)?;
-    }
+    stand_on(&slave)?;
+    send_away(socket, &master)
+}
+
+/// Opens a terminal of the guest's own, shows it as /dev/console, and sends its master away.
+fn console(socket: BorrowedFd<'_>) -> Result<(), Errno> {
+    let (master, slave) = open_terminal()?;
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
+    let tree = rustix::mount::open_tree(&slave, c"", flags)?;
+    let root = rustix::fs::open(c"/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    mountpoint::attach(tree.as_fd(), root.as_fd(), c"dev/console", Make::File)?;
+    stand_on(&slave)?;
+    send_away(socket, &master)
+}
+
+/// A new terminal: its master, and its other end.
+fn open_terminal() -> Result<(OwnedFd, OwnedFd), Errno> {
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+    let master = rustix::pty::openpt(flags)?;
+    rustix::pty::unlockpt(&master)?;
+    let slave = rustix::pty::ioctl_tiocgptpeer(&master, flags)?;
+    Ok((master, slave))
+}
+
+/// Has a terminal be standard input, output and error.
+fn stand_on(slave: &OwnedFd) -> Result<(), Errno> {
+    (0..3).try_for_each(|onto| bare::duplicate(slave.as_fd(), onto))
+}
+
+fn send_away(socket: BorrowedFd<'_>, master: &OwnedFd) -> Result<(), Errno> {
     let fds = [master.as_fd()];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);

@@ -2,6 +2,7 @@
 
 use crate::bare;
 use crate::bare::memory::{self, Mapped, Room};
+use crate::console::Console;
 use crate::{command, mountpoint, packet, trunk};
 use core::ffi::CStr;
 use pando_seed::{Attributes, IN_FILE, MAX_FDS, MAX_REST, Make, ROUSED, Report, Step, next_step};
@@ -106,6 +107,11 @@ impl Luggage {
         // It was sent out of the daemon's way. What its groups allow of that the kernel sees to.
         let _ = rustix::thread::sched_setaffinity(None, &allowed);
         Ok(length)
+    }
+
+    /// What comes along with [`Request::Console`](pando_seed::Request::Console), in the places of other requests.
+    pub(crate) fn console(self) -> Option<Console> {
+        Some(Console::awaited(self.plan?, self.report?))
     }
 
     /// The descriptor that the plan calls `index`.

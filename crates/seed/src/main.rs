@@ -13,6 +13,7 @@
 
 mod bare;
 mod command;
+mod console;
 mod grow;
 mod memory;
 mod mountpoint;

@@ -29,6 +29,9 @@ pub enum Request {
     Status,
     /// The trunk is a guest's from here on: stay for as long as it lives, and until its end was told, even without a client. Is not answered.
     Settle,
+    /// Keep the console of a guest that brings its own init. File descriptors: a socket on which its master will arrive, and the log that takes what is printed
+    /// on it. Is not answered.
+    Console,
     /// End. A living trunk is killed first.
     Quit,
 }

@@ -5,6 +5,7 @@
 //! daemon the next one asks it.
 
 use crate::bare::{self, Forked, memory};
+use crate::console::Console;
 use crate::grow::{self, Luggage};
 use crate::packet;
 use core::mem::MaybeUninit;
@@ -29,6 +30,7 @@ struct Seed {
     /// Until there is a client. The spawner's end closes with the spawner.
     handshake: Option<OwnedFd>,
     client: Option<OwnedFd>,
+    console: Option<Console>,
     processes: [Option<Process>; MAX_PROCESSES],
     trunk: i32,
     trunk_ended: Option<i32>,
@@ -41,6 +43,7 @@ pub(crate) fn serve(handshake: OwnedFd, listener: OwnedFd) -> ! {
         listener,
         handshake: Some(handshake),
         client: None,
+        console: None,
         processes: [const { None }; MAX_PROCESSES],
         trunk: 0,
         trunk_ended: None,
@@ -51,11 +54,12 @@ pub(crate) fn serve(handshake: OwnedFd, listener: OwnedFd) -> ! {
     }
 }
 
-/// What poll(2) watches: the listener, the handshake, the client, and the processes from [`PROCESSES`] on.
+/// What poll(2) watches: the listener, the handshake, the client, the console, and the processes from [`PROCESSES`] on.
 const LISTENER: u16 = 0;
 const HANDSHAKE: u16 = 1;
 const CLIENT: u16 = 2;
-const PROCESSES: u16 = 3;
+const CONSOLE: u16 = 3;
+const PROCESSES: u16 = 4;
 
 const MOST: usize = MAX_PROCESSES + PROCESSES as usize;
 
@@ -83,6 +87,7 @@ impl Seed {
                 LISTENER => self.accept(),
                 HANDSHAKE => self.orphaned(),
                 CLIENT => self.request(),
+                CONSOLE => self.console = self.console.take().and_then(Console::serve),
                 process => self.ended(usize::from(process - PROCESSES)),
             }
         }
@@ -93,6 +98,7 @@ impl Seed {
         let mut sources = [LISTENER; MOST];
         let others = (self.handshake.iter().map(|fd| (fd, HANDSHAKE)))
             .chain(self.client.iter().map(|fd| (fd, CLIENT)))
+            .chain(self.console.iter().map(|console| (console.watched(), CONSOLE)))
             .chain((PROCESSES..).zip(&self.processes).filter_map(|(at, slot)| Some((&slot.as_ref()?.pidfd, at))));
         let mut count = 1;
         for (fd, source) in others {
@@ -132,6 +138,7 @@ impl Seed {
             Ok(Ok(Request::Launch(start))) => self.launch(start, luggage),
             Ok(Ok(Request::Status)) => self.tell_of_trunk(),
             Ok(Ok(Request::Settle)) => self.settled = true,
+            Ok(Ok(Request::Console)) => self.console = luggage.console(),
             Ok(Ok(Request::Quit)) => self.quit(),
             Ok(Err(_)) | Err(_) => {
                 self.client = None;

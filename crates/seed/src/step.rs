@@ -228,6 +228,12 @@ pub enum Step<'a> {
         /// Width in characters.
         columns: u16,
     },
+    /// Open a terminal of the guest's own and show it as /dev/console; it is standard input, output and error, but nobody's controlling terminal yet, as a
+    /// kernel leaves it to an init. Its master goes out over a socket.
+    Console {
+        /// The socket.
+        fd: u8,
+    },
     /// A new session without a terminal.
     Session,
     /// Set the working directory.

@@ -1,10 +1,14 @@
 //! Guests on a terminal.
 
-use crate::case::Case;
+use crate::case::{Case, Tag};
+use crate::line::Line;
 use crate::need::Need;
+use crate::patience::eventually;
+use crate::process;
 use crate::sandbox::Sandbox;
 use crate::terminal::Terminal;
 
+const VM: &[Tag] = &[Tag::Vm];
 const NEEDS: &[Need] = &[Need::Root, Need::Program("setsid", "util-linux")];
 
 pub(crate) const CASES: &[Case] = &[
@@ -13,6 +17,8 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("terminal::follows_a_resize", follows_a_resize).needs(NEEDS),
     Case::new("terminal::detach_keys_leave_it_running", detach_keys_leave_it_running).needs(NEEDS),
     Case::new("terminal::a_hang_up_ends_the_command", a_hang_up_ends_the_command).needs(NEEDS),
+    Case::new("terminal::an_own_init_has_a_console", an_own_init_has_a_console).needs(&[Need::Root]).tags(VM),
+    Case::new("terminal::a_console_outlives_the_daemon", a_console_outlives_the_daemon).needs(&[Need::Root]).tags(VM),
 ];
 
 fn open(sandbox: &Sandbox, words: &[&str]) -> Terminal {
@@ -78,4 +84,54 @@ fn a_hang_up_ends_the_command(sandbox: &Sandbox) {
     terminal.shows("ready");
     drop(terminal);
     sandbox.becomes("left", "absent");
+}
+
+/// A guest whose init is a script, and whose log tells what that prints on its console.
+fn console_of(sandbox: &Sandbox, script: &str) {
+    let tree = sandbox.scratch().join("tree");
+    Line::new("cp").args(["-a", sandbox.busybox()]).args([tree.as_os_str()]).ok();
+    let init = tree.join("bin/own-init");
+    std::fs::write(&init, format!("#!/bin/sh\ntrap 'exit 0' TERM\n{script}\nwhile :; do sleep 0.1; done\n"))
+        .expect("a file");
+    std::fs::set_permissions(&init, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("a program");
+    let options = ["--init", "/bin/own-init", "--stop-signal", "TERM", "--start"];
+    sandbox.pando(["create", "own", "--from", &tree.to_string_lossy()].into_iter().chain(options)).ok();
+}
+
+#[track_caller]
+fn logged(sandbox: &Sandbox, words: &str) {
+    let log = || sandbox.pando(["logs", "own"]).ok().out();
+    eventually(&format!("the log says {words:?}"), || log().contains(words));
+}
+
+fn an_own_init_has_a_console(sandbox: &Sandbox) {
+    let script = "[ -t 0 ] && [ -t 1 ] && [ -t 2 ] && echo all three
+        [ -c /dev/console ] && [ \"$(tty </dev/console)\" = /dev/console ] && echo a console >/dev/console
+        exec </dev/null >/dev/null 2>&1
+        sh -c 'echo from another >/dev/console'";
+    console_of(sandbox, script);
+    for words in ["all three\r\n", "a console\r\n", "from another\r\n"] {
+        logged(sandbox, words);
+    }
+    // Nobody holds it open for writing now, and it is there still.
+    sandbox.exec_sh("own", "echo much later >/dev/console").ok();
+    logged(sandbox, "much later\r\n");
+    // More than a terminal holds.
+    sandbox.exec_sh("own", "i=0; while [ $i -lt 2000 ]; do echo line $i; i=$((i + 1)); done >/dev/console").ok();
+    logged(sandbox, "line 1999\r\n");
+    sandbox.pando(["stop", "own"]).ok();
+    assert_eq!(sandbox.state("own"), "stopped");
+}
+
+fn a_console_outlives_the_daemon(sandbox: &Sandbox) {
+    console_of(sandbox, "echo begun");
+    logged(sandbox, "begun");
+    process::kill(sandbox.daemon().expect("a daemon"));
+    let first = sandbox.first_process("own");
+    sandbox.exec_sh("own", "echo said afterwards >/dev/console").ok();
+    logged(sandbox, "said afterwards");
+    assert_eq!(sandbox.first_process("own"), first);
+    sandbox.pando(["restart", "own"]).ok();
+    let begun = || sandbox.pando(["logs", "own"]).ok().out().matches("begun").count();
+    eventually("the next life has a console too", || begun() == 2);
 }

@@ -205,6 +205,10 @@ async fn grow(
         Task::Run(wish) | Task::Errand(wish) => (Some(wish), None),
         Task::Adopt(pid) => (None, Some(pid)),
     };
+    let stdio = match &wish {
+        Some(Wish { stdio: Stdio::Console, .. }) => vec![super::console::lay(daemon, guest, &sprout.link)?],
+        _ => stdio,
+    };
     let wish = wish.map(SiteWish::of).transpose()?;
     let names = (spec.network == Network::Private).then(|| {
         let directory = private_network::directory(&daemon.places);

@@ -5,6 +5,7 @@ pub(crate) mod boot;
 pub(crate) mod clone;
 pub(crate) mod collect;
 pub(crate) mod connections;
+mod console;
 pub(crate) mod copy;
 pub(crate) mod create;
 mod door;

@@ -33,11 +33,14 @@ pub(crate) async fn again(daemon: &Rc<Daemon>, guest: &Rc<Guest>) -> Result<(), 
             env: BTreeMap::new(),
             workdir: None,
             user: if spec.init.is_some() { Some("0:0".to_owned()) } else { None },
-            stdio: Stdio::Given,
+            stdio: if spec.init.is_some() { Stdio::Console } else { Stdio::Given },
             program: None,
             transaction: None,
         });
-        let stdio = if wish.is_some() { log_stdio(daemon, guest)? } else { Vec::new() };
+        let stdio = match &wish {
+            Some(Wish { stdio: Stdio::Given, .. }) => log_stdio(daemon, guest)?,
+            _ => Vec::new(),
+        };
         (wish, stdio)
     };
     boot(daemon, guest, wish.map_or(Task::Idle, Task::Run), stdio, None).await.map(drop)
@@ -47,7 +50,7 @@ pub(crate) async fn again(daemon: &Rc<Daemon>, guest: &Rc<Guest>) -> Result<(), 
 fn log_stdio(daemon: &Daemon, guest: &Guest) -> Result<Vec<OwnedFd>, Fault> {
     let open = || -> std::io::Result<Vec<OwnedFd>> {
         let null = File::open("/dev/null")?;
-        let log = File::options().create(true).append(true).open(guest.log(&daemon.places))?;
+        let log = super::console::log(daemon, guest)?;
         Ok(vec![null.into(), log.try_clone()?.into(), log.into()])
     };
     open().map_err(|error| failure::io("opening the guest's log", guest.name.as_ref(), &error))

@@ -22,6 +22,8 @@ pub enum Stdio {
         /// Its width.
         columns: u16,
     },
+    /// /dev/console: a terminal of the guest's own that its seed keeps.
+    Console,
 }
 
 /// A program to run in a guest.
@@ -108,6 +110,8 @@ pub(super) fn run(plan: &mut Plan, spec: &Spec, program: &Program, keep: Capabil
             let fd = plan.want(Want::Terminal);
             plan.step("opening a terminal inside the guest", Step::Terminal { fd, rows, columns });
         }
+        // It was opened while mounts could be made.
+        Stdio::Console => plan.step("starting a session", Step::Session),
     }
     let workdir = program.workdir.as_ref().or(spec.workdir.as_ref());
     if let Some(path) = workdir {

@@ -2,7 +2,7 @@
 
 use super::command::{bound, confine, run};
 use super::sprout::{self, SproutKind};
-use super::{Plan, PlanError, Program, Want, c_string, text};
+use super::{Plan, PlanError, Program, Stdio, Want, c_string, text};
 use crate::policy::{grants, limits};
 use pando_api::{Link, Network, Spec};
 use pando_limit::view::View;
@@ -47,6 +47,10 @@ pub fn trunk(spec: &Spec, facts: &Facts, program: Option<&Program>) -> Result<Pl
     host_name(&mut plan, spec, facts)?;
     for (name, limit) in &grants::of_processes(spec)? {
         plan.step(format!("setting limit {name}"), limits::step(name, limit)?);
+    }
+    if program.is_some_and(|program| program.stdio == Stdio::Console) {
+        let fd = plan.want(Want::Terminal);
+        plan.step("opening the guest's console", Step::Console { fd });
     }
     let keep = bound(spec)?;
     confine(&mut plan, spec, keep, Some(kind));
@@ -142,7 +146,6 @@ fn host_name(plan: &mut Plan, spec: &Spec, facts: &Facts) -> Result<(), PlanErro
 mod tests {
     use super::*;
     use crate::account::Account;
-    use crate::plan::Stdio;
     use std::collections::BTreeMap;
 
     fn facts() -> Facts {
@@ -207,6 +210,18 @@ mod tests {
         let spec = Spec { init: Some("/sbin/init".into()), ..Spec::default() };
         let plan = trunk(&spec, &facts(), Some(&program(&["/sbin/init"]))).unwrap();
         assert!(!plan.labels.iter().any(|label| label == "becoming the guest's init"));
+    }
+
+    #[test]
+    fn a_console_is_there_before_nothing_can_be_mounted_any_more() {
+        let spec =
+            Spec { init: Some("/sbin/init".into()), profile: Some(pando_api::Profile::Strict), ..Spec::default() };
+        let init = Program { stdio: Stdio::Console, ..program(&["/sbin/init"]) };
+        let plan = trunk(&spec, &facts(), Some(&init)).unwrap();
+        let console = place(&plan, "opening the guest's console");
+        assert!(place(&plan, "taking the new root") < console);
+        assert!(console < place(&plan, "installing the system call filter"));
+        assert!(plan.wants.contains(&Want::Terminal) && !plan.wants.contains(&Want::Stdio(0)));
     }
 
     #[test]

@@ -1,0 +1,27 @@
+//! The console of a guest that brings its own init: a terminal of the guest's, which its seed keeps, and whose output is the guest's log.
+
+use crate::daemon::Daemon;
+use crate::failure;
+use crate::guest::Guest;
+use crate::link::Link;
+use pando_api::Fault;
+use pando_kernel::packet;
+use pando_seed::Request;
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+
+/// Has a seed keep the console that its trunk is about to open. The trunk is to send its master over the socket.
+pub(super) fn lay(daemon: &Daemon, guest: &Guest, link: &Link) -> Result<OwnedFd, Fault> {
+    let laid = || -> std::io::Result<OwnedFd> {
+        let (seeds, trunks) = packet::pair()?;
+        let log = log(daemon, guest)?;
+        link.seed().send(Request::Console, &[seeds.as_fd(), log.as_fd()])?;
+        Ok(trunks)
+    };
+    laid().map_err(|error| failure::io("making the guest's console", guest.name.as_ref(), &error))
+}
+
+/// A guest's log, to be written to at its end.
+pub(super) fn log(daemon: &Daemon, guest: &Guest) -> std::io::Result<File> {
+    File::options().create(true).append(true).open(guest.log(&daemon.places))
+}

@@ -1,0 +1,62 @@
+//! The console of a guest that brings its own init: what is printed on it goes into the guest's log.
+//!
+//! The seed keeps it, since it lives for as long as the guest does: a terminal whose master is closed hangs up, and one whose master nobody reads fills up and holds
+//! its writers.
+
+use crate::packet;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::pty::OpenptFlags;
+
+/// How much is carried at a time: what a terminal holds (`N_TTY_BUF_SIZE`, linux/tty.h).
+const MOST: usize = 4096;
+
+/// A console.
+pub(crate) struct Console {
+    /// The socket on which the master comes, and then the master.
+    watched: OwnedFd,
+    /// The other end, kept open once there is a master: a terminal that nobody else has open just now, as between two processes of an init, hangs up.
+    end: Option<OwnedFd>,
+    log: OwnedFd,
+}
+
+impl Console {
+    /// One whose master will come on a socket.
+    pub(crate) fn awaited(socket: OwnedFd, log: OwnedFd) -> Self {
+        Self { watched: socket, end: None, log }
+    }
+
+    /// What has something to be read when there is something to do.
+    pub(crate) fn watched(&self) -> &OwnedFd {
+        &self.watched
+    }
+
+    /// Does it. None where there is no console to be kept any more.
+    pub(crate) fn serve(self) -> Option<Self> {
+        match self.end {
+            None => self.take_master().ok(),
+            Some(_) => self.carry(),
+        }
+    }
+
+    fn take_master(self) -> Result<Self, Errno> {
+        let mut arrived = None;
+        packet::receive(&self.watched, &mut [0], |fd| arrived = Some(fd))?;
+        let master = arrived.ok_or(Errno::BADF)?;
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+        let end = rustix::pty::ioctl_tiocgptpeer(&master, flags)?;
+        Ok(Self { watched: master, end: Some(end), ..self })
+    }
+
+    fn carry(self) -> Option<Self> {
+        let mut bytes = [0; MOST];
+        match rustix::io::read(&self.watched, &mut bytes) {
+            Ok(0) => return None,
+            // What a full disk does not take is lost: a guest must not stand still for its log's sake.
+            Ok(length) => drop(rustix::io::write(&self.log, &bytes[..length])),
+            Err(Errno::INTR | Errno::AGAIN) => {}
+            Err(_) => return None,
+        }
+        Some(self)
+    }
+}
