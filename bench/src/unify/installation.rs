@@ -35,7 +35,19 @@ pub(super) fn others(first: &Path, others: &[PathBuf], packages: &[&str]) -> any
     })
 }
 
+/// Installs one, and once more if a mirror did not answer: of thirty one fails now and then.
 fn install(first: &Path, at: &Path, packages: &[&str], fetched: &Path) -> anyhow::Result<()> {
+    attempt(first, at, packages, fetched).or_else(|error| {
+        eprintln!("{error:#}; once more");
+        interrupt::check()?;
+        if at.exists() {
+            std::fs::remove_dir_all(at).with_context(|| format!("removing {}", at.display()))?;
+        }
+        attempt(first, at, packages, fetched)
+    })
+}
+
+fn attempt(first: &Path, at: &Path, packages: &[&str], fetched: &Path) -> anyhow::Result<()> {
     let (kept, archives) = (fetched.display(), "/var/cache/apt/archives");
     // What it mounts goes with its namespace, even if it is killed.
     let mut command = Command::new("unshare");
