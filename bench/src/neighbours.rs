@@ -1,6 +1,7 @@
 //! `./x bench neighbours`: what a database keeps of its throughput while another guest does its worst, after figure 9 of Linux-VServer's paper.
 //!
-//! Every figure is a ratio of runs that follow each other at once: alone, beside the neighbour, and alone again.
+//! Every figure is a ratio of runs that follow each other at once: alone, beside the neighbour, and alone again. Runs are short and many: on a machine that others use
+//! too what a database does alone differs by a fifth from one run to the next.
 
 mod bfq_disk;
 mod database;
@@ -84,10 +85,13 @@ fn cached(settings: &Settings, all: &[Neighbour], report: &mut Report) -> anyhow
     streaming_root(&root)?;
     let mut client = pando.connect()?;
     let database = Database::start(&pando, false)?;
-    let time = Duration::from_secs(if settings.quick { 2 } else { 6 });
-    for _ in 0..settings.samples(3, 1) {
+    let time = Duration::from_secs(if settings.quick { 2 } else { 3 });
+    // What came before the first is the database getting warm.
+    database.throughput(time)?;
+    let mut alone = database.throughput(time)?;
+    for _ in 0..settings.samples(9, 1) {
         for one in all {
-            beside(&database, &mut client, &root, one, time, report)?;
+            alone = beside(&database, &mut client, &root, one, (time, alone), report)?;
         }
     }
     for one in all {
@@ -95,7 +99,7 @@ fn cached(settings: &Settings, all: &[Neighbour], report: &mut Report) -> anyhow
         report.hold(row.clone(), report.median(&row), MOST_LOST, "%");
     }
     if settings.wants("swap") {
-        with_swap(&pando, &database, &mut client, &root, time, report)?;
+        with_swap(&pando, &database, &mut client, &root, (time, alone), report)?;
     }
     database.stop(&mut client)
 }
@@ -116,16 +120,15 @@ fn used(client: &mut Client) -> anyhow::Result<i64> {
     stats["guests"][0]["now"]["cpu_ms"].as_i64().context("the neighbour ended; it was to last")
 }
 
-/// Alone, beside, and alone.
+/// Beside a neighbour, and alone, after it was alone already: what it did then. The last is returned, for who comes next.
 fn beside(
     database: &Database<'_>,
     client: &mut Client,
     root: &Path,
     neighbour: &Neighbour,
-    time: Duration,
+    (time, before_it): (Duration, f64),
     report: &mut Report,
-) -> anyhow::Result<()> {
-    let alone = database.throughput(time)?;
+) -> anyhow::Result<f64> {
     let spec = Spec { command: vec!["/bin/sh".into(), "-c".into(), neighbour.script.into()], ..neighbour.spec.clone() };
     let source = Some(root.to_string_lossy().into_owned());
     client.call(&Method::Create { name: NEIGHBOUR.into(), source, spec, start: true })?;
@@ -135,7 +138,8 @@ fn beside(
     let (after, span) = (used(client)?, begun.elapsed().as_millis() as f64);
     client.call(&Method::Remove { name: NEIGHBOUR.into(), force: true })?;
     let beside = beside?;
-    let alone = (alone + database.throughput(time)?) / 2.0;
+    let after_it = database.throughput(time)?;
+    let alone = (before_it + after_it) / 2.0;
     let processors = std::thread::available_parallelism()?.get() as f64;
     // What it is entitled to is a loss by right: a twentieth, of shares that are equal and of nine tenths that are reserved.
     report.add(
@@ -146,7 +150,7 @@ fn beside(
     report.add(&format!("{}: alone", neighbour.name), "tps", alone);
     report.add(&format!("{}: beside", neighbour.name), "tps", beside);
     report.add(&format!("{}: lost", neighbour.name), "%", ((1.0 - beside / alone) * 100.0).max(0.0));
-    Ok(())
+    Ok(after_it)
 }
 
 /// The memory hog once more, who may swap; printed beside, not judged.
@@ -155,7 +159,7 @@ fn with_swap(
     database: &Database<'_>,
     client: &mut Client,
     root: &Path,
-    time: Duration,
+    runs: (Duration, f64),
     report: &mut Report,
 ) -> anyhow::Result<()> {
     let swap = match SwapFile::make(&pando.directory().join("swap"), 512) {
@@ -168,7 +172,7 @@ fn with_swap(
     let hog = neighbours().into_iter().find(|one| one.name == "memory hog");
     if let Some(hog) = hog {
         let swapping = Neighbour { name: "memory hog with 256 MB of swap", spec: bounded("256M"), ..hog };
-        beside(database, client, root, &swapping, time, report)?;
+        beside(database, client, root, &swapping, runs, report)?;
     }
     drop(swap);
     Ok(())

@@ -78,8 +78,9 @@ fn database(
         script: "while :; do dd if=/dev/zero of=/big bs=1M count=512 oflag=direct conv=notrunc 2>/dev/null; done",
         spec: bounded("0"),
     };
+    let mut alone = database.throughput(time)?;
     for _ in 0..samples {
-        beside(&database, client, root, &streamer, time, report)?;
+        alone = beside(&database, client, root, &streamer, (time, alone), report)?;
     }
     let row = format!("{}: lost", streamer.name);
     report.hold(row.clone(), report.median(&row), MOST_LOST, "%");
