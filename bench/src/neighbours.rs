@@ -1,6 +1,6 @@
 //! `./x bench neighbours`: what a database keeps of its throughput while another guest does its worst, after figure 9 of Linux-VServer's paper.
 //!
-//! Every figure is a ratio of runs that follow each other at once: alone, beside the neighbour, and alone again. Runs are short and many: on a machine that others use
+//! Every figure is a ratio of runs that follow each other at once: alone, beside the neighbour, and alone again. There are many: on a machine that others use
 //! too what a database does alone differs by a fifth from one run to the next.
 
 mod bfq_disk;
@@ -85,11 +85,11 @@ fn cached(settings: &Settings, all: &[Neighbour], report: &mut Report) -> anyhow
     streaming_root(&root)?;
     let mut client = pando.connect()?;
     let database = Database::start(&pando, false)?;
-    let time = Duration::from_secs(if settings.quick { 2 } else { 3 });
+    let time = Duration::from_secs(if settings.quick { 2 } else { 6 });
     // What came before the first is the database getting warm.
     database.throughput(time)?;
     let mut alone = database.throughput(time)?;
-    for _ in 0..settings.samples(9, 1) {
+    for _ in 0..settings.samples(7, 1) {
         for one in all {
             alone = beside(&database, &mut client, &root, one, (time, alone), report)?;
         }

@@ -42,10 +42,13 @@ impl Console {
     fn take_master(self) -> Result<Self, Errno> {
         let mut arrived = None;
         packet::receive(&self.watched, &mut [0], |fd| arrived = Some(fd))?;
-        let master = arrived.ok_or(Errno::BADF)?;
+        Self { watched: arrived.ok_or(Errno::BADF)?, ..self }.hold_open()
+    }
+
+    fn hold_open(self) -> Result<Self, Errno> {
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
-        let end = rustix::pty::ioctl_tiocgptpeer(&master, flags)?;
-        Ok(Self { watched: master, end: Some(end), ..self })
+        let end = rustix::pty::ioctl_tiocgptpeer(&self.watched, flags)?;
+        Ok(Self { end: Some(end), ..self })
     }
 
     fn carry(self) -> Option<Self> {
@@ -55,6 +58,8 @@ impl Console {
             // What a full disk does not take is lost: a guest must not stand still for its log's sake.
             Ok(length) => drop(rustix::io::write(&self.log, &bytes[..length])),
             Err(Errno::INTR | Errno::AGAIN) => {}
+            // Hung up by the guest (vhangup(2)), as a getty does that wants a terminal for itself alone.
+            Err(Errno::IO) => return self.hold_open().ok(),
             Err(_) => return None,
         }
         Some(self)
