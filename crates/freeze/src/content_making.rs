@@ -72,7 +72,10 @@ pub(crate) fn make(writer: &mut Writer, image: &Image, slots: Slots) {
         let (user, group) = content.owner;
         writer.attempt(chapter, "setting an owner", libc::SYS_fchown, &[slot, user.into(), group.into()]);
         writer.attempt(chapter, "setting a mode", libc::SYS_fchmod, &[slot, content.mode.into()]);
-        if !is_sealed_late(content) {
+        if matches!(content.kind, ContentKind::Placed { .. }) {
+            // Nobody asks for it but by its name.
+            writer.call(chapter, "closing a file", libc::SYS_close, &[slot]);
+        } else if !is_sealed_late(content) {
             seal(writer, content, slot);
         }
     }

@@ -106,13 +106,15 @@ impl Mounted {
             ("relatime", libc::MS_RELATIME),
             ("nosymfollow", NO_SYMFOLLOW),
         ];
-        let has = |name: &str| self.attributes.split(',').any(|word| word == name);
+        // A file system can be read-only itself, or one mount of it.
+        let words = || self.attributes.split(',').chain(self.options.split(',').filter(|word| *word == "ro"));
+        let has = |name: &str| words().any(|word| word == name);
         NAMES.iter().filter(|(name, _)| has(name)).fold(0, |flags, (_, flag)| flags | flag)
     }
 
-    /// What bounds it. Whose it is and its mode are those of its topmost directory.
+    /// What bounds it. Whose it is, is that of its topmost directory.
     fn bounds(&self) -> String {
-        const KEPT: [&str; 3] = ["size=", "nr_inodes=", "nr_blocks="];
+        const KEPT: [&str; 4] = ["size=", "nr_inodes=", "nr_blocks=", "mode="];
         let kept = |word: &&str| KEPT.iter().any(|kept| word.starts_with(kept));
         self.options.split(',').filter(kept).collect::<Vec<_>>().join(",")
     }
@@ -190,7 +192,7 @@ mod tests {
         assert_eq!(paths, ["/run", "/run/my lock", "/dev/pts", "/mnt"]);
         let along: Vec<_> = own.iter().map(Mounted::comes_along).collect();
         assert_eq!(along, [true, true, false, false], "neither another kind nor a part");
-        assert_eq!(own[0].bounds(), "size=2468412k");
+        assert_eq!(own[0].bounds(), "size=2468412k,mode=755");
         assert_eq!(own[0].flags(), libc::MS_NOSUID | libc::MS_NOEXEC | libc::MS_RELATIME);
     }
 

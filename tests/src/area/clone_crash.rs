@@ -12,7 +12,7 @@ pub(crate) const CASES: &[Case] = &[
         daemon_at_every_step_of_clone(sandbox);
     }),
     Case::new("clone_crash::daemon_at_every_step_of_a_clone_of_an_init", |sandbox| {
-        own_init::scripted(sandbox, "source", "sleep 100000 &");
+        own_init::scripted(sandbox, "source", "sleep 100000 & wait");
         daemon_at_every_step_of_clone(sandbox);
     }),
 ];

@@ -67,7 +67,7 @@ fn at_random_moments(sandbox: &Sandbox, kills: usize) {
 }
 
 fn of_an_init(sandbox: &Sandbox, kills: usize) {
-    own_init::scripted(sandbox, "source", "sleep 100000 &");
+    own_init::scripted(sandbox, "source", "sleep 100000 & wait");
     eventually("it is up", || sandbox.exec_sh("source", "grep -q sleep /proc/2/cmdline").run().code() == 0);
     killing(sandbox, kills);
 }
