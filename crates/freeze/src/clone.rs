@@ -60,6 +60,9 @@ pub enum CloneError {
     /// The image has a first process, and nobody waits to become that.
     #[error("the image has a first process of its own, and none waits to become it")]
     NoCradle,
+    /// A first process waits to become one of the image, and that has none.
+    #[error("the image has no first process, and the guest that it is said to be of has an init of its own")]
+    NoFirst,
     /// The holder holds nothing.
     #[error("the holder holds no image")]
     Empty,
@@ -118,6 +121,9 @@ impl Holder {
         let (reports, report) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).context(what)?;
         let (theirs, gate) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).context(what)?;
         let namespaces = namespaces(target.init)?;
+        if image.first().is_none() && target.cradle.is_some() {
+            return Err(CloneError::NoFirst);
+        }
         let first = image.first().map(|_| First::begin(self, image, target)).transpose()?;
         let mut fds = vec![report.as_fd(), theirs.as_fd()];
         fds.extend(target.cgroup);

@@ -18,6 +18,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("clone_inits::what_cannot_be_had_again_is_refused", what_cannot_be_had_again_is_refused).needs(ROOT),
     Case::new("clone_inits::from_the_disk_and_as_itself", from_the_disk_and_as_itself).needs(ROOT),
     Case::new("clone_inits::clones_of_clones_and_many", clones_of_clones_and_many).needs(ROOT),
+    Case::new("clone_inits::one_with_few_descriptors", one_with_few_descriptors).needs(ROOT),
     Case::new("clone_inits::hooks_and_networks", hooks_and_networks).needs(ROOT),
 ];
 
@@ -72,7 +73,7 @@ fn what_it_mounted_in_memory_is_there(sandbox: &Sandbox) {
         mkdir /run/sealed && mount -t tmpfs tmpfs /run/sealed && echo kept >/run/sealed/word && mount -t tmpfs -o remount,ro tmpfs /run/sealed
         echo outer >/run/deep/word; chown 7:8 /run/deep/word; chmod 640 /run/deep/word; ln -s deep /run/link; mkfifo -m 622 /run/pipe";
     booted(sandbox, "source", first, "exec 9<>/run/pipe; echo waits >&9; exec sleep 100000");
-    eventually("it is up", || inside(sandbox, "source", "pidof sleep || :") != "");
+    eventually("it is up", || !inside(sandbox, "source", "pidof sleep || :").is_empty());
     sandbox.pando(["freeze", "source", "warm"]).ok();
     sandbox.pando(["clone", "warm", "one"]).ok();
     let told = "cd /run; cat deep/word link/word lock/held /dev/shm/word sealed/word
@@ -179,6 +180,18 @@ fn clones_of_clones_and_many(sandbox: &Sandbox) {
         let filters = "grep Seccomp_filters /proc/1/status";
         assert_eq!(inside(sandbox, name, filters), inside(sandbox, "source", filters));
     }
+}
+
+fn one_with_few_descriptors(sandbox: &Sandbox) {
+    // Fewer than what is handed over to it, for a moment, in a clone.
+    scripted_with(sandbox, "source", &format!("({COUNTER}) &"), &["--ulimit", "nofile=64"]);
+    eventually("it counts", || count(sandbox, "source") > 5);
+    sandbox.pando(["freeze", "source", "warm"]).ok();
+    sandbox.pando(["clone", "warm", "one"]).ok();
+    let first = count(sandbox, "one");
+    eventually("it counts on", || count(sandbox, "one") > first + 5);
+    let limit = "grep 'open files' /proc/1/limits";
+    assert_eq!(inside(sandbox, "one", limit), inside(sandbox, "source", limit));
 }
 
 fn hooks_and_networks(sandbox: &Sandbox) {

@@ -57,8 +57,11 @@ pub fn trunk(spec: &Spec, facts: &Facts, program: Option<&Program>) -> Result<Pl
     volumes(&mut plan, spec, facts)?;
     plan.step("taking the new root", Step::TakeRoot);
     host_name(&mut plan, spec, facts)?;
-    for (name, limit) in &grants::of_processes(spec)? {
-        plan.step(format!("setting limit {name}"), limits::step(name, limit)?);
+    // One out of an image has those that it had, and needs more descriptors until then than they may allow.
+    if facts.heritage != Heritage::Init {
+        for (name, limit) in &grants::of_processes(spec)? {
+            plan.step(format!("setting limit {name}"), limits::step(name, limit)?);
+        }
     }
     if program.is_some_and(|program| program.stdio == Stdio::Console) || facts.heritage == Heritage::Init {
         let fd = plan.want(Want::Terminal);
