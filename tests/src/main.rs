@@ -26,6 +26,7 @@ mod file_watcher;
 mod history;
 mod line;
 mod need;
+mod own_init;
 mod patience;
 mod power_loss;
 mod process;

@@ -4,6 +4,7 @@ use crate::failure;
 use crate::ready_roots::{Ancestor, RootKind};
 use pando_api::{Fault, FaultKind, ImageStatus, Spec};
 use pando_freeze::{Connection, Frozen, Kind, SheetError, ThawError, read_sheet, thaw, write_sheet};
+use pando_guest::plan::Heritage;
 use pando_guest::policy::profile;
 use pando_guest::root::{self, LayerStore, Root};
 use pando_kernel::{CallError, Context};
@@ -164,6 +165,15 @@ impl HeldImage {
         keep(directory, &self.record, &frozen)
     }
 
+    /// What of its first processes a clone has out of it.
+    pub(crate) fn heritage(&self) -> Heritage {
+        match (&self.record.spec.init, self.record.command) {
+            (Some(_), _) => Heritage::Init,
+            (None, Some(pid)) => Heritage::Command(pid),
+            (None, None) => Heritage::None,
+        }
+    }
+
     /// What its clones are said to be: as the frozen guest was, but for what was that guest's alone: host name, addresses, ports.
     pub(crate) fn spec_of_clones(&self) -> Spec {
         Spec { hostname: None, addresses: Vec::new(), publish: Vec::new(), ..self.record.spec.clone() }
@@ -184,7 +194,7 @@ impl HeldImage {
             image: self.name.clone(),
             created: self.record.created,
             spec: profile::completed(&spec),
-            command: self.record.command,
+            heritage: self.heritage(),
             itself,
         };
         RootKind::of_clones(&self.record.layers, ancestor)

@@ -7,6 +7,7 @@
 
 use crate::failure;
 use crate::life::boot::{self, Ready};
+use crate::life::cradle::Cradle;
 use crate::life::layers;
 use crate::lull::Lull;
 use crate::machine_id;
@@ -14,7 +15,7 @@ use crate::pool::{Pool, Sprout};
 use crate::ready_files::{Files, FilesKind, ReadyFiles};
 use crate::record::{self, FILES};
 use pando_api::{Fault, Network, Spec};
-use pando_guest::plan::SproutKind;
+use pando_guest::plan::{Heritage, SproutKind};
 use pando_guest::policy::grants;
 use pando_guest::root::{LayerStore, Mounted, Owner, Root, add_mount_points};
 use pando_guest::{Places, slot};
@@ -62,8 +63,8 @@ pub(crate) struct Ancestor {
     pub(crate) created: i64,
     /// What its clones are said to be.
     pub(crate) spec: Spec,
-    /// The pid of what a clone's first process adopts as its command.
-    pub(crate) command: Option<i32>,
+    /// What of its first processes a clone has out of the image.
+    pub(crate) heritage: Heritage,
     /// Whether the place is for the frozen guest itself, which keeps its machine id.
     pub(crate) itself: bool,
 }
@@ -303,12 +304,21 @@ impl ReadyRoots {
         };
         // On the private network a guest's files tell the names of the others, which are there once it is on it.
         let standing = kind.ancestor.as_ref().filter(|ancestor| ancestor.spec.network != Network::Private);
+        let heritage = kind.ancestor.as_ref().map_or(Heritage::None, |ancestor| ancestor.heritage);
+        let mut cradle = match Cradle::of(heritage) {
+            Ok(cradle) => cradle,
+            Err(error) => {
+                self.pool.discard(sprout);
+                return Err(failure::call("making a place", NAME, &error));
+            }
+        };
         let Some(ancestor) = standing else {
-            return Ok(ReadyRoot { ready: Ready { sprout, tree: Some(tree) }, files });
+            return Ok(ReadyRoot { ready: Ready { sprout, tree: Some(tree), cradle }, files });
         };
         let spec = ancestor.spec.clone();
-        match boot::stand_ahead(&sprout, tree, spec, &self.store, self.unified, ancestor.command).await {
-            Ok(()) => Ok(ReadyRoot { ready: Ready { sprout, tree: None }, files }),
+        let heir = (heritage, cradle.as_mut());
+        match boot::stand_ahead(&sprout, tree, spec, &self.store, self.unified, heir).await {
+            Ok(()) => Ok(ReadyRoot { ready: Ready { sprout, tree: None, cradle }, files }),
             Err(fault) => {
                 self.pool.discard(sprout);
                 Err(fault)
@@ -317,7 +327,7 @@ impl ReadyRoots {
     }
 
     fn discard(&self, root: ReadyRoot) {
-        let ReadyRoot { ready: Ready { sprout, tree }, files } = root;
+        let ReadyRoot { ready: Ready { sprout, tree, .. }, files } = root;
         self.pool.discard(sprout);
         // Closing it waits for a grace period, and deleting for the disk.
         drop(tokio::task::spawn_blocking(move || drop((tree, files))));

@@ -19,6 +19,15 @@ pub(crate) fn read(pid: i32) -> Result<Vec<Seen>, CallError> {
     parse(&proc_file::text(pid, "smaps")?)
 }
 
+/// The kernel's own areas in a process: name, start, length.
+pub(crate) fn kernels(pid: i32) -> Result<Vec<(String, u64, u64)>, CallError> {
+    let own = |area: Area| match area.kind {
+        AreaKind::Kernel { name } => Some((name, area.start, area.end - area.start)),
+        _ => None,
+    };
+    Ok(read(pid)?.into_iter().filter_map(|seen| own(seen.area)).collect())
+}
+
 /// The same, and the lines of /proc/PID/maps that it comes from.
 pub(crate) fn read_with_lines(pid: i32) -> Result<(String, Vec<Seen>), CallError> {
     let text = proc_file::text(pid, "smaps")?;

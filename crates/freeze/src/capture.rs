@@ -10,6 +10,7 @@ use crate::image::{Image, Layout, Process, ProcessFlags, Scheduling, Thread};
 use crate::injection::{self, Injection};
 use crate::inotify::Searched;
 use crate::limits;
+use crate::mounts;
 use crate::proc_file::{self, Lines, Stat};
 use crate::queues::Queues;
 use crate::stop::Stopped;
@@ -28,11 +29,14 @@ pub(crate) fn capture(
     (searched, queues): (&Searched, &Queues),
     ahead: &Ahead,
 ) -> Result<Image, CallError> {
-    let Subject { init, outside, in_memory } = *subject;
+    let Subject { init, outside, in_memory, .. } = *subject;
     let mut image = Image { init: tree::inner(&Lines::read(init, "status")?).unwrap_or(init), ..Image::default() };
     let maps = IdMaps::of(init)?;
     let mut notebook = Notebook::new(init, searched, queues)?;
     image.queues = notebook.queues.capture(&maps)?;
+    if let Some(number) = subject.console {
+        terminals::console(init, number, &mut image)?;
+    }
     let mut host_names = host_names::Notes::of(init)?;
     for process in stopped {
         let mut captured = relatives(process)?;
@@ -47,7 +51,10 @@ pub(crate) fn capture(
         }
         image.processes.push(captured);
     }
-    for directory in in_memory {
+    image.mounts = mounts::capture(subject)?;
+    let mounted: Vec<String> = image.mounts.iter().map(|mount| mount.path.clone()).collect();
+    let own = mounted.iter().map(String::as_str);
+    for directory in in_memory.iter().copied().filter(|given| !mounted.iter().any(|path| path == given)).chain(own) {
         notebook.contents.of_tree(directory, &mut image)?;
     }
     image.keyed = sysv::capture(init)?;

@@ -5,6 +5,7 @@ use crate::areas::USER_END;
 use crate::host_names;
 use crate::image::{Area, AreaKind, ContentKind, FileKind, HostNames, Image, Process, Queue, Terminal, Thread};
 use crate::inotify;
+use crate::mounts;
 use crate::queues;
 use crate::staging::{self, STAGING};
 use crate::sysv_making::steps_to;
@@ -59,7 +60,10 @@ fn is_pid(pid: i32) -> bool {
 
 /// Pids are everybody's own, parents come first, and no chain of them is deeper than the planner's recursion can be.
 fn family(image: &Image) -> Result<(), Wrong> {
-    let mut taken = HashSet::from([image.init]);
+    // A first process is of the image, or somebody else's.
+    let mut taken = image.first().is_none().then_some(image.init).into_iter().collect::<HashSet<_>>();
+    let rootless = |first: usize| image.processes[first].parent == 0 && image.processes[first].ended.is_none();
+    ensure(image.first().is_none_or(rootless), || "its first process is none".into())?;
     let mut depths: std::collections::HashMap<i32, usize> = std::collections::HashMap::new();
     let all: HashSet<i32> = image.processes.iter().map(|process| process.pid).collect();
     for process in &image.processes {
@@ -133,8 +137,7 @@ fn kind(image: &Image, area: &Area) -> Result<(), Wrong> {
             0
         }
         AreaKind::Nameless { content, offset, .. } => {
-            let there =
-                image.contents.get(*content).is_some_and(|one| !matches!(one.kind, ContentKind::Directory { .. }));
+            let there = image.contents.get(*content).is_some_and(|one| one.kind.has_bytes());
             ensure(there, || "it is of no file".into())?;
             *offset
         }
@@ -185,7 +188,7 @@ fn objects_of(image: &Image) -> Result<(), Wrong> {
             FileKind::Named { path } => return_path(path, of)?,
             FileKind::PipeEnd { pipe, .. } => *pipe < image.pipes.len(),
             FileKind::Supplied { number } => *number < 64,
-            FileKind::Nameless { content } => *content < image.contents.len(),
+            FileKind::Nameless { content } => image.contents.get(*content).is_some_and(|one| one.kind.has_bytes()),
             FileKind::Unix { socket } => image.unix.get(*socket).is_some_and(|socket| socket.file == number),
             FileKind::Plain(socket) => socket.name.len() <= 128 && socket.options.len() <= 1024,
             FileKind::Queue { queue } => *queue < image.queues.len(),
@@ -220,6 +223,8 @@ fn objects_of(image: &Image) -> Result<(), Wrong> {
     let right = image.host_names.len() <= MOST_PROCESSES && image.host_names.iter().all(named);
     ensure(right && image.processes.iter().all(known), || "a host name is none".into())?;
     image.contents.iter().try_for_each(content)?;
+    ensure(image.mounts.len() <= mounts::MOST, || "it has too many file systems".into())?;
+    image.mounts.iter().try_for_each(|mount| is_path(&mount.path))?;
     ensure(image.queues.len() <= queues::MOST && image.queues.iter().all(is_queue), || {
         "a message queue is none".into()
     })?;
@@ -252,10 +257,15 @@ fn content(content: &crate::image::Content) -> Result<(), Wrong> {
     match &content.kind {
         ContentKind::Memory { name, .. } => ensure(name.len() < 250, || "a memory file has too long a name".into()),
         ContentKind::Deleted { directory } if directory.is_empty() => Ok(()),
-        ContentKind::Directory { .. } if !content.runs.is_empty() => Err("a directory has content".into()),
-        ContentKind::Deleted { directory: path } | ContentKind::Placed { path } | ContentKind::Directory { path } => {
-            is_path(path)
+        kind if !kind.has_bytes() && !content.runs.is_empty() => Err("a directory has content".into()),
+        ContentKind::Link { path, target } => {
+            is_path(path)?;
+            ensure(!target.contains('\0') && target.len() < PAGE as usize, || "a link leads nowhere".into())
         }
+        ContentKind::Deleted { directory: path }
+        | ContentKind::Placed { path }
+        | ContentKind::Directory { path }
+        | ContentKind::Fifo { path } => is_path(path),
     }
 }
 
@@ -293,7 +303,7 @@ mod tests {
     fn what_would_lead_a_script_astray_is_found() {
         let wrongs: [fn(&mut Image); 15] = [
             |image| image.init = 0,
-            |image| image.processes[0].pid = 1,
+            |image| (image.processes[0].pid, image.processes[0].parent) = (1, 3),
             |image| image.processes[0].parent = 2,
             |image| image.processes.push(image.processes[0].clone()),
             |image| image.processes[0].descriptors[0].file = 1,

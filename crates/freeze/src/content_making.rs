@@ -15,7 +15,7 @@ const MOST_BYTES: u64 = 1 << 30;
 pub(crate) fn stage(writer: &mut Writer, image: &Image, slots: Slots, facts: &Facts) {
     let chapter = Writer::STAGING;
     for (number, content) in image.contents.iter().enumerate() {
-        if matches!(content.kind, ContentKind::Directory { .. }) {
+        if !content.kind.has_bytes() {
             continue;
         }
         let (path, base) = facts.origin.content(image, number);
@@ -40,6 +40,20 @@ pub(crate) fn make(writer: &mut Writer, image: &Image, slots: Slots) {
                 directory(writer, path, content);
                 continue;
             }
+            ContentKind::Fifo { path } => {
+                let at = writer.string(path);
+                let kind = u64::from(libc::S_IFIFO | 0o600);
+                writer.attempt(chapter, format!("making {path}"), libc::SYS_mknod, &[at, kind, 0]);
+                own(writer, at, content);
+                continue;
+            }
+            ContentKind::Link { path, target } => {
+                let (at, to) = (writer.string(path), writer.string(target));
+                let (user, group) = content.owner;
+                writer.attempt(chapter, format!("making {path}"), libc::SYS_symlink, &[to, at]);
+                writer.attempt(chapter, "setting an owner", libc::SYS_lchown, &[at, user.into(), group.into()]);
+                continue;
+            }
             ContentKind::Placed { path } => {
                 let at = writer.string(path);
                 let flags = libc::O_RDWR | libc::O_CREAT | libc::O_NOFOLLOW | libc::O_CLOEXEC;
@@ -58,7 +72,10 @@ pub(crate) fn make(writer: &mut Writer, image: &Image, slots: Slots) {
         let (user, group) = content.owner;
         writer.attempt(chapter, "setting an owner", libc::SYS_fchown, &[slot, user.into(), group.into()]);
         writer.attempt(chapter, "setting a mode", libc::SYS_fchmod, &[slot, content.mode.into()]);
-        if !is_sealed_late(content) {
+        if matches!(content.kind, ContentKind::Placed { .. }) {
+            // Nobody asks for it but by its name.
+            writer.call(chapter, "closing a file", libc::SYS_close, &[slot]);
+        } else if !is_sealed_late(content) {
             seal(writer, content, slot);
         }
     }
@@ -115,8 +132,13 @@ pub(crate) fn seal_late(writer: &mut Writer, image: &Image, slots: Slots) {
 
 fn directory(writer: &mut Writer, path: &str, content: &Content) {
     let (chapter, at) = (Writer::MAKING, writer.string(path));
-    let (user, group) = content.owner;
     writer.attempt(chapter, format!("making {path}"), libc::SYS_mkdir, &[at, 0o700]);
+    own(writer, at, content);
+}
+
+/// Owner and mode of what has a path.
+fn own(writer: &mut Writer, at: u64, content: &Content) {
+    let (chapter, (user, group)) = (Writer::MAKING, content.owner);
     writer.attempt(chapter, "setting an owner", libc::SYS_lchown, &[at, user.into(), group.into()]);
     writer.attempt(chapter, "setting a mode", libc::SYS_fchmodat, &[AT_FDCWD, at, content.mode.into()]);
 }

@@ -5,7 +5,7 @@ use crate::credentials::IdMaps;
 use crate::descriptors::{Found, Place};
 use crate::image::{Area, AreaKind, Image};
 use pando_kernel::{CallError, Context};
-use rustix::fs::{SeekFrom, Stat};
+use rustix::fs::{FileType, SeekFrom, Stat};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
@@ -27,6 +27,13 @@ pub struct Content {
     pub holder: i32,
     /// Its path below that process's directory in /proc.
     pub path: String,
+}
+
+impl ContentKind {
+    /// Whether it has bytes, which a holder keeps.
+    pub(crate) fn has_bytes(&self) -> bool {
+        matches!(self, Self::Memory { .. } | Self::Deleted { .. } | Self::Placed { .. })
+    }
 }
 
 /// What kind of file it is.
@@ -53,6 +60,18 @@ pub enum ContentKind {
     Directory {
         /// Its path.
         path: String,
+    },
+    /// A named pipe of such a file system.
+    Fifo {
+        /// Its path.
+        path: String,
+    },
+    /// A symbolic link of such a file system.
+    Link {
+        /// Its path.
+        path: String,
+        /// Where it leads.
+        target: String,
     },
 }
 
@@ -124,10 +143,18 @@ impl Contents {
         Ok(())
     }
 
-    /// Notes what is below a directory that is memory: files and directories. Sockets and pipes are made by who has them; the rest stays behind.
+    /// Notes what is in a directory that is memory, and it: files, directories, links, named pipes. Sockets are made by who has them; devices cannot be
+    /// there. What is mounted inside is not of this file system.
     pub(crate) fn of_tree(&mut self, directory: &str, image: &mut Image) -> Result<(), CallError> {
         const MOST: usize = 10_000;
         let root = format!("/proc/{}/root", self.init);
+        let about = rustix::fs::lstat(format!("{root}{directory}"));
+        // Where it is none, there is nothing in it.
+        let Ok(about) = about else { return Ok(()) };
+        let device = about.st_dev;
+        if image.mounts.iter().any(|mount| mount.path == directory) {
+            self.push(ContentKind::Directory { path: directory.to_owned() }, &about, image);
+        }
         let mut next = vec![directory.to_owned()];
         while let Some(directory) = next.pop() {
             let Ok(entries) = std::fs::read_dir(format!("{root}{directory}")) else { continue };
@@ -136,9 +163,17 @@ impl Contents {
                 let path = format!("{directory}/{name}");
                 let what = || format!("looking at {path} of the guest");
                 let about = rustix::fs::lstat(entry.path()).context(what)?;
+                if about.st_dev != device {
+                    continue;
+                }
                 if kind.is_dir() {
                     self.push(ContentKind::Directory { path: path.clone() }, &about, image);
                     next.push(path);
+                } else if kind.is_symlink() {
+                    let target = std::fs::read_link(entry.path()).context(what)?.to_string_lossy().into_owned();
+                    self.push(ContentKind::Link { path, target }, &about, image);
+                } else if FileType::from_raw_mode(about.st_mode) == FileType::Fifo {
+                    self.push(ContentKind::Fifo { path }, &about, image);
                 } else if kind.is_file() {
                     let place = self.push(ContentKind::Placed { path: path.clone() }, &about, image);
                     let file = File::open(entry.path()).context(what)?;
@@ -153,7 +188,10 @@ impl Contents {
     /// The first process has its path, too.
     fn push(&mut self, kind: ContentKind, about: &Stat, image: &mut Image) -> usize {
         let path = match &kind {
-            ContentKind::Placed { path } | ContentKind::Directory { path } => format!("root{path}"),
+            ContentKind::Placed { path }
+            | ContentKind::Directory { path }
+            | ContentKind::Fifo { path }
+            | ContentKind::Link { path, .. } => format!("root{path}"),
             ContentKind::Memory { .. } | ContentKind::Deleted { .. } => String::new(),
         };
         image.contents.push(Content {

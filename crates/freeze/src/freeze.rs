@@ -24,14 +24,20 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 /// What to freeze.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Subject<'a> {
-    /// The first process of the pid namespace whose other processes are frozen.
+    /// The first process of the pid namespace whose processes are frozen.
     pub init: i32,
+    /// Whether it is one of them, rather than somebody else's who waits for them.
+    pub whole: bool,
+    /// The number of a terminal whose other end is outside, and which each clone has already: its console.
+    pub console: Option<u32>,
     /// Open files of the outside, which each clone gets in its own version.
     pub outside: &'a [Outside],
     /// Directories that are memory, which no copy of the files has: what is in them comes along.
     pub in_memory: &'a [&'a str],
+    /// Where file systems are mounted that each clone has already. Those in memory that the processes have mounted besides come along.
+    pub given: &'a [String],
 }
 
 /// A frozen tree of processes.
@@ -49,7 +55,7 @@ pub struct Frozen {
     pub(crate) files: Vec<MappedFile>,
 }
 
-/// Freezes every process of a pid namespace but its first. `at_rest` runs while they stand still: it is the time to copy their files. It gives a
+/// Freezes the processes of a pid namespace. `at_rest` runs while they stand still: it is the time to copy their files. It gives a
 /// directory that has them as they are now: what the processes map privately is mapped from there for as long as the image is held. They run on
 /// afterwards, whether or not all that succeeds.
 pub fn freeze(
@@ -75,9 +81,10 @@ pub fn freeze_with<T>(
     at_rest: impl FnOnce() -> Result<T, CallError>,
     root: impl FnOnce(T) -> Result<OwnedFd, CallError>,
 ) -> Result<Frozen, FreezeError> {
-    let Still { mut image, mut holder, mut standing, begun } = stand_still(subject, &Roots::find(subject.init)?)?;
+    let Still { mut image, mut holder, mut standing, begun } =
+        stand_still(subject, &Roots::find(subject.init, subject.whole)?)?;
     // What processes share a snapshot shares too: it goes on changing.
-    let apart = image.contents.is_empty() && image.keyed.is_empty();
+    let apart = !image.contents.iter().any(|content| content.kind.has_bytes()) && image.keyed.is_empty();
     if manner == Manner::Snapshots && apart {
         standing.take_snapshots(&image)?;
     }
@@ -108,7 +115,8 @@ pub fn freeze_and_end(
     at_rest: impl FnOnce() -> Result<OwnedFd, CallError>,
     end: impl FnOnce(&Frozen) -> Result<(), CallError>,
 ) -> Result<Frozen, FreezeError> {
-    let Still { mut image, mut holder, standing, begun } = stand_still(subject, &Roots::find(subject.init)?)?;
+    let Still { mut image, mut holder, standing, begun } =
+        stand_still(subject, &Roots::find(subject.init, subject.whole)?)?;
     let connected = Connected::find(&image, |pid| standing.outer(pid));
     withhold(&connected.ends())?;
     let taken = connected.take();
@@ -151,7 +159,7 @@ pub(crate) fn stand_still(subject: &Subject<'_>, roots: &Roots) -> Result<Still,
 fn lasting_refusals(subject: &Subject<'_>, roots: &Roots, searched: &Searched) -> Result<Vec<Refusal>, FreezeError> {
     const LOOKS: usize = 4;
     const BETWEEN: Duration = Duration::from_millis(5);
-    let look = || survey::survey_roots(subject.init, roots, subject.outside, searched);
+    let look = || survey::survey_roots(subject, roots, searched);
     let mut refusals = look()?;
     for _ in 1..LOOKS {
         if refusals.is_empty() {
@@ -173,7 +181,7 @@ fn look(
 ) -> Result<Image, FreezeError> {
     let members: Vec<_> = stopped.iter().map(|process| process.member.clone()).collect();
     // What was looked at before may have changed until the stop.
-    let refusals = survey::survey_stopped(subject.init, &members, subject.outside, known, ahead)?;
+    let refusals = survey::survey_stopped(subject, &members, known, ahead)?;
     if !refusals.is_empty() {
         return Err(FreezeError::Refused(refusals));
     }

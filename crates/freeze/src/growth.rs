@@ -25,6 +25,8 @@ pub(crate) struct Ground<'a> {
     pub(crate) moves_many: bool,
     /// Whether timers can be made with a number (Linux 6.15).
     pub(crate) ids_chosen: bool,
+    /// How many filters of system calls whoever takes the steps has already.
+    pub(crate) filtered: usize,
 }
 
 /// Where a program's addresses begin, and end.
@@ -71,7 +73,7 @@ impl Ground<'_> {
         }
     }
 
-    fn process(&self, writer: &mut Writer, chapter: Chapter, birth: &Birth, index: usize) {
+    pub(crate) fn process(&self, writer: &mut Writer, chapter: Chapter, birth: &Birth, index: usize) {
         let process = &self.image.processes[index];
         host_names::enter(writer, chapter, self.image, process, self.slots);
         let forks = !birth.early.is_empty() || !birth.late.is_empty();
@@ -105,7 +107,7 @@ impl Ground<'_> {
         self.belongings(writer, chapter, process);
         self.memory(writer, chapter, index);
         let threads = self.threads(writer, chapter, process);
-        rebirth::first_thread(writer, chapter, process, threads, self.ids_chosen);
+        rebirth::first_thread(writer, chapter, process, threads, (self.ids_chosen, self.filtered));
     }
 
     /// Descriptors, directory, and what else is the process's and not a thread's.
@@ -258,7 +260,7 @@ impl Ground<'_> {
         writer.exact(chapter, "making stacks", libc::SYS_mmap, &arguments, STACKS);
         for (number, thread) in (0..).zip(further) {
             let own = writer.chapter();
-            rebirth::further_thread(writer, own, process, thread, thread_stack(number));
+            rebirth::further_thread(writer, own, process, thread, (thread_stack(number), self.filtered));
             self.make_thread(writer, chapter, thread, number, own);
         }
         further.len() as u64

@@ -2,12 +2,14 @@
 
 use crate::areas;
 use crate::clone::CloneError;
-use crate::image::AreaKind;
+use crate::first;
+use crate::image::Image;
 use crate::origin::Origin;
 use crate::plan::Facts;
 use crate::script::Script;
 use pando_kernel::{CallError, Context, memory_file, packet, pidfd};
 use pando_restorer::{Answer, Request};
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
@@ -15,6 +17,11 @@ use std::sync::{Mutex, PoisonError};
 
 /// The restorer, as built for this machine.
 const PROGRAM: &[u8] = include_bytes!(env!("PANDO_RESTORER"));
+
+/// The program of a holder, and of a first process that waits to become one of an image.
+pub fn program() -> Result<OwnedFd, CallError> {
+    memory_file::sealed("pando-holder", PROGRAM, true).context(|| "putting the restorer into memory".into())
+}
 
 /// A process that holds an image, or will. Dropped, it ends; clones live on.
 #[derive(Debug)]
@@ -29,7 +36,7 @@ impl Holder {
     /// Starts one that holds nothing yet.
     pub(crate) fn start() -> Result<Self, CallError> {
         let what = || "starting a holder".to_owned();
-        let program = memory_file::sealed("pando-holder", PROGRAM, true).context(what)?;
+        let program = program()?;
         let (socket, theirs) = packet::pair().context(what)?;
         let process = Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()))
             .env_clear()
@@ -59,12 +66,7 @@ impl Holder {
 
     /// What a script must know of it.
     pub(crate) fn facts(&self, origin: Origin) -> Result<Facts, CallError> {
-        let mut kernel = Vec::new();
-        for area in areas::read(self.pid())?.into_iter().map(|seen| seen.area) {
-            if let AreaKind::Kernel { name } = area.kind {
-                kernel.push((name, area.start, area.end - area.start));
-            }
-        }
+        let kernel = areas::kernels(self.pid())?;
         let release = release();
         Ok(Facts { origin, taken: 0, kernel, moves_many: release >= (6, 17), ids_chosen: release >= (6, 15) })
     }
@@ -85,6 +87,20 @@ impl Holder {
         Ok(())
     }
 
+    /// The script of a clone's first process, if that is one of the image, for the process that waits to become it.
+    pub(crate) fn script_of_first(&self, image: &Image, pid: i32) -> Result<Option<Script>, CloneError> {
+        let (before, release) = (self.script()?.length(), release());
+        let mut facts = first::Facts::of(pid)?;
+        (facts.before, facts.moves_many, facts.ids_chosen) = (before, release >= (6, 17), release >= (6, 15));
+        first::script(image, &facts).map_err(CloneError::Unmade)
+    }
+
+    /// Its memory, to be read from.
+    pub(crate) fn memory(&self) -> Result<OwnedFd, CallError> {
+        let path = format!("/proc/{}/mem", self.pid());
+        File::open(&path).map(OwnedFd::from).context(|| format!("opening {path}"))
+    }
+
     /// The script it holds.
     pub(crate) fn script(&self) -> Result<&Script, CloneError> {
         self.script.as_ref().ok_or(CloneError::Empty)
@@ -92,18 +108,27 @@ impl Holder {
 
     /// Asks for something and waits for the answer.
     pub(crate) fn ask(&self, request: Request, fds: &[BorrowedFd<'_>]) -> io::Result<Answer> {
-        let bytes: Vec<u8> = request.words().iter().flat_map(|word| word.to_le_bytes()).collect();
         let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
-        packet::send(&*socket, &bytes, fds)?;
-        let mut bytes = [0; 8];
-        let (length, _) = packet::receive(&*socket, &mut bytes)?;
-        drop(socket);
-        if length != bytes.len() {
-            return Err(io::Error::new(io::ErrorKind::BrokenPipe, "the holder has ended"));
-        }
-        let [a, b, c, d, e, f, g, h] = bytes;
-        Ok(Answer { errno: i32::from_le_bytes([a, b, c, d]), step: u32::from_le_bytes([e, f, g, h]) })
+        send(&*socket, request, fds)?;
+        answer(&*socket)
     }
+}
+
+/// Asks a restorer for something.
+pub(crate) fn send(socket: impl AsFd, request: Request, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let bytes: Vec<u8> = request.words().iter().flat_map(|word| word.to_le_bytes()).collect();
+    packet::send(socket, &bytes, fds)
+}
+
+/// What it answers.
+pub(crate) fn answer(socket: impl AsFd) -> io::Result<Answer> {
+    let mut bytes = [0; 8];
+    let (length, _) = packet::receive(socket, &mut bytes)?;
+    if length != bytes.len() {
+        return Err(io::Error::new(io::ErrorKind::BrokenPipe, "the restorer has ended"));
+    }
+    let [a, b, c, d, e, f, g, h] = bytes;
+    Ok(Answer { errno: i32::from_le_bytes([a, b, c, d]), step: u32::from_le_bytes([e, f, g, h]) })
 }
 
 impl Drop for Holder {

@@ -6,11 +6,12 @@
 pub use crate::contents::{Content, ContentKind};
 pub use crate::host_names::HostNames;
 pub use crate::inotify::FileWatch;
+pub use crate::mounts::MemoryMount;
 pub use crate::plain_socket::{PlainSocket, Role};
 pub use crate::queues::Queue;
 pub use crate::socket_options::SocketOption;
 pub use crate::sysv::{Keyed, KeyedKind};
-pub use crate::terminals::Terminal;
+pub use crate::terminals::{Terminal, TerminalEnd};
 pub use crate::unix_socket::{UnixSocket, Waiting};
 use serde::{Deserialize, Serialize};
 
@@ -39,8 +40,17 @@ pub struct Image {
     /// Pseudo-terminals; open files are ends of them.
     #[serde(default)]
     pub terminals: Vec<Terminal>,
-    /// The pid of the namespace's first process, which is not part of the image: what it was the parent of falls to a clone's first process.
+    /// File systems in memory that the processes have mounted, each before those inside.
+    pub mounts: Vec<MemoryMount>,
+    /// The pid of the namespace's first process. Where it is not one of the image, what it was the parent of falls to a clone's first process.
     pub init: i32,
+}
+
+impl Image {
+    /// The namespace's first process, if it is one of the image: an index into [`Self::processes`].
+    pub fn first(&self) -> Option<usize> {
+        self.processes.iter().position(|process| process.pid == self.init)
+    }
 }
 
 /// A process.
@@ -391,7 +401,7 @@ pub enum FileKind {
         /// Which.
         terminal: usize,
         /// Which end.
-        master: bool,
+        end: TerminalEnd,
     },
     /// inotify(7): what it watches, by ascending number.
     Inotify {

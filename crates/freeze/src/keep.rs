@@ -1,7 +1,7 @@
 //! Writing an image to the disk, out of its holder.
 
 use crate::freeze::Frozen;
-use crate::image::{ContentKind, Image};
+use crate::image::Image;
 use crate::machine::{Machine, MappedFile};
 use crate::objects::Slots;
 use crate::sheet::{Kind, Sheet, write_sheet};
@@ -62,7 +62,7 @@ impl Frozen {
         }
         let slots = Slots::of(&self.image);
         for (number, content) in self.image.contents.iter().enumerate() {
-            if matches!(content.kind, ContentKind::Directory { .. }) {
+            if !content.kind.has_bytes() {
                 continue;
             }
             let held = File::open(format!("/proc/{holder}/fd/{}", slots.held(number)))?;

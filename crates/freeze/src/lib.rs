@@ -10,15 +10,16 @@
 //!
 //! Each kind of object has a file that captures it and writes how it is made: `descriptors` and `objects` (files, pipes, events), `unix_socket` and
 //! `unix_making`, `plain_socket` (TCP, UDP, netlink), `connections` (TCP, of who ends), `contents` and `content_making` (what has no name: shared
-//! memory, deleted files), `sysv` and `sysv_making`, `queues`, `timers`, `credentials`, `terminals`, `inotify`.
+//! memory, deleted files), `sysv` and `sysv_making`, `queues`, `timers`, `credentials`, `terminals`, `inotify`, `mounts`.
 //!
 //! An image can be kept as files (`keep`: a `sheet` each, out of the holder) and a holder be made from those (`thaw`), once all that was read has been
 //! looked at (`check`), and the `machine` with it.
 //!
 //! A tree of processes can be taken out of one pid namespace and put into another (`transplant`): a clone of it there, and the end of it here.
 //!
-//! It works on plain pids, cgroups and descriptors. What is frozen is every process of a pid namespace but its first; what is made by a clone lives
-//! below the first process of another pid namespace, which somebody else has started, in its namespaces and root, with the pids that it had. A
+//! It works on plain pids, cgroups and descriptors. What is frozen is every process of a pid namespace, but its first if that is somebody else's; what is made
+//! by a clone lives below the first process of another pid namespace, which somebody else has started, in its namespaces and root, with the pids that it had,
+//! and that process becomes the frozen first one, if there is one (`first`). A
 //! clone's memory is forked from the holder's and moved into place (mremap(2)), so it is ordinary anonymous memory, shared until it is written to.
 
 mod ahead;
@@ -31,6 +32,7 @@ mod content_making;
 mod contents;
 mod credentials;
 mod descriptors;
+mod first;
 mod frame;
 mod freeze;
 mod growth;
@@ -44,6 +46,7 @@ mod keep;
 mod limits;
 mod lineage;
 mod machine;
+mod mounts;
 mod objects;
 mod origin;
 mod pid_counter;
@@ -73,11 +76,11 @@ mod tree;
 mod unix_making;
 mod unix_socket;
 
-pub use clone::{CloneError, Ready, Target};
+pub use clone::{CloneError, Cradle, Ready, Target};
 pub use connections::{Connection, Ends, Revived, revive};
 pub use descriptors::Outside;
 pub use freeze::{Frozen, Manner, Subject, freeze, freeze_and_end, freeze_with};
-pub use holder::Holder;
+pub use holder::{Holder, program};
 pub use refusal::{FreezeError, Refusal};
 pub use sheet::{Kind, SheetError, VERSION, read_sheet, write_sheet};
 pub use survey::{survey, written_mappings};

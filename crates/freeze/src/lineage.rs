@@ -4,6 +4,9 @@
 //! session that its parent was born into is forked before the parent makes its own, others after. An orphan whose session's leader lives is forked
 //! by a *ghost* below that leader; one whose leader has gone by a ghost with the leader's pid. Ghosts end as soon as they have forked, and what
 //! they forked falls to the clone's first process, as it once did.
+//!
+//! A first process that is one of the image is forked by nobody: it is there already, and forks itself who is in the session that it leads and in none of
+//! their own. All others fall to it.
 
 use crate::image::{Image, Process};
 
@@ -29,15 +32,34 @@ pub(crate) struct Unplaced {
     pub(crate) pid: i32,
 }
 
-/// The tree of births, and the next pid that nothing uses.
-pub(crate) fn births(image: &Image) -> Result<(Vec<Birth>, i32), Unplaced> {
+/// All births of an image.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Family {
+    /// What the maker forks.
+    pub(crate) roots: Vec<Birth>,
+    /// The first process, if it is one of the image.
+    pub(crate) first: Option<Birth>,
+    /// The next pid that nothing uses: the maker's.
+    pub(crate) maker: i32,
+}
+
+/// Who forks whom.
+pub(crate) fn births(image: &Image) -> Result<Family, Unplaced> {
     let mut plan = Plan { image, next_pid: 1 + highest_pid(image), ghosts: Vec::new() };
     let mut roots = Vec::new();
+    let mut first = image.first().map(|index| Birth {
+        pid: image.init,
+        process: Some(index),
+        leads: plan.leads(&image.processes[index]),
+        ..Birth::default()
+    });
     for (index, process) in image.processes.iter().enumerate() {
         if !plan.is_orphan(process) {
             continue;
         }
-        if plan.leads(process) || plan.session(process) == 0 {
+        if let Some(first) = first.as_mut().filter(|first| first.leads && process.session == first.pid) {
+            first.late.push(plan.birth(index, process.session)?);
+        } else if plan.leads(process) || plan.session(process) == 0 {
             let birth = plan.birth(index, 0)?;
             roots.push(birth);
         } else {
@@ -52,7 +74,9 @@ pub(crate) fn births(image: &Image) -> Result<(Vec<Birth>, i32), Unplaced> {
             Some(leader) => {
                 let ghost = Birth { pid: plan.next_pid, late: vec![birth], ..Birth::default() };
                 plan.next_pid += 1;
-                let place = find(&mut roots, leader).ok_or(Unplaced { pid: image.processes[index].pid })?;
+                let place = find(&mut roots, leader)
+                    .or_else(|| find(first.as_mut_slice(), leader))
+                    .ok_or(Unplaced { pid: image.processes[index].pid })?;
                 place.late.push(ghost);
             }
             None => match roots.iter_mut().find(|root| root.pid == session) {
@@ -61,7 +85,7 @@ pub(crate) fn births(image: &Image) -> Result<(Vec<Birth>, i32), Unplaced> {
             },
         }
     }
-    Ok((roots, plan.next_pid))
+    Ok(Family { roots, first, maker: plan.next_pid })
 }
 
 fn highest_pid(image: &Image) -> i32 {
@@ -89,16 +113,18 @@ struct Plan<'a> {
 
 impl Plan<'_> {
     fn is_orphan(&self, process: &Process) -> bool {
-        self.image.processes.iter().all(|other| other.pid != process.parent)
+        let has_parent = || self.image.processes.iter().any(|other| other.pid == process.parent);
+        process.pid != self.image.init && (process.parent == self.image.init || !has_parent())
     }
 
     fn leads(&self, process: &Process) -> bool {
         process.session == process.pid
     }
 
-    /// A session that the namespace's first process leads counts as one of the outside: a clone's first process makes its own.
+    /// A session that a first process leads counts as one of the outside where that is not of the image: a clone's makes its own.
     fn session(&self, process: &Process) -> i32 {
-        if process.session == self.image.init { 0 } else { process.session }
+        let foreign = process.session == self.image.init && self.image.first().is_none();
+        if foreign { 0 } else { process.session }
     }
 
     /// The birth of a process into a session, with all below it.
@@ -144,7 +170,7 @@ mod tests {
 
     #[test]
     fn a_child_of_the_old_session_is_forked_early() {
-        let (births, _) = births(&image(&[(2, 1, 2), (3, 2, 3), (4, 3, 2), (5, 3, 3)])).unwrap();
+        let births = births(&image(&[(2, 1, 2), (3, 2, 3), (4, 3, 2), (5, 3, 3)])).unwrap().roots;
         let below = &births[0].late[0];
         assert_eq!((below.early[0].pid, below.late[0].pid), (4, 5));
         assert_eq!(births[0].processes(), [0, 1, 2, 3]);
@@ -152,13 +178,25 @@ mod tests {
 
     #[test]
     fn orphans_are_forked_by_ghosts() {
-        let (births, next) = births(&image(&[(2, 1, 2), (7, 1, 2), (9, 1, 8)])).unwrap();
+        let Family { roots: births, maker: next, .. } = births(&image(&[(2, 1, 2), (7, 1, 2), (9, 1, 8)])).unwrap();
         assert_eq!(births.len(), 2);
         let ghost = &births[0].late[0];
         assert_eq!((ghost.process, ghost.late[0].pid, ghost.pid), (None, 7, 10));
         let leader = &births[1];
         assert_eq!((leader.pid, leader.process, leader.leads, leader.late[0].pid), (8, None, true, 9));
         assert_eq!(next, 11);
+    }
+
+    #[test]
+    fn a_first_process_of_the_image_forks_who_is_in_its_session_alone() {
+        let family = births(&image(&[(1, 0, 1), (2, 1, 2), (3, 1, 1), (4, 3, 4), (5, 1, 4), (6, 1, 9)])).unwrap();
+        let pids = |births: &[Birth]| births.iter().map(|birth| birth.pid).collect::<Vec<_>>();
+        assert_eq!(pids(&family.roots), [2, 9]);
+        let first = family.first.unwrap();
+        assert_eq!((first.process, first.leads, pids(&first.late)), (Some(0), true, vec![3]));
+        // The orphan of a session whose leader is below the first process.
+        assert_eq!(pids(&first.late[0].late[0].late), [10]);
+        assert_eq!(pids(&first.late[0].late[0].late[0].late), [5]);
     }
 
     #[test]

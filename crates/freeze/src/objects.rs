@@ -3,7 +3,7 @@
 use crate::image::{FileKind, Image, OpenFile};
 use crate::script::Writer;
 use crate::staging::AT_FDCWD;
-use crate::{content_making, host_names, inotify, plain_socket, queues, terminals, unix_making};
+use crate::{content_making, host_names, inotify, mounts, plain_socket, queues, terminals, unix_making};
 use pando_restorer::Special;
 
 /// The descriptors of a clone that is being made: above all that its processes use.
@@ -13,6 +13,8 @@ use pando_restorer::Special;
 pub(crate) struct Slots {
     pub(crate) free: u64,
     supplied: u64,
+    /// Whether the last of what is supplied leads to the first process.
+    hands_over: bool,
     files: u64,
     pipes: u64,
     terminals: u64,
@@ -34,7 +36,8 @@ impl Slots {
         let supplied = image.files.iter().filter_map(number).max().unwrap_or(0) as u64;
         Self {
             free,
-            supplied,
+            supplied: supplied + u64::from(image.first().is_some()),
+            hands_over: image.first().is_some(),
             files: image.files.len() as u64,
             pipes: image.pipes.len() as u64,
             terminals: image.terminals.len() as u64,
@@ -46,7 +49,12 @@ impl Slots {
 
     /// How many descriptors a clone must be supplied with.
     pub(crate) fn supplied(self) -> usize {
-        self.supplied as usize
+        (self.supplied - u64::from(self.hands_over)) as usize
+    }
+
+    /// What leads to a first process that is one of the image, supplied behind the others.
+    pub(crate) fn handover(self) -> u64 {
+        self.scratch() + self.supplied - 1
     }
 
     /// The first descriptor behind the gate.
@@ -121,6 +129,25 @@ impl Slots {
 
 /// Writes the maker's steps up to the first fork. `executables` are paths.
 pub(crate) fn write(writer: &mut Writer, image: &Image, slots: Slots, executables: &[String]) {
+    host_names::make(writer, image, slots);
+    mounts::make(writer, image);
+    content_making::make(writer, image, slots);
+    mounts::protect(writer, image);
+    pipes(writer, image, slots);
+    unix_making::write(writer, image, slots);
+    terminals::make(writer, image, slots);
+    queues::make(writer, image, slots);
+    for (number, file) in image.files.iter().enumerate() {
+        make(writer, image, file, slots, number);
+    }
+    for (number, path) in executables.iter().enumerate() {
+        let path_at = writer.string(path);
+        let arguments = [AT_FDCWD, path_at, (libc::O_RDONLY | libc::O_CLOEXEC) as u64];
+        writer.open(Writer::MAKING, format!("opening {path}"), libc::SYS_openat, &arguments, slots.executable(number));
+    }
+}
+
+fn pipes(writer: &mut Writer, image: &Image, slots: Slots) {
     for (number, pipe) in image.pipes.iter().enumerate() {
         let (read, write) = (slots.pipe(number, false), slots.pipe(number, true));
         match &pipe.path {
@@ -140,19 +167,6 @@ pub(crate) fn write(writer: &mut Writer, image: &Image, slots: Slots, executable
             let length = pipe.content.len() as u64;
             writer.exact(Writer::MAKING, "filling a pipe", libc::SYS_write, &[write, content, length], length);
         }
-    }
-    host_names::make(writer, image, slots);
-    content_making::make(writer, image, slots);
-    unix_making::write(writer, image, slots);
-    terminals::make(writer, image, slots);
-    queues::make(writer, image, slots);
-    for (number, file) in image.files.iter().enumerate() {
-        make(writer, image, file, slots, number);
-    }
-    for (number, path) in executables.iter().enumerate() {
-        let path_at = writer.string(path);
-        let arguments = [AT_FDCWD, path_at, (libc::O_RDONLY | libc::O_CLOEXEC) as u64];
-        writer.open(Writer::MAKING, format!("opening {path}"), libc::SYS_openat, &arguments, slots.executable(number));
     }
 }
 
@@ -190,8 +204,8 @@ fn make(writer: &mut Writer, image: &Image, file: &OpenFile, slots: Slots, numbe
             }
         }
         FileKind::Unix { .. } => {}
-        FileKind::Terminal { terminal, master } => {
-            terminals::open(writer, file, image, slots, (*terminal, *master), slot);
+        FileKind::Terminal { terminal, end } => {
+            terminals::open(writer, file, image, slots, (*terminal, *end), slot);
         }
         FileKind::Plain(socket) => plain_socket::make(writer, socket, slot, slots.spare()),
         FileKind::Inotify { watches } => inotify::make(writer, watches, slot),

@@ -1,6 +1,7 @@
 //! From an image to a script: every address, descriptor and pid decided, nothing done yet.
 
 use crate::content_making;
+use crate::first;
 use crate::growth::Ground;
 use crate::image::Image;
 use crate::lineage;
@@ -29,17 +30,8 @@ pub(crate) struct Facts {
 
 /// The script of an image.
 pub(crate) fn script(image: &Image, facts: &Facts) -> Result<Script, FreezeError> {
-    let refused = |unplaced: lineage::Unplaced| {
-        FreezeError::Refused(vec![Refusal {
-            pid: unplaced.pid,
-            name: name_of(image, unplaced.pid),
-            descriptor: None,
-            kind: "it is in a session that none of its ancestors was in".into(),
-            advice: "start it again",
-        }])
-    };
-    let (births, maker) = lineage::births(image).map_err(refused)?;
-    let maker = maker.max(facts.taken + 1);
+    let family = family(image)?;
+    let maker = family.maker.max(facts.taken + 1);
     let stages = staging::arrange(image);
     let slots = Slots::of(image);
     let executables = executables(image);
@@ -58,11 +50,29 @@ pub(crate) fn script(image: &Image, facts: &Facts) -> Result<Script, FreezeError
         kernel: &facts.kernel,
         moves_many: facts.moves_many,
         ids_chosen: facts.ids_chosen,
+        filtered: 0,
     };
-    ground.fork_all(&mut writer, Writer::MAKING, &births);
+    if family.first.is_some() {
+        first::hand_over(&mut writer, slots, executables.len());
+    }
+    ground.fork_all(&mut writer, Writer::MAKING, &family.roots);
     content_making::seal_late(&mut writer, image, slots);
     let reports = image.processes.iter().filter(|process| !process.threads.is_empty()).count();
     Ok(writer.finish(maker, slots.free, reports, slots.supplied()))
+}
+
+/// Who forks whom in a clone of an image.
+pub(crate) fn family(image: &Image) -> Result<lineage::Family, FreezeError> {
+    let refused = |unplaced: lineage::Unplaced| {
+        FreezeError::Refused(vec![Refusal {
+            pid: unplaced.pid,
+            name: name_of(image, unplaced.pid),
+            descriptor: None,
+            kind: "it is in a session that none of its ancestors was in".into(),
+            advice: "start it again",
+        }])
+    };
+    lineage::births(image).map_err(refused)
 }
 
 fn name_of(image: &Image, pid: i32) -> String {
@@ -70,7 +80,8 @@ fn name_of(image: &Image, pid: i32) -> String {
     thread.map(|thread| String::from_utf8_lossy(&thread.name).into_owned()).unwrap_or_default()
 }
 
-fn executables(image: &Image) -> Vec<String> {
+/// The paths of all programs that the processes run.
+pub(crate) fn executables(image: &Image) -> Vec<String> {
     let mut paths: Vec<String> = image.processes.iter().map(|process| process.executable.clone()).collect();
     paths.retain(|path| !path.is_empty());
     paths.sort();

@@ -15,7 +15,13 @@ pub(crate) fn bases(thread: &Thread) -> [u64; 2] {
 }
 
 /// The rest of a process's first thread, once its memory is in place and `others` further threads are made.
-pub(crate) fn first_thread(writer: &mut Writer, chapter: Chapter, process: &Process, others: u64, ids_chosen: bool) {
+pub(crate) fn first_thread(
+    writer: &mut Writer,
+    chapter: Chapter,
+    process: &Process,
+    others: u64,
+    (ids_chosen, filtered): (bool, usize),
+) {
     const ARCH_SET_FS: u64 = 0x1002;
     let Some(thread) = process.threads.first() else { return };
     writer.call(chapter, "setting the thread pointer", libc::SYS_arch_prctl, &[ARCH_SET_FS, bases(thread)[0]]);
@@ -32,7 +38,7 @@ pub(crate) fn first_thread(writer: &mut Writer, chapter: Chapter, process: &Proc
         writer.attempt(chapter, "setting a resource limit", libc::SYS_setrlimit, &arguments);
     }
     timers::create(writer, chapter, &process.timers, ids_chosen);
-    identity(writer, chapter, thread);
+    identity(writer, chapter, thread, filtered);
     writer.special(chapter, "waiting at the gate", Special::Gate, &[others]);
     timers::start(writer, chapter, &process.timers);
     for (which, interval) in process.intervals.iter().enumerate() {
@@ -47,9 +53,15 @@ pub(crate) fn first_thread(writer: &mut Writer, chapter: Chapter, process: &Proc
 }
 
 /// All steps of a further thread, whose stack in the restorer begins at `stack`.
-pub(crate) fn further_thread(writer: &mut Writer, chapter: Chapter, process: &Process, thread: &Thread, stack: u64) {
+pub(crate) fn further_thread(
+    writer: &mut Writer,
+    chapter: Chapter,
+    process: &Process,
+    thread: &Thread,
+    (stack, filtered): (u64, usize),
+) {
     common(writer, chapter, process, thread);
-    identity(writer, chapter, thread);
+    identity(writer, chapter, thread, filtered);
     writer.special(chapter, "waiting at the gate", Special::Gate, &[u64::MAX]);
     resume(writer, chapter, thread, [stack, STACK_LENGTH]);
 }
@@ -99,11 +111,12 @@ fn signal(info: &[u8]) -> u64 {
     info.first().copied().map_or(0, u64::from)
 }
 
-/// Becomes who the thread was. Filters come first, while there is the right to have them; they let pass what the thread itself did after.
-fn identity(writer: &mut Writer, chapter: Chapter, thread: &Thread) {
+/// Becomes who the thread was. Filters come first, while there is the right to have them; they let pass what the thread itself did after. So many of them,
+/// the guest's own, are there already.
+fn identity(writer: &mut Writer, chapter: Chapter, thread: &Thread, filtered: usize) {
     const SECCOMP_SET_MODE_FILTER: u64 = 1;
     let who = &thread.credentials;
-    for filter in &thread.filters {
+    for filter in thread.filters.iter().skip(filtered) {
         let program = writer.data(filter, 8);
         let filter = writer.words(&[filter.len() as u64 / 8, program]);
         writer.call(
@@ -196,7 +209,7 @@ mod tests {
         let thread = Thread { tid: 7, registers: vec![0; 25], extended: vec![0; 576], ..Thread::default() };
         let process = Process { pid: 7, threads: vec![thread], ..Process::default() };
         let mut writer = Writer::new();
-        first_thread(&mut writer, Writer::MAKING, &process, 0, true);
+        first_thread(&mut writer, Writer::MAKING, &process, 0, (true, 0));
         let text = format!("{:?}", writer.finish(9, 3, 1, 0));
         let place = |label: &str| text.lines().position(|line| line.contains(label)).unwrap();
         assert!(place("setting capabilities") < place("waiting at the gate"));

@@ -12,6 +12,8 @@ pub(crate) struct Chapter(usize);
 pub(crate) struct Writer {
     data: Vec<u8>,
     chapters: Vec<Vec<(String, Step)>>,
+    /// How many steps of another script are counted before these.
+    before: u64,
 }
 
 /// A script that is complete.
@@ -36,7 +38,12 @@ impl Writer {
     pub(crate) const MAKING: Chapter = Chapter(1);
 
     pub(crate) fn new() -> Self {
-        Self { data: vec![0; HEAD], chapters: vec![Vec::new(), Vec::new()] }
+        Self::after(0)
+    }
+
+    /// One whose steps are counted on from those of another script.
+    pub(crate) fn after(before: u64) -> Self {
+        Self { data: vec![0; HEAD], chapters: vec![Vec::new(), Vec::new()], before }
     }
 
     /// A new chapter, to be forked or made a thread of.
@@ -175,8 +182,10 @@ impl Writer {
             making: firsts[1].1,
             maker: maker as u64,
             free,
+            before: self.before,
         };
-        let words = [header.steps, header.count, header.staging, header.making, header.maker, header.free];
+        let words =
+            [header.steps, header.count, header.staging, header.making, header.maker, header.free, header.before];
         for (place, word) in words.into_iter().enumerate() {
             self.data[place * 8..place * 8 + 8].copy_from_slice(&word.to_le_bytes());
         }
@@ -190,6 +199,11 @@ impl Writer {
 }
 
 impl Script {
+    /// How many steps it has.
+    pub(crate) fn length(&self) -> u64 {
+        self.steps.len() as u64
+    }
+
     /// What a step does, by the number that a report gives.
     pub(crate) fn label(&self, step: u32) -> &str {
         self.labels.get(step as usize).map_or("preparing", String::as_str)

@@ -8,6 +8,7 @@ use crate::image::{Area, AreaKind, Image, Process};
 use crate::objects::Slots;
 use crate::origin::Origin;
 use crate::script::Writer;
+use pando_restorer::MEMORY;
 use std::ops::Range;
 
 /// Where staged memory begins and must end: above what engines that choose addresses at random use, below where executables lie.
@@ -80,7 +81,7 @@ pub(crate) fn places<'a>(process: &'a Process, stage: &'a Stage) -> impl Iterato
 
 /// Writes the holder's steps: each process's memory out of where it is now.
 pub(crate) fn write(writer: &mut Writer, image: &Image, stages: &[Stage], slots: Slots, origin: &Origin) {
-    let mut cursor = origin.cursor();
+    let mut source = origin.cursor().map_or(Source::Process, Source::Row);
     for (number, (process, stage)) in image.processes.iter().zip(stages).enumerate() {
         if stage.moves.is_empty() {
             continue;
@@ -88,19 +89,42 @@ pub(crate) fn write(writer: &mut Writer, image: &Image, stages: &[Stage], slots:
         let path = writer.string(&origin.memory(number));
         let flag = (libc::O_RDONLY | libc::O_CLOEXEC) as u64;
         writer.open(Writer::STAGING, "opening memory", libc::SYS_openat, &[AT_FDCWD, path, flag], MEMORY);
-        for (area, at) in places(process, stage) {
-            map(writer, area, at, slots);
-            collapse(writer, area, at);
-            copy(writer, area, at, &mut cursor);
-            settle(writer, area, at);
-        }
+        fill(writer, process, stage, |content| slots.held(content), &mut source);
         writer.call(Writer::STAGING, "closing memory", libc::SYS_close, &[MEMORY]);
-        let span = &stage.span;
-        if !span.is_empty() {
-            // A fork takes only what the maker allows it for that fork.
-            advise(writer, Writer::STAGING, span, libc::MADV_DONTFORK);
-        }
     }
+}
+
+/// Writes the steps that put a process's memory to its place in whoever takes them, out of what is open as [`MEMORY`].
+pub(crate) fn fill(
+    writer: &mut Writer,
+    process: &Process,
+    stage: &Stage,
+    nameless: impl Fn(usize) -> u64,
+    source: &mut Source,
+) {
+    for (area, at) in places(process, stage) {
+        map(writer, area, at, &nameless);
+        if !matches!(source, Source::Holder) {
+            collapse(writer, area, at);
+        }
+        copy(writer, area, at, source);
+        settle(writer, area, at);
+    }
+    if !stage.span.is_empty() {
+        // A fork takes only what the maker allows it for that fork.
+        advise(writer, Writer::STAGING, &stage.span, libc::MADV_DONTFORK);
+    }
+}
+
+/// Where a page lies in what memory is copied from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// Where it lay in its process.
+    Process,
+    /// In a file: one after the other, from here on.
+    Row(u64),
+    /// Where it lies in the holder, which is where it goes.
+    Holder,
 }
 
 /// Advice for a range with holes: the kernel heeds it and then complains about the holes.
@@ -111,7 +135,7 @@ pub(crate) fn advise(writer: &mut Writer, chapter: crate::script::Chapter, range
 
 const READ_WRITE: u64 = (libc::PROT_READ | libc::PROT_WRITE) as u64;
 
-fn map(writer: &mut Writer, area: &Area, at: u64, slots: Slots) {
+fn map(writer: &mut Writer, area: &Area, at: u64, nameless: impl Fn(usize) -> u64) {
     let length = area.end - area.start;
     let label = format!("staging memory of {:#x}", area.start);
     let mut flags = libc::MAP_PRIVATE | libc::MAP_FIXED_NOREPLACE;
@@ -120,7 +144,7 @@ fn map(writer: &mut Writer, area: &Area, at: u64, slots: Slots) {
     }
     let protection = u64::from(area.protection) | if area.pages.is_empty() { 0 } else { READ_WRITE };
     if let AreaKind::Nameless { content, offset, .. } = area.kind {
-        let arguments = [at, length, protection, flags as u64, slots.held(content), offset];
+        let arguments = [at, length, protection, flags as u64, nameless(content), offset];
         writer.exact(Writer::STAGING, label, libc::SYS_mmap, &arguments, at);
         return;
     }
@@ -151,9 +175,6 @@ pub(crate) const AT_FDCWD: u64 = libc::AT_FDCWD as i64 as u64;
 
 /// A descriptor that the holder uses for a moment; it has a handful of others.
 pub(crate) const SLOT: u64 = 100;
-
-/// The memory of the process that is being copied.
-const MEMORY: u64 = 101;
 
 /// Puts huge pages under dense memory: forking copies one entry for each instead of 512.
 fn collapse(writer: &mut Writer, area: &Area, at: u64) {
@@ -187,14 +208,18 @@ const MADV_COLLAPSE: u64 = 25;
 /// Copies an area's own pages out of the frozen process, through its /proc/PID/mem. process_vm_readv(2) would be quicker and is no choice: it pins
 /// what it reads, and a page that the process shares with others since a fork is copied in *that* process before it is pinned.
 ///
-/// In a file they lie one after the other, from `cursor` on.
-fn copy(writer: &mut Writer, area: &Area, at: u64, cursor: &mut Option<u64>) {
+/// In a file they lie one after the other.
+fn copy(writer: &mut Writer, area: &Area, at: u64, source: &mut Source) {
     for (mut from, mut left) in area.pages.iter().copied() {
         while left > 0 {
             let length = left.min(MOST_BYTES);
-            let offset = cursor.unwrap_or(from);
-            *cursor = cursor.map(|cursor| cursor + length);
-            let arguments = [MEMORY, at + (from - area.start), length, offset];
+            let to = at + (from - area.start);
+            let offset = match source {
+                Source::Process => from,
+                Source::Holder => to,
+                Source::Row(cursor) => std::mem::replace(cursor, *cursor + length),
+            };
+            let arguments = [MEMORY, to, length, offset];
             writer.exact(
                 Writer::STAGING,
                 format!("copying memory at {from:#x}"),
@@ -261,7 +286,7 @@ mod tests {
     fn long_runs_are_copied_in_portions() {
         let mut writer = Writer::new();
         let long = Area { pages: vec![(0x1000, MOST_BYTES + PAGE)], ..anonymous(0x1000, 0x1000 + MOST_BYTES + PAGE) };
-        copy(&mut writer, &long, STAGING.start, &mut None);
+        copy(&mut writer, &long, STAGING.start, &mut Source::Process);
         let text = format!("{:?}", writer.finish(1, 1, 0, 0));
         assert_eq!(text.lines().count(), 2, "{text}");
         assert!(text.lines().all(|line| line.contains("copying memory")));

@@ -85,7 +85,8 @@ impl Standing {
         let stopped = std::mem::take(&mut self.stopped);
         let _ = self.tracer.run(|| {
             // Who traces a thread hears of its end first. That of a process's first thread comes when all others have gone.
-            for thread in stopped.into_iter().flat_map(|process| process.threads.into_iter().rev()) {
+            // That of a pid namespace's first process comes when all others of it have gone, and it is the first here.
+            for thread in stopped.into_iter().rev().flat_map(|process| process.threads.into_iter().rev()) {
                 thread.kill();
             }
         });

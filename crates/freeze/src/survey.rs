@@ -3,9 +3,12 @@
 use crate::ahead::Ahead;
 use crate::areas::{self, USER_END};
 use crate::contents::DELETED;
-use crate::descriptors::{self, Found, Outside};
+use crate::descriptors::{self, Found};
+use crate::first;
+use crate::freeze::Subject;
 use crate::image::AreaKind;
 use crate::inotify::{self, Searched};
+use crate::mounts;
 use crate::pipes;
 use crate::proc_file::{self, Lines};
 use crate::queues::Queues;
@@ -21,31 +24,29 @@ use pando_restorer::REGION;
 /// The most further threads of a process: their stacks fit the restorer's region.
 const MOST_THREADS: usize = 16_384;
 
-/// Everything that stands in the way of freezing the processes of the pid namespace whose first process is `init`.
-pub fn survey(init: i32, outside: &[Outside]) -> Result<Vec<Refusal>, CallError> {
-    survey_roots(init, &Roots::find(init)?, outside, &Searched::default())
+/// Everything that stands in the way of freezing processes.
+pub fn survey(subject: &Subject<'_>) -> Result<Vec<Refusal>, CallError> {
+    survey_roots(subject, &Roots::find(subject.init, subject.whole)?, &Searched::default())
 }
 
 /// The same below roots that are known.
 pub(crate) fn survey_roots(
-    init: i32,
+    subject: &Subject<'_>,
     roots: &Roots,
-    outside: &[Outside],
     searched: &Searched,
 ) -> Result<Vec<Refusal>, CallError> {
     // Made anew each time: its end waits for a grace period, and nobody for that.
-    survey_members(init, &roots.members(), outside, (searched, &Queues::of(init)?), None)
+    survey_members(subject, &roots.members(), (searched, &Queues::of(subject.init)?), None)
 }
 
 /// The same for processes that we have stopped, and looked at before.
 pub(crate) fn survey_stopped(
-    init: i32,
+    subject: &Subject<'_>,
     members: &[Member],
-    outside: &[Outside],
     known: (&Searched, &Queues),
     ahead: &Ahead,
 ) -> Result<Vec<Refusal>, CallError> {
-    survey_members(init, members, outside, known, Some(ahead)).map(|mut refusals| {
+    survey_members(subject, members, known, Some(ahead)).map(|mut refusals| {
         refusals.retain(|refusal| refusal.kind != TRACED);
         refusals
     })
@@ -55,12 +56,12 @@ const TRACED: &str = "it is being traced";
 
 /// The same for processes that are known. A process that has gone meanwhile has nothing against it.
 fn survey_members(
-    init: i32,
+    subject: &Subject<'_>,
     members: &[Member],
-    outside: &[Outside],
     (searched, queues): (&Searched, &Queues),
     ahead: Option<&Ahead>,
 ) -> Result<Vec<Refusal>, CallError> {
+    let Subject { init, outside, .. } = *subject;
     let mut refusals = Vec::new();
     let mut descriptors: Vec<(&Member, Vec<Found>)> = Vec::new();
     let home = Home::of(init)?;
@@ -68,6 +69,10 @@ fn survey_members(
         let mut objections = home.objections(member);
         objections.extend(stray_group(member, members));
         objections.extend(memory_objections(member, ahead));
+        if member.outer == init {
+            objections.extend(first::objections(init));
+            objections.extend(mounts::objections(subject));
+        }
         if let Ok(found) = descriptors::list(member.outer) {
             for one in &found {
                 if let Some((kind, advice)) = descriptors::objection(one, outside) {
@@ -83,7 +88,8 @@ fn survey_members(
     refusals.extend(inotify::objections(init, &descriptors, outside, searched)?);
     refusals.extend(sysv::objections(init, members)?);
     refusals.extend(queues.objections(members, &descriptors, outside)?);
-    refusals.extend(terminals::objections(&descriptors, |one| self::descriptors::supplied(one, outside).is_some()));
+    let supplied = |one: &Found| self::descriptors::supplied(one, outside).is_some();
+    refusals.extend(terminals::objections(&descriptors, subject.console, supplied));
     Ok(refusals)
 }
 
@@ -91,10 +97,10 @@ fn refusal(member: &Member, descriptor: Option<i32>, kind: String, advice: &'sta
     Refusal { pid: member.pid, name: member.name.clone(), descriptor, kind, advice }
 }
 
-/// Paths of the files that processes of a pid namespace map so that writing to memory writes to them: it shows in no time of the file.
-pub fn written_mappings(init: i32) -> Result<Vec<String>, CallError> {
+/// Paths of the files that processes map so that writing to memory writes to them: it shows in no time of the file.
+pub fn written_mappings(subject: &Subject<'_>) -> Result<Vec<String>, CallError> {
     let mut paths = Vec::new();
-    for member in Roots::find(init)?.members().iter().filter(|member| member.state != 'Z') {
+    for member in Roots::find(subject.init, subject.whole)?.members().iter().filter(|member| member.state != 'Z') {
         let areas = match areas::read(member.outer) {
             Err(_) if tree::is_gone(member.outer) || tree::has_ended(member.outer) => continue,
             read => read?,

@@ -2,6 +2,8 @@
 //!
 //! A clone's terminals have the numbers that they had: it begins with a /dev/pts of its own, whose numbers count from 0; those between are made and
 //! closed again.
+//!
+//! Of one terminal the other end may be outside: a console, which each clone has as well when it begins, under the same number.
 
 use crate::credentials::IdMaps;
 use crate::descriptors::{Found, Place};
@@ -15,6 +17,7 @@ use crate::stop::Stopped;
 use crate::tree::{self, Member};
 use crate::unix_socket::borrow;
 use pando_kernel::{CallError, Context, terminal};
+use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 use std::os::fd::OwnedFd;
 
@@ -35,6 +38,19 @@ pub struct Terminal {
     pub session: i32,
     /// The process group that reads from it; 0 for none.
     pub foreground: i32,
+    /// Whether it is the console, whose master is outside: a clone has it already.
+    pub kept: bool,
+}
+
+/// What an open file is of a terminal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TerminalEnd {
+    /// The end of whoever shows it.
+    Master,
+    /// The end of who runs on it.
+    Other,
+    /// The same, opened as /dev/console.
+    Console,
 }
 
 /// What a descriptor is of a terminal.
@@ -87,8 +103,12 @@ fn take(outer: i32, number: i32) -> Result<OwnedFd, CallError> {
     borrow(Place { outer, number, device: 0, inode: 0 })
 }
 
-/// What stands in the way: terminals whose master is outside, as those of `pando exec -t` are, or whose numbers are high.
-pub(crate) fn objections(all: &[(&Member, Vec<Found>)], supplied: impl Fn(&Found) -> bool) -> Vec<Refusal> {
+/// What stands in the way: terminals whose master is outside, as those of `pando exec -t` are, unless it is the console; and high numbers.
+pub(crate) fn objections(
+    all: &[(&Member, Vec<Found>)],
+    console: Option<u32>,
+    supplied: impl Fn(&Found) -> bool,
+) -> Vec<Refusal> {
     let ends: Vec<_> = all
         .iter()
         .flat_map(|(member, found)| found.iter().map(move |one| (*member, one)))
@@ -100,6 +120,7 @@ pub(crate) fn objections(all: &[(&Member, Vec<Found>)], supplied: impl Fn(&Found
     for (member, one, end, number) in &ends {
         let mastered = |other: &(&Member, &Found, End, Option<u32>)| other.2 == End::Master && other.3 == *number;
         let advice = match number {
+            Some(_) if *number == console => continue,
             Some(number) if *number > HIGHEST => "close terminals, so that their numbers are low",
             Some(_) if *end == End::Master || ends.iter().any(mastered) => continue,
             _ => "start the program without a terminal, or in one that a program inside has made (tmux, script)",
@@ -119,7 +140,11 @@ pub(crate) fn objections(all: &[(&Member, Vec<Found>)], supplied: impl Fn(&Found
 pub(crate) fn kind(member: &Member, found: &Found, maps: &IdMaps, image: &mut Image) -> Result<FileKind, CallError> {
     let what = || format!("reading the terminal {} of process {}", found.target, member.pid);
     let number = number(member.outer, found).ok_or(std::io::Error::from_raw_os_error(libc::ENXIO)).context(what)?;
-    let master = end(found) == Some(End::Master);
+    let side = match end(found) {
+        Some(End::Master) => TerminalEnd::Master,
+        _ if found.target == CONSOLE => TerminalEnd::Console,
+        _ => TerminalEnd::Other,
+    };
     let known = image.terminals.iter().position(|one| one.number == number);
     let terminal = match known {
         Some(known) => known,
@@ -131,18 +156,40 @@ pub(crate) fn kind(member: &Member, found: &Found, maps: &IdMaps, image: &mut Im
     let one = &mut image.terminals[terminal];
     let file = take(member.outer, found.number)?;
     if one.settings.is_empty() {
-        one.settings = terminal::settings(&file).context(what)?.to_vec();
-        let size = rustix::termios::tcgetwinsize(&file).context(what)?;
-        one.size = [size.ws_row, size.ws_col, size.ws_xpixel, size.ws_ypixel];
-        one.owner = (0, 5, 0o620);
+        one.look(&file).context(what)?;
     }
-    if master {
+    if side == TerminalEnd::Master {
         one.packets = terminal::is_in_packet_mode(&file).context(what)?;
     } else if end(found) != Some(End::Own) {
         let (user, group) = (maps.user(found.stat.st_uid), maps.group(found.stat.st_gid));
         one.owner = (user.unwrap_or(0), group.unwrap_or(0), found.stat.st_mode & 0o777);
     }
-    Ok(FileKind::Terminal { terminal, master })
+    Ok(FileKind::Terminal { terminal, end: side })
+}
+
+/// What /dev/console is called in a guest.
+const CONSOLE: &str = "/dev/console";
+
+/// Notes the console, whether or not anybody has it open just now: its number is taken in a clone.
+pub(crate) fn console(init: i32, number: u32, image: &mut Image) -> Result<(), CallError> {
+    let path = format!("/proc/{init}/root{CONSOLE}");
+    let what = || format!("reading the terminal {path}");
+    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = rustix::fs::open(&path, flags, Mode::empty()).context(what)?;
+    let mut console = Terminal { number, kept: true, ..Terminal::default() };
+    console.look(&file).context(what)?;
+    image.terminals.push(console);
+    Ok(())
+}
+
+impl Terminal {
+    fn look(&mut self, file: &OwnedFd) -> std::io::Result<()> {
+        self.settings = terminal::settings(file)?.to_vec();
+        let size = rustix::termios::tcgetwinsize(file)?;
+        self.size = [size.ws_row, size.ws_col, size.ws_xpixel, size.ws_ypixel];
+        self.owner = (0, 5, 0o620);
+        Ok(())
+    }
 }
 
 /// Notes whose terminals they are.
@@ -181,17 +228,19 @@ pub(crate) fn make(writer: &mut Writer, image: &Image, slots: Slots) {
         };
         let one = &image.terminals[place];
         let (master, other) = (slots.terminal(place, true), slots.terminal(place, false));
-        let arguments = [AT_FDCWD, multiplexer, OPENING];
-        writer.open(chapter, "making a terminal", libc::SYS_openat, &arguments, master);
-        writer.call(chapter, "unlocking a terminal", libc::SYS_ioctl, &[master, SET_LOCK, zero]);
-        let path = writer.string(&format!("/dev/pts/{number}"));
+        if !one.kept {
+            let arguments = [AT_FDCWD, multiplexer, OPENING];
+            writer.open(chapter, "making a terminal", libc::SYS_openat, &arguments, master);
+            writer.call(chapter, "unlocking a terminal", libc::SYS_ioctl, &[master, SET_LOCK, zero]);
+        }
+        let path = writer.string(&path(one, TerminalEnd::Other));
         let label = format!("opening terminal {number}");
         writer.open(chapter, label, libc::SYS_openat, &[AT_FDCWD, path, OPENING], other);
         let settings = writer.data(&one.settings, 8);
         writer.call(chapter, "setting a terminal", libc::SYS_ioctl, &[other, SET_SETTINGS, settings]);
         let size: Vec<u8> = one.size.iter().flat_map(|side| side.to_le_bytes()).collect();
         let size = writer.data(&size, 8);
-        writer.call(chapter, "sizing a terminal", libc::SYS_ioctl, &[master, libc::TIOCSWINSZ, size]);
+        writer.call(chapter, "sizing a terminal", libc::SYS_ioctl, &[other, libc::TIOCSWINSZ, size]);
         if one.packets {
             let yes = writer.words(&[1]);
             writer.call(chapter, "setting packet mode", libc::SYS_ioctl, &[master, SET_PACKETS, yes]);
@@ -205,16 +254,27 @@ pub(crate) fn make(writer: &mut Writer, image: &Image, slots: Slots) {
     }
 }
 
+/// By which path it is opened.
+fn path(one: &Terminal, end: TerminalEnd) -> String {
+    if one.kept && end == TerminalEnd::Console { CONSOLE.to_owned() } else { format!("/dev/pts/{}", one.number) }
+}
+
 /// Writes the opening of an end for a descriptor.
-pub(crate) fn open(writer: &mut Writer, file: &OpenFile, image: &Image, slots: Slots, end: (usize, bool), slot: u64) {
-    let (terminal, master) = end;
-    if master {
+pub(crate) fn open(
+    writer: &mut Writer,
+    file: &OpenFile,
+    image: &Image,
+    slots: Slots,
+    (terminal, end): (usize, TerminalEnd),
+    slot: u64,
+) {
+    if end == TerminalEnd::Master {
         // It cannot be opened again: that would make another terminal.
         let arguments = [slots.terminal(terminal, true), slot, 0];
         writer.call(Writer::MAKING, "placing a terminal", libc::SYS_dup3, &arguments);
         return;
     }
-    let path = writer.string(&format!("/dev/pts/{}", image.terminals[terminal].number));
+    let path = writer.string(&path(&image.terminals[terminal], end));
     let flags = u64::from(file.flags) | (libc::O_NOCTTY | libc::O_CLOEXEC) as u64;
     writer.open(Writer::MAKING, "opening a terminal", libc::SYS_openat, &[AT_FDCWD, path, flags], slot);
 }
@@ -250,6 +310,18 @@ fn own(image: &Image, leader: i32) -> impl Iterator<Item = usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_console_is_there_and_keeps_its_number() {
+        let one =
+            |number, kept| Terminal { number, kept, settings: vec![0; terminal::SETTINGS], ..Terminal::default() };
+        let image = Image { terminals: vec![one(0, true), one(1, false)], ..Image::default() };
+        let mut writer = Writer::new();
+        make(&mut writer, &image, Slots::of(&image));
+        let text = format!("{:?}", writer.finish(1, 1, 0, 0));
+        let steps = |what: &str| text.lines().filter(|line| line.contains(what)).count();
+        assert_eq!((steps("making a terminal"), steps("opening terminal 0"), steps("counting")), (1, 1, 0), "{text}");
+    }
 
     #[test]
     fn numbers_between_are_made_and_closed_again() {

@@ -76,8 +76,8 @@ fn open(directory: &Path) -> Result<(Tree, Opened), ThawError> {
 mod tests {
     use super::*;
     use crate::image::{
-        Area, AreaKind, Content, ContentKind, Descriptor, FileKind, HostNames, Image, Keyed, KeyedKind, OpenFile, Pipe,
-        Process, Queue, Terminal, Thread, UnixSocket,
+        Area, AreaKind, Content, ContentKind, Descriptor, FileKind, HostNames, Image, Keyed, KeyedKind, MemoryMount,
+        OpenFile, Pipe, Process, Queue, Terminal, TerminalEnd, Thread, UnixSocket,
     };
     use crate::plan::Facts;
     use proptest::prelude::*;
@@ -128,7 +128,7 @@ mod tests {
             FileKind::PipeEnd { pipe: 0, writes: true },
             FileKind::Nameless { content: 0 },
             FileKind::Unix { socket: 0 },
-            FileKind::Terminal { terminal: 0, master: false },
+            FileKind::Terminal { terminal: 0, end: TerminalEnd::Other },
         ];
         let segment = KeyedKind::Segment { length: 4096, content: vec![1; 9] };
         Image {
@@ -141,6 +141,7 @@ mod tests {
             keyed: vec![Keyed { id: 0, key: 5, mode: 0o600, owner: (0, 0), kind: segment }],
             queues: vec![Queue { name: "jobs".into(), capacity: 1, longest: 4, ..Queue::default() }],
             host_names: vec![HostNames { host: b"inner".to_vec(), domain: Vec::new() }],
+            mounts: vec![MemoryMount { path: "/run".into(), ..MemoryMount::default() }],
             init: 1,
         }
     }

@@ -80,7 +80,7 @@ pub fn transplant(
     enter(bed, holder.pid())?;
     let highest = taken.into_iter().max().unwrap_or(0);
     hold_above(standing.themselves(subject, &image), &mut image, &mut holder, &root, highest)?;
-    let ready = holder.clone_into(&bed.target)?;
+    let ready = holder.clone_into(&image, &bed.target)?;
     let threads = image.processes.iter().map(|process| process.threads.len()).sum();
     standing.end();
     ready.go()?;
@@ -126,7 +126,7 @@ fn own_pids(image: &Image) -> impl Iterator<Item = i32> {
 /// All pids of a namespace, those of threads, groups and sessions too.
 fn pids(init: i32) -> Result<HashSet<i32>, CallError> {
     let mut pids = HashSet::from([1]);
-    for member in Roots::find(init)?.members() {
+    for member in Roots::find(init, false)?.members() {
         for tid in tree::threads(member.outer).unwrap_or_default() {
             let Ok(status) = Lines::read(tid, "status") else { continue };
             let last = |key: &str| status.words(key).last().and_then(|word| word.parse::<i32>().ok());

@@ -1,4 +1,4 @@
-//! Which processes there are: all of a pid namespace but its first.
+//! Which processes there are: all of a pid namespace, with its first or without.
 
 use crate::proc_file::{self, Lines, Stat};
 use pando_kernel::{CallError, Context, process};
@@ -20,13 +20,15 @@ pub(crate) struct Member {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Roots {
     init: i32,
+    /// Whether the first process is one of them.
+    whole: bool,
     strays: Vec<i32>,
 }
 
 impl Roots {
     /// Those of the namespace whose first process is `init`. It looks at every process of the machine, which takes milliseconds; members of the
     /// namespace cannot make strays, so that this is done before anything is stopped.
-    pub(crate) fn find(init: i32) -> Result<Self, CallError> {
+    pub(crate) fn find(init: i32, whole: bool) -> Result<Self, CallError> {
         let namespace = proc_file::link(init, "ns/pid")?;
         // Processes that have just ended have none.
         let is_inside = |pid: &i32| proc_file::link(*pid, "ns/pid").is_ok_and(|other| other == namespace);
@@ -37,19 +39,23 @@ impl Roots {
             *pid != init && !inside.contains(&parent)
         };
         let strays = inside.iter().copied().filter(has_come).collect();
-        Ok(Self { init, strays })
+        Ok(Self { init, whole, strays })
     }
 
     /// Those below some processes, and these.
     pub(crate) fn of(processes: &[i32]) -> Self {
-        Self { init: 0, strays: processes.to_vec() }
+        Self { init: 0, whole: false, strays: processes.to_vec() }
     }
 
-    /// Every process of the namespace but its first, ended ones too.
+    /// Every process of them, ended ones too.
     pub(crate) fn members(&self) -> Vec<Member> {
         let mut members: Vec<Member> = Vec::new();
         let mut next: Vec<i32> = self.strays.clone();
-        next.extend(children(self.init));
+        if self.whole {
+            next.push(self.init);
+        } else {
+            next.extend(children(self.init));
+        }
         while let Some(outer) = next.pop() {
             // One that is gone altogether was never of interest, and may be found on two ways while it gets another parent.
             if let Ok(member) = describe(outer)

@@ -173,6 +173,16 @@ fn describe(socket: &mut UnixSocket, handle: &OwnedFd, entry: &UnixEntry) -> Res
     Ok(())
 }
 
+/// What is at a path of a guest's, if anything. A link in it, such as /var/run, leads to where it does in the guest.
+fn look_inside(init: i32, path: &str) -> Option<rustix::fs::Stat> {
+    use rustix::fs::{Mode, OFlags, ResolveFlags};
+    let root = File::open(format!("/proc/{init}/root")).ok()?;
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    let file = rustix::fs::openat2(&root, path, flags, Mode::empty(), resolve).ok()?;
+    rustix::fs::fstat(file).ok()
+}
+
 type Placed = (String, Option<(u32, u32, u32)>);
 
 /// Where the file of a bound socket is, if it still is: a relative name starts at the directory that its owner is in now, as far as we know.
@@ -185,8 +195,9 @@ fn find_place(
 ) -> Result<Placed, CallError> {
     let relative = socket.name.get(2) != Some(&b'/');
     let directory = if relative { proc_file::link(place.outer, "cwd")? } else { "/".to_owned() };
-    let at = format!("/proc/{init}/root{}/{path}", if relative { directory.as_str() } else { "" });
-    let Ok(stat) = rustix::fs::lstat(&at) else { return Ok((directory, None)) };
+    let Some(stat) = look_inside(init, &format!("{}/{path}", if relative { directory.as_str() } else { "" })) else {
+        return Ok((directory, None));
+    };
     if !rustix::fs::FileType::from_raw_mode(stat.st_mode).is_socket() {
         return Ok((directory, None));
     }

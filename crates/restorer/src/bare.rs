@@ -2,6 +2,7 @@
 
 use core::arch::{asm, naked_asm};
 use core::panic::PanicInfo;
+use rustix::fd::BorrowedFd;
 
 /// Numbers of system calls (x86-64).
 pub(crate) mod number {
@@ -19,6 +20,7 @@ pub(crate) mod number {
     pub(crate) const SOCKETPAIR: u64 = 53;
     pub(crate) const WAIT4: u64 = 61;
     pub(crate) const KILL: u64 = 62;
+    pub(crate) const FCNTL: u64 = 72;
     pub(crate) const FCHDIR: u64 = 81;
     pub(crate) const SETGROUPS: u64 = 116;
     pub(crate) const SETRESUID: u64 = 117;
@@ -290,6 +292,18 @@ pub(crate) fn socket_pair(kind: u64) -> Result<[u64; 2], Errno> {
     // SAFETY: the kernel writes two descriptors of four bytes.
     unsafe { call(number::SOCKETPAIR, [AF_UNIX, kind, 0, ends.as_mut_ptr() as u64, 0, 0]) }?;
     Ok([u64::from(ends[0]), u64::from(ends[1])])
+}
+
+/// Whether a descriptor is open.
+pub(crate) fn is_open(fd: u64) -> bool {
+    const F_GETFD: u64 = 1;
+    plain(number::FCNTL, [fd, F_GETFD, 0]).is_ok()
+}
+
+/// A descriptor, for a call.
+pub(crate) fn borrowed(fd: u64) -> BorrowedFd<'static> {
+    // SAFETY: it is only ever given to system calls, which say so where it is not open.
+    unsafe { BorrowedFd::borrow_raw(fd as i32) }
 }
 
 /// Makes `onto` the same as `fd`, which goes.

@@ -1,6 +1,7 @@
 //! The holder's life: one image, then clone after clone.
 
 use crate::bare::{self, Errno, call, number, plain};
+use crate::first;
 use crate::maker::{self, Wish};
 use crate::packet::{self, Message};
 use crate::run::{self, Failure, Script};
@@ -24,6 +25,7 @@ pub(crate) fn serve() -> ! {
         };
         let answer = match (Request::from_words(message.words), &script) {
             (Some(Request::Hold { length }), None) => hold(&message, length).map(|held| script = Some(held)),
+            (Some(Request::Become { length }), None) => first::grow(&message, length),
             (Some(Request::Clone { cgroups, groups, namespaces, supplied }), Some(script)) => {
                 let counts = [cgroups, groups, namespaces, supplied].map(|count| count as usize);
                 Wish::new(&message, counts, script).ok_or(Failure::of_call(EINVAL)).and_then(|wish| maker::grow(&wish))
@@ -43,17 +45,22 @@ pub(crate) fn serve() -> ! {
 
 /// Maps the script and takes its staging steps. Paths are relative to the directory that came with it.
 fn hold(message: &Message, length: u32) -> Result<Script, Failure> {
-    const READ_WRITE: u64 = 3;
-    const PRIVATE_FIXED_NOREPLACE: u64 = 0x10_0002;
     if message.count != 2 {
         return Err(Failure::of_call(EINVAL));
     }
-    // SAFETY: the place is the script's own and free; the file is sealed, so it stays as long as the mapping. It is private: steps that give
-    // back a value write it there.
-    unsafe { call(number::MMAP, [SCRIPT, u64::from(length), READ_WRITE, PRIVATE_FIXED_NOREPLACE, message.fds[0], 0]) }
-        .map_err(Failure::of_call)?;
-    let script = Script::mapped(u64::from(length)).ok_or(Failure::of_call(EINVAL))?;
+    let script = map(message.fds[0], length)?;
     plain(number::FCHDIR, [message.fds[1], 0, 0]).map_err(Failure::of_call)?;
     run::steps(&script, script.staging())?;
     Ok(script)
+}
+
+/// Maps a script to its place.
+pub(crate) fn map(file: u64, length: u32) -> Result<Script, Failure> {
+    const READ_WRITE: u64 = 3;
+    const PRIVATE_FIXED_NOREPLACE: u64 = 0x10_0002;
+    // SAFETY: the place is the script's own and free; the file is sealed, so it stays as long as the mapping. It is private: steps that give
+    // back a value write it there.
+    unsafe { call(number::MMAP, [SCRIPT, u64::from(length), READ_WRITE, PRIVATE_FIXED_NOREPLACE, file, 0]) }
+        .map_err(Failure::of_call)?;
+    Script::mapped(u64::from(length)).ok_or(Failure::of_call(EINVAL))
 }

@@ -13,6 +13,12 @@
 //!   cloner  opens the gate ────────▶ every thread takes its last steps and returns into the frozen program (rt_sigreturn)
 //! ```
 //!
+//! A first process that is one of the image is forked by nobody: it executes this program, and becomes what it is to be by a script of its own.
+//!
+//! ```text
+//!   cloner  ──Become: fds────────▶ first process    takes what the maker hands over, copies its memory, takes its own steps like any other
+//! ```
+//!
 //! The whole program lives in [`REGION`], moved out of its executable into anonymous memory when it starts, so that it survives everything being
 //! unmapped around it, and so that the frozen program's own executable can become the process's.
 
@@ -24,5 +30,5 @@ mod place;
 mod step;
 
 pub use message::{Answer, Report, Request, WORDS};
-pub use place::{PARKING, REGION, REGION_LENGTH, SCRIPT, STACK_LENGTH, STACKS, thread_stack};
+pub use place::{HANDOVER, MEMORY, PARKING, REGION, REGION_LENGTH, SCRIPT, STACK_LENGTH, STACKS, thread_stack};
 pub use step::{FORGIVE, Header, ONTO, PATIENT, Special, Step};

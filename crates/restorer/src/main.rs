@@ -7,7 +7,9 @@
 #![no_main]
 
 mod bare;
+mod first;
 mod gate;
+mod handover;
 mod hold;
 mod maker;
 #[path = "../../seed/src/memory.rs"]

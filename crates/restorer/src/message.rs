@@ -22,6 +22,12 @@ pub enum Request {
         /// Descriptors that the clone has in place of the frozen ones.
         supplied: u32,
     },
+    /// Become a process of a clone, its first. Descriptors: the script (a sealed memory file), the holder's memory, where the maker hands over what it has
+    /// made. Answered only if that fails before there is a process that could report it.
+    Become {
+        /// Length of the script in bytes.
+        length: u32,
+    },
 }
 
 /// What a holder answers: 0 or an error number, and the step that failed.
@@ -50,6 +56,7 @@ impl Request {
             Self::Clone { cgroups, groups, namespaces, supplied } => {
                 [2, cgroups, groups, namespaces, supplied, 0, 0, 0]
             }
+            Self::Become { length } => [3, length, 0, 0, 0, 0, 0, 0],
         }
     }
 
@@ -60,6 +67,7 @@ impl Request {
             [2, cgroups, groups, namespaces, supplied, ..] => {
                 Some(Self::Clone { cgroups, groups, namespaces, supplied })
             }
+            [3, length, ..] => Some(Self::Become { length }),
             _ => None,
         }
     }

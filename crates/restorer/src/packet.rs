@@ -3,9 +3,11 @@
 use crate::bare::Errno;
 use core::mem::MaybeUninit;
 use pando_restorer::WORDS;
-use rustix::fd::{AsFd, IntoRawFd};
-use rustix::io::IoSliceMut;
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
+use rustix::fd::{AsFd, BorrowedFd, IntoRawFd};
+use rustix::io::{IoSlice, IoSliceMut};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+};
 
 /// The most descriptors of a message.
 pub(crate) const MAX_FDS: usize = 64;
@@ -41,4 +43,16 @@ pub(crate) fn receive(socket: impl AsFd) -> Result<Option<Message>, Errno> {
         *word = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
     }
     Ok(Some(message))
+}
+
+/// Sends one message: a word, and descriptors.
+pub(crate) fn send(socket: impl AsFd, word: u32, fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() {
+        control.push(SendAncillaryMessage::ScmRights(fds));
+    }
+    let bytes = word.to_le_bytes();
+    let sent = rustix::net::sendmsg(socket, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL);
+    sent.map(drop).map_err(rustix::io::Errno::raw_os_error)
 }

@@ -15,6 +15,12 @@ pub const STACKS: u64 = REGION + 0x0200_0000;
 /// Bytes of a restored thread's stack, which goes when the thread returns into its program.
 pub const STACK_LENGTH: u64 = 8192;
 
+/// The descriptor of what memory is copied from.
+pub const MEMORY: u64 = 101;
+
+/// The descriptor over which a first process is handed what the others share.
+pub const HANDOVER: u64 = 102;
+
 /// Where the script is mapped, privately.
 pub const SCRIPT: u64 = REGION + 0x1000_0000;
 

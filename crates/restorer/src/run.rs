@@ -2,6 +2,7 @@
 
 use crate::bare::{self, Errno, NewThread, call, number};
 use crate::gate;
+use crate::handover;
 use core::ops::Range;
 use pando_restorer::{Answer, FORGIVE, Header, ONTO, PATIENT, Report, SCRIPT, STACK_LENGTH, Special, Step};
 
@@ -62,7 +63,7 @@ impl Script {
 /// Takes steps in order, up to one that fails. Steps that resume or end the process do not return.
 pub(crate) fn steps(script: &Script, range: Range<u64>) -> Result<(), Failure> {
     for number in range {
-        let failed = |errno| Failure { errno, step: number as u32 };
+        let failed = |errno| Failure { errno, step: script.header.before.saturating_add(number) as u32 };
         let step = script.steps.get(number as usize).ok_or(failed(EINVAL))?;
         take(script, step).map_err(failed)?;
     }
@@ -114,6 +115,8 @@ fn take(script: &Script, step: &Step) -> Result<(), Errno> {
             bare::move_descriptor(one, a[0])?;
             bare::move_descriptor(other, a[1])
         }
+        Some(Special::Hand) => handover::give(a[0], a[1]..a[2]),
+        Some(Special::Take) => handover::take(a[0]),
         Some(Special::Exit) => {
             if a[1] != 0 {
                 let me = bare::plain(number::GETPID, [0; 3])?;
@@ -150,7 +153,7 @@ fn system_call(step: &Step) -> Result<(), Errno> {
 }
 
 /// A new process's steps. Whatever fails is reported, and ends it.
-fn process(script: &Script, range: Range<u64>) -> ! {
+pub(crate) fn process(script: &Script, range: Range<u64>) -> ! {
     let failure = match steps(script, range) {
         Ok(()) => Failure::of_call(EINVAL),
         Err(failure) => failure,

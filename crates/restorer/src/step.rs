@@ -16,6 +16,8 @@ pub struct Header {
     pub maker: u64,
     /// The lowest descriptor that no process of the image uses; reports go to it, the gate is the next, supplied ones follow.
     pub free: u64,
+    /// How many steps of another script are counted before these when one is named.
+    pub before: u64,
 }
 
 /// One step. `what` is the number of a system call or a [`Special`], with flags.
@@ -57,13 +59,16 @@ pub enum Special {
     Exit = 0x1_0005,
     /// Make two connected unix sockets: the descriptors that they become, and their type.
     Pair = 0x1_0006,
+    /// Send what is open of a range of descriptors over a socket: the socket, the first, the one behind the last. An empty range says that this was all.
+    Hand = 0x1_0007,
+    /// Take what is sent so, over a socket, to where it was.
+    Take = 0x1_0008,
 }
 
 impl Special {
     /// The special step of a number.
     pub fn from_number(number: u64) -> Option<Self> {
-        [Self::Fork, Self::Thread, Self::Gate, Self::Resume, Self::Pipe, Self::Exit, Self::Pair]
-            .into_iter()
-            .find(|special| *special as u64 == number)
+        let all = [Self::Fork, Self::Thread, Self::Gate, Self::Resume, Self::Pipe, Self::Exit, Self::Pair];
+        all.into_iter().chain([Self::Hand, Self::Take]).find(|special| *special as u64 == number)
     }
 }

@@ -2,11 +2,20 @@
 
 use super::crash::{daemon_with, settled};
 use crate::case::Case;
+use crate::own_init;
 use crate::sandbox::Sandbox;
 use crate::world::World;
 
-pub(crate) const CASES: &[Case] =
-    &[Case::new("clone_crash::daemon_at_every_step_of_clone", daemon_at_every_step_of_clone)];
+pub(crate) const CASES: &[Case] = &[
+    Case::new("clone_crash::daemon_at_every_step_of_clone", |sandbox| {
+        sandbox.guest("source", &["--", "sleep", "100000"]);
+        daemon_at_every_step_of_clone(sandbox);
+    }),
+    Case::new("clone_crash::daemon_at_every_step_of_a_clone_of_an_init", |sandbox| {
+        own_init::scripted(sandbox, "source", "sleep 100000 & wait");
+        daemon_at_every_step_of_clone(sandbox);
+    }),
+];
 
 /// The boundaries between its steps, as the daemon's source names them, and what is found afterwards.
 const STEPS: [(&str, &str); 7] = [
@@ -19,14 +28,13 @@ const STEPS: [(&str, &str); 7] = [
     ("clone.stays", "running"),
 ];
 
-/// The frozen command, which has this pid in the guest and in the clone.
+/// The frozen process, which has this pid in the guest and in the clone.
 #[track_caller]
 fn lives(sandbox: &Sandbox, name: &str) {
     assert!(sandbox.exec_sh(name, "tr '\\0' ' ' </proc/2/cmdline").ok().starts_with("sleep 100000"));
 }
 
 fn daemon_at_every_step_of_clone(sandbox: &Sandbox) {
-    sandbox.guest("source", &["--", "sleep", "100000"]);
     let before = World::of(sandbox);
     for (step, expected) in STEPS {
         sandbox.end_daemon();

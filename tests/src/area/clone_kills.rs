@@ -4,6 +4,7 @@
 use super::crash::settled;
 use crate::case::{Case, Tag};
 use crate::dice::Dice;
+use crate::own_init;
 use crate::patience::eventually;
 use crate::process;
 use crate::sandbox::Sandbox;
@@ -12,6 +13,8 @@ use std::time::{Duration, Instant};
 
 pub(crate) const CASES: &[Case] = &[
     Case::new("clone_kills::at_15_random_moments", |sandbox| at_random_moments(sandbox, 15)),
+    Case::new("clone_kills::of_an_init_at_15_random_moments", |sandbox| of_an_init(sandbox, 15)),
+    Case::new("clone_kills::of_an_init_at_200_random_moments", |sandbox| of_an_init(sandbox, 200)).tags(&[Tag::Slow]),
     Case::new("clone_kills::at_200_random_moments", |sandbox| at_random_moments(sandbox, 200)).tags(&[Tag::Slow]),
 ];
 
@@ -59,8 +62,18 @@ fn lives(sandbox: &Sandbox, name: &str) {
 }
 
 fn at_random_moments(sandbox: &Sandbox, kills: usize) {
-    let (mut dice, seed) = Dice::of_this_run();
     sandbox.guest("source", &["--", "sleep", "100000"]);
+    killing(sandbox, kills);
+}
+
+fn of_an_init(sandbox: &Sandbox, kills: usize) {
+    own_init::scripted(sandbox, "source", "sleep 100000 & wait");
+    eventually("it is up", || sandbox.exec_sh("source", "grep -q sleep /proc/2/cmdline").run().code() == 0);
+    killing(sandbox, kills);
+}
+
+fn killing(sandbox: &Sandbox, kills: usize) {
+    let (mut dice, seed) = Dice::of_this_run();
     sandbox.pando(["freeze", "source", "image", "--wait"]).ok();
     let before = World::of(sandbox);
     let mut killed = Vec::new();

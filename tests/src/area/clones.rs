@@ -222,7 +222,8 @@ fn the_holder_is_out_of_reach(sandbox: &Sandbox) {
     let root = File::open(format!("/proc/{}/root", sandbox.first_process("web"))).expect("its root");
     let log = File::open("/dev/null").expect("it is there");
     let outside = outside(sandbox.inspect("web")["log"].as_str().expect("a path"));
-    let subject = Subject { init: sandbox.first_process("web"), outside: &[outside], in_memory: &[] };
+    let subject =
+        Subject { init: sandbox.first_process("web"), outside: &[outside], in_memory: &[], ..Subject::default() };
     let frozen = freeze(&subject, || Ok(root.into())).unwrap_or_else(|error| panic!("{error}"));
     // Pids 2 and, for the maker, 3 are the clone's: the burglar has others.
     let burglar = BURGLAR.replace("for p in 2 3 4 5 6 7 8 9", "for p in 2 3 $(cat /victim)");
@@ -237,8 +238,8 @@ fn the_holder_is_out_of_reach(sandbox: &Sandbox) {
     let groups: [BorrowedFd<'_>; 0] = [];
     let init = sandbox.first_process("den");
     for _ in 0..CLONES {
-        let target = Target { init, cgroup: None, groups: &groups, supplied: &[log.as_fd()] };
-        let ready = frozen.holder.clone_into(&target).unwrap_or_else(|error| panic!("{error}"));
+        let target = Target { init, cgroup: None, groups: &groups, supplied: &[log.as_fd()], cradle: None };
+        let ready = frozen.clone_into(&target).unwrap_or_else(|error| panic!("{error}"));
         // Never let go, it ends, and its pid is free again.
         drop(ready);
         eventually("the clone has ended", || sandbox.exec_sh("den", "test ! -e /proc/2").run().code() == 0);

@@ -95,12 +95,12 @@ fn stage(sandbox: &Sandbox) -> PathBuf {
 
 fn frozen(space: &Space) -> Result<Frozen, FreezeError> {
     let root = File::open(format!("/proc/{}/root", space.init())).expect("the root of a space");
-    freeze(&Subject { init: space.init(), outside: &[], in_memory: &[] }, || Ok(root.into()))
+    freeze(&Subject { init: space.init(), outside: &[], in_memory: &[], ..Subject::default() }, || Ok(root.into()))
 }
 
 fn clone_into(frozen: &Frozen, space: &Space) {
-    let target = Target { init: space.init(), cgroup: None, groups: &[], supplied: &[] };
-    let ready = frozen.holder.clone_into(&target).unwrap_or_else(|error| panic!("{error}"));
+    let target = Target { init: space.init(), cgroup: None, groups: &[], supplied: &[], cradle: None };
+    let ready = frozen.clone_into(&target).unwrap_or_else(|error| panic!("{error}"));
     ready.go().expect("it runs");
 }
 
@@ -121,7 +121,7 @@ fn plays_after(sandbox: &Sandbox, script: &str, prepare: fn(&Space)) {
     let _actor = source.play(script, &stage);
     let root = File::open(format!("/proc/{}/root", source.init())).expect("the root of a space");
     let files = root.try_clone().expect("a descriptor");
-    let frozen = freeze(&Subject { init: source.init(), outside: &[], in_memory: &[] }, || {
+    let frozen = freeze(&Subject { init: source.init(), outside: &[], in_memory: &[], ..Subject::default() }, || {
         copy(&own, &kept);
         Ok(root.into())
     });
@@ -246,15 +246,15 @@ fn a_failed_clone_leaves_nothing(sandbox: &Sandbox) {
     let barren = Space::new();
     let hide = barren.command(&["mount", "-t", "tmpfs", "none", &stage.to_string_lossy()]).status();
     assert!(hide.expect("mount runs").success());
-    let target = Target { init: barren.init(), cgroup: None, groups: &[], supplied: &[] };
-    let said = frozen.holder.clone_into(&target).map(drop).expect_err("its files are not there").to_string();
+    let target = Target { init: barren.init(), cgroup: None, groups: &[], supplied: &[], cradle: None };
+    let said = frozen.clone_into(&target).map(drop).expect_err("its files are not there").to_string();
     assert!(said.contains("opening ") && said.contains("stage"), "{said}");
     let inside = || barren.command(&["sh", "-c", "! ps ax --no-headers | grep -q '[p]ython'"]).status();
     eventually("nothing of it is left", || inside().expect("sh runs").success());
     let clone = Space::new();
     // One that is made but never let go ends, too.
-    let target = Target { init: clone.init(), cgroup: None, groups: &[], supplied: &[] };
-    drop(frozen.holder.clone_into(&target).unwrap_or_else(|error| panic!("{error}")));
+    let target = Target { init: clone.init(), cgroup: None, groups: &[], supplied: &[], cradle: None };
+    drop(frozen.clone_into(&target).unwrap_or_else(|error| panic!("{error}")));
     let inside =
         || clone.command(&["sh", "-c", "! ps ax -o stat,args --no-headers | grep '[p]ython' | grep -qv ^Z"]).status();
     eventually("nothing of that is left either", || inside().expect("sh runs").success());

@@ -2,6 +2,7 @@
 
 use crate::case::{Case, Tag};
 use crate::dice::Dice;
+use crate::own_init;
 use crate::patience::eventually;
 use crate::process;
 use crate::sandbox::Sandbox;
@@ -9,6 +10,8 @@ use std::time::{Duration, Instant};
 
 pub(crate) const CASES: &[Case] = &[
     Case::new("freeze_kills::at_10_random_moments", |sandbox| at_random_moments(sandbox, 10)),
+    Case::new("freeze_kills::of_an_init_at_10_random_moments", |sandbox| of_an_init(sandbox, 10)),
+    Case::new("freeze_kills::of_an_init_at_200_random_moments", |sandbox| of_an_init(sandbox, 200)).tags(&[Tag::Slow]),
     Case::new("freeze_kills::at_200_random_moments", |sandbox| at_random_moments(sandbox, 200)).tags(&[Tag::Slow]),
 ];
 
@@ -75,8 +78,18 @@ fn is_traced(pid: i32) -> bool {
 }
 
 fn at_random_moments(sandbox: &Sandbox, kills: usize) {
-    let (mut dice, _) = Dice::of_this_run();
     sandbox.guest("source", &["--", "sh", "-c", COUNTERS]);
+    killing(sandbox, kills);
+}
+
+/// The same of an init, which is stopped and made to tell its state as they are.
+fn of_an_init(sandbox: &Sandbox, kills: usize) {
+    own_init::scripted(sandbox, "source", COUNTERS);
+    killing(sandbox, kills);
+}
+
+fn killing(sandbox: &Sandbox, kills: usize) {
+    let (mut dice, _) = Dice::of_this_run();
     eventually("all of them count", || counts(sandbox).len() == PROGRAMS);
     let all = programs(sandbox);
     assert_eq!(all.len(), PROGRAMS, "each is a process of its own");

@@ -4,6 +4,7 @@ mod attacks;
 mod clients;
 mod clone_crash;
 mod clone_identity;
+mod clone_inits;
 mod clone_kills;
 mod clone_programs;
 mod clones;
@@ -83,6 +84,7 @@ const AREAS: &[&[Case]] = &[
     clone_kills::CASES,
     clones::CASES,
     clone_identity::CASES,
+    clone_inits::CASES,
     kept_images::CASES,
     clone_programs::CASES,
     systemd::CASES,

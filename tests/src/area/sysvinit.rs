@@ -2,7 +2,7 @@
 //!
 //! How long each took is printed and not judged.
 
-use crate::case::Case;
+use crate::case::{Case, Tag};
 use crate::debian_image::tarball;
 use crate::line::Ended;
 use crate::need::Need;
@@ -13,8 +13,10 @@ use std::time::Instant;
 
 const NEEDS: &[Need] = &[Need::Root, Need::Program("mmdebstrap", "mmdebstrap")];
 
-pub(crate) const CASES: &[Case] =
-    &[Case::new("sysvinit::boots_serves_reboots_and_stops", boots_serves_reboots_and_stops).needs(NEEDS)];
+pub(crate) const CASES: &[Case] = &[
+    Case::new("sysvinit::boots_serves_reboots_and_stops", boots_serves_reboots_and_stops).needs(NEEDS),
+    Case::new("sysvinit::is_cloned_ten_times", is_cloned_ten_times).needs(NEEDS).tags(&[Tag::Slow]),
+];
 
 /// Whether every server of this life answers: inside, over loopback, with nothing but bash for a client.
 const SERVING: &str = r#"
@@ -33,6 +35,12 @@ const ATTEMPTS: u32 = 20;
 #[track_caller]
 fn inside(sandbox: &Sandbox, script: &str) -> Ended {
     sandbox.exec_sh("deb", script).run()
+}
+
+/// What the database of a guest is asked.
+#[track_caller]
+fn query(sandbox: &Sandbox, name: &str, words: &str) -> String {
+    sandbox.exec_sh(name, &format!("su postgres -c \"psql -Atqc \\\"{words}\\\"\"")).limit(60).ok().trim().to_owned()
 }
 
 /// Waits until everything is served; a guest that is just starting anew cannot be entered for a moment.
@@ -94,6 +102,44 @@ fn boots_serves_reboots_and_stops(sandbox: &Sandbox) {
     sandbox.pando(["stop", "deb"]).limit(120).ok();
     told("stop", begin);
     stopped_cleanly(sandbox);
+}
+
+/// A system that has booted and serves is frozen and cloned: each clone serves, is written to, and has its own alone later on, as has the source.
+fn is_cloned_ten_times(sandbox: &Sandbox) {
+    const CLONES: usize = 10;
+    let image = tarball(sandbox);
+    sandbox.pando(["create", "deb", "--from", &image, "--init", "/sbin/init", "--stop-timeout", "60"]).limit(300).ok();
+    sandbox.pando(["start", "deb"]).ok();
+    serves(sandbox);
+    settles(sandbox);
+    query(sandbox, "deb", "create table kept (word text)");
+    println!("sysvinit: {}", sandbox.pando(["freeze", "deb", "warm"]).limit(60).ok().trim());
+    let begin = Instant::now();
+    sandbox.pando(["clone", "warm", "-n", &CLONES.to_string()]).limit(120).ok();
+    told("ten clones", begin);
+    let names: Vec<_> = (1..=CLONES).map(|number| format!("warm-{number}")).chain(["deb".to_owned()]).collect();
+    for name in &names {
+        sandbox.exec_sh(name, SERVING).limit(90).ok();
+        query(sandbox, name, &format!("insert into kept values ('{name}')"));
+        sandbox.exec_sh(name, &format!("logger -t test from {name}; echo {name} >/run/whose")).ok();
+    }
+    std::thread::sleep(crate::patience::seconds(3));
+    for name in &names {
+        assert_eq!(query(sandbox, name, "select word from kept"), *name);
+        assert_eq!(sandbox.exec_sh(name, "cat /run/whose").ok().trim(), *name);
+        assert_eq!(
+            sandbox.exec_sh(name, "grep -o 'test: from .*' /var/log/syslog").ok().trim(),
+            format!("test: from {name}")
+        );
+        assert_eq!(sandbox.exec_sh(name, "runlevel; cat /proc/1/comm").ok(), "N 2\ninit\n");
+    }
+    // An init that was never started there ends everything in good order all the same.
+    sandbox.pando(["stop", "warm-1"]).limit(120).ok();
+    let status = sandbox.status("warm-1").expect("it is there still");
+    assert_eq!((&status["state"], &status["exit_code"]), (&"stopped".into(), &0.into()), "{status}");
+    sandbox.pando(["start", "warm-1"]).ok();
+    sandbox.exec_sh("warm-1", SERVING).limit(90).ok();
+    assert_eq!(query(sandbox, "warm-1", "select word from kept"), "warm-1");
 }
 
 /// The parts of the system beside what is served.

@@ -1,8 +1,8 @@
 //! Guests on a terminal.
 
 use crate::case::{Case, Tag};
-use crate::line::Line;
 use crate::need::Need;
+use crate::own_init::scripted;
 use crate::patience::eventually;
 use crate::process;
 use crate::sandbox::Sandbox;
@@ -86,18 +86,6 @@ fn a_hang_up_ends_the_command(sandbox: &Sandbox) {
     sandbox.becomes("left", "absent");
 }
 
-/// A guest whose init is a script, and whose log tells what that prints on its console.
-fn console_of(sandbox: &Sandbox, script: &str) {
-    let tree = sandbox.scratch().join("tree");
-    Line::new("cp").args(["-a", sandbox.busybox()]).args([tree.as_os_str()]).ok();
-    let init = tree.join("bin/own-init");
-    std::fs::write(&init, format!("#!/bin/sh\ntrap 'exit 0' TERM\n{script}\nwhile :; do sleep 0.1; done\n"))
-        .expect("a file");
-    std::fs::set_permissions(&init, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("a program");
-    let options = ["--init", "/bin/own-init", "--stop-signal", "TERM", "--start"];
-    sandbox.pando(["create", "own", "--from", &tree.to_string_lossy()].into_iter().chain(options)).ok();
-}
-
 #[track_caller]
 fn logged(sandbox: &Sandbox, words: &str) {
     let log = || sandbox.pando(["logs", "own"]).ok();
@@ -109,7 +97,7 @@ fn an_own_init_has_a_console(sandbox: &Sandbox) {
         [ -c /dev/console ] && [ \"$(tty </dev/console)\" = /dev/console ] && echo a console >/dev/console
         exec </dev/null >/dev/null 2>&1
         sh -c 'echo from another >/dev/console'";
-    console_of(sandbox, script);
+    scripted(sandbox, "own", script);
     for words in ["all three\r\n", "a console\r\n", "from another\r\n"] {
         logged(sandbox, words);
     }
@@ -124,7 +112,7 @@ fn an_own_init_has_a_console(sandbox: &Sandbox) {
 }
 
 fn a_console_outlives_the_daemon(sandbox: &Sandbox) {
-    console_of(sandbox, "echo begun");
+    scripted(sandbox, "own", "echo begun");
     logged(sandbox, "begun");
     process::kill(sandbox.daemon().expect("a daemon"));
     let first = sandbox.first_process("own");

@@ -1,5 +1,6 @@
 //! From a guest at rest to a running one: a sprout, a root file system, a plan.
 
+use super::cradle::Cradle;
 use super::site::{Sent, Site, SiteWish};
 use crate::daemon::Daemon;
 use crate::events::now;
@@ -13,7 +14,7 @@ use crate::{crash, failure, private_network};
 use pando_api::{Fault, FaultKind, GuestState, Network, PartOf, Spec};
 use pando_guest::account::Account;
 use pando_guest::launch::{Launched, rouse};
-use pando_guest::plan::{Plan, Program, SproutKind, Stdio};
+use pando_guest::plan::{Heritage, Plan, Program, SproutKind, Stdio};
 use pando_guest::policy::profile;
 use pando_guest::root::{LayerStore, Mounted};
 use pando_guest::seed::read_report;
@@ -66,16 +67,16 @@ pub(crate) enum Task {
     Run(Wish),
     /// The same for an errand of Pando's, in a guest that is at rest otherwise: with its files and limits, and nothing of its own that runs.
     Errand(Wish),
-    /// The same for a command that comes out of an image with this pid.
-    Adopt(i32),
+    /// What comes out of an image.
+    Adopt(Heritage),
 }
 
 /// How far a guest's first process has come before the guest is known.
 enum Growth {
     /// It waits for a root file system.
     Bare,
-    /// That waits for it.
-    Rooted(Tree),
+    /// That waits for it, and perhaps for what it is to become.
+    Rooted(Tree, Option<Cradle>),
     /// It stands in it, and waits for what it is to adopt.
     Standing,
 }
@@ -87,6 +88,8 @@ pub(crate) struct Ready {
     pub(crate) sprout: Sprout,
     /// The root file system, over the guest's own files; `None` where it stands in it already: see [`stand_ahead`].
     pub(crate) tree: Option<Tree>,
+    /// Where it waits to become the init of a frozen guest.
+    pub(crate) cradle: Option<Cradle>,
 }
 
 /// Starts a guest's first process, and what it is to run below. On failure nothing is left.
@@ -135,8 +138,8 @@ async fn attempt(
         spec = Spec { init: None, network: Network::None, addresses: Vec::new(), publish: Vec::new(), ..spec };
     }
     let (sprout, growth) = match ready {
-        Some(Ready { sprout, tree: Some(tree) }) => (sprout, Growth::Rooted(tree)),
-        Some(Ready { sprout, tree: None }) => (sprout, Growth::Standing),
+        Some(Ready { sprout, tree: Some(tree), cradle }) => (sprout, Growth::Rooted(tree, cradle)),
+        Some(Ready { sprout, tree: None, .. }) => (sprout, Growth::Standing),
         None => {
             let sprout = daemon.pool.take(SproutKind::of(&spec)).await;
             let doing = "making a place for the guest";
@@ -144,7 +147,7 @@ async fn attempt(
         }
     };
     crash::point("start.seed");
-    if matches!(growth, Growth::Rooted(_))
+    if matches!(growth, Growth::Rooted(..))
         && daemon.starting.is_one()
         && let Err(error) = rouse(&sprout.report, sprout.pid)
     {
@@ -191,19 +194,19 @@ async fn grow(
     stdio: Vec<OwnedFd>,
 ) -> Result<Option<OwnedFd>, Fault> {
     let errand = matches!(task, Task::Errand(_));
-    let ahead = match growth {
+    let (ahead, cradle) = match growth {
         Growth::Standing => {
             // Such a guest stays once all of it runs.
             admit(daemon, guest, &spec, sprout, errand).await?;
             return show(daemon, guest, sprout).map(|()| None);
         }
-        Growth::Rooted(tree) => Some(tree),
-        Growth::Bare => None,
+        Growth::Rooted(tree, cradle) => (Some(tree), cradle),
+        Growth::Bare => (None, None),
     };
-    let (wish, adopted) = match task {
-        Task::Idle => (None, None),
-        Task::Run(wish) | Task::Errand(wish) => (Some(wish), None),
-        Task::Adopt(pid) => (None, Some(pid)),
+    let (wish, heritage) = match task {
+        Task::Idle => (None, Heritage::None),
+        Task::Run(wish) | Task::Errand(wish) => (Some(wish), Heritage::None),
+        Task::Adopt(heritage) => (None, heritage),
     };
     let stdio = match &wish {
         Some(Wish { stdio: Stdio::Console, .. }) => vec![super::console::lay(daemon, guest, &sprout.link)?],
@@ -214,13 +217,16 @@ async fn grow(
         let directory = private_network::directory(&daemon.places);
         (directory.join("hosts"), private_network::resolver_path(&directory, sprout.slot))
     });
-    let mut site = Site::of(sprout, guest.name.as_ref(), spec.clone(), (&daemon.store, daemon.unified), adopted)?;
+    let mut site = Site::of(sprout, guest.name.as_ref(), spec.clone(), (&daemon.store, daemon.unified), heritage)?;
     // Whoever gave the command waits for it; a guest that lasts may end when it likes.
     site.word = (guest.ephemeral && wish.is_some()).then(word).transpose()?;
     let heard = site.word.as_ref().map(|word| owned(word.as_fd())).transpose()?;
     // One that goes away with its command had none before.
     site.transactions = if guest.ephemeral { None } else { super::transactions::kept(&daemon.places, &guest.name) };
     (site.stdio, site.wish, site.names) = (stdio, wish, names);
+    if let Some(fittings) = cradle.and_then(|mut cradle| cradle.take_fittings()) {
+        site.fit(fittings);
+    }
     let admission = admit(daemon, guest, &spec, sprout, errand);
     let Sent { plan, report, parts } = match ahead {
         // All that is left is a message: another thread would take longer to be woken.
@@ -236,7 +242,7 @@ async fn grow(
     close_later(&daemon.lull, parts);
     outcome?;
     crash::point("start.launched");
-    if adopted.is_none() {
+    if heritage == Heritage::None {
         stay(&guest.name, &sprout.link)?;
     }
     Ok(heard)
@@ -342,9 +348,12 @@ pub(crate) async fn stand_ahead(
     spec: Spec,
     store: &Arc<LayerStore>,
     unified: bool,
-    command: Option<i32>,
+    (heritage, cradle): (Heritage, Option<&mut Cradle>),
 ) -> Result<(), Fault> {
-    let site = Site::of(sprout, crate::ready_roots::NAME, spec, (store, unified), command)?;
+    let mut site = Site::of(sprout, crate::ready_roots::NAME, spec, (store, unified), heritage)?;
+    if let Some(fittings) = cradle.and_then(Cradle::take_fittings) {
+        site.fit(fittings);
+    }
     let Sent { plan, report, .. } = site.send(Mounted { tree, parts: Vec::new() }, Vec::new())?;
     grown(crate::ready_roots::NAME, &plan, report, false).await
 }

@@ -1,4 +1,4 @@
-//! Guests out of an image: a first process as any guest's, and below it the frozen processes.
+//! Guests out of an image: a first process as any guest's, and below it the frozen processes; or one that becomes the frozen guest's own init.
 
 use super::boot::{self, Ready, Task, boot};
 use super::identity::Identity;
@@ -12,7 +12,7 @@ use crate::ready_roots::ReadyRoot;
 use crate::record::{GuestRecord, LOG, RECORD, SPEC};
 use crate::{crash, unsettled};
 use pando_api::{Fault, FaultKind, Network, Spec};
-use pando_freeze::{CloneError, Frozen, Ready as Forked, Target};
+use pando_freeze::{CloneError, Cradle, Frozen, Ready as Forked, Target};
 use pando_guest::GuestName;
 use pando_kernel::cgroup::Plot;
 use pando_kernel::{CallError, Context, uts};
@@ -149,8 +149,7 @@ async fn start(
 ) -> Result<(), Fault> {
     // Nobody enters it before it is itself.
     let closed = guest.close();
-    let running =
-        boot(daemon, guest, image.record.command.map_or(Task::Idle, Task::Adopt), Vec::new(), Some(ready)).await?;
+    let running = boot(daemon, guest, Task::Adopt(image.heritage()), Vec::new(), Some(ready)).await?;
     crash::point("clone.booted");
     let outcome = finish(daemon, guest, &running, image, (forking, identity)).await;
     drop(closed);
@@ -238,6 +237,8 @@ struct Nest {
     host_name: String,
     plot: Plot,
     log: OwnedFd,
+    /// Where the first process is told what to become.
+    cradle: Option<OwnedFd>,
 }
 
 impl Nest {
@@ -248,12 +249,15 @@ impl Nest {
         log: PathBuf,
     ) -> Result<Self, CallError> {
         let log = File::options().create(true).append(true).open(&log).context(|| format!("opening {}", log.display()));
+        let log = log?;
+        let cradle = ready.cradle.as_ref().map(|cradle| cradle.lay_out(&ready.sprout, &log)).transpose()?;
         Ok(Self {
             init: ready.sprout.pid,
             at_once: ready.tree.is_none() && matches!(network, Network::None | Network::Host),
             host_name,
             plot: daemon.field.plot(ready.sprout.slot),
-            log: log?.into(),
+            log: log.into(),
+            cradle,
         })
     }
 
@@ -269,7 +273,8 @@ impl Nest {
             cgroup: cgroup.as_ref().map(AsFd::as_fd),
             groups: &groups,
             supplied: &[self.log.as_fd()],
+            cradle: self.cradle.as_ref().map(|socket| Cradle(socket.as_fd())),
         };
-        frozen.holder.clone_into(&target)
+        frozen.clone_into(&target)
     }
 }

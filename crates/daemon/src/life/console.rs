@@ -5,20 +5,26 @@ use crate::failure;
 use crate::guest::Guest;
 use crate::link::Link;
 use pando_api::Fault;
+use pando_guest::seed::SeedLink;
 use pando_kernel::packet;
 use pando_seed::Request;
 use std::fs::File;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Has a seed keep the console that its trunk is about to open. The trunk is to send its master over the socket.
 pub(super) fn lay(daemon: &Daemon, guest: &Guest, link: &Link) -> Result<OwnedFd, Fault> {
     let laid = || -> std::io::Result<OwnedFd> {
         let (seeds, trunks) = packet::pair()?;
         let log = log(daemon, guest)?;
-        link.seed().send(Request::Console, &[seeds.as_fd(), log.as_fd()])?;
+        keep(link.seed(), seeds.as_fd(), &log)?;
         Ok(trunks)
     };
     laid().map_err(|error| failure::io("making the guest's console", guest.name.as_ref(), &error))
+}
+
+/// Has a seed keep a console whose master comes on a socket, and print it into a log.
+pub(super) fn keep(seed: &SeedLink, master: BorrowedFd<'_>, log: &File) -> std::io::Result<()> {
+    seed.send(Request::Console, &[master, log.as_fd()])
 }
 
 /// A guest's log, to be written to at its end.

@@ -9,7 +9,7 @@ use crate::record::{self, GuestRecord, RECORD, SPEC};
 use crate::{crash, failure};
 use pando_api::{Fault, FaultKind, GuestState, Progress, Spec};
 use pando_guest::account::Account;
-use pando_guest::plan::{self, Facts, Program, Stdio};
+use pando_guest::plan::{self, Facts, Heritage, Program, Stdio};
 use pando_guest::root::{LayerStore, Root};
 use pando_guest::source::Source;
 use pando_guest::{GuestName, root};
@@ -74,7 +74,7 @@ pub(crate) fn check_plan(name: &GuestName, spec: &Spec) -> Result<(), Fault> {
         name: name.to_string(),
         unified: true,
         file_volumes: Vec::new(),
-        adopted: None,
+        heritage: Heritage::None,
         views: Vec::new(),
         awaited: false,
     };

@@ -53,6 +53,8 @@ struct Scene {
     /// For a guest that is to end.
     end: Option<End>,
     keeping: Keeping,
+    /// Where file systems are mounted that each guest of its kind has.
+    given: Vec<String>,
 }
 
 /// What the record of an image says that its processes do not.
@@ -180,12 +182,6 @@ fn seen(tree: &Tree) -> PathBuf {
 impl Scene {
     fn of(daemon: &Daemon, guest: &Guest, name: &str, init: i32, end: Option<End>) -> Result<Self, Fault> {
         let spec = guest.spec.borrow().clone();
-        if spec.init.is_some() {
-            return Err(failure::bad(
-                guest.name.as_ref(),
-                format!("guest '{}' boots an init of its own; such guests cannot be frozen yet", guest.name),
-            ));
-        }
         let layer = format!("{name}-{}", layers::unique());
         let path = daemon.places.layers().join(&layer);
         let mut below = layers::root(daemon, guest)?;
@@ -209,6 +205,7 @@ impl Scene {
             root: below,
             store: Arc::clone(&daemon.store),
             keeping: Keeping::of(daemon, spec.network),
+            given: given(&spec),
             caption: Caption { guest: guest.name.to_string(), spec, layers, answer: None },
             end,
         })
@@ -220,15 +217,23 @@ impl Scene {
         if let Ok(log) = std::fs::metadata(&self.log) {
             outside.push(Outside { device: log.dev(), inode: log.ino() });
         }
+        let whole = self.caption.spec.init.is_some();
+        let subject = Subject {
+            init: self.init,
+            whole,
+            console: whole.then(|| console(self.init)).flatten(),
+            outside: &outside,
+            in_memory: &["/dev/shm"],
+            given: &self.given,
+        };
         root::prepare(&self.root.files)?;
         let disk = self.disk.as_ref().map(Image::look).transpose()?;
         let files = disk.as_ref().map_or_else(|| self.files.clone(), seen);
         let ahead = Ahead::begin(&files.join("upper"), &self.layer, || {
             // What will be refused need not be copied for it.
-            let free = pando_freeze::survey(self.init, &outside).is_ok_and(|refusals| refusals.is_empty());
-            free.then(|| pando_freeze::written_mappings(self.init).ok()).flatten()
+            let free = pando_freeze::survey(&subject).is_ok_and(|refusals| refusals.is_empty());
+            free.then(|| pando_freeze::written_mappings(&subject).ok()).flatten()
         });
-        let subject = Subject { init: self.init, outside: &outside, in_memory: &["/dev/shm"] };
         let root = || {
             let mounted = self.root.mount(None, &self.store);
             mounted.map(|mounted| OwnedFd::from(mounted.tree)).map_err(StoreError::into_call)
@@ -254,6 +259,36 @@ impl Scene {
         let connections = self.keeping.good(&frozen.connections);
         ImageRecord { connections, ..self.caption.record(frozen) }
     }
+}
+
+/// The number of the terminal that a guest has for a console.
+fn console(init: i32) -> Option<u32> {
+    const TERMINALS: u32 = 136;
+    let device = std::fs::metadata(format!("/proc/{init}/root/dev/console")).ok()?.rdev();
+    (rustix::fs::major(device) == TERMINALS).then(|| rustix::fs::minor(device))
+}
+
+/// Where file systems are mounted in any guest of a spec; with a slash at the end, somewhere below.
+fn given(spec: &Spec) -> Vec<String> {
+    const EVERYWHERE: [&str; 11] = [
+        "/",
+        "/dev",
+        "/dev/pts",
+        "/dev/mqueue",
+        "/dev/console",
+        "/proc",
+        "/proc/",
+        "/sys",
+        "/sys/",
+        "/etc/resolv.conf",
+        "/etc/hosts",
+    ];
+    let volumes = spec.volumes.iter().map(|volume| {
+        let parts: Vec<_> = volume.target.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
+        format!("/{}", parts.join("/"))
+    });
+    let shared = spec.memory.shm.is_some().then(|| "/dev/shm".to_owned());
+    EVERYWHERE.into_iter().map(str::to_owned).chain(volumes).chain(shared).collect()
 }
 
 impl Caption {

@@ -7,6 +7,7 @@ pub(crate) mod collect;
 pub(crate) mod connections;
 mod console;
 pub(crate) mod copy;
+pub(crate) mod cradle;
 pub(crate) mod create;
 mod door;
 pub(crate) mod end;

@@ -114,13 +114,15 @@ impl Site {
     fn work(&self, processes: &[i32]) -> Result<Moved, TransplantError> {
         let about = self.log.metadata().context(|| "looking at the guest's log".into())?;
         let outside = [Outside { device: about.dev(), inode: about.ino() }];
-        let subject = Subject { init: self.from, outside: &outside, in_memory: &[] };
+        let subject =
+            Subject { init: self.from, whole: false, console: None, outside: &outside, in_memory: &[], given: &[] };
         let groups: Vec<BorrowedFd<'_>> = self.tasks.iter().map(AsFd::as_fd).collect();
         let target = Target {
             init: self.into,
             cgroup: self.cgroup.as_ref().map(AsFd::as_fd),
             groups: &groups,
             supplied: &[self.log_there.as_fd()],
+            cradle: None,
         };
         let bed = Bed { target, procs: self.procs.as_ref().map(AsFd::as_fd) };
         transplant(&subject, processes, &bed, |image| self.files(image))

@@ -1,12 +1,13 @@
 //! Everything of a start that a thread may do: putting a root file system together, and sending a first process its plan.
 
 use super::boot::{Wish, owned, step_failed};
+use super::cradle::Fittings;
 use crate::failure;
 use crate::pool::Sprout;
 use pando_api::{Fault, FaultKind, Spec};
 use pando_guest::account::{self, Account};
 use pando_guest::launch::{Supplies, go_on};
-use pando_guest::plan::{self, Facts, Plan, Program};
+use pando_guest::plan::{self, Facts, Heritage, Plan, Program};
 use pando_guest::root::{self, LayerStore, Mounted, Owner, Root};
 use pando_guest::seed::read_report;
 use pando_guest::{slot, volume};
@@ -27,10 +28,12 @@ pub(super) struct Site {
     pub(super) stdio: Vec<OwnedFd>,
     pub(super) wish: Option<SiteWish>,
     report: OwnedFd,
-    adopted: Option<i32>,
+    heritage: Heritage,
     /// Whether its layers are unified.
     unified: bool,
     pub(super) names: Option<(PathBuf, PathBuf)>,
+    /// The program that makes the first process one of an image.
+    pub(super) restorer: Option<OwnedFd>,
     /// Where the first process says that the command has ended, for who waits for that.
     pub(super) word: Option<OwnedFd>,
     /// Where transactions in it are kept, if there are any.
@@ -65,7 +68,7 @@ impl Site {
         name: &str,
         spec: Spec,
         (store, unified): (&Arc<LayerStore>, bool),
-        adopted: Option<i32>,
+        heritage: Heritage,
     ) -> Result<Self, Fault> {
         let namespace = sprout.namespace.as_ref().map(|fd| owned(fd.as_fd())).transpose()?;
         Ok(Self {
@@ -77,8 +80,9 @@ impl Site {
             stdio: Vec::new(),
             wish: None,
             report: owned(sprout.report.as_fd())?,
-            adopted,
+            heritage,
             names: None,
+            restorer: None,
             word: None,
             transactions: None,
         })
@@ -90,6 +94,11 @@ impl Site {
 
     fn fault(&self, error: &CallError) -> Fault {
         failure::call(&format!("starting guest '{}'", self.name), &self.name, error)
+    }
+
+    /// Gives the first process what it needs to become one of an image.
+    pub(super) fn fit(&mut self, fittings: Fittings) {
+        (self.stdio, self.restorer) = (fittings.stdio, Some(fittings.program));
     }
 
     /// Puts a root file system together, and finishes what transactions in it were at. Blocking.
@@ -126,7 +135,7 @@ impl Site {
             owner: self.owner(),
             root: Some(tree),
             stdio: &self.stdio,
-            program: sent.as_ref(),
+            program: sent.as_ref().or(self.restorer.as_ref()),
             word: self.word.as_ref(),
             views,
             names: self.names.as_ref().map(|(hosts, resolver)| (hosts.as_path(), resolver.as_path())),
@@ -151,7 +160,7 @@ impl Site {
         }
         let views = views.iter().map(|(view, _)| *view).collect();
         let (unified, awaited) = (self.unified, self.word.is_some());
-        Ok(Facts { name: self.name.clone(), unified, file_volumes, adopted: self.adopted, views, awaited })
+        Ok(Facts { name: self.name.clone(), unified, file_volumes, heritage: self.heritage, views, awaited })
     }
 
     /// Looks the program's user up in the guest's own files.

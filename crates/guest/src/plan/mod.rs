@@ -9,7 +9,7 @@ mod trunk;
 
 pub use command::{Program, Stdio, bound, exec};
 pub use sprout::{STAGE, SproutKind, sprout};
-pub use trunk::{Facts, trunk};
+pub use trunk::{Facts, Heritage, trunk};
 
 use crate::account::AccountError;
 use crate::policy::capabilities::CapabilityError;

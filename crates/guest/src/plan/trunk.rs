@@ -17,12 +17,24 @@ pub struct Facts {
     pub unified: bool,
     /// The numbers of the volumes whose source is no directory.
     pub file_volumes: Vec<usize>,
-    /// The pid of the command, if that comes out of an image.
-    pub adopted: Option<i32>,
+    /// What comes out of an image.
+    pub heritage: Heritage,
     /// Which files of the kernel's are shown otherwise.
     pub views: Vec<View>,
     /// Whether somebody waits for the command's end.
     pub awaited: bool,
+}
+
+/// What of a guest's first processes comes out of an image.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Heritage {
+    /// Nothing.
+    #[default]
+    None,
+    /// The command, which has this pid and becomes the first process's child.
+    Command(i32),
+    /// The guest's own init: the first process executes a program that comes along, and that becomes it.
+    Init,
 }
 
 /// The longest host name the kernel takes.
@@ -45,27 +57,39 @@ pub fn trunk(spec: &Spec, facts: &Facts, program: Option<&Program>) -> Result<Pl
     volumes(&mut plan, spec, facts)?;
     plan.step("taking the new root", Step::TakeRoot);
     host_name(&mut plan, spec, facts)?;
-    for (name, limit) in &grants::of_processes(spec)? {
-        plan.step(format!("setting limit {name}"), limits::step(name, limit)?);
+    // One out of an image has those that it had, and needs more descriptors until then than they may allow.
+    if facts.heritage != Heritage::Init {
+        for (name, limit) in &grants::of_processes(spec)? {
+            plan.step(format!("setting limit {name}"), limits::step(name, limit)?);
+        }
     }
-    if program.is_some_and(|program| program.stdio == Stdio::Console) {
+    if program.is_some_and(|program| program.stdio == Stdio::Console) || facts.heritage == Heritage::Init {
         let fd = plan.want(Want::Terminal);
         plan.step("opening the guest's console", Step::Console { fd });
     }
     let keep = bound(spec)?;
     confine(&mut plan, spec, keep, Some(kind));
-    match facts.adopted {
-        Some(pid) => plan.step("becoming the clone's init", Step::Adopt { pid }),
-        None if spec.init.is_none() => {
+    match facts.heritage {
+        Heritage::Command(pid) => plan.step("becoming the clone's init", Step::Adopt { pid }),
+        Heritage::Init => restore(&mut plan),
+        Heritage::None if spec.init.is_none() => {
             let word = (facts.awaited && program.is_some()).then(|| plan.want(Want::Word));
             plan.step("becoming the guest's init", Step::Trunk { word });
         }
-        None => {}
+        Heritage::None => {}
     }
     if let Some(program) = program {
         run(&mut plan, spec, program, keep)?;
     }
     Ok(plan)
+}
+
+/// Becomes the program that makes it the frozen init, with the socket as standard input at which that waits.
+fn restore(plan: &mut Plan) {
+    let socket = plan.want(Want::Stdio(1));
+    plan.step("connecting the restorer", Step::Stdio { fds: [socket; 3] });
+    let fd = plan.want(Want::Program);
+    plan.step("running the restorer", Step::ExecFd { fd, arguments: c"pando-restorer".to_bytes_with_nul() });
 }
 
 fn root(plan: &mut Plan) {
@@ -153,7 +177,7 @@ mod tests {
             name: "web".into(),
             unified: true,
             file_volumes: Vec::new(),
-            adopted: None,
+            heritage: Heritage::None,
             views: Vec::new(),
             awaited: false,
         }
@@ -210,6 +234,16 @@ mod tests {
         let spec = Spec { init: Some("/sbin/init".into()), ..Spec::default() };
         let plan = trunk(&spec, &facts(), Some(&program(&["/sbin/init"]))).unwrap();
         assert!(!plan.labels.iter().any(|label| label == "becoming the guest's init"));
+    }
+
+    #[test]
+    fn an_init_out_of_an_image_has_a_console_and_no_other_init() {
+        let spec = Spec { init: Some("/sbin/init".into()), ..Spec::default() };
+        let plan = trunk(&spec, &Facts { heritage: Heritage::Init, ..facts() }, None).unwrap();
+        let (console, restorer) = (place(&plan, "opening the guest's console"), place(&plan, "running the restorer"));
+        assert!(console < restorer);
+        assert_eq!(plan.last_label(), "running the restorer");
+        assert!(plan.wants.contains(&Want::Terminal) && plan.wants.contains(&Want::Stdio(1)));
     }
 
     #[test]

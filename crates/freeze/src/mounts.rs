@@ -1,0 +1,209 @@
+//! File systems in memory that the processes have mounted themselves, as an init does for /run: a clone has them again, and what was in them (see `contents`).
+//!
+//! What else a guest mounts is refused: what is behind it is nobody's to copy.
+
+use crate::freeze::Subject;
+use crate::image::Image;
+use crate::proc_file;
+use crate::script::Writer;
+use pando_kernel::CallError;
+use serde::{Deserialize, Serialize};
+
+/// One of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryMount {
+    /// Where it is mounted.
+    pub path: String,
+    /// Options of the file system: what bounds it.
+    pub options: String,
+    /// Attributes of the mount: `MS_*`.
+    pub flags: u64,
+}
+
+/// The most of them.
+pub(crate) const MOST: usize = 256;
+
+/// A mount that is none of those that each clone has already.
+#[derive(Debug, PartialEq, Eq)]
+struct Mounted {
+    path: String,
+    /// What of its file system is mounted.
+    root: String,
+    kind: String,
+    attributes: String,
+    options: String,
+}
+
+/// What the processes have mounted.
+fn own(subject: &Subject<'_>) -> Result<Vec<Mounted>, CallError> {
+    let text = proc_file::text(subject.init, "mountinfo")?;
+    Ok(beyond(text.lines().filter_map(parse), subject.given))
+}
+
+/// Those of some mounts that are not given. A path of what is given that ends in a slash stands for all that is below; of any other one mount is given,
+/// and what is mounted over that is not.
+fn beyond(mounts: impl Iterator<Item = Mounted>, given: &[String]) -> Vec<Mounted> {
+    let mut seen: Vec<String> = Vec::new();
+    let mut is_given = |mount: &Mounted| {
+        let again = seen.contains(&mount.path);
+        seen.push(mount.path.clone());
+        given.iter().any(|given| match given.strip_suffix('/') {
+            Some(above) if !above.is_empty() => mount.path.starts_with(given.as_str()),
+            _ => *given == mount.path && !again,
+        })
+    };
+    mounts.filter(|mount| !is_given(mount)).collect()
+}
+
+/// A line of /proc/PID/mountinfo: see proc(5).
+fn parse(line: &str) -> Option<Mounted> {
+    let (mount, system) = line.split_once(" - ")?;
+    let (mut mount, mut system) = (mount.split(' ').skip(3), system.split(' '));
+    let (root, path, attributes) = (mount.next()?, mount.next()?, mount.next()?);
+    let (kind, _source, options) = (system.next()?, system.next()?, system.next().unwrap_or_default());
+    Some(Mounted {
+        path: unescaped(path),
+        root: root.to_owned(),
+        kind: kind.to_owned(),
+        attributes: attributes.to_owned(),
+        options: options.to_owned(),
+    })
+}
+
+/// A path as it is: blanks and the like are written as a backslash and three octal digits.
+fn unescaped(text: &str) -> String {
+    let mut parts = text.split('\\');
+    let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
+    for part in parts {
+        match part.get(..3).and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                bytes.extend_from_slice(&part.as_bytes()[3..]);
+            }
+            None => {
+                bytes.push(b'\\');
+                bytes.extend_from_slice(part.as_bytes());
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+impl Mounted {
+    /// Whether it comes along: all of a file system in memory.
+    fn comes_along(&self) -> bool {
+        self.kind == "tmpfs" && self.root == "/"
+    }
+
+    fn flags(&self) -> u64 {
+        const NAMES: [(&str, u64); 8] = [
+            ("ro", libc::MS_RDONLY),
+            ("nosuid", libc::MS_NOSUID),
+            ("nodev", libc::MS_NODEV),
+            ("noexec", libc::MS_NOEXEC),
+            ("noatime", libc::MS_NOATIME),
+            ("nodiratime", libc::MS_NODIRATIME),
+            ("relatime", libc::MS_RELATIME),
+            ("nosymfollow", NO_SYMFOLLOW),
+        ];
+        // A file system can be read-only itself, or one mount of it.
+        let words = || self.attributes.split(',').chain(self.options.split(',').filter(|word| *word == "ro"));
+        let has = |name: &str| words().any(|word| word == name);
+        NAMES.iter().filter(|(name, _)| has(name)).fold(0, |flags, (_, flag)| flags | flag)
+    }
+
+    /// What bounds it. Whose it is, is that of its topmost directory.
+    fn bounds(&self) -> String {
+        const KEPT: [&str; 4] = ["size=", "nr_inodes=", "nr_blocks=", "mode="];
+        let kept = |word: &&str| KEPT.iter().any(|kept| word.starts_with(kept));
+        self.options.split(',').filter(kept).collect::<Vec<_>>().join(",")
+    }
+}
+
+/// `MS_NOSYMFOLLOW`, since Linux 5.10.
+const NO_SYMFOLLOW: u64 = 256;
+
+/// What stands in the way of having all that is mounted once more.
+pub(crate) fn objections(subject: &Subject<'_>) -> Vec<(String, &'static str)> {
+    const ADVICE: &str = "unmount it; of what a guest mounts itself, file systems in memory (tmpfs) come along";
+    let Ok(own) = own(subject) else { return Vec::new() };
+    if own.len() > MOST {
+        return vec![(format!("{} file systems of its own", own.len()), "unmount some")];
+    }
+    let strange = own.iter().filter(|mount| !mount.comes_along());
+    strange.map(|mount| (format!("a file system of its own ({} on {})", mount.kind, mount.path), ADVICE)).collect()
+}
+
+/// Those that come along, each before those inside.
+pub(crate) fn capture(subject: &Subject<'_>) -> Result<Vec<MemoryMount>, CallError> {
+    // A first process that is somebody else's mounts nothing.
+    if !subject.whole {
+        return Ok(Vec::new());
+    }
+    let mut mounts: Vec<_> = own(subject)?.into_iter().filter(Mounted::comes_along).collect();
+    mounts.sort_by_key(|mount| mount.path.matches('/').count());
+    let one = |mount: &Mounted| MemoryMount { path: mount.path.clone(), options: mount.bounds(), flags: mount.flags() };
+    Ok(mounts.iter().map(one).collect())
+}
+
+const READ_ONLY: u64 = libc::MS_RDONLY;
+
+/// Writes the maker's steps that mount them.
+pub(crate) fn make(writer: &mut Writer, image: &Image) {
+    let chapter = Writer::MAKING;
+    let kind = writer.string("tmpfs");
+    for mount in &image.mounts {
+        let (path, options) = (writer.string(&mount.path), writer.string(&mount.options));
+        writer.attempt(chapter, format!("making {}", mount.path), libc::SYS_mkdir, &[path, 0o755]);
+        let arguments = [kind, path, kind, mount.flags & !READ_ONLY, options];
+        writer.call(chapter, format!("mounting {}", mount.path), libc::SYS_mount, &arguments);
+    }
+}
+
+/// Writes those that let nobody write to what nobody could write to, once all is in it.
+pub(crate) fn protect(writer: &mut Writer, image: &Image) {
+    for mount in image.mounts.iter().filter(|mount| mount.flags & READ_ONLY != 0) {
+        let path = writer.string(&mount.path);
+        let arguments = [0, path, 0, mount.flags | libc::MS_REMOUNT | libc::MS_BIND, 0];
+        writer.call(Writer::MAKING, format!("protecting {}", mount.path), libc::SYS_mount, &arguments);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "\
+58 46 0:47 / / rw,nodev,relatime - overlay deb rw
+77 47 0:43 / /dev/pts rw,nosuid - devpts none rw,gid=5
+79 58 0:44 / /proc rw - proc none rw
+82 79 0:41 /null /proc/keys ro - tmpfs none rw
+85 58 0:70 / /run rw,nosuid,noexec,relatime shared:7 - tmpfs tmpfs rw,size=2468412k,mode=755,uid=524288
+86 85 0:71 / /run/my\\040lock ro,nodev - tmpfs tmpfs rw,size=5120k
+88 47 0:73 / /dev/pts rw - devpts none rw
+89 58 0:70 /sub /mnt rw - tmpfs tmpfs rw
+";
+
+    #[test]
+    fn what_each_clone_has_already_is_left_out() {
+        let given = ["/", "/dev/pts", "/proc", "/proc/"].map(str::to_owned);
+        let own = beyond(TEXT.lines().filter_map(parse), &given);
+        let paths: Vec<_> = own.iter().map(|mount| mount.path.as_str()).collect();
+        assert_eq!(paths, ["/run", "/run/my lock", "/dev/pts", "/mnt"]);
+        let along: Vec<_> = own.iter().map(Mounted::comes_along).collect();
+        assert_eq!(along, [true, true, false, false], "neither another kind nor a part");
+        assert_eq!(own[0].bounds(), "size=2468412k,mode=755");
+        assert_eq!(own[0].flags(), libc::MS_NOSUID | libc::MS_NOEXEC | libc::MS_RELATIME);
+    }
+
+    #[test]
+    fn what_is_read_only_is_filled_before() {
+        let mount = MemoryMount { path: "/run".into(), options: String::new(), flags: libc::MS_RDONLY };
+        let image = Image { mounts: vec![mount], ..Image::default() };
+        let mut writer = Writer::new();
+        make(&mut writer, &image);
+        protect(&mut writer, &image);
+        let text = format!("{:?}", writer.finish(1, 1, 0, 0));
+        assert!(text.find("mounting /run").unwrap() < text.find("protecting /run").unwrap());
+    }
+}
