@@ -100,7 +100,7 @@ fn console_of(sandbox: &Sandbox, script: &str) {
 
 #[track_caller]
 fn logged(sandbox: &Sandbox, words: &str) {
-    let log = || sandbox.pando(["logs", "own"]).ok().out();
+    let log = || sandbox.pando(["logs", "own"]).ok();
     eventually(&format!("the log says {words:?}"), || log().contains(words));
 }
 
@@ -132,6 +132,6 @@ fn a_console_outlives_the_daemon(sandbox: &Sandbox) {
     logged(sandbox, "said afterwards");
     assert_eq!(sandbox.first_process("own"), first);
     sandbox.pando(["restart", "own"]).ok();
-    let begun = || sandbox.pando(["logs", "own"]).ok().out().matches("begun").count();
+    let begun = || sandbox.pando(["logs", "own"]).ok().matches("begun").count();
     eventually("the next life has a console too", || begun() == 2);
 }
