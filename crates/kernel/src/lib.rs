@@ -25,7 +25,7 @@
 //!   borrowed  what such threads are made to do                     outliving  what puts them right when this process is killed
 //!   socket_option, socket_peek  sockets as bytes                   unix_diag  which of them are connected
 //!   sysv      segments, semaphores and messages by number        terminal  pseudo-terminals
-//!   mqueue    message queues by name
+//!   mqueue    message queues by name                             pid_namespace  processes as others number them
 //! ```
 
 pub mod attach;
@@ -61,6 +61,7 @@ pub mod overlay;
 pub mod own_program;
 pub mod packet;
 pub mod page_cache;
+pub mod pid_namespace;
 pub mod pidfd;
 pub mod probe;
 pub mod process;

@@ -115,7 +115,6 @@ fn says_what_is_not_possible(sandbox: &Sandbox) {
     };
     refused("nobody", &[], &["there is no guest 'nobody'"]);
     refused("../g", &[], &["is no guest"]);
-    refused("g", &["--net", "refuse"], &["--net=refuse works on the host only"]);
     run(sandbox, "g", &[], &["no-such-program"]).run().ended_with(127).complains_of(&["no command"]);
     sandbox.pando(["stop", "g"]).ok();
     refused("g", &[], &["guest 'g' does not run"]);

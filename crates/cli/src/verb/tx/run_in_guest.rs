@@ -10,13 +10,16 @@ use super::recover::sweep_soon;
 use super::replayed_input::ReplayedInput;
 use super::report::{PassedOutside, Report};
 use super::run::{Attempt, Output, Run};
+use super::supervised::{Heard, Manner, Supervised};
 use crate::session::{TerminalOptions, attach_instead};
 use crate::state_root::StateRoot;
 use anyhow::Context;
 use pando_api::Method;
-use pando_tx::{CommitError, Contention, EndError, Exclusive, Home, Moment, Realm, Settled, TxName};
+use pando_tx::{CommitError, Contention, EndError, Exclusive, Home, Moment, Passed, Realm, Settled, TxName};
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::File;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -40,6 +43,8 @@ struct Tried {
     /// Processes that were left in it.
     ended: usize,
     read_only: Vec<String>,
+    connections: BTreeSet<SocketAddr>,
+    sockets: BTreeSet<String>,
 }
 
 impl Run {
@@ -78,7 +83,7 @@ impl Run {
         if !self.quiet || matches!(tried.attempt, Attempt::Lost(_)) {
             let gate = if alone { "freeze for the whole run" } else { "freeze" };
             let read_only = &tried.read_only[..];
-            let passed = PassedOutside::nothing();
+            let passed = PassedOutside { connections: &tried.connections, sockets: &tried.sockets };
             let ended = tried.ended;
             let report = Report { outcome, time, retries, gate, ended, read_only, passed };
             eprintln!("pando: {report}");
@@ -123,16 +128,21 @@ impl Run {
         let mut stdio: [Option<File>; 3] = held.as_ref().map(HeldOutput::descriptors).transpose()?.unwrap_or_default();
         let (input, feeding) = trial.input.again()?;
         stdio[0] = input;
-        let process = guest::process(name, holder.pid(), &self.command);
+        let (network, when) = (self.network(), self.when_unsupported());
+        let manner = Manner { network, when, note_signals: false };
+        let (supervised, socket) = Supervised::begin(home, &record, manner)?;
+        let process = guest::process(name, holder.pid(), network, &self.command);
         let limit = Limit::new(self.timeout, record.clone());
         let exec = |process| Method::Exec { name: guest.to_owned(), process };
-        let code = attach_instead(root, TerminalOptions::without_keys(), stdio, process, exec);
-        drop(feeding);
+        let code = attach_instead(root, TerminalOptions::without_keys(), &stdio, Some(&socket), process, exec);
+        drop((feeding, stdio, socket));
         let too_long = limit.stop();
         let ended = pando_tx::end_processes_of_open(&record)?;
+        let Heard { passed, stopped } = supervised.end()?;
         let code = code?;
         let doomed = pando_tx::doomed_open(home, name).filter(|_| alone.is_none());
         let attempt = match (code, doomed) {
+            _ if let Some(stopped) = &stopped => stopped.into(),
             (_, Some(what)) => Attempt::Lost(what),
             _ if too_long => Attempt::Aborted(crate::complaint::OWN_FAILURE, "it took too long".to_owned()),
             (0, None) if self.dry_run => {
@@ -148,7 +158,11 @@ impl Run {
         if let (Attempt::Committed(..), Some(held)) = (&attempt, held) {
             held.release()?;
         }
-        Ok(Tried { attempt, ended, read_only: holder.read_only().to_vec() })
+        let Passed { held: signals, connections, sockets, .. } = passed;
+        if matches!(attempt, Attempt::Committed(..)) {
+            signals.send();
+        }
+        Ok(Tried { attempt, ended, read_only: holder.read_only().to_vec(), connections, sockets })
     }
 
     fn commit_in_guest(
