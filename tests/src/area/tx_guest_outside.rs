@@ -15,6 +15,8 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("tx_guest::objects_with_a_key_are_its_own", objects).needs(PYTHON),
     Case::new("tx_guest::connections_are_named", connections),
     Case::new("tx_guest::piped_input_comes_again", input_comes_again),
+    Case::new("tx_guest::daemons_go_on_in_the_live_tree", daemons_go_on),
+    Case::new("tx_guest::what_a_daemon_would_lose_ends_it", daemons_that_lose),
 ];
 
 /// It runs in the guest, where the host's programs are shown.
@@ -179,4 +181,58 @@ fn input_comes_again(sandbox: &Sandbox) {
         ended.complains_of(&["running it again"]);
     });
     assert_eq!(sh(sandbox, "cat /srv/got"), "one\ntwo\n");
+}
+
+/// A daemon that answers what it is asked by files, and sends signals, which is among what is caught in a transaction.
+const SERVER: &str = "mkdir -p /srv/d; cat >/srv/d/server <<'END'
+echo $$ >/srv/d/pid
+while :; do
+    test -e /srv/d/whom && kill -USR1 $(cat /srv/d/whom) && rm /srv/d/whom
+    cat /srv/d/asked >/srv/d/answered 2>/dev/null
+    sleep 0.1
+done
+END
+cd /; (setsid sh /srv/d/server </dev/null >/dev/null 2>&1 &); until test -s /srv/d/pid; do sleep 0.05; done";
+
+fn daemons_go_on(sandbox: &Sandbox) {
+    sandbox.guest("g", &[]);
+    let ended = run(sandbox, &[], SERVER).run().succeeded();
+    ended.complains_of(&["committed", "go", " on: ", "sh, pid"]);
+    let pid = sh(sandbox, "cat /srv/d/pid").trim().to_owned();
+    // It sees what comes later, is seen, and what it sends comes at once.
+    sh(sandbox, "echo later >/srv/d/asked");
+    eventually("the daemon answers", || sh(sandbox, "cat /srv/d/answered 2>/dev/null || true") == "later\n");
+    let (outside, listener) = listener(sandbox);
+    sh(sandbox, &format!("echo {listener} >/srv/d/new; mv /srv/d/new /srv/d/whom"));
+    eventually("its signal has come", || is_there(sandbox, "/tmp/got"));
+    outside.wait().succeeded();
+    let roots = sh(sandbox, &format!("stat -c '%d %i' / /proc/{pid}/root/; grep -c ' / / ' /proc/{pid}/mountinfo"));
+    let roots: Vec<&str> = roots.lines().collect();
+    assert_eq!((roots[0], roots[2]), (roots[1], "1"), "{roots:?}");
+    // It is one of the guest's: it is frozen with the others, and ends with them.
+    run(sandbox, &[], "echo again >/srv/d/asked").run().succeeded();
+    eventually("the daemon answers", || sh(sandbox, "cat /srv/d/answered") == "again\n");
+    sandbox.pando(["stop", "g"]).ok();
+    sandbox.pando(["start", "g"]).ok();
+    assert_eq!(sh(sandbox, "cat /srv/d/answered"), "again\n");
+    // One that is started by a transaction that fails, or is to leave none, is gone with it.
+    for (options, end, code) in [(&[][..], "exit 4", 4), (&["--no-daemons"], "exit 0", 0)] {
+        let script = format!("rm -rf /srv/d; {SERVER}; {end}");
+        run(sandbox, options, &script).run().ended_with(code).complains_of(&["left in it ended"]);
+        assert!(!sh(sandbox, "ps").contains("/srv/d/server"));
+    }
+}
+
+/// In a guest a new file is copied, so that one which is open to be written to is another than the guest gets.
+fn daemons_that_lose(sandbox: &Sandbox) {
+    sandbox.guest("g", &[]);
+    let start = |what: &str| format!("cd /; (setsid sleep 1000 </dev/null {what} &); sleep 0.3");
+    let ended = run(sandbox, &[], &start(">/srv/log 2>/dev/null")).run().succeeded();
+    ended.complains_of(&["1 process left in it ended: sleep, pid", "what it writes to /srv/log would be lost"]);
+    let ended = run(sandbox, &[], &start(">/dev/null 2>&1").replace("cd /;", "cd /srv;")).run().succeeded();
+    ended.complains_of(&["1 process left in it ended: sleep, pid", "its working directory is /srv"]);
+    assert!(!sh(sandbox, "ps").contains("sleep 1000"));
+    let ended = run(sandbox, &[], &start(">/dev/null 2>&1")).run().succeeded();
+    ended.complains_of(&["1 process goes on: sleep, pid"]);
+    assert!(sh(sandbox, "ps").contains("sleep 1000"));
 }

@@ -6,6 +6,7 @@
 use super::guest;
 use super::held_output::HeldOutput;
 use super::holder::{Holder, Purpose};
+use super::keep::Keep;
 use super::recover::sweep_soon;
 use super::replayed_input::ReplayedInput;
 use super::report::{PassedOutside, Report};
@@ -15,7 +16,7 @@ use crate::session::{TerminalOptions, attach_instead};
 use crate::state_root::StateRoot;
 use anyhow::Context;
 use pando_api::Method;
-use pando_tx::{CommitError, Contention, EndError, Exclusive, Home, Moment, Passed, Realm, Settled, TxName};
+use pando_tx::{CommitError, Contention, EndError, Exclusive, Home, Moment, Passed, Realm, TxName};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::File;
@@ -137,10 +138,12 @@ impl Run {
         let code = attach_instead(root, TerminalOptions::without_keys(), &stdio, Some(&socket), process, exec);
         drop((feeding, stdio, socket));
         let too_long = limit.stop();
-        let ended = pando_tx::end_processes_of_open(&record)?;
         let Heard { passed, stopped } = supervised.end()?;
-        let code = code?;
         let doomed = pando_tx::doomed_open(home, name).filter(|_| alone.is_none());
+        let has_succeeded = matches!(code, Ok(0)) && !too_long && stopped.is_none() && doomed.is_none();
+        let goes_on = has_succeeded && !self.no_daemons && !self.dry_run;
+        let ended = if goes_on { 0 } else { pando_tx::end_processes_of_open(&record)? };
+        let code = code?;
         let attempt = match (code, doomed) {
             _ if let Some(stopped) = &stopped => stopped.into(),
             (_, Some(what)) => Attempt::Lost(what),
@@ -158,9 +161,12 @@ impl Run {
         if let (Attempt::Committed(..), Some(held)) = (&attempt, held) {
             held.release()?;
         }
-        let Passed { held: signals, connections, sockets, .. } = passed;
-        if matches!(attempt, Attempt::Committed(..)) {
+        let Passed { held: signals, connections, sockets, listener } = passed;
+        if let Attempt::Committed(_, settled) = &attempt {
             signals.send();
+            if let Some(listener) = listener.filter(|_| !settled.moved.is_empty()) {
+                Keep::start(listener)?;
+            }
         }
         Ok(Tried { attempt, ended, read_only: holder.read_only().to_vec(), connections, sockets })
     }
@@ -172,8 +178,8 @@ impl Run {
         alone: Option<&Exclusive>,
         contention: Contention,
     ) -> anyhow::Result<Attempt> {
-        match pando_tx::commit_open(home, name, !self.no_durable, alone, Some(contention)) {
-            Ok(figures) => Ok(Attempt::Committed(figures, Settled::default())),
+        match pando_tx::commit_open(home, name, !self.no_durable, alone, Some(contention), !self.no_daemons) {
+            Ok((figures, settled)) => Ok(Attempt::Committed(figures, settled)),
             Err(EndError::Commit(CommitError::Conflict(conflict))) => Ok(Attempt::Lost(conflict.to_string())),
             Err(error @ EndError::Commit(CommitError::Unfinished(_))) => {
                 Err(anyhow::Error::new(error).context("`pando tx recover` has to finish the commit"))
