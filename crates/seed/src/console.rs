@@ -4,7 +4,7 @@
 //! its writers.
 
 use crate::packet;
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::pty::OpenptFlags;
 
