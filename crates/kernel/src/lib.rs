@@ -26,6 +26,7 @@
 //!   socket_option, socket_peek  sockets as bytes                   unix_diag  which of them are connected
 //!   sysv      segments, semaphores and messages by number        terminal  pseudo-terminals
 //!   mqueue    message queues by name                             pid_namespace  processes as others number them
+//!   user_namespace  which lie in which
 //! ```
 
 pub mod attach;
@@ -78,6 +79,7 @@ pub mod terminal;
 pub mod time_slice;
 pub mod trace;
 pub mod unix_diag;
+pub mod user_namespace;
 pub mod uts;
 
 /// An error of a system call, and what the call was about.

@@ -13,6 +13,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("tx_guest::signals_that_nobody_may_send_are_refused", signals_without_a_right),
     Case::new("tx_guest::what_cannot_be_undone_is_named", unsupported_is_named),
     Case::new("tx_guest::objects_with_a_key_are_its_own", objects).needs(PYTHON),
+    Case::new("tx_guest::calls_that_make_no_sense_do_no_harm", nonsense).needs(PYTHON),
     Case::new("tx_guest::connections_are_named", connections),
     Case::new("tx_guest::piped_input_comes_again", input_comes_again),
     Case::new("tx_guest::daemons_go_on_in_the_live_tree", daemons_go_on),
@@ -63,6 +64,15 @@ fn signals_wait(sandbox: &Sandbox) {
     eventually("the signal has come", || is_there(sandbox, "/tmp/got"));
     outside.wait().succeeded();
     let (outside, pid) = listener(sandbox);
+    sh(sandbox, &format!("kill -USR1 {pid}"));
+    outside.wait().succeeded();
+    // Those that wait take no room without end.
+    let (outside, pid) = listener(sandbox);
+    let flood = format!(
+        "for i in $(seq 400); do kill -USR1 {pid} || exit 8; done; for i in $(seq 400); do kill -USR1 {pid} || exit 9; done"
+    );
+    run(sandbox, &[], &flood).run().ended_with(9).complains_of(&["nothing was changed"]);
+    assert!(!is_there(sandbox, "/tmp/got"));
     sh(sandbox, &format!("kill -USR1 {pid}"));
     outside.wait().succeeded();
     // The first process of the guest is not to be ended from inside it, in a transaction neither.
@@ -136,13 +146,58 @@ fn unsupported_is_named(sandbox: &Sandbox) {
     assert_eq!(sh(sandbox, "hostname; ls /srv/on"), "fourth\n/srv/on\n");
 }
 
-fn objects(sandbox: &Sandbox) {
+/// A guest that has the host's programs.
+fn guest_with_programs(sandbox: &Sandbox) {
     let volumes = ["/usr:/usr:ro", "/lib:/lib:ro", "/lib64:/lib64:ro"].into_iter().filter(|volume| {
         let host = volume.split(':').next().unwrap_or_default();
         std::path::Path::new(host).exists()
     });
     let options: Vec<&str> = volumes.flat_map(|volume| ["-v", volume]).collect();
     sandbox.guest("g", &options);
+}
+
+/// Numbers and addresses that make no sense, from threads that end while their calls wait: whoever answers them goes on, and what the kernel says is said.
+const NONSENSE: &str = r#"
+import ctypes, os, threading
+call = ctypes.CDLL(None, use_errno=True).syscall
+KILL, TKILL, TGKILL, MOUNT, CONNECT, SENDTO, SHMGET, PIDFD, SOCKET = 62, 200, 234, 165, 42, 44, 29, 424, 41
+odd = [0, 1, -1, 8, 110, 4095, 1 << 31, (1 << 31) - 1, -(1 << 31), 1 << 47, (1 << 63) - 1, -(1 << 63)]
+word = lambda number: ctypes.c_long(number)
+fd = call(SOCKET, 1, 1, 0)
+def all():
+    for number in odd:
+        if number not in (0, -1, 1 << 47, 1 << 63, -(1 << 63)): call(KILL, word(number), 0)
+        call(KILL, word(-(1 << 31)), 10)
+        call(TKILL, word(number | 1 << 30), 10)
+        call(TGKILL, word(number | 1 << 30), 1, 10)
+        call(PIDFD, word(number), 10, 0, 0)
+        call(MOUNT, word(number), word(number), word(number), 0, 0)
+        for length in odd:
+            call(CONNECT, fd, word(number), word(length))
+            call(SENDTO, fd, word(number), 1, 0, word(number), word(length))
+threads = [threading.Thread(target=all) for _ in range(4)]
+[thread.start() for thread in threads]
+for _ in range(50):
+    child = os.fork()
+    if child == 0:
+        all() if os.getpid() % 2 else None
+        os._exit(0)
+    os.kill(child, 9)
+    os.waitpid(child, 0)
+[thread.join() for thread in threads]
+"#;
+
+fn nonsense(sandbox: &Sandbox) {
+    guest_with_programs(sandbox);
+    let line = sandbox.pando(["tx", "run", "--guest", "g", "--", "python3", "-c", NONSENSE]);
+    line.run().succeeded().complains_of(&["committed"]);
+    // Whoever has gone through that can still be committed to.
+    run(sandbox, &[], "echo >/srv/after").run().succeeded();
+    assert!(is_there(sandbox, "/srv/after"));
+}
+
+fn objects(sandbox: &Sandbox) {
+    guest_with_programs(sandbox);
     let get = "import ctypes; number = ctypes.CDLL(None).shmget(4660, 4096, 0o1600); assert number >= 0";
     let python = |line: Line| line.args(["--", "python3", "-c", get]).run();
     let in_transaction = || python(sandbox.pando(["tx", "run", "--guest", "g"]));

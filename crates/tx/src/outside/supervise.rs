@@ -199,11 +199,13 @@ impl Supervisor {
                 self.listener.answer(&call, Answer::Continue)?;
             }
             Verdict::Hold { process, pid, signal } => {
-                match &self.noted_in {
+                let is_held = match &self.noted_in {
                     Some(directory) => HeldSignals::note(directory, pid, signal)?,
                     None => self.held.keep(process, signal),
-                }
-                self.listener.answer(&call, Answer::Return(0))?;
+                };
+                // What the kernel says of signals that there is no room for.
+                let answer = if is_held { Answer::Return(0) } else { Answer::Fail(libc::EAGAIN) };
+                self.listener.answer(&call, answer)?;
             }
             Verdict::Unsupported => {
                 let program = process::describe(call.pid).map(|found| found.command).unwrap_or_default();
@@ -285,6 +287,10 @@ impl Supervisor {
     }
 
     fn signal(&self, call: &Call, to: Receiver, signal: i32) -> Verdict {
+        // By the signal 0 it is only asked whether there is somebody. What is no signal the kernel refuses.
+        if !(1..=libc::SIGRTMAX()).contains(&signal) {
+            return Verdict::Inside;
+        }
         let receiver = match Meant::by(call, to) {
             Meant::Nobody => return Verdict::Inside,
             Meant::All => return Verdict::Unsupported,
@@ -292,9 +298,7 @@ impl Supervisor {
             Meant::Group(_) => return Verdict::Unsupported,
             Meant::One(receiver) => receiver,
         };
-        // By the signal 0 it is only asked whether the process is there. What is no signal the kernel refuses.
-        let is_sent = (1..=libc::SIGRTMAX()).contains(&signal);
-        if !is_sent || receiver == call.pid || self.is_inside(receiver) || is_unheard(call.pid, receiver, signal) {
+        if receiver == call.pid || self.is_inside(receiver) || is_unheard(call.pid, receiver, signal) {
             return Verdict::Inside;
         }
         match pidfd::open(receiver) {
