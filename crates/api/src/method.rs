@@ -10,7 +10,8 @@ use std::collections::BTreeMap;
 /// A process to start in a guest, and how it is tied to the caller.
 ///
 /// The call carries file descriptors: without `terminal` three, the process's standard input, output and error; with it one, a socket on which
-/// the master of a terminal of the guest's own arrives.
+/// the master of a terminal of the guest's own arrives. One that is part of a transaction and is supervised has another behind these: a socket on which
+/// arrives where its system calls wait for answers (`SECCOMP_RET_USER_NOTIF`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Process {
@@ -44,6 +45,10 @@ pub struct PartOf {
     pub name: String,
     /// The host pid of the process that is in its view of the guest's files.
     pub holder: i32,
+    /// Whether the caller answers the calls by which it would reach outside.
+    pub supervised: bool,
+    /// Whether sockets to other machines are among these.
+    pub refuse_network: bool,
 }
 
 /// What becomes of an address.

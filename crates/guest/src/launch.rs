@@ -35,10 +35,12 @@ pub struct Supplies<'a> {
     pub stdio: &'a [OwnedFd],
     /// The guest's first process.
     pub trunk: Option<i32>,
-    /// The process whose mounts are seen in place of the first process's: one in a transaction's view.
-    pub mounts_of: Option<i32>,
+    /// The process whose mounts are seen in place of the first process's, and whose objects of System V: one in a transaction's view.
+    pub view_of: Option<i32>,
     /// The program that comes along.
     pub program: Option<&'a OwnedFd>,
+    /// A socket to whoever answers the process's system calls.
+    pub supervisor: Option<&'a OwnedFd>,
     /// An eventfd for the word of the command's end.
     pub word: Option<&'a OwnedFd>,
     /// What is shown in place of files of the kernel's.
@@ -161,7 +163,7 @@ impl<'a> Supplies<'a> {
             Want::Namespace(name) => {
                 let trunk =
                     self.trunk.ok_or_else(missing).context(|| "looking for the guest's first process".into())?;
-                let owner = self.mounts_of.filter(|_| name == "mnt").unwrap_or(trunk);
+                let owner = self.view_of.filter(|_| ["mnt", "ipc"].contains(&name)).unwrap_or(trunk);
                 let path = format!("/proc/{owner}/ns/{name}");
                 File::open(&path).map(|namespace| Supply::Own(namespace.into())).context(|| format!("opening {path}"))
             }
@@ -169,6 +171,7 @@ impl<'a> Supplies<'a> {
             Want::Terminal => lent(self.stdio.first()),
             Want::Program => lent(self.program),
             Want::Word => lent(self.word),
+            Want::Supervisor => lent(self.supervisor),
             Want::View(view) => {
                 let found = self.views.iter().position(|(known, _)| *known == view);
                 let tree = found.map(|found| self.views.swap_remove(found).1);

@@ -25,7 +25,8 @@
 //!   borrowed  what such threads are made to do                     outliving  what puts them right when this process is killed
 //!   socket_option, socket_peek  sockets as bytes                   unix_diag  which of them are connected
 //!   sysv      segments, semaphores and messages by number        terminal  pseudo-terminals
-//!   mqueue    message queues by name
+//!   mqueue    message queues by name                             pid_namespace  processes as others number them
+//!   user_namespace  which lie in which
 //! ```
 
 pub mod attach;
@@ -61,6 +62,7 @@ pub mod overlay;
 pub mod own_program;
 pub mod packet;
 pub mod page_cache;
+pub mod pid_namespace;
 pub mod pidfd;
 pub mod probe;
 pub mod process;
@@ -77,6 +79,7 @@ pub mod terminal;
 pub mod time_slice;
 pub mod trace;
 pub mod unix_diag;
+pub mod user_namespace;
 pub mod uts;
 
 /// An error of a system call, and what the call was about.

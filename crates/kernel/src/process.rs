@@ -47,6 +47,12 @@ pub fn group(pid: i32) -> io::Result<i32> {
     field(&stat, 5).and_then(|word| word.parse().ok()).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
+/// Its session; 0 for one whose leader cannot be seen from here.
+pub fn session(pid: i32) -> io::Result<i32> {
+    let stat = read(pid, "stat")?;
+    field(&stat, 6).and_then(|word| word.parse().ok()).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
 /// Its scheduling priority as the kernel counts it: 0 to 39 for nice values from -20 to 19, below 0 for real time; what is lower runs first.
 pub fn priority(pid: i32) -> io::Result<i64> {
     let stat = read(pid, "stat")?;

@@ -135,6 +135,15 @@ pub fn listen(numbers: &[i64], with: &[With], older: &[i64]) -> io::Result<Liste
     }
 }
 
+/// The filter that [`listen`] installs, as the kernel takes it (`struct sock_filter`s), for a thread of another program to install. `None` for more than 200 calls.
+pub fn program(numbers: &[i64], with: &[With], older: &[i64]) -> Option<Vec<u8>> {
+    let encoded = |one: libc::sock_filter| {
+        let [code, k] = [one.code.to_ne_bytes().to_vec(), one.k.to_ne_bytes().to_vec()];
+        [code, vec![one.jt, one.jf], k].concat()
+    };
+    Some(filter(numbers, with, older)?.into_iter().flat_map(encoded).collect())
+}
+
 fn install(filter: &[libc::sock_filter], flags: libc::c_ulong) -> io::Result<Listener> {
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
     // SAFETY: the program lives until the call returns, and is as long as it says.

@@ -277,6 +277,23 @@ pub(crate) fn close_range(first: u32, last: u32) {
 
 /// Installs a seccomp filter (seccomp(2), since Linux 3.17). `program` holds `struct sock_filter`s of eight bytes.
 pub(crate) fn seccomp(program: &[u8]) -> Result<(), Errno> {
+    filter(program, 0).map(drop)
+}
+
+/// Installs one that has calls wait for answers (since Linux 5.0): where they arrive. A call that was received is answered once, whatever signals come
+/// meanwhile, where the kernel can do that (since Linux 5.19).
+pub(crate) fn supervised(program: &[u8]) -> Result<OwnedFd, Errno> {
+    const NEW_LISTENER: usize = 1 << 3;
+    const WAIT_KILLABLE_RECEIVED: usize = 1 << 5;
+    let listener = match filter(program, NEW_LISTENER | WAIT_KILLABLE_RECEIVED) {
+        Err(Errno::INVAL) => filter(program, NEW_LISTENER)?,
+        listener => listener?,
+    };
+    // SAFETY: the kernel has just made this descriptor for us, and nobody else knows of it.
+    Ok(unsafe { OwnedFd::from_raw_fd(listener as RawFd) })
+}
+
+fn filter(program: &[u8], flags: usize) -> Result<usize, Errno> {
     #[repr(C)]
     struct Program {
         length: u16,
@@ -286,7 +303,7 @@ pub(crate) fn seccomp(program: &[u8]) -> Result<(), Errno> {
     let length = u16::try_from(program.len() / 8).map_err(|_| Errno::INVAL)?;
     let program = Program { length, filter: program.as_ptr() };
     // SAFETY: the kernel reads `length` filters of eight bytes, all of which are in the slice; it needs no alignment of them.
-    unsafe { call(number::SECCOMP, [SET_MODE_FILTER, 0, (&raw const program) as usize, 0, 0, 0]) }.map(drop)
+    unsafe { call(number::SECCOMP, [SET_MODE_FILTER, flags, (&raw const program) as usize, 0, 0, 0]) }
 }
 
 /// Makes this process's memory unreadable for others, `/proc` included (prctl(2), PR_SET_DUMPABLE).

@@ -22,6 +22,7 @@ pub(crate) fn take(luggage: &Luggage, terminal: bool, step: Step<'static>) -> Re
         Step::Limit { resource, soft, hard } => limit(resource, soft, hard),
         Step::Join { fd } => bare::enter(luggage.fd(fd)?),
         Step::Seccomp { program } => bare::seccomp(program),
+        Step::Supervise { fd, program } => send_away(luggage.fd(fd)?, &bare::supervised(program)?),
         Step::Bound { keep } => bound(keep),
         Step::Stdio { fds } => {
             for (onto, fd) in (0..).zip(fds) {
@@ -127,8 +128,8 @@ fn stand_on(slave: &OwnedFd) -> Result<(), Errno> {
     (0..3).try_for_each(|onto| bare::duplicate(slave.as_fd(), onto))
 }
 
-fn send_away(socket: BorrowedFd<'_>, master: &OwnedFd) -> Result<(), Errno> {
-    let fds = [master.as_fd()];
+fn send_away(socket: BorrowedFd<'_>, fd: &OwnedFd) -> Result<(), Errno> {
+    let fds = [fd.as_fd()];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     control.push(SendAncillaryMessage::ScmRights(&fds));

@@ -198,6 +198,14 @@ pub enum Step<'a> {
         #[serde(borrow)]
         program: &'a [u8],
     },
+    /// Have system calls wait for answers by a program of classic BPF, and send away where they arrive: whoever has that answers them.
+    Supervise {
+        /// The socket that it goes out over.
+        fd: u8,
+        /// `struct sock_filter`s.
+        #[serde(borrow)]
+        program: &'a [u8],
+    },
     /// Give up every capability outside a set, for good.
     Bound {
         /// The set.

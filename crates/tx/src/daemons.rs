@@ -6,16 +6,19 @@
 //! ```
 //!
 //! To pivot the root moves every process of the namespace that has the old one as its root and its working directory. What is open stays open: a new file
-//! is in the live tree by now, the same inode. What a daemon holds of the view in any other way would be lost without a sign, so that such a one is ended.
+//! is in the live tree by now, the same inode. What a daemon holds of the view in any other way would be lost without a sign, so that such a one is ended. In a
+//! realm the live tree is that of its first process; a new file there is a copy, so that one that is open to be written to is lost as well.
 
 use crate::commit::PartChanges;
 use crate::home::Home;
+use crate::realm::Realm;
 use crate::scope::Scope;
 use crate::view::enter_root;
 use nix::sched::{CloneFlags, setns, unshare};
 use pando_kernel::cgroup::Hierarchies;
 use pando_kernel::mount::Tree;
 use pando_kernel::{CallError, Context, process};
+use rustix::fs::{Mode, OFlags, fstatfs};
 use rustix::mount::{MountPropagationFlags, MoveMountFlags};
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsString;
@@ -26,6 +29,9 @@ use std::path::{Path, PathBuf};
 
 /// `__SO_ACCEPTCON`: somebody listens.
 const LISTENING: u64 = 0x1_0000;
+
+/// `OVERLAYFS_SUPER_MAGIC`
+const OVERLAY: i64 = 0x794c_7630;
 
 /// What became of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -44,6 +50,8 @@ pub(crate) struct Daemons {
 
 /// What a process must not hold.
 struct Lost {
+    /// Whether all that it could write to is another file than the live tree's.
+    copied: bool,
     /// Files that the commit writes to in place: an open copy is not them.
     rewritten: BTreeSet<PathBuf>,
     /// Sockets that are listened on, by their inodes.
@@ -65,10 +73,15 @@ impl Daemons {
         &self,
         scope: &Scope,
         home: &Home,
+        realm: Option<&Realm>,
         rewritten: BTreeSet<PathBuf>,
     ) -> Result<Settled, CallError> {
         let mut settled = Settled::default();
-        let lost = Lost { rewritten, sockets: listening() };
+        if self.pids.is_empty() {
+            scope.kill()?;
+            return Ok(settled);
+        }
+        let lost = Lost { copied: realm.is_some(), rewritten, sockets: listening(realm) };
         // Those of one namespace move together.
         let mut namespaces: HashMap<u64, Vec<i32>> = HashMap::new();
         for pid in &self.pids {
@@ -82,18 +95,26 @@ impl Daemons {
         }
         let mut go_on = Vec::new();
         for pids in namespaces.into_values() {
-            match pids.first().map(|first| on_live_tree(*first, home)) {
+            match pids.first().map(|first| on_live_tree(*first, home, realm)) {
                 None => {}
                 Some(Ok(())) => go_on.extend(pids),
                 Some(Err(error)) => settled.ended.extend(pids.iter().map(|pid| format!("{} ({error})", named(*pid)))),
             }
         }
-        settled.moved = go_on.iter().map(|pid| named(*pid)).collect();
         if !go_on.is_empty() {
-            let group = own_group()?;
+            let group = realm.map_or_else(own_group, group_of_realm)?;
             for pid in &go_on {
                 // One that has ended meanwhile needs no group.
                 let _ = std::fs::write(&group, pid.to_string());
+            }
+        }
+        let left = scope.processes();
+        for pid in go_on {
+            match left.contains(&pid) {
+                true => {
+                    settled.ended.push(format!("{} (the control group of the others does not take it)", named(pid)))
+                }
+                false => settled.moved.push(named(pid)),
             }
         }
         scope.kill()?;
@@ -143,9 +164,17 @@ impl Lost {
             let path = self.sockets.get(&inode.parse().ok()?)?;
             return Some(format!("nobody outside could reach its socket {path}"));
         }
-        let is_held = self.rewritten.contains(&target) && is_writable(pid, &number);
+        let is_other = || self.rewritten.contains(&target) || self.copied && is_of_view(pid, &number);
+        let is_held = is_other() && is_writable(pid, &number);
         is_held.then(|| format!("what it writes to {text} would be lost"))
     }
+}
+
+/// Whether a descriptor is of a file in the view's overlay.
+fn is_of_view(pid: i32, descriptor: &str) -> bool {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let file = rustix::fs::open(format!("/proc/{pid}/fd/{descriptor}"), flags, Mode::empty());
+    file.is_ok_and(|file| fstatfs(&file).is_ok_and(|found| found.f_type == OVERLAY))
 }
 
 fn is_writable(pid: i32, descriptor: &str) -> bool {
@@ -158,8 +187,9 @@ fn is_writable(pid: i32, descriptor: &str) -> bool {
 }
 
 /// Sockets with a path that somebody listens on, by their inodes.
-fn listening() -> HashMap<u64, String> {
-    let text = std::fs::read_to_string("/proc/net/unix").unwrap_or_default();
+fn listening(realm: Option<&Realm>) -> HashMap<u64, String> {
+    let process = realm.and_then(Realm::first_process).map_or_else(|| "self".to_owned(), |pid| pid.to_string());
+    let text = std::fs::read_to_string(format!("/proc/{process}/net/unix")).unwrap_or_default();
     let socket = |line: &str| {
         // Num RefCount Protocol Flags Type St Inode Path
         let mut fields = line.split_ascii_whitespace().skip(3);
@@ -180,22 +210,45 @@ fn own_group() -> Result<PathBuf, CallError> {
     Ok(unified.context(what)?.join(own).join("cgroup.procs"))
 }
 
-/// Makes the live tree the root of the mount namespace that a process is in. They must stand still.
-fn on_live_tree(pid: i32, home: &Home) -> Result<(), CallError> {
-    let live = Tree::clone_of(Path::new("/"), true)?;
+/// Where a process is put to be in the control group that the first process of a realm is in: an init that manages groups leaves the top one empty, and the
+/// kernel takes no process there.
+fn group_of_realm(realm: &Realm) -> Result<PathBuf, CallError> {
+    let first = realm.process().context(|| "looking for the realm's control group".into())?;
+    let text = process::read(first, "cgroup").unwrap_or_default();
+    let inner = text.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or_default();
+    // The last two names tell the group from every other; what stands before them depends on where the hierarchy is mounted.
+    let tail: PathBuf = realm.others.components().rev().take(2).collect::<Vec<_>>().into_iter().rev().collect();
+    let rest = inner.split_once(&format!("/{}", tail.display())).map(|(_, rest)| Path::new(rest));
+    let rest = rest.and_then(|rest| rest.strip_prefix("/").ok()).unwrap_or(Path::new(""));
+    let is_below = rest.components().all(|part| matches!(part, std::path::Component::Normal(_)));
+    Ok(realm.others.join(if is_below { rest } else { Path::new("") }).join("cgroup.procs"))
+}
+
+/// Takes this thread, alone, to the mounts of a process.
+fn join(pid: i32) -> Result<(), CallError> {
     let path = format!("/proc/{pid}/ns/mnt");
     let namespace = File::open(&path).context(|| format!("opening {path}"))?;
-    // Hidden in every view by a mount of its own, so that it is a directory there.
-    let place = home.directory().to_owned();
+    setns(namespace, CloneFlags::CLONE_NEWNS).context(|| format!("joining the mount namespace of process {pid}"))
+}
+
+/// Makes the live tree the root of the mount namespace that a process is in. They must stand still.
+fn on_live_tree(pid: i32, home: &Home, realm: Option<&Realm>) -> Result<(), CallError> {
+    let first = realm.map(Realm::process).transpose().context(|| "looking for the live tree".into())?;
+    // On the host it is hidden in every view by a mount of its own, so that it is a directory there; in a realm no path but this one is anybody's but the realm's.
+    let place = if realm.is_some() { PathBuf::from("/") } else { home.directory().to_owned() };
     let moved = std::thread::Builder::new().name("pando-daemons".into()).spawn(move || {
         unshare(CloneFlags::CLONE_FS).context(|| "taking a thread's own root".into())?;
-        setns(namespace, CloneFlags::CLONE_NEWNS)
-            .context(|| format!("joining the mount namespace of process {pid}"))?;
+        let theirs = format!("/proc/{pid}/ns/mnt");
+        let theirs = File::open(&theirs).context(|| format!("opening {theirs}"))?;
+        first.map_or(Ok(()), join)?;
+        let live = Tree::clone_of(Path::new("/"), true)?;
+        setns(theirs, CloneFlags::CLONE_NEWNS).context(|| format!("joining the mount namespace of process {pid}"))?;
         rustix::mount::move_mount(&live, "", rustix::fs::CWD, &place, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
             .context(|| format!("attaching the live tree at {}", place.display()))?;
         // What is mounted outside later shows there too, as in any service's namespace; a root that is shared cannot be pivoted to.
         let downstream = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
-        rustix::mount::mount_change(&place, downstream).context(|| "parting the mounts".into())?;
+        rustix::process::fchdir(&live).context(|| "entering the live tree".into())?;
+        rustix::mount::mount_change(".", downstream).context(|| "parting the mounts".into())?;
         enter_root(&live).context(|| "entering the live tree".into())
     });
     let moved = moved.context(|| "starting a thread".into())?;
@@ -210,13 +263,13 @@ mod tests {
     #[test]
     fn this_process_cannot_be_moved_and_why_is_said() {
         let me = std::process::id().cast_signed();
-        let lost = Lost { rewritten: BTreeSet::new(), sockets: listening() };
+        let lost = Lost { copied: false, rewritten: BTreeSet::new(), sockets: listening(None) };
         let why = lost.obstacle(me).unwrap();
         assert!(why.starts_with("its working directory is "), "{why}");
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("log");
         let file = File::create(&path).unwrap();
-        let lost = Lost { rewritten: BTreeSet::from([path.clone()]), sockets: HashMap::new() };
+        let lost = Lost { copied: false, rewritten: BTreeSet::from([path.clone()]), sockets: HashMap::new() };
         let held =
             |fd: &File| lost.held(me, OsString::from_vec(std::os::fd::AsRawFd::as_raw_fd(fd).to_string().into()));
         assert!(held(&file).is_some_and(|why| why.contains("would be lost")));

@@ -58,7 +58,9 @@ pub use daemons::Settled;
 pub use gate::Exclusive;
 pub use home::Home;
 pub use name::{BadName, TxName};
-pub use outside::{Answered, HeldSignals, Listener, Network, Passed, Supervisor, Unsupported, WhenUnsupported};
+pub use outside::{
+    Answered, HeldSignals, Listener, Network, Passed, Supervisor, Unsupported, WhenUnsupported, filter, names,
+};
 pub use part::Part;
 pub use read_set::Watch;
 pub use realm::{Realm, RealmRoot};

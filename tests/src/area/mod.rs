@@ -46,6 +46,7 @@ mod tx_contention;
 mod tx_crash;
 mod tx_guest;
 mod tx_guest_meetings;
+mod tx_guest_outside;
 mod tx_isolation;
 mod tx_outside;
 mod tx_packages;
@@ -72,6 +73,7 @@ const AREAS: &[&[Case]] = &[
     tx_packages::CASES,
     tx_guest::CASES,
     tx_guest_meetings::CASES,
+    tx_guest_outside::CASES,
     tx_isolation::CASES,
     tx_programs::CASES,
     tx_race::CASES,

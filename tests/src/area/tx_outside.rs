@@ -25,6 +25,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("tx::servers_of_this_machine_cannot_be_undone", local_servers),
     Case::new("tx::datagrams_to_servers_of_this_machine_cannot_be_undone", local_datagrams),
     Case::new("tx::what_cannot_be_undone_is_named", objects_are_named),
+    Case::new("tx::what_is_written_through_a_mapping_is_committed", mapped),
     Case::new("tx::servers_that_end_meanwhile_are_no_conflict", servers_that_end),
     Case::new("tx::daemons_go_on_in_the_live_tree", daemons_go_on),
     Case::new("tx::what_a_daemon_would_lose_ends_it", daemons_that_lose),
@@ -225,6 +226,28 @@ fn servers_that_end(sandbox: &Sandbox) {
     drop(server);
     fs::remove_file(socket).expect("it can be removed");
     started.close_input().wait().succeeded();
+}
+
+/// A file of before, which others have mapped, and a new one; and none of it where it is not committed.
+fn mapped(sandbox: &Sandbox) {
+    let directory = sandbox.scratch();
+    fs::write(directory.join("old"), "old text").expect("a file can be written");
+    let write = "import mmap\n\
+                 open('new', 'wb').write(b'-' * 8)\n\
+                 for name in ['old', 'new']:\n  file = open(name, 'r+b'); there = mmap.mmap(file.fileno(), 0); there[:3] = b'now'";
+    let holds = "import mmap, sys; file = open('old', 'r+b'); there = mmap.mmap(file.fileno(), 0); print(flush=True)\n\
+                 for _ in range(2): sys.stdin.readline(); print(there[:8].decode(), flush=True)";
+    let holder = Line::new("python3").args(["-c", holds]).directory(&directory).start_with_open_input();
+    let run = |options: &[&str]| {
+        let line = sandbox.pando(["tx", "run"]).args(options).args(["--", "python3", "-c", write]);
+        line.directory(&directory).run().succeeded()
+    };
+    run(&["--dry-run"]);
+    assert_eq!((read(directory.join("old")).as_str(), directory.join("new").exists()), ("old text", false));
+    run(&[]);
+    assert_eq!((read(directory.join("old")), read(directory.join("new"))), ("now text".into(), "now-----".into()));
+    // At its input's end it says twice what it sees.
+    assert_eq!(holder.close_input().wait().succeeded().out(), "\nnow text\nnow text\n");
 }
 
 fn objects_are_named(sandbox: &Sandbox) {

@@ -34,7 +34,7 @@ const LAST_READ: Duration = Duration::from_secs(3);
 pub(crate) fn attach(
     root: &StateRoot,
     options: TerminalOptions,
-    mut process: Process,
+    process: Process,
     method: impl FnOnce(Process) -> Method,
 ) -> anyhow::Result<u8> {
     if let Some(call) = pando_front::handed_over() {
@@ -45,6 +45,16 @@ pub(crate) fn attach(
             Ended::Detached => unreachable!("only a terminal has keys to detach"),
         };
     }
+    attach_plainly(root, options, None, process, method)
+}
+
+fn attach_plainly(
+    root: &StateRoot,
+    options: TerminalOptions,
+    beside: Option<&OwnedFd>,
+    mut process: Process,
+    method: impl FnOnce(Process) -> Method,
+) -> anyhow::Result<u8> {
     process.terminal = options.wanted();
     if process.terminal {
         let size = master::callers_size();
@@ -53,34 +63,41 @@ pub(crate) fn attach(
             process.env.entry("TERM".to_owned()).or_insert(term);
         }
     }
-    let (terminal, method) = (process.terminal, method(process));
-    converse_surely(root, (!terminal).then(Default::default), &options.detach_keys, &method)
+    let given = (!process.terminal).then(Default::default);
+    let method = method(process);
+    converse_surely(root, Given { stdio: given.as_ref(), beside }, &options.detach_keys, &method)
 }
 
 /// The same for a process whose standard descriptors are not all the caller's: those that are given stand in the place of his, and it has no terminal then.
+/// What is to go along `beside` them is the last of the call's descriptors.
 pub(crate) fn attach_instead(
     root: &StateRoot,
     options: TerminalOptions,
-    given: [Option<File>; 3],
+    given: &[Option<File>; 3],
+    beside: Option<&OwnedFd>,
     process: Process,
     method: impl FnOnce(Process) -> Method,
 ) -> anyhow::Result<u8> {
     if given.iter().all(Option::is_none) {
-        return attach(root, options, process, method);
+        return attach_plainly(root, options, beside, process, method);
     }
-    converse_surely(root, Some(given), &options.detach_keys, &method(process))
+    converse_surely(root, Given { stdio: Some(given), beside }, &options.detach_keys, &method(process))
+}
+
+/// Descriptors for a call.
+#[derive(Clone, Copy)]
+struct Given<'a> {
+    /// Those that stand in the place of the caller's own; `None` for a process that gets a terminal.
+    stdio: Option<&'a [Option<File>; 3]>,
+    /// One that goes along.
+    beside: Option<&'a OwnedFd>,
 }
 
 /// Makes a call, once more if the daemon ended before it had read it, and carries for it to its end.
-fn converse_surely(
-    root: &StateRoot,
-    given: Option<[Option<File>; 3]>,
-    keys: &DetachKeys,
-    method: &Method,
-) -> anyhow::Result<u8> {
-    let (session, ended) = match converse(root, given.as_ref(), keys, method) {
+fn converse_surely(root: &StateRoot, given: Given<'_>, keys: &DetachKeys, method: &Method) -> anyhow::Result<u8> {
+    let (session, ended) = match converse(root, given, keys, method) {
         // The next daemon has never heard of it, and nothing that was typed is lost.
-        Err(error) if error.is::<Broken>() && given.is_some() => converse(root, given.as_ref(), keys, method)?,
+        Err(error) if error.is::<Broken>() && given.stdio.is_some() => converse(root, given, keys, method)?,
         other => other?,
     };
     end(session, ended)
@@ -90,7 +107,7 @@ fn converse_surely(
 /// caller's own, the process gets a terminal.
 fn converse(
     root: &StateRoot,
-    given: Option<&[Option<File>; 3]>,
+    given: Given<'_>,
     keys: &DetachKeys,
     method: &Method,
 ) -> anyhow::Result<(Session, anyhow::Result<Ended>)> {
@@ -156,12 +173,8 @@ enum Source {
 
 impl Session {
     /// Everything ready for the call, and the descriptors that go with it.
-    fn prepare(
-        root: &StateRoot,
-        given: Option<&[Option<File>; 3]>,
-        keys: DetachKeys,
-    ) -> anyhow::Result<(Self, Vec<OwnedFd>)> {
-        let (stdio, arrival) = match given {
+    fn prepare(root: &StateRoot, given: Given<'_>, keys: DetachKeys) -> anyhow::Result<(Self, Vec<OwnedFd>)> {
+        let (stdio, arrival) = match given.stdio {
             None => {
                 let (ours, guests) = UnixStream::pair().context("cannot make a socket for the terminal")?;
                 let descriptors = vec![guests.into()];
@@ -171,8 +184,10 @@ impl Session {
         };
         // The daemon may have to be started: before the signals are blocked, so that ctrl-C ends the wait.
         let client = crate::daemon_start::connected(root)?;
-        let session = Self::new(root, client, given.is_none(), keys)?;
-        let Stdio { descriptors, inward, outward } = stdio;
+        let session = Self::new(root, client, given.stdio.is_none(), keys)?;
+        let Stdio { mut descriptors, inward, outward } = stdio;
+        let beside = given.beside.map(|fd| fcntl_dupfd_cloexec(fd, 3)).transpose();
+        descriptors.extend(beside.context("cannot pass a descriptor on")?);
         Ok((Self { arrival, inward, outward, ..session }, descriptors))
     }
 

@@ -75,7 +75,7 @@ pub(crate) async fn begin(
     daemon: &Rc<Daemon>,
     guest: &Rc<Guest>,
     wish: Wish,
-    stdio: Vec<OwnedFd>,
+    mut stdio: Vec<OwnedFd>,
 ) -> Result<Started, Fault> {
     let running = guest.life()?;
     let site = Site {
@@ -84,6 +84,7 @@ pub(crate) async fn begin(
         trunk_pid: running.pid,
         guest_cgroup: daemon.field.plot(running.slot).guest(),
         transaction: wish.transaction.clone(),
+        supervisor: supervisor(wish.transaction.as_ref(), &mut stdio),
         stdio,
         user: wish.user.clone().unwrap_or_default(),
         sent: wish.program.as_ref().map(|fd| owned(fd.as_fd())).transpose()?,
@@ -154,6 +155,7 @@ struct Site {
     trunk_pid: i32,
     guest_cgroup: Option<PathBuf>,
     transaction: Option<PartOf>,
+    supervisor: Option<OwnedFd>,
     stdio: Vec<OwnedFd>,
     user: String,
     program: Program,
@@ -186,14 +188,16 @@ impl Site {
             None => Ok(cgroup_of(self.trunk_pid, guest)),
         });
         let cgroup = cgroup.transpose()?;
-        let plan = plan::exec(&self.spec, &self.program, cgroup.is_some())
+        let supervised = transaction.as_ref().filter(|transaction| transaction.supervised).map(filter).transpose()?;
+        let plan = plan::exec(&self.spec, &self.program, cgroup.is_some(), supervised.as_deref())
             .map_err(|error| failure::bad_plan(&self.name, &error))?;
         let mut supplies = Supplies {
             cgroup,
             stdio: &self.stdio,
             trunk: Some(self.trunk_pid),
-            mounts_of: transaction.map(|transaction| transaction.holder),
+            view_of: transaction.map(|transaction| transaction.holder),
             program: self.sent.as_ref(),
+            supervisor: self.supervisor.as_ref(),
             ..Supplies::default()
         };
         // Its namespaces are opened by pid. Had it just ended, they could be another process's: its seed has no right to enter those.
@@ -201,6 +205,18 @@ impl Site {
             .map_err(|error| failure::call(&format!("starting a process in guest '{name}'"), &name, &error))?;
         Ok((plan, launched))
     }
+}
+
+/// The socket that the caller hears of system calls over, where there is one: the last of his descriptors.
+fn supervisor(transaction: Option<&PartOf>, descriptors: &mut Vec<OwnedFd>) -> Option<OwnedFd> {
+    transaction.filter(|transaction| transaction.supervised).and_then(|_| descriptors.pop())
+}
+
+/// The program by which a transaction's system calls wait for answers.
+fn filter(transaction: &PartOf) -> Result<Vec<u8>, Fault> {
+    let network = if transaction.refuse_network { pando_tx::Network::Refuse } else { pando_tx::Network::Pass };
+    let missing = || failure::bad(&transaction.name, "there are too many system calls to be caught".to_owned());
+    pando_tx::filter(network).ok_or_else(missing)
 }
 
 /// The group of a transaction, beside the guest's own.

@@ -109,7 +109,8 @@ fn wish(spec: &Spec, process: Process, stdio: &[OwnedFd]) -> Result<Wish, Fault>
 
 /// What a client asked for, and the descriptors that it must have sent along.
 pub(crate) fn process_wish(process: Process, stdio: &[OwnedFd]) -> Result<Wish, Fault> {
-    let expected = if process.terminal { 1 } else { 3 };
+    let supervised = process.transaction.as_ref().is_some_and(|transaction| transaction.supervised);
+    let expected = if process.terminal { 1 } else { 3 } + usize::from(supervised);
     if stdio.len() != expected {
         let message = format!("the call must carry {expected} file descriptors beside it, and carried {}", stdio.len());
         return Err(failure::bad("process", message));

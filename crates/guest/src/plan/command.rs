@@ -43,8 +43,9 @@ pub struct Program {
     pub sent_along: bool,
 }
 
-/// The plan of a process that joins a running guest. `into_cgroup` says whether it can be born in the guest's cgroup.
-pub fn exec(spec: &Spec, program: &Program, into_cgroup: bool) -> Result<Plan, PlanError> {
+/// The plan of a process that joins a running guest. `into_cgroup` says whether it can be born in the guest's cgroup, `supervised` by which program some of its
+/// system calls wait for answers.
+pub fn exec(spec: &Spec, program: &Program, into_cgroup: bool, supervised: Option<&[u8]>) -> Result<Plan, PlanError> {
     let mut plan = Plan::new();
     plan.start = Some(Start {
         trunk: false,
@@ -59,6 +60,11 @@ pub fn exec(spec: &Spec, program: &Program, into_cgroup: bool) -> Result<Plan, P
     }
     for (name, limit) in &grants::of_processes(spec)? {
         plan.step(format!("setting limit {name}"), crate::policy::limits::step(name, limit)?);
+    }
+    // While it may: a profile may refuse it filters of its own, and none of the steps that follow is a call that anybody asks about.
+    if let Some(program) = supervised {
+        let fd = plan.want(Want::Supervisor);
+        plan.step("having its system calls answered by the transaction", Step::Supervise { fd, program });
     }
     let keep = bound(spec)?;
     confine(&mut plan, spec, keep, None);

@@ -52,6 +52,8 @@ pub enum Want {
     View(View),
     /// Where the first process says that the command has ended.
     Word,
+    /// The socket that goes to whoever answers the process's system calls.
+    Supervisor,
 }
 
 /// The steps of a launch, and what they need.

@@ -255,7 +255,7 @@ mod tests {
             let kind = match caught.rule {
                 Rule::Signal { .. } => 0,
                 Rule::Connect | Rule::Socket | Rule::ManySockets | Rule::Send => 1,
-                Rule::Mounts | Rule::Key(_) | Rule::ManyKeys | Rule::Machine => 2,
+                Rule::Mounts | Rule::Key(_) | Rule::ManyKeys | Rule::Machine(_) => 2,
             };
             expected[kind].insert(caught.name);
         }

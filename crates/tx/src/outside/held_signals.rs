@@ -7,6 +7,12 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
+/// No more than this many are kept: whoever sends them without end must not take the room of others.
+const MOST: usize = 500;
+
+/// The same for the file that they are written down in.
+const MOST_BYTES: u64 = 64 << 10;
+
 /// The signals that a transaction sent to processes outside.
 #[derive(Debug, Default)]
 pub struct HeldSignals(Vec<(OwnedFd, i32)>);
@@ -24,18 +30,26 @@ fn file_in(directory: &Path) -> PathBuf {
 }
 
 impl HeldSignals {
-    /// Keeps one. The process is held by descriptor: no other that gets its pid later is meant.
-    pub(super) fn keep(&mut self, process: OwnedFd, signal: i32) {
-        self.0.push((process, signal));
+    /// Keeps one. The process is held by descriptor: no other that gets its pid later is meant. Whether there was room for it.
+    pub(super) fn keep(&mut self, process: OwnedFd, signal: i32) -> bool {
+        let has_room = self.0.len() < MOST;
+        if has_room {
+            self.0.push((process, signal));
+        }
+        has_room
     }
 
-    /// Writes one down in a transaction's directory, for whoever commits it.
-    pub(super) fn note(directory: &Path, pid: i32, signal: i32) -> io::Result<()> {
+    /// Writes one down in a transaction's directory, for whoever commits it. Whether there was room for it.
+    pub(super) fn note(directory: &Path, pid: i32, signal: i32) -> io::Result<bool> {
+        if std::fs::metadata(file_in(directory)).is_ok_and(|found| found.len() > MOST_BYTES) {
+            return Ok(false);
+        }
         let started = process::start_time(pid)?;
         let mut line = serde_json::to_string(&Noted { pid, started, signal }).map_err(io::Error::other)?;
         line.push('\n');
         // A line is written at once, so that those of several commands do not mix.
-        File::options().append(true).create(true).open(file_in(directory))?.write_all(line.as_bytes())
+        File::options().append(true).create(true).open(file_in(directory))?.write_all(line.as_bytes())?;
+        Ok(true)
     }
 
     /// Those that were written down. A process that has ended needs none.

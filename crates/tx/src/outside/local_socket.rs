@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// `OVERLAYFS_SUPER_MAGIC`
 const OVERLAY: i64 = 0x794c_7630;
@@ -53,13 +53,11 @@ impl LocalSocket {
 
     fn at_path(pid: i32, path: &[u8]) -> Option<Self> {
         let path = Path::new(OsStr::from_bytes(path));
-        let (start, resolve) = match path.is_absolute() {
-            true => ("root", ResolveFlags::IN_ROOT),
-            false => ("cwd", ResolveFlags::empty()),
-        };
         let flags = OFlags::PATH | OFlags::CLOEXEC;
-        let start = rustix::fs::open(format!("/proc/{pid}/{start}"), flags | OFlags::DIRECTORY, Mode::empty()).ok()?;
-        let socket = openat2(start, path, flags, Mode::empty(), resolve).ok()?;
+        let root = rustix::fs::open(format!("/proc/{pid}/root"), flags | OFlags::DIRECTORY, Mode::empty()).ok()?;
+        // Not from the directory itself: a link on the way, or `..`, would lead out of the process's root and into this one's.
+        let from_root = if path.is_absolute() { path.to_owned() } else { directory(pid)?.join(path) };
+        let socket = openat2(root, &from_root, flags, Mode::empty(), ResolveFlags::IN_ROOT).ok()?;
         // Through an overlay nobody outside can be reached; those who can be are bound in.
         if fstatfs(&socket).ok()?.f_type == OVERLAY {
             return None;
@@ -69,6 +67,14 @@ impl LocalSocket {
         let shown = shown("", path.as_os_str().as_bytes());
         Some(if is_log { Self::Log(shown) } else { Self::Server(shown) })
     }
+}
+
+/// The directory that a process is in, by its path from the process's root.
+fn directory(pid: i32) -> Option<PathBuf> {
+    let link = |name: &str| std::fs::read_link(format!("/proc/{pid}/{name}")).ok();
+    let (root, at) = (link("root")?, link("cwd")?);
+    // One outside its root has no path from there.
+    at.strip_prefix(root).map(Path::to_owned).ok()
 }
 
 fn shown(before: &str, name: &[u8]) -> String {
@@ -84,9 +90,9 @@ fn name(pid: i32, address: u64, length: u64) -> Option<Vec<u8>> {
     (family == (libc::AF_UNIX as u16).to_ne_bytes()).then(|| name.to_vec())
 }
 
-/// The names without a file that somebody of this network namespace can be reached by.
-pub(crate) fn names() -> BTreeSet<Vec<u8>> {
-    listed(&std::fs::read_to_string("/proc/net/unix").unwrap_or_default())
+/// The names without a file that somebody of a process's network namespace can be reached by.
+pub(super) fn names(process: &str) -> BTreeSet<Vec<u8>> {
+    listed(&std::fs::read_to_string(format!("/proc/{process}/net/unix")).unwrap_or_default())
 }
 
 fn listed(text: &str) -> BTreeSet<Vec<u8>> {

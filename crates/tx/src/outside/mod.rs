@@ -14,12 +14,15 @@ mod held_signals;
 mod local_socket;
 mod object;
 mod policy;
+mod receiver;
+mod rights;
 mod supervise;
+mod surroundings;
 mod system_v;
 
 pub use held_signals::HeldSignals;
-pub(crate) use local_socket::names;
 pub use pando_kernel::seccomp_notify::Listener;
-pub use policy::Network;
 pub(crate) use policy::numbers;
+pub use policy::{Network, filter};
 pub use supervise::{Answered, Passed, Supervisor, Unsupported, WhenUnsupported};
+pub use surroundings::names;

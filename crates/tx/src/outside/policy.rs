@@ -1,7 +1,7 @@
 //! Which system calls are caught, and why.
 
 use super::system_v::Kind;
-use pando_kernel::seccomp_notify::With;
+use pando_kernel::seccomp_notify::{self, With};
 
 /// What becomes of connections to other machines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,8 +37,8 @@ pub(crate) enum Rule {
     Socket,
     /// All calls on sockets in one; only 32-bit programs have it.
     ManySockets,
-    /// It changes the machine.
-    Machine,
+    /// It changes the machine, for which the kernel wants a capability.
+    Machine(Option<u32>),
 }
 
 /// How a signal's receiver is named, in the first argument.
@@ -73,6 +73,28 @@ const fn signal(to: Receiver, signal: usize) -> Rule {
     Rule::Signal { to, signal }
 }
 
+/// `CAP_SYS_MODULE`, `CAP_SYS_PACCT`, `CAP_SYS_ADMIN`, `CAP_SYS_BOOT`, `CAP_SYS_TIME`
+const MODULE: u32 = 16;
+const ACCOUNTS: u32 = 20;
+const ADMIN: u32 = 21;
+const BOOT: u32 = 22;
+const TIME: u32 = 25;
+
+const fn machine(capability: u32) -> Rule {
+    Rule::Machine(Some(capability))
+}
+
+impl Rule {
+    /// The capability without which the kernel refuses the call in any case.
+    pub(crate) fn needs(self) -> Option<u32> {
+        match self {
+            Self::Mounts => Some(ADMIN),
+            Self::Machine(capability) => capability,
+            _ => None,
+        }
+    }
+}
+
 /// Every call that is caught. All others are carried out as ever: those on files because the view makes them the transaction's own.
 pub(crate) const CAUGHT: &[Caught] = &[
     caught(libc::SYS_kill, 37, "kill", signal(Receiver::ProcessOrGroup, 1)),
@@ -89,28 +111,28 @@ pub(crate) const CAUGHT: &[Caught] = &[
     caught(libc::SYS_shmget, 395, "shmget", Rule::Key(Kind::SharedMemory)),
     caught(libc::SYS_semget, 393, "semget", Rule::Key(Kind::Semaphores)),
     caught(libc::SYS_msgget, 399, "msgget", Rule::Key(Kind::Messages)),
-    caught(libc::SYS_mq_open, 277, "mq_open", Rule::Machine),
-    caught(libc::SYS_mq_unlink, 278, "mq_unlink", Rule::Machine),
-    caught(libc::SYS_reboot, 88, "reboot", Rule::Machine),
-    caught(libc::SYS_kexec_load, 283, "kexec_load", Rule::Machine),
-    caught(libc::SYS_kexec_file_load, NONE, "kexec_file_load", Rule::Machine),
-    caught(libc::SYS_init_module, 128, "init_module", Rule::Machine),
-    caught(libc::SYS_finit_module, 350, "finit_module", Rule::Machine),
-    caught(libc::SYS_delete_module, 129, "delete_module", Rule::Machine),
-    caught(libc::SYS_settimeofday, 79, "settimeofday", Rule::Machine),
-    caught(libc::SYS_clock_settime, 264, "clock_settime", Rule::Machine),
-    caught(libc::SYS_sethostname, 74, "sethostname", Rule::Machine),
-    caught(libc::SYS_setdomainname, 121, "setdomainname", Rule::Machine),
-    caught(libc::SYS_swapon, 87, "swapon", Rule::Machine),
-    caught(libc::SYS_swapoff, 115, "swapoff", Rule::Machine),
-    caught(libc::SYS_acct, 51, "acct", Rule::Machine),
-    caught(libc::SYS_quotactl, 131, "quotactl", Rule::Machine),
+    caught(libc::SYS_mq_open, 277, "mq_open", Rule::Machine(None)),
+    caught(libc::SYS_mq_unlink, 278, "mq_unlink", Rule::Machine(None)),
+    caught(libc::SYS_reboot, 88, "reboot", machine(BOOT)),
+    caught(libc::SYS_kexec_load, 283, "kexec_load", machine(BOOT)),
+    caught(libc::SYS_kexec_file_load, NONE, "kexec_file_load", machine(BOOT)),
+    caught(libc::SYS_init_module, 128, "init_module", machine(MODULE)),
+    caught(libc::SYS_finit_module, 350, "finit_module", machine(MODULE)),
+    caught(libc::SYS_delete_module, 129, "delete_module", machine(MODULE)),
+    caught(libc::SYS_settimeofday, 79, "settimeofday", machine(TIME)),
+    caught(libc::SYS_clock_settime, 264, "clock_settime", machine(TIME)),
+    caught(libc::SYS_sethostname, 74, "sethostname", machine(ADMIN)),
+    caught(libc::SYS_setdomainname, 121, "setdomainname", machine(ADMIN)),
+    caught(libc::SYS_swapon, 87, "swapon", machine(ADMIN)),
+    caught(libc::SYS_swapoff, 115, "swapoff", machine(ADMIN)),
+    caught(libc::SYS_acct, 51, "acct", machine(ACCOUNTS)),
+    caught(libc::SYS_quotactl, 131, "quotactl", Rule::Machine(None)),
     caught(libc::SYS_connect, 362, "connect", Rule::Connect),
     caught(libc::SYS_sendto, 369, "sendto", Rule::Send),
     caught(libc::SYS_socket, 359, "socket", Rule::Socket),
     caught(NONE, 22, "umount", Rule::Mounts),
-    caught(NONE, 25, "stime", Rule::Machine),
-    caught(NONE, 404, "clock_settime64", Rule::Machine),
+    caught(NONE, 25, "stime", machine(TIME)),
+    caught(NONE, 404, "clock_settime64", machine(TIME)),
     caught(NONE, 117, "ipc", Rule::ManyKeys),
     caught(NONE, 102, "socketcall", Rule::ManySockets),
 ];
@@ -127,6 +149,12 @@ pub(crate) fn numbers(network: Network) -> (Vec<i64>, Vec<With>, Vec<i64>) {
     let (with, always): (Vec<&Caught>, Vec<&Caught>) = of_this.partition(|one| one.rule == Rule::Send);
     let with = with.iter().map(|one| With { number: one.number, argument: ADDRESS }).collect();
     (always.iter().map(|one| one.number).collect(), with, CAUGHT.iter().filter(matters).filter_map(older).collect())
+}
+
+/// What catches them, for a process that another program starts; `None` if there were too many.
+pub fn filter(network: Network) -> Option<Vec<u8>> {
+    let (numbers, with, older) = numbers(network);
+    seccomp_notify::program(&numbers, &with, &older)
 }
 
 /// What is caught under a number.

@@ -5,7 +5,11 @@ use super::held_signals::HeldSignals;
 use super::local_socket::LocalSocket;
 use super::object;
 use super::policy::{Caught, Network, Receiver, Rule, of};
+use super::receiver::{Meant, is_unheard};
+use super::rights::{holds, may_signal};
+use super::surroundings::Surroundings;
 use super::system_v::Kind;
+use crate::record::Record;
 use pando_kernel::seccomp_notify::{Answer, Call, Listener};
 use pando_kernel::{pidfd, process};
 use std::collections::BTreeSet;
@@ -17,9 +21,6 @@ use std::path::{Path, PathBuf};
 
 /// No more addresses than this are kept; more of them say nothing new.
 const MOST_CONNECTIONS: usize = 1000;
-
-/// A signal by number 0 only asks whether the process is there.
-const NO_SIGNAL: i32 = 0;
 
 /// What is done when a transaction does what cannot be undone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +76,7 @@ pub struct Supervisor {
     group: String,
     /// The mount namespace of the view.
     view: PathBuf,
+    surroundings: Surroundings,
     network: Network,
     /// The transaction's directory, where signals are written down if another process will commit.
     noted_in: Option<PathBuf>,
@@ -121,6 +123,8 @@ enum Verdict {
         pid: i32,
         signal: i32,
     },
+    /// It would fail with this error number.
+    Fails(i32),
     Unsupported,
 }
 
@@ -128,13 +132,25 @@ impl Supervisor {
     /// One for the processes in the group at `group`. The calling thread must be in the view. Who listens without a file is told [later](Self::beside).
     pub(crate) fn new(listener: Listener, group: &Path, network: Network) -> io::Result<Self> {
         let view = std::fs::read_link("/proc/thread-self/ns/mnt")?;
+        Ok(Self::over(listener, group, network, view, Surroundings::new(None)))
+    }
+
+    /// One for the processes of a transaction whose view another process holds; they catch their calls by the program of [`filter`](super::filter). `listening`
+    /// are the [names](super::names) from before there were any.
+    pub fn of(record: &Record, listener: Listener, network: Network, listening: BTreeSet<Vec<u8>>) -> io::Result<Self> {
+        let view = std::fs::read_link(format!("/proc/{}/ns/mnt", record.holder))?;
+        let surroundings = Surroundings::new(record.realm.as_ref());
+        Ok(Self::over(listener, &record.group, network, view, surroundings).beside(listening))
+    }
+
+    fn over(listener: Listener, group: &Path, network: Network, view: PathBuf, surroundings: Surroundings) -> Self {
         let name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         // The last two names tell it from every other group; what stands before them depends on where the hierarchy is mounted.
         let around = group.parent().map(name).unwrap_or_default();
         let group = format!("/{around}/{}", name(group));
         let (held, connections, sockets) = (HeldSignals::default(), BTreeSet::new(), BTreeSet::new());
         let listening = BTreeSet::new();
-        Ok(Self { listener, group, view, network, noted_in: None, held, connections, sockets, listening })
+        Self { listener, group, view, surroundings, network, noted_in: None, held, connections, sockets, listening }
     }
 
     /// The same beside servers that have these names.
@@ -143,12 +159,12 @@ impl Supervisor {
     }
 
     /// Signals are written down in a transaction's directory from now on, for whoever commits it.
-    pub(crate) fn noting_in(self, directory: &Path) -> Self {
+    pub fn noting_in(self, directory: &Path) -> Self {
         Self { noted_in: Some(directory.to_owned()), ..self }
     }
 
     /// Answers one call that waits. `lost` says, before anything reaches outside, what has doomed the transaction.
-    pub(crate) fn answer_one(
+    pub fn answer_one(
         &mut self,
         when: WhenUnsupported,
         lost: &mut dyn FnMut() -> Option<String>,
@@ -159,6 +175,10 @@ impl Supervisor {
             return Ok(Answered::Done);
         };
         let verdict = self.verdict(&call, caught);
+        // What was looked up by its pid was its own only if it waits still: another may have that pid by now.
+        if !self.listener.still_waits(&call) {
+            return Ok(Answered::Done);
+        }
         let reaches_out = matches!(verdict, Verdict::Outside(_))
             || matches!(verdict, Verdict::Unsupported) && when == WhenUnsupported::Warn;
         if reaches_out && let Some(what) = lost() {
@@ -167,6 +187,7 @@ impl Supervisor {
         }
         match verdict {
             Verdict::Inside => self.listener.answer(&call, Answer::Continue)?,
+            Verdict::Fails(errno) => self.listener.answer(&call, Answer::Fail(errno))?,
             Verdict::Outside(passed) => {
                 match passed {
                     Outside::Machine(address) if self.connections.len() < MOST_CONNECTIONS => {
@@ -178,11 +199,13 @@ impl Supervisor {
                 self.listener.answer(&call, Answer::Continue)?;
             }
             Verdict::Hold { process, pid, signal } => {
-                match &self.noted_in {
+                let is_held = match &self.noted_in {
                     Some(directory) => HeldSignals::note(directory, pid, signal)?,
                     None => self.held.keep(process, signal),
-                }
-                self.listener.answer(&call, Answer::Return(0))?;
+                };
+                // What the kernel says of signals that there is no room for.
+                let answer = if is_held { Answer::Return(0) } else { Answer::Fail(libc::EAGAIN) };
+                self.listener.answer(&call, answer)?;
             }
             Verdict::Unsupported => {
                 let program = process::describe(call.pid).map(|found| found.command).unwrap_or_default();
@@ -222,7 +245,11 @@ impl Supervisor {
                 Some((Packed::Socket, [family, ..])) => self.socket(family),
                 None => Verdict::Inside,
             },
-            Rule::Mounts | Rule::Machine => Verdict::Unsupported,
+            // The kernel refuses what it has not the right to; until it is answered, it gets none.
+            Rule::Mounts | Rule::Machine(_) if caught.rule.needs().is_some_and(|one| !holds(call.pid, one)) => {
+                Verdict::Inside
+            }
+            Rule::Mounts | Rule::Machine(_) => Verdict::Unsupported,
         }
     }
 
@@ -233,9 +260,9 @@ impl Supervisor {
 
     /// With the key 0 it is nobody else's in any case (IPC_PRIVATE).
     fn object(&self, pid: i32, kind: Kind, key: i32) -> Verdict {
-        let namespace = |of: &str| std::fs::read_link(format!("/proc/{of}/ns/ipc")).ok();
-        let is_private = namespace(&pid.to_string()) != namespace("self");
-        let reaches_out = key != 0 && (!is_private || kind.has_outside(key));
+        let own = std::fs::read_link(format!("/proc/{pid}/ns/ipc")).ok();
+        let is_private = own.is_some() && self.surroundings.objects().is_ok_and(|outside| own != Some(outside));
+        let reaches_out = key != 0 && (!is_private || self.surroundings.has(kind, key));
         if reaches_out { Verdict::Unsupported } else { Verdict::Inside }
     }
 
@@ -260,19 +287,22 @@ impl Supervisor {
     }
 
     fn signal(&self, call: &Call, to: Receiver, signal: i32) -> Verdict {
-        let first = call.arguments[0] as i32;
-        let receiver = match to {
-            Receiver::ProcessOrGroup if first <= 0 => {
-                return if self.is_group_inside(call.pid, first) { Verdict::Inside } else { Verdict::Unsupported };
-            }
-            Receiver::ProcessOrGroup | Receiver::Task => Some(first),
-            Receiver::Pidfd => pid_of_descriptor(call.pid, first),
+        // By the signal 0 it is only asked whether there is somebody. What is no signal the kernel refuses.
+        if !(1..=libc::SIGRTMAX()).contains(&signal) {
+            return Verdict::Inside;
+        }
+        let receiver = match Meant::by(call, to) {
+            Meant::Nobody => return Verdict::Inside,
+            Meant::All => return Verdict::Unsupported,
+            Meant::Group(members) if members.iter().all(|pid| self.is_inside(*pid)) => return Verdict::Inside,
+            Meant::Group(_) => return Verdict::Unsupported,
+            Meant::One(receiver) => receiver,
         };
-        let Some(receiver) = receiver else { return Verdict::Inside };
-        if signal == NO_SIGNAL || receiver == call.pid || self.is_inside(receiver) {
+        if receiver == call.pid || self.is_inside(receiver) || is_unheard(call.pid, receiver, signal) {
             return Verdict::Inside;
         }
         match pidfd::open(receiver) {
+            Ok(_) if !may_signal(call.pid, receiver, signal) => Verdict::Fails(libc::EPERM),
             Ok(process) => Verdict::Hold { process, pid: receiver, signal },
             // There is none: the kernel says so to the caller. Or it is a thread, of which no descriptor can be had.
             Err(_) if process::start_time(receiver).is_err() => Verdict::Inside,
@@ -281,23 +311,9 @@ impl Supervisor {
     }
 
     fn is_inside(&self, pid: i32) -> bool {
+        let is_ours =
+            |path: &str| path.split_once(&self.group).is_some_and(|(_, rest)| rest.is_empty() || rest.starts_with('/'));
         process::read(pid, "cgroup")
-            .is_ok_and(|text| text.lines().any(|line| line.starts_with("0::") && line.contains(&self.group)))
+            .is_ok_and(|text| text.lines().filter_map(|line| line.strip_prefix("0::")).any(is_ours))
     }
-
-    /// Whether every process of a group is inside: with 0 of the caller's own, with -1 of all that there are.
-    fn is_group_inside(&self, caller: i32, number: i32) -> bool {
-        if number == -1 {
-            return false;
-        }
-        let wanted = if number == 0 { process::group(caller).ok() } else { number.checked_neg() };
-        let members = process::all().unwrap_or_default().into_iter().filter(|pid| process::group(*pid).ok() == wanted);
-        members.into_iter().all(|pid| self.is_inside(pid))
-    }
-}
-
-/// The process behind a descriptor of another process.
-fn pid_of_descriptor(owner: i32, descriptor: i32) -> Option<i32> {
-    let text = process::read(owner, &format!("fdinfo/{descriptor}")).ok()?;
-    text.lines().find_map(|line| line.strip_prefix("Pid:"))?.trim().parse().ok()
 }

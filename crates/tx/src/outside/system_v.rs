@@ -1,4 +1,4 @@
-//! Objects of System V that have a key. A transaction has an IPC namespace of its own, so that those it makes are nobody else's; one that the host has under
+//! Objects of System V that have a key. A transaction has an IPC namespace of its own, so that those it makes are nobody else's; one that the host, or the realm, has under
 //! the same key is meant by a program that wants to reach others through it.
 
 use std::fs::read_to_string;
@@ -22,8 +22,8 @@ impl Kind {
         }
     }
 
-    /// Whether the host has an object with a key. The calling thread must be outside. Where that cannot be told it has.
-    pub(super) fn has_outside(self, key: i32) -> bool {
+    /// Whether there is an object with a key where the calling thread is. Where that cannot be told there is.
+    pub(super) fn has_here(self, key: i32) -> bool {
         let file = match self {
             Self::SharedMemory => "shm",
             Self::Semaphores => "sem",

@@ -129,7 +129,9 @@ impl Transaction {
                 return Err(error.into());
             }
         }
-        let settled = daemons.map(|daemons| daemons.settle(&self.scope, &self.home, rewritten)).transpose()?;
+        let settled =
+            daemons.map(|daemons| daemons.settle(&self.scope, &self.home, self.record.realm.as_ref(), rewritten));
+        let settled = settled.transpose()?;
         self.throw_away()?;
         Ok((figures, settled.unwrap_or_default()))
     }
@@ -196,14 +198,16 @@ pub fn changes_of_open(home: &Home, name: &TxName) -> Result<Vec<PartChanges>, E
 }
 
 /// Commits a transaction that another process holds. On a conflict it stays open, to be looked at and aborted.
-/// Whoever has its realm to itself says so. With `contention`, others that run a command meet it as that has it; without, they find out by themselves.
+/// Whoever has its realm to itself says so. With `contention`, others that run a command meet it as that has it; without, they find out by themselves. What it
+/// has left running goes on in the live tree `with_daemons`, and is ended otherwise.
 pub fn commit_open(
     home: &Home,
     name: &TxName,
     durable: bool,
     exclusive: Option<&Exclusive>,
     contention: Option<Contention>,
-) -> Result<Figures, EndError> {
+    with_daemons: bool,
+) -> Result<(Figures, Settled), EndError> {
     home.prepare()?;
     let mut lock = exclusive.is_none().then(|| home.lock()).transpose()?;
     let record = Record::read(&home.of(name)).map_err(|_| EndError::Unknown(name.clone()))?;
@@ -237,14 +241,18 @@ pub fn commit_open(
     drop(watch);
     match validated {
         Ok((changes, names, rivals, changed)) => {
-            let transaction = take_over(home, record)?;
+            let daemons = with_daemons.then(|| Daemons::stop(&scope)).transpose()?;
+            if daemons.is_none() {
+                scope.kill()?;
+            }
+            let transaction = take_from_holder(home, record)?;
             let signals = HeldSignals::noted_in(&transaction.directory);
-            let (figures, _) = transaction.apply(changes, names, durable, None)?;
+            let committed = transaction.apply(changes, names, durable, daemons.as_ref())?;
             contention::doom(home, &changed, &rivals);
             drop(closed);
             drop(lock);
             signals.send();
-            Ok(figures)
+            Ok(committed)
         }
         Err(error) => {
             if let EndError::Commit(CommitError::Conflict(conflict)) = &error {
@@ -291,15 +299,15 @@ pub fn abort_open(home: &Home, name: &TxName, exclusive: Option<&Exclusive>) -> 
     home.prepare()?;
     let _lock = exclusive.is_none().then(|| home.lock()).transpose()?;
     let record = Record::read(&home.of(name)).map_err(|_| EndError::Unknown(name.clone()))?;
-    take_over(home, record)?.abort()?;
+    Scope::at(&record.group).kill()?;
+    take_from_holder(home, record)?.abort()?;
     Ok(())
 }
 
-/// Ends the processes of a transaction and the one that holds it, and owns it from then on.
-fn take_over(home: &Home, record: Record) -> Result<Transaction, EndError> {
+/// Ends the process that holds a transaction, and owns it from then on.
+fn take_from_holder(home: &Home, record: Record) -> Result<Transaction, EndError> {
     let directory = home.of(&record.name);
     let scope = Scope::at(&record.group);
-    scope.kill()?;
     let path = Record::lock(&directory);
     let what = || format!("locking {}", directory.display());
     let free = wait_for_lock(&path, Some(Duration::ZERO)).context(what)?;

@@ -213,7 +213,7 @@ impl Running {
         };
         let thread = view(std::thread::Builder::new().name("pando-view".into()).spawn(body))?;
         // The view takes its time, on another processor if there is one.
-        let _ = found.send(outside::names());
+        let _ = found.send(outside::names(None));
         let walker = meanwhile();
         let (started, mut watch, supervisor) = match told.recv() {
             Ok(started) => started?,

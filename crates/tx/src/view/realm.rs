@@ -69,7 +69,8 @@ impl View {
         if !same_users {
             setns(&users, CloneFlags::CLONE_NEWUSER).context(entering)?;
         }
-        unshare(CloneFlags::CLONE_NEWNS).context(|| "making a mount namespace".into())?;
+        // Objects of System V that it makes are its own, and gone with it.
+        unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWIPC).context(|| "making namespaces".into())?;
         attach(&tree, CWD, Path::new("/"))?;
         for fixture in plan.fixtures.iter().skip(1) {
             show(fixture, &tree)?;

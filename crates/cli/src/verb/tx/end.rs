@@ -5,7 +5,7 @@ use super::recover::sweep_soon;
 use super::report::{Outcome, PassedOutside, Report};
 use crate::state_root::StateRoot;
 use anyhow::Context;
-use pando_tx::{Home, Settled, TxName};
+use pando_tx::{Home, TxName};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -43,10 +43,9 @@ impl Commit {
         let begun = Instant::now();
         let mounts = other_mounts(home, &self.name);
         let gate = if self.guest.is_some() { "freeze" } else { "none" };
-        let committed = pando_tx::commit_open(home, &self.name, !self.no_durable, None, None);
-        let figures = committed.with_context(|| format!("cannot commit '{}'", self.name))?;
+        let committed = pando_tx::commit_open(home, &self.name, !self.no_durable, None, None, false);
+        let (figures, settled) = committed.with_context(|| format!("cannot commit '{}'", self.name))?;
         sweep_soon(home, &mounts, None);
-        let settled = Settled::default();
         let outcome = Outcome::Committed(figures, &settled);
         let report = Report {
             outcome,

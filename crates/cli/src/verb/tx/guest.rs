@@ -6,7 +6,7 @@ use crate::state_root::StateRoot;
 use anyhow::Context;
 use pando_api::{Method, PartOf, Process};
 use pando_guest::{GuestName, Places};
-use pando_tx::{Home, Realm, TxName};
+use pando_tx::{Home, Network, Realm, TxName};
 use std::path::PathBuf;
 
 /// The transactions of a guest, or of the host. Should this process be killed while it has a guest stand still, another finishes what it was at.
@@ -47,9 +47,10 @@ pub(super) fn realm(root: &StateRoot, guest: &str) -> anyhow::Result<Realm> {
     Realm::of_process(pid, found.first_id.unwrap_or(0), groups).with_context(doing)
 }
 
-/// A process of the guest that is part of a transaction.
-pub(super) fn process(name: &TxName, holder: i32, command: &[std::ffi::OsString]) -> Process {
+/// A process of the guest that is part of a transaction, and answered for.
+pub(super) fn process(name: &TxName, holder: i32, network: Network, command: &[std::ffi::OsString]) -> Process {
     let command = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    let transaction = Some(PartOf { name: name.to_string(), holder });
+    let refuse_network = network == Network::Refuse;
+    let transaction = Some(PartOf { name: name.to_string(), holder, supervised: true, refuse_network });
     Process { command, transaction, ..Process::default() }
 }

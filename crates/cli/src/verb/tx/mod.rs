@@ -3,6 +3,7 @@
 mod diff;
 mod end;
 mod guest;
+mod heed;
 mod held_output;
 mod holder;
 mod keep;
@@ -14,6 +15,7 @@ mod report;
 mod run;
 mod run_in_guest;
 mod settings;
+mod supervised;
 mod wait;
 
 pub(crate) use recover::recover_first;

@@ -2,14 +2,15 @@
 
 use super::guest;
 use super::holder::Holder;
+use super::supervised::{Manner, Supervised};
 use super::wait::{Waited, Waiting};
 use crate::complaint::Usage;
-use crate::session::{TerminalOptions, attach};
+use crate::session::{TerminalOptions, attach_instead};
 use crate::state_root::StateRoot;
 use crate::verb::exec::login_shell;
 use anyhow::{Context, bail};
 use pando_api::Method;
-use pando_tx::{Running, StartError, TxName, WhenUnsupported};
+use pando_tx::{Home, Network, Record, Running, StartError, TxName, WhenUnsupported};
 use std::ffi::OsString;
 use std::io::ErrorKind;
 
@@ -85,9 +86,7 @@ impl Enter {
                 true => login_shell().into_iter().map(Into::into).collect(),
                 false => self.command,
             };
-            let process = guest::process(&record.name, record.holder, &command);
-            let exec = |process| Method::Exec { name: guest, process };
-            return attach(root, TerminalOptions::without_keys(), process, exec);
+            return enter_guest(root, home, &guest, &record, self.unsupported.when(), &command);
         }
         let shell = || std::env::var_os("SHELL").unwrap_or_else(|| "/bin/sh".into());
         let command = if self.command.is_empty() { vec![shell()] } else { self.command };
@@ -95,7 +94,7 @@ impl Enter {
         match Running::entering(home, &record, &command) {
             Ok(running) => match waiting.wait(running, None, self.unsupported.when(), None)? {
                 Waited::Ended(rest) => Ok(rest.ended.code()),
-                Waited::TooLong | Waited::Unsupported(_) | Waited::Lost(_) => bail!("the command's end was not seen"),
+                Waited::TooLong | Waited::Stopped(_) => bail!("the command's end was not seen"),
             },
             Err(StartError::Command(error)) => {
                 let code = if error.source.kind() == ErrorKind::NotFound { 127 } else { 126 };
@@ -105,4 +104,23 @@ impl Enter {
             Err(StartError::View(error)) => Err(anyhow::Error::new(error).context("cannot enter the transaction")),
         }
     }
+}
+
+fn enter_guest(
+    root: &StateRoot,
+    home: &Home,
+    guest: &str,
+    record: &Record,
+    when: WhenUnsupported,
+    command: &[OsString],
+) -> anyhow::Result<u8> {
+    let network = Network::Pass;
+    let manner = Manner { network, when, note_signals: true };
+    let (supervised, socket) = Supervised::begin(home, record, manner)?;
+    let process = guest::process(&record.name, record.holder, network, command);
+    let exec = |process| Method::Exec { name: guest.to_owned(), process };
+    let code = attach_instead(root, TerminalOptions::without_keys(), &Default::default(), Some(&socket), process, exec);
+    drop(socket);
+    supervised.end()?;
+    code
 }

@@ -1,6 +1,7 @@
 //! `pando tx run`: one command, one transaction.
 
 use super::diff;
+use super::heed::Stopped;
 use super::held_output::HeldOutput;
 use super::keep::Keep;
 use super::recover::sweep_soon;
@@ -117,6 +118,15 @@ impl Attempt {
     }
 }
 
+impl From<&Stopped> for Attempt {
+    fn from(stopped: &Stopped) -> Self {
+        match stopped {
+            Stopped::Unsupported(unsupported) => Self::Aborted(crate::complaint::OWN_FAILURE, unsupported.to_string()),
+            Stopped::Lost(what) => Self::Lost(what.clone()),
+        }
+    }
+}
+
 /// What one attempt leaves for the report.
 struct Tried {
     attempt: Attempt,
@@ -139,7 +149,6 @@ struct Trial<'a> {
 impl Run {
     pub(super) fn run(self, root: &StateRoot, home: &Home) -> anyhow::Result<u8> {
         if let Some(guest) = &self.guest {
-            self.fits_a_guest()?;
             return self.run_in_guest(root, guest);
         }
         if self.strict {
@@ -164,16 +173,6 @@ impl Run {
             }
             return Ok(self.conclude(&tried, begun.elapsed(), retries));
         }
-    }
-
-    /// What is not there for guests is refused by name.
-    fn fits_a_guest(&self) -> anyhow::Result<()> {
-        let missing = match (self.unsupported, self.net) {
-            (HowUnsupported::Warn, _) => "--unsupported",
-            (_, HowNetwork::Refuse) => "--net=refuse",
-            _ => return Ok(()),
-        };
-        Err(Usage::sentence(format!("{missing} works on the host only; leave it out with --guest")).into())
     }
 
     fn conclude(&self, tried: &Tried, time: Duration, retries: u32) -> u8 {
@@ -236,14 +235,14 @@ impl Run {
         Ok(Tried { attempt, ended: left, read_only, connections, sockets })
     }
 
-    fn when_unsupported(&self) -> WhenUnsupported {
+    pub(super) fn when_unsupported(&self) -> WhenUnsupported {
         match self.unsupported {
             HowUnsupported::Abort => WhenUnsupported::Abort,
             HowUnsupported::Warn => WhenUnsupported::Warn,
         }
     }
 
-    fn network(&self) -> Network {
+    pub(super) fn network(&self) -> Network {
         match self.net {
             HowNetwork::Pass => Network::Pass,
             HowNetwork::Refuse => Network::Refuse,
@@ -295,8 +294,7 @@ fn why(waited: &Waited) -> Attempt {
             (ended.code(), format!("ended by {}", pando_kernel::signal::name(*signal)))
         }
         Waited::TooLong => (crate::complaint::OWN_FAILURE, "it took too long".to_owned()),
-        Waited::Unsupported(unsupported) => (crate::complaint::OWN_FAILURE, unsupported.to_string()),
-        Waited::Lost(what) => return Attempt::Lost(what.clone()),
+        Waited::Stopped(stopped) => return stopped.into(),
     };
     Attempt::Aborted(code, words)
 }

@@ -6,17 +6,21 @@
 use super::guest;
 use super::held_output::HeldOutput;
 use super::holder::{Holder, Purpose};
+use super::keep::Keep;
 use super::recover::sweep_soon;
 use super::replayed_input::ReplayedInput;
 use super::report::{PassedOutside, Report};
 use super::run::{Attempt, Output, Run};
+use super::supervised::{Heard, Manner, Supervised};
 use crate::session::{TerminalOptions, attach_instead};
 use crate::state_root::StateRoot;
 use anyhow::Context;
 use pando_api::Method;
-use pando_tx::{CommitError, Contention, EndError, Exclusive, Home, Moment, Realm, Settled, TxName};
+use pando_tx::{CommitError, Contention, EndError, Exclusive, Home, Moment, Passed, Realm, TxName};
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::File;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -40,6 +44,8 @@ struct Tried {
     /// Processes that were left in it.
     ended: usize,
     read_only: Vec<String>,
+    connections: BTreeSet<SocketAddr>,
+    sockets: BTreeSet<String>,
 }
 
 impl Run {
@@ -78,7 +84,7 @@ impl Run {
         if !self.quiet || matches!(tried.attempt, Attempt::Lost(_)) {
             let gate = if alone { "freeze for the whole run" } else { "freeze" };
             let read_only = &tried.read_only[..];
-            let passed = PassedOutside::nothing();
+            let passed = PassedOutside { connections: &tried.connections, sockets: &tried.sockets };
             let ended = tried.ended;
             let report = Report { outcome, time, retries, gate, ended, read_only, passed };
             eprintln!("pando: {report}");
@@ -123,16 +129,23 @@ impl Run {
         let mut stdio: [Option<File>; 3] = held.as_ref().map(HeldOutput::descriptors).transpose()?.unwrap_or_default();
         let (input, feeding) = trial.input.again()?;
         stdio[0] = input;
-        let process = guest::process(name, holder.pid(), &self.command);
+        let (network, when) = (self.network(), self.when_unsupported());
+        let manner = Manner { network, when, note_signals: false };
+        let (supervised, socket) = Supervised::begin(home, &record, manner)?;
+        let process = guest::process(name, holder.pid(), network, &self.command);
         let limit = Limit::new(self.timeout, record.clone());
         let exec = |process| Method::Exec { name: guest.to_owned(), process };
-        let code = attach_instead(root, TerminalOptions::without_keys(), stdio, process, exec);
-        drop(feeding);
+        let code = attach_instead(root, TerminalOptions::without_keys(), &stdio, Some(&socket), process, exec);
+        drop((feeding, stdio, socket));
         let too_long = limit.stop();
-        let ended = pando_tx::end_processes_of_open(&record)?;
-        let code = code?;
+        let Heard { passed, stopped } = supervised.end()?;
         let doomed = pando_tx::doomed_open(home, name).filter(|_| alone.is_none());
+        let has_succeeded = matches!(code, Ok(0)) && !too_long && stopped.is_none() && doomed.is_none();
+        let goes_on = has_succeeded && !self.no_daemons && !self.dry_run;
+        let ended = if goes_on { 0 } else { pando_tx::end_processes_of_open(&record)? };
+        let code = code?;
         let attempt = match (code, doomed) {
+            _ if let Some(stopped) = &stopped => stopped.into(),
             (_, Some(what)) => Attempt::Lost(what),
             _ if too_long => Attempt::Aborted(crate::complaint::OWN_FAILURE, "it took too long".to_owned()),
             (0, None) if self.dry_run => {
@@ -148,7 +161,14 @@ impl Run {
         if let (Attempt::Committed(..), Some(held)) = (&attempt, held) {
             held.release()?;
         }
-        Ok(Tried { attempt, ended, read_only: holder.read_only().to_vec() })
+        let Passed { held: signals, connections, sockets, listener } = passed;
+        if let Attempt::Committed(_, settled) = &attempt {
+            signals.send();
+            if let Some(listener) = listener.filter(|_| !settled.moved.is_empty()) {
+                Keep::start(listener)?;
+            }
+        }
+        Ok(Tried { attempt, ended, read_only: holder.read_only().to_vec(), connections, sockets })
     }
 
     fn commit_in_guest(
@@ -158,8 +178,8 @@ impl Run {
         alone: Option<&Exclusive>,
         contention: Contention,
     ) -> anyhow::Result<Attempt> {
-        match pando_tx::commit_open(home, name, !self.no_durable, alone, Some(contention)) {
-            Ok(figures) => Ok(Attempt::Committed(figures, Settled::default())),
+        match pando_tx::commit_open(home, name, !self.no_durable, alone, Some(contention), !self.no_daemons) {
+            Ok((figures, settled)) => Ok(Attempt::Committed(figures, settled)),
             Err(EndError::Commit(CommitError::Conflict(conflict))) => Ok(Attempt::Lost(conflict.to_string())),
             Err(error @ EndError::Commit(CommitError::Unfinished(_))) => {
                 Err(anyhow::Error::new(error).context("`pando tx recover` has to finish the commit"))

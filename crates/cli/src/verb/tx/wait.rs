@@ -1,8 +1,9 @@
 //! Waiting for a command that runs in a transaction, and for the signals that are meant for it.
 
+use super::heed::{Stopped, heed};
 use crate::session::signals::{Asked, Signals};
 use anyhow::Context;
-use pando_tx::{Answered, Ended, Passed, Record, Rest, Running, Unsupported, Watch, WhenUnsupported};
+use pando_tx::{Ended, Passed, Record, Rest, Running, Watch, WhenUnsupported};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -36,16 +37,9 @@ impl Waiting {
                 self.pass(&running);
             }
             if called {
-                match running.answer_one(when, record).context("cannot answer for the command")? {
-                    Answered::Unsupported(unsupported) if when == WhenUnsupported::Abort => {
-                        return Ok(Waited::Unsupported(unsupported));
-                    }
-                    Answered::Unsupported(unsupported) => {
-                        let done = if when == WhenUnsupported::Warn { "done" } else { "not done" };
-                        eprintln!("pando: warning: {unsupported}; it was {done}");
-                    }
-                    Answered::Lost(what) => return Ok(Waited::Lost(what)),
-                    Answered::Done => {}
+                let answered = running.answer_one(when, record).context("cannot answer for the command")?;
+                if let Some(stopped) = heed(answered, when) {
+                    return Ok(Waited::Stopped(stopped));
                 }
             }
             if ended {
@@ -87,10 +81,8 @@ pub(super) enum Waited {
     Ended(Rest),
     /// It has not, in time.
     TooLong,
-    /// It did what cannot be undone.
-    Unsupported(Unsupported),
-    /// It would have reached outside, and what it has read has changed.
-    Lost(String),
+    /// It is not to go on.
+    Stopped(Stopped),
 }
 
 /// What is left of a command beside how it ended.
@@ -113,7 +105,7 @@ impl Waited {
             Self::Ended(Rest { watch, passed: Passed { connections, sockets, .. }, .. }) => {
                 Left { watch, connections, sockets }
             }
-            Self::TooLong | Self::Unsupported(_) | Self::Lost(_) => Left::default(),
+            Self::TooLong | Self::Stopped(_) => Left::default(),
         }
     }
 }

@@ -1,0 +1,28 @@
+//! What a call that reaches outside comes to, for the command that made it.
+
+use pando_tx::{Answered, Unsupported, WhenUnsupported};
+
+/// Why a command is not let go on.
+#[derive(Debug)]
+pub(super) enum Stopped {
+    /// It did what cannot be undone.
+    Unsupported(Unsupported),
+    /// It would have reached outside, and what it has read has changed.
+    Lost(String),
+}
+
+/// Tells what is to be told of an answered call; whether the command is to end.
+pub(super) fn heed(answered: Answered, when: WhenUnsupported) -> Option<Stopped> {
+    match answered {
+        Answered::Unsupported(unsupported) if when == WhenUnsupported::Abort => {
+            return Some(Stopped::Unsupported(unsupported));
+        }
+        Answered::Unsupported(unsupported) => {
+            let done = if when == WhenUnsupported::Warn { "done" } else { "not done" };
+            eprintln!("pando: warning: {unsupported}; it was {done}");
+        }
+        Answered::Lost(what) => return Some(Stopped::Lost(what)),
+        Answered::Done => {}
+    }
+    None
+}

@@ -1,0 +1,132 @@
+//! Answering for a command in a guest, which is started by the daemon and hands over where its calls arrive before it is executed.
+//!
+//! ```text
+//!   the command, before it is executed ── listener ──▶ socket ─▶ thread: answers, until the command has ended
+//!                                                                  └─▶ what cannot be undone: ends the transaction's processes
+//! ```
+
+use super::heed::{Stopped, heed};
+use anyhow::Context;
+use pando_kernel::packet;
+use pando_tx::{Home, Listener, Network, Passed, Record, Supervisor, WhenUnsupported};
+use rustix::event::{PollFd, PollFlags, poll};
+use std::collections::BTreeSet;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::thread::JoinHandle;
+
+/// How a command is answered for.
+pub(super) struct Manner {
+    pub(super) network: Network,
+    pub(super) when: WhenUnsupported,
+    /// Its signals are written down, for whoever commits.
+    pub(super) note_signals: bool,
+}
+
+/// A command that is answered for, as long as this lives.
+pub(super) struct Supervised {
+    /// Closed to end the thread.
+    stop: Option<OwnedFd>,
+    thread: Option<JoinHandle<io::Result<Heard>>>,
+}
+
+/// What was heard of a command.
+#[derive(Default)]
+pub(super) struct Heard {
+    pub(super) passed: Passed,
+    pub(super) stopped: Option<Stopped>,
+}
+
+impl Drop for Supervised {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Supervised {
+    /// Begins to wait for the command that is to come; the other end of the socket is for it.
+    pub(super) fn begin(home: &Home, record: &Record, manner: Manner) -> anyhow::Result<(Self, OwnedFd)> {
+        let (ours, theirs) = packet::pair().context("cannot make a socket for the command's calls")?;
+        let (stopped, stop) =
+            rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).context("cannot make a pipe")?;
+        // From before the command, which may listen itself.
+        let listening = pando_tx::names(record.realm.as_ref());
+        let (home, record) = (home.clone(), record.clone());
+        let answer = move || Answering { home, record, manner, stopped }.run(&ours, listening);
+        let thread = std::thread::Builder::new().name("pando-answers".into()).spawn(answer);
+        let thread = thread.context("cannot start a thread that answers for the command")?;
+        Ok((Self { stop: Some(stop), thread: Some(thread) }, theirs))
+    }
+
+    /// The command has ended: what was heard of it.
+    pub(super) fn end(mut self) -> anyhow::Result<Heard> {
+        drop(self.stop.take());
+        let thread = self.thread.take().context("nobody answers for the command any more")?;
+        let heard = thread.join().map_err(|_| anyhow::anyhow!("the thread that answers for the command panicked"))?;
+        heard.context("cannot answer for the command")
+    }
+}
+
+/// The thread.
+struct Answering {
+    home: Home,
+    record: Record,
+    manner: Manner,
+    stopped: OwnedFd,
+}
+
+impl Answering {
+    fn run(self, socket: &OwnedFd, listening: BTreeSet<Vec<u8>>) -> io::Result<Heard> {
+        let Some(listener) = self.listener(socket)? else { return Ok(Heard::default()) };
+        let supervisor = Supervisor::of(&self.record, listener, self.manner.network, listening)?;
+        let mut supervisor = match self.manner.note_signals {
+            true => supervisor.noting_in(&self.home.of(&self.record.name)),
+            false => supervisor,
+        };
+        let stopped = self.answer(&mut supervisor).inspect_err(|_| self.end_processes())?;
+        Ok(Heard { passed: supervisor.into_passed(), stopped })
+    }
+
+    /// What the command sends before it is executed; nothing if that never comes.
+    fn listener(&self, socket: &OwnedFd) -> io::Result<Option<Listener>> {
+        if !self.is_ready(socket.as_fd())? {
+            return Ok(None);
+        }
+        let (_, mut descriptors) = packet::receive(socket, &mut [0; 1])?;
+        Ok(descriptors.pop().map(Listener::from))
+    }
+
+    /// Answers until the command has ended, or is not to go on.
+    fn answer(&self, supervisor: &mut Supervisor) -> io::Result<Option<Stopped>> {
+        // One that is entered is not stopped.
+        let mut doomed = || pando_tx::doomed_open(&self.home, &self.record.name).filter(|_| !self.manner.note_signals);
+        while self.is_ready(supervisor.as_fd())? {
+            let answered = supervisor.answer_one(self.manner.when, &mut doomed)?;
+            if let Some(stopped) = heed(answered, self.manner.when) {
+                self.end_processes();
+                return Ok(Some(stopped));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Who waits for the command sees its end.
+    fn end_processes(&self) {
+        let _ = pando_tx::end_processes_of_open(&self.record);
+    }
+
+    /// Waits for something to read. Nothing, if this is to stop, or what is waited for has no other end any more.
+    fn is_ready(&self, fd: BorrowedFd<'_>) -> io::Result<bool> {
+        let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN), PollFd::new(&self.stopped, PollFlags::IN)];
+        loop {
+            match poll(&mut fds, None) {
+                Err(rustix::io::Errno::INTR) => continue,
+                polled => polled?,
+            };
+            return Ok(fds[0].revents().contains(PollFlags::IN));
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! What a process may do by itself. The supervisor has all rights: what it does for a process has to be what the kernel would have let that do.
+
+use pando_kernel::{process, user_namespace};
+
+/// `CAP_KILL`: any process of the user namespace, and of those below, may be sent signals.
+const KILL: u32 = 5;
+
+/// Whether a thread, which waits meanwhile, holds a capability in its user namespace. Where that cannot be told it does.
+pub(super) fn holds(pid: i32, capability: u32) -> bool {
+    process::read(pid, "status").map_or(true, |status| is_held(&status, capability))
+}
+
+/// Whether the kernel would let one process send another a signal; that of the supervisor, who has all rights, would come through in any case.
+pub(super) fn may_signal(caller: i32, receiver: i32, signal: i32) -> bool {
+    let (Ok(from), Ok(to)) = (process::read(caller, "status"), process::read(receiver, "status")) else { return false };
+    let (Some([real, effective, ..]), Some([owner, _, saved, _])) = (ids(&from), ids(&to)) else { return false };
+    let same_session =
+        || process::session(caller).is_ok_and(|own| process::session(receiver).is_ok_and(|its| own == its));
+    [real, effective].iter().any(|id| [owner, saved].contains(id))
+        || is_held(&from, KILL) && user_namespace::lies_in(receiver, caller).unwrap_or(false)
+        || signal == libc::SIGCONT && same_session()
+}
+
+/// Real, effective, saved, and that of the file system.
+fn ids(status: &str) -> Option<[u32; 4]> {
+    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    let ids: Vec<u32> = line.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect();
+    ids.try_into().ok()
+}
+
+fn is_held(status: &str, capability: u32) -> bool {
+    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    line.and_then(|held| u64::from_str_radix(held.trim(), 16).ok()).is_some_and(|held| held & 1 << capability != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rights_are_read_from_what_the_kernel_tells() {
+        let status = "Name:\tx\nUid:\t1000\t0\t7\t1000\nCapEff:\t0000000000000020\n";
+        assert_eq!((ids(status), is_held(status, KILL)), (Some([1000, 0, 7, 1000]), true));
+        assert!(!is_held("CapEff:\t00000000000000df\n", KILL) && ids("Uid:\t1\n").is_none());
+    }
+
+    #[test]
+    fn a_process_may_signal_itself_and_nobody_may_one_that_is_not_there() {
+        let me = std::process::id().cast_signed();
+        assert!(may_signal(me, me, libc::SIGTERM) && !may_signal(me, i32::MAX, libc::SIGTERM));
+    }
+}

@@ -1,0 +1,55 @@
+//! What is outside of a transaction: the host, or the realm that the transaction is about.
+
+use super::local_socket;
+use super::system_v::Kind;
+use crate::realm::Realm;
+use nix::sched::{CloneFlags, setns};
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
+
+/// The outside. A process of a realm finds things by the names that they have there, which the host may have for others.
+#[derive(Clone, Debug)]
+pub(super) struct Surroundings(Option<Realm>);
+
+impl Surroundings {
+    /// Those of a transaction about a realm, or about the host.
+    pub(super) fn new(realm: Option<&Realm>) -> Self {
+        Self(realm.cloned())
+    }
+
+    /// The processes whose namespaces are those outside, as /proc has them.
+    fn process(&self) -> io::Result<String> {
+        self.0.as_ref().map_or_else(|| Ok("self".to_owned()), |realm| Ok(realm.process()?.to_string()))
+    }
+
+    /// The link of the namespace that objects of System V are in.
+    pub(super) fn objects(&self) -> io::Result<PathBuf> {
+        std::fs::read_link(format!("/proc/{}/ns/ipc", self.process()?))
+    }
+
+    /// Whether there is an object of System V with a key. Where that cannot be told there is.
+    pub(super) fn has(&self, kind: Kind, key: i32) -> bool {
+        let Some(realm) = &self.0 else { return kind.has_here(key) };
+        let look = || {
+            let namespace = File::open(format!("/proc/{}/ns/ipc", realm.process()?))?;
+            // The file shows what is in the namespace of the thread that opens it, and this one ends right away.
+            let looking = std::thread::Builder::new()
+                .name("pando-keys".into())
+                .spawn(move || setns(namespace, CloneFlags::CLONE_NEWIPC).map_or(true, |()| kind.has_here(key)));
+            io::Result::Ok(looking?.join().unwrap_or(true))
+        };
+        look().unwrap_or(true)
+    }
+
+    /// The names without a file that somebody there can be reached by.
+    pub(super) fn names(&self) -> BTreeSet<Vec<u8>> {
+        self.process().map(|process| local_socket::names(&process)).unwrap_or_default()
+    }
+}
+
+/// The names without a file that somebody outside of a transaction can be reached by, who is there before its command.
+pub fn names(realm: Option<&Realm>) -> BTreeSet<Vec<u8>> {
+    Surroundings::new(realm).names()
+}
