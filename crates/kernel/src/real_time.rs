@@ -26,6 +26,15 @@ pub fn is_on() -> bool {
     policy & !libc::SCHED_RESET_ON_FORK != libc::SCHED_OTHER
 }
 
+/// Has the calling thread be of the usual kind, whatever it was started as.
+///
+/// # Errors
+///
+/// None that the kernel is known to give: to have less urgency is everybody's right.
+pub fn leave() -> io::Result<()> {
+    if is_on() { set(libc::SCHED_OTHER, 0) } else { Ok(()) }
+}
+
 impl Drop for RealTime {
     fn drop(&mut self) {
         // Nothing can be done about a refusal, and there is none for whoever was granted the other.
@@ -62,6 +71,9 @@ mod tests {
             assert_eq!(std::thread::spawn(policy).join().unwrap(), libc::SCHED_OTHER, "a thread that it starts");
             drop(first);
             assert_eq!(policy(), libc::SCHED_OTHER);
+            set(libc::SCHED_FIFO, 1).unwrap();
+            leave().unwrap();
+            assert_eq!(policy(), libc::SCHED_OTHER, "whoever was started as one");
         })
         .join()
         .unwrap();

@@ -10,6 +10,8 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("clients::fifty_at_once", fifty_at_once),
     Case::new("clients::the_first_commands_start_one_daemon", the_first_commands_start_one_daemon),
     Case::new("clients::who_starts_the_daemon_may_have_blocked_signals", with_signals_blocked),
+    Case::new("clients::who_starts_the_daemon_may_be_urgent", by_somebody_urgent)
+        .needs(&[Need::Root, Need::Program("chrt", "util-linux")]),
     Case::new("clients::a_dying_daemon_is_not_noticed", a_dying_daemon_is_not_noticed),
     Case::new("clients::nonsense_on_the_socket_harms_nobody", nonsense_on_the_socket_harms_nobody),
     Case::new("clients::any_varlink_client", any_varlink_client)
@@ -32,6 +34,15 @@ fn fifty_at_once(sandbox: &Sandbox) {
         }
     }
     assert_eq!(sandbox.pando(["ls", "-q"]).ok(), "shared\n");
+}
+
+/// Control groups of version 1 take in no real-time process that they have no time for.
+fn by_somebody_urgent(sandbox: &Sandbox) {
+    let command = [sandbox.program().as_os_str(), "--root".as_ref(), sandbox.root().as_os_str(), "run".as_ref()];
+    let script = "chrt -p 1 | head -n 1";
+    let words = ["--from", sandbox.busybox(), "--", "sh", "-c", script].map(std::ffi::OsStr::new);
+    let told = Line::new("chrt").args(["--fifo", "1"]).args(command).args(words).ok();
+    assert!(told.contains("SCHED_OTHER"), "{told}");
 }
 
 fn with_signals_blocked(sandbox: &Sandbox) {
