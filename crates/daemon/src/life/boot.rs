@@ -1,11 +1,12 @@
 //! From a guest at rest to a running one: a sprout, a root file system, a plan.
 
+use super::birth::grown;
 use super::cradle::Cradle;
 use super::site::{Sent, Site, SiteWish};
 use crate::daemon::Daemon;
 use crate::events::now;
 use crate::guest::{Guest, Running};
-use crate::linger::{linger, stay_awake};
+use crate::linger::stay_awake;
 use crate::link::Link;
 use crate::lull::Lull;
 use crate::pool::Sprout;
@@ -13,15 +14,14 @@ use crate::record::{self, EphemeralRecord, RunRecord};
 use crate::{crash, failure, private_network};
 use pando_api::{Fault, FaultKind, GuestState, Network, PartOf, Spec};
 use pando_guest::account::Account;
-use pando_guest::launch::{Launched, rouse};
-use pando_guest::plan::{Heritage, Plan, Program, SproutKind, Stdio};
+use pando_guest::launch::rouse;
+use pando_guest::plan::{Heritage, Program, SproutKind, Stdio};
 use pando_guest::policy::profile;
 use pando_guest::root::{LayerStore, Mounted};
-use pando_guest::seed::read_report;
 use pando_guest::slot;
 use pando_kernel::mount::Tree;
 use pando_limit::view::View;
-use pando_seed::{Report, Request};
+use pando_seed::Request;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -373,76 +373,6 @@ pub(crate) fn close_later(lull: &Lull, parts: Vec<Tree>) {
         let _ = tokio::time::timeout(LATEST, lull.come()).await;
         drop(tokio::task::spawn_blocking(move || drop(parts)));
     });
-}
-
-/// Waits for a launched process to exist and to have taken its steps.
-pub(crate) async fn born(
-    name: &pando_guest::GuestName,
-    birth: tokio::sync::oneshot::Receiver<crate::link::Birth>,
-    plan: &Plan,
-    launched: Launched,
-    alone: bool,
-) -> Result<(i32, OwnedFd), Fault> {
-    let birth = birth.await.unwrap_or_else(|_| Err(std::io::Error::other("its seed has gone")));
-    let born = birth.map_err(|error| failure::io("starting a process", name.as_ref(), &error))?;
-    grown(name.as_ref(), plan, launched.report, alone).await.map(|()| born)
-}
-
-/// Waits for a process to have taken the steps of its plan. One that is the only one to be started is worth lingering for.
-async fn grown(name: &str, plan: &Plan, report: OwnedFd, alone: bool) -> Result<(), Fault> {
-    let soon = if alone { linger(|| present_report(&report)) } else { None };
-    let report = match soon {
-        Some(report) => report,
-        None => self::report(report).await,
-    };
-    match report.map_err(|error| failure::call("starting a process", name, &error))? {
-        None => Ok(()),
-        Some(report) => Err(step_failed(name, plan, report)),
-    }
-}
-
-/// A process's report, if it has come: `None` in it says that all went well.
-fn present_report(socket: &OwnedFd) -> Option<Result<Option<Report>, pando_kernel::CallError>> {
-    match read_report(socket) {
-        Err(error) if error.source.kind() == std::io::ErrorKind::WouldBlock => None,
-        report => Some(report),
-    }
-}
-
-async fn report(fd: OwnedFd) -> Result<Option<Report>, pando_kernel::CallError> {
-    use pando_kernel::Context;
-    let socket = crate::readable::readable(fd).context(|| "waiting for a report".into())?;
-    loop {
-        let mut ready = socket.readable().await.context(|| "waiting for a report".into())?;
-        let read = ready.try_io(|socket| {
-            present_report(socket.get_ref()).ok_or_else(|| std::io::Error::from(std::io::ErrorKind::WouldBlock))
-        });
-        if let Ok(Ok(report)) = read {
-            return report;
-        }
-    }
-}
-
-/// A step that failed, as a fault: what the shell tells apart by 126 and 127 is told apart here too.
-pub(super) fn step_failed(name: &str, plan: &Plan, report: Report) -> Fault {
-    let label = plan.label(report.step);
-    let error = std::io::Error::from_raw_os_error(report.errno);
-    let running = label.strip_prefix("running ");
-    match (running, report.errno) {
-        (Some(command), libc::ENOENT) => Fault::new(
-            FaultKind::CommandNotFound,
-            command,
-            format!(
-                "guest '{name}' has no command '{command}': it is not in the guest's PATH, or the interpreter that it names is missing"
-            ),
-        ),
-        (Some(command), libc::EACCES | libc::ENOEXEC | libc::EISDIR | libc::EPERM) => Fault::new(
-            FaultKind::CommandNotExecutable,
-            command,
-            format!("'{command}' in guest '{name}' cannot be executed: {}", failure::reason(&error)),
-        ),
-        _ => failure::io(&format!("{label} in guest '{name}'"), name, &error),
-    }
 }
 
 fn note(daemon: &Daemon, guest: &Guest, slot: u32, errand: bool) -> Result<(), Fault> {

@@ -1,6 +1,7 @@
 //! A further process in a running guest.
 
-use super::boot::{Wish, born, owned};
+use super::birth::born;
+use super::boot::{Wish, owned};
 use super::run::process_wish;
 use super::site::find_account;
 use crate::daemon::Daemon;

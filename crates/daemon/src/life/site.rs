@@ -1,6 +1,7 @@
 //! Everything of a start that a thread may do: putting a root file system together, and sending a first process its plan.
 
-use super::boot::{Wish, owned, step_failed};
+use super::birth::step_failed;
+use super::boot::{Wish, owned};
 use super::cradle::Fittings;
 use crate::failure;
 use crate::pool::Sprout;
