@@ -149,7 +149,6 @@ fn open_door(pid: i32, owner: u32) -> io::Result<OwnedFd> {
     for directory in DIRECTORIES {
         made(make(&root, directory, |at, name| rustix::fs::mkdirat(at, name, Mode::from_raw_mode(0o755))))?;
     }
-    made(make(&root, DOOR, |at, name| rustix::fs::mknodat(at, name, FileType::Fifo, Mode::from_raw_mode(0o600), 0)))?;
     let command = make(&root, COMMAND, |at, name| {
         // What is open for writing cannot be executed: it gets its name when it is closed.
         let new = format!("{name}.new");
@@ -164,6 +163,8 @@ fn open_door(pid: i32, owner: u32) -> io::Result<OwnedFd> {
     if !matches!(command, Err(Errno::NOENT)) {
         made(command)?;
     }
+    // Last: whoever sees it has the command.
+    made(make(&root, DOOR, |at, name| rustix::fs::mknodat(at, name, FileType::Fifo, Mode::from_raw_mode(0o600), 0)))?;
     // For writing, too: it does not end when nobody has it open.
     open(&root, DOOR, OFlags::RDWR)
 }
