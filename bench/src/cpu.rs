@@ -51,6 +51,11 @@ pub(crate) fn measure(settings: &Settings) -> anyhow::Result<Report> {
             report.add(NATIVE, "%", (1.0 - had) * 100.0);
         }
         for scenario in &scenarios {
+            if scenario.name == scenario::CAPPED {
+                let quota = native::PERIOD * processors / 4;
+                let glass = native::bounded(&root.join("bin").join(hourglass::NAME), processors, seconds, quota)?;
+                tell_gaps(NATIVE_CAPPED, &glass, &mut report);
+            }
             let ran =
                 Run { pando: &pando, root: &root, scenario, processors, seconds: seconds + scenario.settle }.run();
             ran.with_context(|| format!("in '{}'", scenario.name))?.tell(scenario, &mut report);
@@ -81,6 +86,9 @@ const NOT_HAD: &str = "delivered, and not had";
 
 /// The same of as many programs in plain groups.
 const NATIVE: &str = "8 native: delivered, and not had";
+
+/// A program in a plain group with the same bound.
+const NATIVE_CAPPED: &str = "capped at a quarter, alone, natively";
 
 fn row(scenario: &Scenario, what: &str) -> String {
     format!("{}: {what}", scenario.name)
@@ -186,9 +194,13 @@ impl Outcome {
             let missing = (1.0 - together as f64 / self.delivered.max(1) as f64) * 100.0;
             report.add(&row(scenario, NOT_HAD), "%", missing);
         }
-        report.add(&row(scenario, "longest gap"), "ms", self.glasses[0].longest as f64 / 1e6);
-        report.note(format!("{}: gaps of the first: {}", scenario.name, histogram(&self.glasses[0])));
+        tell_gaps(scenario.name, &self.glasses[0], report);
     }
+}
+
+fn tell_gaps(name: &str, glass: &Hourglass, report: &mut Report) {
+    report.add(&format!("{name}: longest gap"), "ms", glass.longest as f64 / 1e6);
+    report.note(format!("{name}: gaps of the first: {}", histogram(glass)));
 }
 
 impl Outcome {

@@ -1,24 +1,23 @@
 //! `./x bench neighbours`: what a database keeps of its throughput while another guest does its worst, after figure 9 of Linux-VServer's paper.
 //!
-//! Every figure is a ratio of runs that follow each other at once: alone, beside the neighbour, and alone again. There are many: on a machine that others use
-//! too what a database does alone differs by a fifth from one run to the next.
+//! Every figure is a ratio of seconds that follow each other at once: alone, beside the neighbour, and alone again (see [`turns`]).
 
 mod bfq_disk;
 mod database;
 mod disk_bound;
 pub(crate) mod fork_bomb;
 mod swap_file;
+mod turns;
 
+use crate::busybox_root;
 use crate::own_pando::OwnPando;
 use crate::report::Report;
 use crate::settings::Settings;
 use crate::varlink::Client;
-use crate::{busybox_root, interrupt};
 use anyhow::Context;
 use database::Database;
 use pando_api::{Amount, DiskWish, MemoryWish, Method, Spec};
 use std::path::Path;
-use std::time::{Duration, Instant};
 use swap_file::SwapFile;
 
 /// Of its throughput alone, in percent, what the database may lose.
@@ -26,11 +25,26 @@ const MOST_LOST: f64 = 10.0;
 
 const NEIGHBOUR: &str = "neighbour";
 
+/// How often a neighbour takes its turn while it is there. It comes anew for each sample: what it is like depends on how it began.
+const TURNS: usize = 2;
+
+/// Seconds until the database's pages are where they stay.
+const WARM: usize = 6;
+
 /// Somebody who does his worst.
 struct Neighbour {
     name: &'static str,
     script: &'static str,
     spec: Spec,
+}
+
+impl Neighbour {
+    /// Makes its guest, which begins at once.
+    fn come(&self, client: &mut Client, root: &Path) -> anyhow::Result<()> {
+        let spec = Spec { command: vec!["/bin/sh".into(), "-c".into(), self.script.into()], ..self.spec.clone() };
+        let source = Some(root.to_string_lossy().into_owned());
+        client.call(&Method::Create { name: NEIGHBOUR.into(), source, spec, start: true }).map(drop)
+    }
 }
 
 fn amount(text: &str) -> Option<Amount> {
@@ -85,13 +99,11 @@ fn cached(settings: &Settings, all: &[Neighbour], report: &mut Report) -> anyhow
     streaming_root(&root)?;
     let mut client = pando.connect()?;
     let database = Database::start(&pando, false)?;
-    let time = Duration::from_secs(if settings.quick { 2 } else { 6 });
-    // What came before the first is the database getting warm.
-    database.throughput(time)?;
-    let mut alone = database.throughput(time)?;
-    for _ in 0..settings.samples(7, 1) {
+    // The database getting warm.
+    database.each_second(WARM, &mut |_| Ok(()))?;
+    for _ in 0..settings.samples(5, 1) {
         for one in all {
-            alone = beside(&database, &mut client, &root, one, (time, alone), report)?;
+            turns::take(&database, &mut client, &root, one, TURNS, report)?;
         }
     }
     for one in all {
@@ -99,7 +111,7 @@ fn cached(settings: &Settings, all: &[Neighbour], report: &mut Report) -> anyhow
         report.hold(row.clone(), report.median(&row), MOST_LOST, "%");
     }
     if settings.wants("swap") {
-        with_swap(&pando, &database, &mut client, &root, (time, alone), report)?;
+        with_swap(&pando, &database, &mut client, &root, report)?;
     }
     database.stop(&mut client)
 }
@@ -120,46 +132,12 @@ fn used(client: &mut Client) -> anyhow::Result<i64> {
     stats["guests"][0]["now"]["cpu_ms"].as_i64().context("the neighbour ended; it was to last")
 }
 
-/// Beside a neighbour, and alone, after it was alone already: what it did then. The last is returned, for who comes next.
-fn beside(
-    database: &Database<'_>,
-    client: &mut Client,
-    root: &Path,
-    neighbour: &Neighbour,
-    (time, before_it): (Duration, f64),
-    report: &mut Report,
-) -> anyhow::Result<f64> {
-    let spec = Spec { command: vec!["/bin/sh".into(), "-c".into(), neighbour.script.into()], ..neighbour.spec.clone() };
-    let source = Some(root.to_string_lossy().into_owned());
-    client.call(&Method::Create { name: NEIGHBOUR.into(), source, spec, start: true })?;
-    interrupt::pause(Duration::from_secs(1))?;
-    let (begun, before) = (Instant::now(), used(client)?);
-    let beside = database.throughput(time);
-    let (after, span) = (used(client)?, begun.elapsed().as_millis() as f64);
-    client.call(&Method::Remove { name: NEIGHBOUR.into(), force: true })?;
-    let beside = beside?;
-    let after_it = database.throughput(time)?;
-    let alone = (before_it + after_it) / 2.0;
-    let processors = std::thread::available_parallelism()?.get() as f64;
-    // What it is entitled to is a loss by right: a twentieth, of shares that are equal and of nine tenths that are reserved.
-    report.add(
-        &format!("{}: what the neighbour had of the processors", neighbour.name),
-        "%",
-        (after - before) as f64 / span / processors * 100.0,
-    );
-    report.add(&format!("{}: alone", neighbour.name), "tps", alone);
-    report.add(&format!("{}: beside", neighbour.name), "tps", beside);
-    report.add(&format!("{}: lost", neighbour.name), "%", ((1.0 - beside / alone) * 100.0).max(0.0));
-    Ok(after_it)
-}
-
 /// The memory hog once more, who may swap; printed beside, not judged.
 fn with_swap(
     pando: &OwnPando,
     database: &Database<'_>,
     client: &mut Client,
     root: &Path,
-    runs: (Duration, f64),
     report: &mut Report,
 ) -> anyhow::Result<()> {
     let swap = match SwapFile::make(&pando.directory().join("swap"), 512) {
@@ -172,7 +150,7 @@ fn with_swap(
     let hog = neighbours().into_iter().find(|one| one.name == "memory hog");
     if let Some(hog) = hog {
         let swapping = Neighbour { name: "memory hog with 256 MB of swap", spec: bounded("256M"), ..hog };
-        beside(database, client, root, &swapping, runs, report)?;
+        turns::take(database, client, root, &swapping, TURNS, report)?;
     }
     drop(swap);
     Ok(())

@@ -3,6 +3,7 @@
 
 use anyhow::Context;
 use pando_kernel::cgroup::{Field, Hierarchies, Plot};
+use std::path::Path;
 
 /// Goes when it is dropped; its processes have to be gone by then.
 #[derive(Debug)]
@@ -31,6 +32,24 @@ impl ServiceGroup {
             std::fs::write(&path, pid.to_string()).with_context(|| format!("cannot write {}", path.display()))?;
         }
         Ok(())
+    }
+
+    /// Bounds what it has of the processors: so many microseconds in every period of so many.
+    pub(crate) fn bound(&self, quota: u64, period: u64) -> anyhow::Result<()> {
+        let write = |path: &Path, text: String| {
+            std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+        };
+        for group in self.plot.paths() {
+            let (one, other) = (group.join("cpu.max"), group.join("cpu.cfs_period_us"));
+            if one.exists() {
+                return write(&one, format!("{quota} {period}"));
+            }
+            if other.exists() {
+                write(&other, period.to_string())?;
+                return write(&group.join("cpu.cfs_quota_us"), quota.to_string());
+            }
+        }
+        anyhow::bail!("no control group bounds processor time here")
     }
 }
 

@@ -1,5 +1,6 @@
 //! As many programs as the largest experiment has guests, natively: each in groups as deep as a guest's, all equal. What they do not have of what was
-//! delivered is the machine's: switches, interrupts, and what its host takes without telling.
+//! delivered is the machine's: switches, interrupts, and what its host takes without telling. And one in a group with a bound: gaps longer than the bound
+//! makes them are the machine's too.
 
 use super::hourglass::{self, Hourglass};
 use super::{SECOND, TICK, Taken, wait_until};
@@ -69,3 +70,16 @@ pub(super) fn run(program: &Path, processors: u64, seconds: u64) -> anyhow::Resu
     let delivered = ((to - from) * processors).saturating_sub(after.by_others_since(&before));
     Ok(had as f64 / delivered.max(1) as f64)
 }
+
+/// Lets one run in a group that is bounded to so many microseconds of every [`PERIOD`]; its notes.
+pub(super) fn bounded(program: &Path, processors: u64, seconds: u64, quota: u64) -> anyhow::Result<Hourglass> {
+    let begin = hourglass::now() + SECOND;
+    let until = begin + seconds * SECOND;
+    let mut program = Program::start(0, program, [processors, begin, until])?;
+    program.group.bound(quota, PERIOD)?;
+    wait_until(until)?;
+    program.notes()
+}
+
+/// That of Pando's bounds, in microseconds.
+pub(super) const PERIOD: u64 = 20_000;

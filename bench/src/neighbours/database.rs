@@ -6,9 +6,10 @@ use crate::own_pando::OwnPando;
 use crate::varlink::Client;
 use anyhow::{Context, bail};
 use pando_api::{Amount, CpuWish, MemoryWish, Method, Spec};
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::process::{Child, Stdio};
 
 /// Its name.
 pub(super) const NAME: &str = "database";
@@ -92,15 +93,57 @@ impl<'a> Database<'a> {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// Transactions a second, over a time.
-    pub(super) fn throughput(&self, time: Duration) -> anyhow::Result<f64> {
-        let text = self.shell(&format!("pgbench -h /tmp -n -c 4 -j 2 -T {} postgres 2>/data/log", time.as_secs()))?;
-        let line = text.lines().find_map(|line| line.strip_prefix("tps = ")).context("pgbench told no throughput")?;
-        line.split(' ').next().and_then(|word| word.parse().ok()).context("pgbench's throughput is no number")
+    /// Works for so many seconds, and tells what it did in each when that is over, in transactions a second.
+    pub(super) fn each_second(
+        &self,
+        seconds: usize,
+        told: &mut dyn FnMut(f64) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        let script = format!("exec pgbench -h /tmp -n -c 4 -j 2 -P 1 -T {seconds} postgres 2>&1");
+        let mut command = self.pando.command();
+        command.args(["exec", NAME, "--", "sh", "-c", &script]).stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut clients = Clients(command.spawn().context("cannot start pgbench")?);
+        let mut said = Vec::new();
+        for line in BufReader::new(clients.0.stdout.take().context("it has an output")?).lines() {
+            let line = line.context("pgbench tells nothing any more")?;
+            match progress(&line) {
+                Some(throughput) => told(throughput)?,
+                None => said.push(line),
+            }
+        }
+        let status = clients.0.wait()?;
+        anyhow::ensure!(status.success(), "pgbench failed: {}", said.join("; "));
+        Ok(())
     }
 
     /// Ends it, and removes its guest.
     pub(super) fn stop(self, client: &mut Client) -> anyhow::Result<()> {
         client.call(&Method::Remove { name: NAME.into(), force: true }).map(drop)
+    }
+}
+
+/// Transactions a second of a line as `progress: 1.0 s, 7000.1 tps, lat 0.5 ms stddev 0.2, 0 failed`.
+fn progress(line: &str) -> Option<f64> {
+    let (_, rest) = line.strip_prefix("progress: ")?.split_once(" s, ")?;
+    rest.split_once(" tps")?.0.parse().ok()
+}
+
+/// Gone when this goes.
+struct Clients(Child);
+
+impl Drop for Clients {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_line_of_progress_tells_a_throughput() {
+        let line = "progress: 12.0 s, 7012.5 tps, lat 0.570 ms stddev 0.312, 0 failed";
+        assert_eq!(super::progress(line), Some(7012.5));
+        assert_eq!(super::progress("tps = 7012.5 (without initial connection time)"), None);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::bfq_disk::BfqDisk;
 use super::database::Database;
-use super::{Neighbour, amount, beside, bounded, streaming_root};
+use super::{Neighbour, TURNS, WARM, amount, bounded, streaming_root, turns};
 use crate::interrupt;
 use crate::own_pando::OwnPando;
 use crate::report::Report;
@@ -45,7 +45,7 @@ pub(super) fn measure(settings: &Settings, report: &mut Report) -> anyhow::Resul
     let mut client = pando.connect()?;
     let time = Duration::from_secs(if settings.quick { 2 } else { 6 });
     if settings.wants("disk-bound database") {
-        database(&pando, &mut client, &root, settings.samples(3, 1), time, report)?;
+        database(&pando, &mut client, &root, settings.samples(3, 1), report)?;
     }
     if settings.wants("weights") {
         for (manner, properties) in MANNERS {
@@ -69,7 +69,6 @@ fn database(
     client: &mut Client,
     root: &Path,
     samples: usize,
-    time: Duration,
     report: &mut Report,
 ) -> anyhow::Result<()> {
     let database = Database::start(pando, true)?;
@@ -78,9 +77,9 @@ fn database(
         script: "while :; do dd if=/dev/zero of=/big bs=1M count=512 oflag=direct conv=notrunc 2>/dev/null; done",
         spec: bounded("0"),
     };
-    let mut alone = database.throughput(time)?;
+    database.each_second(WARM, &mut |_| Ok(()))?;
     for _ in 0..samples {
-        alone = beside(&database, client, root, &streamer, (time, alone), report)?;
+        turns::take(&database, client, root, &streamer, TURNS, report)?;
     }
     let row = format!("{}: lost", streamer.name);
     report.hold(row.clone(), report.median(&row), MOST_LOST, "%");

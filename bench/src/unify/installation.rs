@@ -16,13 +16,14 @@ const SUITE: &str = "bookworm";
 pub(super) fn others(first: &Path, others: &[PathBuf], packages: &[&str]) -> anyhow::Result<()> {
     let Some((fetching, rest)) = others.split_first() else { return Ok(()) };
     let fetched = tempfile::tempdir_in(first.parent().context("a root lies in a directory")?)?;
-    // The one that fetches goes alone.
-    install(first, fetching, packages, fetched.path())?;
+    let supply = Supply { first, packages, fetched: fetched.path() };
+    // The one that fetches goes alone: what another reads while it is being written is not whole.
+    supply.install(fetching, true)?;
     let next = AtomicUsize::new(0);
     let work = || -> anyhow::Result<()> {
         while let Some(at) = rest.get(next.fetch_add(1, Ordering::Relaxed)) {
             interrupt::check()?;
-            install(first, at, packages, fetched.path())?;
+            supply.install(at, false)?;
         }
         Ok(())
     };
@@ -35,41 +36,57 @@ pub(super) fn others(first: &Path, others: &[PathBuf], packages: &[&str]) -> any
     })
 }
 
-/// Installs one, and once more if a mirror did not answer: of thirty one fails now and then.
-fn install(first: &Path, at: &Path, packages: &[&str], fetched: &Path) -> anyhow::Result<()> {
-    attempt(first, at, packages, fetched).or_else(|error| {
-        eprintln!("{error:#}; once more");
-        interrupt::check()?;
-        if at.exists() {
-            std::fs::remove_dir_all(at).with_context(|| format!("removing {}", at.display()))?;
-        }
-        attempt(first, at, packages, fetched)
-    })
+/// What they are installed of.
+#[derive(Clone, Copy)]
+struct Supply<'a> {
+    /// Has the mirrors, and apt's settings.
+    first: &'a Path,
+    packages: &'a [&'a str],
+    /// Where packages lie that were fetched.
+    fetched: &'a Path,
 }
 
-fn attempt(first: &Path, at: &Path, packages: &[&str], fetched: &Path) -> anyhow::Result<()> {
-    let (kept, archives) = (fetched.display(), "/var/cache/apt/archives");
-    // What it mounts goes with its namespace, even if it is killed.
-    let mut command = Command::new("unshare");
-    command.args(["--mount", "--propagation", "private", "--", "mmdebstrap", "--mode=root", "--format=directory"]);
-    command.args(["--variant=minbase", "--skip=download/empty", "--skip=essential/unlink"]);
-    command.arg(format!("--include={}", packages.join(",")));
-    command.arg(format!("--setup-hook=mkdir -p \"$1\"{archives}"));
-    command.arg(format!("--setup-hook=sync-in {kept} {archives}"));
-    command.arg(format!("--customize-hook=sync-out {archives} {kept}"));
-    let settings = first.join("etc/apt/apt.conf.d/99mmdebstrap");
-    if settings.exists() {
-        command.arg(format!("--aptopt={}", settings.display()));
+impl Supply<'_> {
+    /// Installs one, and once more if a mirror did not answer: of thirty one fails now and then. `keep`: it leaves behind what it fetched.
+    fn install(&self, at: &Path, keep: bool) -> anyhow::Result<()> {
+        self.attempt(at, keep).or_else(|error| {
+            eprintln!("{error:#}; once more");
+            interrupt::check()?;
+            if at.exists() {
+                std::fs::remove_dir_all(at).with_context(|| format!("removing {}", at.display()))?;
+            }
+            self.attempt(at, keep)
+        })
     }
-    command.arg(SUITE).arg(at).args(mirrors(&first.join("etc/apt")));
-    let done = command.env("LC_ALL", "C.UTF-8").env("DEBIAN_FRONTEND", "noninteractive").current_dir("/").output()?;
-    let said = String::from_utf8_lossy(&done.stderr);
-    anyhow::ensure!(
-        done.status.success(),
-        "installing a Debian root failed: {}",
-        said.lines().last().unwrap_or_default()
-    );
-    Ok(())
+
+    fn attempt(&self, at: &Path, keep: bool) -> anyhow::Result<()> {
+        let Self { first, packages, fetched } = *self;
+        let (kept, archives) = (fetched.display(), "/var/cache/apt/archives");
+        // What it mounts goes with its namespace, even if it is killed.
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--propagation", "private", "--", "mmdebstrap", "--mode=root", "--format=directory"]);
+        command.args(["--variant=minbase", "--skip=download/empty", "--skip=essential/unlink"]);
+        command.arg(format!("--include={}", packages.join(",")));
+        command.arg(format!("--setup-hook=mkdir -p \"$1\"{archives}"));
+        command.arg(format!("--setup-hook=sync-in {kept} {archives}"));
+        if keep {
+            command.arg(format!("--customize-hook=sync-out {archives} {kept}"));
+        }
+        let settings = first.join("etc/apt/apt.conf.d/99mmdebstrap");
+        if settings.exists() {
+            command.arg(format!("--aptopt={}", settings.display()));
+        }
+        command.arg(SUITE).arg(at).args(mirrors(&first.join("etc/apt")));
+        let done =
+            command.env("LC_ALL", "C.UTF-8").env("DEBIAN_FRONTEND", "noninteractive").current_dir("/").output()?;
+        let said = String::from_utf8_lossy(&done.stderr);
+        anyhow::ensure!(
+            done.status.success(),
+            "installing a Debian root failed: {}",
+            said.lines().last().unwrap_or_default()
+        );
+        Ok(())
+    }
 }
 
 /// The files in which a root's apt has its mirrors.

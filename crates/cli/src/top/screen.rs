@@ -101,8 +101,9 @@ fn row(row: &Row, machine_memory: i64, screen: u16) -> TableRow<'static> {
 
 fn heading(view: &View) -> Paragraph<'static> {
     let machine = &view.machine;
-    let cpu: f64 = view.rows.iter().map(|row| row.cpu).sum();
-    let reserved: f64 = view.rows.iter().filter_map(|row| row.reserve).sum();
+    // Of nobody the standard library's sum is -0, and would be shown as that.
+    let cpu = view.rows.iter().fold(0.0, |sum, row| sum + row.cpu);
+    let reserved = view.rows.iter().fold(0.0, |sum, row| sum + row.reserve.unwrap_or(0.0));
     let live = view.rows.iter().filter(|row| row.live).count();
     let first = format!(
         "{} guests, {live} live · {} processors {cpu:.0}% by guests, {reserved:.0}% reserved · memory {} of {} free · swap {}",
@@ -193,6 +194,12 @@ mod tests {
             "{text}"
         );
         assert_eq!(lines.len(), 4, "{text}");
+    }
+
+    #[test]
+    fn nobody_takes_nothing() {
+        let text = text(&View::new(Order::Cpu), 110);
+        assert!(text.contains(" 0% by guests, 0% reserved"), "{text}");
     }
 
     #[test]

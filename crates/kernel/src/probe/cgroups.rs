@@ -72,6 +72,12 @@ pub(super) fn find() -> Vec<Finding> {
         AREA.wanted("version 2", "4.5", group(|_| Ok(())), "guests' own service managers and network programs fail"),
         AREA.wanted("one hierarchy", "4.5", one(&all), "starting is slower, and guests cannot divide their limits"),
         AREA.wanted("cpu controller", "2.6.24", limit(CPU), "no limits of processor time"),
+        AREA.wanted(
+            "processor time in small slices",
+            "3.2",
+            slices(),
+            "a thread of a guest with a limit is now and then kept waiting a period (20 ms) more",
+        ),
         AREA.wanted("memory controller", "2.6.25", limit(MEMORY), "no limits of memory"),
         AREA.wanted("pids controller", "4.3", limit(PIDS), "no limits of how many processes"),
         AREA.wanted("io controller", "2.6.37", limit(IO), "no limits of disk bandwidth"),
@@ -81,6 +87,22 @@ pub(super) fn find() -> Vec<Finding> {
         AREA.wanted("cgroup.freeze", "5.2", group(freeze), "guests cannot be halted at once"),
         AREA.wanted("pressure", "4.20", pressure(), "who waits for processor, memory or disk is not seen"),
     ]
+}
+
+/// How much of a bounded group's time one processor takes at once. With the usual 5 ms one of two takes all that both are granted in 20 ms when the other
+/// comes a little late, which then waits for the next period.
+fn slices() -> Verdict {
+    const AT: &str = "/proc/sys/kernel/sched_cfs_bandwidth_slice_us";
+    const SMALL: u32 = 1000;
+    match std::fs::read_to_string(AT).map(|text| text.trim().parse::<u32>()) {
+        Ok(Ok(slice)) if slice <= SMALL => Verdict::Granted,
+        Ok(Ok(slice)) => Verdict::Partial(format!(
+            "{} ms at once (sysctl kernel.sched_cfs_bandwidth_slice_us={SMALL} makes it 1)",
+            f64::from(slice) / 1000.0
+        )),
+        Ok(Err(_)) => Verdict::Refused(format!("{AT} says no number")),
+        Err(error) => Verdict::of(&error),
+    }
 }
 
 /// A file that a group does not have is a feature that the kernel does not.
