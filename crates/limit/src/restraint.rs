@@ -86,12 +86,20 @@ enum Phase {
     },
 }
 
+/// What those with a reservation had, and what others had beyond their due.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Seen {
+    had: f64,
+    beyond: f64,
+}
+
 /// Whether anybody is restrained, and for how long.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Restraint {
     phase: Phase,
-    /// Looks in which somebody was short.
+    /// Looks in which somebody was short, and what was seen in them together: one alone says little.
     short_for: u32,
+    short: Seen,
     /// Looks until another trial, and how many that were.
     rest: u32,
     spell: u32,
@@ -145,15 +153,19 @@ impl Restraint {
 
     fn begin(&mut self, parties: &[Party], had: f64) -> Phase {
         let too_much = || parties.iter().filter(|party| party.has_too_much());
-        let short = parties.iter().any(|party| party.is_short()) && too_much().next().is_some();
-        self.short_for = if short { self.short_for + 1 } else { 0 };
+        if !parties.iter().any(Party::is_short) || too_much().next().is_none() {
+            (self.short_for, self.short) = (0, Seen::default());
+            return Phase::Calm;
+        }
+        self.short_for += 1;
+        self.short.had += had;
+        self.short.beyond += too_much().map(|party| party.rate - party.due).sum::<f64>();
         let patience = if self.proven > 0 { 1 } else { PATIENCE };
         if self.short_for < patience || self.rest > 0 {
             return Phase::Calm;
         }
-        self.short_for = 0;
-        let freed = too_much().map(|party| party.rate - party.due).sum();
-        Phase::OnTrial { looks: 0, before: had, freed, since: 0.0 }
+        let (looks, seen) = (f64::from(std::mem::take(&mut self.short_for)), std::mem::take(&mut self.short));
+        Phase::OnTrial { looks: 0, before: seen.had / looks, freed: seen.beyond / looks, since: 0.0 }
     }
 }
 

@@ -7,7 +7,7 @@ use crate::digest;
 use crate::known::{Fingerprint, Known};
 use composefs::fsverity::Sha256HashValue;
 use rayon::prelude::*;
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, openat2, statat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags, Stat, openat2, statat};
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs::File;
@@ -76,7 +76,6 @@ pub(crate) struct Place {
 /// A tree that is being looked through.
 struct Tree<'a> {
     look: &'a Look<'a>,
-    root: BorrowedFd<'a>,
     /// Whether times of change tell something in it.
     can_know: bool,
     /// Whether its file system may share blocks.
@@ -96,8 +95,8 @@ impl Look<'_> {
         let root = root.as_fd();
         let slots = (0..threads).map(|_| Mutex::default()).collect();
         let (can_know, shares) = (Known::can_know(root), may_share(root));
-        let tree = Tree { look: self, root, can_know, shares, slots, several: Mutex::default() };
-        tree.directory(Path::new("."));
+        let tree = Tree { look: self, can_know, shares, slots, several: Mutex::default() };
+        tree.directory(root, Path::new("."), Path::new("."));
         tree.slots.into_iter().map(|slot| slot.into_inner().unwrap_or_else(PoisonError::into_inner)).collect()
     }
 
@@ -121,21 +120,31 @@ pub(crate) fn inside(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> rustix
     openat2(root, path, flags | OFlags::CLOEXEC | OFlags::NOATIME, Mode::empty(), confined)
 }
 
+/// PATH_MAX: bytes of a path, with the zero at its end.
+const LONGEST_PATH: usize = 4096;
+
+/// Bytes of names that are read at a time.
+const NAMES: usize = 32 << 10;
+
 impl Tree<'_> {
-    /// One directory, and in parallel those below it.
-    fn directory(&self, path: &Path) {
+    /// One directory, which is called `name` in the one at `at` and `path` in the tree, and in parallel those below it.
+    fn directory(&self, at: BorrowedFd<'_>, name: &Path, path: &Path) {
         // Too deep to be named, or gone: it is left as it is.
-        let Ok(opened) = inside(self.root, path, OFlags::RDONLY | OFlags::DIRECTORY) else { return };
-        let Ok(entries) = Dir::read_from(&opened) else { return };
+        if path.as_os_str().len() >= LONGEST_PATH {
+            return;
+        }
+        let Ok(opened) = inside(at, name, OFlags::RDONLY | OFlags::DIRECTORY) else { return };
         let mut below = Vec::new();
         let slot = &self.slots[rayon::current_thread_index().unwrap_or(0)];
         // Nobody else wants it.
         let mut found = slot.lock().unwrap_or_else(PoisonError::into_inner);
         let mut files = 0;
-        for entry in entries.flatten() {
+        let mut names = Vec::with_capacity(NAMES);
+        let mut entries = RawDir::new(&opened, names.spare_capacity_mut());
+        while let Some(Ok(entry)) = entries.next() {
             let name = OsStr::from_bytes(entry.file_name().to_bytes());
             match entry.file_type() {
-                FileType::Directory if name != "." && name != ".." => below.push(path.join(name)),
+                FileType::Directory if name != "." && name != ".." => below.push(PathBuf::from(name)),
                 FileType::RegularFile => {
                     if let Ok(stat) = statat(&opened, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
                         files += self.file(opened.as_fd(), path, Path::new(name), &stat, &mut found);
@@ -144,11 +153,12 @@ impl Tree<'_> {
                 _ => {}
             }
         }
-        drop((found, opened));
+        drop((found, names));
         self.look.tell(files);
+        let at = opened.as_fd();
         match below.as_slice() {
-            [one] => self.directory(one),
-            several => several.par_iter().for_each(|path| self.directory(path)),
+            [one] => self.directory(at, one, &path.join(one)),
+            several => several.par_iter().for_each(|one| self.directory(at, one, &path.join(one))),
         }
     }
 

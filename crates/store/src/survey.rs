@@ -13,9 +13,10 @@ use crate::checkpoint::Checkpoint;
 use crate::known::{Extras, Fingerprint, Known, KnownFile};
 use crate::look::{Found, Look, Place, Read, Weight};
 use crate::{Store, StoreError};
-use composefs::fsverity::Sha256HashValue;
+use composefs::fsverity::{FsVerityHashValue, Sha256HashValue};
 use pando_kernel::{Context, io_priority};
 use rayon::prelude::*;
+use rustix::fs::{AtFlags, Mode, OFlags};
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
@@ -88,7 +89,14 @@ impl Store {
 impl Survey {
     /// What sharing means for each tree.
     pub fn worth(&self, store: &Store) -> Vec<Worth> {
-        let held: Vec<bool> = self.contents.par_iter().map(|content| store.object(content).exists()).collect();
+        let objects = store.objects();
+        let objects =
+            rustix::fs::open(&objects, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok();
+        let holds = |content: &Sha256HashValue| {
+            let found = |objects| rustix::fs::statat(objects, content.to_object_pathname(), AtFlags::SYMLINK_NOFOLLOW);
+            objects.as_ref().is_some_and(|objects| found(objects).is_ok())
+        };
+        let held: Vec<bool> = self.contents.par_iter().map(holds).collect();
         let mut met = vec![false; self.contents.len()];
         let mut worth = Vec::new();
         for tree in &self.trees {
