@@ -6,6 +6,7 @@
 pub(crate) mod hourglass;
 mod native;
 mod scenario;
+mod slices;
 
 use crate::many::daemon_cost;
 use crate::own_pando::OwnPando;
@@ -51,14 +52,18 @@ pub(crate) fn measure(settings: &Settings) -> anyhow::Result<Report> {
             report.add(NATIVE, "%", (1.0 - had) * 100.0);
         }
         for scenario in &scenarios {
+            let run = Run { pando: &pando, root: &root, scenario, processors, seconds: seconds + scenario.settle };
+            let tell = |report: &mut Report| -> anyhow::Result<()> {
+                run.run().with_context(|| format!("in '{}'", scenario.name))?.tell(scenario, report);
+                Ok(())
+            };
             if scenario.name == scenario::CAPPED {
-                let quota = native::PERIOD * processors / 4;
-                let glass = native::bounded(&root.join("bin").join(hourglass::NAME), processors, seconds, quota)?;
-                tell_gaps(NATIVE_CAPPED, &glass, &mut report);
+                run.as_it_comes(&mut report)?;
+                let _small = slices::Slices::small()?;
+                tell(&mut report)?;
+            } else {
+                tell(&mut report)?;
             }
-            let ran =
-                Run { pando: &pando, root: &root, scenario, processors, seconds: seconds + scenario.settle }.run();
-            ran.with_context(|| format!("in '{}'", scenario.name))?.tell(scenario, &mut report);
         }
     }
     for scenario in &scenarios {
@@ -87,8 +92,9 @@ const NOT_HAD: &str = "delivered, and not had";
 /// The same of as many programs in plain groups.
 const NATIVE: &str = "8 native: delivered, and not had";
 
-/// A program in a plain group with the same bound.
-const NATIVE_CAPPED: &str = "capped at a quarter, alone, natively";
+/// The same bound with the slices that the kernel comes with: of a program in a plain group, and of a guest.
+const NATIVE_CAPPED: &str = "capped at a quarter, alone, natively, slices as they come";
+const CAPPED_AS_IT_COMES: &str = "capped at a quarter, alone, slices as they come";
 
 fn row(scenario: &Scenario, what: &str) -> String {
     format!("{}: {what}", scenario.name)
@@ -141,6 +147,16 @@ impl Run<'_> {
         let capacity = span * self.processors;
         let delivered = capacity.saturating_sub(after.by_others_since(&before));
         Ok(Outcome { had: had.collect(), delivered, capacity, glasses })
+    }
+
+    /// The gaps of one that is bounded, and of a native one, whatever is set on this machine.
+    fn as_it_comes(&self, report: &mut Report) -> anyhow::Result<()> {
+        let quota = native::PERIOD * self.processors / 4;
+        let glass =
+            native::bounded(&self.root.join("bin").join(hourglass::NAME), self.processors, self.seconds, quota)?;
+        tell_gaps(NATIVE_CAPPED, &glass, report);
+        tell_gaps(CAPPED_AS_IT_COMES, &self.run()?.glasses[0], report);
+        Ok(())
     }
 
     fn create(&self, client: &mut Client, number: usize, part: &Part, begin: u64) -> anyhow::Result<()> {
