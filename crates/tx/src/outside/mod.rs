@@ -12,6 +12,7 @@ mod calls;
 mod connection;
 mod held_signals;
 mod local_socket;
+mod message;
 mod object;
 mod policy;
 mod receiver;
@@ -19,6 +20,7 @@ mod rights;
 mod supervise;
 mod surroundings;
 mod system_v;
+mod verdict;
 
 pub use held_signals::HeldSignals;
 pub use pando_kernel::seccomp_notify::Listener;

@@ -1,17 +1,13 @@
 //! Answering the calls of a transaction's processes.
 
-use super::connection::{self, Packed};
 use super::held_signals::HeldSignals;
-use super::local_socket::LocalSocket;
 use super::object;
-use super::policy::{Caught, Network, Receiver, Rule, of};
-use super::receiver::{Meant, is_unheard};
-use super::rights::{holds, may_signal};
+use super::policy::{Network, of};
 use super::surroundings::Surroundings;
-use super::system_v::Kind;
+use super::verdict::{Outside, Verdict};
 use crate::record::Record;
-use pando_kernel::seccomp_notify::{Answer, Call, Listener};
-use pando_kernel::{pidfd, process};
+use pando_kernel::process;
+use pando_kernel::seccomp_notify::{Answer, Listener};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
@@ -73,18 +69,18 @@ pub enum Answered {
 pub struct Supervisor {
     listener: Listener,
     /// The line of /proc/PID/cgroup of who is inside.
-    group: String,
+    pub(super) group: String,
     /// The mount namespace of the view.
-    view: PathBuf,
-    surroundings: Surroundings,
-    network: Network,
+    pub(super) view: PathBuf,
+    pub(super) surroundings: Surroundings,
+    pub(super) network: Network,
     /// The transaction's directory, where signals are written down if another process will commit.
     noted_in: Option<PathBuf>,
     held: HeldSignals,
     connections: BTreeSet<SocketAddr>,
     sockets: BTreeSet<String>,
     /// Names without a file that somebody listened on when it began.
-    listening: BTreeSet<Vec<u8>>,
+    pub(super) listening: BTreeSet<Vec<u8>>,
 }
 
 /// What reached outside, or is to.
@@ -105,27 +101,6 @@ impl AsFd for Supervisor {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.listener.as_fd()
     }
-}
-
-/// What a call reaches outside.
-enum Outside {
-    Machine(SocketAddr),
-    Socket(String),
-}
-
-/// What is done about one call.
-enum Verdict {
-    Inside,
-    /// It happens, and is told.
-    Outside(Outside),
-    Hold {
-        process: std::os::fd::OwnedFd,
-        pid: i32,
-        signal: i32,
-    },
-    /// It would fail with this error number.
-    Fails(i32),
-    Unsupported,
 }
 
 impl Supervisor {
@@ -150,6 +125,7 @@ impl Supervisor {
         let group = format!("/{around}/{}", name(group));
         let (held, connections, sockets) = (HeldSignals::default(), BTreeSet::new(), BTreeSet::new());
         let listening = BTreeSet::new();
+        listener.take_turns();
         Self { listener, group, view, surroundings, network, noted_in: None, held, connections, sockets, listening }
     }
 
@@ -180,7 +156,7 @@ impl Supervisor {
             return Ok(Answered::Done);
         }
         let reaches_out = matches!(verdict, Verdict::Outside(_))
-            || matches!(verdict, Verdict::Unsupported) && when == WhenUnsupported::Warn;
+            || matches!(verdict, Verdict::Unsupported(_)) && when == WhenUnsupported::Warn;
         if reaches_out && let Some(what) = lost() {
             self.listener.answer(&call, Answer::Fail(libc::EPERM))?;
             return Ok(Answered::Lost(what));
@@ -189,13 +165,7 @@ impl Supervisor {
             Verdict::Inside => self.listener.answer(&call, Answer::Continue)?,
             Verdict::Fails(errno) => self.listener.answer(&call, Answer::Fail(errno))?,
             Verdict::Outside(passed) => {
-                match passed {
-                    Outside::Machine(address) if self.connections.len() < MOST_CONNECTIONS => {
-                        self.connections.insert(address);
-                    }
-                    Outside::Socket(path) if self.sockets.len() < MOST_CONNECTIONS => drop(self.sockets.insert(path)),
-                    Outside::Machine(_) | Outside::Socket(_) => {}
-                }
+                passed.into_iter().for_each(|one| self.has_passed(one));
                 self.listener.answer(&call, Answer::Continue)?;
             }
             Verdict::Hold { process, pid, signal } => {
@@ -207,14 +177,14 @@ impl Supervisor {
                 let answer = if is_held { Answer::Return(0) } else { Answer::Fail(libc::EAGAIN) };
                 self.listener.answer(&call, answer)?;
             }
-            Verdict::Unsupported => {
+            Verdict::Unsupported(object) => {
                 let program = process::describe(call.pid).map(|found| found.command).unwrap_or_default();
                 let answer = match when {
                     WhenUnsupported::Abort | WhenUnsupported::Refuse => Answer::Fail(libc::EPERM),
                     WhenUnsupported::Warn => Answer::Continue,
                 };
                 // It still waits, so that what is read of it is its own.
-                let object = object::of(&call, caught.name);
+                let object = object.or_else(|| object::of(&call, caught.name));
                 self.listener.answer(&call, answer)?;
                 return Ok(Answered::Unsupported(Unsupported { call: caught.name, pid: call.pid, program, object }));
             }
@@ -222,98 +192,18 @@ impl Supervisor {
         Ok(Answered::Done)
     }
 
+    fn has_passed(&mut self, one: Outside) {
+        match one {
+            Outside::Machine(address) if self.connections.len() < MOST_CONNECTIONS => {
+                self.connections.insert(address);
+            }
+            Outside::Socket(path) if self.sockets.len() < MOST_CONNECTIONS => drop(self.sockets.insert(path)),
+            Outside::Machine(_) | Outside::Socket(_) => {}
+        }
+    }
+
     /// What reached outside, or is to.
     pub fn into_passed(self) -> Passed {
         Passed { held: self.held, connections: self.connections, sockets: self.sockets, listener: Some(self.listener) }
-    }
-
-    fn verdict(&self, call: &Call, caught: &Caught) -> Verdict {
-        match caught.rule {
-            Rule::Signal { to, signal } => self.signal(call, to, call.arguments[signal] as i32),
-            Rule::Mounts if self.is_elsewhere(call.pid) => Verdict::Inside,
-            Rule::Key(kind) => self.object(call.pid, kind, call.arguments[0] as i32),
-            Rule::ManyKeys => match Kind::of_many(call.arguments[0]) {
-                Some(kind) => self.object(call.pid, kind, call.arguments[1] as i32),
-                None => Verdict::Inside,
-            },
-            Rule::Connect => self.connect(call, call.arguments[1], call.arguments[2]),
-            Rule::Send if call.arguments[4] == 0 => Verdict::Inside,
-            Rule::Send => self.connect(call, call.arguments[4], call.arguments[5]),
-            Rule::Socket => self.socket(call.arguments[0]),
-            Rule::ManySockets => match connection::unpacked(call) {
-                Some((Packed::Connect, [_, at, length])) => self.connect(call, at, length),
-                Some((Packed::Socket, [family, ..])) => self.socket(family),
-                None => Verdict::Inside,
-            },
-            // The kernel refuses what it has not the right to; until it is answered, it gets none.
-            Rule::Mounts | Rule::Machine(_) if caught.rule.needs().is_some_and(|one| !holds(call.pid, one)) => {
-                Verdict::Inside
-            }
-            Rule::Mounts | Rule::Machine(_) => Verdict::Unsupported,
-        }
-    }
-
-    /// Whether a process has mounts of its own.
-    fn is_elsewhere(&self, pid: i32) -> bool {
-        std::fs::read_link(format!("/proc/{pid}/ns/mnt")).is_ok_and(|namespace| namespace != self.view)
-    }
-
-    /// With the key 0 it is nobody else's in any case (IPC_PRIVATE).
-    fn object(&self, pid: i32, kind: Kind, key: i32) -> Verdict {
-        let own = std::fs::read_link(format!("/proc/{pid}/ns/ipc")).ok();
-        let is_private = own.is_some() && self.surroundings.objects().is_ok_and(|outside| own != Some(outside));
-        let reaches_out = key != 0 && (!is_private || self.surroundings.has(kind, key));
-        if reaches_out { Verdict::Unsupported } else { Verdict::Inside }
-    }
-
-    fn socket(&self, family: u64) -> Verdict {
-        let refused = self.network == Network::Refuse && connection::is_outward(family);
-        if refused { Verdict::Unsupported } else { Verdict::Inside }
-    }
-
-    /// Where the network is refused, there is no socket that could be connected to another machine.
-    fn connect(&self, call: &Call, at: u64, length: u64) -> Verdict {
-        if let Some(address) = connection::address(call.pid, at, length) {
-            return Verdict::Outside(Outside::Machine(address));
-        }
-        if self.is_elsewhere(call.pid) {
-            return Verdict::Inside;
-        }
-        match LocalSocket::at(call.pid, at, length, &self.listening) {
-            Some(LocalSocket::Log(path)) => Verdict::Outside(Outside::Socket(path)),
-            Some(LocalSocket::Server(_)) => Verdict::Unsupported,
-            None => Verdict::Inside,
-        }
-    }
-
-    fn signal(&self, call: &Call, to: Receiver, signal: i32) -> Verdict {
-        // By the signal 0 it is only asked whether there is somebody. What is no signal the kernel refuses.
-        if !(1..=libc::SIGRTMAX()).contains(&signal) {
-            return Verdict::Inside;
-        }
-        let receiver = match Meant::by(call, to) {
-            Meant::Nobody => return Verdict::Inside,
-            Meant::All => return Verdict::Unsupported,
-            Meant::Group(members) if members.iter().all(|pid| self.is_inside(*pid)) => return Verdict::Inside,
-            Meant::Group(_) => return Verdict::Unsupported,
-            Meant::One(receiver) => receiver,
-        };
-        if receiver == call.pid || self.is_inside(receiver) || is_unheard(call.pid, receiver, signal) {
-            return Verdict::Inside;
-        }
-        match pidfd::open(receiver) {
-            Ok(_) if !may_signal(call.pid, receiver, signal) => Verdict::Fails(libc::EPERM),
-            Ok(process) => Verdict::Hold { process, pid: receiver, signal },
-            // There is none: the kernel says so to the caller. Or it is a thread, of which no descriptor can be had.
-            Err(_) if process::start_time(receiver).is_err() => Verdict::Inside,
-            Err(_) => Verdict::Unsupported,
-        }
-    }
-
-    fn is_inside(&self, pid: i32) -> bool {
-        let is_ours =
-            |path: &str| path.split_once(&self.group).is_some_and(|(_, rest)| rest.is_empty() || rest.starts_with('/'));
-        process::read(pid, "cgroup")
-            .is_ok_and(|text| text.lines().filter_map(|line| line.strip_prefix("0::")).any(is_ours))
     }
 }

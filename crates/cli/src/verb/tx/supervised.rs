@@ -1,13 +1,13 @@
 //! Answering for a command in a guest, which is started by the daemon and hands over where its calls arrive before it is executed.
 //!
 //! ```text
-//!   the command, before it is executed ── listener ──▶ socket ─▶ thread: answers, until the command has ended
+//!   the command, before it is executed ── where its calls wait ──▶ socket ─▶ thread: takes that, answers, until the command has ended
 //!                                                                  └─▶ what cannot be undone: ends the transaction's processes
 //! ```
 
 use super::heed::{Stopped, heed};
 use anyhow::Context;
-use pando_kernel::packet;
+use pando_kernel::{foreign_memory, packet, pidfd};
 use pando_tx::{Home, Listener, Network, Passed, Record, Supervisor, WhenUnsupported};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::collections::BTreeSet;
@@ -50,6 +50,7 @@ impl Supervised {
     /// Begins to wait for the command that is to come; the other end of the socket is for it.
     pub(super) fn begin(home: &Home, record: &Record, manner: Manner) -> anyhow::Result<(Self, OwnedFd)> {
         let (ours, theirs) = packet::pair().context("cannot make a socket for the command's calls")?;
+        packet::tell_senders(&ours).context("cannot make a socket for the command's calls")?;
         let (stopped, stop) =
             rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).context("cannot make a pipe")?;
         // From before the command, which may listen itself.
@@ -95,8 +96,15 @@ impl Answering {
         if !self.is_ready(socket.as_fd())? {
             return Ok(None);
         }
-        let (_, mut descriptors) = packet::receive(socket, &mut [0; 1])?;
-        Ok(descriptors.pop().map(Listener::from))
+        let mut number = [0; 4];
+        let (length, pid) = packet::receive_from(socket, &mut number)?;
+        if length != number.len() {
+            return Ok(None);
+        }
+        // It waits, so that the pid is its own.
+        let listener = foreign_memory::descriptor(pidfd::open(pid)?, i32::from_ne_bytes(number))?;
+        packet::send(socket, b"k", &[])?;
+        Ok(Some(listener.into()))
     }
 
     /// Answers until the command has ended, or is not to go on.
