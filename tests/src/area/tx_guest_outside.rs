@@ -150,7 +150,7 @@ fn unsupported_is_named(sandbox: &Sandbox) {
 }
 
 /// A guest that has the host's programs.
-fn guest_with_programs(sandbox: &Sandbox) {
+pub(super) fn guest_with_programs(sandbox: &Sandbox) {
     let volumes = ["/usr:/usr:ro", "/lib:/lib:ro", "/lib64:/lib64:ro"].into_iter().filter(|volume| {
         let host = volume.split(':').next().unwrap_or_default();
         std::path::Path::new(host).exists()

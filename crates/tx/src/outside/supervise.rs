@@ -1,5 +1,7 @@
 //! Answering the calls of a transaction's processes.
 
+use super::bystanders::Bystanders;
+use super::fifos::{Fifos, Opened};
 use super::held_signals::HeldSignals;
 use super::object;
 use super::policy::{Network, of};
@@ -40,12 +42,17 @@ pub struct Unsupported {
     pub program: String,
     /// What the call is about, where it is about one thing.
     pub object: Option<String>,
+    /// Whether it was done, where that does not depend on what is to be done about such calls.
+    pub was_done: Option<bool>,
 }
 
 impl fmt::Display for Unsupported {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { call, pid, program, object } = self;
-        write!(out, "{call} by process {pid} ({program})")?;
+        let Self { call, pid, program, object, .. } = self;
+        write!(out, "{call} by process {pid}")?;
+        if !program.is_empty() {
+            write!(out, " ({program})")?;
+        }
         if let Some(object) = object {
             write!(out, ", of {object},")?;
         }
@@ -79,8 +86,7 @@ pub struct Supervisor {
     held: HeldSignals,
     connections: BTreeSet<SocketAddr>,
     sockets: BTreeSet<String>,
-    /// Names without a file that somebody listened on when it began.
-    pub(super) listening: BTreeSet<Vec<u8>>,
+    pub(super) bystanders: Bystanders,
 }
 
 /// What reached outside, or is to.
@@ -110,12 +116,12 @@ impl Supervisor {
         Ok(Self::over(listener, group, network, view, Surroundings::new(None)))
     }
 
-    /// One for the processes of a transaction whose view another process holds; they catch their calls by the program of [`filter`](super::filter). `listening`
-    /// are the [names](super::names) from before there were any.
-    pub fn of(record: &Record, listener: Listener, network: Network, listening: BTreeSet<Vec<u8>>) -> io::Result<Self> {
+    /// One for the processes of a transaction whose view another process holds; they catch their calls by the program of [`filter`](super::filter). `bystanders`
+    /// are those from before there were any.
+    pub fn of(record: &Record, listener: Listener, network: Network, bystanders: Bystanders) -> io::Result<Self> {
         let view = std::fs::read_link(format!("/proc/{}/ns/mnt", record.holder))?;
         let surroundings = Surroundings::new(record.realm.as_ref());
-        Ok(Self::over(listener, &record.group, network, view, surroundings).beside(listening))
+        Ok(Self::over(listener, &record.group, network, view, surroundings).beside(bystanders))
     }
 
     fn over(listener: Listener, group: &Path, network: Network, view: PathBuf, surroundings: Surroundings) -> Self {
@@ -124,14 +130,14 @@ impl Supervisor {
         let around = group.parent().map(name).unwrap_or_default();
         let group = format!("/{around}/{}", name(group));
         let (held, connections, sockets) = (HeldSignals::default(), BTreeSet::new(), BTreeSet::new());
-        let listening = BTreeSet::new();
+        let bystanders = Bystanders::default();
         listener.take_turns();
-        Self { listener, group, view, surroundings, network, noted_in: None, held, connections, sockets, listening }
+        Self { listener, group, view, surroundings, network, noted_in: None, held, connections, sockets, bystanders }
     }
 
-    /// The same beside servers that have these names.
-    pub(crate) fn beside(self, listening: BTreeSet<Vec<u8>>) -> Self {
-        Self { listening, ..self }
+    /// The same beside these.
+    pub(crate) fn beside(self, bystanders: Bystanders) -> Self {
+        Self { bystanders, ..self }
     }
 
     /// Signals are written down in a transaction's directory from now on, for whoever commits it.
@@ -186,10 +192,37 @@ impl Supervisor {
                 // It still waits, so that what is read of it is its own.
                 let object = object.or_else(|| object::of(&call, caught.name));
                 self.listener.answer(&call, answer)?;
-                return Ok(Answered::Unsupported(Unsupported { call: caught.name, pid: call.pid, program, object }));
+                let was_done = None;
+                return Ok(Answered::Unsupported(Unsupported {
+                    call: caught.name,
+                    pid: call.pid,
+                    program,
+                    object,
+                    was_done,
+                }));
             }
         }
         Ok(Answered::Done)
+    }
+
+    /// Readable when somebody has [opened](Self::opened) what leads outside.
+    pub fn openings(&self) -> Option<BorrowedFd<'_>> {
+        self.bystanders.fifos.as_ref().map(AsFd::as_fd)
+    }
+
+    /// What was opened that leads outside, or would but for the view.
+    pub fn opened(&mut self) -> io::Result<Vec<Unsupported>> {
+        let opened = self.bystanders.fifos.as_mut().map(Fifos::opened).transpose()?.unwrap_or_default();
+        // Nobody else is in the view; what is bound in others open as well.
+        let inside = opened.into_iter().filter(|one| !one.is_outside || self.is_inside(one.pid));
+        let unsupported = |one: Opened| Unsupported {
+            call: "open",
+            pid: one.pid,
+            program: process::describe(one.pid).map(|found| found.command).unwrap_or_default(),
+            object: Some(format!("fifo {}", one.path.display().to_string().escape_debug())),
+            was_done: Some(one.is_outside),
+        };
+        Ok(inside.map(unsupported).collect())
     }
 
     fn has_passed(&mut self, one: Outside) {

@@ -117,7 +117,7 @@ impl Supervisor {
         if self.is_elsewhere(call.pid) {
             return Verdict::Inside;
         }
-        match LocalSocket::at(call.pid, at, length, &self.listening) {
+        match LocalSocket::at(call.pid, at, length, &self.bystanders.listening) {
             Some(LocalSocket::Log(path)) => Verdict::Outside(vec![Outside::Socket(path)]),
             Some(LocalSocket::Server(name)) => Verdict::Unsupported(Some(format!("socket {name}"))),
             None => Verdict::Inside,
@@ -148,7 +148,7 @@ impl Supervisor {
         }
     }
 
-    fn is_inside(&self, pid: i32) -> bool {
+    pub(super) fn is_inside(&self, pid: i32) -> bool {
         let is_ours =
             |path: &str| path.split_once(&self.group).is_some_and(|(_, rest)| rest.is_empty() || rest.starts_with('/'));
         process::read(pid, "cgroup")

@@ -3,7 +3,7 @@
 use super::Transaction;
 use super::end::conflict_now;
 use crate::home::Home;
-use crate::outside::{self, Answered, Network, Passed, Supervisor, WhenUnsupported};
+use crate::outside::{self, Answered, Bystanders, Network, Passed, Supervisor, Unsupported, WhenUnsupported};
 use crate::read_set::{Walker, Watch, load_ahead};
 use crate::record::Record;
 use crate::scope::Scope;
@@ -11,6 +11,7 @@ use crate::view::{View, ViewPlan, join};
 use pando_kernel::born_in_group::{Program, Started};
 use pando_kernel::{CallError, Context, inheritance, seccomp_notify};
 use rustix::process::{Pid, Signal, WaitOptions, waitpid};
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
@@ -137,7 +138,18 @@ impl Transaction {
             View::enter(&plan, &directory, watch.as_mut())?;
             Ok(watch)
         };
-        Running::new(&self.scope, command, manner, enter, || load_ahead(&kept?))
+        let (running, places) = Running::new(&self.scope, command, manner, enter, || load_ahead(&kept?))?;
+        self.knows(&places).map_err(StartError::View)?;
+        Ok(running)
+    }
+
+    /// More paths that Pando itself looked up in the view.
+    fn knows(&mut self, places: &BTreeSet<PathBuf>) -> Result<(), CallError> {
+        if places.is_empty() {
+            return Ok(());
+        }
+        self.record = self.record.clone().with_places(places);
+        self.record.write(&self.directory)
     }
 
     /// Makes the view and takes this process, which must have one thread, into it, for others to enter.
@@ -162,22 +174,27 @@ impl Running {
     pub fn entering(home: &Home, record: &Record, command: &[OsString]) -> Result<Self, StartError> {
         let holder = record.holder;
         let manner = Manner { noted_in: Some(home.of(&record.name)), ..Manner::default() };
-        Self::new(&Scope::at(&record.group), command, manner, move || join(holder).map(|()| None), || None)
+        let join = move || join(holder).map(|()| None);
+        let (running, places) = Self::new(&Scope::at(&record.group), command, manner, join, || None)?;
+        let note = || record.clone().with_places(&places).write(&home.of(&record.name));
+        if places.is_empty() { Ok(()) } else { note() }.map_err(StartError::View)?;
+        Ok(running)
     }
 
+    /// Starts one; with it, the paths that were looked up in the view for it.
     fn new(
         scope: &Scope,
         command: &[OsString],
         manner: Manner,
         enter: impl FnOnce() -> Result<Option<Watch>, CallError> + Send + 'static,
         meanwhile: impl FnOnce() -> Option<Walker>,
-    ) -> Result<Self, StartError> {
+    ) -> Result<(Self, BTreeSet<PathBuf>), StartError> {
         let group = scope.entrance().map_err(StartError::View)?;
         let (arguments, path) = (command.to_vec(), scope.path().to_owned());
         let Manner { stdio, death_signal, network, noted_in } = manner;
         let (tell, told) = channel();
         let (release, released) = channel::<()>();
-        let (found, listening) = channel();
+        let (look_around, looked_around) = channel();
         let start = move || {
             let watch = enter().map_err(StartError::View)?;
             // A file that the caller has open outside would be a way around the view.
@@ -190,7 +207,9 @@ impl Running {
                 None => supervisor,
             };
             // Known before the command is there, which may listen itself.
-            let supervisor = supervisor.beside(listening.recv().unwrap_or_default());
+            let mut bystanders: Bystanders = looked_around.recv().unwrap_or_default();
+            bystanders.watch_in(Path::new("/"));
+            let supervisor = supervisor.beside(bystanders);
             let stdio = stdio.each_ref().map(|file| file.as_ref().map(AsFd::as_fd));
             let (group, death_signal) = (Some(group.as_fd()), death_signal.map(Signal::as_raw));
             Program { arguments: &arguments, group, death_signal, stdio }
@@ -213,7 +232,9 @@ impl Running {
         };
         let thread = view(std::thread::Builder::new().name("pando-view".into()).spawn(body))?;
         // The view takes its time, on another processor if there is one.
-        let _ = found.send(outside::names(None));
+        let bystanders = Bystanders::look(None);
+        let places = bystanders.open_fifos().clone();
+        let _ = look_around.send(bystanders);
         let walker = meanwhile();
         let (started, mut watch, supervisor) = match told.recv() {
             Ok(started) => started?,
@@ -227,12 +248,22 @@ impl Running {
         if let Some(watch) = &mut watch {
             watch.take_loaded(walker);
         }
-        Ok(Self { started, watch, supervisor, release: Some(release), thread: Some(thread), looked: None })
+        Ok((Self { started, watch, supervisor, release: Some(release), thread: Some(thread), looked: None }, places))
     }
 
     /// Readable when a call waits for [`answer_one`](Self::answer_one).
     pub fn calls(&self) -> Option<BorrowedFd<'_>> {
         self.supervisor.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Readable when something was [opened](Self::opened) that leads outside.
+    pub fn openings(&self) -> Option<BorrowedFd<'_>> {
+        self.supervisor.as_ref().and_then(Supervisor::openings)
+    }
+
+    /// What was opened that leads outside. Nobody waits for an answer.
+    pub fn opened(&mut self) -> io::Result<Vec<Unsupported>> {
+        self.supervisor.as_mut().map_or_else(|| Ok(Vec::new()), Supervisor::opened)
     }
 
     /// Answers one of the calls that reach outside; until then they wait. Before anything passes, it is looked whether the transaction, as `record` has it, can
