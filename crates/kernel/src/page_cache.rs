@@ -43,13 +43,8 @@ pub fn resident_pages_within(file: BorrowedFd<'_>, offset: u64, length: u64) -> 
 }
 
 /// Begins to write all that is dirty of a file, after what is being written (sync_file_range(2)). Whoever writes to the file through his memory afterwards is told
-/// by its times: a page that is clean is protected, and the first write to it goes through the file system. Through an overlay it waits for the disk.
+/// by its times: a page that is clean is protected, and the first write to it goes through the file system. Files of an overlay have no pages of their own.
 pub fn write_back(file: BorrowedFd<'_>) -> io::Result<()> {
-    /// `OVERLAYFS_SUPER_MAGIC`: its files have no pages of their own.
-    const OVERLAY: i64 = 0x794c_7630;
-    if rustix::fs::fstatfs(file)?.f_type == OVERLAY {
-        return Ok(rustix::fs::fdatasync(file)?);
-    }
     let flags = libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE;
     // SAFETY: numbers only.
     let result = unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, flags) };

@@ -60,6 +60,7 @@ pub use home::Home;
 pub use name::{BadName, TxName};
 pub use outside::{
     Answered, Bystanders, HeldSignals, Listener, Network, Passed, Supervisor, Unsupported, WhenUnsupported, filter,
+    note_places,
 };
 pub use part::Part;
 pub use read_set::Watch;

@@ -8,8 +8,9 @@ use super::surroundings::Surroundings;
 use crate::home::Home;
 use crate::realm::Realm;
 use crate::record::Record;
-use pando_kernel::{CallError, memory_map, page_cache};
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, StatxFlags, openat2, readlinkat, statx};
+use pando_kernel::memory_map::{self, Written};
+use pando_kernel::{CallError, page_cache};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, StatxFlags, fstatfs, openat2, readlinkat, statx};
 use std::collections::{BTreeSet, HashSet};
 use std::ffi::OsStr;
 use std::fs::File;
@@ -17,6 +18,9 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+
+/// `OVERLAYFS_SUPER_MAGIC`
+pub(super) const OVERLAY: i64 = 0x794c_7630;
 
 /// No more fifos than this are watched.
 const MOST_FIFOS: usize = 256;
@@ -26,9 +30,7 @@ const MOST_FIFOS: usize = 256;
 pub struct Bystanders {
     /// Names without a file that somebody listens on.
     pub(super) listening: BTreeSet<Vec<u8>>,
-    /// Fifos that somebody has open, by their paths.
-    pub(super) open_fifos: BTreeSet<PathBuf>,
-    /// The same, watched in a view.
+    /// Fifos that somebody has open, as soon as they are found: to look through all that everybody has open takes longer than a short command.
     pub(super) fifos: Option<Fifos>,
 }
 
@@ -39,45 +41,60 @@ impl Bystanders {
     /// Looks around outside of a transaction about a realm, or about the host. What is written to files through memory from now on is told by their times.
     pub(crate) fn look(realm: Option<&Realm>) -> Self {
         let outside = Surroundings::new(realm);
-        let (mut open, mut settled) = (Vec::new(), HashSet::new());
+        // Where the kernel does not tell who opens them, they are others inside.
+        let fifos = Fifos::begin(outside.clone()).ok();
+        let mut settled = HashSet::new();
         for pid in outside.processes() {
             // One that has ended has nothing.
-            let _ = find_fifos(pid, &mut open);
             for written in memory_map::written_by(pid).unwrap_or_default() {
-                if settled.insert(written.file)
-                    && let Ok(Some(file)) = written.open()
-                {
+                if settled.insert(written.file) {
                     // What cannot be written, such as a file in memory, is what it is.
-                    let _ = page_cache::write_back(file.as_fd());
+                    let _ = settle(&written, realm.is_some());
                 }
             }
         }
-        let open_fifos = if open.is_empty() { BTreeSet::new() } else { reachable(&outside, &open).unwrap_or_default() };
-        Self { listening: outside.names(), open_fifos, fifos: None }
+        Self { listening: outside.names(), fifos }
     }
 
-    /// Paths of fifos that somebody has open.
-    pub(crate) fn open_fifos(&self) -> &BTreeSet<PathBuf> {
-        &self.open_fifos
-    }
-
-    /// The same for a transaction whose view another process holds. That they were looked for there is written down.
-    pub fn of(home: &Home, record: &Record) -> Result<Self, CallError> {
+    /// The same for a transaction whose view another process holds.
+    pub fn of(record: &Record) -> Self {
         let mut found = Self::look(record.realm.as_ref());
-        if !found.open_fifos.is_empty() {
-            found.watch_in(Path::new(&format!("/proc/{}/root", record.holder)));
-            let directory = home.of(&record.name);
-            Record::read(&directory)?.with_places(&found.open_fifos).write(&directory)?;
-        }
-        Ok(found)
+        found.beside_view(PathBuf::from(format!("/proc/{}/root", record.holder)));
+        found
     }
 
-    /// Watches the fifos in a view, by a path that leads into it.
-    pub(crate) fn watch_in(&mut self, view: &Path) {
-        if !self.open_fifos.is_empty() {
-            // Where the kernel does not tell who opens them, they are others inside.
-            self.fifos = Fifos::watch(view, &self.open_fifos).ok();
+    /// The view that is beside them, by a path that leads into it.
+    pub(crate) fn beside_view(&mut self, view: PathBuf) {
+        if let Some(fifos) = &mut self.fifos {
+            fifos.watch_in(view);
         }
+    }
+}
+
+/// The fifos that somebody outside has open, by their paths there.
+pub(super) fn open_fifos(outside: &Surroundings) -> BTreeSet<PathBuf> {
+    let mut open = Vec::new();
+    for pid in outside.processes() {
+        // One that has ended has nothing.
+        let _ = find_fifos(pid, &mut open);
+    }
+    if open.is_empty() { BTreeSet::new() } else { reachable(outside, &open).unwrap_or_default() }
+}
+
+/// Notes in a transaction that another process holds that Pando itself looked these paths up in its view.
+pub fn note_places(home: &Home, record: &Record, places: &BTreeSet<PathBuf>) -> Result<(), CallError> {
+    let directory = home.of(&record.name);
+    if places.is_empty() { Ok(()) } else { Record::read(&directory)?.with_places(places).write(&directory) }
+}
+
+/// Has further writes to a file be told by its times. What is an overlay's is some realm's: a transaction about the host, whose root is none, need not wait for the
+/// disk of those.
+fn settle(written: &Written, in_realm: bool) -> io::Result<()> {
+    let Some(file) = written.open()? else { return Ok(()) };
+    match fstatfs(&file)?.f_type == OVERLAY {
+        true if in_realm => Ok(rustix::fs::fdatasync(file)?),
+        true => Ok(()),
+        false => page_cache::write_back(file.as_fd()),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Sockets of this machine that a transaction's process connects to: a server outside would do at once what it is asked, and not undo it.
 
+use super::bystanders::OVERLAY;
 use pando_kernel::foreign_memory;
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxAttributes, StatxFlags, fstatfs, openat2};
 use std::collections::BTreeSet;
@@ -7,9 +8,6 @@ use std::ffi::OsStr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-
-/// `OVERLAYFS_SUPER_MAGIC`
-const OVERLAY: i64 = 0x794c_7630;
 
 /// The longest address: `struct sockaddr_un`.
 const LONGEST: usize = 110;

@@ -49,7 +49,7 @@ mod tests {
 
     #[test]
     fn messages_are_read_one_after_another_up_to_one_that_is_not_there() {
-        let mut heads = vec![0; 3 * 64];
+        let mut heads = [0; 3 * 64];
         heads[..8].copy_from_slice(&0x1234_u64.to_ne_bytes());
         heads[8..12].copy_from_slice(&110_u32.to_ne_bytes());
         heads[128..136].copy_from_slice(&0x5678_u64.to_ne_bytes());

@@ -24,7 +24,7 @@ mod surroundings;
 mod system_v;
 mod verdict;
 
-pub use bystanders::Bystanders;
+pub use bystanders::{Bystanders, note_places};
 pub use held_signals::HeldSignals;
 pub use pando_kernel::seccomp_notify::Listener;
 pub(crate) use policy::numbers;

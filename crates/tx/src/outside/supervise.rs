@@ -87,6 +87,8 @@ pub struct Supervisor {
     connections: BTreeSet<SocketAddr>,
     sockets: BTreeSet<String>,
     pub(super) bystanders: Bystanders,
+    /// Paths that were looked up in the view to watch what is there.
+    places: BTreeSet<PathBuf>,
 }
 
 /// What reached outside, or is to.
@@ -98,6 +100,8 @@ pub struct Passed {
     pub connections: BTreeSet<SocketAddr>,
     /// Sockets of this machine that were.
     pub sockets: BTreeSet<String>,
+    /// Paths that Pando itself looked up in the view meanwhile.
+    pub places: BTreeSet<PathBuf>,
     /// Where calls arrive: those of processes that go on are to be let through.
     pub listener: Option<Listener>,
 }
@@ -132,7 +136,19 @@ impl Supervisor {
         let (held, connections, sockets) = (HeldSignals::default(), BTreeSet::new(), BTreeSet::new());
         let bystanders = Bystanders::default();
         listener.take_turns();
-        Self { listener, group, view, surroundings, network, noted_in: None, held, connections, sockets, bystanders }
+        Self {
+            listener,
+            group,
+            view,
+            surroundings,
+            network,
+            noted_in: None,
+            held,
+            connections,
+            sockets,
+            bystanders,
+            places: BTreeSet::new(),
+        }
     }
 
     /// The same beside these.
@@ -210,6 +226,13 @@ impl Supervisor {
         self.bystanders.fifos.as_ref().map(AsFd::as_fd)
     }
 
+    /// Waits until all is known that leads outside by being opened.
+    pub fn settle(&mut self) {
+        if let Some(fifos) = &mut self.bystanders.fifos {
+            self.places = fifos.found().clone();
+        }
+    }
+
     /// What was opened that leads outside, or would but for the view.
     pub fn opened(&mut self) -> io::Result<Vec<Unsupported>> {
         let opened = self.bystanders.fifos.as_mut().map(Fifos::opened).transpose()?.unwrap_or_default();
@@ -237,6 +260,7 @@ impl Supervisor {
 
     /// What reached outside, or is to.
     pub fn into_passed(self) -> Passed {
-        Passed { held: self.held, connections: self.connections, sockets: self.sockets, listener: Some(self.listener) }
+        let Self { held, connections, sockets, places, listener, .. } = self;
+        Passed { held, connections, sockets, places, listener: Some(listener) }
     }
 }

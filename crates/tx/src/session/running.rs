@@ -135,21 +135,15 @@ impl Transaction {
         let manner = Manner { stdio, death_signal: Some(Signal::KILL), network, noted_in: None };
         let kept = watch.as_ref().map(|watch| watch.kept().to_owned());
         let enter = move || {
-            View::enter(&plan, &directory, watch.as_mut())?;
-            Ok(watch)
+            let view = View::enter(&plan, &directory, watch.as_mut())?;
+            Ok((watch, Some(view)))
         };
-        let (running, places) = Running::new(&self.scope, command, manner, enter, || load_ahead(&kept?))?;
-        self.knows(&places).map_err(StartError::View)?;
-        Ok(running)
+        Running::new(&self.scope, command, manner, enter, || load_ahead(&kept?))
     }
 
     /// More paths that Pando itself looked up in the view.
-    fn knows(&mut self, places: &BTreeSet<PathBuf>) -> Result<(), CallError> {
-        if places.is_empty() {
-            return Ok(());
-        }
+    pub fn knows(&mut self, places: &BTreeSet<PathBuf>) {
         self.record = self.record.clone().with_places(places);
-        self.record.write(&self.directory)
     }
 
     /// Makes the view and takes this process, which must have one thread, into it, for others to enter.
@@ -174,21 +168,17 @@ impl Running {
     pub fn entering(home: &Home, record: &Record, command: &[OsString]) -> Result<Self, StartError> {
         let holder = record.holder;
         let manner = Manner { noted_in: Some(home.of(&record.name)), ..Manner::default() };
-        let join = move || join(holder).map(|()| None);
-        let (running, places) = Self::new(&Scope::at(&record.group), command, manner, join, || None)?;
-        let note = || record.clone().with_places(&places).write(&home.of(&record.name));
-        if places.is_empty() { Ok(()) } else { note() }.map_err(StartError::View)?;
-        Ok(running)
+        let join = move || join(holder).map(|()| (None, None));
+        Self::new(&Scope::at(&record.group), command, manner, join, || None)
     }
 
-    /// Starts one; with it, the paths that were looked up in the view for it.
     fn new(
         scope: &Scope,
         command: &[OsString],
         manner: Manner,
-        enter: impl FnOnce() -> Result<Option<Watch>, CallError> + Send + 'static,
+        enter: impl FnOnce() -> Result<(Option<Watch>, Option<View>), CallError> + Send + 'static,
         meanwhile: impl FnOnce() -> Option<Walker>,
-    ) -> Result<(Self, BTreeSet<PathBuf>), StartError> {
+    ) -> Result<Self, StartError> {
         let group = scope.entrance().map_err(StartError::View)?;
         let (arguments, path) = (command.to_vec(), scope.path().to_owned());
         let Manner { stdio, death_signal, network, noted_in } = manner;
@@ -196,7 +186,7 @@ impl Running {
         let (release, released) = channel::<()>();
         let (look_around, looked_around) = channel();
         let start = move || {
-            let watch = enter().map_err(StartError::View)?;
+            let (watch, view) = enter().map_err(StartError::View)?;
             // A file that the caller has open outside would be a way around the view.
             inheritance::close_range_on_exec(3)
                 .context(|| "keeping descriptors back".into())
@@ -208,20 +198,24 @@ impl Running {
             };
             // Known before the command is there, which may listen itself.
             let mut bystanders: Bystanders = looked_around.recv().unwrap_or_default();
-            bystanders.watch_in(Path::new("/"));
+            let me = rustix::thread::gettid().as_raw_nonzero();
+            bystanders.beside_view(PathBuf::from(format!("/proc/self/task/{me}/root")));
             let supervisor = supervisor.beside(bystanders);
             let stdio = stdio.each_ref().map(|file| file.as_ref().map(AsFd::as_fd));
             let (group, death_signal) = (Some(group.as_fd()), death_signal.map(Signal::as_raw));
             Program { arguments: &arguments, group, death_signal, stdio }
                 .start()
-                .map(|started| (started, watch, Some(supervisor)))
+                .map(|started| ((started, watch, Some(supervisor)), view))
                 .map_err(StartError::Command)
         };
         let body = move || {
-            let started = start();
+            let (started, view) =
+                start().map_or_else(|error| (Err(error), None), |(started, view)| (Ok(started), view));
             let is_started = started.is_ok();
             // The receiver waits for exactly this.
             let _ = tell.send(started);
+            // While the command runs.
+            drop(view);
             if is_started {
                 // Until the sender is dropped.
                 let _ = released.recv();
@@ -232,9 +226,7 @@ impl Running {
         };
         let thread = view(std::thread::Builder::new().name("pando-view".into()).spawn(body))?;
         // The view takes its time, on another processor if there is one.
-        let bystanders = Bystanders::look(None);
-        let places = bystanders.open_fifos().clone();
-        let _ = look_around.send(bystanders);
+        let _ = look_around.send(Bystanders::look(None));
         let walker = meanwhile();
         let (started, mut watch, supervisor) = match told.recv() {
             Ok(started) => started?,
@@ -248,7 +240,7 @@ impl Running {
         if let Some(watch) = &mut watch {
             watch.take_loaded(walker);
         }
-        Ok((Self { started, watch, supervisor, release: Some(release), thread: Some(thread), looked: None }, places))
+        Ok(Self { started, watch, supervisor, release: Some(release), thread: Some(thread), looked: None })
     }
 
     /// Readable when a call waits for [`answer_one`](Self::answer_one).
@@ -259,6 +251,13 @@ impl Running {
     /// Readable when something was [opened](Self::opened) that leads outside.
     pub fn openings(&self) -> Option<BorrowedFd<'_>> {
         self.supervisor.as_ref().and_then(Supervisor::openings)
+    }
+
+    /// Waits until all is known that leads outside by being opened.
+    pub fn settle(&mut self) {
+        if let Some(supervisor) = &mut self.supervisor {
+            supervisor.settle();
+        }
     }
 
     /// What was opened that leads outside. Nobody waits for an answer.

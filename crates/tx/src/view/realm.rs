@@ -81,7 +81,7 @@ impl View {
             let _ = show_socket(socket, &tree);
         }
         enter_root(&tree).context(|| "entering the view".into())?;
-        Ok(Self { root: tree.into() })
+        Ok(Self { root: tree.into(), _made_of: vec![lower, files] })
     }
 }
 

@@ -53,7 +53,7 @@ impl Supervised {
         let (stopped, stop) =
             rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).context("cannot make a pipe")?;
         // From before the command, which may listen itself.
-        let bystanders = Bystanders::of(home, record).context("cannot look around in the guest")?;
+        let bystanders = Bystanders::of(record);
         let (home, record) = (home.clone(), record.clone());
         let answer = move || Answering { home, record, manner, stopped }.run(&ours, bystanders);
         let thread = std::thread::Builder::new().name("pando-answers".into()).spawn(answer);
@@ -87,7 +87,9 @@ impl Answering {
             false => supervisor,
         };
         let stopped = self.answer(&mut supervisor).inspect_err(|_| self.end_processes())?;
-        Ok(Heard { passed: supervisor.into_passed(), stopped })
+        let passed = supervisor.into_passed();
+        pando_tx::note_places(&self.home, &self.record, &passed.places).map_err(io::Error::other)?;
+        Ok(Heard { passed, stopped })
     }
 
     /// What the command sends before it is executed; nothing if that never comes.
@@ -112,10 +114,11 @@ impl Answering {
         let mut doomed = || pando_tx::doomed_open(&self.home, &self.record.name).filter(|_| !self.manner.note_signals);
         loop {
             let [called, opened] = self.wait([Some(supervisor.as_fd()), supervisor.openings()])?;
-            if !called && !opened {
-                return Ok(None);
+            let ends = !called && !opened;
+            if ends {
+                supervisor.settle();
             }
-            // Without a look at these nothing is answered: what the command has opened before its end is there with that.
+            // What the command has opened before its end is there with that.
             let mut answered: Vec<Answered> = supervisor.opened()?.into_iter().map(Answered::Unsupported).collect();
             if called {
                 answered.push(supervisor.answer_one(self.manner.when, &mut doomed)?);
@@ -123,6 +126,9 @@ impl Answering {
             if let Some(stopped) = answered.into_iter().find_map(|one| heed(one, self.manner.when)) {
                 self.end_processes();
                 return Ok(Some(stopped));
+            }
+            if ends {
+                return Ok(None);
             }
         }
     }

@@ -42,7 +42,10 @@ impl Waiting {
                     return Ok(Waited::Stopped(stopped));
                 }
             }
-            if opened {
+            if ended {
+                running.settle();
+            }
+            if opened || ended {
                 let opened = running.opened().context("cannot hear of what the command opens")?;
                 let mut heeded = opened.into_iter().map(|one| heed(Answered::Unsupported(one), when));
                 if let Some(stopped) = heeded.find_map(|stopped| stopped) {
