@@ -11,7 +11,8 @@ use std::collections::BTreeMap;
 ///
 /// The call carries file descriptors: without `terminal` three, the process's standard input, output and error; with it one, a socket on which
 /// the master of a terminal of the guest's own arrives. One that is part of a transaction and is supervised has another behind these: a socket on which
-/// arrives where its system calls wait for answers (`SECCOMP_RET_USER_NOTIF`).
+/// arrives, from the process itself, the number of its descriptor that its system calls wait at for answers (`SECCOMP_RET_USER_NOTIF`): the caller takes it
+/// (pidfd_getfd(2)), and sends a byte.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Process {

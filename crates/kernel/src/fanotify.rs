@@ -1,5 +1,7 @@
-//! Who opens what on a file system (fanotify(7)), as far as it is needed: opened files and directories, told by descriptors.
+//! Who opens what (fanotify(7)), as far as it is needed: files and directories of a file system, told by descriptors, and chosen objects of any kind, told by
+//! what the kernel tells them apart by.
 
+use crate::file_handle::{FileHandle, MAX_BYTES};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
@@ -107,5 +109,136 @@ impl Listener {
             rest = rest.get((event.event_len as usize).max(head.len())..).unwrap_or_default();
         }
         Ok(events)
+    }
+}
+
+/// A group of marks on chosen objects, of whatever kind: a descriptor could not be had of a fifo without being at one of its ends.
+#[derive(Debug)]
+pub struct Openings(OwnedFd);
+
+/// One of them was opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Opening {
+    /// By this process.
+    pub pid: i32,
+    /// Which, as [`FileHandle::identifier`] tells it.
+    pub object: FileHandle,
+}
+
+impl AsFd for Openings {
+    /// Readable when there is something to [`read`](Self::read).
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Openings {
+    /// A group that nobody waits for (fanotify_init(2) with FAN_REPORT_FID, since Linux 5.1). Needs CAP_SYS_ADMIN.
+    pub fn new() -> io::Result<Self> {
+        let flags = libc::FAN_CLASS_NOTIF | libc::FAN_CLOEXEC | libc::FAN_NONBLOCK | libc::FAN_REPORT_FID;
+        // SAFETY: numbers only.
+        let fd = unsafe { libc::fanotify_init(flags, libc::O_RDONLY as libc::c_uint) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel has just made this descriptor for us, and nobody else knows of it.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    /// Tells from now on who opens an object, by a descriptor of it (O_PATH will do).
+    ///
+    /// # Errors
+    ///
+    /// EOPNOTSUPP, ENODEV or EXDEV where its file system does not tell its objects apart: an overlay before Linux 6.8.
+    pub fn watch(&self, object: impl AsFd) -> io::Result<()> {
+        let path = std::ffi::CString::new(format!("/proc/self/fd/{}", object.as_fd().as_raw_fd()))?;
+        let (group, add) = (self.0.as_raw_fd(), libc::FAN_MARK_ADD);
+        // SAFETY: the path is a C string.
+        let result = unsafe { libc::fanotify_mark(group, add, libc::FAN_OPEN, libc::AT_FDCWD, path.as_ptr()) };
+        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// Some of what was opened; nothing if there is no more.
+    pub fn read(&self) -> io::Result<Vec<Opening>> {
+        let mut buffer = vec![0; BUFFER];
+        let length = match rustix::io::read(&self.0, &mut buffer) {
+            Err(rustix::io::Errno::AGAIN) => 0,
+            read => read?,
+        };
+        let (mut openings, mut rest) = (Vec::new(), &buffer[..length]);
+        while let Some(event) = next_event(&mut rest) {
+            openings.extend(opening(event));
+        }
+        Ok(openings)
+    }
+}
+
+/// The bytes of the event that comes next.
+fn next_event<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let length = u32::from_ne_bytes(rest.get(..4)?.try_into().ok()?) as usize;
+    let event = rest.get(..length).filter(|event| !event.is_empty())?;
+    *rest = &rest[length..];
+    Some(event)
+}
+
+/// `struct fanotify_event_metadata`, and behind it `struct fanotify_event_info_fid`.
+fn opening(event: &[u8]) -> Option<Opening> {
+    const PID: usize = 20;
+    const HEAD: usize = 6;
+    /// Of the file system: two numbers.
+    const FSID: usize = 8;
+    let half = |at: usize| Some(usize::from(u16::from_ne_bytes(event.get(at..at + 2)?.try_into().ok()?)));
+    let word = |at: usize| Some(i32::from_ne_bytes(event.get(at..at + 4)?.try_into().ok()?));
+    let info = half(HEAD)?;
+    (*event.get(info)? == libc::FAN_EVENT_INFO_TYPE_FID).then_some(())?;
+    let handle = info + 4 + FSID;
+    let length = usize::try_from(word(handle)?).ok().filter(|length| *length <= MAX_BYTES)?;
+    let bytes = event.get(handle + 8..handle + 8 + length)?.to_vec();
+    Some(Opening { pid: word(PID)?, object: FileHandle { kind: word(handle + 4)?, bytes } })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_is_read_within_its_bounds() {
+        let mut event = vec![48, 0, 0, 0, 3, 0, 24, 0];
+        event.extend(0x20_u64.to_ne_bytes());
+        event.extend((-1_i32).to_ne_bytes());
+        event.extend(7_i32.to_ne_bytes());
+        event.extend([1, 0, 24, 0]);
+        event.extend([0; 8]);
+        event.extend(4_i32.to_ne_bytes());
+        event.extend(1_i32.to_ne_bytes());
+        event.extend(*b"abcd");
+        let expected = Opening { pid: 7, object: FileHandle { kind: 1, bytes: b"abcd".to_vec() } };
+        assert_eq!(opening(&event), Some(expected));
+        for length in 0..event.len() {
+            assert_eq!(opening(&event[..length]), None, "{length}");
+        }
+        let twice = [event.clone(), event.clone(), vec![0; 9]].concat();
+        let mut rest = &twice[..];
+        assert_eq!(
+            [next_event(&mut rest), next_event(&mut rest), next_event(&mut rest)].map(|one| one.is_some()),
+            [true, true, false]
+        );
+    }
+
+    #[test]
+    fn who_opens_a_fifo_is_told() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("fifo");
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+        let fifo = std::fs::File::options().read(true).write(true).open(&path).unwrap();
+        let Ok(openings) = Openings::new() else {
+            eprintln!("skipped: it needs root");
+            return;
+        };
+        openings.watch(&fifo).unwrap();
+        assert_eq!(openings.read().unwrap(), []);
+        let _other = std::fs::File::options().write(true).open(&path).unwrap();
+        let (object, _) = FileHandle::identifier(&fifo, "").unwrap();
+        assert_eq!(openings.read().unwrap(), [Opening { pid: std::process::id().cast_signed(), object }]);
     }
 }

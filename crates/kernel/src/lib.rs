@@ -54,6 +54,7 @@ pub mod io_priority;
 pub mod lock;
 pub mod loop_device;
 pub mod memory_file;
+pub mod memory_map;
 pub mod mount;
 pub mod mount_lock;
 pub mod mqueue;

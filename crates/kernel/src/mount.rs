@@ -4,7 +4,7 @@
 
 use crate::{CallError, Context};
 use rustix::fs::{CWD, Mode, OFlags};
-use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, OpenTreeFlags};
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -61,6 +61,23 @@ impl Tree {
             std::io::Result::Ok(tree)
         };
         take().context(|| format!("taking the files at {}", path.display()))
+    }
+
+    /// The same of what a descriptor of this mount namespace stands for, a single file perhaps.
+    pub fn clone_at(place: impl AsFd) -> Result<Self, CallError> {
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
+        let take = || {
+            let tree = Self(rustix::mount::open_tree(place, "", flags)?);
+            tree.set(false, Change { propagation: libc::MS_PRIVATE, ..Change::default() })?;
+            std::io::Result::Ok(tree)
+        };
+        take().context(|| "taking a file".into())
+    }
+
+    /// Attaches it over what a descriptor stands for.
+    pub fn attach_over(&self, place: impl AsFd) -> Result<(), CallError> {
+        let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+        rustix::mount::move_mount(&self.0, "", place, "", flags).context(|| "attaching a file".into())
     }
 
     /// Another mount of the same file system, which is then in memory once, whatever its owners are mapped to. Private, like [`clone_of`](Self::clone_of).

@@ -58,6 +58,23 @@ pub fn send(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Resu
     Ok(())
 }
 
+/// Has every message that a socket receives from now on say who sent it, for [`receive_from`] (SO_PASSCRED).
+pub fn tell_senders(socket: impl AsFd) -> io::Result<()> {
+    Ok(rustix::net::sockopt::set_socket_passcred(socket, true)?)
+}
+
+/// Receives one message into `bytes`, with the pid of who sent it, which the kernel says: 0 for one that cannot be seen from here. A length of 0 is the end.
+pub fn receive_from(socket: impl AsFd, bytes: &mut [u8]) -> io::Result<(usize, i32)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let message = rustix::net::recvmsg(socket, &mut [IoSliceMut::new(bytes)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let pid = control.drain().find_map(|part| match part {
+        RecvAncillaryMessage::ScmCredentials(sender) => Some(sender.pid.as_raw_nonzero().get()),
+        _ => None,
+    });
+    Ok((message.bytes, pid.unwrap_or(0)))
+}
+
 /// Receives one message into `bytes`. A length of 0 is the end.
 pub fn receive(socket: impl AsFd, bytes: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
@@ -89,6 +106,17 @@ mod tests {
         assert_eq!(receive(&b, &mut bytes).unwrap().0, 3);
         drop(a);
         assert_eq!(receive(&b, &mut bytes).unwrap().0, 0);
+    }
+
+    #[test]
+    fn who_sent_a_message_is_told() {
+        let (a, b) = pair().unwrap();
+        tell_senders(&b).unwrap();
+        send(&a, b"one", &[]).unwrap();
+        let mut bytes = [0; 16];
+        assert_eq!(receive_from(&b, &mut bytes).unwrap(), (3, std::process::id().cast_signed()));
+        drop(a);
+        assert_eq!(receive_from(&b, &mut bytes).unwrap().0, 0);
     }
 
     #[test]

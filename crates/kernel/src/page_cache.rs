@@ -42,6 +42,15 @@ pub fn resident_pages_within(file: BorrowedFd<'_>, offset: u64, length: u64) -> 
     if result == 0 { Ok(found.cached) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Begins to write all that is dirty of a file, after what is being written (sync_file_range(2)). Whoever writes to the file through his memory afterwards is told
+/// by its times: a page that is clean is protected, and the first write to it goes through the file system. Files of an overlay have no pages of their own.
+pub fn write_back(file: BorrowedFd<'_>) -> io::Result<()> {
+    let flags = libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE;
+    // SAFETY: numbers only.
+    let result = unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, flags) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// Bytes in a page.
 pub fn page_size() -> u64 {
     // SAFETY: it takes a number and gives one.

@@ -6,11 +6,11 @@ use crate::mountpoint;
 use core::ffi::CStr;
 use core::mem::MaybeUninit;
 use pando_seed::{Capabilities, Make, Step};
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, IoSlice};
 use rustix::mount::OpenTreeFlags;
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use rustix::process::{Gid, Uid};
 use rustix::pty::OpenptFlags;
 use rustix::termios::Winsize;
@@ -22,7 +22,7 @@ pub(crate) fn take(luggage: &Luggage, terminal: bool, step: Step<'static>) -> Re
         Step::Limit { resource, soft, hard } => limit(resource, soft, hard),
         Step::Join { fd } => bare::enter(luggage.fd(fd)?),
         Step::Seccomp { program } => bare::seccomp(program),
-        Step::Supervise { fd, program } => send_away(luggage.fd(fd)?, &bare::supervised(program)?),
+        Step::Supervise { fd, program } => supervise(luggage.fd(fd)?, &bare::supervised(program)?),
         Step::Bound { keep } => bound(keep),
         Step::Stdio { fds } => {
             for (onto, fd) in (0..).zip(fds) {
@@ -43,6 +43,17 @@ pub(crate) fn take(luggage: &Luggage, terminal: bool, step: Step<'static>) -> Re
             Err(bare::execute_fd(luggage.fd(fd)?, &arguments, &environment))
         }
         _ => Err(Errno::NOSYS),
+    }
+}
+
+/// Tells by number where the calls of this process wait, and waits until whoever answers them has taken it: it cannot be sent, since to send a descriptor takes a
+/// call that waits for an answer itself.
+fn supervise(socket: BorrowedFd<'_>, listener: &OwnedFd) -> Result<(), Errno> {
+    rustix::net::send(socket, &listener.as_raw_fd().to_ne_bytes(), SendFlags::NOSIGNAL)?;
+    match rustix::net::recv(socket, &mut [0_u8; 1], RecvFlags::empty())? {
+        // Nobody answers.
+        (0, _) => Err(Errno::PIPE),
+        _ => Ok(()),
     }
 }
 

@@ -198,9 +198,10 @@ pub enum Step<'a> {
         #[serde(borrow)]
         program: &'a [u8],
     },
-    /// Have system calls wait for answers by a program of classic BPF, and send away where they arrive: whoever has that answers them.
+    /// Have system calls wait for answers by a program of classic BPF. Where they arrive is told by the number of a descriptor of this process; whoever has
+    /// taken it says so, and answers them.
     Supervise {
-        /// The socket that it goes out over.
+        /// The socket that the number goes out over, and a word comes back.
         fd: u8,
         /// `struct sock_filter`s.
         #[serde(borrow)]

@@ -59,7 +59,8 @@ pub use gate::Exclusive;
 pub use home::Home;
 pub use name::{BadName, TxName};
 pub use outside::{
-    Answered, HeldSignals, Listener, Network, Passed, Supervisor, Unsupported, WhenUnsupported, filter, names,
+    Answered, Bystanders, HeldSignals, Listener, Network, Passed, Supervisor, Unsupported, WhenUnsupported, filter,
+    note_places,
 };
 pub use part::Part;
 pub use read_set::Watch;

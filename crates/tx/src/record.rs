@@ -44,6 +44,16 @@ impl Record {
         self.first_begun.unwrap_or(self.begun)
     }
 
+    /// The same with more paths that Pando itself looked up.
+    pub(crate) fn with_places<'a>(mut self, more: impl IntoIterator<Item = &'a PathBuf>) -> Self {
+        for path in more.into_iter() {
+            if !self.places.contains(path) {
+                self.places.push(path.clone());
+            }
+        }
+        self
+    }
+
     fn path(directory: &Path) -> PathBuf {
         directory.join("record.json")
     }

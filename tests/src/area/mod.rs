@@ -42,12 +42,14 @@ mod systemd;
 mod sysvinit;
 mod terminals;
 mod tx;
+mod tx_bystanders;
 mod tx_contention;
 mod tx_crash;
 mod tx_guest;
 mod tx_guest_meetings;
 mod tx_guest_outside;
 mod tx_isolation;
+mod tx_local_sockets;
 mod tx_outside;
 mod tx_packages;
 mod tx_power;
@@ -65,10 +67,12 @@ use crate::case::Case;
 const AREAS: &[&[Case]] = &[
     crash_at_random::CASES,
     sysvinit::CASES,
+    tx_bystanders::CASES,
     tx_contention::CASES,
     tx_crash::CASES,
     tx_power::CASES,
     tx::CASES,
+    tx_local_sockets::CASES,
     tx_outside::CASES,
     tx_packages::CASES,
     tx_guest::CASES,

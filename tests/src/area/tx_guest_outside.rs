@@ -15,6 +15,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("tx_guest::objects_with_a_key_are_its_own", objects).needs(PYTHON),
     Case::new("tx_guest::calls_that_make_no_sense_do_no_harm", nonsense).needs(PYTHON),
     Case::new("tx_guest::connections_are_named", connections),
+    Case::new("tx_guest::servers_of_the_guest_cannot_be_undone", local_servers).needs(PYTHON),
     Case::new("tx_guest::piped_input_comes_again", input_comes_again),
     Case::new("tx_guest::daemons_go_on_in_the_live_tree", daemons_go_on),
     Case::new("tx_guest::what_a_daemon_would_lose_ends_it", daemons_that_lose),
@@ -38,7 +39,9 @@ fn is_there(sandbox: &Sandbox, path: &str) -> bool {
 
 /// A process of the guest's that notes a signal, and its pid there.
 fn listener(sandbox: &Sandbox) -> (Started, String) {
-    let script = "rm -f /tmp/pid /tmp/got; trap 'echo got >/tmp/got; exit 0' USR1; echo $$ >/tmp/pid; while :; do sleep 0.05; done";
+    // That of an earlier one is not to be taken for its.
+    sh(sandbox, "rm -f /tmp/pid /tmp/got");
+    let script = "trap 'echo got >/tmp/got; exit 0' USR1; echo $$ >/tmp/pid; while :; do sleep 0.05; done";
     let started = sandbox.exec_sh("g", &format!("mkdir -p /tmp; {script}")).start();
     eventually("the listener is ready", || {
         sandbox.exec_sh("g", "cat /tmp/pid 2>/dev/null").run().out().ends_with('\n')
@@ -147,7 +150,7 @@ fn unsupported_is_named(sandbox: &Sandbox) {
 }
 
 /// A guest that has the host's programs.
-fn guest_with_programs(sandbox: &Sandbox) {
+pub(super) fn guest_with_programs(sandbox: &Sandbox) {
     let volumes = ["/usr:/usr:ro", "/lib:/lib:ro", "/lib64:/lib64:ro"].into_iter().filter(|volume| {
         let host = volume.split(':').next().unwrap_or_default();
         std::path::Path::new(host).exists()
@@ -220,6 +223,37 @@ fn connections(sandbox: &Sandbox) {
     refused.complains_of(&["socket by process", "cannot be a part of a transaction"]);
     let plain = run(sandbox, &["--net=refuse"], "echo >/srv/made").run().succeeded();
     assert!(!plain.err().contains("had passed"), "{}", plain.err());
+}
+
+/// A server in the guest's own files, which are an overlay as the view is; it is the same as on the host.
+fn local_servers(sandbox: &Sandbox) {
+    guest_with_programs(sandbox);
+    sh(sandbox, "mkdir -p /srv/real; ln -s real /srv/link");
+    let server = "import socket\n\
+                  stream = socket.socket(socket.AF_UNIX); stream.bind('/srv/link/server'); stream.listen()\n\
+                  words = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM); words.bind('/srv/words')\n\
+                  print(words.recv(9).decode(), flush=True); there, _ = stream.accept(); print(there.recv(9).decode())";
+    let server = sandbox.pando(["exec", "g", "--", "python3", "-c", server]).start();
+    eventually("the server listens", || is_there(sandbox, "/srv/words"));
+    let python = |options: &[&str], script: &str| {
+        let script = format!("import socket; new = lambda *kind: socket.socket(socket.AF_UNIX, *kind)\n{script}");
+        sandbox.pando(["tx", "run", "--guest", "g"]).args(options).args(["--", "python3", "-c", &script]).run()
+    };
+    let connect = "s = new(); s.connect('/srv/real/server'); s.send(b'stream')";
+    let said = ["connect by process", "of socket /srv/real/server, cannot be a part of a transaction"];
+    python(&[], connect).ended_with(125).complains_of(&said);
+    let message = "new(socket.SOCK_DGRAM).sendmsg([b'word'], [], 0, '/srv/words')";
+    python(&[], message)
+        .ended_with(125)
+        .complains_of(&["sendmsg by process", "of socket /srv/words, cannot be a part"]);
+    python(&["--unsupported=warn"], message).succeeded().complains_of(&["socket /srv/words", "it was done"]);
+    python(&["--unsupported=warn"], connect).succeeded().complains_of(&["socket /srv/real/server", "it was done"]);
+    assert_eq!(server.wait().succeeded().out(), "word\nstream\n");
+    // One of its own, at a path and through messages, and one that nobody listens on any more.
+    let own = "s = new(); s.bind('/srv/own'); s.listen(); new().connect('/srv/own')\n\
+               d = new(socket.SOCK_DGRAM); d.bind('/srv/more'); new(socket.SOCK_DGRAM).sendmsg([b'x'], [], 0, '/srv/more')\n\
+               assert d.recv(9) == b'x' and new().connect_ex('/srv/real/server')";
+    python(&[], own).succeeded();
 }
 
 /// The first run lingers until somebody else has changed what it has read.

@@ -22,8 +22,6 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("tx::a_mount_that_takes_no_part_is_read_only", takes_no_part),
     Case::new("tx::input_of_a_file_comes_again", input_of_a_file),
     Case::new("tx::the_daemon_recovers_first", daemon_recovers),
-    Case::new("tx::servers_of_this_machine_cannot_be_undone", local_servers),
-    Case::new("tx::datagrams_to_servers_of_this_machine_cannot_be_undone", local_datagrams),
     Case::new("tx::what_cannot_be_undone_is_named", objects_are_named),
     Case::new("tx::what_is_written_through_a_mapping_is_committed", mapped),
     Case::new("tx::servers_that_end_meanwhile_are_no_conflict", servers_that_end),
@@ -160,55 +158,6 @@ fn network_refused(sandbox: &Sandbox) {
     let refused = sandbox.pando(["tx", "run", "--net=refuse", "--", "bash", "-c", &connect]).run().ended_with(125);
     refused.complains_of(&["socket by process", "cannot be a part of a transaction"]);
     sandbox.pando(["tx", "run", "--net=refuse", "--", "true"]).run().succeeded();
-}
-
-/// A server outside; one of the transaction's own is its own matter, and so is one that nobody listens on.
-fn local_servers(sandbox: &Sandbox) {
-    use std::os::linux::net::SocketAddrExt;
-    use std::os::unix::net::{SocketAddr, UnixListener};
-    let directory = sandbox.scratch();
-    let _server = UnixListener::bind(directory.join("server")).expect("a socket can be bound");
-    let name = format!("pando-test-{}", std::process::id());
-    let address = SocketAddr::from_abstract_name(&name).expect("it is a name");
-    let _nameless = UnixListener::bind_addr(&address).expect("a socket can be bound");
-    let connects = |to: &str| format!("import socket; socket.socket(socket.AF_UNIX).connect({to})");
-    let python = |options: &[&str], script: &str| {
-        let line = sandbox.pando(["tx", "run"]).args(options).args(["--", "python3", "-c", script]);
-        line.directory(&directory).run()
-    };
-    let by_path = connects("'server'");
-    python(&[], &by_path).ended_with(125).complains_of(&["connect by process", "of socket server, cannot be a part"]);
-    python(&["--unsupported=warn"], &by_path).succeeded().complains_of(&["socket server", "it was done"]);
-    let by_name = connects(&format!("'\\0{name}'"));
-    python(&[], &by_name).ended_with(125).complains_of(&[&format!("socket @{name}")]);
-    let own = "import socket; new = lambda: socket.socket(socket.AF_UNIX)\n\
-               for at in ['own', '\\0own']: s = new(); s.bind(at); s.listen(); new().connect(at)";
-    python(&[], own).succeeded();
-    python(&[], "import socket; assert socket.socket(socket.AF_UNIX).connect_ex('nobody')").succeeded();
-}
-
-/// A datagram needs no connection; one to a socket of the transaction's own, or through a connected one, is its own matter.
-fn local_datagrams(sandbox: &Sandbox) {
-    use std::os::unix::net::UnixDatagram;
-    let directory = sandbox.scratch();
-    let server = UnixDatagram::bind(directory.join("server")).expect("a socket can be bound");
-    server.set_nonblocking(true).expect("a socket can be told not to wait");
-    let python = |options: &[&str], script: &str| {
-        let start = "import socket; new = lambda: socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)\n";
-        let line =
-            sandbox.pando(["tx", "run"]).args(options).args(["--", "python3", "-c", &format!("{start}{script}")]);
-        line.directory(&directory).run()
-    };
-    let send = "new().sendto(b'word', 'server')";
-    let said = ["sendto by process", "of socket server, cannot be a part"];
-    python(&[], send).ended_with(125).complains_of(&said);
-    let mut word = [0; 8];
-    assert_eq!(server.recv(&mut word).map_err(|error| error.kind()), Err(std::io::ErrorKind::WouldBlock));
-    python(&["--unsupported=warn"], send).succeeded().complains_of(&["socket server", "it was done"]);
-    assert_eq!(server.recv(&mut word).expect("it was sent"), 4);
-    let own = "s = new(); s.bind('own'); new().sendto(b'word', 'own'); assert s.recv(9) == b'word'\n\
-               a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM); a.send(b'x'); assert b.recv(9) == b'x'";
-    python(&[], own).succeeded();
 }
 
 /// A view has the sockets of servers in it, which the transaction itself never asked for; here one is reached by a link.

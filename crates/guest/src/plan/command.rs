@@ -61,7 +61,7 @@ pub fn exec(spec: &Spec, program: &Program, into_cgroup: bool, supervised: Optio
     for (name, limit) in &grants::of_processes(spec)? {
         plan.step(format!("setting limit {name}"), crate::policy::limits::step(name, limit)?);
     }
-    // While it may: a profile may refuse it filters of its own, and none of the steps that follow is a call that anybody asks about.
+    // While it may: a profile may refuse it filters of its own. Those that answer are there from then on, for the steps that follow too.
     if let Some(program) = supervised {
         let fd = plan.want(Want::Supervisor);
         plan.step("having its system calls answered by the transaction", Step::Supervise { fd, program });

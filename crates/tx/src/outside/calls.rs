@@ -57,7 +57,7 @@ pub(super) const GROUPS: &[Group] = &[
         transactional: &[
             "arch_prctl", "clone", "clone3", "execve", "execveat", "exit", "exit_group", "fork", "futex", "futex_requeue", "futex_wait",
             "futex_waitv", "futex_wake", "get_robust_list", "get_thread_area", "ioprio_get", "kcmp", "membarrier", "modify_ldt",
-            "pidfd_getfd", "pidfd_open", "restart_syscall", "rseq", "sched_get_priority_max", "sched_get_priority_min", "sched_getaffinity",
+            "pidfd_open", "restart_syscall", "rseq", "sched_get_priority_max", "sched_get_priority_min", "sched_getaffinity",
             "sched_getattr", "sched_getparam", "sched_getscheduler", "sched_rr_get_interval", "sched_yield", "set_robust_list",
             "set_thread_area", "set_tid_address", "setns", "unshare", "uprobe", "uretprobe", "uselib", "vfork", "wait4", "waitid",
         ],
@@ -66,7 +66,7 @@ pub(super) const GROUPS: &[Group] = &[
             "ioperm", "iopl", "ioprio_set", "migrate_pages", "move_pages", "process_madvise", "process_mrelease", "process_vm_readv",
             "process_vm_writev", "ptrace", "sched_setaffinity", "sched_setattr", "sched_setparam", "sched_setscheduler",
         ],
-        refused: &[],
+        refused: &["pidfd_getfd"],
     },
     Group {
         name: "Memory",
@@ -254,8 +254,8 @@ mod tests {
         for caught in native {
             let kind = match caught.rule {
                 Rule::Signal { .. } => 0,
-                Rule::Connect | Rule::Socket | Rule::ManySockets | Rule::Send => 1,
-                Rule::Mounts | Rule::Key(_) | Rule::ManyKeys | Rule::Machine(_) => 2,
+                Rule::Connect | Rule::Socket | Rule::ManySockets | Rule::Send | Rule::Message { .. } => 1,
+                Rule::Mounts | Rule::Key(_) | Rule::ManyKeys | Rule::Machine(_) | Rule::Descriptor => 2,
             };
             expected[kind].insert(caught.name);
         }

@@ -7,6 +7,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 /// `socketcall` by 32-bit programs: which of the calls on sockets it is, and that its arguments lie in memory.
 const SOCKET: u64 = 1;
 const CONNECT: u64 = 3;
+const SENDTO: u64 = 11;
+const SENDMSG: u64 = 16;
+const SENDMMSG: u64 = 20;
 
 /// Families of sockets that reach other machines.
 const OUTWARD: [i32; 5] = [libc::AF_INET, libc::AF_INET6, libc::AF_PACKET, libc::AF_VSOCK, libc::AF_XDP];
@@ -19,24 +22,46 @@ pub(super) fn is_outward(family: u64) -> bool {
     OUTWARD.contains(&(family as i32))
 }
 
-/// The call that a 32-bit program makes through `socketcall`: its arguments.
-pub(super) fn unpacked(call: &Call) -> Option<(Packed, [u64; 3])> {
-    let packed = match call.arguments[0] & 0xffff_ffff {
-        SOCKET => Packed::Socket,
-        CONNECT => Packed::Connect,
+/// The call that a 32-bit program makes through `socketcall`.
+pub(super) fn unpacked(call: &Call) -> Option<Packed> {
+    let which = call.arguments[0] & 0xffff_ffff;
+    let count = match which {
+        SOCKET | CONNECT | SENDMSG => 3,
+        SENDMMSG => 4,
+        SENDTO => 6,
         _ => return None,
     };
-    let mut bytes = [0; 12];
-    foreign_memory::read(call.pid, call.arguments[1] & 0xffff_ffff, &mut bytes).ok()?;
-    let number = |at: usize| u64::from(u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]));
-    Some((packed, [number(0), number(4), number(8)]))
+    let mut bytes = [0; 24];
+    let bytes = &mut bytes[..count * 4];
+    foreign_memory::read(call.pid, call.arguments[1] & 0xffff_ffff, bytes).ok()?;
+    let number = |at: usize| {
+        let word = bytes.get(at * 4..at * 4 + 4).and_then(|word| word.try_into().ok());
+        u64::from(u32::from_ne_bytes(word.unwrap_or_default()))
+    };
+    Some(match which {
+        SOCKET => Packed::Socket { family: number(0) },
+        CONNECT => Packed::Connect { at: number(1), length: number(2) },
+        SENDTO => Packed::Connect { at: number(4), length: number(5) },
+        SENDMSG => Packed::Messages { at: number(1), count: 1 },
+        _ => Packed::Messages { at: number(1), count: number(2) },
+    })
 }
 
 /// A call that is made through another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Packed {
-    Socket,
-    Connect,
+    Socket {
+        family: u64,
+    },
+    /// Or a send with an address, which is 0 where there is none.
+    Connect {
+        at: u64,
+        length: u64,
+    },
+    Messages {
+        at: u64,
+        count: u64,
+    },
 }
 
 /// The other machine's address in an address of `length` bytes in a process's memory; `None` for a socket of this machine. A program can change it right

@@ -1,15 +1,13 @@
 //! Sockets of this machine that a transaction's process connects to: a server outside would do at once what it is asked, and not undo it.
 
+use super::bystanders::OVERLAY;
 use pando_kernel::foreign_memory;
-use rustix::fs::{Mode, OFlags, ResolveFlags, fstatfs, openat2};
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxAttributes, StatxFlags, fstatfs, openat2};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-
-/// `OVERLAYFS_SUPER_MAGIC`
-const OVERLAY: i64 = 0x794c_7630;
 
 /// The longest address: `struct sockaddr_un`.
 const LONGEST: usize = 110;
@@ -58,8 +56,8 @@ impl LocalSocket {
         // Not from the directory itself: a link on the way, or `..`, would lead out of the process's root and into this one's.
         let from_root = if path.is_absolute() { path.to_owned() } else { directory(pid)?.join(path) };
         let socket = openat2(root, &from_root, flags, Mode::empty(), ResolveFlags::IN_ROOT).ok()?;
-        // Through an overlay nobody outside can be reached; those who can be are bound in.
-        if fstatfs(&socket).ok()?.f_type == OVERLAY {
+        // Through an overlay nobody outside can be reached; those who can be are bound in, each as a mount of its own, also from a realm's overlay.
+        if fstatfs(&socket).ok()?.f_type == OVERLAY && !is_mount(&socket) {
             return None;
         }
         let found = std::fs::read_link(format!("/proc/self/fd/{}", socket.as_raw_fd())).ok()?;
@@ -67,6 +65,12 @@ impl LocalSocket {
         let shown = shown("", path.as_os_str().as_bytes());
         Some(if is_log { Self::Log(shown) } else { Self::Server(shown) })
     }
+}
+
+/// Whether something is where a mount begins (STATX_ATTR_MOUNT_ROOT, since Linux 5.8).
+fn is_mount(place: &OwnedFd) -> bool {
+    let found = rustix::fs::statx(place, "", AtFlags::EMPTY_PATH, StatxFlags::TYPE);
+    found.is_ok_and(|found| found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
 }
 
 /// The directory that a process is in, by its path from the process's root.

@@ -7,11 +7,14 @@
 //!                                      anything else: not supported; the transaction is aborted, or its user warned
 //! ```
 
+mod bystanders;
 #[cfg(test)]
 mod calls;
 mod connection;
+mod fifos;
 mod held_signals;
 mod local_socket;
+mod message;
 mod object;
 mod policy;
 mod receiver;
@@ -19,10 +22,11 @@ mod rights;
 mod supervise;
 mod surroundings;
 mod system_v;
+mod verdict;
 
+pub use bystanders::{Bystanders, note_places};
 pub use held_signals::HeldSignals;
 pub use pando_kernel::seccomp_notify::Listener;
 pub(crate) use policy::numbers;
 pub use policy::{Network, filter};
 pub use supervise::{Answered, Passed, Supervisor, Unsupported, WhenUnsupported};
-pub use surroundings::names;

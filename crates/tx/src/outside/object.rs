@@ -1,5 +1,6 @@
-//! What a call that is not supported is about: a path, a key, a group of processes. It is told to people, and decides nothing.
+//! What a call that is not supported is about, as far as its arguments say so: a path, a key, a group of processes. It is told to people, and decides nothing.
 
+use super::receiver::pid_of_descriptor;
 use pando_kernel::foreign_memory;
 use pando_kernel::seccomp_notify::Call;
 
@@ -24,19 +25,8 @@ pub(super) fn of(call: &Call, name: &str) -> Option<String> {
         "kill" if number(0) == 0 => Some("its process group".to_owned()),
         "kill" if number(0) < 0 => Some(format!("process group {}", number(0).unsigned_abs())),
         "kill" | "tkill" | "rt_sigqueueinfo" | "rt_tgsigqueueinfo" | "tgkill" => Some(format!("process {}", number(0))),
-        "connect" => path_of_socket(call, call.arguments[1]),
-        "sendto" => path_of_socket(call, call.arguments[4]),
+        "pidfd_getfd" => pid_of_descriptor(call.pid, number(0)).map(|pid| format!("process {pid}")),
         _ => None,
-    }
-}
-
-fn path_of_socket(call: &Call, address: u64) -> Option<String> {
-    const FAMILY: u64 = 2;
-    let name = address.checked_add(FAMILY)?;
-    let first = bytes(call.pid, name, 1)?;
-    match first.first()? {
-        0 => text(call.pid, name.checked_add(1)?).map(|name| format!("socket @{name}")),
-        _ => text(call.pid, name).map(|path| format!("socket {path}")),
     }
 }
 

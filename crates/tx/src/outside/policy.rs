@@ -33,6 +33,13 @@ pub(crate) enum Rule {
     Connect,
     /// It sends something to an address, without being connected; with none it is no matter.
     Send,
+    /// It sends messages, of which each may have an address.
+    Message {
+        /// Whether there are several in one call.
+        several: bool,
+    },
+    /// It takes a descriptor from a process, which is a way around the view if that one is outside.
+    Descriptor,
     /// It makes a socket of a family, which is a matter only where the network is refused.
     Socket,
     /// All calls on sockets in one; only 32-bit programs have it.
@@ -129,6 +136,9 @@ pub(crate) const CAUGHT: &[Caught] = &[
     caught(libc::SYS_quotactl, 131, "quotactl", Rule::Machine(None)),
     caught(libc::SYS_connect, 362, "connect", Rule::Connect),
     caught(libc::SYS_sendto, 369, "sendto", Rule::Send),
+    caught(libc::SYS_sendmsg, 370, "sendmsg", Rule::Message { several: false }),
+    caught(libc::SYS_sendmmsg, 345, "sendmmsg", Rule::Message { several: true }),
+    caught(libc::SYS_pidfd_getfd, 438, "pidfd_getfd", Rule::Descriptor),
     caught(libc::SYS_socket, 359, "socket", Rule::Socket),
     caught(NONE, 22, "umount", Rule::Mounts),
     caught(NONE, 25, "stime", machine(TIME)),

@@ -54,7 +54,7 @@ pub(super) fn is_unheard(caller: i32, receiver: i32, signal: i32) -> bool {
 }
 
 /// The process behind a descriptor of another process.
-fn pid_of_descriptor(owner: i32, descriptor: i32) -> Option<i32> {
+pub(super) fn pid_of_descriptor(owner: i32, descriptor: i32) -> Option<i32> {
     let text = process::read(owner, &format!("fdinfo/{descriptor}")).ok()?;
     text.lines().find_map(|line| line.strip_prefix("Pid:"))?.trim().parse().ok().filter(|pid| *pid > 0)
 }

@@ -5,6 +5,9 @@ use pando_kernel::{process, user_namespace};
 /// `CAP_KILL`: any process of the user namespace, and of those below, may be sent signals.
 const KILL: u32 = 5;
 
+/// `CAP_SYS_PTRACE`: the same for what they have in memory and open.
+const TRACE: u32 = 19;
+
 /// Whether a thread, which waits meanwhile, holds a capability in its user namespace. Where that cannot be told it does.
 pub(super) fn holds(pid: i32, capability: u32) -> bool {
     process::read(pid, "status").map_or(true, |status| is_held(&status, capability))
@@ -12,13 +15,22 @@ pub(super) fn holds(pid: i32, capability: u32) -> bool {
 
 /// Whether the kernel would let one process send another a signal; that of the supervisor, who has all rights, would come through in any case.
 pub(super) fn may_signal(caller: i32, receiver: i32, signal: i32) -> bool {
-    let (Ok(from), Ok(to)) = (process::read(caller, "status"), process::read(receiver, "status")) else { return false };
-    let (Some([real, effective, ..]), Some([owner, _, saved, _])) = (ids(&from), ids(&to)) else { return false };
     let same_session =
         || process::session(caller).is_ok_and(|own| process::session(receiver).is_ok_and(|its| own == its));
+    reaches(caller, receiver, KILL) || signal == libc::SIGCONT && same_session()
+}
+
+/// Whether the kernel would, as far as ids and capabilities say so, let one process take what another has open.
+pub(super) fn may_take_from(caller: i32, owner: i32) -> bool {
+    reaches(caller, owner, TRACE)
+}
+
+/// Whether a process has the ids of another, or a capability over it.
+fn reaches(caller: i32, other: i32, capability: u32) -> bool {
+    let (Ok(from), Ok(to)) = (process::read(caller, "status"), process::read(other, "status")) else { return false };
+    let (Some([real, effective, ..]), Some([owner, _, saved, _])) = (ids(&from), ids(&to)) else { return false };
     [real, effective].iter().any(|id| [owner, saved].contains(id))
-        || is_held(&from, KILL) && user_namespace::lies_in(receiver, caller).unwrap_or(false)
-        || signal == libc::SIGCONT && same_session()
+        || is_held(&from, capability) && user_namespace::lies_in(other, caller).unwrap_or(false)
 }
 
 /// Real, effective, saved, and that of the file system.

@@ -1,17 +1,15 @@
 //! Answering the calls of a transaction's processes.
 
-use super::connection::{self, Packed};
+use super::bystanders::Bystanders;
+use super::fifos::{Fifos, Opened};
 use super::held_signals::HeldSignals;
-use super::local_socket::LocalSocket;
 use super::object;
-use super::policy::{Caught, Network, Receiver, Rule, of};
-use super::receiver::{Meant, is_unheard};
-use super::rights::{holds, may_signal};
+use super::policy::{Network, of};
 use super::surroundings::Surroundings;
-use super::system_v::Kind;
+use super::verdict::{Outside, Verdict};
 use crate::record::Record;
-use pando_kernel::seccomp_notify::{Answer, Call, Listener};
-use pando_kernel::{pidfd, process};
+use pando_kernel::process;
+use pando_kernel::seccomp_notify::{Answer, Listener};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
@@ -44,12 +42,17 @@ pub struct Unsupported {
     pub program: String,
     /// What the call is about, where it is about one thing.
     pub object: Option<String>,
+    /// Whether it was done, where that does not depend on what is to be done about such calls.
+    pub was_done: Option<bool>,
 }
 
 impl fmt::Display for Unsupported {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { call, pid, program, object } = self;
-        write!(out, "{call} by process {pid} ({program})")?;
+        let Self { call, pid, program, object, .. } = self;
+        write!(out, "{call} by process {pid}")?;
+        if !program.is_empty() {
+            write!(out, " ({program})")?;
+        }
         if let Some(object) = object {
             write!(out, ", of {object},")?;
         }
@@ -73,18 +76,19 @@ pub enum Answered {
 pub struct Supervisor {
     listener: Listener,
     /// The line of /proc/PID/cgroup of who is inside.
-    group: String,
+    pub(super) group: String,
     /// The mount namespace of the view.
-    view: PathBuf,
-    surroundings: Surroundings,
-    network: Network,
+    pub(super) view: PathBuf,
+    pub(super) surroundings: Surroundings,
+    pub(super) network: Network,
     /// The transaction's directory, where signals are written down if another process will commit.
     noted_in: Option<PathBuf>,
     held: HeldSignals,
     connections: BTreeSet<SocketAddr>,
     sockets: BTreeSet<String>,
-    /// Names without a file that somebody listened on when it began.
-    listening: BTreeSet<Vec<u8>>,
+    pub(super) bystanders: Bystanders,
+    /// Paths that were looked up in the view to watch what is there.
+    places: BTreeSet<PathBuf>,
 }
 
 /// What reached outside, or is to.
@@ -96,6 +100,8 @@ pub struct Passed {
     pub connections: BTreeSet<SocketAddr>,
     /// Sockets of this machine that were.
     pub sockets: BTreeSet<String>,
+    /// Paths that Pando itself looked up in the view meanwhile.
+    pub places: BTreeSet<PathBuf>,
     /// Where calls arrive: those of processes that go on are to be let through.
     pub listener: Option<Listener>,
 }
@@ -107,27 +113,6 @@ impl AsFd for Supervisor {
     }
 }
 
-/// What a call reaches outside.
-enum Outside {
-    Machine(SocketAddr),
-    Socket(String),
-}
-
-/// What is done about one call.
-enum Verdict {
-    Inside,
-    /// It happens, and is told.
-    Outside(Outside),
-    Hold {
-        process: std::os::fd::OwnedFd,
-        pid: i32,
-        signal: i32,
-    },
-    /// It would fail with this error number.
-    Fails(i32),
-    Unsupported,
-}
-
 impl Supervisor {
     /// One for the processes in the group at `group`. The calling thread must be in the view. Who listens without a file is told [later](Self::beside).
     pub(crate) fn new(listener: Listener, group: &Path, network: Network) -> io::Result<Self> {
@@ -135,12 +120,12 @@ impl Supervisor {
         Ok(Self::over(listener, group, network, view, Surroundings::new(None)))
     }
 
-    /// One for the processes of a transaction whose view another process holds; they catch their calls by the program of [`filter`](super::filter). `listening`
-    /// are the [names](super::names) from before there were any.
-    pub fn of(record: &Record, listener: Listener, network: Network, listening: BTreeSet<Vec<u8>>) -> io::Result<Self> {
+    /// One for the processes of a transaction whose view another process holds; they catch their calls by the program of [`filter`](super::filter). `bystanders`
+    /// are those from before there were any.
+    pub fn of(record: &Record, listener: Listener, network: Network, bystanders: Bystanders) -> io::Result<Self> {
         let view = std::fs::read_link(format!("/proc/{}/ns/mnt", record.holder))?;
         let surroundings = Surroundings::new(record.realm.as_ref());
-        Ok(Self::over(listener, &record.group, network, view, surroundings).beside(listening))
+        Ok(Self::over(listener, &record.group, network, view, surroundings).beside(bystanders))
     }
 
     fn over(listener: Listener, group: &Path, network: Network, view: PathBuf, surroundings: Surroundings) -> Self {
@@ -149,13 +134,26 @@ impl Supervisor {
         let around = group.parent().map(name).unwrap_or_default();
         let group = format!("/{around}/{}", name(group));
         let (held, connections, sockets) = (HeldSignals::default(), BTreeSet::new(), BTreeSet::new());
-        let listening = BTreeSet::new();
-        Self { listener, group, view, surroundings, network, noted_in: None, held, connections, sockets, listening }
+        let bystanders = Bystanders::default();
+        listener.take_turns();
+        Self {
+            listener,
+            group,
+            view,
+            surroundings,
+            network,
+            noted_in: None,
+            held,
+            connections,
+            sockets,
+            bystanders,
+            places: BTreeSet::new(),
+        }
     }
 
-    /// The same beside servers that have these names.
-    pub(crate) fn beside(self, listening: BTreeSet<Vec<u8>>) -> Self {
-        Self { listening, ..self }
+    /// The same beside these.
+    pub(crate) fn beside(self, bystanders: Bystanders) -> Self {
+        Self { bystanders, ..self }
     }
 
     /// Signals are written down in a transaction's directory from now on, for whoever commits it.
@@ -180,7 +178,7 @@ impl Supervisor {
             return Ok(Answered::Done);
         }
         let reaches_out = matches!(verdict, Verdict::Outside(_))
-            || matches!(verdict, Verdict::Unsupported) && when == WhenUnsupported::Warn;
+            || matches!(verdict, Verdict::Unsupported(_)) && when == WhenUnsupported::Warn;
         if reaches_out && let Some(what) = lost() {
             self.listener.answer(&call, Answer::Fail(libc::EPERM))?;
             return Ok(Answered::Lost(what));
@@ -189,13 +187,7 @@ impl Supervisor {
             Verdict::Inside => self.listener.answer(&call, Answer::Continue)?,
             Verdict::Fails(errno) => self.listener.answer(&call, Answer::Fail(errno))?,
             Verdict::Outside(passed) => {
-                match passed {
-                    Outside::Machine(address) if self.connections.len() < MOST_CONNECTIONS => {
-                        self.connections.insert(address);
-                    }
-                    Outside::Socket(path) if self.sockets.len() < MOST_CONNECTIONS => drop(self.sockets.insert(path)),
-                    Outside::Machine(_) | Outside::Socket(_) => {}
-                }
+                passed.into_iter().for_each(|one| self.has_passed(one));
                 self.listener.answer(&call, Answer::Continue)?;
             }
             Verdict::Hold { process, pid, signal } => {
@@ -207,113 +199,68 @@ impl Supervisor {
                 let answer = if is_held { Answer::Return(0) } else { Answer::Fail(libc::EAGAIN) };
                 self.listener.answer(&call, answer)?;
             }
-            Verdict::Unsupported => {
+            Verdict::Unsupported(object) => {
                 let program = process::describe(call.pid).map(|found| found.command).unwrap_or_default();
                 let answer = match when {
                     WhenUnsupported::Abort | WhenUnsupported::Refuse => Answer::Fail(libc::EPERM),
                     WhenUnsupported::Warn => Answer::Continue,
                 };
                 // It still waits, so that what is read of it is its own.
-                let object = object::of(&call, caught.name);
+                let object = object.or_else(|| object::of(&call, caught.name));
                 self.listener.answer(&call, answer)?;
-                return Ok(Answered::Unsupported(Unsupported { call: caught.name, pid: call.pid, program, object }));
+                let was_done = None;
+                return Ok(Answered::Unsupported(Unsupported {
+                    call: caught.name,
+                    pid: call.pid,
+                    program,
+                    object,
+                    was_done,
+                }));
             }
         }
         Ok(Answered::Done)
     }
 
+    /// Readable when somebody has [opened](Self::opened) what leads outside.
+    pub fn openings(&self) -> Option<BorrowedFd<'_>> {
+        self.bystanders.fifos.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Waits until all is known that leads outside by being opened.
+    pub fn settle(&mut self) {
+        if let Some(fifos) = &mut self.bystanders.fifos {
+            self.places = fifos.found().clone();
+        }
+    }
+
+    /// What was opened that leads outside, or would but for the view.
+    pub fn opened(&mut self) -> io::Result<Vec<Unsupported>> {
+        let opened = self.bystanders.fifos.as_mut().map(Fifos::opened).transpose()?.unwrap_or_default();
+        // Nobody else is in the view; what is bound in others open as well.
+        let inside = opened.into_iter().filter(|one| !one.is_outside || self.is_inside(one.pid));
+        let unsupported = |one: Opened| Unsupported {
+            call: "open",
+            pid: one.pid,
+            program: process::describe(one.pid).map(|found| found.command).unwrap_or_default(),
+            object: Some(format!("fifo {}", one.path.display().to_string().escape_debug())),
+            was_done: Some(one.is_outside),
+        };
+        Ok(inside.map(unsupported).collect())
+    }
+
+    fn has_passed(&mut self, one: Outside) {
+        match one {
+            Outside::Machine(address) if self.connections.len() < MOST_CONNECTIONS => {
+                self.connections.insert(address);
+            }
+            Outside::Socket(path) if self.sockets.len() < MOST_CONNECTIONS => drop(self.sockets.insert(path)),
+            Outside::Machine(_) | Outside::Socket(_) => {}
+        }
+    }
+
     /// What reached outside, or is to.
     pub fn into_passed(self) -> Passed {
-        Passed { held: self.held, connections: self.connections, sockets: self.sockets, listener: Some(self.listener) }
-    }
-
-    fn verdict(&self, call: &Call, caught: &Caught) -> Verdict {
-        match caught.rule {
-            Rule::Signal { to, signal } => self.signal(call, to, call.arguments[signal] as i32),
-            Rule::Mounts if self.is_elsewhere(call.pid) => Verdict::Inside,
-            Rule::Key(kind) => self.object(call.pid, kind, call.arguments[0] as i32),
-            Rule::ManyKeys => match Kind::of_many(call.arguments[0]) {
-                Some(kind) => self.object(call.pid, kind, call.arguments[1] as i32),
-                None => Verdict::Inside,
-            },
-            Rule::Connect => self.connect(call, call.arguments[1], call.arguments[2]),
-            Rule::Send if call.arguments[4] == 0 => Verdict::Inside,
-            Rule::Send => self.connect(call, call.arguments[4], call.arguments[5]),
-            Rule::Socket => self.socket(call.arguments[0]),
-            Rule::ManySockets => match connection::unpacked(call) {
-                Some((Packed::Connect, [_, at, length])) => self.connect(call, at, length),
-                Some((Packed::Socket, [family, ..])) => self.socket(family),
-                None => Verdict::Inside,
-            },
-            // The kernel refuses what it has not the right to; until it is answered, it gets none.
-            Rule::Mounts | Rule::Machine(_) if caught.rule.needs().is_some_and(|one| !holds(call.pid, one)) => {
-                Verdict::Inside
-            }
-            Rule::Mounts | Rule::Machine(_) => Verdict::Unsupported,
-        }
-    }
-
-    /// Whether a process has mounts of its own.
-    fn is_elsewhere(&self, pid: i32) -> bool {
-        std::fs::read_link(format!("/proc/{pid}/ns/mnt")).is_ok_and(|namespace| namespace != self.view)
-    }
-
-    /// With the key 0 it is nobody else's in any case (IPC_PRIVATE).
-    fn object(&self, pid: i32, kind: Kind, key: i32) -> Verdict {
-        let own = std::fs::read_link(format!("/proc/{pid}/ns/ipc")).ok();
-        let is_private = own.is_some() && self.surroundings.objects().is_ok_and(|outside| own != Some(outside));
-        let reaches_out = key != 0 && (!is_private || self.surroundings.has(kind, key));
-        if reaches_out { Verdict::Unsupported } else { Verdict::Inside }
-    }
-
-    fn socket(&self, family: u64) -> Verdict {
-        let refused = self.network == Network::Refuse && connection::is_outward(family);
-        if refused { Verdict::Unsupported } else { Verdict::Inside }
-    }
-
-    /// Where the network is refused, there is no socket that could be connected to another machine.
-    fn connect(&self, call: &Call, at: u64, length: u64) -> Verdict {
-        if let Some(address) = connection::address(call.pid, at, length) {
-            return Verdict::Outside(Outside::Machine(address));
-        }
-        if self.is_elsewhere(call.pid) {
-            return Verdict::Inside;
-        }
-        match LocalSocket::at(call.pid, at, length, &self.listening) {
-            Some(LocalSocket::Log(path)) => Verdict::Outside(Outside::Socket(path)),
-            Some(LocalSocket::Server(_)) => Verdict::Unsupported,
-            None => Verdict::Inside,
-        }
-    }
-
-    fn signal(&self, call: &Call, to: Receiver, signal: i32) -> Verdict {
-        // By the signal 0 it is only asked whether there is somebody. What is no signal the kernel refuses.
-        if !(1..=libc::SIGRTMAX()).contains(&signal) {
-            return Verdict::Inside;
-        }
-        let receiver = match Meant::by(call, to) {
-            Meant::Nobody => return Verdict::Inside,
-            Meant::All => return Verdict::Unsupported,
-            Meant::Group(members) if members.iter().all(|pid| self.is_inside(*pid)) => return Verdict::Inside,
-            Meant::Group(_) => return Verdict::Unsupported,
-            Meant::One(receiver) => receiver,
-        };
-        if receiver == call.pid || self.is_inside(receiver) || is_unheard(call.pid, receiver, signal) {
-            return Verdict::Inside;
-        }
-        match pidfd::open(receiver) {
-            Ok(_) if !may_signal(call.pid, receiver, signal) => Verdict::Fails(libc::EPERM),
-            Ok(process) => Verdict::Hold { process, pid: receiver, signal },
-            // There is none: the kernel says so to the caller. Or it is a thread, of which no descriptor can be had.
-            Err(_) if process::start_time(receiver).is_err() => Verdict::Inside,
-            Err(_) => Verdict::Unsupported,
-        }
-    }
-
-    fn is_inside(&self, pid: i32) -> bool {
-        let is_ours =
-            |path: &str| path.split_once(&self.group).is_some_and(|(_, rest)| rest.is_empty() || rest.starts_with('/'));
-        process::read(pid, "cgroup")
-            .is_ok_and(|text| text.lines().filter_map(|line| line.strip_prefix("0::")).any(is_ours))
+        let Self { held, connections, sockets, places, listener, .. } = self;
+        Passed { held, connections, sockets, places, listener: Some(listener) }
     }
 }

@@ -4,10 +4,12 @@ use super::local_socket;
 use super::system_v::Kind;
 use crate::realm::Realm;
 use nix::sched::{CloneFlags, setns};
+use pando_kernel::process;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
-use std::path::PathBuf;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
 
 /// The outside. A process of a realm finds things by the names that they have there, which the host may have for others.
 #[derive(Clone, Debug)]
@@ -47,9 +49,25 @@ impl Surroundings {
     pub(super) fn names(&self) -> BTreeSet<Vec<u8>> {
         self.process().map(|process| local_socket::names(&process)).unwrap_or_default()
     }
+
+    /// The pids of who is there.
+    pub(super) fn processes(&self) -> Vec<i32> {
+        self.0.as_ref().map_or_else(|| process::all().unwrap_or_default(), |realm| below(&realm.others))
+    }
+
+    /// Its root directory, and the path that the kernel shows for that here.
+    pub(super) fn root(&self) -> io::Result<(File, PathBuf)> {
+        let root = File::open(self.0.as_ref().map_or_else(|| Ok(PathBuf::from("/")), Realm::root)?)?;
+        let shown = std::fs::read_link(format!("/proc/self/fd/{}", root.as_raw_fd()))?;
+        Ok((root, shown))
+    }
 }
 
-/// The names without a file that somebody outside of a transaction can be reached by, who is there before its command.
-pub fn names(realm: Option<&Realm>) -> BTreeSet<Vec<u8>> {
-    Surroundings::new(realm).names()
+/// The processes of a control group and of all below it.
+fn below(group: &Path) -> Vec<i32> {
+    let text = std::fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+    let own = text.lines().filter_map(|line| line.parse().ok());
+    let inner = std::fs::read_dir(group).into_iter().flatten().flatten();
+    let inner = inner.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    own.chain(inner.flat_map(|entry| below(&entry.path()))).collect()
 }

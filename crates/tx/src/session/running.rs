@@ -3,7 +3,7 @@
 use super::Transaction;
 use super::end::conflict_now;
 use crate::home::Home;
-use crate::outside::{self, Answered, Network, Passed, Supervisor, WhenUnsupported};
+use crate::outside::{self, Answered, Bystanders, Network, Passed, Supervisor, Unsupported, WhenUnsupported};
 use crate::read_set::{Walker, Watch, load_ahead};
 use crate::record::Record;
 use crate::scope::Scope;
@@ -11,6 +11,7 @@ use crate::view::{View, ViewPlan, join};
 use pando_kernel::born_in_group::{Program, Started};
 use pando_kernel::{CallError, Context, inheritance, seccomp_notify};
 use rustix::process::{Pid, Signal, WaitOptions, waitpid};
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
@@ -134,10 +135,15 @@ impl Transaction {
         let manner = Manner { stdio, death_signal: Some(Signal::KILL), network, noted_in: None };
         let kept = watch.as_ref().map(|watch| watch.kept().to_owned());
         let enter = move || {
-            View::enter(&plan, &directory, watch.as_mut())?;
-            Ok(watch)
+            let view = View::enter(&plan, &directory, watch.as_mut())?;
+            Ok((watch, Some(view)))
         };
         Running::new(&self.scope, command, manner, enter, || load_ahead(&kept?))
+    }
+
+    /// More paths that Pando itself looked up in the view.
+    pub fn knows(&mut self, places: &BTreeSet<PathBuf>) {
+        self.record = self.record.clone().with_places(places);
     }
 
     /// Makes the view and takes this process, which must have one thread, into it, for others to enter.
@@ -162,14 +168,15 @@ impl Running {
     pub fn entering(home: &Home, record: &Record, command: &[OsString]) -> Result<Self, StartError> {
         let holder = record.holder;
         let manner = Manner { noted_in: Some(home.of(&record.name)), ..Manner::default() };
-        Self::new(&Scope::at(&record.group), command, manner, move || join(holder).map(|()| None), || None)
+        let join = move || join(holder).map(|()| (None, None));
+        Self::new(&Scope::at(&record.group), command, manner, join, || None)
     }
 
     fn new(
         scope: &Scope,
         command: &[OsString],
         manner: Manner,
-        enter: impl FnOnce() -> Result<Option<Watch>, CallError> + Send + 'static,
+        enter: impl FnOnce() -> Result<(Option<Watch>, Option<View>), CallError> + Send + 'static,
         meanwhile: impl FnOnce() -> Option<Walker>,
     ) -> Result<Self, StartError> {
         let group = scope.entrance().map_err(StartError::View)?;
@@ -177,9 +184,9 @@ impl Running {
         let Manner { stdio, death_signal, network, noted_in } = manner;
         let (tell, told) = channel();
         let (release, released) = channel::<()>();
-        let (found, listening) = channel();
+        let (look_around, looked_around) = channel();
         let start = move || {
-            let watch = enter().map_err(StartError::View)?;
+            let (watch, view) = enter().map_err(StartError::View)?;
             // A file that the caller has open outside would be a way around the view.
             inheritance::close_range_on_exec(3)
                 .context(|| "keeping descriptors back".into())
@@ -190,19 +197,25 @@ impl Running {
                 None => supervisor,
             };
             // Known before the command is there, which may listen itself.
-            let supervisor = supervisor.beside(listening.recv().unwrap_or_default());
+            let mut bystanders: Bystanders = looked_around.recv().unwrap_or_default();
+            let me = rustix::thread::gettid().as_raw_nonzero();
+            bystanders.beside_view(PathBuf::from(format!("/proc/self/task/{me}/root")));
+            let supervisor = supervisor.beside(bystanders);
             let stdio = stdio.each_ref().map(|file| file.as_ref().map(AsFd::as_fd));
             let (group, death_signal) = (Some(group.as_fd()), death_signal.map(Signal::as_raw));
             Program { arguments: &arguments, group, death_signal, stdio }
                 .start()
-                .map(|started| (started, watch, Some(supervisor)))
+                .map(|started| ((started, watch, Some(supervisor)), view))
                 .map_err(StartError::Command)
         };
         let body = move || {
-            let started = start();
+            let (started, view) =
+                start().map_or_else(|error| (Err(error), None), |(started, view)| (Ok(started), view));
             let is_started = started.is_ok();
             // The receiver waits for exactly this.
             let _ = tell.send(started);
+            // While the command runs.
+            drop(view);
             if is_started {
                 // Until the sender is dropped.
                 let _ = released.recv();
@@ -213,7 +226,7 @@ impl Running {
         };
         let thread = view(std::thread::Builder::new().name("pando-view".into()).spawn(body))?;
         // The view takes its time, on another processor if there is one.
-        let _ = found.send(outside::names(None));
+        let _ = look_around.send(Bystanders::look(None));
         let walker = meanwhile();
         let (started, mut watch, supervisor) = match told.recv() {
             Ok(started) => started?,
@@ -233,6 +246,23 @@ impl Running {
     /// Readable when a call waits for [`answer_one`](Self::answer_one).
     pub fn calls(&self) -> Option<BorrowedFd<'_>> {
         self.supervisor.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Readable when something was [opened](Self::opened) that leads outside.
+    pub fn openings(&self) -> Option<BorrowedFd<'_>> {
+        self.supervisor.as_ref().and_then(Supervisor::openings)
+    }
+
+    /// Waits until all is known that leads outside by being opened.
+    pub fn settle(&mut self) {
+        if let Some(supervisor) = &mut self.supervisor {
+            supervisor.settle();
+        }
+    }
+
+    /// What was opened that leads outside. Nobody waits for an answer.
+    pub fn opened(&mut self) -> io::Result<Vec<Unsupported>> {
+        self.supervisor.as_mut().map_or_else(|| Ok(Vec::new()), Supervisor::opened)
     }
 
     /// Answers one of the calls that reach outside; until then they wait. Before anything passes, it is looked whether the transaction, as `record` has it, can

@@ -27,6 +27,9 @@ const OPTIONS: [(&str, &str); 4] = [("redirect_dir", "on"), ("metacopy", "on"), 
 pub struct View {
     /// Its root.
     pub root: OwnedFd,
+    /// What its overlays were made of. To let go of a mount that was never attached takes the kernel a while (a grace period of RCU), which the command need not
+    /// wait for.
+    pub(super) _made_of: Vec<Tree>,
 }
 
 impl ViewPlan {
@@ -79,18 +82,19 @@ impl View {
             return Err(io::Error::from(io::ErrorKind::Unsupported))
                 .context(|| "laying an overlay over /, whose file system has no file handles".into());
         };
-        let tree = overlay(part, directory, watch.as_deref_mut())?;
+        let mut made_of = Vec::new();
+        let tree = overlay(part, directory, watch.as_deref_mut(), &mut made_of)?;
         // Any directory will do to hang it up before it becomes the root.
         attach(&tree, CWD, &part.base)?;
         for fixture in rest {
-            set_up(fixture, &tree, directory, watch.as_deref_mut())?;
+            set_up(fixture, &tree, directory, watch.as_deref_mut(), &mut made_of)?;
         }
         for socket in &plan.sockets {
             // One that has gone since, or lies where the view shows something else, is left out.
             let _ = bind_socket(&tree, socket);
         }
         enter_root(&tree).context(|| "entering the view".into())?;
-        Ok(Self { root: tree.into() })
+        Ok(Self { root: tree.into(), _made_of: made_of })
     }
 }
 
@@ -99,20 +103,27 @@ pub(super) fn over<'a>(lower: &'a Tree, files: &'a Tree) -> Overlay<'a> {
     Overlay { name: "pando-tx", lowers: vec![lower], data: Vec::new(), files, options: &OPTIONS, volatile: true }
 }
 
-fn overlay(part: &Part, beside: &Path, watch: Option<&mut Watch>) -> Result<Tree, CallError> {
+fn overlay(part: &Part, beside: &Path, watch: Option<&mut Watch>, made_of: &mut Vec<Tree>) -> Result<Tree, CallError> {
     let lower = Tree::clone_of(&part.live, false)?;
     let files = Tree::clone_of(&part.base, false)?;
     let tree = over(&lower, &files).mount(Attributes::empty(), beside)?;
+    made_of.extend([lower, files]);
     if let Some(watch) = watch {
         watch.add(part, &tree).context(|| format!("watching the view of {}", part.live.display()))?;
     }
     Ok(tree)
 }
 
-fn set_up(fixture: &Fixture, root: &Tree, directory: &Path, watch: Option<&mut Watch>) -> Result<(), CallError> {
+fn set_up(
+    fixture: &Fixture,
+    root: &Tree,
+    directory: &Path,
+    watch: Option<&mut Watch>,
+    made_of: &mut Vec<Tree>,
+) -> Result<(), CallError> {
     let below = |path: &Path| path.strip_prefix("/").unwrap_or(path).to_owned();
     match &fixture.how {
-        How::Overlay(part) => attach(&overlay(part, directory, watch)?, root.as_fd(), &below(&fixture.at)),
+        How::Overlay(part) => attach(&overlay(part, directory, watch, made_of)?, root.as_fd(), &below(&fixture.at)),
         How::Bound => attach(&Tree::clone_of(&fixture.at, true)?, root.as_fd(), &below(&fixture.at)),
         How::ReadOnly => {
             let tree = Tree::clone_of(&fixture.at, false)?;

@@ -5,6 +5,7 @@
 
 use super::make::{View, attach, enter_root, over};
 use super::plan::{Fixture, How, Use, ViewPlan};
+use super::sockets;
 use crate::home::Home;
 use crate::name::TxName;
 use crate::part::Part;
@@ -14,7 +15,7 @@ use nix::sched::{CloneFlags, setns, unshare};
 use pando_kernel::file_handle::FileHandle;
 use pando_kernel::mount::{Attributes, Tree, mounts_of};
 use pando_kernel::{CallError, Context};
-use rustix::fs::CWD;
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, openat2};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
@@ -44,7 +45,7 @@ impl ViewPlan {
                 fixtures.push(Fixture { at: mount.at.clone(), how });
             }
         }
-        Ok(Self { fixtures, sockets: Vec::new(), fine_times: false })
+        Ok(Self { fixtures, sockets: sockets::listening_in(pid, &root), fine_times: false })
     }
 }
 
@@ -75,9 +76,27 @@ impl View {
         for fixture in plan.fixtures.iter().skip(1) {
             show(fixture, &tree)?;
         }
+        for socket in &plan.sockets {
+            // One that has gone since is left out.
+            let _ = show_socket(socket, &tree);
+        }
         enter_root(&tree).context(|| "entering the view".into())?;
-        Ok(Self { root: tree.into() })
+        Ok(Self { root: tree.into(), _made_of: vec![lower, files] })
     }
+}
+
+/// Shows a server's socket where it is. All is done by descriptors: the /proc of a realm does not know this process.
+fn show_socket(path: &Path, root: &Tree) -> Result<(), CallError> {
+    let what = || format!("showing the socket {}", path.display());
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let below = path.strip_prefix("/").unwrap_or(path);
+    let socket = openat2(CWD, below, flags, Mode::empty(), ResolveFlags::IN_ROOT).context(what)?;
+    // Whoever put something else in its place meanwhile leads nobody to another file, which would be written to at once.
+    if FileType::from_raw_mode(rustix::fs::fstat(&socket).context(what)?.st_mode) != FileType::Socket {
+        return Ok(());
+    }
+    let place = openat2(root, below, flags, Mode::empty(), ResolveFlags::IN_ROOT).context(what)?;
+    Tree::clone_at(&socket)?.attach_over(&place)
 }
 
 fn show(fixture: &Fixture, root: &Tree) -> Result<(), CallError> {

@@ -1,7 +1,10 @@
 //! Sockets that servers outside listen on. Through an overlay a socket's file is another inode, which nobody listens on, so each is bound in.
 
+use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use std::collections::{BTreeSet, HashMap};
-use std::path::PathBuf;
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
 
 /// `__SO_ACCEPTCON`: somebody listens.
 const LISTENING: u64 = 0x1_0000;
@@ -12,15 +15,32 @@ const DATAGRAM: u64 = 2;
 /// The paths of sockets that can be connected to, in this network namespace. No link is on the way to them: what making the view looks up is what it is told
 /// to.
 pub(super) fn listening() -> Vec<PathBuf> {
-    resolved(listed(&std::fs::read_to_string("/proc/net/unix").unwrap_or_default()))
+    let paths = listed(&std::fs::read_to_string("/proc/net/unix").unwrap_or_default());
+    resolved(paths, |directory| directory.canonicalize().ok())
 }
 
-/// The same without links, and without those whose directories are gone.
-fn resolved(paths: Vec<PathBuf>) -> Vec<PathBuf> {
+/// The same of a realm, by a process of it and its root: paths in it. Whoever shares its network without being in it has bound paths that are not the
+/// realm's; what they lead to there is shown as it is, as to everybody in it.
+pub(super) fn listening_in(process: i32, root: &File) -> Vec<PathBuf> {
+    let paths = listed(&std::fs::read_to_string(format!("/proc/{process}/net/unix")).unwrap_or_default());
+    let link = |fd: &dyn AsRawFd| std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).ok();
+    let Some(around) = link(root) else { return Vec::new() };
+    let real = |directory: &Path| {
+        let below = directory.strip_prefix("/").ok().filter(|below| !below.as_os_str().is_empty());
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let below = below.unwrap_or(Path::new("."));
+        let found = openat2(root, below, flags, Mode::empty(), ResolveFlags::IN_ROOT).ok()?;
+        Some(Path::new("/").join(link(&found)?.strip_prefix(&around).ok()?))
+    };
+    resolved(paths, real)
+}
+
+/// The same without links, and without those whose directories are gone: `real` tells a directory's path.
+fn resolved(paths: Vec<PathBuf>, real: impl Fn(&Path) -> Option<PathBuf>) -> Vec<PathBuf> {
     let mut directories: HashMap<PathBuf, Option<PathBuf>> = HashMap::new();
     let resolve = |path: PathBuf| {
         let (directory, name) = (path.parent()?.to_owned(), path.file_name()?);
-        let real = directories.entry(directory).or_insert_with_key(|directory| directory.canonicalize().ok());
+        let real = directories.entry(directory).or_insert_with_key(|directory| real(directory));
         real.as_ref().map(|real| real.join(name))
     };
     let unique: BTreeSet<PathBuf> = paths.into_iter().filter_map(resolve).collect();
@@ -51,7 +71,7 @@ mod tests {
         std::fs::create_dir(real.join("run")).unwrap();
         std::os::unix::fs::symlink("run", real.join("link")).unwrap();
         let paths = ["link/a", "run/a", "gone/b"].map(|name| real.join(name));
-        assert_eq!(resolved(paths.into()), [real.join("run/a")]);
+        assert_eq!(resolved(paths.into(), |directory| directory.canonicalize().ok()), [real.join("run/a")]);
     }
 
     #[test]

@@ -18,7 +18,8 @@ pub(super) fn heed(answered: Answered, when: WhenUnsupported) -> Option<Stopped>
             return Some(Stopped::Unsupported(unsupported));
         }
         Answered::Unsupported(unsupported) => {
-            let done = if when == WhenUnsupported::Warn { "done" } else { "not done" };
+            let was_done = unsupported.was_done.unwrap_or(when == WhenUnsupported::Warn);
+            let done = if was_done { "done" } else { "not done" };
             eprintln!("pando: warning: {unsupported}; it was {done}");
         }
         Answered::Lost(what) => return Some(Stopped::Lost(what)),

@@ -93,7 +93,11 @@ impl Enter {
         let mut waiting = Waiting::take()?;
         match Running::entering(home, &record, &command) {
             Ok(running) => match waiting.wait(running, None, self.unsupported.when(), None)? {
-                Waited::Ended(rest) => Ok(rest.ended.code()),
+                Waited::Ended(rest) => {
+                    pando_tx::note_places(home, &record, &rest.passed.places)
+                        .context("cannot note what was looked at")?;
+                    Ok(rest.ended.code())
+                }
                 Waited::TooLong | Waited::Stopped(_) => bail!("the command's end was not seen"),
             },
             Err(StartError::Command(error)) => {

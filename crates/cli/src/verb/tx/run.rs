@@ -213,7 +213,8 @@ impl Run {
         let doomed = transaction.doomed();
         let (attempt, left_over) = match waited {
             Waited::Ended(Rest { ended: Ended::Exited(0), watch, passed }) if doomed.is_none() => {
-                let Passed { held, connections, sockets, listener } = passed;
+                let Passed { held, connections, sockets, places, listener } = passed;
+                transaction.knows(&places);
                 let attempt = self.finish(transaction, watch.as_ref(), held, trial.contention)?;
                 if let (Attempt::Committed(_, settled), Some(listener)) = (&attempt, listener)
                     && !settled.moved.is_empty()

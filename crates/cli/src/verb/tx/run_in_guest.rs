@@ -161,7 +161,7 @@ impl Run {
         if let (Attempt::Committed(..), Some(held)) = (&attempt, held) {
             held.release()?;
         }
-        let Passed { held: signals, connections, sockets, listener } = passed;
+        let Passed { held: signals, connections, sockets, listener, .. } = passed;
         if let Attempt::Committed(_, settled) = &attempt {
             signals.send();
             if let Some(listener) = listener.filter(|_| !settled.moved.is_empty()) {

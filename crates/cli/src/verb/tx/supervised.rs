@@ -1,16 +1,15 @@
 //! Answering for a command in a guest, which is started by the daemon and hands over where its calls arrive before it is executed.
 //!
 //! ```text
-//!   the command, before it is executed ── listener ──▶ socket ─▶ thread: answers, until the command has ended
+//!   the command, before it is executed ── where its calls wait ──▶ socket ─▶ thread: takes that, answers, until the command has ended
 //!                                                                  └─▶ what cannot be undone: ends the transaction's processes
 //! ```
 
 use super::heed::{Stopped, heed};
 use anyhow::Context;
-use pando_kernel::packet;
-use pando_tx::{Home, Listener, Network, Passed, Record, Supervisor, WhenUnsupported};
+use pando_kernel::{foreign_memory, packet, pidfd};
+use pando_tx::{Answered, Bystanders, Home, Listener, Network, Passed, Record, Supervisor, WhenUnsupported};
 use rustix::event::{PollFd, PollFlags, poll};
-use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::thread::JoinHandle;
@@ -50,12 +49,13 @@ impl Supervised {
     /// Begins to wait for the command that is to come; the other end of the socket is for it.
     pub(super) fn begin(home: &Home, record: &Record, manner: Manner) -> anyhow::Result<(Self, OwnedFd)> {
         let (ours, theirs) = packet::pair().context("cannot make a socket for the command's calls")?;
+        packet::tell_senders(&ours).context("cannot make a socket for the command's calls")?;
         let (stopped, stop) =
             rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).context("cannot make a pipe")?;
         // From before the command, which may listen itself.
-        let listening = pando_tx::names(record.realm.as_ref());
+        let bystanders = Bystanders::of(record);
         let (home, record) = (home.clone(), record.clone());
-        let answer = move || Answering { home, record, manner, stopped }.run(&ours, listening);
+        let answer = move || Answering { home, record, manner, stopped }.run(&ours, bystanders);
         let thread = std::thread::Builder::new().name("pando-answers".into()).spawn(answer);
         let thread = thread.context("cannot start a thread that answers for the command")?;
         Ok((Self { stop: Some(stop), thread: Some(thread) }, theirs))
@@ -79,38 +79,58 @@ struct Answering {
 }
 
 impl Answering {
-    fn run(self, socket: &OwnedFd, listening: BTreeSet<Vec<u8>>) -> io::Result<Heard> {
+    fn run(self, socket: &OwnedFd, bystanders: Bystanders) -> io::Result<Heard> {
         let Some(listener) = self.listener(socket)? else { return Ok(Heard::default()) };
-        let supervisor = Supervisor::of(&self.record, listener, self.manner.network, listening)?;
+        let supervisor = Supervisor::of(&self.record, listener, self.manner.network, bystanders)?;
         let mut supervisor = match self.manner.note_signals {
             true => supervisor.noting_in(&self.home.of(&self.record.name)),
             false => supervisor,
         };
         let stopped = self.answer(&mut supervisor).inspect_err(|_| self.end_processes())?;
-        Ok(Heard { passed: supervisor.into_passed(), stopped })
+        let passed = supervisor.into_passed();
+        pando_tx::note_places(&self.home, &self.record, &passed.places).map_err(io::Error::other)?;
+        Ok(Heard { passed, stopped })
     }
 
     /// What the command sends before it is executed; nothing if that never comes.
     fn listener(&self, socket: &OwnedFd) -> io::Result<Option<Listener>> {
-        if !self.is_ready(socket.as_fd())? {
+        if self.wait([Some(socket.as_fd())])? != [true] {
             return Ok(None);
         }
-        let (_, mut descriptors) = packet::receive(socket, &mut [0; 1])?;
-        Ok(descriptors.pop().map(Listener::from))
+        let mut number = [0; 4];
+        let (length, pid) = packet::receive_from(socket, &mut number)?;
+        if length != number.len() {
+            return Ok(None);
+        }
+        // It waits, so that the pid is its own.
+        let listener = foreign_memory::descriptor(pidfd::open(pid)?, i32::from_ne_bytes(number))?;
+        packet::send(socket, b"k", &[])?;
+        Ok(Some(listener.into()))
     }
 
     /// Answers until the command has ended, or is not to go on.
     fn answer(&self, supervisor: &mut Supervisor) -> io::Result<Option<Stopped>> {
         // One that is entered is not stopped.
         let mut doomed = || pando_tx::doomed_open(&self.home, &self.record.name).filter(|_| !self.manner.note_signals);
-        while self.is_ready(supervisor.as_fd())? {
-            let answered = supervisor.answer_one(self.manner.when, &mut doomed)?;
-            if let Some(stopped) = heed(answered, self.manner.when) {
+        loop {
+            let [called, opened] = self.wait([Some(supervisor.as_fd()), supervisor.openings()])?;
+            let ends = !called && !opened;
+            if ends {
+                supervisor.settle();
+            }
+            // What the command has opened before its end is there with that.
+            let mut answered: Vec<Answered> = supervisor.opened()?.into_iter().map(Answered::Unsupported).collect();
+            if called {
+                answered.push(supervisor.answer_one(self.manner.when, &mut doomed)?);
+            }
+            if let Some(stopped) = answered.into_iter().find_map(|one| heed(one, self.manner.when)) {
                 self.end_processes();
                 return Ok(Some(stopped));
             }
+            if ends {
+                return Ok(None);
+            }
         }
-        Ok(None)
     }
 
     /// Who waits for the command sees its end.
@@ -118,15 +138,20 @@ impl Answering {
         let _ = pando_tx::end_processes_of_open(&self.record);
     }
 
-    /// Waits for something to read. Nothing, if this is to stop, or what is waited for has no other end any more.
-    fn is_ready(&self, fd: BorrowedFd<'_>) -> io::Result<bool> {
-        let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN), PollFd::new(&self.stopped, PollFlags::IN)];
+    /// Waits for something to read; what there is. Nothing, if this is to stop, or what is waited for has no other end any more.
+    fn wait<const COUNT: usize>(&self, awaited: [Option<BorrowedFd<'_>>; COUNT]) -> io::Result<[bool; COUNT]> {
+        // What is not there is stood in for by what wakes it up in any case.
+        let mut fds: Vec<_> = awaited
+            .iter()
+            .map(|fd| PollFd::from_borrowed_fd(fd.unwrap_or(self.stopped.as_fd()), PollFlags::IN))
+            .collect();
+        fds.push(PollFd::new(&self.stopped, PollFlags::IN));
         loop {
             match poll(&mut fds, None) {
                 Err(rustix::io::Errno::INTR) => continue,
                 polled => polled?,
             };
-            return Ok(fds[0].revents().contains(PollFlags::IN));
+            return Ok(std::array::from_fn(|number| fds[number].revents().contains(PollFlags::IN)));
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::heed::{Stopped, heed};
 use crate::session::signals::{Asked, Signals};
 use anyhow::Context;
-use pando_tx::{Ended, Passed, Record, Rest, Running, Watch, WhenUnsupported};
+use pando_tx::{Answered, Ended, Passed, Record, Rest, Running, Watch, WhenUnsupported};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -32,7 +32,7 @@ impl Waiting {
             if left.is_some_and(|left| left.is_zero()) {
                 return Ok(Waited::TooLong);
             }
-            let [ended, signalled, called] = self.poll(&running, left)?;
+            let [ended, signalled, called, opened] = self.poll(&running, left)?;
             if signalled {
                 self.pass(&running);
             }
@@ -43,16 +43,26 @@ impl Waiting {
                 }
             }
             if ended {
+                running.settle();
+            }
+            if opened || ended {
+                let opened = running.opened().context("cannot hear of what the command opens")?;
+                let mut heeded = opened.into_iter().map(|one| heed(Answered::Unsupported(one), when));
+                if let Some(stopped) = heeded.find_map(|stopped| stopped) {
+                    return Ok(Waited::Stopped(stopped));
+                }
+            }
+            if ended {
                 return Ok(Waited::Ended(running.wait()?));
             }
         }
     }
 
-    /// What there is: an end, a signal, a call.
-    fn poll(&self, running: &Running, left: Option<Duration>) -> anyhow::Result<[bool; 3]> {
+    /// What there is: an end, a signal, a call, something that was opened. What a command has opened before its end is there with that.
+    fn poll(&self, running: &Running, left: Option<Duration>) -> anyhow::Result<[bool; 4]> {
         let seconds = |left: Duration| left.as_secs().cast_signed();
         let left = left.map(|left| Timespec { tv_sec: seconds(left), tv_nsec: left.subsec_nanos().into() });
-        let waited_for = [Some(running.as_fd()), Some(self.0.as_fd()), running.calls()];
+        let waited_for = [Some(running.as_fd()), Some(self.0.as_fd()), running.calls(), running.openings()];
         let fds = waited_for.into_iter().flatten().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
         let mut fds: Vec<_> = fds.collect();
         match poll(&mut fds, left.as_ref()) {
@@ -60,7 +70,7 @@ impl Waiting {
             Err(errno) => return Err(errno).context("cannot wait for the command"),
         }
         let is = |number: usize, flag| fds.get(number).is_some_and(|fd| fd.revents().contains(flag));
-        Ok([is(0, PollFlags::IN), is(1, PollFlags::IN), is(2, PollFlags::IN)])
+        Ok([is(0, PollFlags::IN), is(1, PollFlags::IN), is(2, PollFlags::IN), is(3, PollFlags::IN)])
     }
 
     /// Passes on what was meant for the command.

@@ -1,0 +1,132 @@
+//! Named fifos of the live tree that somebody outside has open. Through an overlay each is another one, which nobody is at the other end of: who opens it means those outside.
+//!
+//! Neither seccomp nor a permission event of fanotify can hold up that call without holding up all that open anything. So the fifo of the view is held open at
+//! both ends, which lets everybody come in without waiting, and the kernel tells who did. What is written into it reaches nobody.
+
+use super::bystanders::{OVERLAY, open_fifos, place};
+use super::surroundings::Surroundings;
+use pando_kernel::fanotify::Openings;
+use pando_kernel::file_handle::FileHandle;
+use rustix::fs::{FileType, Mode, OFlags, fstat, fstatfs};
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+/// Those of a view.
+#[derive(Debug)]
+pub(super) struct Fifos {
+    openings: Arc<Openings>,
+    watched: Arc<Mutex<Vec<Watched>>>,
+    /// Where the thread that looks for them hears of the view.
+    view: Option<Sender<PathBuf>>,
+    looking: Option<JoinHandle<BTreeSet<PathBuf>>>,
+    /// Those that were found outside.
+    found: BTreeSet<PathBuf>,
+}
+
+#[derive(Debug)]
+struct Watched {
+    path: PathBuf,
+    object: FileHandle,
+    /// Whether it is the one outside, which is bound in.
+    is_outside: bool,
+    /// Its ends, where it is not.
+    held: Option<OwnedFd>,
+}
+
+/// One was opened.
+#[derive(Debug)]
+pub(super) struct Opened {
+    /// By this process.
+    pub(super) pid: i32,
+    pub(super) path: PathBuf,
+    /// Whether it is the one outside.
+    pub(super) is_outside: bool,
+}
+
+impl AsFd for Fifos {
+    /// Readable when one was opened.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.openings.as_fd()
+    }
+}
+
+impl Fifos {
+    /// Looks for those that somebody outside has open, in a thread.
+    pub(super) fn begin(outside: Surroundings) -> io::Result<Self> {
+        let openings = Arc::new(Openings::new()?);
+        let watched: Arc<Mutex<Vec<Watched>>> = Arc::default();
+        let (view, heard) = channel::<PathBuf>();
+        let (to, into) = (Arc::clone(&openings), Arc::clone(&watched));
+        let look = move || {
+            let found = open_fifos(&outside);
+            if !found.is_empty()
+                && let Ok(view) = heard.recv()
+            {
+                // A view that has gone has nobody in it who could open anything.
+                let _ = watch(&view, &found, &to, &into);
+            }
+            found
+        };
+        let looking = Some(std::thread::Builder::new().name("pando-fifos".into()).spawn(look)?);
+        Ok(Self { openings, watched, view: Some(view), looking, found: BTreeSet::new() })
+    }
+
+    /// Watches them in a view, by a path that leads into it, as soon as they are found.
+    pub(super) fn watch_in(&mut self, view: PathBuf) {
+        if let Some(hears) = self.view.take() {
+            // It is gone where there are none.
+            let _ = hears.send(view);
+        }
+    }
+
+    /// Waits until they have been found; which.
+    pub(super) fn found(&mut self) -> &BTreeSet<PathBuf> {
+        drop(self.view.take());
+        if let Some(looking) = self.looking.take() {
+            self.found = looking.join().unwrap_or_default();
+        }
+        &self.found
+    }
+
+    /// Those that were opened since. They are held as readers only from then on: who reads learns that nobody writes, and who is to write does not wait.
+    pub(super) fn opened(&mut self) -> io::Result<Vec<Opened>> {
+        let mut all = Vec::new();
+        for opening in self.openings.read()?.into_iter().filter(|one| one.pid != std::process::id().cast_signed()) {
+            let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(watched) = watched.iter_mut().find(|one| one.object == opening.object) {
+                watched.held = watched.held.take().and_then(|held| hold(&held, OFlags::RDONLY).ok());
+                all.push(Opened { pid: opening.pid, path: watched.path.clone(), is_outside: watched.is_outside });
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// Watches those at these paths in a view. Who waits in one already comes in now, and is told of.
+fn watch(view: &Path, paths: &BTreeSet<PathBuf>, openings: &Openings, watched: &Mutex<Vec<Watched>>) -> io::Result<()> {
+    let root = File::open(view)?;
+    for path in paths {
+        let Ok(fifo) = place(&root, path.strip_prefix("/").unwrap_or(path)) else { continue };
+        // Nobody looks for what an event is about before all is known of it.
+        let mut watched = watched.lock().unwrap_or_else(PoisonError::into_inner);
+        if FileType::from_raw_mode(fstat(&fifo)?.st_mode) != FileType::Fifo || openings.watch(&fifo).is_err() {
+            continue;
+        }
+        let is_outside = fstatfs(&fifo)?.f_type != OVERLAY;
+        let (object, _) = FileHandle::identifier(&fifo, "")?;
+        let held = if is_outside { None } else { hold(&fifo, OFlags::RDWR).ok() };
+        watched.push(Watched { path: path.clone(), object, is_outside, held });
+    }
+    Ok(())
+}
+
+fn hold(fifo: &OwnedFd, ends: OFlags) -> io::Result<OwnedFd> {
+    let flags = ends | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(format!("/proc/self/fd/{}", fifo.as_raw_fd()), flags, Mode::empty())?)
+}
