@@ -2,12 +2,13 @@
 
 use crate::content_making;
 use crate::first;
-use crate::growth::Ground;
+use crate::growth::{self, Ground};
 use crate::image::Image;
 use crate::lineage;
 use crate::objects::{self, Slots};
 use crate::origin::Origin;
 use crate::pid_counter;
+use crate::rebirth::Inherited;
 use crate::refusal::{FreezeError, Refusal};
 use crate::script::{Script, Writer};
 use crate::staging;
@@ -36,21 +37,24 @@ pub(crate) fn script(image: &Image, facts: &Facts) -> Result<Script, FreezeError
     let slots = Slots::of(image);
     let executables = executables(image);
     let mut writer = Writer::new();
+    // Once, and not by each process that is forked.
+    let kernel = growth::park(&mut writer, Writer::STAGING, &facts.kernel);
     pid_counter::stage(&mut writer, slots);
     content_making::stage(&mut writer, image, slots, facts);
     staging::write(&mut writer, image, &stages, slots, &facts.origin);
     objects::write(&mut writer, image, slots, &executables);
     sysv_making::write(&mut writer, image, maker);
     pid_counter::set(&mut writer, slots, maker);
+    let inherited = Inherited::of_maker(&mut writer, image);
     let ground = Ground {
         image,
         stages: &stages,
         slots,
         executables: &executables,
-        kernel: &facts.kernel,
+        kernel: &kernel,
         moves_many: facts.moves_many,
         ids_chosen: facts.ids_chosen,
-        filtered: 0,
+        inherited,
     };
     if family.first.is_some() {
         first::hand_over(&mut writer, slots, executables.len());
