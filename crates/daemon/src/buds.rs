@@ -23,13 +23,14 @@ use tokio::time::Instant;
 /// How long an image counts as in use after a clone of it.
 const IN_USE: Duration = Duration::from_secs(30);
 
-/// How many buds of an image are kept, and of how many images.
+/// How many buds of an image are kept.
 const READY: usize = 2;
-const IMAGES: usize = 4;
 
-/// What a bud may cost, threads and bytes; one that costs more is kept alone, and of the image asked for last.
+/// What a bud may cost, threads and bytes. One that costs more is kept alone.
 const CHEAP: (usize, u64) = (64, 8 << 20);
-const DEAR: (usize, u64) = (512, 192 << 20);
+
+/// What all of them may cost; those of images asked for last come first.
+const BUDGET: (usize, u64) = (1024, 256 << 20);
 
 /// A clone that waits to be somebody.
 #[derive(Debug)]
@@ -47,8 +48,8 @@ pub(crate) struct Bud {
 struct Branch {
     image: Arc<HeldImage>,
     asked: Instant,
-    /// How many there are to be.
-    wanted: usize,
+    /// How many there may be, and what each costs, threads and bytes.
+    wish: Wish,
     /// Whether one could not be made since it was asked for: no other is tried. The next clone meets the same hindrance, and tells of it.
     barren: bool,
     buds: VecDeque<Bud>,
@@ -64,20 +65,42 @@ pub(crate) struct Buds {
     closed: Cell<bool>,
 }
 
-/// How many buds of an image there are to be. A name on a network, or a volume, is another's meanwhile.
-fn wanted(spec: &Spec, dormancy: Option<Dormancy>) -> usize {
-    let Some(dormancy) = dormancy else { return 0 };
+/// What an image would have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Wish {
+    buds: usize,
+    threads: usize,
+    bytes: u64,
+}
+
+/// The buds that an image would have. A name on a network, or a volume, is another's meanwhile.
+fn wish(spec: &Spec, dormancy: Option<Dormancy>) -> Wish {
+    let Some(dormancy) = dormancy else { return Wish::default() };
     let apart = match spec.network {
         Network::None => true,
         Network::Shared | Network::Host => !dormancy.networked,
         Network::Private => false,
     };
-    let within = |(threads, bytes)| dormancy.threads <= threads && dormancy.bytes <= bytes;
-    match apart && spec.volumes.is_empty() {
-        true if within(CHEAP) => READY,
-        true if within(DEAR) => 1,
-        _ => 0,
-    }
+    let cheap = dormancy.threads <= CHEAP.0 && dormancy.bytes <= CHEAP.1;
+    let buds = match apart && spec.volumes.is_empty() {
+        true if cheap => READY,
+        true => 1,
+        false => 0,
+    };
+    Wish { buds, threads: dormancy.threads, bytes: dormancy.bytes }
+}
+
+/// What of some wishes, the most urgent first, all together can be had.
+fn granted(wishes: impl Iterator<Item = Wish>) -> Vec<usize> {
+    let (mut threads, mut bytes) = BUDGET;
+    let grant = |wish: Wish| {
+        let fits = |buds: &usize| wish.threads * buds <= threads && wish.bytes * *buds as u64 <= bytes;
+        let buds = (0..=wish.buds).rev().find(fits).unwrap_or(0);
+        threads -= wish.threads * buds;
+        bytes -= wish.bytes * buds as u64;
+        buds
+    };
+    wishes.map(grant).collect()
 }
 
 impl Buds {
@@ -85,8 +108,8 @@ impl Buds {
     pub(crate) fn take(&self, daemon: &Rc<Daemon>, image: &Arc<HeldImage>) -> Option<Bud> {
         let mut branch = self.remove(image).unwrap_or_else(|| {
             let dormancy = image.held().and_then(|frozen| frozen.image.dormancy());
-            let wanted = wanted(&image.spec_of_clones(), dormancy);
-            Branch { image: Arc::clone(image), asked: Instant::now(), wanted, barren: false, buds: VecDeque::new() }
+            let wish = wish(&image.spec_of_clones(), dormancy);
+            Branch { image: Arc::clone(image), asked: Instant::now(), wish, barren: false, buds: VecDeque::new() }
         });
         (branch.asked, branch.barren) = (Instant::now(), false);
         let mut taken = None;
@@ -144,31 +167,35 @@ impl Buds {
         });
     }
 
-    /// Lets those go that nobody asked for lately.
+    /// How many there are to be of each image.
+    fn wanted(&self) -> Vec<usize> {
+        granted(self.branches.borrow().iter().map(|branch| branch.wish))
+    }
+
+    /// Lets those go that nobody asked for lately, or that there is no room for any more.
     fn prune(&self, daemon: &Daemon) {
         let mut pruned = Vec::new();
-        let mut branches = self.branches.borrow_mut();
-        let kept = branches.len().min(IMAGES);
-        let late: Vec<_> = branches.drain(kept..).collect();
-        pruned.extend(late.into_iter().flat_map(|branch| branch.buds));
-        for (place, branch) in branches.iter_mut().enumerate() {
+        self.branches.borrow_mut().retain_mut(|branch| {
             let lapsed = branch.asked.elapsed() >= IN_USE;
-            if lapsed || (place > 0 && branch.wanted < READY) {
-                pruned.append(&mut Vec::from(std::mem::take(&mut branch.buds)));
+            if lapsed {
+                pruned.extend(branch.buds.drain(..));
             }
+            !lapsed
+        });
+        let wanted = self.wanted();
+        for (branch, wanted) in self.branches.borrow_mut().iter_mut().zip(wanted) {
+            pruned.extend(branch.buds.drain(wanted.min(branch.buds.len())..));
         }
-        branches.retain(|branch| branch.asked.elapsed() < IN_USE);
-        drop(branches);
         pruned.into_iter().for_each(|bud| discard(daemon, bud));
     }
 
     /// The image asked for last of which there are too few.
     fn short_of(&self) -> Option<Arc<HeldImage>> {
+        let wanted = self.wanted();
         let branches = self.branches.borrow();
-        let is_short = |(place, branch): &(usize, &Branch)| {
-            branch.buds.len() < branch.wanted && !branch.barren && (*place == 0 || branch.wanted == READY)
-        };
-        branches.iter().enumerate().find(is_short).map(|(_, branch)| Arc::clone(&branch.image))
+        let mut short =
+            branches.iter().zip(wanted).filter(|(branch, wanted)| branch.buds.len() < *wanted && !branch.barren);
+        short.next().map(|(branch, _)| Arc::clone(&branch.image))
     }
 
     /// Keeps one that was made, if it is wanted still.
@@ -244,7 +271,7 @@ mod tests {
     #[test]
     fn what_others_may_want_is_not_held_ahead() {
         let cheap = Dormancy { threads: 5, bytes: 0, networked: false };
-        let on = |network, dormancy| wanted(&Spec { network, ..Spec::default() }, dormancy);
+        let on = |network, dormancy| wish(&Spec { network, ..Spec::default() }, dormancy).buds;
         assert_eq!(on(Network::None, Some(cheap)), READY);
         assert_eq!(on(Network::None, None), 0);
         let networked = Some(Dormancy { networked: true, ..cheap });
@@ -253,6 +280,14 @@ mod tests {
         assert_eq!(on(Network::Shared, networked), 0);
         assert_eq!(on(Network::Private, Some(cheap)), 0);
         assert_eq!(on(Network::None, Some(Dormancy { bytes: 128 << 20, ..cheap })), 1);
-        assert_eq!(on(Network::None, Some(Dormancy { threads: 1000, ..cheap })), 0);
+        assert_eq!(on(Network::None, Some(Dormancy { threads: 1000, ..cheap })), 1);
+    }
+
+    #[test]
+    fn all_together_cost_no_more_than_there_is() {
+        let wish = |buds, threads, bytes| Wish { buds, threads, bytes: bytes << 20 };
+        let had = |wishes: &[Wish]| granted(wishes.iter().copied());
+        assert_eq!(had(&[wish(2, 5, 0), wish(1, 10, 150), wish(1, 10, 150), wish(2, 5, 0)]), [2, 1, 0, 2]);
+        assert_eq!(had(&[wish(1, 2000, 0), wish(2, 600, 0)]), [0, 1]);
     }
 }

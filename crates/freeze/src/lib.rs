@@ -77,6 +77,7 @@ mod transplant;
 mod tree;
 mod unix_making;
 mod unix_socket;
+mod verdict;
 
 pub use clone::{CloneError, Cradle, Going, Ready, Target};
 pub use connections::{Connection, Ends, Revived, revive};

@@ -27,11 +27,22 @@ pub(crate) struct Inherited {
 
 impl Inherited {
     /// Of the maker, which gives up what no thread of the image has: each call that it makes is one less for every thread.
-    pub(crate) fn of_maker(writer: &mut Writer, image: &Image) -> Self {
+    pub(crate) fn of_maker(writer: &mut Writer, image: &Image, filters: &[Vec<u8>]) -> Self {
         let threads = image.processes.iter().flat_map(|process| &process.threads);
         let bounding = threads.fold(0, |all, thread| all | thread.credentials.capabilities[3]);
         bound(writer, Writer::MAKING, bounding, u64::MAX);
-        Self { filters: 0, bounding, plain: true }
+        install(writer, Writer::MAKING, filters, 0);
+        Self { filters: filters.len(), bounding, plain: true }
+    }
+}
+
+fn install(writer: &mut Writer, chapter: Chapter, filters: &[Vec<u8>], flags: u64) {
+    const SECCOMP_SET_MODE_FILTER: u64 = 1;
+    for filter in filters {
+        let program = writer.data(filter, 8);
+        let filter = writer.words(&[filter.len() as u64 / 8, program]);
+        let arguments = [SECCOMP_SET_MODE_FILTER, flags, filter];
+        writer.call(chapter, "installing a system-call filter", libc::SYS_seccomp, &arguments);
     }
 }
 
@@ -150,18 +161,8 @@ fn signal(info: &[u8]) -> u64 {
 
 /// Becomes who the thread was. Filters come first, while there is the right to have them; they let pass what the thread itself did after.
 fn identity(writer: &mut Writer, chapter: Chapter, thread: &Thread, inherited: Inherited, flags: u64) {
-    const SECCOMP_SET_MODE_FILTER: u64 = 1;
     let who = &thread.credentials;
-    for filter in thread.filters.iter().skip(inherited.filters) {
-        let program = writer.data(filter, 8);
-        let filter = writer.words(&[filter.len() as u64 / 8, program]);
-        writer.call(
-            chapter,
-            "installing a system-call filter",
-            libc::SYS_seccomp,
-            &[SECCOMP_SET_MODE_FILTER, flags, filter],
-        );
-    }
+    install(writer, chapter, thread.filters.get(inherited.filters..).unwrap_or_default(), flags);
     bound(writer, chapter, who.capabilities[3], inherited.bounding);
     // They may be set only while all capabilities are there.
     if who.secure_bits != 0 {
@@ -294,7 +295,7 @@ mod tests {
         };
         let image = Image { processes: vec![of(0b11), of(0b01)], ..Image::default() };
         let mut writer = Writer::new();
-        let inherited = Inherited::of_maker(&mut writer, &image);
+        let inherited = Inherited::of_maker(&mut writer, &image, &[]);
         let chapters = [writer.chapter(), writer.chapter()];
         for (process, chapter) in image.processes.iter().zip(chapters) {
             identity(&mut writer, chapter, &process.threads[0], inherited, 0);
