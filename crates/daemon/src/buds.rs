@@ -285,7 +285,7 @@ mod tests {
 
     #[test]
     fn all_together_cost_no_more_than_there_is() {
-        let wish = |buds, threads, bytes| Wish { buds, threads, bytes: bytes << 20 };
+        let wish = |buds, threads, bytes: u64| Wish { buds, threads, bytes: bytes << 20 };
         let had = |wishes: &[Wish]| granted(wishes.iter().copied());
         assert_eq!(had(&[wish(2, 5, 0), wish(1, 10, 150), wish(1, 10, 150), wish(2, 5, 0)]), [2, 1, 0, 2]);
         assert_eq!(had(&[wish(1, 2000, 0), wish(2, 600, 0)]), [0, 1]);
