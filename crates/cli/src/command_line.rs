@@ -46,6 +46,7 @@ pub(crate) fn obey(words: impl Iterator<Item = OsString>) -> anyhow::Result<u8> 
     match plain_line::read(&words).zip(root_of_environment()) {
         Some((PlainLine::Run(run), root)) => plain(run, &root),
         Some((PlainLine::Exec(exec), root)) => plain(exec, &root),
+        Some((PlainLine::Clone(clone), root)) => plain(clone, &root),
         None => by_clap(words),
     }
 }

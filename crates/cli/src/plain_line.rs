@@ -1,10 +1,10 @@
-//! Plain lines, `pando run -- CMD…` and `pando exec NAME -- CMD…` before all, read without clap.
+//! Plain lines, `pando run -- CMD…`, `pando exec NAME -- CMD…` and `pando clone IMAGE NAME` before all, read without clap.
 //!
 //! Touching clap's code and tables for the first time costs a fifth of a millisecond of page faults, half of what this
 //! program spends on a short command. The lines that programs write in loops have nothing in them that needs it. Tests
 //! hold this reading against clap's, and what the front sends for such a line against what would be sent from here.
 
-use crate::verb::{Exec, Run};
+use crate::verb::{Clone, Exec, Run};
 use pando_front::{Line, Options};
 use std::ffi::OsString;
 
@@ -14,6 +14,7 @@ use std::ffi::OsString;
 pub(crate) enum PlainLine {
     Run(Run),
     Exec(Exec),
+    Clone(Clone),
 }
 
 /// Reads `words` if they are such a line; anything else, wrong or right, is clap's.
@@ -25,6 +26,7 @@ pub(crate) fn read(words: &[OsString]) -> Option<PlainLine> {
             PlainLine::Run(Run::plain(text(name), text(source), network.copied(), owned(command)))
         }
         Line::Exec { name, command } => PlainLine::Exec(Exec::plain((*name).to_owned(), owned(command))),
+        Line::Clone { image, name } => PlainLine::Clone(Clone::plain((*image).to_owned(), (*name).to_owned())),
     })
 }
 
@@ -42,6 +44,7 @@ mod tests {
         let matches = crate::command_line::definition().try_get_matches_from(words).unwrap();
         match matches.subcommand().unwrap() {
             ("run", rest) => format!("{:?}", PlainLine::Run(Run::from_arg_matches(rest).unwrap())),
+            ("clone", rest) => format!("{:?}", PlainLine::Clone(Clone::from_arg_matches(rest).unwrap())),
             (_, rest) => format!("{:?}", PlainLine::Exec(Exec::from_arg_matches(rest).unwrap())),
         }
     }
@@ -58,6 +61,7 @@ mod tests {
             "pando run --from host -- x",
             "pando exec web -- ls -l",
             "pando exec web -- -- x",
+            "pando clone warm web",
         ] {
             let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
             assert_eq!(format!("{:?}", read(&words).expect(line)), by_clap(&words), "{line}");
@@ -71,6 +75,7 @@ mod tests {
             "pando run --net host -- x",
             "pando run --net none --name a --from /srv/root -- x -- y",
             "pando exec web -- ls -l",
+            "pando clone warm ü\"",
         ] {
             let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
             let texts: Vec<&str> = line.split(' ').skip(1).collect();
@@ -78,7 +83,7 @@ mod tests {
             let sent = pando_front::Request::write(&pando_front::read(&texts).expect(line), &mut space).expect("room");
             let call: serde_json::Value =
                 serde_json::from_slice(sent.strip_suffix(b"\0").expect("a NUL")).expect("JSON");
-            assert_eq!(call["more"], true);
+            assert_eq!(call["more"] == true, !line.starts_with("pando clone"));
             let call: pando_api::MethodCall = serde_json::from_value(call).expect("a call");
             let expected = match read(&words).expect(line) {
                 PlainLine::Run(run) => run.into_order().expect("an order").1(Process::default()),
@@ -86,6 +91,7 @@ mod tests {
                     let (_, method, process) = exec.into_order();
                     method(process)
                 }
+                PlainLine::Clone(clone) => clone.into_order().expect("an order").1,
             };
             assert_eq!(call.typed().expect("a method"), expected, "{line}");
         }
@@ -102,6 +108,9 @@ mod tests {
             "pando exec -t -- x",
             "pando exec web --",
             "pando ls",
+            "pando clone warm",
+            "pando clone -n 2 warm",
+            "pando clone warm web --signal USR1",
         ] {
             let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
             assert!(read(&words).is_none(), "{line}");

@@ -1,6 +1,7 @@
 //! What the daemon holds.
 
 use crate::bandwidth::Bandwidth;
+use crate::buds::Buds;
 use crate::events::Events;
 use crate::failure;
 use crate::guest::Guest;
@@ -47,6 +48,8 @@ pub(crate) struct Daemon {
     pub(crate) files: Rc<ReadyFiles>,
     /// Whole root file systems for them.
     pub(crate) roots: Rc<ReadyRoots>,
+    /// Clones, made ahead.
+    pub(crate) buds: Buds,
     /// Who owns which addresses.
     pub(crate) networks: Rc<Networks>,
     /// What is withheld of connections to guests that are frozen.
@@ -69,6 +72,8 @@ pub(crate) struct Daemon {
     pub(crate) lull: Lull,
     /// How many guests are being started now.
     pub(crate) starting: Count,
+    /// How many clones are being made now.
+    pub(crate) cloning: Count,
     /// This boot's identity.
     pub(crate) boot: String,
     /// Counts the guests that were given no name.
@@ -100,6 +105,7 @@ impl Daemon {
             private: PrivateNetwork::new(&places),
             bandwidth: Bandwidth::new(&places),
             roots: ReadyRoots::new(&places, &pool, &files, &lull, &store, unified),
+            buds: Buds::default(),
             pool,
             files,
             store,
@@ -114,6 +120,7 @@ impl Daemon {
             unified,
             lull,
             starting: Count::default(),
+            cloning: Count::default(),
             places,
         }))
     }

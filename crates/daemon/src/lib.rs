@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod bandwidth;
+mod buds;
 mod clearing;
 mod crash;
 mod daemon;

@@ -326,7 +326,8 @@ impl ReadyRoots {
         }
     }
 
-    fn discard(&self, root: ReadyRoot) {
+    /// Lets one go that nobody needs.
+    pub(crate) fn discard(&self, root: ReadyRoot) {
         let ReadyRoot { ready: Ready { sprout, tree, .. }, files } = root;
         self.pool.discard(sprout);
         // Closing it waits for a grace period, and deleting for the disk.

@@ -123,6 +123,7 @@ async fn main(places: Places) -> Result<(), ServeError> {
     let _ = std::fs::remove_file(&path);
     last_lives(&daemon).await;
     last_images(&daemon).await;
+    daemon.buds.close(&daemon).await;
     daemon.roots.close().await;
     for (slot, seed) in daemon.pool.close().await {
         crate::life::end::wait_for(&seed).await;

@@ -5,13 +5,15 @@ use crate::holder::{self, Holder};
 use crate::image::Image;
 use crate::refusal::FreezeError;
 use crate::script::Script;
-use pando_kernel::{CallError, Context, memory_file, packet};
+use pando_kernel::{CallError, Context, memory_file, packet, pidfd};
 use pando_restorer::{Report, Request};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::pipe::PipeFlags;
-use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::time::Duration;
 
 /// Where a clone is to live.
 #[derive(Debug)]
@@ -76,7 +78,8 @@ pub enum CloneError {
     },
 }
 
-const SECONDS: i64 = 30;
+const SECONDS: u64 = 30;
+const LIMIT: Duration = Duration::from_secs(SECONDS);
 
 /// A clone every thread of which waits to run. Dropped, it ends; [`Self::go`] lets it run.
 #[derive(Debug)]
@@ -87,19 +90,63 @@ pub struct Ready {
 }
 
 impl Ready {
-    /// Lets the clone run, and waits until every thread of it does: a process lets go of its end of the reports when its last thread has passed.
-    pub fn go(self) -> Result<(), CloneError> {
+    /// Whether it still waits. What it waits in may have been ended.
+    pub fn waits(&self) -> bool {
+        matches!(is_readable(&self.reports, Duration::ZERO), Ok(false))
+    }
+
+    /// Opens the gate: from here on it runs, thread after thread.
+    pub fn open(self) -> Result<Going, CloneError> {
         let bytes = vec![1; self.processes];
         let mut sent = 0;
         while sent < bytes.len() {
             sent += rustix::io::write(&self.gate, &bytes[sent..]).context(|| "letting a clone run".into())?;
         }
-        // They have taken all they need of it.
-        drop(self.gate);
-        match report(&self.reports)? {
-            None => Ok(()),
-            Some(_) => Err(CloneError::Ended),
+        Ok(Going { gate: self.gate, reports: self.reports })
+    }
+
+    /// Lets the clone run, and waits until every thread of it does.
+    pub fn go(self) -> Result<(), CloneError> {
+        let going = self.open()?;
+        if !is_readable(&going.reports, LIMIT)? {
+            return Err(CloneError::Late);
         }
+        going.gone().unwrap_or(Err(CloneError::Ended))
+    }
+}
+
+/// A clone whose gate is open. What it has as a descriptor can be read when the last thread has passed.
+#[derive(Debug)]
+pub struct Going {
+    gate: OwnedFd,
+    reports: OwnedFd,
+}
+
+impl Going {
+    /// What came of it, once every thread of it runs: a process lets go of its end of the reports when its last thread has passed.
+    pub fn gone(&self) -> Option<Result<(), CloneError>> {
+        let look = || match is_readable(&self.reports, Duration::ZERO)? {
+            false => Ok(None),
+            true if report(&self.reports)?.is_some() => Err(CloneError::Ended),
+            // Each took a byte; one that was killed while it waited left its own.
+            true => match rustix::io::ioctl_fionread(&self.gate).context(|| "letting a clone run".into())? {
+                0 => Ok(Some(())),
+                _ => Err(CloneError::Ended),
+            },
+        };
+        look().transpose()
+    }
+}
+
+impl AsRawFd for Going {
+    fn as_raw_fd(&self) -> RawFd {
+        self.reports.as_raw_fd()
+    }
+}
+
+impl AsFd for Going {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.reports.as_fd()
     }
 }
 
@@ -120,7 +167,7 @@ impl Holder {
         let what = || "making a clone".to_owned();
         let (reports, report) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).context(what)?;
         let (theirs, gate) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).context(what)?;
-        let namespaces = namespaces(target.init)?;
+        let (process, namespaces) = namespaces(target.init)?;
         if image.first().is_none() && target.cradle.is_some() {
             return Err(CloneError::NoFirst);
         }
@@ -128,14 +175,14 @@ impl Holder {
         let mut fds = vec![report.as_fd(), theirs.as_fd()];
         fds.extend(target.cgroup);
         fds.extend(target.groups);
-        fds.extend(namespaces.iter().map(AsFd::as_fd));
+        fds.push(process.as_fd());
         let supplied = &target.supplied[..script.supplied];
         fds.extend(supplied);
         fds.extend(first.as_ref().map(|first| first.handover.as_fd()));
         let request = Request::Clone {
             cgroups: u32::from(target.cgroup.is_some()),
             groups: target.groups.len() as u32,
-            namespaces: namespaces.len() as u32,
+            namespaces,
             supplied: (supplied.len() + usize::from(first.is_some())) as u32,
         };
         let answer = self.ask(request, &fds).context(what)?;
@@ -232,28 +279,63 @@ impl<'a> First<'a> {
 
 /// The next report; `None` when nobody is left who could make one.
 fn report(reports: &OwnedFd) -> Result<Option<Report>, CloneError> {
-    let what = || "waiting for a clone".to_owned();
-    let mut ready = [PollFd::new(reports, PollFlags::IN)];
-    let limit = Timespec { tv_sec: SECONDS, tv_nsec: 0 };
-    if rustix::io::retry_on_intr(|| rustix::event::poll(&mut ready, Some(&limit))).context(what)? == 0 {
+    if !is_readable(reports, LIMIT)? {
         return Err(CloneError::Late);
     }
     let mut bytes = [0; Report::LENGTH];
-    match rustix::io::read(reports, &mut bytes).context(what)? {
+    match rustix::io::read(reports, &mut bytes).context(|| "waiting for a clone".into())? {
         Report::LENGTH => Ok(Some(Report::from_bytes(bytes))),
         _ => Ok(None),
     }
 }
 
-/// The namespaces of a process that are not ours, the user namespace first: the right to enter the others comes with it.
-fn namespaces(pid: i32) -> Result<Vec<OwnedFd>, CallError> {
-    let mut namespaces = Vec::new();
-    for kind in ["user", "cgroup", "ipc", "uts", "net", "pid", "mnt"] {
-        let path = format!("/proc/{pid}/ns/{kind}");
-        let link = |path: &str| std::fs::read_link(path).context(|| format!("reading {path}"));
-        if link(&path)? != link(&format!("/proc/self/ns/{kind}"))? {
-            namespaces.push(File::open(&path).context(|| format!("opening {path}"))?.into());
-        }
+/// Whether there is a report, or the end of them, within a time.
+fn is_readable(reports: &OwnedFd, within: Duration) -> Result<bool, CallError> {
+    let mut polled = [PollFd::new(reports, PollFlags::IN)];
+    let limit = Timespec { tv_sec: within.as_secs() as i64, tv_nsec: within.subsec_nanos().into() };
+    let ready = rustix::io::retry_on_intr(|| rustix::event::poll(&mut polled, Some(&limit)));
+    ready.map(|ready| ready > 0).context(|| "waiting for a clone".into())
+}
+
+/// The kinds of namespaces, by their names in /proc.
+const KINDS: [(&str, i32); 7] = [
+    ("user", libc::CLONE_NEWUSER),
+    ("cgroup", libc::CLONE_NEWCGROUP),
+    ("ipc", libc::CLONE_NEWIPC),
+    ("uts", libc::CLONE_NEWUTS),
+    ("net", libc::CLONE_NEWNET),
+    ("pid", libc::CLONE_NEWPID),
+    ("mnt", libc::CLONE_NEWNS),
+];
+
+/// A process's namespaces, as /proc names them.
+type Identities = [PathBuf; KINDS.len()];
+
+fn identities(process: &str) -> Result<Identities, CallError> {
+    let mut found = Identities::default();
+    for ((kind, _), identity) in KINDS.iter().zip(&mut found) {
+        let path = format!("/proc/{process}/ns/{kind}");
+        *identity = std::fs::read_link(&path).context(|| format!("reading {path}"))?;
     }
-    Ok(namespaces)
+    Ok(found)
+}
+
+/// Our own, which stay what they are.
+fn ours() -> Result<&'static Identities, CallError> {
+    static OURS: OnceLock<Identities> = OnceLock::new();
+    if let Some(ours) = OURS.get() {
+        return Ok(ours);
+    }
+    let ours = identities("thread-self")?;
+    Ok(OURS.get_or_init(|| ours))
+}
+
+/// A process by which all its namespaces are entered at once (setns(2) with a pidfd, since Linux 5.8), and which of them are not ours: those alone its
+/// user namespace gives a right to.
+fn namespaces(pid: i32) -> Result<(OwnedFd, u32), CallError> {
+    let (ours, theirs) = (ours()?, identities(&pid.to_string())?);
+    let others = KINDS.iter().zip(ours.iter().zip(&theirs)).filter(|(_, (ours, theirs))| ours != theirs);
+    let flags = others.fold(0, |flags, ((_, flag), _)| flags | *flag as u32);
+    let process = pidfd::open(pid).context(|| format!("finding process {pid}"))?;
+    Ok((process, flags))
 }

@@ -14,6 +14,7 @@ use crate::image::Image;
 use crate::objects::Slots;
 use crate::plan;
 use crate::proc_file::Lines;
+use crate::rebirth::Inherited;
 use crate::refusal::FreezeError;
 use crate::script::{Script, Writer};
 use crate::staging::{self, Source};
@@ -94,7 +95,7 @@ pub(crate) fn script(image: &Image, facts: &Facts) -> Result<Option<Script>, Fre
         kernel: &facts.kernel,
         moves_many: facts.moves_many,
         ids_chosen: facts.ids_chosen,
-        filtered: facts.filtered,
+        inherited: Inherited { filters: facts.filtered, bounding: u64::MAX, plain: false },
     };
     ground.process(&mut writer, Writer::MAKING, first, index);
     Ok(Some(writer.finish(family.maker, slots.free, 0, 0)))

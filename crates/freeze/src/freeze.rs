@@ -5,6 +5,7 @@ use crate::areas;
 use crate::capture;
 use crate::connections::{Connected, Connection, Ends};
 use crate::descriptors::Outside;
+use crate::early_contents::EarlyContents;
 use crate::holder::Holder;
 use crate::image::Image;
 use crate::inotify::Searched;
@@ -84,16 +85,21 @@ pub fn freeze_with<T>(
     let Still { mut image, mut holder, mut standing, begun } =
         stand_still(subject, &Roots::find(subject.init, subject.whole)?)?;
     // What processes share a snapshot shares too: it goes on changing.
-    let apart = !image.contents.iter().any(|content| content.kind.has_bytes()) && image.keyed.is_empty();
-    if manner == Manner::Snapshots && apart {
+    let early = if manner == Manner::Snapshots && image.keyed.is_empty() {
+        EarlyContents::copy(&image, &standing.themselves(subject, &image))?
+    } else {
+        None
+    };
+    if early.is_some() {
         standing.take_snapshots(&image)?;
     }
     let files = at_rest()?;
-    let (root, pause) = if let Some(sources) = standing.snapshots(&image) {
+    let (root, pause) = if let Some((sources, early)) = standing.snapshots(&image).zip(early) {
         standing.let_run();
         let pause = begun.elapsed();
         let root = root(files)?;
-        hold(Origin::Processes { sources, init: subject.init }, &mut image, &mut holder, &root)?;
+        let origin = Origin::Processes { sources, init: subject.init, early: Some(early.path()) };
+        hold(origin, &mut image, &mut holder, &root)?;
         (root, pause)
     } else {
         let root = root(files)?;

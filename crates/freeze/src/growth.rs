@@ -5,7 +5,7 @@ use crate::host_names;
 use crate::image::{AreaKind, Image, Process, Thread};
 use crate::lineage::Birth;
 use crate::objects::Slots;
-use crate::rebirth;
+use crate::rebirth::{self, Inherited};
 use crate::script::{Chapter, Writer};
 use crate::staging::{self, AT_FDCWD, Stage};
 use crate::sysv_making;
@@ -25,8 +25,8 @@ pub(crate) struct Ground<'a> {
     pub(crate) moves_many: bool,
     /// Whether timers can be made with a number (Linux 6.15).
     pub(crate) ids_chosen: bool,
-    /// How many filters of system calls whoever takes the steps has already.
-    pub(crate) filtered: usize,
+    /// What whoever takes the steps has already of what threads were.
+    pub(crate) inherited: Inherited,
 }
 
 /// Where a program's addresses begin, and end.
@@ -107,7 +107,7 @@ impl Ground<'_> {
         self.belongings(writer, chapter, process);
         self.memory(writer, chapter, index);
         let threads = self.threads(writer, chapter, process);
-        rebirth::first_thread(writer, chapter, process, threads, (self.ids_chosen, self.filtered));
+        rebirth::first_thread(writer, chapter, process, threads, (self.ids_chosen, self.inherited));
     }
 
     /// Descriptors, directory, and what else is the process's and not a thread's.
@@ -170,19 +170,7 @@ impl Ground<'_> {
         let (process, stage) = (&self.image.processes[index], &self.stages[index]);
         staging::advise(writer, chapter, &stage.span, libc::MADV_DOFORK);
         let fixed = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as u64;
-        let mut parking = PARKING;
-        let mut parked = Vec::new();
-        for (name, start, length) in self.kernel {
-            writer.exact(
-                chapter,
-                format!("parking {name}"),
-                libc::SYS_mremap,
-                &[*start, *length, *length, fixed, parking],
-                parking,
-            );
-            parked.push((name, parking, *length));
-            parking += length;
-        }
+        let parked = park(writer, chapter, self.kernel);
         for range in [USER.start..REGION, REGION + REGION_LENGTH..stage.span.start, stage.span.end..USER.end] {
             if !range.is_empty() {
                 let arguments = [range.start, range.end - range.start];
@@ -208,7 +196,7 @@ impl Ground<'_> {
         }
         for area in &process.areas {
             let AreaKind::Kernel { name } = &area.kind else { continue };
-            if let Some((_, from, length)) = parked.iter().find(|(parked, _, _)| *parked == name) {
+            if let Some((_, from, length)) = parked.iter().find(|(parked, _, _)| parked == name) {
                 let arguments = [*from, *length, *length, fixed, area.start];
                 writer.exact(chapter, format!("placing {name}"), libc::SYS_mremap, &arguments, area.start);
             }
@@ -260,7 +248,7 @@ impl Ground<'_> {
         writer.exact(chapter, "making stacks", libc::SYS_mmap, &arguments, STACKS);
         for (number, thread) in (0..).zip(further) {
             let own = writer.chapter();
-            rebirth::further_thread(writer, own, process, thread, (thread_stack(number), self.filtered));
+            rebirth::further_thread(writer, own, process, thread, (thread_stack(number), self.inherited));
             self.make_thread(writer, chapter, thread, number, own);
         }
         further.len() as u64
@@ -272,6 +260,22 @@ impl Ground<'_> {
         let arguments = [thread.tid as u64, pointer, thread.clear, end];
         writer.thread(chapter, format!("making thread {}", thread.tid), arguments, own);
     }
+}
+
+/// Writes the moving of the kernel's own mappings to where they are out of the way, unless they lie there already; where they lie then.
+pub(crate) fn park(writer: &mut Writer, chapter: Chapter, kernel: &[(String, u64, u64)]) -> Vec<(String, u64, u64)> {
+    let fixed = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as u64;
+    let mut parking = PARKING;
+    let mut parked = Vec::new();
+    for (name, start, length) in kernel {
+        if *start != parking {
+            let arguments = [*start, *length, *length, fixed, parking];
+            writer.exact(chapter, format!("parking {name}"), libc::SYS_mremap, &arguments, parking);
+        }
+        parked.push((name.clone(), parking, *length));
+        parking += length;
+    }
+    parked
 }
 
 /// Mappings of files that are seen by all: of the clone's own files.
@@ -307,6 +311,16 @@ fn joined(ranges: &[&Range<u64>]) -> Vec<Range<u64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_parked_stays_there() {
+        let kernel = [("[vvar]".to_owned(), 0x7fff_0000_0000, 0x4000), ("[vdso]".to_owned(), 0x7fff_0000_4000, 0x2000)];
+        let mut writer = Writer::new();
+        let parked = park(&mut writer, Writer::STAGING, &kernel);
+        assert_eq!(parked[1], ("[vdso]".to_owned(), PARKING + 0x4000, 0x2000));
+        assert_eq!(park(&mut writer, Writer::MAKING, &parked), parked);
+        assert_eq!(format!("{:?}", writer.finish(1, 1, 0, 0)).lines().count(), 2);
+    }
 
     #[test]
     fn touching_ranges_are_one() {

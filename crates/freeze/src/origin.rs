@@ -11,6 +11,8 @@ pub(crate) enum Origin {
         sources: Vec<i32>,
         /// That of the frozen namespace's first process.
         init: i32,
+        /// What has the contents of files without a name, one behind another, if that is not they themselves.
+        early: Option<String>,
     },
     /// A file: own pages area after area, then what files without a name have.
     File {
@@ -23,7 +25,7 @@ pub(crate) enum Origin {
 
 impl Default for Origin {
     fn default() -> Self {
-        Self::Processes { sources: Vec::new(), init: 0 }
+        Self::Processes { sources: Vec::new(), init: 0, early: None }
     }
 }
 
@@ -39,16 +41,14 @@ impl Origin {
     /// The path of a file without a name, and where in it the first of its runs lies if not where it says.
     pub(crate) fn content(&self, image: &Image, number: usize) -> (String, Option<u64>) {
         match self {
-            Self::Processes { sources, init } => {
+            Self::Processes { early: Some(path), .. } => (path.clone(), Some(before(image, number))),
+            Self::Processes { sources, init, early: None } => {
                 let content = &image.contents[number];
                 let process = image.processes.iter().position(|process| process.pid == content.holder);
                 let source = process.and_then(|process| sources.get(process)).copied().unwrap_or(*init);
                 (format!("/proc/{source}/{}", content.path), None)
             }
-            Self::File { path, start } => {
-                let before: u64 = image.contents[..number].iter().map(held).sum();
-                (path.clone(), Some(start + pages(image) + before))
-            }
+            Self::File { path, start } => (path.clone(), Some(start + pages(image) + before(image, number))),
         }
     }
 
@@ -59,6 +59,11 @@ impl Origin {
             Self::File { start, .. } => Some(*start),
         }
     }
+}
+
+/// Bytes of the files without a name before one.
+fn before(image: &Image, number: usize) -> u64 {
+    image.contents[..number].iter().map(held).sum()
 }
 
 /// Bytes of own pages.

@@ -2,16 +2,18 @@
 
 use crate::content_making;
 use crate::first;
-use crate::growth::Ground;
+use crate::growth::{self, Ground};
 use crate::image::Image;
 use crate::lineage;
 use crate::objects::{self, Slots};
 use crate::origin::Origin;
 use crate::pid_counter;
+use crate::rebirth::Inherited;
 use crate::refusal::{FreezeError, Refusal};
 use crate::script::{Script, Writer};
 use crate::staging;
 use crate::sysv_making;
+use crate::verdict;
 
 /// What a script depends on besides the image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,35 +32,51 @@ pub(crate) struct Facts {
 
 /// The script of an image.
 pub(crate) fn script(image: &Image, facts: &Facts) -> Result<Script, FreezeError> {
+    let early = verdict::common(image);
+    match written(image, facts, early)? {
+        Some(script) => Ok(script),
+        None => written(image, facts, &[]).map(Option::unwrap_or_default),
+    }
+}
+
+/// The same, with some filters of system calls given to all processes by the maker. `None` where those would refuse what is to be done.
+fn written(image: &Image, facts: &Facts, filters: &[Vec<u8>]) -> Result<Option<Script>, FreezeError> {
     let family = family(image)?;
     let maker = family.maker.max(facts.taken + 1);
     let stages = staging::arrange(image);
     let slots = Slots::of(image);
     let executables = executables(image);
     let mut writer = Writer::new();
+    // Once, and not by each process that is forked.
+    let kernel = growth::park(&mut writer, Writer::STAGING, &facts.kernel);
     pid_counter::stage(&mut writer, slots);
     content_making::stage(&mut writer, image, slots, facts);
     staging::write(&mut writer, image, &stages, slots, &facts.origin);
     objects::write(&mut writer, image, slots, &executables);
     sysv_making::write(&mut writer, image, maker);
     pid_counter::set(&mut writer, slots, maker);
+    let inherited = Inherited::of_maker(&mut writer, image, filters);
+    let filtered = writer.length(Writer::MAKING);
     let ground = Ground {
         image,
         stages: &stages,
         slots,
         executables: &executables,
-        kernel: &facts.kernel,
+        kernel: &kernel,
         moves_many: facts.moves_many,
         ids_chosen: facts.ids_chosen,
-        filtered: 0,
+        inherited,
     };
     if family.first.is_some() {
         first::hand_over(&mut writer, slots, executables.len());
     }
     ground.fork_all(&mut writer, Writer::MAKING, &family.roots);
     content_making::seal_late(&mut writer, image, slots);
+    if !verdict::lets_pass(filters, writer.made_from(filtered)) {
+        return Ok(None);
+    }
     let reports = image.processes.iter().filter(|process| !process.threads.is_empty()).count();
-    Ok(writer.finish(maker, slots.free, reports, slots.supplied()))
+    Ok(Some(writer.finish(maker, slots.free, reports, slots.supplied())))
 }
 
 /// Who forks whom in a clone of an image.

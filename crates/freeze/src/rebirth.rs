@@ -1,7 +1,7 @@
 //! The steps of each thread of a clone, from its first instruction in the restorer to its return into the frozen program.
 
 use crate::frame;
-use crate::image::{Credentials, Process, Thread};
+use crate::image::{Credentials, Image, Process, Thread};
 use crate::script::{Chapter, Writer};
 use crate::timers;
 use pando_restorer::{STACK_LENGTH, Special};
@@ -14,13 +14,45 @@ pub(crate) fn bases(thread: &Thread) -> [u64; 2] {
     }
 }
 
+/// What a thread has already of what it was when it was frozen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Inherited {
+    /// So many filters of system calls, the guest's own.
+    pub(crate) filters: usize,
+    /// Capabilities that it can ever have.
+    pub(crate) bounding: u64,
+    /// Whether it is root without further groups.
+    pub(crate) plain: bool,
+}
+
+impl Inherited {
+    /// Of the maker, which gives up what no thread of the image has: each call that it makes is one less for every thread.
+    pub(crate) fn of_maker(writer: &mut Writer, image: &Image, filters: &[Vec<u8>]) -> Self {
+        let threads = image.processes.iter().flat_map(|process| &process.threads);
+        let bounding = threads.fold(0, |all, thread| all | thread.credentials.capabilities[3]);
+        bound(writer, Writer::MAKING, bounding, u64::MAX);
+        install(writer, Writer::MAKING, filters, 0);
+        Self { filters: filters.len(), bounding, plain: true }
+    }
+}
+
+fn install(writer: &mut Writer, chapter: Chapter, filters: &[Vec<u8>], flags: u64) {
+    const SECCOMP_SET_MODE_FILTER: u64 = 1;
+    for filter in filters {
+        let program = writer.data(filter, 8);
+        let filter = writer.words(&[filter.len() as u64 / 8, program]);
+        let arguments = [SECCOMP_SET_MODE_FILTER, flags, filter];
+        writer.call(chapter, "installing a system-call filter", libc::SYS_seccomp, &arguments);
+    }
+}
+
 /// The rest of a process's first thread, once its memory is in place and `others` further threads are made.
 pub(crate) fn first_thread(
     writer: &mut Writer,
     chapter: Chapter,
     process: &Process,
     others: u64,
-    (ids_chosen, filtered): (bool, usize),
+    (ids_chosen, inherited): (bool, Inherited),
 ) {
     const ARCH_SET_FS: u64 = 0x1002;
     let Some(thread) = process.threads.first() else { return };
@@ -38,7 +70,11 @@ pub(crate) fn first_thread(
         writer.attempt(chapter, "setting a resource limit", libc::SYS_setrlimit, &arguments);
     }
     timers::create(writer, chapter, &process.timers, ids_chosen);
-    identity(writer, chapter, thread, filtered);
+    let shared = shares_filters(process);
+    if shared && thread.filters.len() > inherited.filters {
+        writer.special(chapter, "waiting for the other threads", Special::Gather, &[others]);
+    }
+    identity(writer, chapter, thread, inherited, if shared { TO_ALL } else { 0 });
     writer.special(chapter, "waiting at the gate", Special::Gate, &[others]);
     timers::start(writer, chapter, &process.timers);
     for (which, interval) in process.intervals.iter().enumerate() {
@@ -58,13 +94,25 @@ pub(crate) fn further_thread(
     chapter: Chapter,
     process: &Process,
     thread: &Thread,
-    (stack, filtered): (u64, usize),
+    (stack, inherited): (u64, Inherited),
 ) {
     common(writer, chapter, process, thread);
-    identity(writer, chapter, thread, filtered);
+    // The first thread gives all of them the filters that they share.
+    let filters = if shares_filters(process) { usize::MAX } else { inherited.filters };
+    identity(writer, chapter, thread, Inherited { filters, ..inherited }, 0);
     writer.special(chapter, "waiting at the gate", Special::Gate, &[u64::MAX]);
     resume(writer, chapter, thread, [stack, STACK_LENGTH]);
 }
+
+/// Whether the threads of a process have the same filters of system calls, so that it need not be made for each.
+fn shares_filters(process: &Process) -> bool {
+    let mut filters = process.threads.iter().map(|thread| &thread.filters);
+    let first = filters.next();
+    process.threads.len() > 1 && filters.all(|other| Some(other) == first)
+}
+
+/// A filter is for all threads: SECCOMP_FILTER_FLAG_TSYNC, and SECCOMP_FILTER_FLAG_TSYNC_ESRCH (since Linux 5.7), without which a refusal looks like success.
+const TO_ALL: u64 = 1 | 1 << 4;
 
 fn common(writer: &mut Writer, chapter: Chapter, process: &Process, thread: &Thread) {
     const ARCH_SET_GS: u64 = 0x1001;
@@ -111,33 +159,26 @@ fn signal(info: &[u8]) -> u64 {
     info.first().copied().map_or(0, u64::from)
 }
 
-/// Becomes who the thread was. Filters come first, while there is the right to have them; they let pass what the thread itself did after. So many of them,
-/// the guest's own, are there already.
-fn identity(writer: &mut Writer, chapter: Chapter, thread: &Thread, filtered: usize) {
-    const SECCOMP_SET_MODE_FILTER: u64 = 1;
+/// Becomes who the thread was. Filters come first, while there is the right to have them; they let pass what the thread itself did after.
+fn identity(writer: &mut Writer, chapter: Chapter, thread: &Thread, inherited: Inherited, flags: u64) {
     let who = &thread.credentials;
-    for filter in thread.filters.iter().skip(filtered) {
-        let program = writer.data(filter, 8);
-        let filter = writer.words(&[filter.len() as u64 / 8, program]);
-        writer.call(
-            chapter,
-            "installing a system-call filter",
-            libc::SYS_seccomp,
-            &[SECCOMP_SET_MODE_FILTER, 0, filter],
-        );
-    }
-    bound(writer, chapter, who);
+    install(writer, chapter, thread.filters.get(inherited.filters..).unwrap_or_default(), flags);
+    bound(writer, chapter, who.capabilities[3], inherited.bounding);
     // They may be set only while all capabilities are there.
     if who.secure_bits != 0 {
         let arguments = [libc::PR_SET_SECUREBITS as u64, who.secure_bits];
         writer.call(chapter, "setting the secure bits", libc::SYS_prctl, &arguments);
     }
-    let further: Vec<u8> = who.further.iter().flat_map(|group| group.to_le_bytes()).collect();
-    let further = writer.data(&further, 8);
-    let arguments = [who.further.len() as u64, further];
-    writer.call(chapter, "setting further groups", libc::SYS_setgroups, &arguments);
+    if !(inherited.plain && who.further.is_empty()) {
+        let further: Vec<u8> = who.further.iter().flat_map(|group| group.to_le_bytes()).collect();
+        let further = writer.data(&further, 8);
+        let arguments = [who.further.len() as u64, further];
+        writer.call(chapter, "setting further groups", libc::SYS_setgroups, &arguments);
+    }
     let [real, effective, saved, of_files] = who.groups.map(u64::from);
-    writer.call(chapter, "setting the groups", libc::SYS_setresgid, &[real, effective, saved]);
+    if !(inherited.plain && [real, effective, saved] == [0; 3]) {
+        writer.call(chapter, "setting the groups", libc::SYS_setresgid, &[real, effective, saved]);
+    }
     if of_files != effective {
         writer.call(chapter, "setting the file-system group", libc::SYS_setfsgid, &[of_files]);
     }
@@ -167,8 +208,9 @@ fn identity(writer: &mut Writer, chapter: Chapter, thread: &Thread, filtered: us
 /// The highest capability of any kernel so far is 40; more are tried.
 const CAPABILITIES: u64 = 48;
 
-fn bound(writer: &mut Writer, chapter: Chapter, who: &Credentials) {
-    for number in (0..CAPABILITIES).filter(|number| who.capabilities[3] >> number & 1 == 0) {
+/// Gives up the capabilities of a set that are not of another.
+fn bound(writer: &mut Writer, chapter: Chapter, kept: u64, of: u64) {
+    for number in (0..CAPABILITIES).filter(|number| (of & !kept) >> number & 1 == 1) {
         let arguments = [libc::PR_CAPBSET_DROP as u64, number];
         writer.attempt(chapter, "bounding capabilities", libc::SYS_prctl, &arguments);
     }
@@ -209,10 +251,57 @@ mod tests {
         let thread = Thread { tid: 7, registers: vec![0; 25], extended: vec![0; 576], ..Thread::default() };
         let process = Process { pid: 7, threads: vec![thread], ..Process::default() };
         let mut writer = Writer::new();
-        first_thread(&mut writer, Writer::MAKING, &process, 0, (true, 0));
+        let inherited = Inherited { filters: 0, bounding: u64::MAX, plain: true };
+        first_thread(&mut writer, Writer::MAKING, &process, 0, (true, inherited));
         let text = format!("{:?}", writer.finish(9, 3, 1, 0));
         let place = |label: &str| text.lines().position(|line| line.contains(label)).unwrap();
         assert!(place("setting capabilities") < place("waiting at the gate"));
         assert_eq!(place("resuming") + 1, text.lines().count());
+    }
+
+    #[test]
+    fn filters_that_threads_share_are_made_once() {
+        let thread = |tid, filters| Thread {
+            tid,
+            registers: vec![0; 25],
+            extended: vec![0; 576],
+            filters: vec![vec![0; 8]; filters],
+            ..Thread::default()
+        };
+        let made = |filters: [usize; 2], had| {
+            let threads = vec![thread(7, filters[0]), thread(8, filters[1])];
+            let process = Process { pid: 7, threads, ..Process::default() };
+            let inherited = Inherited { filters: had, bounding: u64::MAX, plain: true };
+            let mut writer = Writer::new();
+            first_thread(&mut writer, Writer::MAKING, &process, 1, (true, inherited));
+            let own = writer.chapter();
+            further_thread(&mut writer, own, &process, &process.threads[1], (0, inherited));
+            let text = format!("{:?}", writer.finish(9, 3, 1, 0));
+            let count = |what: &str| text.lines().filter(|line| line.contains(what)).count();
+            (count("installing a system-call filter"), count("waiting for the other threads"))
+        };
+        assert_eq!(made([2, 2], 0), (2, 1));
+        assert_eq!(made([2, 2], 1), (1, 1));
+        assert_eq!(made([1, 1], 1), (0, 0));
+        assert_eq!(made([2, 1], 0), (3, 0));
+    }
+
+    #[test]
+    fn what_no_thread_has_is_given_up_once() {
+        let of = |bounding| {
+            let mut thread = Thread { registers: vec![0; 25], extended: vec![0; 576], ..Thread::default() };
+            thread.credentials.capabilities[3] = bounding;
+            Process { threads: vec![thread], ..Process::default() }
+        };
+        let image = Image { processes: vec![of(0b11), of(0b01)], ..Image::default() };
+        let mut writer = Writer::new();
+        let inherited = Inherited::of_maker(&mut writer, &image, &[]);
+        let chapters = [writer.chapter(), writer.chapter()];
+        for (process, chapter) in image.processes.iter().zip(chapters) {
+            identity(&mut writer, chapter, &process.threads[0], inherited, 0);
+        }
+        let text = format!("{:?}", writer.finish(9, 3, 1, 0));
+        let dropped = text.lines().filter(|line| line.contains("bounding capabilities")).count() as u64;
+        assert_eq!(dropped, CAPABILITIES - 2 + 1, "{text}");
     }
 }

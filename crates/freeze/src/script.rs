@@ -17,7 +17,7 @@ pub(crate) struct Writer {
 }
 
 /// A script that is complete.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub(crate) struct Script {
     pub(crate) bytes: Vec<u8>,
     labels: Vec<String>,
@@ -149,6 +149,17 @@ impl Writer {
         let mut arguments = [0; 6];
         arguments[..given.len()].copy_from_slice(given);
         self.chapters[chapter.0].push((label.into(), Step { what, arguments, want }));
+    }
+
+    /// How many steps a chapter has so far.
+    pub(crate) fn length(&self, chapter: Chapter) -> usize {
+        self.chapters[chapter.0].len()
+    }
+
+    /// The maker's steps from one on, and those of all that it forks.
+    pub(crate) fn made_from(&self, first: usize) -> impl Iterator<Item = &Step> {
+        let making = self.chapters[Self::MAKING.0].iter().skip(first);
+        making.chain(self.chapters[Self::MAKING.0 + 1..].iter().flatten()).map(|(_, step)| step)
     }
 
     /// Puts everything in its place.

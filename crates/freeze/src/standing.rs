@@ -70,7 +70,7 @@ impl Standing {
     /// The processes as what has their memory.
     pub(crate) fn themselves(&self, subject: &Subject<'_>, image: &Image) -> Origin {
         let sources = image.processes.iter().map(|process| self.outer(process.pid).unwrap_or(0)).collect();
-        Origin::Processes { sources, init: subject.init }
+        Origin::Processes { sources, init: subject.init, early: None }
     }
 
     /// Lets them run on. Their snapshots stay.

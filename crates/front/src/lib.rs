@@ -1,4 +1,4 @@
-//! The command's front: `pando run -- CMD` and `pando exec NAME -- CMD`, without terminals, before there is a C library.
+//! The command's front: `pando run -- CMD` and `pando exec NAME -- CMD`, without terminals, and `pando clone IMAGE NAME`, before there is a C library.
 //!
 //! A static program of a C library asks the processor some ninety questions (CPUID) before `main`, and on a virtual machine each is answered by the
 //! host, after microseconds: of a short command that is the larger half. So the command's file has an entry of its own. It reads the line; if that is

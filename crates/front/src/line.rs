@@ -17,6 +17,13 @@ pub enum Line<'a, W> {
         /// The command and its arguments, at least one word.
         command: &'a [W],
     },
+    /// `clone IMAGE NAME`
+    Clone {
+        /// The image.
+        image: &'a W,
+        /// The clone's name.
+        name: &'a W,
+    },
 }
 
 /// The options of a plain `run`, each of which is a word of its own with its value behind it.
@@ -37,8 +44,16 @@ pub fn read<W: AsRef<str>>(words: &[W]) -> Option<Line<'_, W>> {
         [verb, name, dashes, command @ ..] if verb.as_ref() == "exec" && dashes.as_ref() == "--" => {
             (!command.is_empty() && !name.as_ref().starts_with('-')).then_some(Line::Exec { name, command })
         }
+        [verb, image, name] if verb.as_ref() == "clone" => {
+            (is_name(image.as_ref()) && is_name(name.as_ref())).then_some(Line::Clone { image, name })
+        }
         _ => None,
     }
+}
+
+/// Whether a word can be a name, and is no option.
+fn is_name(word: &str) -> bool {
+    !word.is_empty() && !word.starts_with('-')
 }
 
 fn run<W: AsRef<str>>(mut words: &[W]) -> Option<Line<'_, W>> {
@@ -50,7 +65,7 @@ fn run<W: AsRef<str>>(mut words: &[W]) -> Option<Line<'_, W>> {
         }
         let (value, rest) = rest.split_first()?;
         let (place, plain) = match option.as_ref() {
-            "--name" => (&mut options.name, !value.as_ref().is_empty() && !value.as_ref().starts_with('-')),
+            "--name" => (&mut options.name, is_name(value.as_ref())),
             "--from" => (&mut options.source, is_whole(value.as_ref())),
             "--net" => (&mut options.network, matches!(value.as_ref(), "none" | "host")),
             _ => return None,
@@ -79,6 +94,7 @@ mod tests {
     fn plain_lines() {
         assert_eq!(read(&["run", "--", "ls", "-l"]), Some(Line::Run { options: NONE, command: &["ls", "-l"] }));
         assert_eq!(read(&["exec", "web", "--", "--", "x"]), Some(Line::Exec { name: &"web", command: &["--", "x"] }));
+        assert_eq!(read(&["clone", "warm", "web"]), Some(Line::Clone { image: &"warm", name: &"web" }));
         let options = Options { name: Some(&"a"), source: Some(&"/srv/root"), network: Some(&"host") };
         let line = ["run", "--net", "host", "--from", "/srv/root", "--name", "a", "--", "x"];
         assert_eq!(read(&line), Some(Line::Run { options, command: &["x"] }));
@@ -106,6 +122,10 @@ mod tests {
             "exec -t -- x",
             "exec web --",
             "exec web x -- y",
+            "clone warm",
+            "clone warm -n",
+            "clone -n 2",
+            "clone warm web more",
         ] {
             let words: Vec<&str> = line.split(' ').collect();
             assert_eq!(read(&words), None, "{line}");

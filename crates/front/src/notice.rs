@@ -1,4 +1,4 @@
-//! What the daemon says of a process, as far as a plain line needs to understand it.
+//! What the daemon says of a process, or of what it has done, as far as a plain line needs to understand it.
 
 /// What a message says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -7,6 +7,8 @@ pub enum Notice {
     Runs,
     /// It has ended.
     Exited(u8),
+    /// What was asked for is done.
+    Done,
     /// Something else, a complaint for example. `main` understands all of them.
     Other,
 }
@@ -19,6 +21,9 @@ pub fn first_notice(heard: &[u8]) -> Option<(Notice, usize)> {
 
 /// Reads a message that says no more than it has to, in the order in which the daemon writes it.
 fn read(message: &[u8]) -> Option<Notice> {
+    if matches!(message, br#"{"parameters":{}}"# | br#"{"parameters":{},"continues":false}"#) {
+        return Some(Notice::Done);
+    }
     let rest = message.strip_prefix(br#"{"parameters":{"notice":{"guest":""#)?;
     // A guest's name has no character that JSON would escape.
     let quote = rest.iter().position(|byte| *byte == b'"' || *byte == b'\\')?;
@@ -63,6 +68,13 @@ mod tests {
                 );
                 assert_eq!(heard(&text), Some((Notice::Exited(3), text.len() - 4)), "{text}");
             }
+        }
+    }
+
+    #[test]
+    fn what_is_done_is_told() {
+        for text in ["{\"parameters\":{}}\0", "{\"parameters\":{},\"continues\":false}\0"] {
+            assert_eq!(heard(text), Some((Notice::Done, text.len())), "{text}");
         }
     }
 

@@ -28,6 +28,13 @@ impl<'a> Request<'a> {
                 request.words(command)?;
                 request.plain(r#"]},"process":{}},"more":true}"#)?;
             }
+            Line::Clone { image, name } => {
+                request.plain(r#"{"method":"org.pando.Guests.Clone","parameters":{"image":"#)?;
+                request.string(image.as_ref())?;
+                request.plain(r#","names":["#)?;
+                request.string(name.as_ref())?;
+                request.plain("]}}")?;
+            }
             Line::Exec { name, command } => {
                 request.plain(r#"{"method":"org.pando.Guests.Exec","parameters":{"name":"#)?;
                 request.string(name.as_ref())?;

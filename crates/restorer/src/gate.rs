@@ -39,6 +39,11 @@ pub(crate) fn pass(free: u64, others: u64) {
     let _ = plain(number::CLOSE, [free + 1, 0, 0]);
 }
 
+/// Waits until so many further threads stand at the gate.
+pub(crate) fn gather(others: u64) {
+    until(&COME, others as u32);
+}
+
 /// Wakes all who wait for a word to change.
 fn wake(word: &AtomicU32) {
     const FUTEX_WAKE_PRIVATE: u64 = 129;

@@ -27,8 +27,9 @@ pub(crate) fn serve() -> ! {
             (Some(Request::Hold { length }), None) => hold(&message, length).map(|held| script = Some(held)),
             (Some(Request::Become { length }), None) => first::grow(&message, length),
             (Some(Request::Clone { cgroups, groups, namespaces, supplied }), Some(script)) => {
-                let counts = [cgroups, groups, namespaces, supplied].map(|count| count as usize);
-                Wish::new(&message, counts, script).ok_or(Failure::of_call(EINVAL)).and_then(|wish| maker::grow(&wish))
+                let counts = [cgroups, groups, supplied].map(|count| count as usize);
+                let wish = Wish::new(&message, counts, namespaces, script);
+                wish.ok_or(Failure::of_call(EINVAL)).and_then(|wish| maker::grow(&wish))
             }
             _ => Err(Failure::of_call(EINVAL)),
         };

@@ -15,7 +15,7 @@ pub(crate) struct Wish<'a> {
     fds: &'a [u64],
     cgroups: usize,
     groups: usize,
-    namespaces: usize,
+    namespaces: u32,
     script: &'a Script,
 }
 
@@ -25,9 +25,9 @@ static FAILED_STEP: AtomicU32 = AtomicU32::new(0);
 
 impl<'a> Wish<'a> {
     /// The wish of a message whose counts fit its descriptors.
-    pub(crate) fn new(message: &'a Message, counts: [usize; 4], script: &'a Script) -> Option<Self> {
-        let [cgroups, groups, namespaces, supplied] = counts;
-        let all = [2, cgroups, groups, namespaces, supplied].into_iter().try_fold(0_usize, usize::checked_add)?;
+    pub(crate) fn new(message: &'a Message, counts: [usize; 3], namespaces: u32, script: &'a Script) -> Option<Self> {
+        let [cgroups, groups, supplied] = counts;
+        let all = [2, cgroups, groups, 1, supplied].into_iter().try_fold(0_usize, usize::checked_add)?;
         let fds = &message.fds[..message.count];
         (all == fds.len() && cgroups <= 1).then_some(Self { fds, cgroups, groups, namespaces, script })
     }
@@ -36,12 +36,13 @@ impl<'a> Wish<'a> {
         &self.fds[2 + self.cgroups..][..self.groups]
     }
 
-    fn namespaces(&self) -> &[u64] {
-        &self.fds[2 + self.cgroups + self.groups..][..self.namespaces]
+    /// Whose namespaces are entered.
+    fn process(&self) -> u64 {
+        self.fds[2 + self.cgroups + self.groups]
     }
 
     fn supplied(&self) -> &[u64] {
-        &self.fds[2 + self.cgroups + self.groups + self.namespaces..]
+        &self.fds[2 + self.cgroups + self.groups + 1..]
     }
 }
 
@@ -78,10 +79,8 @@ fn entrant(wish: &Wish<'_>) -> Result<(), Failure> {
     for group in wish.groups() {
         bare::write(*group, b"0").map_err(Failure::of_call)?;
     }
-    for namespace in wish.namespaces() {
-        plain(number::SETNS, [*namespace, 0, 0]).map_err(Failure::of_call)?;
-        bare::undumpable();
-    }
+    plain(number::SETNS, [wish.process(), u64::from(wish.namespaces), 0]).map_err(Failure::of_call)?;
+    bare::undumpable();
     let pid = wish.script.header().maker as i32;
     match bare::maker(pid, make, core::ptr::from_ref(wish) as usize).map_err(Failure::of_call)? {
         0 => Ok(()),

@@ -11,13 +11,13 @@ pub enum Request {
         /// Length of the script in bytes.
         length: u32,
     },
-    /// Fork a clone. Descriptors: where to report, the gate, then those counted here, in this order.
+    /// Fork a clone. Descriptors: where to report, the gate, then those counted here and the process, in this order.
     Clone {
         /// Directory of the cgroup (version 2) to be born in: 0 or 1.
         cgroups: u32,
         /// Files to write "0" to, so as to join cgroups of version 1.
         groups: u32,
-        /// Namespaces to enter, the user namespace first.
+        /// Which namespaces to enter (`CLONE_NEW*`): those of the process that comes as a pidfd behind the groups.
         namespaces: u32,
         /// Descriptors that the clone has in place of the frozen ones.
         supplied: u32,

@@ -98,6 +98,10 @@ fn take(script: &Script, step: &Step) -> Result<(), Errno> {
             gate::pass(script.header.free, a[0]);
             Ok(())
         }
+        Some(Special::Gather) => {
+            gate::gather(a[0]);
+            Ok(())
+        }
         // SAFETY: the freezer built the frame in the script, which stays mapped; the stack is this thread's own.
         Some(Special::Resume) if a[1] != 0 => unsafe { bare::resume(a[0], a[1], a[2]) },
         Some(Special::Resume) => {

@@ -63,12 +63,14 @@ pub enum Special {
     Hand = 0x1_0007,
     /// Take what is sent so, over a socket, to where it was.
     Take = 0x1_0008,
+    /// Wait, as a process's first thread, until its further threads, so many, stand at the gate.
+    Gather = 0x1_0009,
 }
 
 impl Special {
     /// The special step of a number.
     pub fn from_number(number: u64) -> Option<Self> {
         let all = [Self::Fork, Self::Thread, Self::Gate, Self::Resume, Self::Pipe, Self::Exit, Self::Pair];
-        all.into_iter().chain([Self::Hand, Self::Take]).find(|special| *special as u64 == number)
+        all.into_iter().chain([Self::Hand, Self::Take, Self::Gather]).find(|special| *special as u64 == number)
     }
 }

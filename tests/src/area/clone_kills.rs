@@ -95,9 +95,8 @@ fn killing(sandbox: &Sandbox, kills: usize) {
 
 /// Makes a clone, kills somebody meanwhile, and looks at what there is. Whether anybody was killed.
 fn round(sandbox: &Sandbox, dice: &mut Dice, victim: Victim) -> bool {
-    // Now there are a daemon, its spawner, and a holder.
-    sandbox.pando(["clone", "image", "earlier"]).ok();
-    sandbox.pando(["rm", "--force", "earlier"]).ok();
+    // Now there are a daemon, its spawner, and a holder, and none or one of the clones that are made ahead.
+    sandbox.pando(["clone", "image", "earlier", "-n", "2"]).ok();
     let mut found = find(sandbox, victim);
     let line = sandbox.pando(["clone", "image", "subject"]).start();
     let begun = Instant::now();
@@ -115,6 +114,12 @@ fn round(sandbox: &Sandbox, dice: &mut Dice, victim: Victim) -> bool {
     let ended = line.wait();
     assert!(matches!(ended.code(), 0 | 125), "{victim:?}: {}: {}", ended.code(), ended.err());
     eventually("the next daemon answers", || sandbox.pando(["ls"]).run().code() == 0);
+    for name in ["earlier-1", "earlier-2"] {
+        eventually("the earlier ones go", || {
+            sandbox.pando(["rm", "--force", name]).run();
+            sandbox.status(name).is_none()
+        });
+    }
     let state = settled(sandbox);
     match state.as_str() {
         "absent" => {}

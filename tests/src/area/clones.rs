@@ -17,6 +17,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("clones::each_has_a_disk_of_its_own_size", each_has_a_disk_of_its_own_size)
         .needs(&[Need::Root, Need::Program("mkfs.ext4", "e2fsprogs")]),
     Case::new("clones::watches_of_files_are_of_each_clones_own", watches_of_files_are_of_each_clones_own),
+    Case::new("clones::whatever_holds_a_process_holds_its_clone", whatever_holds_a_process_holds_its_clone),
     Case::new("clones::clones_are_ordinary_guests", clones_are_ordinary_guests),
     Case::new("clones::an_image_outlives_its_guest", an_image_outlives_its_guest),
     Case::new("clones::a_refusal_changes_nothing", a_refusal_changes_nothing),
@@ -129,6 +130,31 @@ fn watches_of_files_are_of_each_clones_own(sandbox: &Sandbox) {
     eventually("the clone of a clone's clone sees a new file", || told("three", "1 deep"));
     eventually("it sees its own version of a file", || changes() != before);
     assert!(!told("one", "1 deep") && !told("two", "1 deep"));
+}
+
+/// What a process is kept from is the same in a clone: where that is given to all at once, by whoever forks them, and where each takes it for itself, since
+/// forking is refused then.
+fn whatever_holds_a_process_holds_its_clone(sandbox: &Sandbox) {
+    let held = |name: &str| {
+        let kept = "^(Uid|Gid|Groups|NoNewPrivs|Seccomp|Seccomp_filters|Cap[A-Z][a-z]*):";
+        sandbox
+            .exec_sh(
+                name,
+                &format!(
+                    "for p in /proc/[0-9]*; do grep -qa '10000[01]' $p/cmdline && grep -E '{kept}' $p/status; done; true"
+                ),
+            )
+            .ok()
+    };
+    for profile in ["default", "strict"] {
+        let command = "sleep 100000 & sleep 100001 & wait";
+        sandbox.guest(profile, &["--profile", profile, "--", "sh", "-c", command]);
+        eventually("both run", || held(profile).matches("Seccomp_filters:").count() >= 3);
+        let image = format!("{profile}-image");
+        sandbox.pando(["freeze", profile, &image]).ok();
+        sandbox.pando(["clone", &image, &format!("{profile}-clone")]).ok();
+        assert_eq!(held(&format!("{profile}-clone")), held(profile), "{profile}");
+    }
 }
 
 fn clones_are_ordinary_guests(sandbox: &Sandbox) {

@@ -1,6 +1,7 @@
 //! The tests, a file an area. A new file is a `mod` line and a line in [`AREAS`].
 
 mod attacks;
+mod buds;
 mod clients;
 mod clone_crash;
 mod clone_identity;
@@ -96,6 +97,7 @@ const AREAS: &[&[Case]] = &[
     systemd::CASES,
     attacks::CASES,
     hostile::CASES,
+    buds::CASES,
     clients::CASES,
     refusals::CASES,
     restore::CASES,

@@ -1,6 +1,7 @@
 //! `pando clone`: guests out of an image.
 
 use super::Verb;
+use crate::client::Client;
 use crate::complaint::Usage;
 use crate::replies::Done;
 use crate::state_root::StateRoot;
@@ -24,6 +25,27 @@ pub(crate) struct Clone {
     name: Option<String>,
 }
 
+impl Clone {
+    /// What the line `pando clone IMAGE NAME` means.
+    pub(crate) fn plain(image: String, name: String) -> Self {
+        Self { number: None, address: Vec::new(), signal: None, image, name: Some(name) }
+    }
+
+    /// The clones' names, and the call.
+    pub(crate) fn into_order(self) -> anyhow::Result<(Vec<String>, Method)> {
+        let names = match (self.name, self.number) {
+            (Some(name), None) => vec![name],
+            (None, None) => return Err(Usage::sentence("give the clone a name, or a number of clones with -n").into()),
+            (name, Some(number)) => {
+                let name = name.unwrap_or_else(|| self.image.clone());
+                (1..=number).map(|number| format!("{name}-{number}")).collect()
+            }
+        };
+        let (addresses, signal) = (self.address, self.signal);
+        Ok((names.clone(), Method::Clone { image: self.image, names, addresses, signal }))
+    }
+}
+
 impl Verb for Clone {
     const NAME: &'static str = "clone";
     const ABOUT: &'static str = "Make guests out of an image, running from the frozen instant on";
@@ -38,22 +60,14 @@ The programs in /etc/pando/clone.d of the guest run in each clone, as its root a
 before anybody can enter it. They find its name in PANDO_CLONE_NAME. If one fails, there is no clone.";
 
     fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
-        let names = match (self.name, self.number) {
-            (Some(name), None) => vec![name],
-            (None, None) => return Err(Usage::sentence("give the clone a name, or a number of clones with -n").into()),
-            (name, Some(number)) => {
-                let name = name.unwrap_or_else(|| self.image.clone());
-                (1..=number).map(|number| format!("{name}-{number}")).collect()
-            }
+        let image = self.image.clone();
+        let (names, method) = self.into_order()?;
+        let made = match pando_front::handed_over() {
+            // The front has made the call.
+            Some(call) => Client::after(call.socket.into(), call.heard)?.receive::<Done>().map(|answer| answer.reply),
+            None => crate::daemon_start::connected(root)?.call::<Done>(method),
         };
-        let mut client = crate::daemon_start::connected(root)?;
-        let method = Method::Clone {
-            image: self.image.clone(),
-            names: names.clone(),
-            addresses: self.address,
-            signal: self.signal,
-        };
-        client.call::<Done>(method).with_context(|| format!("cannot clone image '{}'", self.image))?;
+        made.with_context(|| format!("cannot clone image '{image}'"))?;
         crate::table::print(&names.iter().map(|name| format!("{name}\n")).collect::<String>())?;
         Ok(0)
     }

@@ -31,6 +31,7 @@ mod unify;
 mod version;
 mod watchdog;
 
+pub(crate) use clone::Clone;
 pub(crate) use exec::Exec;
 pub(crate) use hold_terminal::hold;
 pub(crate) use run::Run;

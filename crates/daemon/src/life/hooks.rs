@@ -35,11 +35,16 @@ pub(crate) struct Hooks(Vec<String>);
 impl Hooks {
     /// Those that a guest has. What is no executable file is none, nor is what is hidden.
     pub(crate) async fn find(guest: &Guest, running: &Running, directory: &'static str) -> Result<Self, Fault> {
-        let path = format!("/proc/{}/root", running.pid);
-        let look = move || root::programs_inside(File::open(path)?.as_fd(), directory);
+        let pid = running.pid;
+        let look = move || Self::inside(pid, directory);
         let found = tokio::task::spawn_blocking(look).await.unwrap_or_else(|error| Err(std::io::Error::other(error)));
         let doing = || format!("looking for hooks in {directory} of guest '{}'", guest.name);
-        found.map(Self).map_err(|error| failure::io(&doing(), guest.name.as_ref(), &error))
+        found.map_err(|error| failure::io(&doing(), guest.name.as_ref(), &error))
+    }
+
+    /// Those in the root of a first process. Blocking.
+    pub(crate) fn inside(pid: i32, directory: &str) -> std::io::Result<Self> {
+        root::programs_inside(File::open(format!("/proc/{pid}/root"))?.as_fd(), directory).map(Self)
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -2,6 +2,7 @@
 
 use super::hooks::{self, Hooks};
 use super::{connections, door};
+use crate::buds::Bud;
 use crate::daemon::Daemon;
 use crate::failure;
 use crate::guest::{Guest, Running};
@@ -14,6 +15,7 @@ use pando_freeze::image::{Image, Process};
 use pando_kernel::{pidfd, signal};
 use std::collections::HashSet;
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// Who guests out of an image are.
 #[derive(Debug)]
@@ -72,6 +74,14 @@ impl Identity {
         }
     }
 
+    /// A clone that was made ahead, if there is one. What is restored is not.
+    pub(crate) fn bud(&self, daemon: &Rc<Daemon>, held: &Arc<HeldImage>) -> Option<Bud> {
+        match self {
+            Self::Other { .. } => daemon.buds.take(daemon, held),
+            Self::Same(_) => None,
+        }
+    }
+
     /// A root file system for a guest: those of clones are made ahead.
     pub(crate) async fn root(&self, daemon: &Daemon, held: &HeldImage) -> Result<ReadyRoot, Fault> {
         match self {
@@ -80,12 +90,21 @@ impl Identity {
         }
     }
 
-    /// What has to be done in a guest that stands.
-    pub(crate) async fn rites(&self, guest: &Guest, running: &Running, image: &HeldImage) -> Result<Rites, Fault> {
+    /// What has to be done in a guest that stands. Its hooks may have been found before.
+    pub(crate) async fn rites(
+        &self,
+        guest: &Guest,
+        running: &Running,
+        image: &HeldImage,
+        hooks: Option<Hooks>,
+    ) -> Result<Rites, Fault> {
         let told = |said: String| image.record.answer.map(|number| (running.pid, number, said));
         match self {
             Self::Other { signal, .. } => {
-                let hooks = Hooks::find(guest, running, hooks::CLONE).await?;
+                let hooks = match hooks {
+                    Some(hooks) => hooks,
+                    None => Hooks::find(guest, running, hooks::CLONE).await?,
+                };
                 let answer = told(format!("1 {}", guest.name));
                 Ok(Rites { hooks, signal: *signal, connections: Vec::new(), answer })
             }

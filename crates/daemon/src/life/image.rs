@@ -176,6 +176,7 @@ pub(crate) fn remove(daemon: &Rc<Daemon>, name: &str) -> Result<(), Fault> {
         super::remove::discard(&daemon.places, &directory);
     }
     if let Some(held) = held {
+        daemon.buds.give_up(daemon, &held);
         daemon.roots.give_up(&held.roots());
         super::remove::discard_unused(daemon, &held.record.layers);
         // The holder may have gigabytes to give back.

@@ -18,7 +18,7 @@ pub(crate) async fn restore(daemon: &Rc<Daemon>, name: &str, replace: bool) -> R
     let frozen = image::wake(daemon, &held).await?;
     make_way(daemon, &held, &guest, replace).await?;
     let identity = Identity::Same(connections::still_good(daemon, &held));
-    clone::clone(daemon, &held, frozen, (guest.as_ref(), &identity)).await?;
+    clone::clone(daemon, &held, &frozen, (guest.as_ref(), &identity)).await?;
     daemon.events.tell(guest.as_ref(), "restore", Some(held.name.clone()));
     Ok(guest.to_string())
 }

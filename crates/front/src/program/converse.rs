@@ -9,7 +9,7 @@ use crate::request::Request;
 use core::mem::MaybeUninit;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{BorrowedFd, OwnedFd};
-use rustix::io::{Errno, IoSlice};
+use rustix::io::{Errno, IoSlice, write};
 use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags,
     SocketType, connect, recv, sendmsg, socket_with, sockopt,
@@ -41,6 +41,9 @@ pub(super) fn converse(words: Strings, environment: Strings) -> Option<u8> {
         return None;
     }
     let standard = bare::standard();
+    if let Line::Clone { name, .. } = line {
+        return ask(connected(environment)?, &line, name, standard[1]);
+    }
     if standard.iter().any(|descriptor| passage(*descriptor) != Ok(Passage::Pass)) {
         return None;
     }
@@ -56,6 +59,44 @@ pub(super) fn converse(words: Strings, environment: Strings) -> Option<u8> {
         End::Unread => bare::block_only(before),
     }
     None
+}
+
+/// Asks for something that is done when the daemon answers, and prints the name of what it was done to.
+fn ask(daemon: OwnedFd, line: &Line<'_, &str>, name: &str, output: BorrowedFd<'_>) -> Option<u8> {
+    call(&daemon, line, &[])?;
+    let heard = space();
+    let mut length = 0;
+    loop {
+        match first_notice(&heard[..length]) {
+            Some((Notice::Done, _)) if print(name, output).is_some() => return Some(0),
+            Some(_) => break,
+            None => {}
+        }
+        match recv(&daemon, &mut heard[length..], RecvFlags::empty()) {
+            Err(Errno::INTR) => {}
+            // Nobody has read the call: see `follow`.
+            Err(Errno::CONNRESET) if length == 0 => return None,
+            Err(_) | Ok((0, _)) => break,
+            Ok((more, _)) => length += more,
+        }
+    }
+    hand_over(daemon, length);
+    None
+}
+
+/// Prints a line; `None` if that failed, which is `main`'s to tell.
+fn print(text: &str, output: BorrowedFd<'_>) -> Option<()> {
+    let mut bytes = [b'\n'; LENGTH];
+    bytes.get_mut(..text.len())?.copy_from_slice(text.as_bytes());
+    let mut rest = bytes.get(..=text.len())?;
+    while !rest.is_empty() {
+        match write(output, rest) {
+            Ok(written) => rest = &rest[written..],
+            Err(Errno::INTR) => {}
+            Err(_) => return None,
+        }
+    }
+    Some(())
 }
 
 /// How the front's part in a call ends.
@@ -97,12 +138,12 @@ fn connected(mut environment: Strings) -> Option<OwnedFd> {
 }
 
 /// Sends the call; `None` if nothing of it was heard by anybody.
-fn call(daemon: &OwnedFd, line: &Line<'_, &str>, standard: &[BorrowedFd<'_>; 3]) -> Option<()> {
+fn call(daemon: &OwnedFd, line: &Line<'_, &str>, standard: &[BorrowedFd<'_>]) -> Option<()> {
     let mut bytes = [0; LENGTH];
     let mut rest = Request::write(line, &mut bytes).ok()?;
     let mut control = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
     let mut control = SendAncillaryBuffer::new(&mut control);
-    if !control.push(SendAncillaryMessage::ScmRights(standard)) {
+    if !standard.is_empty() && !control.push(SendAncillaryMessage::ScmRights(standard)) {
         return None;
     }
     while !rest.is_empty() {
@@ -127,7 +168,7 @@ fn follow(daemon: OwnedFd) -> End {
             match notice {
                 Notice::Runs => understood += bytes,
                 Notice::Exited(code) => return End::Exited(code),
-                Notice::Other => {
+                Notice::Done | Notice::Other => {
                     hand_over(daemon, length);
                     return End::HandedOver;
                 }

@@ -1,0 +1,53 @@
+//! Where the processes of a clone are forked to: below a guest's first process that waits for them.
+
+use super::boot::Ready;
+use crate::daemon::Daemon;
+use pando_api::Network;
+use pando_freeze::{CloneError, Cradle, Frozen, Ready as Forked, Target};
+use pando_kernel::cgroup::Plot;
+use pando_kernel::{CallError, Context};
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+/// That place.
+#[derive(Debug)]
+pub(crate) struct Nest {
+    init: i32,
+    plot: Plot,
+    log: OwnedFd,
+    /// Where the first process is told what to become.
+    cradle: Option<OwnedFd>,
+}
+
+impl Nest {
+    /// That of a first process; what the clone says goes to a log.
+    pub(crate) fn new(daemon: &Daemon, ready: &Ready, log: &Path) -> Result<Self, CallError> {
+        let log =
+            File::options().create(true).append(true).open(log).context(|| format!("opening {}", log.display()))?;
+        let cradle = ready.cradle.as_ref().map(|cradle| cradle.lay_out(&ready.sprout, &log)).transpose()?;
+        Ok(Self { init: ready.sprout.pid, plot: daemon.field.plot(ready.sprout.slot), log: log.into(), cradle })
+    }
+
+    /// Forks the frozen processes, up to where they wait. Blocking.
+    pub(crate) fn fork(&self, frozen: &Frozen) -> Result<Forked, CloneError> {
+        let tasks = self.plot.entrances()?.tasks;
+        let open = |path: PathBuf| File::open(&path).context(|| format!("opening {}", path.display()));
+        let cgroup = self.plot.guest().map(open).transpose()?;
+        let groups: Vec<BorrowedFd<'_>> = tasks.iter().map(AsFd::as_fd).collect();
+        let target = Target {
+            init: self.init,
+            cgroup: cgroup.as_ref().map(AsFd::as_fd),
+            groups: &groups,
+            supplied: &[self.log.as_fd()],
+            cradle: self.cradle.as_ref().map(|socket| Cradle(socket.as_fd())),
+        };
+        frozen.clone_into(&target)
+    }
+}
+
+/// Whether processes can be forked to a first process at once: it has a root file system already, and there is no network that it must be let onto before
+/// they bind.
+pub(crate) fn is_complete(ready: &Ready, network: Network) -> bool {
+    ready.tree.is_none() && matches!(network, Network::None | Network::Host)
+}

@@ -1,0 +1,73 @@
+//! Whether a clone may be made before anybody asks for one, and wait at its gate for as long as that takes.
+
+use crate::image::{FileKind, Image, Keyed, KeyedKind};
+
+/// What a clone that waits costs, and what it has meanwhile that others may want.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dormancy {
+    /// Its threads.
+    pub threads: usize,
+    /// Bytes of memory that are not shared with the holder.
+    pub bytes: u64,
+    /// Whether it has something of its network: a socket, or a name.
+    pub networked: bool,
+}
+
+impl Image {
+    /// What a clone costs that waits. `None` where it must not: a clock of its would have run off by the time it runs.
+    pub fn dormancy(&self) -> Option<Dormancy> {
+        let wound = |kind: &FileKind| matches!(kind, FileKind::TimerFd { setting, .. } if *setting != [0; 4]);
+        if self.files.iter().any(|file| wound(&file.kind)) {
+            return None;
+        }
+        let own = |runs: &[(u64, u64)]| runs.iter().map(|(_, length)| length).sum::<u64>();
+        let contents: u64 = self.contents.iter().map(|content| own(&content.runs)).sum();
+        // A first process cannot be forked from the holder: its memory is copied.
+        let first =
+            self.first().map_or(0, |first| self.processes[first].areas.iter().map(|area| own(&area.pages)).sum());
+        let segment = |keyed: &Keyed| match &keyed.kind {
+            KeyedKind::Segment { content, .. } => content.len() as u64,
+            KeyedKind::Semaphores { .. } | KeyedKind::Queue { .. } => 0,
+        };
+        let keyed: u64 = self.keyed.iter().map(segment).sum();
+        Some(Dormancy {
+            threads: self.processes.iter().map(|process| process.threads.len()).sum(),
+            bytes: contents + first + keyed,
+            networked: self.files.iter().any(|file| matches!(file.kind, FileKind::Plain(_)))
+                || self.unix.iter().any(|socket| socket.is_named() && socket.path().is_none()),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::image::{OpenFile, UnixSocket};
+
+    fn with(kind: FileKind) -> Image {
+        let file = OpenFile { flags: 0, position: 0, lock: None, ranges: Vec::new(), kind };
+        Image { files: vec![file], init: 1, ..Image::default() }
+    }
+
+    #[test]
+    fn a_clock_that_runs_is_not_made_ahead() {
+        let timer = |setting| with(FileKind::TimerFd { clock: 1, flags: 0, setting, ticks: 0 });
+        assert_eq!(timer([0, 0, 5, 0]).dormancy(), None);
+        assert!(timer([0; 4]).dormancy().is_some());
+    }
+
+    #[test]
+    fn names_that_one_alone_can_have_are_told() {
+        let bound = |name: &[u8]| Image {
+            unix: vec![UnixSocket { name: name.to_vec(), directory: "/".into(), ..UnixSocket::default() }],
+            init: 1,
+            ..Image::default()
+        };
+        let networked = |image: Image| image.dormancy().unwrap().networked;
+        assert!(networked(bound(b"\x01\0\0abstract")));
+        assert!(!networked(bound(b"\x01\0/run/x\0")));
+        assert!(!networked(bound(b"\x01\0")));
+        assert!(networked(with(FileKind::Plain(Default::default()))));
+        assert!(!networked(with(FileKind::Epoll)));
+    }
+}

@@ -1,0 +1,188 @@
+//! What a system-call filter says of the calls that making a clone takes.
+//!
+//! Making a filter takes the kernel a tenth of a millisecond, for each thread anew; what is forked has its forker's. So filters that all threads of an image
+//! have are made once, by the maker, if they let everything pass that is still to be done. They are read here as the kernel reads them (bpf(4), seccomp(2)); whatever is
+//! not understood counts as a refusal.
+
+use crate::image::{Image, Process};
+use pando_restorer::{FORGIVE, ONTO, PATIENT, Special, Step};
+
+/// The restorer's own calls, whose arguments no script has.
+const OWN: [i64; 20] = [
+    libc::SYS_read,
+    libc::SYS_write,
+    libc::SYS_close,
+    libc::SYS_munmap,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_nanosleep,
+    libc::SYS_getpid,
+    libc::SYS_socketpair,
+    libc::SYS_sendmsg,
+    libc::SYS_recvmsg,
+    libc::SYS_exit,
+    libc::SYS_wait4,
+    libc::SYS_kill,
+    libc::SYS_fcntl,
+    libc::SYS_prctl,
+    libc::SYS_futex,
+    libc::SYS_exit_group,
+    libc::SYS_dup3,
+    libc::SYS_pipe2,
+    libc::SYS_clone3,
+];
+
+/// The filters that all threads forked by the maker have, oldest first.
+pub(crate) fn common(image: &Image) -> &[Vec<u8>] {
+    let first = image.first();
+    let others = image.processes.iter().enumerate().filter(|(index, _)| Some(*index) != first);
+    let mut threads = others.flat_map(|(_, process): (usize, &Process)| &process.threads);
+    let Some(one) = threads.next() else { return &[] };
+    let shared = |filters: usize, other: &[Vec<u8>]| {
+        one.filters[..filters].iter().zip(other).take_while(|(own, other)| own == other).count()
+    };
+    let count = threads.fold(one.filters.len(), |count, thread| shared(count, &thread.filters));
+    &one.filters[..count]
+}
+
+/// Whether filters let pass all of some steps, and what the restorer does besides.
+pub(crate) fn lets_pass<'a>(filters: &[Vec<u8>], mut steps: impl Iterator<Item = &'a Step>) -> bool {
+    let own = |filter: &Vec<u8>| OWN.iter().all(|number| allows(filter, *number as u32, None));
+    let step = |step: &Step| {
+        // The restorer's own calls do the others.
+        let is_call = Special::from_number(step.what).is_none();
+        let number = (step.what & !(FORGIVE | ONTO | PATIENT)) as u32;
+        !is_call || filters.iter().all(|filter| allows(filter, number, Some(step.arguments)))
+    };
+    filters.iter().all(own) && steps.all(step)
+}
+
+/// Whether a filter lets a call pass; one whose arguments are not known, whatever they are.
+fn allows(filter: &[u8], number: u32, arguments: Option<[u64; 6]>) -> bool {
+    const ALLOW: u32 = 0x7fff_0000;
+    const X86_64: u32 = 0xc000_003e;
+    let (program, rest) = filter.as_chunks::<8>();
+    let (mut accumulator, mut index, mut memory) = (0_u32, 0_u32, [0_u32; 16]);
+    let mut at = 0_usize;
+    // Jumps lead forward alone.
+    while let Some(&[code, code_high, jump, miss, a, b, c, d]) = program.get(at) {
+        let (code, k) = (u16::from_le_bytes([code, code_high]), u32::from_le_bytes([a, b, c, d]));
+        at += 1;
+        let operand = if code & 8 == 0 { k } else { index };
+        match code {
+            // BPF_LD | BPF_W | BPF_ABS: a word of `struct seccomp_data`.
+            0x20 => {
+                let word = match (k, arguments) {
+                    (0, _) => Some(number),
+                    (4, _) => Some(X86_64),
+                    (16..64, Some(arguments)) if k % 4 == 0 => {
+                        Some((arguments[(k as usize - 16) / 8] >> (k % 8 * 8)) as u32)
+                    }
+                    _ => None,
+                };
+                let Some(word) = word else { return false };
+                accumulator = word;
+            }
+            0x00 => accumulator = k,
+            0x01 => index = k,
+            0x60 | 0x61 | 0x02 | 0x03 => {
+                let Some(cell) = memory.get_mut(k as usize) else { return false };
+                match code {
+                    0x60 => accumulator = *cell,
+                    0x61 => index = *cell,
+                    0x02 => *cell = accumulator,
+                    _ => *cell = index,
+                }
+            }
+            0x07 => index = accumulator,
+            0x87 => accumulator = index,
+            0x44 | 0x4c => accumulator |= operand,
+            0x54 | 0x5c => accumulator &= operand,
+            0xa4 | 0xac => accumulator ^= operand,
+            0x04 | 0x0c => accumulator = accumulator.wrapping_add(operand),
+            0x14 | 0x1c => accumulator = accumulator.wrapping_sub(operand),
+            0x05 => at = at.saturating_add(k as usize),
+            0x15 | 0x1d | 0x25 | 0x2d | 0x35 | 0x3d | 0x45 | 0x4d => {
+                let holds = match code & 0xf0 {
+                    0x10 => accumulator == operand,
+                    0x20 => accumulator > operand,
+                    0x30 => accumulator >= operand,
+                    _ => accumulator & operand != 0,
+                };
+                at += usize::from(if holds { jump } else { miss });
+            }
+            0x06 => return k == ALLOW && rest.is_empty(),
+            0x16 => return accumulator == ALLOW && rest.is_empty(),
+            _ => return false,
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::image::Thread;
+
+    fn program(instructions: &[(u16, u8, u8, u32)]) -> Vec<u8> {
+        let bytes = |&(code, jump, miss, k): &(u16, u8, u8, u32)| {
+            [&code.to_le_bytes()[..], &[jump, miss], &k.to_le_bytes()].concat()
+        };
+        instructions.iter().flat_map(bytes).collect()
+    }
+
+    /// Refuses one call, and another where its first argument is 7.
+    fn filter() -> Vec<u8> {
+        program(&[
+            (0x20, 0, 0, 4),
+            (0x15, 0, 6, 0xc000_003e),
+            (0x20, 0, 0, 0),
+            (0x15, 4, 0, libc::SYS_bpf as u32),
+            (0x15, 0, 2, libc::SYS_socket as u32),
+            (0x20, 0, 0, 16),
+            (0x15, 1, 0, 7),
+            (0x06, 0, 0, 0x7fff_0000),
+            (0x06, 0, 0, 0x0005_0001),
+        ])
+    }
+
+    #[test]
+    fn a_filter_is_read_as_the_kernel_reads_it() {
+        let filter = filter();
+        let allowed = |number: i64, arguments| allows(&filter, number as u32, arguments);
+        assert!(allowed(libc::SYS_read, None) && allowed(libc::SYS_read, Some([7; 6])));
+        assert!(!allowed(libc::SYS_bpf, Some([0; 6])));
+        assert!(allowed(libc::SYS_socket, Some([6; 6])) && !allowed(libc::SYS_socket, Some([7; 6])));
+        assert!(!allowed(libc::SYS_socket, None), "it asks for what is not known");
+        assert!(
+            !allows(&[], 0, None) && !allows(&filter[1..], 0, None) && !allows(&program(&[(0xff, 0, 0, 0)]), 0, None)
+        );
+    }
+
+    #[test]
+    fn every_step_has_to_pass() {
+        let step = |what| Step { what, arguments: [7; 6], want: 0 };
+        let passes = |what| lets_pass(&[filter()], [step(libc::SYS_chdir as u64), step(what)].iter());
+        assert!(passes(libc::SYS_mremap as u64) && passes(Special::Fork as u64));
+        assert!(!passes(libc::SYS_bpf as u64 | FORGIVE));
+        let no_forks = program(&[
+            (0x20, 0, 0, 0),
+            (0x15, 1, 0, libc::SYS_clone3 as u32),
+            (0x06, 0, 0, 0x7fff_0000),
+            (0x06, 0, 0, 38),
+        ]);
+        assert!(!lets_pass(&[no_forks], [].iter()));
+    }
+
+    #[test]
+    fn what_all_threads_have_is_found() {
+        let process = |filters: &[&[u8]]| {
+            let filters = filters.iter().map(|filter| filter.to_vec()).collect();
+            Process { threads: vec![Thread { filters, ..Thread::default() }], ..Process::default() }
+        };
+        let of = |processes: Vec<Process>| common(&Image { processes, init: 1, ..Image::default() }).len();
+        assert_eq!(of(vec![process(&[b"a", b"b"]), process(&[b"a", b"c"])]), 1);
+        assert_eq!(of(vec![process(&[b"a"]), process(&[b"a", b"c"])]), 1);
+        assert_eq!(of(vec![process(&[b"a"]), process(&[])]), 0);
+        assert_eq!(of(vec![]), 0);
+    }
+}
