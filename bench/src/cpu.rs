@@ -53,17 +53,14 @@ pub(crate) fn measure(settings: &Settings) -> anyhow::Result<Report> {
         }
         for scenario in &scenarios {
             let run = Run { pando: &pando, root: &root, scenario, processors, seconds: seconds + scenario.settle };
-            let tell = |report: &mut Report| -> anyhow::Result<()> {
-                run.run().with_context(|| format!("in '{}'", scenario.name))?.tell(scenario, report);
-                Ok(())
-            };
-            if scenario.name == scenario::CAPPED {
+            // Until this experiment is over.
+            let _small = if scenario.name == scenario::CAPPED {
                 run.as_it_comes(&mut report)?;
-                let _small = slices::Slices::small()?;
-                tell(&mut report)?;
+                slices::Slices::small()?
             } else {
-                tell(&mut report)?;
-            }
+                None
+            };
+            run.run().with_context(|| format!("in '{}'", scenario.name))?.tell(scenario, &mut report);
         }
     }
     for scenario in &scenarios {

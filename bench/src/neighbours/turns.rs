@@ -19,9 +19,9 @@ const BUSY: usize = 6;
 enum Second {
     /// The neighbour has just begun or ended, or the database has.
     NotCounted,
-    /// It is alone, for the so-manieth time.
+    /// The database is alone, before the turn of that number.
     Alone(usize),
-    /// It is not.
+    /// It is not: the turn of that number.
     Beside(usize),
 }
 
