@@ -45,8 +45,12 @@ pub(crate) fn plain(stat: &rustix::fs::Stat) -> Stat {
 
 fn read_xattrs(object: BorrowedFd<'_>) -> Result<BTreeMap<Box<OsStr>, Box<[u8]>>, Errno> {
     let path = by_descriptor(object);
-    // Most files have none: the short question first.
-    let names = match rustix::fs::listxattr_query(path.as_str()) {
+    // Most files have none: the short question first, without a path where the descriptor is one for reading.
+    let length = match rustix::fs::flistxattr_query(object) {
+        Err(Errno::BADF) => rustix::fs::listxattr_query(path.as_str()),
+        told => told,
+    };
+    let names = match length {
         Ok(0) | Err(Errno::OPNOTSUPP) => return Ok(BTreeMap::new()),
         Ok(_) => {
             let mut names = vec![0; MOST];

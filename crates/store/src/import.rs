@@ -1,22 +1,17 @@
 //! A tree becomes a layer.
 
 use crate::known::{Extras, Fingerprint, Known};
-use crate::scan::{Content, Handed, Unread, scan};
+use crate::scan::{Contents, Opened, scan};
 use crate::staging::Staging;
 use crate::store::Lease;
 use crate::{ImportError, LayerId, Store, crash, deep_stack, digest, image, publish};
 use composefs::fsverity::{Sha256HashValue, compute_verity};
-use composefs::tree::{FileSystem, RegularFile};
 use pando_kernel::{CallError, Context};
 use rustix::fs::{Mode, OFlags};
-use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, mpsc};
-
-/// How many opened files wait for a worker at most.
-const WAITING: usize = 64;
+use std::sync::{Mutex, PoisonError};
 
 /// What becomes of the tree's own files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,13 +74,14 @@ impl Store {
         // What is taken over is never seen again.
         let table = (taking == Taking::Copy && Known::can_know(root.as_fd())).then(|| table_of(root)).flatten();
         let known = table.as_ref().map_or_else(Known::default, |table| Known::load(self, table));
-        let (tree, found) = digest_tree(root, &staging, taking, &known, meter)?;
-        let Found { digests, new_bytes, files, learned } = found;
+        let keeper = Keeper { staging: &staging, taking, known: &known, meter, found: Mutex::default() };
+        let tree = scan(root.as_fd(), &keeper)?;
+        let Found { new_bytes, files, learned } = keeper.found.into_inner().unwrap_or_else(PoisonError::into_inner);
         if let Some(table) = table {
             note(self, &table, &known, learned, &files)?;
         }
         let new_objects = staging.staged().len() as u64;
-        let image = image::write(named(tree, &digests))?;
+        let image = image::write(tree)?;
         let name = compute_verity(&image);
         if staging.wants(&name, image.len() as u64) {
             staging.write(&name, &image)?;
@@ -117,63 +113,15 @@ fn note(store: &Store, table: &str, known: &Known, learned: bool, files: &[Noted
 /// A file that is not read again.
 type Noted = (Fingerprint, Sha256HashValue, Extras);
 
-/// The digests of handed out files by their numbers, with their lengths.
-type Digests = HashMap<usize, (Sha256HashValue, u64)>;
-
-/// What became of the files that were handed out.
+/// What became of the files of a tree.
 #[derive(Default)]
 struct Found {
-    digests: Digests,
     /// Bytes that the store did not have.
     new_bytes: u64,
     /// Those that need not be read again for as long as they do not change.
     files: Vec<Noted>,
     /// Whether any of those is new.
     learned: bool,
-}
-
-/// Scans a tree on this thread while others digest its files and stage the new ones.
-fn digest_tree(
-    root: &OwnedFd,
-    staging: &Staging<'_>,
-    taking: Taking,
-    known: &Known,
-    meter: &Meter<'_>,
-) -> Result<(composefs::generic_tree::FileSystem<Content>, Found), ImportError> {
-    let (sender, receiver) = mpsc::sync_channel::<Handed>(WAITING);
-    let receiver = Mutex::new(receiver);
-    let workers = std::thread::available_parallelism().map_or(1, usize::from);
-    std::thread::scope(|scope| {
-        let work = || Worker { staging, taking, known, meter, found: Found::default() }.work(&receiver);
-        let threads: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
-        // A channel without receivers: every worker has failed, and one of them will say why.
-        let mut hand_out = |handed: Handed| {
-            let path = handed.path.clone();
-            sender.send(handed).map_err(|_| ImportError::Unfit { path, reason: "the work was given up".into() })
-        };
-        let mut all = Found::default();
-        let plain = |fingerprint: &Fingerprint, size: u64| -> Option<Sha256HashValue> {
-            known.get_plain(fingerprint).filter(|digest| staging.has(digest, size)).cloned()
-        };
-        let tree = scan(root.as_fd(), Unread { plain: &plain, files: &mut all.files }, &mut hand_out);
-        drop(sender);
-        let mut failure = None;
-        for thread in threads {
-            match thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)) {
-                Ok(found) => {
-                    all.digests.extend(found.digests);
-                    all.new_bytes += found.new_bytes;
-                    all.files.extend(found.files);
-                    all.learned |= found.learned;
-                }
-                Err(error) => failure = Some(error),
-            }
-        }
-        match failure {
-            Some(error) => Err(error),
-            None => Ok((tree?, all)),
-        }
-    })
 }
 
 /// After how many bytes it is told again how many there were.
@@ -194,82 +142,69 @@ impl Meter<'_> {
     }
 }
 
-/// Digests files.
-struct Worker<'a> {
+/// Digests files, and stages those that are new.
+struct Keeper<'a> {
     staging: &'a Staging<'a>,
     taking: Taking,
     known: &'a Known,
     meter: &'a Meter<'a>,
-    found: Found,
+    found: Mutex<Found>,
 }
 
-impl Worker<'_> {
-    /// Digests files until there are no more. After a failure it goes on taking them, so that the scan is never stuck.
-    fn work(mut self, receiver: &Mutex<mpsc::Receiver<Handed>>) -> Result<Found, ImportError> {
-        let mut failure = None;
-        loop {
-            let next = receiver.lock().unwrap_or_else(std::sync::PoisonError::into_inner).recv();
-            let Ok(handed) = next else { break };
-            if failure.is_none() {
-                failure = self.keep(&handed).err();
-                self.meter.add(handed.stat.st_size.cast_unsigned());
-            }
-        }
-        failure.map_or(Ok(self.found), Err)
+impl Keeper<'_> {
+    fn found(&self) -> std::sync::MutexGuard<'_, Found> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Digests one file, and stages it if it is new.
-    fn keep(&mut self, handed: &Handed) -> Result<(), ImportError> {
-        let unread = |source| ImportError::Read { path: handed.path.clone(), source };
-        let fingerprint = Fingerprint::of(&handed.stat);
-        if let Some(digest) = self.known.get(&fingerprint)
-            && self.staging.has(digest, handed.stat.st_size.cast_unsigned())
-        {
-            self.found.digests.insert(handed.number, (digest.clone(), handed.stat.st_size.cast_unsigned()));
-            self.found.files.push((fingerprint, digest.clone(), extras(handed)));
-            return Ok(());
+    /// The content of a file that did not change since it was last read, where the store still has it.
+    fn unread(&self, opened: &Opened<'_>, fingerprint: Fingerprint) -> Option<Sha256HashValue> {
+        let digest = self.known.get(&fingerprint)?;
+        self.staging.has(digest, opened.stat.st_size.cast_unsigned()).then(|| {
+            self.found().files.push((fingerprint, digest.clone(), extras(opened)));
+            digest.clone()
+        })
+    }
+}
+
+impl Contents for Keeper<'_> {
+    fn unopened(&self, fingerprint: &Fingerprint, size: u64) -> Option<Sha256HashValue> {
+        let digest = self.known.get_plain(fingerprint).filter(|digest| self.staging.has(digest, size))?;
+        self.found().files.push((*fingerprint, digest.clone(), Extras::None));
+        Some(digest.clone())
+    }
+
+    fn opened(&self, opened: &Opened<'_>) -> Result<(Sha256HashValue, u64), ImportError> {
+        let unread = |source| ImportError::Read { path: opened.path(), source };
+        let fingerprint = Fingerprint::of(&opened.stat);
+        let size = opened.stat.st_size.cast_unsigned();
+        self.meter.add(size);
+        if let Some(digest) = self.unread(opened, fingerprint) {
+            return Ok((digest, size));
         }
-        let (digest, size) = digest::of_file(&handed.file).map_err(unread)?;
-        if self.staging.wants(&digest, size) {
-            self.found.new_bytes += size;
-            if !(self.taking == Taking::Over && self.staging.take_over(&digest, &handed.file)?) {
-                self.staging.copy(&digest, &handed.file, &handed.attributes)?;
+        let (digest, read) = digest::of_file(&opened.file).map_err(unread)?;
+        if self.staging.wants(&digest, read) {
+            self.found().new_bytes += read;
+            if !(self.taking == Taking::Over && self.staging.take_over(&digest, &opened.file)?) {
+                self.staging.copy(&digest, &opened.file, opened.attributes)?;
             }
         }
-        let after = rustix::fs::fstat(&handed.file).map_err(|error| unread(error.into()))?;
+        let after = rustix::fs::fstat(&opened.file).map_err(|error| unread(error.into()))?;
         let same = |stat: &rustix::fs::Stat| (stat.st_size, stat.st_mtime, stat.st_mtime_nsec);
-        if same(&handed.stat) != same(&after) || size != after.st_size.cast_unsigned() {
+        if same(&opened.stat) != same(&after) || read != after.st_size.cast_unsigned() {
             return Err(ImportError::Unfit {
-                path: handed.path.clone(),
+                path: opened.path(),
                 reason: "it was written to while it was read".into(),
             });
         }
         if !fingerprint.is_fresh() {
-            self.found.files.push((fingerprint, digest.clone(), extras(handed)));
-            self.found.learned = true;
+            let mut found = self.found();
+            found.files.push((fingerprint, digest.clone(), extras(opened)));
+            found.learned = true;
         }
-        self.found.digests.insert(handed.number, (digest, size));
-        Ok(())
+        Ok((digest, read))
     }
 }
 
-fn extras(handed: &Handed) -> Extras {
-    if handed.attributes.xattrs.is_empty() { Extras::None } else { Extras::Perhaps }
-}
-
-/// The tree with the names of objects in the place of numbers.
-fn named(tree: composefs::generic_tree::FileSystem<Content>, digests: &Digests) -> FileSystem<Sha256HashValue> {
-    let name = |content: &Content| match content {
-        Content::Inline(bytes) => RegularFile::Inline(bytes.clone()),
-        Content::Known(digest, size) => RegularFile::External(digest.clone(), *size),
-        Content::Object(number) => {
-            let (digest, size) = digests[number].clone();
-            RegularFile::External(digest, size)
-        }
-    };
-    let infallible = tree.try_map_regular(|content| Ok::<_, std::convert::Infallible>(name(content)));
-    match infallible {
-        Ok(named) => named,
-        Err(never) => match never {},
-    }
+fn extras(opened: &Opened<'_>) -> Extras {
+    if opened.attributes.xattrs.is_empty() { Extras::None } else { Extras::Perhaps }
 }

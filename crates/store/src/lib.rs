@@ -24,6 +24,7 @@
 
 #![forbid(unsafe_code)]
 
+mod assembly;
 mod attributes;
 mod checkpoint;
 mod collect;

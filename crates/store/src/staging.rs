@@ -4,11 +4,11 @@ use crate::{Store, StoreError, attributes, content};
 use composefs::fsverity::{FsVerityHashValue, Sha256HashValue};
 use composefs::generic_tree::Stat;
 use pando_kernel::Context;
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, statat};
 use rustix::io::Errno;
 use std::collections::HashSet;
 use std::fs::File;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,6 +19,8 @@ use tempfile::TempDir;
 #[derive(Debug)]
 pub(crate) struct Staging<'a> {
     store: &'a Store,
+    /// Those that have names.
+    objects: OwnedFd,
     directory: TempDir,
     staged: Mutex<HashSet<Sha256HashValue>>,
     is_unsettled: AtomicBool,
@@ -34,7 +36,11 @@ impl<'a> Staging<'a> {
     pub(crate) fn new(store: &'a Store) -> Result<Self, StoreError> {
         let staging = store.staging();
         let directory = TempDir::new_in(&staging).context(|| format!("making a directory in {}", staging.display()))?;
-        Ok(Self { store, directory, staged: Mutex::default(), is_unsettled: AtomicBool::new(false) })
+        let objects = store.objects();
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let objects =
+            rustix::fs::open(&objects, flags, Mode::empty()).context(|| format!("opening {}", objects.display()))?;
+        Ok(Self { store, objects, directory, staged: Mutex::default(), is_unsettled: AtomicBool::new(false) })
     }
 
     /// Whether nobody else stages anything, or has died over it: then all objects have names that are on the disk.
@@ -65,7 +71,8 @@ impl<'a> Staging<'a> {
 
     /// Whether the store has an object. Its name means that its content is on the disk; a wrong length, that something outside has changed it since.
     pub(crate) fn has(&self, digest: &Sha256HashValue, size: u64) -> bool {
-        rustix::fs::stat(self.store.object(digest)).is_ok_and(|stat| stat.st_size.cast_unsigned() == size)
+        let found = statat(&self.objects, digest.to_object_pathname(), AtFlags::SYMLINK_NOFOLLOW);
+        found.is_ok_and(|stat| stat.st_size.cast_unsigned() == size)
     }
 
     /// Takes over the inode of an open file of the same file system, which keeps what else it carries. False where that cannot be.
