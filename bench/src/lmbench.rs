@@ -1,13 +1,15 @@
 //! `./x bench lmbench`: what lmbench's OS subset measures, inside a guest against outside, as in table 2 of Soltesz et al. (EuroSys 2007).
 //!
-//! One and the same static program waits in both places, on the same tree with the same paths (outside by chroot), and is asked in turn.
+//! One and the same static program waits in three places, on the same tree with the same paths (outside by chroot), and is asked in turn: in a guest; outside,
+//! in control groups as every service of systemd is; and outside in none, as a program of 2007 was, which is told beside.
 
 use crate::own_pando::OwnPando;
 use crate::report::Report;
+use crate::service_group::ServiceGroup;
 use crate::settings::Settings;
 use crate::spread::Spread;
 use crate::{busybox_root, interrupt};
-use anyhow::{Context, bail};
+use anyhow::Context;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -43,6 +45,11 @@ const BESIDE: [&str; 2] = ["stat, on a volume", "open and close, on a volume"];
 /// The most that the geometric mean, and that any one, may be of what it is outside.
 const MEAN: f64 = 1.03;
 const WORST: f64 = 1.10;
+
+/// Where it is measured.
+const GUEST: &str = "in a guest";
+const NATIVE: &str = "native";
+const BARE: &str = "native in no group";
 
 /// The program, where it waits for names of tests.
 struct Worker {
@@ -88,29 +95,28 @@ pub(crate) fn measure(settings: &Settings) -> anyhow::Result<Report> {
     let mut inside = pando.command();
     let volume = format!("{}:/data:ro", root.join("data").display());
     inside.args(["run", "--from"]).arg(&root).args(["--volume", &volume, "--", "/bin/lm"]);
-    let (mut outside, mut inside) = (Worker::start(outside)?, Worker::start(inside)?);
+    let mut bare = Command::new("chroot");
+    bare.arg(&root).arg("/bin/lm");
+    let group = ServiceGroup::new("lmbench")?;
+    let (outside, inside, bare) = (Worker::start(outside)?, Worker::start(inside)?, Worker::start(bare)?);
+    group.take(outside.child.id())?;
+    let mut workers = [(GUEST, inside), (NATIVE, outside), (BARE, bare)];
     let rounds = settings.samples(25, 3);
     let names: Vec<&str> = TESTS.iter().map(|(name, _)| *name).chain(BESIDE).collect();
-    let mut ratios = vec![Vec::new(); names.len()];
     for round in 0..=rounds {
-        for (number, test) in names.iter().enumerate() {
+        // Who goes first changes; the first round warms up.
+        workers.rotate_left(1);
+        for test in &names {
             interrupt::check()?;
-            // Who goes first changes; the first round warms up.
-            let (within, without) = if (round + number) % 2 == 0 {
-                let within = inside.ask(test)?;
-                (within, outside.ask(test)?)
-            } else {
-                let without = outside.ask(test)?;
-                (inside.ask(test)?, without)
-            };
-            if round > 0 {
-                report.add(&format!("{test}: native"), "ns", without);
-                report.add(&format!("{test}: in a guest"), "ns", within);
-                ratios[number].push(within / without);
+            for (place, worker) in &mut workers {
+                let took = worker.ask(test)?;
+                if round > 0 {
+                    report.add(&format!("{test}: {place}"), "ns", took);
+                }
             }
         }
     }
-    judge(&mut report, &ratios)?;
+    judge(&mut report)?;
     Ok(report)
 }
 
@@ -136,29 +142,40 @@ fn make_tree(root: &Path) -> anyhow::Result<()> {
 }
 
 /// Held to the figures are the rows that the paper has: processes, context switches, page faults. The others are told beside.
-fn judge(report: &mut Report, ratios: &[Vec<f64>]) -> anyhow::Result<()> {
-    let (mut logarithms, mut of_the_paper, mut worst) = (Vec::new(), Vec::new(), ("", 0.0));
+fn judge(report: &mut Report) -> anyhow::Result<()> {
+    let (mut all, mut of_the_paper, mut bare) = (Vec::new(), Vec::new(), Vec::new());
+    let mut worst = ("", 0.0);
     let tests = TESTS.iter().copied().map(|(test, paper)| (test, paper, true));
     let tests = tests.chain(BESIDE.map(|test| (test, None, false)));
-    for ((test, paper, counts), ratios) in tests.zip(ratios) {
-        let Some(Spread { median, .. }) = Spread::of(ratios) else { bail!("'{test}' was not measured") };
-        let (low, high) = interval(ratios);
+    for (test, paper, counts) in tests {
+        let ratios = |below: &str| report.ratios(&format!("{test}: {GUEST}"), &format!("{test}: {below}"));
+        let (ratios, to_bare) = (ratios(NATIVE), Spread::of(&ratios(BARE)));
+        let measured = Spread::of(&ratios).zip(to_bare);
+        let (Spread { median, .. }, to_bare) = measured.with_context(|| format!("'{test}' was not measured"))?;
+        let (low, high) = interval(&ratios);
         let vserver = paper.map_or("not in it".to_owned(), |(linux, vserver)| format!("{:.3}", vserver / linux));
         report.note(format!(
-            "{test}: {median:.3} of native (95 % interval {low:.3} to {high:.3}); the paper's VServer: {vserver}"
+            "{test}: {median:.3} of native (95 % interval {low:.3} to {high:.3}), {:.3} of native in no group; \
+             the paper's VServer: {vserver}",
+            to_bare.median
         ));
-        ratios.iter().for_each(|ratio| report.add(&format!("{test}: guest / native"), "", *ratio));
-        logarithms.extend(counts.then_some(median.ln()));
+        all.extend(counts.then_some(median));
         if paper.is_some() {
-            of_the_paper.push(median.ln());
+            of_the_paper.push(median);
+            bare.push(to_bare.median);
             worst = if median > worst.1 { (test, median) } else { worst };
         }
     }
-    let mean = |logarithms: &[f64]| (logarithms.iter().sum::<f64>() / logarithms.len() as f64).exp();
-    report.note(format!("geometric mean of all rows but those on a volume: {:.3}", mean(&logarithms)));
+    report.note(format!("geometric mean of all rows but those on a volume: {:.3}", mean(&all)));
+    report.note(format!("the paper's rows against native in no group: {:.3}", mean(&bare)));
     report.hold("geometric mean of guest against native, the paper's rows", Some(mean(&of_the_paper)), MEAN, "times");
     report.hold(format!("the worst of them, {}", worst.0), Some(worst.1), WORST, "times");
     Ok(())
+}
+
+/// The geometric one.
+fn mean(ratios: &[f64]) -> f64 {
+    (ratios.iter().map(|ratio| ratio.ln()).sum::<f64>() / ratios.len() as f64).exp()
 }
 
 /// Where the median lies with 95 % confidence, whatever the distribution: between two of the sorted samples (their ranks by the binomial law, as its

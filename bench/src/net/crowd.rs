@@ -18,7 +18,8 @@ const STREAMS: [usize; 4] = [1, 4, 16, 64];
 const DATAGRAMS: [usize; 5] = [1, 2, 4, 8, 16];
 
 /// How long one look takes.
-const TIME: Duration = Duration::from_millis(500);
+const TIME: Duration = Duration::from_millis(250);
+const ROUNDS: usize = 40;
 
 /// Datagrams a second to all servers together, and the size of one.
 const OFFERED: u32 = 20_000;
@@ -46,7 +47,7 @@ pub(super) fn measure(settings: &Settings, report: &mut Report, me: &str) -> any
     let pando = pando_on(settings, &shared)?;
     let guest = |ip: &String| served(&pando, me, &["--address", ip], &SERVER);
     let guests: Vec<Running> = addresses.iter().map(guest).collect::<anyhow::Result<_>>()?;
-    for round in 0..=settings.samples(12, 1) {
+    for round in 0..=settings.samples(ROUNDS, 1) {
         for (kind, counts) in [("streams", &STREAMS[..]), ("datagrams", &DATAGRAMS[..])] {
             for count in counts.iter().filter(|count| **count <= most) {
                 let mut both = [(NATIVE, &plain), (SHARED, &shared)];
@@ -79,14 +80,12 @@ fn look(wire: &Wire, me: &str, kind: &str, addresses: &[String]) -> anyhow::Resu
 
 fn judge(report: &mut Report, most: usize) {
     for count in STREAMS.into_iter().filter(|count| *count <= most) {
-        let of = |name: &str| report.median(&series("streams", count, name));
-        let ratio = of(NATIVE).zip(of(SHARED)).map(|(native, shared)| native / shared);
+        let ratio = report.paired(&series("streams", count, NATIVE), &series("streams", count, SHARED));
         report.hold(format!("{count} streams together: native against shared stack"), ratio, 1.03, "times");
     }
     for count in DATAGRAMS.into_iter().filter(|count| *count <= most) {
-        let of = |name: &str| report.median(&series("datagrams", count, name));
         // In the paper 77 % of a processor against 72 %.
-        let ratio = of(SHARED).zip(of(NATIVE)).map(|(shared, native)| shared / native);
+        let ratio = report.paired(&series("datagrams", count, SHARED), &series("datagrams", count, NATIVE));
         let figure = format!("processor time of {OFFERED} datagrams a second to {count}: shared stack against native");
         report.hold(figure, ratio, 77.0 / 72.0, "times");
     }

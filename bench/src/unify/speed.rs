@@ -1,5 +1,6 @@
 //! Reading and walking through a layer against the file system that it lies on, by one guest and in turn; and looking for what can be shared.
 
+use super::footprint;
 use super::roots::Roots;
 use crate::hush::Hush;
 use crate::own_pando::OwnPando;
@@ -37,8 +38,10 @@ fn through_a_layer(roots: &Roots, pando: &OwnPando, settings: &Settings, report:
     std::fs::write(tree.join("big"), bytes)?;
     let volume = format!("{}:/native:ro", tree.display());
     run(pando.command().args(["create", "reader", "--volume", &volume, "--start", "--from"]).arg(tree))?;
+    // The page cache keeps a file in pieces as big as it was written or read in: both come from the disk, read in the same way.
+    footprint::evict(&[tree.clone(), pando.state().join("store")])?;
     let _quiet = Hush::begin(settings.hush.as_deref())?;
-    for round in 0..=settings.samples(15, 3) {
+    for round in 0..=settings.samples(25, 3) {
         for (name, layer, native) in PAIRS {
             let mut turns = [("layer", layer), ("native", native)];
             // Who is first has what came before in the processor's caches.

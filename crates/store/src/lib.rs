@@ -43,6 +43,7 @@ mod live_sharing;
 mod look;
 mod mounts;
 mod publish;
+mod readers;
 mod repair;
 mod scan;
 mod staging;

@@ -7,7 +7,7 @@
 use crate::assembly::{Found, Met, Parts};
 use crate::crash::{Mistake, planted};
 use crate::known::Fingerprint;
-use crate::{ImportError, attributes};
+use crate::{ImportError, attributes, readers};
 use composefs::INLINE_CONTENT_MAX_V0;
 use composefs::fsverity::Sha256HashValue;
 use composefs::generic_tree::{Leaf, LeafContent, Stat};
@@ -116,7 +116,7 @@ pub(crate) fn scan(root: BorrowedFd<'_>, contents: &dyn Contents) -> Result<File
         failure: OnceLock::new(),
         may_link: !planted(Mistake::LostHardLink),
     };
-    let pool = rayon::ThreadPoolBuilder::new().thread_name(|_| "store".into()).build();
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(readers::count()).thread_name(|_| "store".into()).build();
     let pool = pool.map_err(std::io::Error::other).context(|| "starting threads".into())?;
     pool.scope(|scope| scanner.tell(scanner.directory(scope, root, Place { directory: None, name: OsStr::new(".") })));
     match scanner.failure.into_inner() {

@@ -1,0 +1,10 @@
+//! How many threads read a tree.
+
+/// How many waits for the disk there are at once at the least. What is not in memory is waited for, each directory, inode and file by itself, and a disk
+/// answers eight questions in the time of one or two.
+const WAITS: usize = 8;
+
+/// As many as there are processors, where all is in memory; more threads than that take turns, which costs little.
+pub(crate) fn count() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from).max(WAITS)
+}
