@@ -1,6 +1,7 @@
 //! `./x bench net`: a guest on the shared stack against the same server on the host itself, each reached from a namespace of its own.
 
 pub(crate) mod bandwidth;
+mod beginning;
 pub(crate) mod crowd;
 pub(crate) mod flood;
 pub(crate) mod flow;
@@ -115,6 +116,9 @@ pub(crate) fn measure(settings: &Settings) -> anyhow::Result<Report> {
     let does = |part: &str| settings.only.as_deref().is_none_or(|only| only == part);
     if does("one") {
         one_guest(settings, &mut report, me)?;
+    }
+    if does("start") {
+        beginning::measure(settings, &mut report)?;
     }
     if does("many") {
         crowd::measure(settings, &mut report, me)?;

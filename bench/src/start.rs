@@ -9,7 +9,7 @@ use crate::report::Report;
 use crate::settings::Settings;
 use crate::{busybox_root, interrupt};
 use contender::Contender;
-pub(crate) use contender::timed;
+pub(crate) use contender::{inside, timed};
 use std::time::Duration;
 
 /// Between two samples. Moving a task between cgroups is slow after idleness and only then, so a tight loop would flatter everybody.

@@ -93,7 +93,11 @@ pub(crate) fn apply(stat: &Stat, object: BorrowedFd<'_>, kind: FileType) -> Resu
         rustix::fs::setxattr(path.as_str(), name.as_c_str(), value, XattrFlags::empty())?;
     }
     if kind != FileType::Symlink {
-        rustix::fs::chmod(path.as_str(), Mode::from_raw_mode(stat.st_mode))?;
+        let mode = Mode::from_raw_mode(stat.st_mode);
+        match rustix::fs::fchmod(object, mode) {
+            Err(Errno::BADF) => rustix::fs::chmod(path.as_str(), mode)?,
+            done => done?,
+        }
     }
     let time = Timespec { tv_sec: stat.st_mtim_sec, tv_nsec: stat.st_mtim_nsec.into() };
     let times = Timestamps { last_access: time, last_modification: time };
