@@ -3,6 +3,7 @@
 //! The separate guests run on their directories as they lie there (`pando run --from DIR`), the unified ones on the store (`pando create --from DIR`).
 
 mod charts;
+mod cold;
 mod crowd;
 mod daemons;
 mod footprint;
@@ -45,6 +46,7 @@ pub(crate) fn measure(settings: &Settings) -> anyhow::Result<Report> {
         sharing(&roots, &pando, settings, &mut report)?;
     }
     if settings.wants("speed") {
+        cold::measure(&roots, settings, &mut report)?;
         speed::measure(&roots, &pando, settings, &mut report)?;
     }
     Ok(report)
@@ -111,12 +113,6 @@ fn unified(roots: &Roots, pando: &OwnPando, settings: &Settings, report: &mut Re
     for (number, tree) in others.iter().enumerate() {
         let name = if number == 0 { "unified: create, the first" } else { "unified: create, each of the others" };
         report.add(name, "s", create(pando, &crowd::name(number), tree)?);
-    }
-    let files = roots.files() as f64;
-    let rate = |median: Option<f64>| median.map(|seconds| files / seconds);
-    if let Some(rate) = rate(report.median("unified: create, the first")) {
-        report.add("unified: files of the first a second", "1/s", rate);
-        report.hold("cold: seconds for 5,000 files", Some(5_000.0 / rate), 1.0, "s");
     }
     one_more(pando, &places, others.len(), last, report)?;
     drop(quiet);
