@@ -6,7 +6,10 @@ use crate::hush::Hush;
 use crate::own_pando::OwnPando;
 use crate::report::Report;
 use crate::settings::Settings;
+use anyhow::Context;
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
@@ -38,10 +41,10 @@ fn through_a_layer(roots: &Roots, pando: &OwnPando, settings: &Settings, report:
     std::fs::write(tree.join("big"), bytes)?;
     let volume = format!("{}:/native:ro", tree.display());
     run(pando.command().args(["create", "reader", "--volume", &volume, "--start", "--from"]).arg(tree))?;
-    // The page cache keeps a file in pieces as big as it was written or read in: both come from the disk, read in the same way.
-    footprint::evict(&[tree.clone(), pando.state().join("store")])?;
+    let big = [tree.join("big"), object_of(BIG, &pando.state().join("store/objects"))?];
     let _quiet = Hush::begin(settings.hush.as_deref())?;
     for round in 0..=settings.samples(25, 3) {
+        place_anew(&big, round)?;
         for (name, layer, native) in PAIRS {
             let mut turns = [("layer", layer), ("native", native)];
             // Who is first has what came before in the processor's caches.
@@ -54,7 +57,7 @@ fn through_a_layer(roots: &Roots, pando: &OwnPando, settings: &Settings, report:
                 run(pando.command().args(["exec", "reader", "--", "sh", "-c", script]))?;
                 took.insert(kind, since.elapsed().as_secs_f64() * 1e3);
             }
-            // The first round brings everything into memory.
+            // The first round brings everything else into memory.
             if round > 0 {
                 report.add(&format!("{name}: layer"), "ms", took["layer"]);
                 report.add(&format!("{name}: native"), "ms", took["native"]);
@@ -66,6 +69,24 @@ fn through_a_layer(roots: &Roots, pando: &OwnPando, settings: &Settings, report:
         report.hold(ratio(name), report.median(&ratio(name)), 1.0 / least, "x");
     }
     super::crowd::remove(pando, "reader")
+}
+
+/// Has big files read into memory from the disk again, in one order or the other. Files keep the places that they once got there, in pieces as big as they
+/// were written or read in, and reading two copies of one file differed by a seventh for as long as they lay where they lay, whichever was which.
+fn place_anew(big: &[PathBuf; 2], round: usize) -> anyhow::Result<()> {
+    footprint::evict(big)?;
+    for number in [round / 2, round / 2 + 1] {
+        std::io::copy(&mut File::open(&big[number % 2])?, &mut std::io::sink())?;
+    }
+    Ok(())
+}
+
+/// The object of a length that no other has.
+fn object_of(length: usize, objects: &Path) -> anyhow::Result<PathBuf> {
+    let entries = |directory: &Path| std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let mut objects = entries(objects).flat_map(|below| entries(&below.path())).map(|entry| entry.path());
+    let found = objects.find(|path| path.metadata().is_ok_and(|found| found.len() == length as u64));
+    found.context("the big file did not become an object")
 }
 
 fn ratio(name: &str) -> String {
