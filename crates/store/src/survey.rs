@@ -12,7 +12,7 @@
 use crate::checkpoint::Checkpoint;
 use crate::known::{Extras, Fingerprint, Known, KnownFile};
 use crate::look::{Found, Look, Place, Read, Weight};
-use crate::{Store, StoreError, readers};
+use crate::{Store, StoreError};
 use composefs::fsverity::{FsVerityHashValue, Sha256HashValue};
 use pando_kernel::{Context, io_priority};
 use rayon::prelude::*;
@@ -65,7 +65,6 @@ impl Store {
     /// now and then, so that after a kill the next one goes on from there.
     pub fn survey(&self, trees: &[PathBuf], progress: &(dyn Fn(u64) + Sync)) -> Result<Survey, StoreError> {
         let pool = rayon::ThreadPoolBuilder::new()
-            .num_threads(readers::count())
             .start_handler(|_| {
                 // Where the kernel does not let it, it is as greedy as anybody.
                 let _ = io_priority::idle();
