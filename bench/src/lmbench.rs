@@ -90,17 +90,18 @@ pub(crate) fn measure(settings: &Settings) -> anyhow::Result<Report> {
     let pando = OwnPando::start(&settings.pando)?;
     let root = pando.directory().join("tree");
     make_tree(&root)?;
-    let mut outside = Command::new("chroot");
-    outside.arg(&root).arg("/bin/lm");
+    let outside = || {
+        let mut chroot = Command::new("chroot");
+        chroot.arg(&root).arg("/bin/lm");
+        Worker::start(chroot)
+    };
     let mut inside = pando.command();
     let volume = format!("{}:/data:ro", root.join("data").display());
     inside.args(["run", "--from"]).arg(&root).args(["--volume", &volume, "--", "/bin/lm"]);
-    let mut bare = Command::new("chroot");
-    bare.arg(&root).arg("/bin/lm");
     let group = ServiceGroup::new("lmbench")?;
-    let (outside, inside, bare) = (Worker::start(outside)?, Worker::start(inside)?, Worker::start(bare)?);
-    group.take(outside.child.id())?;
-    let mut workers = [(GUEST, inside), (NATIVE, outside), (BARE, bare)];
+    let grouped = outside()?;
+    group.take(grouped.child.id())?;
+    let mut workers = [(GUEST, Worker::start(inside)?), (NATIVE, grouped), (BARE, outside()?)];
     let rounds = settings.samples(25, 3);
     let names: Vec<&str> = TESTS.iter().map(|(name, _)| *name).chain(BESIDE).collect();
     for round in 0..=rounds {

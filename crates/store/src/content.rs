@@ -4,33 +4,24 @@ use rustix::fs::{SeekFrom, ftruncate, ioctl_ficlone, seek};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 
 /// How much is written at once, in bytes. The page cache keeps a file in pieces as big as it was written in, and guests read it faster the bigger they
 /// are: copied inside the kernel, by 64 KiB, it would be read a tenth slower for as long as it stays in memory.
 const PIECE: u64 = 1 << 20;
-
-/// Bytes in a block of stat(2).
-const BLOCK: u64 = 512;
 
 /// Makes `to`, an empty file, contain what `from` contains.
 pub(crate) fn copy(from: &File, to: &File) -> io::Result<()> {
     if ioctl_ficlone(to, from).is_ok() {
         return Ok(());
     }
-    let found = from.metadata()?;
-    let size = found.len();
+    let size = from.metadata()?.len();
     let mut at = 0;
-    if found.blocks() * BLOCK >= size {
-        // It has no holes that anybody would look for.
-        at = copy_run(from, to, 0, size)?;
-    } else {
-        while let Some((start, end)) = next_data(from, at, size)? {
-            at = copy_run(from, to, start, end)?;
-            if at < end {
-                // It was cut short meanwhile; whoever compares digests will notice.
-                break;
-            }
+    while let Some((start, end)) = next_data(from, at, size)? {
+        at = copy_run(from, to, start, end)?;
+        if at < end {
+            // It was cut short meanwhile; whoever compares digests will notice.
+            break;
         }
     }
     if at < size {
@@ -76,6 +67,7 @@ fn next_data(file: &File, at: u64, size: u64) -> io::Result<Option<(u64, u64)>> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::MetadataExt;
 
     #[test]
     fn holes_stay_holes() {

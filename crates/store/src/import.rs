@@ -4,7 +4,7 @@ use crate::known::{Extras, Fingerprint, Known};
 use crate::scan::{Contents, Opened, scan};
 use crate::staging::Staging;
 use crate::store::Lease;
-use crate::{ImportError, LayerId, Store, StoreError, crash, deep_stack, digest, image, publish};
+use crate::{ImportError, LayerId, Store, crash, deep_stack, digest, image, publish};
 use composefs::fsverity::{Sha256HashValue, compute_verity};
 use pando_kernel::{CallError, Context};
 use rustix::fs::{Mode, OFlags};
@@ -142,9 +142,6 @@ impl Meter<'_> {
     }
 }
 
-/// How many new bytes are brought to the disk at a time.
-const AHEAD: u64 = 32 << 20;
-
 /// Digests files, and stages those that are new.
 struct Keeper<'a> {
     staging: &'a Staging<'a>,
@@ -157,16 +154,6 @@ struct Keeper<'a> {
 impl Keeper<'_> {
     fn found(&self) -> std::sync::MutexGuard<'_, Found> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Counts what is new, and brings it to the disk now and then while others go on: the barrier at the end then finds little left to wait for.
-    fn staged(&self, bytes: u64) -> Result<(), StoreError> {
-        let mut found = self.found();
-        let before = found.new_bytes;
-        found.new_bytes += bytes;
-        let is_much = before / AHEAD != found.new_bytes / AHEAD;
-        drop(found);
-        if is_much { self.staging.bring_to_the_disk() } else { Ok(()) }
     }
 
     /// The content of a file that did not change since it was last read, where the store still has it.
@@ -199,7 +186,7 @@ impl Contents for Keeper<'_> {
             if !(self.taking == Taking::Over && self.staging.take_over(&digest, &opened.file)?) {
                 self.staging.copy(&digest, &opened.file, opened.attributes)?;
             }
-            self.staged(read)?;
+            self.found().new_bytes += read;
         }
         let after = rustix::fs::fstat(&opened.file).map_err(|error| unread(error.into()))?;
         let same = |stat: &rustix::fs::Stat| (stat.st_size, stat.st_mtime, stat.st_mtime_nsec);

@@ -42,7 +42,7 @@ pub(crate) fn publish(store: &Store, staging: &Staging<'_>, image: &Sha256HashVa
 pub(crate) fn name_objects(store: &Store, staging: &Staging<'_>) -> Result<(), StoreError> {
     let staged = staging.staged();
     if !planted(Mistake::NoDataSync) {
-        first_barrier(staging, &staged)?;
+        first_barrier(store, staging, &staged)?;
     }
     crash::point("store.synced");
     staging.unsettled();
@@ -69,15 +69,14 @@ pub(crate) fn name_objects(store: &Store, staging: &Staging<'_>) -> Result<(), S
 const FEW: usize = 32;
 
 /// What is staged, and the objects that are relied on, are on the disk.
-fn first_barrier(staging: &Staging<'_>, staged: &[Sha256HashValue]) -> Result<(), StoreError> {
+fn first_barrier(store: &Store, staging: &Staging<'_>, staged: &[Sha256HashValue]) -> Result<(), CallError> {
     if staged.len() > FEW || !staging.is_alone() {
-        return staging.bring_to_the_disk();
+        return rustix::fs::syncfs(open(store.path())?).context(|| "bringing new objects to the disk".into());
     }
-    let done = staged.iter().try_for_each(|digest| {
+    staged.iter().try_for_each(|digest| {
         let path = staging.path(digest);
         open(&path)?.sync_all().context(|| format!("bringing {} to the disk", path.display()))
-    });
-    Ok(done?)
+    })
 }
 
 /// A layer begins to exist.

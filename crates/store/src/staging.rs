@@ -105,13 +105,6 @@ impl<'a> Staging<'a> {
         Ok(copy().context(|| format!("copying a file to {}", path.display()))?)
     }
 
-    /// Brings to the disk what its file system has for it, this staging and all else.
-    pub(crate) fn bring_to_the_disk(&self) -> Result<(), StoreError> {
-        let path = self.directory.path();
-        let open = || rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
-        Ok(open().and_then(rustix::fs::syncfs).context(|| "bringing new objects to the disk".into())?)
-    }
-
     /// Stages bytes.
     pub(crate) fn write(&self, digest: &Sha256HashValue, bytes: &[u8]) -> Result<(), StoreError> {
         let path = self.path(digest);
