@@ -100,7 +100,7 @@ impl Daemon {
             images: RefCell::default(),
             keeping: Cell::new(0),
             making: RefCell::default(),
-            networks: Networks::new(&places),
+            networks: Networks::new(&places, &field),
             withholding: crate::life::connections::withholding(&places.run()),
             private: PrivateNetwork::new(&places),
             bandwidth: Bandwidth::new(&places),

@@ -2,13 +2,16 @@
 
 use pando_api::Address;
 use pando_guest::{Places, slot};
-use pando_kernel::CallError;
+use pando_kernel::{CallError, Context};
+use pando_kernel::cgroup::Field;
+use pando_net::device::Devices;
 use pando_net::placement::{self, PlacementError};
 use pando_net::private::SubnetError;
 use pando_net::shared::{Pins, SharedError, Stack};
 use pando_net::{Network, device};
+use std::cell::Cell;
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,8 +67,12 @@ pub(crate) struct Admission {
 #[derive(Debug)]
 pub(crate) struct Networks {
     pins: Pins,
+    /// A group without processes, which is there as long as the programs are: with it the next guest is admitted sooner.
+    idle: Option<PathBuf>,
     /// Held while something is changed: an address may have several owners.
     stack: Mutex<Option<Arc<Stack>>>,
+    /// How often guests have gone: programs that have been needed since a guest went do not go by its going.
+    gone: Cell<u64>,
 }
 
 /// The number by which the programs know the guest in a slot; 0 is nobody's.
@@ -74,8 +81,11 @@ fn number(slot: u32) -> u32 {
 }
 
 impl Networks {
-    pub(crate) fn new(places: &Places) -> Rc<Self> {
-        Rc::new(Self { pins: Pins::at(places.run().join("bpf")), stack: Mutex::new(None) })
+    pub(crate) fn new(places: &Places, field: &Field) -> Rc<Self> {
+        Rc::new(Self {
+            pins: Pins::at(places.run().join("bpf")),
+            idle: field.beside("network"),
+             stack: Mutex::new(None), gone: Cell::new(0) })
     }
 
     /// Finds what an earlier daemon left, and lets those of its guests go that `lives` does not know.
@@ -97,16 +107,18 @@ impl Networks {
         let id = number(admission.slot);
         let root = if admission.user_namespace { slot::first_id(admission.slot) } else { 0 };
         let mut held = self.stack.lock().await;
-        let (pins, known) = (self.pins.clone(), held.clone());
+        let (pins, idle, known) = (self.pins.clone(), self.idle.clone(), held.clone());
         let admitted = tokio::task::spawn_blocking(move || -> Result<_, NetworkError> {
             let stack = match known {
                 Some(stack) => stack,
-                None => Arc::new(Stack::open_or_make(&pins)?),
+                None => Arc::new(open_or_make(&pins, idle.as_deref())?),
             };
             let admit = || -> Result<(), NetworkError> {
-                stack.cover_devices()?;
+                let mut devices = Devices::look()?;
+                stack.cover_devices(&devices)?;
+                let put = |address| put(&mut devices, address);
                 let own = admission.addresses.iter().map(put).collect::<Result<Vec<_>, _>>()?;
-                Ok(stack.admit(&cgroup, id, root, &own)?)
+                Ok(stack.admit(&mut devices, &cgroup, (id, root), &own)?)
             };
             let outcome = admit();
             if outcome.is_err() {
@@ -137,8 +149,9 @@ impl Networks {
     /// Gives a running guest one more address.
     pub(crate) async fn add(&self, slot: u32, address: Address) -> Result<(), NetworkError> {
         self.change(move |stack| {
-            stack.cover_devices()?;
-            let own = put(&address)?;
+            let mut devices = Devices::look()?;
+            stack.cover_devices(&devices)?;
+            let own = put(&mut devices, &address)?;
             let added = stack.add(number(slot), own);
             if added.is_err() {
                 withdraw_unowned(stack, [address.ip]);
@@ -171,9 +184,13 @@ impl Networks {
     /// Removes the programs once they have not been needed for a while.
     fn retire(self: &Rc<Self>) {
         let networks = Rc::clone(self);
+        let gone = self.gone.get() + 1;
+        self.gone.set(gone);
         tokio::task::spawn_local(async move {
             tokio::time::sleep(LINGER).await;
-            networks.close().await;
+            if networks.gone.get() == gone {
+                networks.close().await;
+            }
         });
     }
 
@@ -182,18 +199,36 @@ impl Networks {
         let mut held = self.stack.lock().await;
         let unused = held.take_if(|stack| stack.guests().is_empty()).and_then(Arc::into_inner);
         let Some(stack) = unused else { return };
-        let removed = tokio::task::spawn_blocking(move || stack.remove_unused()).await;
+        let idle = self.idle.clone();
+        let removed = tokio::task::spawn_blocking(move || {
+            let _ = idle.map(std::fs::remove_dir);
+            stack.remove_unused()
+        });
+        let removed = removed.await;
         if let Err(error) = removed.map_err(NetworkError::from).and_then(|removed| Ok(removed?)) {
             tracing::warn!(%error, "removing the programs of the shared network failed");
         }
     }
 }
 
+/// A guest is admitted in any case, if later: without a group that waits.
+fn open_or_make(pins: &Pins, idle: Option<&Path>) -> Result<Stack, SharedError> {
+    let stack = Stack::open_or_make(pins)?;
+    let wait = |idle: &Path| -> Result<(), SharedError> {
+        std::fs::create_dir(idle).context(|| format!("making {}", idle.display()))?;
+        stack.stay_ready(idle)
+    };
+    if let Some(Err(error)) = idle.map(wait) {
+        tracing::debug!(%error, "no group waits for guests with addresses");
+    }
+    Ok(stack)
+}
+
 /// Sees to it that the host has an address.
-fn put(address: &Address) -> Result<Network, NetworkError> {
-    let placed = placement::place(&device::devices()?, address.ip, address.prefix, address.device.as_deref())?;
+fn put(devices: &mut Devices, address: &Address) -> Result<Network, NetworkError> {
+    let placed = placement::place(devices.all(), address.ip, address.prefix, address.device.as_deref())?;
     if let Some(index) = placed.put_on {
-        device::add_address(index, address.ip, placement::bits(address.ip))?;
+        devices.add_address(index, address.ip, placement::bits(address.ip))?;
     }
     Ok(placed.own)
 }

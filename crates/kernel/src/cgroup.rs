@@ -149,6 +149,11 @@ impl Field {
         slots
     }
 
+    /// A group of version 2 beside the plots, for what is no guest's: only its path, whether it exists or not.
+    pub fn beside(&self, name: &str) -> Option<PathBuf> {
+        self.hierarchies.unified.as_deref().map(|root| root.join(&self.name).join(name))
+    }
+
     /// Removes the field, if no plot is left in it.
     pub fn remove(&self) {
         let roots = self.hierarchies.unified.iter().chain(self.hierarchies.legacy.iter().map(|(root, _)| root));

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
-/* What programs are told of addresses: the reverse of what bind, connect and sendmsg put in their place. These hooks cannot deny. */
+/*
+ * What programs are told of addresses: the reverse of what bind, connect and sendmsg put in their place. These hooks cannot deny. Only of a loopback
+ * address it is asked whose it is: every datagram that is received comes by here.
+ */
 #ifndef PANDO_SHOW_H
 #define PANDO_SHOW_H
 
@@ -7,8 +10,11 @@
 
 static __always_inline int show4(struct bpf_sock_addr *ctx)
 {
-	struct guest *g = me();
+	struct guest *g;
 
+	if (!is_loop4(ctx->user_ip4))
+		return 1;
+	g = me();
 	if (g && in_loop4(g, ctx->user_ip4))
 		ctx->user_ip4 = bpf_htonl(0x7f000000) | last4(ctx->user_ip4);
 	return 1;
@@ -16,12 +22,15 @@ static __always_inline int show4(struct bpf_sock_addr *ctx)
 
 static __always_inline int show6(struct bpf_sock_addr *ctx)
 {
-	struct guest *g = me();
+	struct guest *g;
 	struct ip6 a;
 
+	READ6(a, ctx->user_ip6);
+	if (!is_loop6(&a) && !(is_mapped6(&a) && is_loop4(a.word[3])))
+		return 1;
+	g = me();
 	if (!g)
 		return 1;
-	READ6(a, ctx->user_ip6);
 	if (is_mapped6(&a) && in_loop4(g, a.word[3])) {
 		ctx->user_ip6[3] = bpf_htonl(0x7f000000) | last4(a.word[3]);
 	} else if (same6(&a, &g->loop6)) {

@@ -33,6 +33,14 @@ struct arrival {
 	__u16 from, to;	  /* ports, in network order */
 };
 
+static __always_inline void take_ports(const __u8 *head, struct arrival *a)
+{
+	a->from = *(__u16 *)&head[0];
+	a->to = *(__u16 *)&head[2];
+	if (a->tcp)
+		a->flags = head[13] & (FIN | SYN | RST | ACK);
+}
+
 /* Reads ports and flags; 0 where the packet is cut short. */
 static __always_inline int read_ports(struct __sk_buff *skb, __u32 at, struct arrival *a)
 {
@@ -40,10 +48,7 @@ static __always_inline int read_ports(struct __sk_buff *skb, __u32 at, struct ar
 
 	if (bpf_skb_load_bytes_relative(skb, at, head, a->tcp ? 14 : 4, BPF_HDR_START_NET))
 		return 0;
-	a->from = *(__u16 *)&head[0];
-	a->to = *(__u16 *)&head[2];
-	if (a->tcp)
-		a->flags = head[13] & (FIN | SYN | RST | ACK);
+	take_ports(head, a);
 	return 1;
 }
 
@@ -64,15 +69,12 @@ static __always_inline struct bpf_sock *look(struct __sk_buff *skb, int tcp, str
 	return sk;
 }
 
-/* Kept out of line: the compiler would merge accesses that the verifier wants apart. */
-static __noinline __u32 bound_to4(struct bpf_sock *sk) { return sk->src_ip4; }
-static __noinline __u32 peer_port(struct bpf_sock *sk) { return sk->dst_port; }
-static __noinline int bound_to6(struct bpf_sock *sk, struct ip6 *a)
+/* Volatile: the compiler would merge accesses that the verifier wants apart. A call would do as well, and cost every datagram a return. */
+static __always_inline __u32 bound_to4(struct bpf_sock *sk) { return *(volatile __u32 *)&sk->src_ip4; }
+static __always_inline __u32 peer_port(struct bpf_sock *sk) { return *(volatile __be16 *)&sk->dst_port; }
+static __always_inline void bound_to6(struct bpf_sock *sk, struct ip6 *a)
 {
-	if (!a)
-		return 0;
-	READ6(*a, sk->src_ip6);
-	return 0;
+	READ6(*a, (volatile __u32 *)sk->src_ip6);
 }
 
 /* Whether a socket is one that a guest of these has, with any of the flags wanted and none of the others. */
@@ -84,7 +86,7 @@ static __noinline int is_theirs(struct bpf_sock *sk, const struct owners *owners
 }
 
 /* Whether a guest has it that is none of these. */
-static __noinline int is_foreign(struct bpf_sock *sk, const struct owners *owners)
+static __always_inline int is_foreign(struct bpf_sock *sk, const struct owners *owners)
 {
 	struct note *note = bpf_sk_storage_get(&notes, sk, 0, 0);
 

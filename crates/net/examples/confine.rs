@@ -4,7 +4,8 @@
 
 use pando_kernel::{CallError, Context};
 use pando_net::shared::{Pins, Stack};
-use pando_net::{device, placement};
+use pando_net::device::Devices;
+use pando_net::placement;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -15,15 +16,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let group = PathBuf::from(group);
     let directory = std::env::temp_dir().join(format!("confine.{}", std::process::id()));
     let stack = Stack::open_or_make(&Pins::at(&directory))?;
-    let mut own = Vec::new();
+    let (mut devices, mut own) = (Devices::look()?, Vec::new());
     for ip in ips {
-        let placed = placement::place(&device::devices()?, ip.parse()?, None, None)?;
+        let placed = placement::place(devices.all(), ip.parse()?, None, None)?;
         if let Some(index) = placed.put_on {
-            device::add_address(index, placed.own.ip, placement::bits(placed.own.ip))?;
+            devices.add_address(index, placed.own.ip, placement::bits(placed.own.ip))?;
         }
         own.push(placed.own);
     }
-    stack.admit(&group, number.parse()?, 0, &own)?;
+    stack.admit(&mut devices, &group, (number.parse()?, 0), &own)?;
     enter(&group)?;
     let status = Command::new(&words[end + 1]).args(&words[end + 2..]).status();
     stack.remove()?;

@@ -14,7 +14,7 @@ use pando_kernel::{CallError, Context};
 use std::io;
 use std::net::IpAddr;
 
-/// The mark of addresses that were put on a device by [`add_address`] (IFA_PROTO, Linux 5.18): by it they are found again after a crash.
+/// The mark of addresses that were put on a device by [`Devices::add_address`] (IFA_PROTO, Linux 5.18): by it they are found again after a crash.
 const OURS: u8 = 0x50;
 
 /// A device.
@@ -28,25 +28,64 @@ pub struct Device {
     pub addresses: Vec<(IpAddr, u8)>,
 }
 
+/// A look at all devices, and the conversation with the kernel that it was taken by: what is changed on them goes by the same one.
+#[derive(Debug)]
+pub struct Devices {
+    netlink: Netlink,
+    all: Vec<Device>,
+}
+
+impl Devices {
+    /// Looks at those of this thread's network namespace.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's, from rtnetlink(7).
+    pub fn look() -> Result<Self, CallError> {
+        let netlink = Netlink::open().context(|| "opening a netlink socket".into())?;
+        let links = netlink.dump(RouteNetlinkMessage::GetLink(LinkMessage::default()));
+        let mut all: Vec<Device> =
+            links.context(|| "listing network devices".into())?.into_iter().filter_map(device).collect();
+        let addresses = netlink.dump(RouteNetlinkMessage::GetAddress(AddressMessage::default()));
+        for message in addresses.context(|| "listing network addresses".into())? {
+            let RouteNetlinkMessage::NewAddress(message) = message else { continue };
+            let Some(ip) = address(&message) else { continue };
+            if let Some(device) = all.iter_mut().find(|device| device.index == message.header.index) {
+                device.addresses.push((ip, message.header.prefix_len));
+            }
+        }
+        Ok(Self { netlink, all })
+    }
+
+    /// All that there were.
+    pub fn all(&self) -> &[Device] {
+        &self.all
+    }
+
+    /// Puts an address on a device, usable at once: whoever gives addresses to guests knows that they are free, so there is no waiting for others
+    /// to object (duplicate address detection).
+    ///
+    /// # Errors
+    ///
+    /// EEXIST where the device has it already.
+    pub fn add_address(&mut self, index: u32, ip: IpAddr, prefix: u8) -> Result<(), CallError> {
+        let request = RouteNetlinkMessage::NewAddress(message(index, ip, prefix));
+        let added = self.netlink.change(request, NLM_F_CREATE | NLM_F_EXCL);
+        added.context(|| format!("adding {ip}/{prefix} to device {index}"))?;
+        if let Some(device) = self.all.iter_mut().find(|device| device.index == index) {
+            device.addresses.push((ip, prefix));
+        }
+        Ok(())
+    }
+}
+
 /// All devices that there are, with their addresses.
 ///
 /// # Errors
 ///
 /// The kernel's, from rtnetlink(7).
 pub fn devices() -> Result<Vec<Device>, CallError> {
-    let netlink = Netlink::open().context(|| "opening a netlink socket".into())?;
-    let links = netlink.dump(RouteNetlinkMessage::GetLink(LinkMessage::default()));
-    let mut devices: Vec<Device> =
-        links.context(|| "listing network devices".into())?.into_iter().filter_map(device).collect();
-    let addresses = netlink.dump(RouteNetlinkMessage::GetAddress(AddressMessage::default()));
-    for message in addresses.context(|| "listing network addresses".into())? {
-        let RouteNetlinkMessage::NewAddress(message) = message else { continue };
-        let Some(ip) = address(&message) else { continue };
-        if let Some(device) = devices.iter_mut().find(|device| device.index == message.header.index) {
-            device.addresses.push((ip, message.header.prefix_len));
-        }
-    }
-    Ok(devices)
+    Devices::look().map(|devices| devices.all)
 }
 
 /// The indexes of all devices.
@@ -83,18 +122,6 @@ fn address(message: &AddressMessage) -> Option<IpAddr> {
         })
     };
     find(true).or_else(|| find(false))
-}
-
-/// Puts an address on a device, usable at once: whoever gives addresses to guests knows that they are free, so there is no waiting for others to
-/// object (duplicate address detection).
-///
-/// # Errors
-///
-/// EEXIST where the device has it already.
-pub fn add_address(device: u32, ip: IpAddr, prefix: u8) -> Result<(), CallError> {
-    let request = RouteNetlinkMessage::NewAddress(message(device, ip, prefix));
-    let netlink = Netlink::open().context(|| "opening a netlink socket".into())?;
-    netlink.change(request, NLM_F_CREATE | NLM_F_EXCL).context(|| format!("adding {ip}/{prefix} to device {device}"))
 }
 
 /// Puts an address on a device of our own, with its network.
@@ -177,7 +204,7 @@ pub fn remove_address(device: u32, ip: IpAddr, prefix: u8) -> Result<(), CallErr
     }
 }
 
-/// Takes an address off wherever [`add_address`] put it, if it did. Those that the host has by itself stay.
+/// Takes an address off wherever [`Devices::add_address`] put it, if it did. Those that the host has by itself stay.
 ///
 /// # Errors
 ///

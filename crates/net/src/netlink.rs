@@ -10,6 +10,7 @@ use std::io;
 const ALIGNMENT: usize = 4;
 
 /// A socket in the network namespace that this thread was in when it was opened.
+#[derive(Debug)]
 pub(crate) struct Netlink(Socket);
 
 impl Netlink {

@@ -14,6 +14,7 @@ pub use error::SharedError;
 pub use layout::{HIGHEST_ID, MOST_ADDRESSES, MOST_OWNERS};
 pub use pins::Pins;
 
+use crate::device::Devices;
 use crate::placement::Network;
 use crate::{device, sockets};
 pub(crate) use error::Named;
@@ -116,7 +117,7 @@ impl Stack {
             what: "opening the programs that were just loaded".into(),
             reason: "they are not there".into(),
         })?;
-        stack.cover_devices()?;
+        stack.cover_devices(&Devices::look()?)?;
         Ok(stack)
     }
 
@@ -125,34 +126,56 @@ impl Stack {
     /// # Errors
     ///
     /// The kernel has no tcx (Linux 6.6).
-    pub fn cover_devices(&self) -> Result<(), SharedError> {
-        steering::cover(&self.pins, self.steer.as_fd())
+    pub fn cover_devices(&self, devices: &Devices) -> Result<(), SharedError> {
+        steering::cover(&self.pins, self.steer.as_fd(), devices)
     }
 
-    /// Makes the processes of a cgroup of version 2 the guest `id`, with these addresses and no others. `root` is the user id that may bind low
-    /// ports. Sockets that a process had before it entered the group are not bound by it.
+    /// Has guests be admitted sooner, as long as there is this cgroup of version 2, which has no process and gets none: the kernel turns a hook on
+    /// when the first group on the machine asks for it, by changing its own text, and off when the last such group goes. Each of them takes as long as
+    /// the rest of an admission.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
+    pub fn stay_ready(&self, cgroup: &Path) -> Result<(), SharedError> {
+        self.attach(cgroup).map(drop)
+    }
+
+    /// Makes the processes of a cgroup of version 2 the guest `id`, with these addresses, which are on the devices, and no others. `root` is the user
+    /// id that may bind low ports. Sockets that a process had before it entered the group are not bound by it.
     ///
     /// # Errors
     ///
     /// Nothing is left then but programs, which go with the cgroup and deny everything.
-    pub fn admit(&self, cgroup: &Path, id: u32, root: u32, own: &[Network]) -> Result<(), SharedError> {
-        let group = File::open(cgroup).context(|| format!("opening {}", cgroup.display()))?;
-        for (program, hook) in &self.of_guests {
-            bpf::attach_to_cgroup(program.as_fd(), group.as_fd(), *hook)
-                .context(|| format!("attaching {hook:?} to {}", cgroup.display()))?;
-        }
+    pub fn admit(
+        &self,
+        devices: &mut Devices,
+        cgroup: &Path,
+        (id, root): (u32, u32),
+        own: &[Network],
+    ) -> Result<(), SharedError> {
+        let group = self.attach(cgroup)?;
         let number = group.metadata().context(|| format!("looking at {}", cgroup.display()))?.ino();
         let entry = GuestEntry::new(id, root, own.to_vec());
         self.write(&entry)?;
-        let settled = self.settle(&entry, number);
+        let settled = self.settle(devices, &entry, number);
         if settled.is_err() {
             let _ = self.dismiss(id);
         }
         settled
     }
 
-    fn settle(&self, entry: &GuestEntry, group: u64) -> Result<(), SharedError> {
-        device::add_address(LOOPBACK_DEVICE, entry.loop6().into(), 128).or_else(exists_already)?;
+    fn attach(&self, cgroup: &Path) -> Result<File, SharedError> {
+        let group = File::open(cgroup).context(|| format!("opening {}", cgroup.display()))?;
+        for (program, hook) in &self.of_guests {
+            bpf::attach_to_cgroup(program.as_fd(), group.as_fd(), *hook)
+                .context(|| format!("attaching {hook:?} to {}", cgroup.display()))?;
+        }
+        Ok(group)
+    }
+
+    fn settle(&self, devices: &mut Devices, entry: &GuestEntry, group: u64) -> Result<(), SharedError> {
+        devices.add_address(LOOPBACK_DEVICE, entry.loop6().into(), 128).or_else(exists_already)?;
         for own in &entry.own {
             self.give(own.ip, entry.id)?;
         }

@@ -2,14 +2,14 @@
 
 use super::error::SharedError;
 use super::pins::Pins;
-use crate::device;
+use crate::device::Devices;
 use pando_kernel::Context;
 use pando_kernel::bpf::{self, Hook};
 use std::os::fd::{AsFd, BorrowedFd};
 
 /// Attaches it to those that have none, and forgets the links of those that are gone.
-pub(super) fn cover(pins: &Pins, program: BorrowedFd<'_>) -> Result<(), SharedError> {
-    let devices = device::indexes()?;
+pub(super) fn cover(pins: &Pins, program: BorrowedFd<'_>, devices: &Devices) -> Result<(), SharedError> {
+    let devices: Vec<u32> = devices.all().iter().map(|device| device.index).collect();
     let covered = pins.links();
     for index in &devices {
         let name = link_name(*index);
