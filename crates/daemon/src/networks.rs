@@ -2,8 +2,8 @@
 
 use pando_api::Address;
 use pando_guest::{Places, slot};
-use pando_kernel::{CallError, Context};
 use pando_kernel::cgroup::Field;
+use pando_kernel::{CallError, Context as _};
 use pando_net::device::Devices;
 use pando_net::placement::{self, PlacementError};
 use pando_net::private::SubnetError;
@@ -14,8 +14,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, OwnedMutexGuard};
 
 /// How long the programs stay loaded after the last guest that needed them: loading takes the kernel a good part of a second.
 const LINGER: Duration = Duration::from_secs(2);
@@ -69,10 +70,65 @@ pub(crate) struct Networks {
     pins: Pins,
     /// A group without processes, which is there as long as the programs are: with it the next guest is admitted sooner.
     idle: Option<PathBuf>,
-    /// Held while something is changed: an address may have several owners.
-    stack: Mutex<Option<Arc<Stack>>>,
+    /// Locked while something is changed: an address may have several owners.
+    held: Arc<Mutex<Option<Held>>>,
     /// How often guests have gone: programs that have been needed since a guest went do not go by its going.
     gone: Cell<u64>,
+}
+
+/// The programs, and what is known of the devices that they are on.
+#[derive(Debug)]
+struct Held {
+    stack: Stack,
+    devices: Devices,
+}
+
+impl Held {
+    fn of(stack: Stack) -> Result<Self, NetworkError> {
+        let devices = Devices::look()?;
+        stack.cover_devices(&devices)?;
+        Ok(Self { stack, devices })
+    }
+
+    /// Sees to devices that have come or gone since.
+    fn catch_up(&mut self) -> Result<(), NetworkError> {
+        if self.devices.catch_up()? {
+            self.stack.cover_devices(&self.devices)?;
+        }
+        Ok(())
+    }
+
+    /// Sees to it that the host has an address.
+    fn put(&mut self, address: &Address) -> Result<Network, NetworkError> {
+        let place =
+            |devices: &Devices| placement::place(devices.all(), address.ip, address.prefix, address.device.as_deref());
+        let placed = match place(&self.devices) {
+            // The kernel does not tell of an address that it still looks for another machine's objections to.
+            Err(_) => {
+                self.devices = Devices::look()?;
+                place(&self.devices)?
+            }
+            Ok(placed) => placed,
+        };
+        if let Some(index) = placed.put_on {
+            self.devices.add_address(index, address.ip, placement::bits(address.ip))?;
+        }
+        Ok(placed.own)
+    }
+
+    fn admit(&mut self, admission: &Admission, cgroup: &Path) -> Result<(), NetworkError> {
+        let id = number(admission.slot);
+        let root = if admission.user_namespace { slot::first_id(admission.slot) } else { 0 };
+        self.catch_up()?;
+        let own = admission.addresses.iter().map(|address| self.put(address)).collect::<Result<Vec<_>, _>>()?;
+        Ok(self.stack.admit(&mut self.devices, cgroup, (id, root), &own)?)
+    }
+
+    fn add(&mut self, slot: u32, address: &Address) -> Result<(), NetworkError> {
+        self.catch_up()?;
+        let own = self.put(address)?;
+        Ok(self.stack.add(number(slot), own)?)
+    }
 }
 
 /// The number by which the programs know the guest in a slot; 0 is nobody's.
@@ -85,87 +141,91 @@ impl Networks {
         Rc::new(Self {
             pins: Pins::at(places.run().join("bpf")),
             idle: field.beside("network"),
-             stack: Mutex::new(None), gone: Cell::new(0) })
+            held: Arc::default(),
+            gone: Cell::new(0),
+        })
+    }
+
+    /// Has a thread do something to the programs, at once or after those who have begun before. It is done whether anybody waits for the outcome or not.
+    fn begin<T, A>(&self, act: A) -> impl Future<Output = Result<T, NetworkError>> + use<T, A>
+    where
+        T: Send + 'static,
+        A: FnOnce(&mut Option<Held>) -> Result<T, NetworkError> + Send + 'static,
+    {
+        let in_thread = |mut held: OwnedMutexGuard<Option<Held>>| tokio::task::spawn_blocking(move || act(&mut held));
+        let mut turn = Box::pin(tokio::task::unconstrained(Arc::clone(&self.held).lock_owned()));
+        // Who has asked once has a place in the line: nobody who begins later comes first, such as who takes back what this gives.
+        let begun = match turn.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(held) => in_thread(held),
+            Poll::Pending => tokio::task::spawn_local(async move { in_thread(turn.await).await? }),
+        };
+        async move { begun.await? }
     }
 
     /// Finds what an earlier daemon left, and lets those of its guests go that `lives` does not know.
     pub(crate) async fn adopt(self: &Rc<Self>, lives: impl Fn(u32) -> bool) -> Result<(), NetworkError> {
-        let mut held = self.stack.lock().await;
-        *held = Stack::open(&self.pins)?.map(Arc::new);
-        let Some(stack) = held.clone() else { return Ok(()) };
+        let mut held = self.held.lock().await;
+        let Some(stack) = Stack::open(&self.pins)? else { return Ok(()) };
         for id in stack.guests().into_iter().filter(|id| !lives(id.wrapping_sub(1))) {
             dismiss(&stack, id)?;
         }
+        *held = Some(Held::of(stack)?);
         drop(held);
         self.retire();
         Ok(())
     }
 
-    /// Gives a guest that is about to start its addresses.
-    pub(crate) async fn admit(&self, admission: Admission) -> Result<(), NetworkError> {
-        let cgroup = admission.cgroup.ok_or(NetworkError::NoGroups)?;
-        let id = number(admission.slot);
-        let root = if admission.user_namespace { slot::first_id(admission.slot) } else { 0 };
-        let mut held = self.stack.lock().await;
-        let (pins, idle, known) = (self.pins.clone(), self.idle.clone(), held.clone());
-        let admitted = tokio::task::spawn_blocking(move || -> Result<_, NetworkError> {
-            let stack = match known {
-                Some(stack) => stack,
-                None => Arc::new(open_or_make(&pins, idle.as_deref())?),
+    /// Gives a guest that is about to start its addresses. A thread is at it when this returns.
+    pub(crate) fn admit(&self, admission: Admission) -> impl Future<Output = Result<(), NetworkError>> + use<> {
+        let (pins, idle) = (self.pins.clone(), self.idle.clone());
+        self.begin(move |held| {
+            let cgroup = admission.cgroup.as_deref().ok_or(NetworkError::NoGroups)?;
+            let held = match held {
+                Some(held) => held,
+                None => held.insert(Held::of(open_or_make(&pins, idle.as_deref())?)?),
             };
-            let admit = || -> Result<(), NetworkError> {
-                let mut devices = Devices::look()?;
-                stack.cover_devices(&devices)?;
-                let put = |address| put(&mut devices, address);
-                let own = admission.addresses.iter().map(put).collect::<Result<Vec<_>, _>>()?;
-                Ok(stack.admit(&mut devices, &cgroup, (id, root), &own)?)
-            };
-            let outcome = admit();
-            if outcome.is_err() {
-                withdraw_unowned(&stack, admission.addresses.iter().map(|address| address.ip));
+            let admitted = held.admit(&admission, cgroup);
+            if admitted.is_err() {
+                withdraw_unowned(&held.stack, admission.addresses.iter().map(|address| address.ip));
             }
-            Ok((stack, outcome))
-        });
-        let (stack, outcome) = admitted.await??;
-        *held = Some(stack);
-        outcome
+            admitted
+        })
     }
 
     /// Takes everything from a guest whose processes are gone; one that had nothing loses nothing.
     pub(crate) async fn dismiss(self: &Rc<Self>, slot: u32) {
-        let held = self.stack.lock().await;
-        let Some(stack) = held.clone() else { return };
-        let gone = tokio::task::spawn_blocking(move || dismiss(&stack, number(slot))).await;
-        match gone.map_err(NetworkError::from).and_then(|gone| gone) {
-            Ok(()) => {}
+        let gone = self.begin(move |held| {
+            let Some(held) = held else { return Ok(false) };
+            dismiss(&held.stack, number(slot))?;
+            Ok(true)
+        });
+        match gone.await {
+            Ok(false) => {}
+            Ok(true) => self.retire(),
             Err(error) => {
-                tracing::warn!(%error, slot, "taking a guest's addresses failed; the next daemon will try again")
+                tracing::warn!(%error, slot, "taking a guest's addresses failed; the next daemon will try again");
+                self.retire();
             }
         }
-        drop(held);
-        self.retire();
     }
 
     /// Gives a running guest one more address.
     pub(crate) async fn add(&self, slot: u32, address: Address) -> Result<(), NetworkError> {
-        self.change(move |stack| {
-            let mut devices = Devices::look()?;
-            stack.cover_devices(&devices)?;
-            let own = put(&mut devices, &address)?;
-            let added = stack.add(number(slot), own);
+        self.change(move |held| {
+            let added = held.add(slot, &address);
             if added.is_err() {
-                withdraw_unowned(stack, [address.ip]);
+                withdraw_unowned(&held.stack, [address.ip]);
             }
-            Ok(added?)
+            added
         })
         .await
     }
 
     /// Takes an address from a running guest.
     pub(crate) async fn remove(&self, slot: u32, ip: IpAddr, cgroup: PathBuf) -> Result<(), NetworkError> {
-        self.change(move |stack| {
-            stack.remove_address(number(slot), ip, &cgroup)?;
-            withdraw_unowned(stack, [ip]);
+        self.change(move |held| {
+            held.stack.remove_address(number(slot), ip, &cgroup)?;
+            withdraw_unowned(&held.stack, [ip]);
             Ok(())
         })
         .await
@@ -173,12 +233,10 @@ impl Networks {
 
     async fn change(
         &self,
-        change: impl FnOnce(&Stack) -> Result<(), NetworkError> + Send + 'static,
+        change: impl FnOnce(&mut Held) -> Result<(), NetworkError> + Send + 'static,
     ) -> Result<(), NetworkError> {
-        let held = self.stack.lock().await;
         // Without programs there is no guest to change anything for.
-        let Some(stack) = held.clone() else { return Ok(()) };
-        tokio::task::spawn_blocking(move || change(&stack)).await?
+        self.begin(move |held| held.as_mut().map_or(Ok(()), change)).await
     }
 
     /// Removes the programs once they have not been needed for a while.
@@ -196,16 +254,13 @@ impl Networks {
 
     /// Removes the programs if no guest needs them.
     pub(crate) async fn close(&self) {
-        let mut held = self.stack.lock().await;
-        let unused = held.take_if(|stack| stack.guests().is_empty()).and_then(Arc::into_inner);
-        let Some(stack) = unused else { return };
         let idle = self.idle.clone();
-        let removed = tokio::task::spawn_blocking(move || {
+        let removed = self.begin(move |held| {
+            let Some(unused) = held.take_if(|held| held.stack.guests().is_empty()) else { return Ok(()) };
             let _ = idle.map(std::fs::remove_dir);
-            stack.remove_unused()
+            Ok(unused.stack.remove_unused()?)
         });
-        let removed = removed.await;
-        if let Err(error) = removed.map_err(NetworkError::from).and_then(|removed| Ok(removed?)) {
+        if let Err(error) = removed.await {
             tracing::warn!(%error, "removing the programs of the shared network failed");
         }
     }
@@ -222,15 +277,6 @@ fn open_or_make(pins: &Pins, idle: Option<&Path>) -> Result<Stack, SharedError> 
         tracing::debug!(%error, "no group waits for guests with addresses");
     }
     Ok(stack)
-}
-
-/// Sees to it that the host has an address.
-fn put(devices: &mut Devices, address: &Address) -> Result<Network, NetworkError> {
-    let placed = placement::place(devices.all(), address.ip, address.prefix, address.device.as_deref())?;
-    if let Some(index) = placed.put_on {
-        devices.add_address(index, address.ip, placement::bits(address.ip))?;
-    }
-    Ok(placed.own)
 }
 
 fn dismiss(stack: &Stack, id: u32) -> Result<(), NetworkError> {

@@ -3,9 +3,9 @@
 //! It shows the crate at work without Pando around it: everything is removed when the command has ended.
 
 use pando_kernel::{CallError, Context};
-use pando_net::shared::{Pins, Stack};
 use pando_net::device::Devices;
 use pando_net::placement;
+use pando_net::shared::{Pins, Stack};
 use std::path::PathBuf;
 use std::process::Command;
 

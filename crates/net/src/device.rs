@@ -28,10 +28,14 @@ pub struct Device {
     pub addresses: Vec<(IpAddr, u8)>,
 }
 
-/// A look at all devices, and the conversation with the kernel that it was taken by: what is changed on them goes by the same one.
+/// Groups of changes that the kernel tells of (linux/rtnetlink.h): RTNLGRP_LINK, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV6_IFADDR.
+const CHANGES: [u32; 3] = [1, 5, 9];
+
+/// All devices, as known by the last look at them; what has changed since is waiting to be heard. Own changes are made by the same conversation.
 #[derive(Debug)]
 pub struct Devices {
-    netlink: Netlink,
+    asking: Netlink,
+    hearing: Netlink,
     all: Vec<Device>,
 }
 
@@ -42,22 +46,39 @@ impl Devices {
     ///
     /// The kernel's, from rtnetlink(7).
     pub fn look() -> Result<Self, CallError> {
-        let netlink = Netlink::open().context(|| "opening a netlink socket".into())?;
-        let links = netlink.dump(RouteNetlinkMessage::GetLink(LinkMessage::default()));
-        let mut all: Vec<Device> =
-            links.context(|| "listing network devices".into())?.into_iter().filter_map(device).collect();
-        let addresses = netlink.dump(RouteNetlinkMessage::GetAddress(AddressMessage::default()));
-        for message in addresses.context(|| "listing network addresses".into())? {
-            let RouteNetlinkMessage::NewAddress(message) = message else { continue };
-            let Some(ip) = address(&message) else { continue };
-            if let Some(device) = all.iter_mut().find(|device| device.index == message.header.index) {
-                device.addresses.push((ip, message.header.prefix_len));
+        let open = || "opening a netlink socket".into();
+        // First, so that nothing changes unheard.
+        let hearing = Netlink::hearing(&CHANGES).context(open)?;
+        let asking = Netlink::open().context(open)?;
+        let mut all = Vec::new();
+        for (what, request) in [
+            ("listing network devices", RouteNetlinkMessage::GetLink(LinkMessage::default())),
+            ("listing network addresses", RouteNetlinkMessage::GetAddress(AddressMessage::default())),
+        ] {
+            for message in asking.dump(request).context(|| what.into())? {
+                note(&mut all, message);
             }
         }
-        Ok(Self { netlink, all })
+        Ok(Self { asking, hearing, all })
     }
 
-    /// All that there were.
+    /// Takes note of what has changed since the last look; whether a device has come or gone. Another look would take a third of the
+    /// time that a guest needs to be admitted.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::look`].
+    pub fn catch_up(&mut self) -> Result<bool, CallError> {
+        let Ok(told) = self.hearing.heard() else {
+            // More has changed than is kept.
+            *self = Self::look()?;
+            return Ok(true);
+        };
+        let moved: usize = told.into_iter().map(|message| usize::from(note(&mut self.all, message))).sum();
+        Ok(moved > 0)
+    }
+
+    /// All that are known.
     pub fn all(&self) -> &[Device] {
         &self.all
     }
@@ -70,12 +91,47 @@ impl Devices {
     /// EEXIST where the device has it already.
     pub fn add_address(&mut self, index: u32, ip: IpAddr, prefix: u8) -> Result<(), CallError> {
         let request = RouteNetlinkMessage::NewAddress(message(index, ip, prefix));
-        let added = self.netlink.change(request, NLM_F_CREATE | NLM_F_EXCL);
+        let added = self.asking.change(request, NLM_F_CREATE | NLM_F_EXCL);
         added.context(|| format!("adding {ip}/{prefix} to device {index}"))?;
-        if let Some(device) = self.all.iter_mut().find(|device| device.index == index) {
-            device.addresses.push((ip, prefix));
-        }
+        put(&mut self.all, index, (ip, prefix));
         Ok(())
+    }
+}
+
+/// Takes note of what the kernel tells, be it an answer or a change; whether a device has come or gone.
+fn note(all: &mut Vec<Device>, message: RouteNetlinkMessage) -> bool {
+    let known = all.len();
+    match message {
+        // Bridges tell of their ports in words for devices.
+        RouteNetlinkMessage::NewLink(message) if message.header.interface_family == AddressFamily::Unspec => {
+            let Some(found) = device(message) else { return false };
+            match all.iter_mut().find(|device| device.index == found.index) {
+                Some(renamed) => renamed.name = found.name,
+                None => all.push(found),
+            }
+        }
+        RouteNetlinkMessage::DelLink(message) if message.header.interface_family == AddressFamily::Unspec => {
+            all.retain(|device| device.index != message.header.index);
+        }
+        RouteNetlinkMessage::NewAddress(message) => {
+            if let Some(ip) = address(&message) {
+                put(all, message.header.index, (ip, message.header.prefix_len));
+            }
+        }
+        RouteNetlinkMessage::DelAddress(message) => {
+            let gone = address(&message).map(|ip| (ip, message.header.prefix_len));
+            for device in all.iter_mut().filter(|device| device.index == message.header.index) {
+                device.addresses.retain(|own| Some(*own) != gone);
+            }
+        }
+        _ => {}
+    }
+    all.len() != known
+}
+
+fn put(all: &mut [Device], index: u32, own: (IpAddr, u8)) {
+    if let Some(device) = all.iter_mut().find(|device| device.index == index && !device.addresses.contains(&own)) {
+        device.addresses.push(own);
     }
 }
 
@@ -103,8 +159,7 @@ pub(crate) fn indexes() -> Result<Vec<u32>, CallError> {
     Ok(links.context(|| "listing network devices".into())?.into_iter().filter_map(index).collect())
 }
 
-fn device(message: RouteNetlinkMessage) -> Option<Device> {
-    let RouteNetlinkMessage::NewLink(message) = message else { return None };
+fn device(message: LinkMessage) -> Option<Device> {
     let name = message.attributes.into_iter().find_map(|attribute| match attribute {
         LinkAttribute::IfName(name) => Some(name),
         _ => None,
@@ -241,4 +296,54 @@ fn message(device: u32, ip: IpAddr, prefix: u8) -> AddressMessage {
         message.attributes.push(AddressAttribute::Flags(AddressFlags::Nodad | AddressFlags::Noprefixroute));
     }
     message
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn link(index: u32, name: &str) -> LinkMessage {
+        let mut message = LinkMessage::default();
+        message.header.interface_family = AddressFamily::Unspec;
+        message.header.index = index;
+        message.attributes = vec![LinkAttribute::IfName(name.into())];
+        message
+    }
+
+    fn on(index: u32, ip: &str, prefix: u8) -> AddressMessage {
+        message(index, ip.parse().unwrap(), prefix)
+    }
+
+    #[test]
+    fn devices_come_are_renamed_and_go() {
+        let mut all = Vec::new();
+        assert!(note(&mut all, RouteNetlinkMessage::NewLink(link(2, "eth0"))), "one has come");
+        assert!(!note(&mut all, RouteNetlinkMessage::NewLink(link(2, "lan0"))), "it is the same");
+        assert_eq!((all.len(), all[0].name.as_str()), (1, "lan0"));
+        assert!(!note(&mut all, RouteNetlinkMessage::DelLink(link(3, "eth1"))), "nobody knew it");
+        assert!(note(&mut all, RouteNetlinkMessage::DelLink(link(2, "lan0"))) && all.is_empty());
+    }
+
+    #[test]
+    fn a_port_that_leaves_its_bridge_is_a_device_still() {
+        let mut all = vec![Device { index: 2, name: "eth0".into(), addresses: Vec::new() }];
+        let mut port = link(2, "eth0");
+        port.header.interface_family = AddressFamily::Bridge;
+        assert!(!note(&mut all, RouteNetlinkMessage::DelLink(port)) && all.len() == 1);
+    }
+
+    #[test]
+    fn addresses_are_known_once_and_until_they_go() {
+        let mut all = Vec::new();
+        note(&mut all, RouteNetlinkMessage::NewLink(link(2, "eth0")));
+        for _ in 0..2 {
+            assert!(!note(&mut all, RouteNetlinkMessage::NewAddress(on(2, "10.9.0.1", 24))));
+        }
+        note(&mut all, RouteNetlinkMessage::NewAddress(on(2, "fd00::1", 64)));
+        note(&mut all, RouteNetlinkMessage::NewAddress(on(7, "10.9.0.2", 24)));
+        note(&mut all, RouteNetlinkMessage::DelAddress(on(2, "10.9.0.1", 32)));
+        assert_eq!(all[0].addresses, [("10.9.0.1".parse().unwrap(), 24), ("fd00::1".parse().unwrap(), 64)]);
+        note(&mut all, RouteNetlinkMessage::DelAddress(on(2, "10.9.0.1", 24)));
+        assert_eq!(all[0].addresses, [("fd00::1".parse().unwrap(), 64)]);
+    }
 }

@@ -21,6 +21,26 @@ impl Netlink {
         Ok(Self(socket))
     }
 
+    /// One that asks nothing, and hears what the kernel tells of changes to some groups of things (`enum rtnetlink_groups`).
+    pub(crate) fn hearing(groups: &[u32]) -> io::Result<Self> {
+        let hearing = Self::open()?;
+        groups.iter().try_for_each(|group| hearing.0.add_membership(*group))?;
+        hearing.0.set_non_blocking(true)?;
+        Ok(hearing)
+    }
+
+    /// What has been told since, the oldest first. ENOBUFS where that was more than is kept.
+    pub(crate) fn heard(&self) -> io::Result<Vec<RouteNetlinkMessage>> {
+        let mut told = Vec::new();
+        loop {
+            match self.0.recv_from_full() {
+                Ok((received, _)) => read_all(&received, &mut told).map(drop)?,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(told),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
     /// Everything of a kind.
     pub(crate) fn dump(&self, request: RouteNetlinkMessage) -> io::Result<Vec<RouteNetlinkMessage>> {
         self.ask(request, NLM_F_DUMP)

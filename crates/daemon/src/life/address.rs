@@ -12,19 +12,24 @@ use pando_net::shared::MOST_ADDRESSES;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-/// Lets a guest that is about to start, and whose first process is `pid`, onto the network that its spec asks for.
-pub(crate) async fn admit(
+/// Lets a guest that is about to start, and whose first process is `pid`, onto the network that its spec asks for. Where that is the host's, a thread is
+/// at it when this returns.
+pub(crate) fn admit(
     daemon: &Daemon,
     name: &GuestName,
     spec: &Spec,
     (slot, pid): (u32, i32),
-) -> Result<(), Fault> {
-    match spec.network {
-        Network::Shared => share(daemon, name, spec, slot).await?,
-        Network::Private => connect(daemon, name, spec, (slot, pid)).await?,
-        Network::None | Network::Host => {}
+) -> impl Future<Output = Result<(), Fault>> {
+    let shared = (spec.network == Network::Shared).then(|| share(daemon, spec, slot));
+    async move {
+        if let Some(shared) = shared {
+            shared.await.map_err(|error| fault("giving the guest its addresses", name, &error))?;
+        }
+        if spec.network == Network::Private {
+            connect(daemon, name, spec, (slot, pid)).await?;
+        }
+        grant(daemon, name, spec, slot).await
     }
-    grant(daemon, name, spec, slot).await
 }
 
 /// Grants a guest the bandwidth that its spec asks for.
@@ -49,14 +54,13 @@ async fn connect(daemon: &Daemon, name: &GuestName, spec: &Spec, (slot, pid): (u
     daemon.private.admit(newcomer).await.map_err(|error| fault(doing, name, &error))
 }
 
-async fn share(daemon: &Daemon, name: &GuestName, spec: &Spec, slot: u32) -> Result<(), Fault> {
-    let admission = Admission {
+fn share(daemon: &Daemon, spec: &Spec, slot: u32) -> impl Future<Output = Result<(), NetworkError>> + use<> {
+    daemon.networks.admit(Admission {
         slot,
         cgroup: group(daemon, slot),
         user_namespace: spec.user_namespace,
         addresses: spec.addresses.clone(),
-    };
-    daemon.networks.admit(admission).await.map_err(|error| fault("giving the guest its addresses", name, &error))
+    })
 }
 
 /// The group that a guest and its seed are in: what joins the guest has been in the seed's.

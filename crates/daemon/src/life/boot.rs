@@ -147,11 +147,8 @@ async fn attempt(
         }
     };
     crash::point("start.seed");
-    if matches!(growth, Growth::Rooted(..))
-        && daemon.starting.is_one()
-        && let Err(error) = rouse(&sprout.report, sprout.pid)
-    {
-        tracing::debug!(%error, "a guest's first process could not be woken ahead");
+    if matches!(growth, Growth::Rooted(..)) && spec.network != Network::Shared {
+        wake(daemon, &sprout);
     }
     let outcome = grow(daemon, guest, spec, &sprout, growth, task, stdio).await;
     match outcome {
@@ -179,6 +176,15 @@ async fn attempt(
     }
 }
 
+/// Wakes a first process that waits for its plan, if no other guest is being started: it is awake then when the plan comes.
+fn wake(daemon: &Daemon, sprout: &Sprout) {
+    if daemon.starting.is_one()
+        && let Err(error) = rouse(&sprout.report, sprout.pid)
+    {
+        tracing::debug!(%error, "a guest's first process could not be woken ahead");
+    }
+}
+
 /// The mount namespace of a process, if it still has one.
 pub(crate) fn mounts(pid: i32) -> Option<OwnedFd> {
     std::fs::File::open(format!("/proc/{pid}/ns/mnt")).ok().map(OwnedFd::from)
@@ -194,10 +200,11 @@ async fn grow(
     stdio: Vec<OwnedFd>,
 ) -> Result<Option<OwnedFd>, Fault> {
     let errand = matches!(task, Task::Errand(_));
+    let network = super::address::admit(daemon, &guest.name, &spec, (sprout.slot, sprout.pid));
     let (ahead, cradle) = match growth {
         Growth::Standing => {
             // Such a guest stays once all of it runs.
-            admit(daemon, guest, &spec, sprout, errand).await?;
+            admit(daemon, guest, &spec, sprout, errand, network).await?;
             return show(daemon, guest, sprout).map(|()| None);
         }
         Growth::Rooted(tree, cradle) => (Some(tree), cradle),
@@ -227,11 +234,15 @@ async fn grow(
     if let Some(fittings) = cradle.and_then(|mut cradle| cradle.take_fittings()) {
         site.fit(fittings);
     }
-    let admission = admit(daemon, guest, &spec, sprout, errand);
+    let admission = admit(daemon, guest, &spec, sprout, errand, network);
     let Sent { plan, report, parts } = match ahead {
         // All that is left is a message: another thread would take longer to be woken.
         Some(tree) => {
             admission.await?;
+            if spec.network == Network::Shared {
+                // Only now: awake, it would have had the processor that the guest's addresses were given by.
+                wake(daemon, sprout);
+            }
             site.recover(&tree)?;
             site.send(Mounted { tree, parts: Vec::new() }, daemon.resources.views.trees(&guest.name))?
         }
@@ -255,14 +266,20 @@ async fn admit(
     spec: &Spec,
     sprout: &Sprout,
     errand: bool,
+    network: impl Future<Output = Result<(), Fault>>,
 ) -> Result<(), Fault> {
+    enroll(daemon, guest, spec, sprout, errand)?;
+    network.await?;
+    crash::point("start.noted");
+    Ok(())
+}
+
+/// Gives a guest its limits, and notes it.
+fn enroll(daemon: &Daemon, guest: &Guest, spec: &Spec, sprout: &Sprout, errand: bool) -> Result<(), Fault> {
     daemon.resources.enter(&guest.name, spec, sprout.slot)?;
     let owner = sprout.namespace.as_ref().map_or(0, |_| slot::first_id(sprout.slot));
     daemon.resources.born(&guest.name, (sprout.pid, owner))?;
-    note(daemon, guest, sprout.slot, errand)?;
-    super::address::admit(daemon, &guest.name, spec, (sprout.slot, sprout.pid)).await?;
-    crash::point("start.noted");
-    Ok(())
+    note(daemon, guest, sprout.slot, errand)
 }
 
 /// Whether a guest was admitted, and what its limits make of files in /proc then.
