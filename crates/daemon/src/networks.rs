@@ -116,7 +116,16 @@ impl Held {
         Ok(placed.own)
     }
 
-    fn admit(&mut self, admission: &Admission, cgroup: &Path) -> Result<(), NetworkError> {
+    fn admit(&mut self, admission: &Admission) -> Result<(), NetworkError> {
+        let admitted = self.let_in(admission);
+        if admitted.is_err() {
+            withdraw_unowned(&self.stack, admission.addresses.iter().map(|address| address.ip));
+        }
+        admitted
+    }
+
+    fn let_in(&mut self, admission: &Admission) -> Result<(), NetworkError> {
+        let cgroup = admission.cgroup.as_deref().ok_or(NetworkError::NoGroups)?;
         let id = number(admission.slot);
         let root = if admission.user_namespace { slot::first_id(admission.slot) } else { 0 };
         self.catch_up()?;
@@ -175,21 +184,33 @@ impl Networks {
         Ok(())
     }
 
-    /// Gives a guest that is about to start its addresses. A thread is at it when this returns.
-    pub(crate) fn admit(&self, admission: Admission) -> impl Future<Output = Result<(), NetworkError>> + use<> {
-        let (pins, idle) = (self.pins.clone(), self.idle.clone());
-        self.begin(move |held| {
-            let cgroup = admission.cgroup.as_deref().ok_or(NetworkError::NoGroups)?;
-            let held = match held {
-                Some(held) => held,
-                None => held.insert(Held::of(open_or_make(&pins, idle.as_deref())?)?),
-            };
-            let admitted = held.admit(&admission, cgroup);
-            if admitted.is_err() {
-                withdraw_unowned(&held.stack, admission.addresses.iter().map(|address| address.ip));
+    /// Gives a guest that is about to start its addresses. Where no other is being started and the programs are there, it has them when this returns:
+    /// that takes less than to wake a thread and to be woken by it. Else a thread is at it.
+    pub(crate) fn admit(
+        &self,
+        admission: Admission,
+        alone: bool,
+    ) -> impl Future<Output = Result<(), NetworkError>> + use<> {
+        let mut at_once = self.held.try_lock().ok().filter(|_| alone);
+        let given = if let Some(held) = at_once.as_mut().and_then(|held| held.as_mut()) {
+            Ok(held.admit(&admission))
+        } else {
+            drop(at_once);
+            let (pins, idle) = (self.pins.clone(), self.idle.clone());
+            Err(self.begin(move |held| {
+                let held = match held {
+                    Some(held) => held,
+                    None => held.insert(Held::of(open_or_make(&pins, idle.as_deref())?)?),
+                };
+                held.admit(&admission)
+            }))
+        };
+        async move {
+            match given {
+                Ok(outcome) => outcome,
+                Err(begun) => begun.await,
             }
-            admitted
-        })
+        }
     }
 
     /// Takes everything from a guest whose processes are gone; one that had nothing loses nothing.
@@ -197,6 +218,8 @@ impl Networks {
         let gone = self.begin(move |held| {
             let Some(held) = held else { return Ok(false) };
             dismiss(&held.stack, number(slot))?;
+            // Now, and not when the next guest is waiting for its addresses.
+            held.catch_up()?;
             Ok(true)
         });
         match gone.await {

@@ -12,8 +12,8 @@ use pando_net::shared::MOST_ADDRESSES;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-/// Lets a guest that is about to start, and whose first process is `pid`, onto the network that its spec asks for. Where that is the host's, a thread is
-/// at it when this returns.
+/// Lets a guest that is about to start, and whose first process is `pid`, onto the network that its spec asks for. Where that is the host's, it is on
+/// its way there when this returns.
 pub(crate) fn admit(
     daemon: &Daemon,
     name: &GuestName,
@@ -55,12 +55,13 @@ async fn connect(daemon: &Daemon, name: &GuestName, spec: &Spec, (slot, pid): (u
 }
 
 fn share(daemon: &Daemon, spec: &Spec, slot: u32) -> impl Future<Output = Result<(), NetworkError>> + use<> {
-    daemon.networks.admit(Admission {
+    let admission = Admission {
         slot,
         cgroup: group(daemon, slot),
         user_namespace: spec.user_namespace,
         addresses: spec.addresses.clone(),
-    })
+    };
+    daemon.networks.admit(admission, daemon.starting.is_one())
 }
 
 /// The group that a guest and its seed are in: what joins the guest has been in the seed's.

@@ -147,8 +147,11 @@ async fn attempt(
         }
     };
     crash::point("start.seed");
-    if matches!(growth, Growth::Rooted(..)) && spec.network != Network::Shared {
-        wake(daemon, &sprout);
+    if matches!(growth, Growth::Rooted(..))
+        && daemon.starting.is_one()
+        && let Err(error) = rouse(&sprout.report, sprout.pid)
+    {
+        tracing::debug!(%error, "a guest's first process could not be woken ahead");
     }
     let outcome = grow(daemon, guest, spec, &sprout, growth, task, stdio).await;
     match outcome {
@@ -173,15 +176,6 @@ async fn attempt(
             record::remove_run(&daemon.places, &guest.name);
             Err(fault)
         }
-    }
-}
-
-/// Wakes a first process that waits for its plan, if no other guest is being started: it is awake then when the plan comes.
-fn wake(daemon: &Daemon, sprout: &Sprout) {
-    if daemon.starting.is_one()
-        && let Err(error) = rouse(&sprout.report, sprout.pid)
-    {
-        tracing::debug!(%error, "a guest's first process could not be woken ahead");
     }
 }
 
@@ -239,10 +233,6 @@ async fn grow(
         // All that is left is a message: another thread would take longer to be woken.
         Some(tree) => {
             admission.await?;
-            if spec.network == Network::Shared {
-                // Only now: awake, it would have had the processor that the guest's addresses were given by.
-                wake(daemon, sprout);
-            }
             site.recover(&tree)?;
             site.send(Mounted { tree, parts: Vec::new() }, daemon.resources.views.trees(&guest.name))?
         }
