@@ -9,7 +9,7 @@ use pando_api::Volume;
 use pando_kernel::mount::{Attributes, Tree};
 use pando_kernel::{CallError, Context, memory_file, packet};
 use pando_limit::view::View;
-use pando_seed::{IN_FILE, IN_MESSAGE, MAX_REST, ROUSED, Request};
+use pando_seed::{ADMITTED, IN_FILE, IN_MESSAGE, MAX_REST, ROUSED, Request};
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use std::fs::File;
@@ -97,6 +97,11 @@ pub fn go_on(report: &OwnedFd, plan: &Plan, supplies: &mut Supplies<'_>) -> Resu
         packet::send(report, &[IN_FILE], &fds)
     };
     sent.context(|| "sending the rest of a plan to a guest's first process".into())
+}
+
+/// Tells the process at the other end of `report` that its guest has been admitted: it was sent a plan that waits for that.
+pub fn admit(report: &OwnedFd) -> Result<(), CallError> {
+    packet::send(report, &[ADMITTED], &[]).context(|| "telling a guest's first process that it is admitted".into())
 }
 
 /// Wakes the process at the other end of `report`, to which the rest of its plan will go in a moment, on another processor than this thread runs on. To wake one

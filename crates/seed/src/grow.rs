@@ -5,7 +5,7 @@ use crate::bare::memory::{self, Mapped, Room};
 use crate::console::Console;
 use crate::{command, mountpoint, packet, trunk};
 use core::ffi::CStr;
-use pando_seed::{Attributes, IN_FILE, MAX_FDS, MAX_REST, Make, ROUSED, Report, Step, next_step};
+use pando_seed::{ADMITTED, Attributes, IN_FILE, MAX_FDS, MAX_REST, Make, ROUSED, Report, Step, next_step};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
@@ -85,24 +85,13 @@ impl Luggage {
 
     /// Receives a message. One that says that another is about to come is worth staying awake for: a processor that sleeps takes long to come back.
     fn hear(&mut self, socket: &OwnedFd, bytes: &mut [u8]) -> Result<usize, Errno> {
-        /// How often to look: somewhat longer than the daemon takes to put a root file system's plan together.
-        const LOOKS: u32 = 1000;
         let length = packet::receive(socket, bytes, |fd| self.add(fd))?;
         let Some([ROUSED, processors @ ..]) = bytes.get(..length) else { return Ok(length) };
         let mut allowed = CpuSet::new();
         for (byte, bits) in processors.iter().enumerate().take(CpuSet::MAX_CPU / 8) {
             (0..8).filter(|bit| bits & 1 << bit != 0).for_each(|bit| allowed.set(byte * 8 + bit));
         }
-        let has_come = || {
-            let mut fds = [PollFd::new(socket, PollFlags::IN)];
-            rustix::event::poll(&mut fds, Some(&Timespec::default())) != Ok(0)
-        };
-        for _ in 0..LOOKS {
-            if has_come() {
-                break;
-            }
-            rustix::thread::sched_yield();
-        }
+        look_out(socket);
         let length = packet::receive(socket, bytes, |fd| self.add(fd))?;
         // It was sent out of the daemon's way. What its groups allow of that the kernel sees to.
         let _ = rustix::thread::sched_setaffinity(None, &allowed);
@@ -117,6 +106,22 @@ impl Luggage {
     /// The descriptor that the plan calls `index`.
     pub(crate) fn fd(&self, index: u8) -> Result<BorrowedFd<'_>, Errno> {
         self.named.0.get(usize::from(index)).and_then(Option::as_ref).map(AsFd::as_fd).ok_or(Errno::BADF)
+    }
+}
+
+/// Stays awake until something has come, or for a while.
+fn look_out(socket: &OwnedFd) {
+    /// How often to look: somewhat longer than the daemon takes to put a root file system's plan together.
+    const LOOKS: u32 = 1000;
+    let has_come = || {
+        let mut fds = [PollFd::new(socket, PollFlags::IN)];
+        rustix::event::poll(&mut fds, Some(&Timespec::default())) != Ok(0)
+    };
+    for _ in 0..LOOKS {
+        if has_come() {
+            return;
+        }
+        rustix::thread::sched_yield();
     }
 }
 
@@ -151,6 +156,7 @@ impl Growing {
                 Ok(Step::Trunk { word }) => self.trunk(word),
                 Ok(Step::Adopt { pid }) => self.stand(Some(pid), None),
                 Ok(Step::Await) => self.rest().map(|rest| self.plan = rest),
+                Ok(Step::Admission) => self.admission(),
                 Ok(step) => self.take(step),
                 Err(_) => Err(Errno::BADMSG),
             };
@@ -201,6 +207,19 @@ impl Growing {
         match self.luggage.renew() {
             Err(Errno::PIPE | Errno::CONNRESET) => bare::exit(0),
             outcome => outcome,
+        }
+    }
+
+    /// Waits for the word that the guest has been admitted, which is on its way.
+    fn admission(&self) -> Result<(), Errno> {
+        let report = self.luggage.report.as_ref().ok_or(Errno::BADF)?;
+        look_out(report);
+        let mut word = [0];
+        match packet::receive(report, &mut word, drop) {
+            Ok(_) if word == [ADMITTED] => Ok(()),
+            Ok(_) => Err(Errno::BADMSG),
+            Err(Errno::PIPE | Errno::CONNRESET) => bare::exit(0),
+            Err(errno) => Err(errno),
         }
     }
 

@@ -19,5 +19,7 @@
 mod message;
 mod step;
 
-pub use message::{Answer, IN_FILE, IN_MESSAGE, MAX_FDS, MAX_MESSAGE, MAX_REST, ROUSED, Report, Request, Start};
+pub use message::{
+    ADMITTED, Answer, IN_FILE, IN_MESSAGE, MAX_FDS, MAX_MESSAGE, MAX_REST, ROUSED, Report, Request, Start,
+};
 pub use step::{Attributes, Capabilities, Make, Mountpoint, Namespaces, Scopes, Step, Text, TextError, next_step};

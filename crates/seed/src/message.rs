@@ -17,6 +17,9 @@ pub const IN_FILE: u8 = 0;
 /// taken the plan, and from then on on the processors of the bits that follow.
 pub const ROUSED: u8 = 2;
 
+/// A message of this byte alone says that the guest has been admitted ([`Step::Admission`](crate::Step::Admission)).
+pub const ADMITTED: u8 = 3;
+
 /// The most file descriptors that a request carries.
 pub const MAX_FDS: usize = 64;
 

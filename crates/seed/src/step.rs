@@ -159,6 +159,9 @@ pub enum Step<'a> {
     /// Wait for the rest of the plan: another message on the report's socket, with the plan and its descriptors, which take the place of those at
     /// hand. It has the steps ([`MAX_REST`](crate::MAX_REST)) or nothing in it. Should the socket close instead, the process ends.
     Await,
+    /// Wait until the guest has been admitted to what it shares with others: a message on the report's socket says so
+    /// ([`ADMITTED`](crate::ADMITTED)). Should the socket close instead, the process ends. Nothing of the guest's own runs before.
+    Admission,
     /// Move what is mounted at a path of the present root into the new one, with everything that is mounted below it.
     Bring {
         /// An absolute path.

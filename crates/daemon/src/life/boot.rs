@@ -1,5 +1,6 @@
 //! From a guest at rest to a running one: a sprout, a root file system, a plan.
 
+use super::admission::{admit, build_beside, send_ahead};
 use super::birth::grown;
 use super::cradle::Cradle;
 use super::site::{Sent, Site, SiteWish};
@@ -10,23 +11,21 @@ use crate::linger::stay_awake;
 use crate::link::Link;
 use crate::lull::Lull;
 use crate::pool::Sprout;
-use crate::record::{self, EphemeralRecord, RunRecord};
+use crate::record;
 use crate::{crash, failure, private_network};
-use pando_api::{Fault, FaultKind, GuestState, Network, PartOf, Spec};
+use pando_api::{Fault, GuestState, Network, PartOf, Spec};
 use pando_guest::account::Account;
 use pando_guest::launch::rouse;
 use pando_guest::plan::{Heritage, Program, SproutKind, Stdio};
 use pando_guest::policy::profile;
 use pando_guest::root::{LayerStore, Mounted};
-use pando_guest::slot;
 use pando_kernel::mount::Tree;
-use pando_limit::view::View;
 use pando_seed::Request;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -194,11 +193,10 @@ async fn grow(
     stdio: Vec<OwnedFd>,
 ) -> Result<Option<OwnedFd>, Fault> {
     let errand = matches!(task, Task::Errand(_));
-    let network = super::address::admit(daemon, &guest.name, &spec, (sprout.slot, sprout.pid));
     let (ahead, cradle) = match growth {
         Growth::Standing => {
             // Such a guest stays once all of it runs.
-            admit(daemon, guest, &spec, sprout, errand, network).await?;
+            admit(daemon, guest, &spec, sprout, errand).await?;
             return show(daemon, guest, sprout).map(|()| None);
         }
         Growth::Rooted(tree, cradle) => (Some(tree), cradle),
@@ -228,15 +226,9 @@ async fn grow(
     if let Some(fittings) = cradle.and_then(|mut cradle| cradle.take_fittings()) {
         site.fit(fittings);
     }
-    let admission = admit(daemon, guest, &spec, sprout, errand, network);
     let Sent { plan, report, parts } = match ahead {
-        // All that is left is a message: another thread would take longer to be woken.
-        Some(tree) => {
-            admission.await?;
-            site.recover(&tree)?;
-            site.send(Mounted { tree, parts: Vec::new() }, daemon.resources.views.trees(&guest.name))?
-        }
-        None => build_beside(daemon, guest, site, admission).await?,
+        Some(tree) => send_ahead(daemon, guest, &spec, sprout, (site, tree), errand).await?,
+        None => build_beside(daemon, guest, site, admit(daemon, guest, &spec, sprout, errand)).await?,
     };
     crash::point("start.sent");
     let outcome = grown(guest.name.as_ref(), &plan, report, daemon.starting.is_one()).await;
@@ -247,89 +239,6 @@ async fn grow(
         stay(&guest.name, &sprout.link)?;
     }
     Ok(heard)
-}
-
-/// What a guest needs besides its files: its limits, its note, its network.
-async fn admit(
-    daemon: &Rc<Daemon>,
-    guest: &Rc<Guest>,
-    spec: &Spec,
-    sprout: &Sprout,
-    errand: bool,
-    network: impl Future<Output = Result<(), Fault>>,
-) -> Result<(), Fault> {
-    enroll(daemon, guest, spec, sprout, errand)?;
-    network.await?;
-    crash::point("start.noted");
-    Ok(())
-}
-
-/// Gives a guest its limits, and notes it.
-fn enroll(daemon: &Daemon, guest: &Guest, spec: &Spec, sprout: &Sprout, errand: bool) -> Result<(), Fault> {
-    daemon.resources.enter(&guest.name, spec, sprout.slot)?;
-    let owner = sprout.namespace.as_ref().map_or(0, |_| slot::first_id(sprout.slot));
-    daemon.resources.born(&guest.name, (sprout.pid, owner))?;
-    note(daemon, guest, sprout.slot, errand)
-}
-
-/// Whether a guest was admitted, and what its limits make of files in /proc then.
-type Admitted = Result<Vec<(View, Tree)>, Fault>;
-
-/// What came of putting a root together beside the guest's admission.
-enum Built {
-    /// The guest had been admitted, and its plan was sent.
-    Sent(Sent),
-    /// It was not known yet whether it is: here is what can be sent then, and where that is told.
-    Early(Box<(Site, Mounted)>, mpsc::Receiver<Admitted>),
-}
-
-/// Has a root put together by a thread while the guest is admitted here: either takes up to a millisecond. The plan is sent, or the root taken down, when both are
-/// done. The thread does not wait for that: there are only so many, and what a guest is admitted to may need one.
-async fn build_beside(
-    daemon: &Rc<Daemon>,
-    guest: &Rc<Guest>,
-    site: Site,
-    admission: impl Future<Output = Result<(), Fault>>,
-) -> Result<Sent, Fault> {
-    let root = super::layers::root(daemon, guest)?;
-    let (tell, told) = mpsc::sync_channel::<Admitted>(1);
-    let building = in_thread(guest, move || {
-        let mounted = site.mount(&root)?;
-        match told.try_recv() {
-            Ok(admitted) => site.send(mounted, admitted?).map(Built::Sent),
-            Err(_) => Ok(Built::Early(Box::new((site, mounted)), told)),
-        }
-    });
-    let admitted = admission.await.map(|()| daemon.resources.views.trees(&guest.name));
-    // Where the thread has failed nobody hears it.
-    let _ = tell.send(admitted);
-    match building.await? {
-        Built::Sent(sent) => Ok(sent),
-        Built::Early(early, told) => {
-            // Volumes may lie where it takes long to get at them, and so may what a root that nobody gets was made of.
-            let sending = in_thread(guest, move || {
-                let (site, mounted) = *early;
-                let unknown =
-                    |_| Err(Fault::new(FaultKind::Failed, "daemon", "it is not known whether the guest is admitted"));
-                site.send(mounted, told.recv().unwrap_or_else(unknown)?)
-            });
-            sending.await
-        }
-    }
-}
-
-/// Begins something of a start that may take long, in a thread.
-fn in_thread<T: Send + 'static>(
-    guest: &Guest,
-    act: impl FnOnce() -> Result<T, Fault> + Send + 'static,
-) -> impl Future<Output = Result<T, Fault>> {
-    let (doing, name) = (tokio::task::spawn_blocking(act), guest.name.clone());
-    async move {
-        doing.await.unwrap_or_else(|error| {
-            let message = format!("starting guest '{name}' failed inside Pando: {error}");
-            Err(Fault::new(FaultKind::Failed, name.as_ref(), message))
-        })
-    }
 }
 
 /// A descriptor that a first process says over that its command has ended.
@@ -380,17 +289,6 @@ pub(crate) fn close_later(lull: &Lull, parts: Vec<Tree>) {
         let _ = tokio::time::timeout(LATEST, lull.come()).await;
         drop(tokio::task::spawn_blocking(move || drop(parts)));
     });
-}
-
-fn note(daemon: &Daemon, guest: &Guest, slot: u32, errand: bool) -> Result<(), Fault> {
-    let ephemeral = guest.ephemeral.then(|| EphemeralRecord {
-        record: guest.record.borrow().clone(),
-        spec: guest.spec.borrow().clone(),
-        home: guest.home.clone(),
-    });
-    let run = RunRecord { slot, boot: daemon.boot.clone(), started: now(), errand, ephemeral };
-    record::write_run(&daemon.places, &guest.name, &run)
-        .map_err(|error| failure::call("noting that the guest starts", guest.name.as_ref(), &error))
 }
 
 pub(crate) fn owned(fd: BorrowedFd<'_>) -> Result<OwnedFd, Fault> {

@@ -77,6 +77,7 @@ pub(crate) fn check_plan(name: &GuestName, spec: &Spec) -> Result<(), Fault> {
         heritage: Heritage::None,
         views: Vec::new(),
         awaited: false,
+        admitted: true,
     };
     let command: Vec<_> = spec.init.iter().cloned().chain(spec.command.iter().cloned()).collect();
     let program = (!command.is_empty()).then(|| Program {

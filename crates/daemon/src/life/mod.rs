@@ -1,6 +1,7 @@
 //! The life of guests: one file a thing that can be done.
 
 pub(crate) mod address;
+mod admission;
 mod birth;
 pub(crate) mod boot;
 pub(crate) mod clone;

@@ -39,6 +39,8 @@ pub(super) struct Site {
     pub(super) word: Option<OwnedFd>,
     /// Where transactions in it are kept, if there are any.
     pub(super) transactions: Option<Home>,
+    /// Whether the guest is on its network when the plan is sent.
+    pub(super) admitted: bool,
 }
 
 /// A wish without what cannot go to another thread.
@@ -86,6 +88,7 @@ impl Site {
             restorer: None,
             word: None,
             transactions: None,
+            admitted: true,
         })
     }
 
@@ -160,8 +163,8 @@ impl Site {
             }
         }
         let views = views.iter().map(|(view, _)| *view).collect();
-        let (unified, awaited) = (self.unified, self.word.is_some());
-        Ok(Facts { name: self.name.clone(), unified, file_volumes, heritage: self.heritage, views, awaited })
+        let (unified, awaited, admitted) = (self.unified, self.word.is_some(), self.admitted);
+        Ok(Facts { name: self.name.clone(), unified, file_volumes, heritage: self.heritage, views, awaited, admitted })
     }
 
     /// Looks the program's user up in the guest's own files.

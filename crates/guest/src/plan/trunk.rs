@@ -23,6 +23,8 @@ pub struct Facts {
     pub views: Vec<View>,
     /// Whether somebody waits for the command's end.
     pub awaited: bool,
+    /// Whether the guest has been admitted to the network when the plan is sent; else it waits for that before anything of its own runs.
+    pub admitted: bool,
 }
 
 /// What of a guest's first processes comes out of an image.
@@ -69,6 +71,9 @@ pub fn trunk(spec: &Spec, facts: &Facts, program: Option<&Program>) -> Result<Pl
     }
     let keep = bound(spec)?;
     confine(&mut plan, spec, keep, Some(kind));
+    if !facts.admitted {
+        plan.step("waiting to be admitted to the network", Step::Admission);
+    }
     match facts.heritage {
         Heritage::Command(pid) => plan.step("becoming the clone's init", Step::Adopt { pid }),
         Heritage::Init => restore(&mut plan),
@@ -180,6 +185,7 @@ mod tests {
             heritage: Heritage::None,
             views: Vec::new(),
             awaited: false,
+            admitted: true,
         }
     }
 
