@@ -7,7 +7,7 @@ use crate::guest::Guest;
 use crate::pool::Sprout;
 use crate::record::{self, EphemeralRecord, RunRecord};
 use crate::{crash, failure};
-use pando_api::{Fault, FaultKind, Network, Spec};
+use pando_api::{Fault, FaultKind, Spec};
 use pando_guest::launch;
 use pando_guest::root::Mounted;
 use pando_guest::slot;
@@ -17,8 +17,8 @@ use std::io::ErrorKind;
 use std::rc::Rc;
 use std::sync::mpsc;
 
-/// Has a guest whose root stands admitted and sends it its plan. All that is left of that is a message: another thread would take longer to be woken. One on a
-/// network is admitted there while it takes its first steps, and goes on to its own programs when it has been told so.
+/// Has a guest whose root stands admitted and sends it its plan. All that is left of that is a message: another thread would take longer to be woken. One on the
+/// host's network is admitted there while it takes its first steps, and goes on to its own programs when it has been told so.
 pub(super) async fn send_ahead(
     daemon: &Rc<Daemon>,
     guest: &Rc<Guest>,
@@ -27,7 +27,8 @@ pub(super) async fn send_ahead(
     (mut site, tree): (Site, Tree),
     errand: bool,
 ) -> Result<Sent, Fault> {
-    site.admitted = spec.network == Network::None;
+    // On a private network its files tell the names of the others, which are there once it is on it.
+    site.admitted = !spec.network.is_the_hosts();
     let (waits, at) = (!site.admitted, (sprout.slot, sprout.pid));
     enroll(daemon, guest, spec, sprout, errand)?;
     if !waits {
