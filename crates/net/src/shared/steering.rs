@@ -5,6 +5,7 @@ use super::pins::Pins;
 use crate::device::Devices;
 use pando_kernel::Context;
 use pando_kernel::bpf::{self, Hook};
+use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd};
 
 /// Attaches it to those that have none, and forgets the links of those that are gone.
@@ -16,8 +17,11 @@ pub(super) fn cover(pins: &Pins, program: BorrowedFd<'_>, devices: &Devices) -> 
         if covered.contains(&name) {
             continue;
         }
-        let link = bpf::link_to_device(program, *index, Hook::TcxIngress)
-            .context(|| format!("steering packets that come in by device {index}"))?;
+        let link = match bpf::link_to_device(program, *index, Hook::TcxIngress) {
+            // It has gone since it was looked at, as those of other guests do at any time.
+            Err(error) if error.raw_os_error() == Some(Errno::NODEV.raw_os_error()) => continue,
+            link => link.context(|| format!("steering packets that come in by device {index}"))?,
+        };
         pins.keep(link.as_fd(), &pins.link(&name))?;
     }
     for name in covered.iter().filter(|name| is_of_none(name, &devices)) {
