@@ -41,7 +41,8 @@ const DIFFERENCES: &[(&str, &str, &str)] = &[
 
 /// The addresses of guest `number`: two of each family.
 fn addresses(number: usize) -> [String; 4] {
-    let (one, two) = (10 + 2 * number, 11 + 2 * number);
+    // Beyond the machine outside, however many there are.
+    let (one, two) = (110 + 2 * number, 111 + 2 * number);
     [format!("10.9.0.{one}"), format!("10.9.0.{two}"), format!("fd00:9::{one}"), format!("fd00:9::{two}")]
 }
 
