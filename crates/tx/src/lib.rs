@@ -29,6 +29,7 @@ mod content;
 mod contention;
 mod crash;
 mod daemons;
+mod flush;
 mod gate;
 mod home;
 mod journal;
