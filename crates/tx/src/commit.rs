@@ -1,7 +1,7 @@
 //! From the directories that a transaction leaves to the live tree.
 //!
 //! ```text
-//!   upper, index ─walk─▶ Node ─validate─▶ ─plan─▶ Steps ─▶ synced ─▶ journal (the commit point) ─▶ apply ─▶ sync ─▶ journal closed
+//!   upper, index ─walk─▶ Node ─validate─▶ ─plan─▶ Steps ─▶ sync ─▶ journal (the commit point) ─▶ apply ─▶ sync ─▶ journal closed
 //!                                                                         └── a crash from here on is finished by `recover` ──┘
 //! ```
 
@@ -10,7 +10,6 @@ use crate::aside::Aside;
 use crate::attributes::Moment;
 use crate::change::{Change, Op, Sign, Steps, changes, plan};
 use crate::crash::{planted, step};
-use crate::flush::{self, Flush};
 use crate::journal::{Journal, JournalFile};
 use crate::part::Part;
 use crate::read_set::{Known, ReadSet, check};
@@ -26,6 +25,7 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Kept free beside the content of changed files, for directories that grow.
@@ -200,10 +200,8 @@ fn output(live: &Tree) -> io::Result<HashSet<u64>> {
     Ok(stats.filter(|stat| stat.st_dev == device).map(|stat| stat.st_ino).collect())
 }
 
-/// Commits what was read. `directory` is the transaction's; the lock of its home must be held. With `flush` it lasts: that holds what is on its way to the disk
-/// already.
-pub(crate) fn commit(directory: &Path, parts: Vec<PartChanges>, flush: Option<Flush>) -> Result<(), CommitError> {
-    let durable = flush.is_some();
+/// Commits what was read. `directory` is the transaction's; the lock of its home must be held.
+pub(crate) fn commit(directory: &Path, parts: Vec<PartChanges>, durable: bool) -> Result<(), CommitError> {
     let parts: Vec<_> = parts.into_iter().filter(|part| !part.steps.is_empty()).collect();
     if parts.is_empty() {
         return Ok(());
@@ -226,30 +224,31 @@ pub(crate) fn commit(directory: &Path, parts: Vec<PartChanges>, flush: Option<Fl
     let journal = Journal { durable, parts: parts.into_iter().map(|part| (part.part, part.steps)).collect() };
     let file = JournalFile::of(directory);
     let failed = |source| CommitError::Prepare { what: "writing the journal".into(), source };
-    if let Some(flush) = flush {
-        bring(&journal, flush)?;
+    // A bug for the tests to find: everything is on the disk before the journal gets its name, but not the journal itself.
+    let forgets = durable && planted("no-fdatasync");
+    if forgets {
+        sync(journal.parts.iter().map(|(part, _)| part))?;
     }
     let written = file.write(&journal).map_err(failed)?;
-    // A bug for the tests to find: everything is on the disk before the journal gets its name, but not the journal itself.
-    if durable && !planted("no-fdatasync") {
-        written.sync_data().map_err(failed)?;
+    if durable && !forgets {
+        sync_all(&journal, &written)?;
     }
     step();
     file.publish(durable).map_err(failed)?;
     finish(&file, &journal)
 }
 
-/// Brings everything new to the disk, as far as it is not there yet.
-fn bring(journal: &Journal, mut flush: Flush) -> Result<(), CommitError> {
-    for (part, _) in &journal.parts {
-        let brought = flush.finish(part).and_then(|()| sync_realm(part));
-        brought.map_err(|source| not_synced(part, source))?;
+/// Brings everything new to the disk, and the journal that is written: together with what is new on its own file system, or by itself.
+fn sync_all(journal: &Journal, written: &File) -> Result<(), CommitError> {
+    let failed = |source| CommitError::Prepare { what: "syncing the journal".into(), source };
+    let device = written.metadata().map_err(failed)?.dev();
+    let beside = |part: &Part| std::fs::metadata(&part.base).is_ok_and(|base| base.dev() == device);
+    let parts = || journal.parts.iter().map(|(part, _)| part);
+    sync(parts())?;
+    if !parts().any(beside) {
+        written.sync_data().map_err(failed)?;
     }
     Ok(())
-}
-
-fn not_synced(part: &Part, source: io::Error) -> CommitError {
-    CommitError::Prepare { what: format!("syncing {}", part.live.display()), source }
 }
 
 /// Does what a journal says, from the start, and closes it.
@@ -312,13 +311,13 @@ fn is_lost_memory(part: &Part) -> bool {
 /// Brings everything of the parts' file systems to the disk.
 fn sync<'a>(parts: impl Iterator<Item = &'a Part>) -> Result<(), CommitError> {
     for part in parts {
-        flush::sync(&part.base).and_then(|()| sync_realm(part)).map_err(|source| not_synced(part, source))?;
+        let sync = |path: &Path| File::open(path).and_then(|base| Ok(rustix::fs::syncfs(&base)?));
+        let live = || part.realm.as_ref().map_or(Ok(()), |realm| sync(&realm.root()?));
+        sync(&part.base)
+            .and_then(|()| live())
+            .map_err(|source| CommitError::Prepare { what: format!("syncing {}", part.live.display()), source })?;
     }
     Ok(())
-}
-
-fn sync_realm(part: &Part) -> io::Result<()> {
-    part.realm.as_ref().map_or(Ok(()), |realm| flush::sync(&realm.root()?))
 }
 
 /// Takes the room that the commit will need, so that a full disk is known before the commit point.

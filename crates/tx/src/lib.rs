@@ -29,7 +29,6 @@ mod content;
 mod contention;
 mod crash;
 mod daemons;
-mod flush;
 mod gate;
 mod home;
 mod journal;

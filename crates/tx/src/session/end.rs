@@ -4,7 +4,6 @@ use super::Transaction;
 use crate::commit::{Basis, CommitError, Figures, PartChanges, commit, read};
 use crate::contention::{self, Changed, Contention, Rival};
 use crate::daemons::{Daemons, Settled, rewritten};
-use crate::flush::Flush;
 use crate::gate::{self, Exclusive};
 use crate::home::{Home, wait_for_lock};
 use crate::name::TxName;
@@ -63,7 +62,6 @@ impl Transaction {
         contention: Contention,
     ) -> Result<(Figures, Settled), EndError> {
         let daemons = Daemons::stop(&self.scope)?;
-        let flush = durable.then(|| Flush::begin(&self.record.parts));
         let mut one_at_a_time = self.home.lock()?;
         let validated = basis(&self.record, watch, false).and_then(|basis| {
             let mut patient = true;
@@ -88,7 +86,7 @@ impl Transaction {
         let home = self.home.clone();
         match validated {
             Ok((changes, names, rivals, changed)) => {
-                let committed = self.apply(changes, names, flush, Some(&daemons))?;
+                let committed = self.apply(changes, names, durable, Some(&daemons))?;
                 contention::doom(&home, &changed, &rivals);
                 Ok(committed)
             }
@@ -116,16 +114,18 @@ impl Transaction {
         self,
         changes: Vec<PartChanges>,
         names: Option<usize>,
-        flush: Option<Flush>,
+        durable: bool,
         daemons: Option<&Daemons>,
     ) -> Result<(Figures, Settled), EndError> {
         let rewritten = daemons.map(|_| rewritten(&changes)).unwrap_or_default();
         let figures = Figures { read: names, ..Figures::of(&changes) };
         let untouched = trash::untouched(&self.directory, &changes);
         let committed = std::thread::scope(|scope| {
-            // The commit mostly waits for the disk.
-            scope.spawn(|| trash::remove_empty(&untouched));
-            commit(&self.directory, changes, flush)
+            // The commit mostly waits for the disk. What no thread can be had for goes with the rest.
+            if !untouched.is_empty() {
+                let _ = std::thread::Builder::new().spawn_scoped(scope, || trash::remove_empty(&untouched));
+            }
+            commit(&self.directory, changes, durable)
         });
         match committed {
             Ok(()) => {}
@@ -224,7 +224,6 @@ pub fn commit_open(
     }
     let scope = Scope::at(&record.group);
     scope.freeze(true)?;
-    let flush = durable.then(|| Flush::begin(&record.parts));
     let watch = watch_of_holder(home, &record).inspect_err(|_| drop(scope.freeze(false)))?;
     let validate = || -> Result<_, EndError> {
         let basis = basis(&record, watch.as_ref(), exclusive.is_some())?;
@@ -256,7 +255,7 @@ pub fn commit_open(
             }
             let transaction = take_from_holder(home, record)?;
             let signals = HeldSignals::noted_in(&transaction.directory);
-            let committed = transaction.apply(changes, names, flush, daemons.as_ref())?;
+            let committed = transaction.apply(changes, names, durable, daemons.as_ref())?;
             contention::doom(home, &changed, &rivals);
             drop(closed);
             drop(lock);
