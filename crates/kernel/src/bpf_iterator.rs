@@ -1,4 +1,4 @@
-//! BPF iterators over the open files of a process, from instructions that fit the running kernel already.
+//! BPF iterators over the open files of processes, from instructions that fit the running kernel already.
 //!
 //! A loader such as libbpf reads the kernel's whole description of its types to fit a program, which takes longer than many a transaction. Where the
 //! outcome was kept, loading it again is one call of bpf(2).
@@ -91,15 +91,23 @@ pub fn load(program: Instructions<'_>) -> io::Result<OwnedFd> {
 /// ESRCH if there is none; EINVAL where the kernel cannot narrow it down to one.
 pub fn over_files_of(program: BorrowedFd<'_>, process: u32) -> io::Result<OwnedFd> {
     let tasks = Tasks { process, ..Tasks::default() };
-    let mut attributes = Link {
-        program: program.as_raw_fd().unsigned_abs(),
-        attach_type: BPF_TRACE_ITER,
-        narrowed: &raw const tasks as u64,
-        narrowed_size: size_of::<Tasks>() as u32,
-        ..Link::default()
-    };
+    let mut attributes =
+        Link { narrowed: &raw const tasks as u64, narrowed_size: size_of::<Tasks>() as u32, ..Link::of(program) };
     // SAFETY: the kernel reads `tasks`, which lives until the call returns, and makes a descriptor.
     unsafe { command::make(BPF_LINK_CREATE, &mut attributes) }
+}
+
+/// Ties a program to the files of all processes, those in other pid namespaces too. Threads that share theirs count once.
+pub fn over_files_of_all(program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let mut attributes = Link::of(program);
+    // SAFETY: there is no address in the attributes, and it makes a descriptor.
+    unsafe { command::make(BPF_LINK_CREATE, &mut attributes) }
+}
+
+impl Link {
+    fn of(program: BorrowedFd<'_>) -> Self {
+        Self { program: program.as_raw_fd().unsigned_abs(), attach_type: BPF_TRACE_ITER, ..Self::default() }
+    }
 }
 
 /// A run of it: reading to the end of the file calls it for each file.

@@ -102,6 +102,13 @@ fn printable(text: &str) -> String {
         .collect()
 }
 
+/// Whether this process is in the first pid namespace, whose pids are those that the kernel itself counts by: what BPF programs tell, for example.
+pub fn counts_as_the_kernel() -> bool {
+    /// `PROC_PID_INIT_INO`
+    const FIRST: u64 = 0xEFFF_FFFC;
+    std::fs::metadata("/proc/self/ns/pid").is_ok_and(|found| std::os::unix::fs::MetadataExt::ino(&found) == FIRST)
+}
+
 /// Every pid of this namespace.
 pub fn all() -> io::Result<Vec<i32>> {
     let entries = std::fs::read_dir("/proc")?;
@@ -111,6 +118,13 @@ pub fn all() -> io::Result<Vec<i32>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn whose_pids_these_are_is_known() {
+        // In the first namespace the kernel's own threads are there: the second process is their parent.
+        let threads = read(2, "comm").is_ok_and(|name| name.trim_end() == "kthreadd");
+        assert_eq!(counts_as_the_kernel(), threads);
+    }
 
     #[test]
     fn a_name_with_brackets_and_blanks_does_not_shift_the_fields() {

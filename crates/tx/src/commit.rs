@@ -115,10 +115,30 @@ impl Basis {
 /// Reads what a transaction changed that began at `begun`, and with a basis checks that nobody else changed what it changed or read. Nobody may be writing
 /// to it any more.
 pub(crate) fn read(parts: &[Part], begun: Moment, basis: Option<&Basis>) -> Result<Vec<PartChanges>, CommitError> {
-    parts.iter().map(|part| read_part(part, begun, basis)).collect()
+    // All parts are of one system of mounts.
+    let mounts = match parts.first().filter(|_| basis.is_some_and(|basis| basis.read.is_some())) {
+        Some(part) => mounts_around(part)
+            .map_err(|source| CommitError::Prepare { what: "looking at what is mounted".into(), source })?,
+        None => Vec::new(),
+    };
+    parts.iter().map(|part| read_part(part, begun, basis, &mounts)).collect()
 }
 
-fn read_part(part: &Part, begun: Moment, basis: Option<&Basis>) -> Result<PartChanges, CommitError> {
+fn mounts_around(part: &Part) -> io::Result<Vec<PathBuf>> {
+    let mounts = match &part.realm {
+        Some(realm) => mounts_of(realm.process()?),
+        None => mounts(),
+    };
+    let mounts = mounts.map_err(|error| error.source)?;
+    Ok(mounts.into_iter().map(|mount| mount.at).collect())
+}
+
+fn read_part(
+    part: &Part,
+    begun: Moment,
+    basis: Option<&Basis>,
+    mounts: &[PathBuf],
+) -> Result<PartChanges, CommitError> {
     let open = |path: &Path| {
         Tree::open(path).map_err(|source| CommitError::Prepare { what: format!("opening {}", path.display()), source })
     };
@@ -137,7 +157,7 @@ fn read_part(part: &Part, begun: Moment, basis: Option<&Basis>) -> Result<PartCh
         };
     if let Some(basis) = basis {
         let found = match conflict(&root, &indexed, begun) {
-            None => read_conflict(part, begun, &live, &root, basis)?,
+            None => read_conflict(part, begun, &live, &root, basis, mounts)?,
             found => found,
         };
         if let Some(found) = found {
@@ -155,20 +175,16 @@ fn read_conflict(
     live: &Tree,
     root: &Node,
     basis: &Basis,
+    mounts: &[PathBuf],
 ) -> Result<Option<Conflict>, CommitError> {
     let Some((_, set)) = basis.read.iter().flatten().find(|(other, _)| other == part) else { return Ok(None) };
     let failed =
         |source| CommitError::Prepare { what: format!("validating what was read on {}", part.live.display()), source };
-    let mounts = match &part.realm {
-        Some(realm) => mounts_of(realm.process().map_err(failed)?),
-        None => mounts(),
-    };
-    let mounts = mounts.map_err(|error| failed(error.source))?;
     let below = |path: &Path| TreePath::new(path.strip_prefix(&part.live).ok()?.as_os_str().as_bytes());
     let known = Known {
         begun,
         root,
-        covered: mounts.iter().filter_map(|mount| below(&mount.at)).collect(),
+        covered: mounts.iter().filter_map(|mount| below(mount)).collect(),
         places: basis.places.iter().filter_map(|place| below(place)).collect(),
         output: output(live).map_err(failed)?,
     };

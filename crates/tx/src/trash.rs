@@ -1,5 +1,6 @@
 //! Deleting what is not needed any more: out of the way by one rename, and gone later.
 
+use crate::commit::PartChanges;
 use crate::home::{HIDDEN, Home};
 use crate::part::Part;
 use std::io;
@@ -10,6 +11,20 @@ use std::time::{SystemTime, UNIX_EPOCH};
 fn unique() -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
     format!("{}-{now}", std::process::id())
+}
+
+/// The parts on other mounts in which nothing was changed.
+pub(crate) fn untouched(directory: &Path, changes: &[PartChanges]) -> Vec<Part> {
+    let untouched = changes.iter().filter(|one| one.steps.is_empty() && !one.part.base.starts_with(directory));
+    untouched.map(|one| one.part.clone()).collect()
+}
+
+/// Removes parts that nothing is in, ahead of [`throw_away`]: whatever becomes of their transaction, they are needed no more.
+pub(crate) fn remove_empty(parts: &[Part]) {
+    for part in parts {
+        // What is not empty is put away with the rest.
+        part.remove_empty();
+    }
 }
 
 /// Puts a transaction's directory, and those of its parts on other mounts, where [`sweep`] finds them.

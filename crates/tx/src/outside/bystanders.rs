@@ -3,7 +3,7 @@
 //!
 //! Whoever opens a fifo later is not known: to those inside it is another one, as any of the live tree's is in a view.
 
-use super::fifos::Fifos;
+use super::fifos::{Fifos, Holders};
 use super::surroundings::Surroundings;
 use crate::home::Home;
 use crate::realm::Realm;
@@ -18,6 +18,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::Sender;
 
 /// `OVERLAYFS_SUPER_MAGIC`
 pub(super) const OVERLAY: i64 = 0x794c_7630;
@@ -30,7 +31,7 @@ const MOST_FIFOS: usize = 256;
 pub struct Bystanders {
     /// Names without a file that somebody listens on.
     pub(super) listening: BTreeSet<Vec<u8>>,
-    /// Fifos that somebody has open, as soon as they are found: to look through all that everybody has open takes longer than a short command.
+    /// Fifos that somebody has open, as soon as they are found: where everybody has to be looked at for that it takes longer than a short command.
     pub(super) fifos: Option<Fifos>,
 }
 
@@ -59,8 +60,14 @@ impl Bystanders {
     /// The same for a transaction whose view another process holds.
     pub fn of(record: &Record) -> Self {
         let mut found = Self::look(record.realm.as_ref());
+        drop(found.holders_of_fifos());
         found.beside_view(PathBuf::from(format!("/proc/{}/root", record.holder)));
         found
+    }
+
+    /// Where it is to be told who may have fifos open: nobody is looked at before that is told, or its sender is gone.
+    pub(crate) fn holders_of_fifos(&mut self) -> Option<Sender<Holders>> {
+        self.fifos.as_mut().and_then(Fifos::holders)
     }
 
     /// The view that is beside them, by a path that leads into it.
@@ -72,9 +79,13 @@ impl Bystanders {
 }
 
 /// The fifos that somebody outside has open, by their paths there.
-pub(super) fn open_fifos(outside: &Surroundings) -> BTreeSet<PathBuf> {
+pub(super) fn open_fifos(outside: &Surroundings, holders: &Holders) -> BTreeSet<PathBuf> {
     let mut open = Vec::new();
-    for pid in outside.processes() {
+    let processes = match holders {
+        Holders::Anybody => outside.processes(),
+        Holders::These(pids) => pids.iter().copied().collect(),
+    };
+    for pid in processes {
         // One that has ended has nothing.
         let _ = find_fifos(pid, &mut open);
     }

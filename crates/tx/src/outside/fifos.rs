@@ -2,6 +2,9 @@
 //!
 //! Neither seccomp nor a permission event of fanotify can hold up that call without holding up all that open anything. So the fifo of the view is held open at
 //! both ends, which lets everybody come in without waiting, and the kernel tells who did. What is written into it reaches nobody.
+//!
+//! To look through all that everybody has open takes longer than a short command. A program in the kernel tells in a moment who has a fifo open at all, mostly
+//! nobody: only those are looked at.
 
 use super::bystanders::{OVERLAY, open_fifos, place};
 use super::surroundings::Surroundings;
@@ -17,12 +20,23 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
+/// Who may have one open.
+#[derive(Debug)]
+pub(crate) enum Holders {
+    /// It is not known.
+    Anybody,
+    /// These processes, by their pids here.
+    These(BTreeSet<i32>),
+}
+
 /// Those of a view.
 #[derive(Debug)]
 pub(super) struct Fifos {
     openings: Arc<Openings>,
     watched: Arc<Mutex<Vec<Watched>>>,
-    /// Where the thread that looks for them hears of the view.
+    /// Where the thread that looks for them hears whose they may be.
+    holders: Option<Sender<Holders>>,
+    /// Where it hears of the view.
     view: Option<Sender<PathBuf>>,
     looking: Option<JoinHandle<BTreeSet<PathBuf>>>,
     /// Those that were found outside.
@@ -57,14 +71,15 @@ impl AsFd for Fifos {
 }
 
 impl Fifos {
-    /// Looks for those that somebody outside has open, in a thread.
+    /// Looks for those that somebody outside has open, in a thread, as soon as that is told [whose they may be](Self::holders).
     pub(super) fn begin(outside: Surroundings) -> io::Result<Self> {
         let openings = Arc::new(Openings::new()?);
         let watched: Arc<Mutex<Vec<Watched>>> = Arc::default();
         let (view, heard) = channel::<PathBuf>();
+        let (holders, told) = channel::<Holders>();
         let (to, into) = (Arc::clone(&openings), Arc::clone(&watched));
         let look = move || {
-            let found = open_fifos(&outside);
+            let found = open_fifos(&outside, &told.recv().unwrap_or(Holders::Anybody));
             if !found.is_empty()
                 && let Ok(view) = heard.recv()
             {
@@ -74,7 +89,13 @@ impl Fifos {
             found
         };
         let looking = Some(std::thread::Builder::new().name("pando-fifos".into()).spawn(look)?);
-        Ok(Self { openings, watched, view: Some(view), looking, found: BTreeSet::new() })
+        let (view, holders) = (Some(view), Some(holders));
+        Ok(Self { openings, watched, holders, view, looking, found: BTreeSet::new() })
+    }
+
+    /// Where it is to be told whose they may be. Where nobody does, everybody is looked at.
+    pub(super) fn holders(&mut self) -> Option<Sender<Holders>> {
+        self.holders.take()
     }
 
     /// Watches them in a view, by a path that leads into it, as soon as they are found.
@@ -87,7 +108,7 @@ impl Fifos {
 
     /// Waits until they have been found; which.
     pub(super) fn found(&mut self) -> &BTreeSet<PathBuf> {
-        drop(self.view.take());
+        drop((self.view.take(), self.holders.take()));
         if let Some(looking) = self.looking.take() {
             self.found = looking.join().unwrap_or_default();
         }

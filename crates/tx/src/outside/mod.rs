@@ -25,6 +25,7 @@ mod system_v;
 mod verdict;
 
 pub use bystanders::{Bystanders, note_places};
+pub(crate) use fifos::Holders;
 pub use held_signals::HeldSignals;
 pub use pando_kernel::seccomp_notify::Listener;
 pub(crate) use policy::numbers;

@@ -7,6 +7,7 @@ use libbpf_rs::libbpf_sys::bpf_map_create_opts;
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, RingBufferBuilder};
 use pando_kernel::bpf_iterator::{self, Instructions};
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
@@ -19,7 +20,7 @@ const ONLY: [u8; 4] = [0; 4];
 
 /// Bytes of the program's `struct record`, `struct request` and `struct outcome`.
 const RECORD: u32 = 288;
-const REQUEST: u32 = 4;
+const REQUEST: u32 = 8;
 const OUTCOME: u32 = 16;
 
 /// The program, loaded, and its maps.
@@ -29,6 +30,35 @@ pub(crate) struct Walker {
     records: MapHandle,
     requests: MapHandle,
     outcomes: MapHandle,
+}
+
+/// What the program is asked.
+#[derive(Clone, Copy, Debug)]
+struct Request {
+    fd: i32,
+    fifos: bool,
+}
+
+impl Request {
+    fn bytes(self) -> [u8; REQUEST as usize] {
+        let mut bytes = [0; REQUEST as usize];
+        bytes[..4].copy_from_slice(&self.fd.to_ne_bytes());
+        bytes[4..].copy_from_slice(&u32::from(self.fifos).to_ne_bytes());
+        bytes
+    }
+}
+
+/// How the walk went.
+#[derive(Clone, Copy, Debug)]
+struct Outcome {
+    done: u64,
+    lost: u64,
+}
+
+/// The pid in a record of somebody who has a fifo open.
+fn holder(bytes: &[u8]) -> Option<i32> {
+    let pid = u64::from_ne_bytes(bytes.get(..8)?.try_into().ok()?);
+    i32::try_from(pid).ok()
 }
 
 fn refused(error: libbpf_rs::Error) -> ReadSetError {
@@ -84,8 +114,29 @@ impl Walker {
 
     /// Puts the dentries of the file system that an open file is on into the ring; whether there was room for all.
     fn walk(&self, file: impl AsFd, link: impl AsFd) -> Result<bool, ReadSetError> {
-        let request = file.as_fd().as_raw_fd().to_ne_bytes();
-        self.requests.update(&ONLY, &request, MapFlags::ANY).map_err(refused)?;
+        match self.run(Request { fd: file.as_fd().as_raw_fd(), fifos: false }, link)? {
+            Outcome { done: 1, lost } => Ok(lost == 0),
+            _ => Err(ReadSetError::Refused("the walk over the names did not come to its end".into())),
+        }
+    }
+
+    /// The processes that have a named fifo open, by their pids outside of all namespaces; `None` if there are more than the ring holds.
+    pub(crate) fn holders_of_fifos(&self) -> Result<Option<BTreeSet<i32>>, ReadSetError> {
+        let found = RefCell::new(BTreeSet::new());
+        let link = bpf_iterator::over_files_of_all(self.program.as_fd()).map_err(io_refused)?;
+        let outcome = self.run(Request { fd: -1, fifos: true }, &link)?;
+        let keep = |bytes: &[u8]| {
+            found.borrow_mut().extend(holder(bytes));
+            0
+        };
+        let mut builder = RingBufferBuilder::new();
+        builder.add(&self.records, keep).map_err(refused)?;
+        builder.build().and_then(|ring| ring.consume()).map_err(refused)?;
+        Ok((outcome.lost == 0).then(|| found.take()))
+    }
+
+    fn run(&self, request: Request, link: impl AsFd) -> Result<Outcome, ReadSetError> {
+        self.requests.update(&ONLY, &request.bytes(), MapFlags::ANY).map_err(refused)?;
         self.outcomes.update(&ONLY, &[0; OUTCOME as usize], MapFlags::ANY).map_err(refused)?;
         // It prints nothing: reading to the end runs it for every file.
         let mut run = bpf_iterator::run(link.as_fd()).map_err(io_refused)?;
@@ -93,10 +144,8 @@ impl Walker {
         let outcome = self.outcomes.lookup(&ONLY, MapFlags::ANY).map_err(refused)?.unwrap_or_default();
         let number =
             |at: usize| outcome.get(at..at + 8).and_then(|bytes| Some(u64::from_ne_bytes(bytes.try_into().ok()?)));
-        match (number(0), number(8)) {
-            (Some(1), Some(lost)) => Ok(lost == 0),
-            _ => Err(ReadSetError::Refused("the walk over the names did not come to its end".into())),
-        }
+        let whole = number(0).zip(number(8)).map(|(done, lost)| Outcome { done, lost });
+        whole.ok_or_else(|| ReadSetError::Refused("its program says nothing of how it ended".into()))
     }
 }
 
@@ -126,4 +175,19 @@ pub(super) fn walk<F: AsFd>(
         }
     }
     Err(ReadSetError::Refused("it read more names than can be kept".into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_asked_and_told_has_the_programs_layout() {
+        assert_eq!(Request { fd: 7, fifos: false }.bytes()[..4], 7_i32.to_ne_bytes());
+        assert_eq!(Request { fd: -1, fifos: true }.bytes()[4..], 1_u32.to_ne_bytes());
+        let mut record = 4242_u64.to_ne_bytes().to_vec();
+        record.extend([0; 24]);
+        assert_eq!(holder(&record), Some(4242));
+        assert_eq!(holder(&record[..7]), None);
+    }
 }

@@ -119,7 +119,15 @@ impl Transaction {
     ) -> Result<(Figures, Settled), EndError> {
         let rewritten = daemons.map(|_| rewritten(&changes)).unwrap_or_default();
         let figures = Figures { read: names, ..Figures::of(&changes) };
-        match commit(&self.directory, changes, durable) {
+        let untouched = trash::untouched(&self.directory, &changes);
+        let committed = std::thread::scope(|scope| {
+            // The commit mostly waits for the disk. What no thread can be had for goes with the rest.
+            if !untouched.is_empty() {
+                let _ = std::thread::Builder::new().spawn_scoped(scope, || trash::remove_empty(&untouched));
+            }
+            commit(&self.directory, changes, durable)
+        });
+        match committed {
             Ok(()) => {}
             // What was committed must not be thrown away before it is in place.
             Err(error @ CommitError::Unfinished(_)) => return Err(error.into()),

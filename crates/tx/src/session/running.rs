@@ -3,13 +3,13 @@
 use super::Transaction;
 use super::end::conflict_now;
 use crate::home::Home;
-use crate::outside::{self, Answered, Bystanders, Network, Passed, Supervisor, Unsupported, WhenUnsupported};
+use crate::outside::{self, Answered, Bystanders, Holders, Network, Passed, Supervisor, Unsupported, WhenUnsupported};
 use crate::read_set::{Walker, Watch, load_ahead};
 use crate::record::Record;
 use crate::scope::Scope;
 use crate::view::{View, ViewPlan, join};
 use pando_kernel::born_in_group::{Program, Started};
-use pando_kernel::{CallError, Context, inheritance, seccomp_notify};
+use pando_kernel::{CallError, Context, inheritance, process, seccomp_notify};
 use rustix::process::{Pid, Signal, WaitOptions, waitpid};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -102,6 +102,13 @@ fn supervisor(group: &Path, network: Network) -> Result<Supervisor, CallError> {
     let (numbers, with, older) = outside::numbers(network);
     let listener = seccomp_notify::listen(&numbers, &with, &older);
     listener.and_then(|listener| Supervisor::new(listener, group, network)).context(|| "catching system calls".into())
+}
+
+/// Who may have a named fifo open, as far as the kernel tells.
+fn holders_of_fifos(walker: Option<&Walker>) -> Holders {
+    // It counts as the first pid namespace does.
+    let told = walker.filter(|_| process::counts_as_the_kernel()).and_then(|walker| walker.holders_of_fifos().ok());
+    told.flatten().map_or(Holders::Anybody, Holders::These)
 }
 
 /// How a command is run.
@@ -226,8 +233,14 @@ impl Running {
         };
         let thread = view(std::thread::Builder::new().name("pando-view".into()).spawn(body))?;
         // The view takes its time, on another processor if there is one.
-        let _ = look_around.send(Bystanders::look(None));
+        let mut bystanders = Bystanders::look(None);
+        let asks = bystanders.holders_of_fifos();
+        let _ = look_around.send(bystanders);
         let walker = meanwhile();
+        if let Some(asks) = asks {
+            // It is gone only where there is nothing to be told of.
+            let _ = asks.send(holders_of_fifos(walker.as_ref()));
+        }
         let (started, mut watch, supervisor) = match told.recv() {
             Ok(started) => started?,
             Err(gone) => {
