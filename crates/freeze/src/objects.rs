@@ -326,8 +326,8 @@ mod tests {
         };
         let with = |number| Slots::of(&Image { processes: vec![process(number)], init: 1, ..Image::default() }).free;
         assert_eq!([with(2), with(40), with(62), with(300)], [FEW, 41, LOWEST, 301]);
-        let contents = vec![crate::image::Content::default(); 40];
-        let many = Image { processes: vec![process(2)], contents, init: 1, ..Image::default() };
+        let pipes = vec![Pipe { capacity: 4096, content: Vec::new(), path: None }; 20];
+        let many = Image { processes: vec![process(2)], pipes, init: 1, ..Image::default() };
         assert_eq!(Slots::of(&many).free, LOWEST);
     }
 }
