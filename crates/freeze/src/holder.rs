@@ -6,7 +6,7 @@ use crate::first;
 use crate::image::Image;
 use crate::origin::Origin;
 use crate::plan::Facts;
-use crate::script::Script;
+use crate::script::{self, Script};
 use pando_kernel::{CallError, Context, memory_file, packet, pidfd};
 use pando_restorer::{Answer, Request};
 use std::fs::File;
@@ -74,7 +74,7 @@ impl Holder {
     /// Fills it: it takes the staging steps of a script. Files that are mapped privately are opened below `root`.
     pub(crate) fn hold(&mut self, script: Script, root: BorrowedFd<'_>) -> Result<(), CallError> {
         let what = || "filling a holder".to_owned();
-        let file = memory_file::sealed("pando-script", &script.bytes, false).context(what)?;
+        let file = memory_file::sealed(script::NAME, &script.bytes, false).context(what)?;
         let length = u32::try_from(script.bytes.len())
             .map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))
             .context(what)?;

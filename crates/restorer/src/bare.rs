@@ -2,6 +2,8 @@
 
 use core::arch::{asm, naked_asm};
 use core::panic::PanicInfo;
+use core::sync::atomic::AtomicU32;
+use pando_restorer::landing;
 use rustix::fd::BorrowedFd;
 
 /// Numbers of system calls (x86-64).
@@ -215,18 +217,25 @@ pub(crate) fn thread(new: &NewThread, entry: extern "C" fn(usize) -> !, argument
     unsafe { start(&arguments, entry, argument) }.map(drop)
 }
 
-/// Lets go of a stack and returns into the program that a signal frame describes (rt_sigreturn(2)).
+/// The landing of a process that has no other.
+#[unsafe(link_section = ".text")]
+// SAFETY: it is code, and lies where code does.
+static LANDING: [u8; landing::CODE.len()] = landing::CODE;
+
+/// Returns into the program that a signal frame describes (rt_sigreturn(2)), by way of a [`landing`], its own if it is 0: that unmaps a range (address,
+/// length), and counts the thread if it is to be counted.
 ///
 /// # Safety
 ///
-/// `frame` must be a whole `struct ucontext` of the kernel's, in memory that stays; the caller's stack may be inside the range that goes.
-pub(crate) unsafe fn resume(frame: u64, stack: u64, length: u64) -> ! {
-    const RT_SIGRETURN: u64 = 15;
-    // SAFETY: no stack is used from the first instruction on; rt_sigreturn replaces every register. The first call clobbers rcx and r11, so the frame
-    // must be in none of those.
+/// `frame` must be a whole `struct ucontext` of the kernel's, and `landing` the code, both in memory that stays; the caller's stack may be inside the
+/// range that goes, and so may all of this program unless a thread is to be counted in it.
+pub(crate) unsafe fn resume(frame: u64, landing: u64, gone: (u64, u64), counted: Option<&'static AtomicU32>) -> ! {
+    let landing = if landing == 0 { (&raw const LANDING) as u64 } else { landing };
+    let counted = counted.map_or(0, |word| word.as_ptr() as u64);
+    // SAFETY: no stack is used from the jump on, and rt_sigreturn replaces every register.
     unsafe {
-        asm!("syscall", "mov rsp, r12", "mov eax, {sigreturn}", "syscall", "ud2", sigreturn = const RT_SIGRETURN,
-             in("r12") frame, in("rax") number::MUNMAP, in("rdi") stack, in("rsi") length, options(noreturn));
+        asm!("jmp {landing}", landing = in(reg) landing, in("r12") frame, in("r13") counted, in("rax") number::MUNMAP,
+             in("rdi") gone.0, in("rsi") gone.1, options(noreturn));
     }
 }
 
