@@ -80,7 +80,10 @@ pub(super) fn leave_the_kernels() {
 
 /// Goes on with `act` for good at the top of the stack, if that is the program's own, and without what earlier calls have used of it.
 pub(super) fn from_the_top(act: fn(Option<i32>, bool) -> !, command: Option<i32>, heard: bool) -> ! {
-    #[expect(improper_ctypes_definitions, reason = "it is called here alone, and a function's address is a register's worth in either convention")]
+    #[expect(
+        improper_ctypes_definitions,
+        reason = "it is called here alone, and a function's address is a register's worth in either convention"
+    )]
     extern "C" fn go_on(act: fn(Option<i32>, bool) -> !, command: i32, heard: usize) -> ! {
         give_back_stack();
         act((command != 0).then_some(command), heard != 0)
