@@ -13,7 +13,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError, TryLockError};
 
 /// The restorer, as built for this machine.
 const PROGRAM: &[u8] = include_bytes!(env!("PANDO_RESTORER"));
@@ -57,7 +57,12 @@ impl Holder {
     /// Whether it is there still. One that was killed holds nothing any more.
     pub fn is_alive(&self) -> bool {
         use rustix::event::{PollFd, PollFlags, Timespec};
-        let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
+        let socket = match self.socket.try_lock() {
+            Ok(socket) => socket,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            // Somebody waits for its answer, and hears of its end. Nobody else has to wait for that.
+            Err(TryLockError::WouldBlock) => return true,
+        };
         let mut polled = [PollFd::new(&*socket, PollFlags::IN)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         // Between two requests it says nothing; its end is closed when it ends.
