@@ -159,8 +159,8 @@ fn nobody_is_forked_beside_a_maker(sandbox: &Sandbox) {
     let (line, maker) = caught.expect("now and then one is stopped before it has ended");
     let other = sandbox.pando(["clone", "image", "other"]).start();
     sandbox.pando(["ls"]).ok();
-    assert_eq!(children(holder), [maker]);
-    process::signal(maker, Signal::CONT);
+    assert_eq!(children(holder), [maker.0]);
+    drop(maker);
     for line in [line, other] {
         let ended = line.wait();
         assert!(matches!(ended.code(), 0 | 125), "{}: {}", ended.code(), ended.err());
@@ -170,12 +170,22 @@ fn nobody_is_forked_beside_a_maker(sandbox: &Sandbox) {
     lives(sandbox, "source");
 }
 
+/// A stopped process. Dropped, it goes on.
+struct Paused(i32);
+
+impl Drop for Paused {
+    fn drop(&mut self) {
+        process::signal(self.0, Signal::CONT);
+    }
+}
+
 /// A clone's maker, stopped, after who made it was killed. `None` if it was too quick.
-fn lone_maker(holder: i32) -> Option<i32> {
+fn lone_maker(holder: i32) -> Option<Paused> {
     let begun = Instant::now();
     while begun.elapsed() < LATEST {
         let &[entrant, maker] = &children(holder)[..] else { continue };
         process::signal(maker, Signal::STOP);
+        let paused = Paused(maker);
         process::kill(entrant);
         eventually("the killed one has ended", || !children(holder).contains(&entrant));
         let mut state = None;
@@ -183,7 +193,7 @@ fn lone_maker(holder: i32) -> Option<i32> {
             state = process::state(maker);
             matches!(state, None | Some('T'))
         });
-        return state.map(|_| maker);
+        return state.map(|_| paused);
     }
     None
 }
