@@ -23,7 +23,7 @@ const SMALLEST: &str = "busybox";
 /// A hundred clones at once.
 pub(super) fn hundred(pando: &OwnPando, client: &mut Client, size: &Size, report: &mut Report) -> anyhow::Result<()> {
     let names: Vec<String> = (1..=CROWD).map(|number| format!("crowd-{number}")).collect();
-    interrupt::pause(SETTLE)?;
+    machine_memory::settle()?;
     let before = machine_memory::used_kib()?;
     report.add(&row(size, "100 clones in one call"), "s", clone(client, size, names.clone())? / 1e3);
     interrupt::pause(SETTLE)?;

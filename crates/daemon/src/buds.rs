@@ -8,12 +8,15 @@ use crate::failure;
 use crate::image::HeldImage;
 use crate::life::hooks::{self, Hooks};
 use crate::life::nest::Nest;
+use crate::processes;
 use crate::ready_roots::ReadyRoot;
 use crate::record::LOG;
 use pando_api::{Fault, FaultKind, Network, Spec};
 use pando_freeze::{Dormancy, Ready as Forked};
+use pando_kernel::pidfd;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,6 +44,16 @@ pub(crate) struct Bud {
     pub(crate) forked: Forked,
     /// Its hooks.
     pub(crate) hooks: Hooks,
+    /// Each of them that lived when it was made: one that was killed since is missed when the others run.
+    pub(crate) alive: Vec<OwnedFd>,
+}
+
+impl Bud {
+    /// Whether all of it is there still.
+    fn is_whole(&self) -> bool {
+        let Self { root, forked, alive, .. } = self;
+        !root.ready.sprout.has_ended() && forked.waits() && !alive.iter().any(pidfd::has_ended)
+    }
 }
 
 /// The buds of an image.
@@ -114,7 +127,7 @@ impl Buds {
         (branch.asked, branch.barren) = (Instant::now(), false);
         let mut taken = None;
         while let Some(bud) = branch.buds.pop_front() {
-            if !bud.root.ready.sprout.has_ended() && bud.forked.waits() {
+            if bud.is_whole() {
                 taken = Some(bud);
                 break;
             }
@@ -255,7 +268,10 @@ async fn make(daemon: &Rc<Daemon>, image: &Arc<HeldImage>) -> Result<Bud, Fault>
     match forking.await.unwrap_or_else(|error| Err(error.to_string())) {
         Ok((forked, hooks)) => {
             crate::crash::point("clone.ahead");
-            Ok(Bud { root, forked, hooks })
+            let alive =
+                processes::pids(daemon, root.ready.sprout.slot).into_iter().filter_map(|pid| pidfd::open(pid).ok());
+            let alive = alive.filter(|process| !pidfd::has_ended(process)).collect();
+            Ok(Bud { root, forked, hooks, alive })
         }
         Err(why) => {
             daemon.roots.discard(root);

@@ -53,7 +53,7 @@ fn entry(guest: &str, process: &Process, inner: &HashMap<i32, i32>, first_id: Op
 }
 
 /// The pids of a slot's guest; its seed, which is Pando's own, is not among them.
-fn pids(daemon: &Daemon, slot: u32) -> Vec<i32> {
+pub(crate) fn pids(daemon: &Daemon, slot: u32) -> Vec<i32> {
     let plot = daemon.field.plot(slot);
     let mut found = Vec::new();
     match plot.guest() {

@@ -1,6 +1,7 @@
 //! The memory of a process, as /proc/PID/smaps tells it: see proc(5).
 
 use crate::image::{Area, AreaKind};
+use crate::landing;
 use crate::proc_file::{self, malformed};
 use pando_kernel::CallError;
 use std::io::{Read, Seek, SeekFrom};
@@ -69,8 +70,11 @@ fn parse(text: &str) -> Result<Vec<Seen>, CallError> {
     }
     let region = pando_restorer::REGION..pando_restorer::REGION + pando_restorer::REGION_LENGTH;
     areas.retain(|seen| {
-        let leftover = region.contains(&seen.area.start)
-            && matches!(seen.area.kind, AreaKind::Anonymous | AreaKind::Private { .. });
+        let leftover = match &seen.area.kind {
+            AreaKind::Anonymous => region.contains(&seen.area.start),
+            AreaKind::Private { path, .. } => region.contains(&seen.area.start) || landing::is_one(path),
+            _ => false,
+        };
         !leftover && seen.area.end <= USER_END
     });
     Ok(areas)
@@ -228,6 +232,8 @@ VmFlags: rd ex mr mw me
 VmFlags: rd mr de dd
 7ffffffde000-7ffffffff000 rw-p 00000000 00:00 0     [stack]
 VmFlags: rd wr mr mw me gd ac wf
+7fffffff0000-7fffffff1000 r-xp 00000000 00:01 9     /memfd:pando-script (deleted)
+VmFlags: rd ex mr mw me
 400000000000-400000003000 r-xp 00000000 00:00 0
 VmFlags: rd ex mr mw me
 7ffff0000000-7ffff0001000 rw-s 00000000 00:01 9     /SYSV00000001 (deleted)
@@ -239,7 +245,7 @@ VmFlags: ex
     #[test]
     fn areas_are_told_apart() {
         let areas = parse(TEXT).unwrap();
-        assert_eq!(areas.len(), 4, "the restorer's leftovers and vsyscall are not the process's: {areas:?}");
+        assert_eq!(areas.len(), 4, "the restorers' leftovers and vsyscall are not the process's: {areas:?}");
         let program = AreaKind::Private { path: "/usr/bin/a program".into(), offset: 0x1000 };
         assert_eq!(areas[0].area.kind, program);
         assert_eq!(areas[1].area.kind, AreaKind::Kernel { name: "[vvar]".into() });

@@ -4,7 +4,7 @@ use crate::freeze::Frozen;
 use crate::holder::{self, Holder};
 use crate::image::Image;
 use crate::refusal::FreezeError;
-use crate::script::Script;
+use crate::script::{self, Script};
 use pando_kernel::{CallError, Context, memory_file, packet, pidfd};
 use pando_restorer::{Report, Request};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -265,7 +265,7 @@ impl<'a> First<'a> {
         let what = || "making a clone's first process".to_owned();
         let Cradle(cradle) = target.cradle.ok_or(CloneError::NoCradle)?;
         let script = holder.script_of_first(image, target.init)?.ok_or(CloneError::NoCradle)?;
-        let file = memory_file::sealed("pando-script", &script.bytes, false).context(what)?;
+        let file = memory_file::sealed(script::NAME, &script.bytes, false).context(what)?;
         let length = u32::try_from(script.bytes.len())
             .map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))
             .context(what)?;

@@ -3,6 +3,7 @@
 use crate::content_making;
 use crate::host_names;
 use crate::image::{AreaKind, Image, Process, Thread};
+use crate::landing::{self, Landing};
 use crate::lineage::Birth;
 use crate::objects::Slots;
 use crate::rebirth::{self, Inherited};
@@ -106,8 +107,9 @@ impl Ground<'_> {
         terminals::set_foreground(writer, chapter, self.image, self.slots, process);
         self.belongings(writer, chapter, process);
         self.memory(writer, chapter, index);
-        let threads = self.threads(writer, chapter, process);
-        rebirth::first_thread(writer, chapter, process, threads, (self.ids_chosen, self.inherited));
+        let landing = landing::lay(writer, chapter, process);
+        let threads = self.threads(writer, chapter, process, &landing);
+        rebirth::first_thread(writer, chapter, process, threads, (self.ids_chosen, self.inherited, &landing));
     }
 
     /// Descriptors, directory, and what else is the process's and not a thread's.
@@ -238,7 +240,7 @@ impl Ground<'_> {
     }
 
     /// Writes the making of the further threads; how many there are.
-    fn threads(&self, writer: &mut Writer, chapter: Chapter, process: &Process) -> u64 {
+    fn threads(&self, writer: &mut Writer, chapter: Chapter, process: &Process, landing: &Landing) -> u64 {
         let further = process.threads.get(1..).unwrap_or_default();
         if further.is_empty() {
             return 0;
@@ -248,7 +250,8 @@ impl Ground<'_> {
         writer.exact(chapter, "making stacks", libc::SYS_mmap, &arguments, STACKS);
         for (number, thread) in (0..).zip(further) {
             let own = writer.chapter();
-            rebirth::further_thread(writer, own, process, thread, (thread_stack(number), self.inherited));
+            let stack = (thread_stack(number), self.inherited);
+            rebirth::further_thread(writer, own, process, thread, stack, (landing, number as usize + 1));
             self.make_thread(writer, chapter, thread, number, own);
         }
         further.len() as u64

@@ -6,14 +6,14 @@ use crate::first;
 use crate::image::Image;
 use crate::origin::Origin;
 use crate::plan::Facts;
-use crate::script::Script;
+use crate::script::{self, Script};
 use pando_kernel::{CallError, Context, memory_file, packet, pidfd};
 use pando_restorer::{Answer, Request};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError, TryLockError};
 
 /// The restorer, as built for this machine.
 const PROGRAM: &[u8] = include_bytes!(env!("PANDO_RESTORER"));
@@ -57,7 +57,12 @@ impl Holder {
     /// Whether it is there still. One that was killed holds nothing any more.
     pub fn is_alive(&self) -> bool {
         use rustix::event::{PollFd, PollFlags, Timespec};
-        let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
+        let socket = match self.socket.try_lock() {
+            Ok(socket) => socket,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            // Somebody waits for its answer, and hears of its end. Nobody else has to wait for that.
+            Err(TryLockError::WouldBlock) => return true,
+        };
         let mut polled = [PollFd::new(&*socket, PollFlags::IN)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         // Between two requests it says nothing; its end is closed when it ends.
@@ -74,7 +79,7 @@ impl Holder {
     /// Fills it: it takes the staging steps of a script. Files that are mapped privately are opened below `root`.
     pub(crate) fn hold(&mut self, script: Script, root: BorrowedFd<'_>) -> Result<(), CallError> {
         let what = || "filling a holder".to_owned();
-        let file = memory_file::sealed("pando-script", &script.bytes, false).context(what)?;
+        let file = memory_file::sealed(script::NAME, &script.bytes, false).context(what)?;
         let length = u32::try_from(script.bytes.len())
             .map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))
             .context(what)?;

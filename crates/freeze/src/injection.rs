@@ -93,14 +93,10 @@ impl<'a> Injection<'a> {
 
     /// Reads words that a call wrote.
     pub(crate) fn words<const N: usize>(&self, offset: u64) -> Result<[u64; N], CallError> {
-        let mut words = [0; N];
-        for (place, word) in words.iter_mut().enumerate() {
-            let mut bytes = [0; 8];
-            foreign_memory::read(self.thread.tid(), self.room + offset + place as u64 * 8, &mut bytes)
-                .context(|| format!("reading a result in thread {}", self.thread.tid()))?;
-            *word = u64::from_le_bytes(bytes);
-        }
-        Ok(words)
+        let mut bytes = [[0; 8]; N];
+        foreign_memory::read(self.thread.tid(), self.room + offset, bytes.as_flattened_mut())
+            .context(|| format!("reading a result in thread {}", self.thread.tid()))?;
+        Ok(bytes.map(u64::from_le_bytes))
     }
 }
 

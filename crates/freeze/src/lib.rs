@@ -45,6 +45,7 @@ pub mod image;
 mod injection;
 mod inotify;
 mod keep;
+mod landing;
 mod limits;
 mod lineage;
 mod machine;

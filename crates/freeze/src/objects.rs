@@ -27,10 +27,26 @@ pub(crate) struct Slots {
 /// The restorer has a few descriptors of its own below this one.
 const LOWEST: u64 = 160;
 
+/// So many a process has room for without a table of its own, which takes the kernel 2 KiB for each process from then on. Where few are needed the first is
+/// [`FEW`]; a request's lie below.
+const WITHOUT_TABLE: u64 = 64;
+const FEW: u64 = 32;
+
+/// A request has three descriptors, one for each hierarchy of version 1, and what is supplied; with no more than this of that it fits below [`FEW`].
+const SUPPLIED_TO_FEW: u64 = 8;
+
 impl Slots {
     pub(crate) fn of(image: &Image) -> Self {
+        let few = Self::above(image, FEW);
+        // Executables are no more than processes.
+        let end = few.executable(image.processes.len());
+        let suits = end <= WITHOUT_TABLE && few.supplied <= SUPPLIED_TO_FEW && !few.hands_over;
+        if suits { few } else { Self::above(image, LOWEST) }
+    }
+
+    fn above(image: &Image, lowest: u64) -> Self {
         let numbers = image.processes.iter().flat_map(|process| process.descriptors.iter().map(|one| one.number));
-        let free = numbers.max().map_or(0, |highest| highest as u64 + 1).max(LOWEST);
+        let free = numbers.max().map_or(0, |highest| highest as u64 + 1).max(lowest);
         let number =
             |file: &OpenFile| if let FileKind::Supplied { number } = file.kind { Some(number + 1) } else { None };
         let supplied = image.files.iter().filter_map(number).max().unwrap_or(0) as u64;
@@ -300,5 +316,18 @@ mod tests {
             slots.executable(0),
         ];
         assert!(all.is_sorted_by(|a, b| a < b), "{all:?}");
+    }
+
+    #[test]
+    fn a_small_image_needs_no_table_of_descriptors() {
+        let process = |number| Process {
+            descriptors: vec![Descriptor { number, file: 0, close_on_exec: false }],
+            ..Process::default()
+        };
+        let with = |number| Slots::of(&Image { processes: vec![process(number)], init: 1, ..Image::default() }).free;
+        assert_eq!([with(2), with(40), with(62), with(300)], [FEW, 41, LOWEST, 301]);
+        let pipes = vec![Pipe { capacity: 4096, content: Vec::new(), path: None }; 20];
+        let many = Image { processes: vec![process(2)], pipes, init: 1, ..Image::default() };
+        assert_eq!(Slots::of(&many).free, LOWEST);
     }
 }

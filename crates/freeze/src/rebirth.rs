@@ -2,6 +2,7 @@
 
 use crate::frame;
 use crate::image::{Credentials, Image, Process, Thread};
+use crate::landing::Landing;
 use crate::script::{Chapter, Writer};
 use crate::timers;
 use pando_restorer::{STACK_LENGTH, Special};
@@ -52,7 +53,7 @@ pub(crate) fn first_thread(
     chapter: Chapter,
     process: &Process,
     others: u64,
-    (ids_chosen, inherited): (bool, Inherited),
+    (ids_chosen, inherited, landing): (bool, Inherited, &Landing),
 ) {
     const ARCH_SET_FS: u64 = 0x1002;
     let Some(thread) = process.threads.first() else { return };
@@ -85,7 +86,7 @@ pub(crate) fn first_thread(
     if process.flags.dumpable {
         writer.call(chapter, "becoming dumpable", libc::SYS_prctl, &[libc::PR_SET_DUMPABLE as u64, 1]);
     }
-    resume(writer, chapter, thread, [0, 0]);
+    resume(writer, chapter, thread, (landing, 0), [0, 0]);
 }
 
 /// All steps of a further thread, whose stack in the restorer begins at `stack`.
@@ -95,13 +96,14 @@ pub(crate) fn further_thread(
     process: &Process,
     thread: &Thread,
     (stack, inherited): (u64, Inherited),
+    (landing, number): (&Landing, usize),
 ) {
     common(writer, chapter, process, thread);
     // The first thread gives all of them the filters that they share.
     let filters = if shares_filters(process) { usize::MAX } else { inherited.filters };
     identity(writer, chapter, thread, Inherited { filters, ..inherited }, 0);
     writer.special(chapter, "waiting at the gate", Special::Gate, &[u64::MAX]);
-    resume(writer, chapter, thread, [stack, STACK_LENGTH]);
+    resume(writer, chapter, thread, (landing, number), [stack, STACK_LENGTH]);
 }
 
 /// Whether the threads of a process have the same filters of system calls, so that it need not be made for each.
@@ -232,14 +234,22 @@ fn capabilities(writer: &mut Writer, chapter: Chapter, who: &Credentials) {
 }
 
 /// The last steps, behind the gate. The maker, which the first processes are children of until then, is gone now: its end is not their parent's.
-fn resume(writer: &mut Writer, chapter: Chapter, thread: &Thread, stack: [u64; 2]) {
+fn resume(
+    writer: &mut Writer,
+    chapter: Chapter,
+    thread: &Thread,
+    (landing, number): (&Landing, usize),
+    stack: [u64; 2],
+) {
     if thread.parent_death != 0 {
         let arguments = [libc::PR_SET_PDEATHSIG as u64, thread.parent_death as u64];
         writer.call(chapter, "asking for a signal at the parent's death", libc::SYS_prctl, &arguments);
     }
-    let address = writer.next_address(64);
-    let frame = writer.data(&frame::build(thread, address), 64);
-    writer.special(chapter, "resuming", Special::Resume, &[frame, stack[0], stack[1]]);
+    let (frame, code) = landing.of(number).unwrap_or_else(|| {
+        let address = writer.next_address(64);
+        (writer.data(&frame::build(thread, address), 64), 0)
+    });
+    writer.special(chapter, "resuming", Special::Resume, &[frame, code, stack[0], stack[1]]);
 }
 
 #[cfg(test)]
@@ -252,7 +262,7 @@ mod tests {
         let process = Process { pid: 7, threads: vec![thread], ..Process::default() };
         let mut writer = Writer::new();
         let inherited = Inherited { filters: 0, bounding: u64::MAX, plain: true };
-        first_thread(&mut writer, Writer::MAKING, &process, 0, (true, inherited));
+        first_thread(&mut writer, Writer::MAKING, &process, 0, (true, inherited, &Landing::default()));
         let text = format!("{:?}", writer.finish(9, 3, 1, 0));
         let place = |label: &str| text.lines().position(|line| line.contains(label)).unwrap();
         assert!(place("setting capabilities") < place("waiting at the gate"));
@@ -273,9 +283,10 @@ mod tests {
             let process = Process { pid: 7, threads, ..Process::default() };
             let inherited = Inherited { filters: had, bounding: u64::MAX, plain: true };
             let mut writer = Writer::new();
-            first_thread(&mut writer, Writer::MAKING, &process, 1, (true, inherited));
+            let landing = Landing::default();
+            first_thread(&mut writer, Writer::MAKING, &process, 1, (true, inherited, &landing));
             let own = writer.chapter();
-            further_thread(&mut writer, own, &process, &process.threads[1], (0, inherited));
+            further_thread(&mut writer, own, &process, &process.threads[1], (0, inherited), (&landing, 1));
             let text = format!("{:?}", writer.finish(9, 3, 1, 0));
             let count = |what: &str| text.lines().filter(|line| line.contains(what)).count();
             (count("installing a system-call filter"), count("waiting for the other threads"))

@@ -28,6 +28,9 @@ pub(crate) struct Script {
     pub(crate) supplied: usize,
 }
 
+/// What the memory file is called that holds a script.
+pub(crate) const NAME: &str = "pando-script";
+
 /// Space before the data: the header, rounded up.
 const HEAD: usize = 64;
 

@@ -2,6 +2,8 @@
 
 use core::arch::{asm, naked_asm};
 use core::panic::PanicInfo;
+use core::sync::atomic::AtomicU32;
+use pando_restorer::landing;
 use rustix::fd::BorrowedFd;
 
 /// Numbers of system calls (x86-64).
@@ -110,6 +112,7 @@ pub(crate) struct CloneArguments {
 
 const CLONE_VM: u64 = 0x100;
 const CLONE_VFORK: u64 = 0x4000;
+const CLONE_PARENT: u64 = 0x8000;
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 /// CLONE_VM, FS, FILES, SIGHAND, THREAD, SYSVSEM, SETTLS, CHILD_CLEARTID.
 const THREAD: u64 = 0x100 | 0x200 | 0x400 | 0x800 | 0x1_0000 | 0x4_0000 | 0x8_0000 | 0x20_0000;
@@ -132,8 +135,8 @@ unsafe fn start(arguments: &CloneArguments, entry: extern "C" fn(usize) -> !, ar
     if result < 0 { Err(-result as Errno) } else { Ok(result as i32) }
 }
 
-/// Runs `entry(argument)` in a process that shares this one's memory, waits until it has exited, and gives its exit code. `cgroup` is a
-/// directory's descriptor (CLONE_INTO_CGROUP, since Linux 5.7).
+/// Runs `entry(argument)` in a process that shares this one's memory, waits until it and the [maker] have exited, and gives the exit code of one that did not
+/// exit well, or 0. `cgroup` is a directory's descriptor (CLONE_INTO_CGROUP, since Linux 5.7).
 pub(crate) fn entrant(cgroup: Option<u64>, entry: extern "C" fn(usize) -> !, argument: usize) -> Result<u64, Errno> {
     let arguments = CloneArguments {
         flags: CLONE_VM | CLONE_VFORK | if cgroup.is_some() { CLONE_INTO_CGROUP } else { 0 },
@@ -141,33 +144,42 @@ pub(crate) fn entrant(cgroup: Option<u64>, entry: extern "C" fn(usize) -> !, arg
         cgroup: cgroup.unwrap_or(0),
         ..on_stack(&raw const ENTRANT_STACK)
     };
-    // SAFETY: only the holder makes an entrant, and waits for its end: nothing else runs in this memory meanwhile.
-    let pid = unsafe { start(&arguments, entry, argument) }?;
-    wait(pid)
+    // SAFETY: only the holder makes an entrant, and waits for its end and the maker's: nothing else runs in this memory meanwhile.
+    unsafe { start(&arguments, entry, argument) }?;
+    let mut code = 0;
+    loop {
+        match wait() {
+            Ok(ended) => code = ended.max(code),
+            Err(ECHILD) => return Ok(code),
+            Err(errno) => return Err(errno),
+        }
+    }
 }
 
-/// The same once more, from the entrant: with a pid that is free in the pid namespace for children (`set_tid`, since Linux 5.5).
-pub(crate) fn maker(pid: i32, entry: extern "C" fn(usize) -> !, argument: usize) -> Result<u64, Errno> {
+/// The same once more, from the entrant: with a pid that is free in the pid namespace for children (`set_tid`, since Linux 5.5). It is the holder's
+/// child, not the entrant's: somebody may kill that, and the holder must not have another maker made in its memory while this one runs.
+pub(crate) fn maker(pid: i32, entry: extern "C" fn(usize) -> !, argument: usize) -> Result<(), Errno> {
     let arguments = CloneArguments {
-        flags: CLONE_VM | CLONE_VFORK,
-        exit_signal: SIGCHLD,
+        // With CLONE_PARENT the signal is the entrant's own.
+        flags: CLONE_VM | CLONE_VFORK | CLONE_PARENT,
         set_tid: (&raw const pid) as u64,
         set_tid_size: 1,
         ..on_stack(&raw const MAKER_STACK)
     };
-    // SAFETY: only the entrant makes a maker, and waits for its end, as the holder waits for the entrant's.
-    let pid = unsafe { start(&arguments, entry, argument) }?;
-    wait(pid)
+    // SAFETY: only the entrant makes a maker, once, and has nothing to do but to exit; the holder waits for the end of both.
+    unsafe { start(&arguments, entry, argument) }.map(drop)
 }
 
 fn on_stack(stack: *const Stack) -> CloneArguments {
     CloneArguments { stack: stack as u64, stack_size: STACK_LENGTH as u64, ..CloneArguments::default() }
 }
 
-fn wait(pid: i32) -> Result<u64, Errno> {
+/// Waits until one of the children has ended, and gives its exit code.
+fn wait() -> Result<u64, Errno> {
+    const ANY: u64 = u64::MAX;
     let mut status = 0_i32;
     // SAFETY: the kernel writes the status, four bytes.
-    while let Err(errno) = unsafe { call(number::WAIT4, [pid as u64, (&raw mut status) as u64, 0, 0, 0, 0]) } {
+    while let Err(errno) = unsafe { call(number::WAIT4, [ANY, (&raw mut status) as u64, 0, 0, 0, 0]) } {
         if errno != EINTR {
             return Err(errno);
         }
@@ -215,18 +227,25 @@ pub(crate) fn thread(new: &NewThread, entry: extern "C" fn(usize) -> !, argument
     unsafe { start(&arguments, entry, argument) }.map(drop)
 }
 
-/// Lets go of a stack and returns into the program that a signal frame describes (rt_sigreturn(2)).
+/// The landing of a process that has no other.
+#[unsafe(link_section = ".text")]
+// SAFETY: it is code, and lies where code does.
+static LANDING: [u8; landing::CODE.len()] = landing::CODE;
+
+/// Returns into the program that a signal frame describes (rt_sigreturn(2)), by way of a [`landing`], its own if it is 0: that unmaps a range (address,
+/// length), and counts the thread if it is to be counted.
 ///
 /// # Safety
 ///
-/// `frame` must be a whole `struct ucontext` of the kernel's, in memory that stays; the caller's stack may be inside the range that goes.
-pub(crate) unsafe fn resume(frame: u64, stack: u64, length: u64) -> ! {
-    const RT_SIGRETURN: u64 = 15;
-    // SAFETY: no stack is used from the first instruction on; rt_sigreturn replaces every register. The first call clobbers rcx and r11, so the frame
-    // must be in none of those.
+/// `frame` must be a whole `struct ucontext` of the kernel's, and `landing` the code, both in memory that stays; the caller's stack may be inside the
+/// range that goes, and so may all of this program unless a thread is to be counted in it.
+pub(crate) unsafe fn resume(frame: u64, landing: u64, gone: (u64, u64), counted: Option<&'static AtomicU32>) -> ! {
+    let landing = if landing == 0 { (&raw const LANDING) as u64 } else { landing };
+    let counted = counted.map_or(0, |word| word.as_ptr() as u64);
+    // SAFETY: no stack is used from the jump on, and rt_sigreturn replaces every register.
     unsafe {
-        asm!("syscall", "mov rsp, r12", "mov eax, {sigreturn}", "syscall", "ud2", sigreturn = const RT_SIGRETURN,
-             in("r12") frame, in("rax") number::MUNMAP, in("rdi") stack, in("rsi") length, options(noreturn));
+        asm!("jmp {landing}", landing = in(reg) landing, in("r12") frame, in("r13") counted, in("rax") number::MUNMAP,
+             in("rdi") gone.0, in("rsi") gone.1, options(noreturn));
     }
 }
 
@@ -236,6 +255,7 @@ pub(crate) fn process_stack() -> (u64, u64) {
 }
 
 pub(crate) const EINTR: Errno = 4;
+pub(crate) const ECHILD: Errno = 10;
 
 /// Blocks every signal; the frames that threads resume through hold their own masks.
 pub(crate) fn block_signals() {

@@ -9,7 +9,7 @@ use pando_restorer::Report;
 static COME: AtomicU32 = AtomicU32::new(0);
 /// Whether it is open.
 static OPEN: AtomicU32 = AtomicU32::new(0);
-/// Further threads that have passed.
+/// Further threads that have passed: each counts itself when it needs nothing of this program any more.
 static PASSED: AtomicU32 = AtomicU32::new(0);
 
 /// What a further thread gives in place of their number.
@@ -21,8 +21,6 @@ pub(crate) fn pass(free: u64, others: u64) {
         COME.fetch_add(1, Ordering::SeqCst);
         wake(&COME);
         until(&OPEN, 1);
-        PASSED.fetch_add(1, Ordering::SeqCst);
-        wake(&PASSED);
         return;
     }
     until(&COME, others as u32);
@@ -37,6 +35,11 @@ pub(crate) fn pass(free: u64, others: u64) {
     }
     let _ = plain(number::CLOSE, [free, 0, 0]);
     let _ = plain(number::CLOSE, [free + 1, 0, 0]);
+}
+
+/// Where further threads count themselves.
+pub(crate) fn passed() -> &'static AtomicU32 {
+    &PASSED
 }
 
 /// Waits until so many further threads stand at the gate.

@@ -10,7 +10,8 @@
 //!                                                    forks each process, which forks its children, takes its own steps, makes its threads;
 //!                                                    the maker exits, and what it forked belongs to the clone's first process
 //!   cloner  ◀──one Report a process─ every thread waits at the gate
-//!   cloner  opens the gate ────────▶ every thread takes its last steps and returns into the frozen program (rt_sigreturn)
+//!   cloner  opens the gate ────────▶ every thread takes its last steps and returns into the frozen program (rt_sigreturn); the last one of a process
+//!                                    unmaps all of this
 //! ```
 //!
 //! A first process that is one of the image is forked by nobody: it executes this program, and becomes what it is to be by a script of its own.
@@ -25,6 +26,7 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+pub mod landing;
 mod message;
 mod place;
 mod step;

@@ -1,11 +1,11 @@
 //! From a wish to a clone: enter its cgroups and namespaces, make what its processes share, fork them.
 //!
 //! Two tasks do that, both in the holder's memory. The *entrant* is born in the clone's cgroup, because page tables are charged to whom they are
-//! forked by, and enters the namespaces; it is not itself in the clone's pid namespace. Its child, the *maker*, is, so that what the maker forks
-//! falls to the clone's first process when it exits. While they live a process of the clone could reach the holder's memory through them, were
+//! forked by, and enters the namespaces; it is not itself in the clone's pid namespace. The *maker*, which it makes, is, so that what the maker forks
+//! falls to the clone's first process when it exits. The holder waits for both, since either may be killed. While they live a process of the clone could reach the holder's memory through them, were
 //! that memory not undumpable; they are gone before anything of the clone runs.
 
-use crate::bare::{self, Errno, number, plain};
+use crate::bare::{self, ECHILD, number, plain};
 use crate::packet::Message;
 use crate::run::{self, Failure, Script};
 use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
@@ -59,8 +59,6 @@ pub(crate) fn grow(wish: &Wish<'_>) -> Result<(), Failure> {
     }
 }
 
-const ECHILD: Errno = 10;
-
 fn end(outcome: Result<(), Failure>) -> ! {
     if let Err(failure) = &outcome {
         FAILED_STEP.store(failure.step, Ordering::Relaxed);
@@ -70,7 +68,7 @@ fn end(outcome: Result<(), Failure>) -> ! {
 }
 
 extern "C" fn enter(wish: usize) -> ! {
-    // SAFETY: the wish stands on the holder's stack, and the holder waits for this task's end.
+    // SAFETY: the wish stands on the holder's stack, and the holder waits for this task's end and the maker's.
     let wish = unsafe { &*(wish as *const Wish<'_>) };
     end(entrant(wish))
 }
@@ -82,13 +80,7 @@ fn entrant(wish: &Wish<'_>) -> Result<(), Failure> {
     plain(number::SETNS, [wish.process(), u64::from(wish.namespaces), 0]).map_err(Failure::of_call)?;
     bare::undumpable();
     let pid = wish.script.header().maker as i32;
-    match bare::maker(pid, make, core::ptr::from_ref(wish) as usize).map_err(Failure::of_call)? {
-        0 => Ok(()),
-        _ => Err(Failure {
-            errno: FAILED_ERRNO.load(Ordering::Relaxed).max(1),
-            step: FAILED_STEP.load(Ordering::Relaxed),
-        }),
-    }
+    bare::maker(pid, make, core::ptr::from_ref(wish) as usize).map_err(Failure::of_call)
 }
 
 extern "C" fn make(wish: usize) -> ! {

@@ -6,8 +6,9 @@ pub const REGION: u64 = 0x4000_0000_0000;
 /// How far the region reaches: nothing in it is unmapped while a process is restored.
 pub const REGION_LENGTH: u64 = 1 << 32;
 
-/// Where the kernel's own mappings (vdso, vvar) wait while all else is unmapped.
-pub const PARKING: u64 = REGION + 0x0100_0000;
+/// Where the kernel's own mappings (vdso, vvar) wait while all else is unmapped: in a GiB of their own, so that there is no table of theirs which the kernel
+/// would make another one for where they go.
+pub const PARKING: u64 = REGION + 0x8000_0000;
 
 /// Where the stacks of restored threads begin.
 pub const STACKS: u64 = REGION + 0x0200_0000;

@@ -4,7 +4,9 @@ use crate::bare::{self, Errno, NewThread, call, number};
 use crate::gate;
 use crate::handover;
 use core::ops::Range;
-use pando_restorer::{Answer, FORGIVE, Header, ONTO, PATIENT, Report, SCRIPT, STACK_LENGTH, Special, Step};
+use pando_restorer::{
+    Answer, FORGIVE, Header, ONTO, PATIENT, REGION, REGION_LENGTH, Report, SCRIPT, STACK_LENGTH, Special, Step,
+};
 
 /// A script, mapped for good.
 pub(crate) struct Script {
@@ -102,12 +104,16 @@ fn take(script: &Script, step: &Step) -> Result<(), Errno> {
             gate::gather(a[0]);
             Ok(())
         }
-        // SAFETY: the freezer built the frame in the script, which stays mapped; the stack is this thread's own.
-        Some(Special::Resume) if a[1] != 0 => unsafe { bare::resume(a[0], a[1], a[2]) },
         Some(Special::Resume) => {
-            let (stack, length) = bare::process_stack();
-            // SAFETY: as above.
-            unsafe { bare::resume(a[0], stack, length) }
+            let [frame, landing, stack, length, ..] = a;
+            let (gone, passed) = match (stack, landing) {
+                (0, 0) => (bare::process_stack(), None),
+                (0, _) => ((REGION, REGION_LENGTH), None),
+                _ => ((stack, length), Some(gate::passed())),
+            };
+            // SAFETY: the freezer built the frame and the landing, which stay mapped; the stack is this thread's own. A first thread comes here when all
+            // others have left the region.
+            unsafe { bare::resume(frame, landing, gone, passed) }
         }
         Some(Special::Pipe) => {
             let [read, write] = bare::pipe()?;

@@ -37,11 +37,13 @@ fn replace(start: u64, end: u64, protection: u64) -> Result<(), bare::Errno> {
     const PRIVATE_ANONYMOUS: u64 = 0x22;
     const MAY_MOVE_FIXED: u64 = 3;
     const NO_ADVICE: u64 = 0;
+    /// Not where the kernel would put it, beside its own mappings: a page table that it leaves there moves with those, and to every clone.
+    const ASIDE: u64 = 1 << 30;
     let length = end - start;
     // SAFETY: the copy is byte for byte what was there, the exchange is one system call, and nothing writes to the range between: this is the
     // only thread, and it runs on another stack. Every segment can be read.
     unsafe {
-        let copy = call(number::MMAP, [0, length, READ | WRITE, PRIVATE_ANONYMOUS, u64::MAX, 0])?;
+        let copy = call(number::MMAP, [start + ASIDE, length, READ | WRITE, PRIVATE_ANONYMOUS, u64::MAX, 0])?;
         for page in (0..length).step_by(PAGE as usize) {
             // A page that nothing is mapped at belongs to no segment; the kernel says so where a load would kill.
             if call(number::MADVISE, [start + page, PAGE, NO_ADVICE, 0, 0, 0]).is_ok() {

@@ -51,7 +51,8 @@ pub enum Special {
     Thread = 0x1_0001,
     /// Report and wait at the gate. The argument is how many further threads the process has, for its first one; `u64::MAX` for the others.
     Gate = 0x1_0002,
-    /// Let go of the stack (address, length) and return into the frozen program through a signal frame (address).
+    /// Return into the frozen program through a signal frame: its address, and that of the [landing](crate::landing), if there is one, in whose favour a
+    /// process's first thread gives up all else that the restorer has there; then, for a further thread, its stack: address, length.
     Resume = 0x1_0003,
     /// Make a pipe: the descriptors that its two ends become.
     Pipe = 0x1_0004,

@@ -2,6 +2,7 @@
 //!
 //! All unsafe code of the seed stands here.
 
+pub(crate) mod compact;
 pub(crate) mod memory;
 pub(crate) mod signals;
 
@@ -64,12 +65,24 @@ fn outcome(result: isize) -> Result<usize, Errno> {
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
-// SAFETY: the kernel enters here with the stack pointer at argc; nothing of it is needed, so the stack is aligned and the program called.
+// SAFETY: the kernel enters here with the stack pointer at argc; nothing of it is needed, so the stack is aligned, exchanged for the program's own if
+// there is one, and the program called. Whoever calls it never returns here.
 unsafe extern "C" fn _start() -> ! {
-    naked_asm!("xor ebp, ebp", "and rsp, -16", "call {program}", "ud2", program = sym begin)
+    naked_asm!(
+        "xor ebp, ebp", "and rsp, -16", "call {stack}", "mov rdi, rax", "test rax, rax", "cmovnz rsp, rax", "call {program}", "ud2",
+        stack = sym own_stack, program = sym begin
+    )
 }
 
-extern "C" fn begin() -> ! {
+extern "C" fn own_stack() -> usize {
+    compact::stack().unwrap_or(0)
+}
+
+/// `stack` is where the program's own begins, or 0 where it has the kernel's.
+extern "C" fn begin(stack: usize) -> ! {
+    if stack != 0 {
+        compact::leave_the_kernels();
+    }
     crate::program()
 }
 

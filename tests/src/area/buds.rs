@@ -10,6 +10,7 @@ use crate::world::World;
 pub(crate) const CASES: &[Case] = &[
     Case::new("buds::a_clone_in_use_has_some", a_clone_in_use_has_some),
     Case::new("buds::one_that_was_killed_is_passed_over", one_that_was_killed_is_passed_over),
+    Case::new("buds::one_of_which_a_part_was_killed_is_passed_over", one_of_which_a_part_was_killed_is_passed_over),
     Case::new("buds::they_go_with_the_daemon", they_go_with_the_daemon),
     Case::new("buds::one_that_shares_files_is_not_made_ahead", one_that_shares_files_is_not_made_ahead),
 ];
@@ -67,6 +68,26 @@ fn one_that_was_killed_is_passed_over(sandbox: &Sandbox) {
     standing(sandbox, 2).into_iter().for_each(process::kill);
     sandbox.pando(["clone", "image", "second"]).ok();
     assert!(sandbox.exec_sh("second", "tr '\\0' ' ' </proc/2/cmdline").ok().starts_with("sleep 100000"));
+}
+
+/// The others stand, and nothing else tells that one is missing.
+fn one_of_which_a_part_was_killed_is_passed_over(sandbox: &Sandbox) {
+    sandbox.guest("source", &["--", "sh", "-c", "sleep 100000 & exec sleep 200000"]);
+    eventually("it runs", || part(sandbox).len() == 1);
+    sandbox.pando(["freeze", "source", "image"]).ok();
+    sandbox.pando(["clone", "image", "first"]).ok();
+    eventually("some are made ahead", || part(sandbox).len() == 2 + READY);
+    let of_guests: String = ["source", "first"].map(|name| sandbox.pando(["ps", name]).ok()).concat();
+    part(sandbox).into_iter().filter(|pid| !has(&of_guests, *pid)).for_each(process::kill);
+    sandbox.pando(["clone", "image", "second"]).ok();
+    let listed = sandbox.pando(["ps", "second"]).ok();
+    assert!(listed.contains("sleep 100000") && listed.contains("sleep 200000"), "{listed}");
+}
+
+/// The processes that run the second of its commands.
+fn part(sandbox: &Sandbox) -> Vec<i32> {
+    let words = ["sleep", "200000"].map(str::to_owned);
+    sandbox.processes().into_iter().filter(|one| one.words.starts_with(&words)).map(|one| one.pid).collect()
 }
 
 fn they_go_with_the_daemon(sandbox: &Sandbox) {

@@ -9,9 +9,11 @@ use crate::patience::eventually;
 use crate::process;
 use crate::sandbox::Sandbox;
 use crate::world::World;
+use rustix::process::Signal;
 use std::time::{Duration, Instant};
 
 pub(crate) const CASES: &[Case] = &[
+    Case::new("clone_kills::nobody_is_forked_beside_a_maker", nobody_is_forked_beside_a_maker),
     Case::new("clone_kills::at_15_random_moments", |sandbox| at_random_moments(sandbox, 15)),
     Case::new("clone_kills::of_an_init_at_15_random_moments", |sandbox| of_an_init(sandbox, 15)),
     Case::new("clone_kills::of_an_init_at_200_random_moments", |sandbox| of_an_init(sandbox, 200)).tags(&[Tag::Slow]),
@@ -43,8 +45,12 @@ fn holder(sandbox: &Sandbox) -> Option<i32> {
 
 /// What the holder makes a clone with, while there is such a process.
 fn child(holder: i32) -> Option<i32> {
-    let children = std::fs::read_to_string(format!("/proc/{holder}/task/{holder}/children")).ok()?;
-    children.split_ascii_whitespace().next()?.parse().ok()
+    children(holder).first().copied()
+}
+
+fn children(holder: i32) -> Vec<i32> {
+    let text = std::fs::read_to_string(format!("/proc/{holder}/task/{holder}/children")).unwrap_or_default();
+    text.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect()
 }
 
 /// Whom to kill, or whose child.
@@ -131,4 +137,63 @@ fn round(sandbox: &Sandbox, dice: &mut Dice, victim: Victim) -> bool {
     }
     lives(sandbox, "source");
     found.is_some()
+}
+
+/// Two tasks of the holder's, in its memory, make a clone. Where the first is killed the second runs on: until that has ended no other may be made, which would
+/// have the same stack.
+fn nobody_is_forked_beside_a_maker(sandbox: &Sandbox) {
+    const TRIES: usize = 200;
+    sandbox.guest("source", &["--", "sleep", "100000"]);
+    sandbox.pando(["freeze", "source", "image", "--wait"]).ok();
+    let holder = holder(sandbox).expect("it is held");
+    let mut caught = None;
+    for _ in 0..TRIES {
+        let line = sandbox.pando(["clone", "image", "subject"]).start();
+        if let Some(maker) = lone_maker(holder) {
+            caught = Some((line, maker));
+            break;
+        }
+        line.wait();
+        sandbox.pando(["rm", "--force", "subject"]).run();
+    }
+    let (line, maker) = caught.expect("now and then one is stopped before it has ended");
+    let other = sandbox.pando(["clone", "image", "other"]).start();
+    sandbox.pando(["ls"]).ok();
+    assert_eq!(children(holder), [maker.0]);
+    drop(maker);
+    for line in [line, other] {
+        let ended = line.wait();
+        assert!(matches!(ended.code(), 0 | 125), "{}: {}", ended.code(), ended.err());
+    }
+    sandbox.pando(["clone", "image", "later"]).ok();
+    lives(sandbox, "later");
+    lives(sandbox, "source");
+}
+
+/// A stopped process. Dropped, it goes on.
+struct Paused(i32);
+
+impl Drop for Paused {
+    fn drop(&mut self) {
+        process::signal(self.0, Signal::CONT);
+    }
+}
+
+/// A clone's maker, stopped, after who made it was killed. `None` if it was too quick.
+fn lone_maker(holder: i32) -> Option<Paused> {
+    let begun = Instant::now();
+    while begun.elapsed() < LATEST {
+        let &[entrant, maker] = &children(holder)[..] else { continue };
+        process::signal(maker, Signal::STOP);
+        let paused = Paused(maker);
+        process::kill(entrant);
+        eventually("the killed one has ended", || !children(holder).contains(&entrant));
+        let mut state = None;
+        eventually("the other has stopped or ended", || {
+            state = process::state(maker);
+            matches!(state, None | Some('T'))
+        });
+        return state.map(|_| paused);
+    }
+    None
 }

@@ -23,6 +23,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("clones::a_refusal_changes_nothing", a_refusal_changes_nothing),
     Case::new("clones::names_are_checked", names_are_checked),
     Case::new("clones::a_hundred_at_once", a_hundred_at_once),
+    Case::new("clones::little_of_what_made_them_stays", little_of_what_made_them_stays),
     Case::new("clones::the_holder_is_out_of_reach", the_holder_is_out_of_reach).needs(&[Need::Root]),
 ];
 
@@ -217,6 +218,20 @@ fn names_are_checked(sandbox: &Sandbox) {
     sandbox.pando(["freeze", "web"]).run().ended_with(125).complains_of(&["image", "web", "already"]);
     sandbox.pando(["clone", "web", "idle"]).run().ended_with(125).complains_of(&["idle", "already"]);
     sandbox.pando(["image", "rm", "nothing"]).run().ended_with(125).complains_of(&["nothing"]);
+}
+
+/// The restorer's memory goes, page tables and all, but for what the processes returned through, and a clone of a clone has none of the first's.
+fn little_of_what_made_them_stays(sandbox: &Sandbox) {
+    sandbox.guest("source", &["--", "sleep", "100000"]);
+    for (from, to) in [("source", "one"), ("one", "two")] {
+        sandbox.pando(["freeze", from, &format!("image-{to}")]).ok();
+        sandbox.pando(["clone", &format!("image-{to}"), to]).ok();
+        let maps = sandbox.exec_sh(to, "cat /proc/2/maps").ok();
+        assert!(!maps.lines().any(|line| line.starts_with("4000")), "{maps}");
+        let landings = maps.lines().filter(|line| line.contains("/memfd:pando-script") && line.contains(" r-xp "));
+        assert_eq!(landings.count(), 1, "{maps}");
+        assert_eq!(sandbox.exec_sh(to, "tr '\\0' ' ' </proc/1/cmdline").ok().trim(), "pando-seed");
+    }
 }
 
 fn a_hundred_at_once(sandbox: &Sandbox) {

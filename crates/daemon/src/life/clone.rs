@@ -87,7 +87,7 @@ pub(super) async fn clone(
         frozen_into: None,
     };
     let (ReadyRoot { ready, files }, ahead) = match identity.bud(daemon, held) {
-        Some(Bud { root, forked, hooks }) => (root, Some((forked, hooks))),
+        Some(Bud { root, forked, hooks, .. }) => (root, Some((forked, hooks))),
         None => (identity.root(daemon, held).await?, None),
     };
     let (forked, hooks) = ahead.unzip();

@@ -1,6 +1,6 @@
 //! Memory: what is mapped for a launch, and what a process that only waits from then on gives back. A guest keeps two of those for as long as it runs.
 
-use super::{call, number};
+use super::{call, compact, number};
 use core::arch::asm;
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::io::Errno;
@@ -8,7 +8,7 @@ use rustix::io::Errno;
 const PAGE: usize = 4096;
 
 /// Where mappings are wished for: in the two megabytes that the program itself lies in, whose page table is there anyway. Elsewhere they cost two
-/// more. What is taken already the kernel puts where it likes.
+/// more. What is taken already the kernel puts where it likes. The stack lies above: see [`compact`].
 const NEAR: [usize; 3] = [0x28_0000, 0x30_0000, 0x38_0000];
 
 /// Bytes that stay mapped for as long as the process lives, or is not [`alone`].
@@ -90,8 +90,7 @@ pub(crate) fn alone(
         // SAFETY: mapped by this file, and nobody refers to it any more: whoever called this does not go on, and what `act` is given are numbers.
         let _ = unsafe { call(number::MUNMAP, [bytes.as_ptr() as usize, bytes.len(), 0, 0, 0, 0]) };
     }
-    give_back_stack();
-    act(command, heard)
+    compact::from_the_top(act, command, heard)
 }
 
 /// Gives back what earlier, deeper calls have used of the stack. The kernel puts zeros there when it is needed again.

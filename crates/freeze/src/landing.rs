@@ -1,0 +1,121 @@
+//! Where the threads of a process leave the restorer: pages of the script with their signal frames and a few [instructions](pando_restorer::landing), laid
+//! into the process's own memory. All else that the restorer has there goes as the first thread leaves, and with it the page tables that it took.
+//!
+//! They lie right above the stack, whose last pages are always used: so no further page table is needed. A program that looks at its mappings finds a file of the
+//! script's name there, which can be read and executed.
+
+use crate::areas::USER_END;
+use crate::frame;
+use crate::image::{Area, AreaKind, Process};
+use crate::script::{self, Chapter, Writer};
+use pando_restorer::landing::CODE;
+
+const PAGE: usize = 4096;
+
+/// A frame lies at a multiple of this, for its vector state.
+const ALIGNMENT: usize = 64;
+
+/// The landing of a process: where its code is, and the frame of each thread. A process without has its frames in the script.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Landing {
+    code: u64,
+    frames: Vec<u64>,
+}
+
+impl Landing {
+    /// The frame of a thread, and the code.
+    pub(crate) fn of(&self, thread: usize) -> Option<(u64, u64)> {
+        self.frames.get(thread).map(|frame| (*frame, self.code))
+    }
+}
+
+/// Whether a mapping of a file is one.
+pub(crate) fn is_one(path: &str) -> bool {
+    path.strip_prefix("/memfd:").and_then(|rest| rest.strip_suffix(" (deleted)")) == Some(script::NAME)
+}
+
+/// Lays it into a process whose memory is in its place.
+pub(crate) fn lay(writer: &mut Writer, chapter: Chapter, process: &Process) -> Landing {
+    let offsets = offsets(process);
+    let length = offsets.last().copied().unwrap_or_default().next_multiple_of(PAGE);
+    let Some(at) = place(&process.areas, length as u64) else { return Landing::default() };
+    let mut bytes = CODE.to_vec();
+    let mut frames = Vec::new();
+    for (thread, offset) in process.threads.iter().zip(offsets) {
+        let frame = at + offset as u64;
+        bytes.resize(offset, 0);
+        bytes.extend(frame::build(thread, frame));
+        frames.push(frame);
+    }
+    bytes.resize(length, 0);
+    let from = writer.data(&bytes, PAGE);
+    let length = length as u64;
+    let fixed = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as u64;
+    writer.exact(chapter, "laying the landing", libc::SYS_mremap, &[from, length, length, fixed, at], at);
+    let protection = (libc::PROT_READ | libc::PROT_EXEC) as u64;
+    writer.call(chapter, "protecting the landing", libc::SYS_mprotect, &[at, length, protection]);
+    Landing { code: at, frames }
+}
+
+/// Where the frames lie behind the code, one after the other; last, where the last one ends.
+fn offsets(process: &Process) -> Vec<usize> {
+    let mut end = CODE.len();
+    let mut offsets: Vec<usize> = Vec::new();
+    for thread in &process.threads {
+        let offset = end.next_multiple_of(ALIGNMENT);
+        offsets.push(offset);
+        end = offset + frame::build(thread, 0).len();
+    }
+    offsets.push(end);
+    offsets
+}
+
+/// Room above the stack. Below another area that grows there is none: it would be in that one's way.
+fn place(areas: &[Area], length: u64) -> Option<u64> {
+    let at = areas.iter().rev().find(|area| area.grows && area.kind == AreaKind::Anonymous)?.end;
+    let next = areas.iter().filter(|area| area.start >= at).min_by_key(|area| area.start);
+    let end = next.map_or(USER_END, |next| if next.grows { at } else { next.start });
+    (at + length <= end).then_some(at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::image::Thread;
+
+    fn area(start: u64, end: u64, grows: bool) -> Area {
+        Area { grows, ..Area::new(start, end, 3, AreaKind::Anonymous) }
+    }
+
+    #[test]
+    fn it_lies_above_the_stack_where_there_is_room() {
+        let stack = area(0x7000_0000, 0x7002_0000, true);
+        let with = |areas: &[Area]| place(&[&[area(0x1000, 0x2000, false), stack.clone()], areas].concat(), 0x2000);
+        assert_eq!(with(&[]), Some(0x7002_0000));
+        assert_eq!(with(&[area(0x7002_2000, 0x7003_0000, false)]), Some(0x7002_0000));
+        assert_eq!(with(&[area(0x7002_1000, 0x7003_0000, false)]), None);
+        assert_eq!(place(&[area(0x1000, 0x2000, false)], 0x1000), None);
+        assert_eq!(place(&[area(USER_END - 0x1000, USER_END, true)], 0x1000), None);
+    }
+
+    #[test]
+    fn every_thread_has_a_frame_of_its_own_in_it() {
+        let thread = |tid| Thread { tid, registers: vec![0; 25], extended: vec![0; 2696], ..Thread::default() };
+        let threads = vec![thread(7), thread(8), thread(9)];
+        let stack = area(0x7000_0000, 0x7002_0000, true);
+        let process = Process { pid: 7, threads, areas: vec![stack], ..Process::default() };
+        let mut writer = Writer::new();
+        let landing = lay(&mut writer, Writer::MAKING, &process);
+        let frames: Vec<_> = (0..3).map(|number| landing.of(number).unwrap().0).collect();
+        assert!(frames.is_sorted() && frames.iter().all(|frame| frame % ALIGNMENT as u64 == 0));
+        assert_eq!((landing.code, landing.of(3)), (0x7002_0000, None));
+        let text = format!("{:?}", writer.finish(9, 3, 1, 0));
+        assert!(text.contains("laying the landing") && text.contains("protecting the landing"), "{text}");
+    }
+
+    #[test]
+    fn it_is_known_by_its_name() {
+        assert!(is_one("/memfd:pando-script (deleted)"));
+        assert!(!is_one("/memfd:other (deleted)") && !is_one("/pando-script"));
+    }
+}
