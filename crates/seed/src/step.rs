@@ -107,7 +107,8 @@ pub struct Mountpoint<'a> {
     pub make: Make,
 }
 
-/// One step. Numbers named `fd` are indices into the descriptors that came with the message.
+/// One step. Numbers named `fd` are indices into the descriptors that came with the message. New ones are added at the end: a guest outlives the daemon
+/// that started it, and the next one sends plans to its seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Step<'a> {
     /// No mount made from here on is seen outside, and none made outside is seen here.
@@ -159,9 +160,6 @@ pub enum Step<'a> {
     /// Wait for the rest of the plan: another message on the report's socket, with the plan and its descriptors, which take the place of those at
     /// hand. It has the steps ([`MAX_REST`](crate::MAX_REST)) or nothing in it. Should the socket close instead, the process ends.
     Await,
-    /// Wait until the guest has been admitted to what it shares with others: a message on the report's socket says so
-    /// ([`ADMITTED`](crate::ADMITTED)). Should the socket close instead, the process ends. Nothing of the guest's own runs before.
-    Admission,
     /// Move what is mounted at a path of the present root into the new one, with everything that is mounted below it.
     Bring {
         /// An absolute path.
@@ -291,6 +289,9 @@ pub enum Step<'a> {
         #[serde(borrow)]
         arguments: &'a [u8],
     },
+    /// Wait until the guest has been admitted to what it shares with others: a message on the report's socket says so
+    /// ([`ADMITTED`](crate::ADMITTED)). Should the socket close instead, the process ends. Nothing of the guest's own runs before.
+    Admission,
 }
 
 /// Group ids, four bytes each, little-endian.
