@@ -159,7 +159,9 @@ fn nobody_is_forked_beside_a_maker(sandbox: &Sandbox) {
     let (line, maker) = caught.expect("now and then one is stopped before it has ended");
     let other = sandbox.pando(["clone", "image", "other"]).start();
     sandbox.pando(["ls"]).ok();
-    assert_eq!(children(holder), [maker.0]);
+    // The killed one may be waited for a while, and what the kernel lists of children is not exact meanwhile.
+    let living: Vec<i32> = children(holder).into_iter().filter(|pid| process::is_alive(*pid)).collect();
+    assert_eq!(living, [maker.0]);
     drop(maker);
     for line in [line, other] {
         let ended = line.wait();
@@ -187,7 +189,7 @@ fn lone_maker(holder: i32) -> Option<Paused> {
         process::signal(maker, Signal::STOP);
         let paused = Paused(maker);
         process::kill(entrant);
-        eventually("the killed one has ended", || !children(holder).contains(&entrant));
+        eventually("the killed one has ended", || !process::is_alive(entrant));
         let mut state = None;
         eventually("the other has stopped or ended", || {
             state = process::state(maker);
