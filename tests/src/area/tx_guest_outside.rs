@@ -263,8 +263,10 @@ fn input_comes_again(sandbox: &Sandbox) {
     let script = "cat /srv/read >/dev/null; cat >/srv/got; test -e /srv/again || sleep 1000 || true";
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            eventually("the first run lingers", || sandbox.exec_sh("g", "ps").run().out().contains("sleep 1000"));
-            sh(sandbox, "echo changed >/srv/read; echo >/srv/again; kill $(pidof sleep)");
+            // By its name alone: the shell's own words hold those of the sleep that it has yet to start.
+            eventually("the first run lingers", || sandbox.exec_sh("g", "pidof sleep").run().code() == 0);
+            // It may have been found doomed, and ended, by then.
+            sh(sandbox, "echo >/srv/again; echo changed >/srv/read; kill $(pidof sleep) 2>/dev/null || true");
         });
         let ended = run(sandbox, &[], script).input("one\ntwo\n").run().succeeded();
         ended.complains_of(&["running it again"]);
