@@ -7,7 +7,7 @@ use crate::own_pando::OwnPando;
 use crate::report::Report;
 use crate::service_group::ServiceGroup;
 use crate::settings::Settings;
-use crate::spread::Spread;
+use crate::spread::{self, Spread};
 use crate::{busybox_root, interrupt};
 use anyhow::Context;
 use std::io::{BufRead, BufReader, Write};
@@ -153,7 +153,7 @@ fn judge(report: &mut Report) -> anyhow::Result<()> {
         let (ratios, to_bare) = (ratios(NATIVE), Spread::of(&ratios(BARE)));
         let measured = Spread::of(&ratios).zip(to_bare);
         let (Spread { median, .. }, to_bare) = measured.with_context(|| format!("'{test}' was not measured"))?;
-        let (low, high) = interval(&ratios);
+        let (low, high) = spread::interval(&ratios);
         let vserver = paper.map_or("not in it".to_owned(), |(linux, vserver)| format!("{:.3}", vserver / linux));
         report.note(format!(
             "{test}: {median:.3} of native (95 % interval {low:.3} to {high:.3}), {:.3} of native in no group; \
@@ -177,27 +177,4 @@ fn judge(report: &mut Report) -> anyhow::Result<()> {
 /// The geometric one.
 fn mean(ratios: &[f64]) -> f64 {
     (ratios.iter().map(|ratio| ratio.ln()).sum::<f64>() / ratios.len() as f64).exp()
-}
-
-/// Where the median lies with 95 % confidence, whatever the distribution: between two of the sorted samples (their ranks by the binomial law, as its
-/// normal approximation gives them).
-fn interval(samples: &[f64]) -> (f64, f64) {
-    let mut sorted = samples.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let (count, reach) = (sorted.len() as f64, 0.98 * (sorted.len() as f64).sqrt());
-    let low = (count / 2.0 - reach).floor().max(0.0) as usize;
-    let high = ((count / 2.0 + reach).ceil() as usize).min(sorted.len() - 1);
-    (sorted[low], sorted[high])
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_interval_holds_the_median_and_narrows() {
-        let samples: Vec<f64> = (0..100).map(f64::from).collect();
-        assert_eq!(interval(&samples), (40.0, 60.0));
-        assert_eq!(interval(&[1.0, 2.0, 3.0]), (1.0, 3.0));
-    }
 }

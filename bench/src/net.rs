@@ -12,6 +12,7 @@ use crate::own_pando::OwnPando;
 use crate::report::Report;
 use crate::service_group::ServiceGroup;
 use crate::settings::Settings;
+use crate::spread::{self, Spread};
 use anyhow::{Context, bail};
 use load::Load;
 use nix::sched::{CloneFlags, setns};
@@ -20,9 +21,13 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// How long one load runs: short, so that those that are compared have the same neighbours, and often.
-const TIME: Duration = Duration::from_millis(100);
-const ROUNDS: usize = 100;
+/// How long one load runs: short, so that those that are compared have the same neighbours, and often, since what others do to a machine meanwhile moves a
+/// single one by half.
+const TIME: Duration = Duration::from_millis(20);
+const ROUNDS: usize = 1000;
+
+/// What is told beside, and what takes longer, is looked at once in so many rounds.
+const SELDOM: usize = 10;
 
 /// The addresses of the host, of the guest, of one that is a machine on the host's network, and of the machine outside.
 const HOST: &str = "10.9.0.1";
@@ -36,6 +41,8 @@ const BESIDE: &str = "host beside guests";
 /// A guest, with no network isolation at all: what its groups, namespaces and filters cost.
 const UNRESTRICTED: &str = "guest, --net host";
 const SHARED: &str = "guest, shared stack";
+/// These two are held against one another.
+const HELD: [&str; 2] = [NATIVE, SHARED];
 /// Beside these, what others have: a bridge with translation, and a device on the host's.
 const BRIDGED: &str = "guest, veth and bridge";
 const MACVLAN: &str = "guest, macvlan";
@@ -154,21 +161,21 @@ fn one_guest(settings: &Settings, report: &mut Report, me: &str) -> anyhow::Resu
     let mut failed = 0.0;
     for round in 0..=settings.samples(ROUNDS, 2) {
         let mut turns = contenders;
-        turns.rotate_left(round % contenders.len());
+        turns.rotate_left(round / SELDOM % contenders.len());
         if round % 2 == 1 {
             turns.reverse();
         }
+        let seldom = round % SELDOM == 0;
         for load in Load::ALL {
-            for (name, wire, ip) in turns {
-                let figure = one(wire, me, ip, load, settings.quick, &mut failed)?;
+            for (name, wire, ip) in turns.into_iter().filter(|turn| seldom || HELD.contains(&turn.0)) {
+                let figure = one(wire, me, ip, load, &mut failed)?;
                 if round > 0 {
                     report.add(&format!("{}, {name}", load.name()), load.unit(), figure);
                 }
             }
         }
-        for number in 0..2 {
-            let (name, wire, ip) = contenders[(number + round) % 2];
-            let figure = flooded(wire, me, ip, settings.quick, &mut failed)?;
+        for (name, wire, ip) in turns.into_iter().filter(|turn| seldom && HELD.contains(&turn.0)) {
+            let figure = flooded(wire, me, ip, &mut failed)?;
             if round > 0 {
                 report.add(&format!("{FLOODED}, {name}"), Load::RoundTrip.unit(), figure);
             }
@@ -180,9 +187,9 @@ fn one_guest(settings: &Settings, report: &mut Report, me: &str) -> anyhow::Resu
 }
 
 /// While somebody outside begins connections without end.
-fn flooded(wire: &Wire, me: &str, ip: &str, quick: bool, failed: &mut f64) -> anyhow::Result<f64> {
+fn flooded(wire: &Wire, me: &str, ip: &str, failed: &mut f64) -> anyhow::Result<f64> {
     let _flood = ready(within(&wire.outside, me).args(["net-flood", ip]).stdout(Stdio::piped()).spawn()?)?;
-    one(wire, me, ip, Load::RoundTrip, quick, failed)
+    one(wire, me, ip, Load::RoundTrip, failed)
 }
 
 /// A server of the host's, in groups as a service has them.
@@ -221,14 +228,13 @@ fn guest(
 }
 
 /// A look that fails is taken again, and counted: one must not cost the samples of an hour, and is no figure either.
-fn one(wire: &Wire, me: &str, ip: &str, load: Load, quick: bool, failed: &mut f64) -> anyhow::Result<f64> {
+fn one(wire: &Wire, me: &str, ip: &str, load: Load, failed: &mut f64) -> anyhow::Result<f64> {
     const TRIES: usize = 3;
-    let time = if quick { TIME / 2 } else { TIME };
     let mut complaint = String::new();
     for _ in 0..TRIES {
         interrupt::check()?;
         let mut command = within(&wire.outside, me);
-        let output = command.args(["net-load", ip, load.name(), &time.as_millis().to_string()]).output()?;
+        let output = command.args(["net-load", ip, load.name(), &TIME.as_millis().to_string()]).output()?;
         if let Ok(figure) = String::from_utf8_lossy(&output.stdout).trim().parse() {
             return Ok(figure);
         }
@@ -244,22 +250,33 @@ fn one(wire: &Wire, me: &str, ip: &str, load: Load, quick: bool, failed: &mut f6
 fn judge(report: &mut Report) {
     let held = [(Load::Stream, 0.98), (Load::StreamOnOne, 0.98), (Load::Connections, 0.96), (Load::Datagrams, 0.92)];
     for (load, target) in held {
-        let ratio = ratio(report, load.name(), NATIVE, SHARED);
-        report.hold(format!("{}: native against shared stack", load.name()), ratio, 1.0 / target, "times");
+        hold(report, load.name(), HELD, 1.0 / target);
     }
     for (trip, target) in [(Load::RoundTrip.name(), 1.04), (FLOODED, 1.07)] {
-        let ratio = ratio(report, trip, SHARED, NATIVE);
-        report.hold(format!("{trip}: shared stack against native"), ratio, target, "times");
+        hold(report, trip, [SHARED, NATIVE], target);
     }
     for load in Load::ALL {
+        let median = |name: &str| report.median(&format!("{}, {name}", load.name()));
         let beside = [BESIDE, UNRESTRICTED, SHARED, BRIDGED, MACVLAN].map(|name| {
-            let ratio = ratio(report, load.name(), name, NATIVE);
+            let ratio = median(name).zip(median(NATIVE)).map(|(of_it, native)| of_it / native);
             format!("{name} {}", ratio.map_or("not measured".to_owned(), |ratio| format!("{ratio:.3}")))
         });
-        report.note(format!("{}, of native: {}", load.name(), beside.join("; ")));
+        report.note(format!("{}, medians, of native: {}", load.name(), beside.join("; ")));
     }
 }
 
-fn ratio(report: &Report, load: &str, above: &str, below: &str) -> Option<f64> {
-    report.paired(&format!("{load}, {above}"), &format!("{load}, {below}"))
+/// Holds how many times as much one of two has as the other.
+fn hold(report: &mut Report, load: &str, [above, below]: [&str; 2], target: f64) {
+    let figure = format!("{load}: {above} against {below}");
+    compare(report, figure, &[above, below].map(|name| format!("{load}, {name}")), target);
+}
+
+/// Holds the median of what was taken side by side, and tells how sure it is.
+fn compare(report: &mut Report, figure: String, [above, below]: &[String; 2], target: f64) {
+    let ratios = report.ratios(above, below);
+    if !ratios.is_empty() {
+        let (low, high) = spread::interval(&ratios);
+        report.note(format!("{figure}: 95 % interval {low:.3} to {high:.3} of {} pairs", ratios.len()));
+    }
+    report.hold(figure, Spread::of(&ratios).map(|spread| spread.median), target, "times");
 }

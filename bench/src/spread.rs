@@ -1,4 +1,4 @@
-//! Samples in three numbers.
+//! Samples in three numbers, and how sure one can be of the middle one.
 
 /// The median of samples, and how far they lie apart.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -30,6 +30,17 @@ fn quantile(sorted: &[f64], part: f64) -> f64 {
     below + (above - below) * place.fract()
 }
 
+/// Where the median lies with 95 % confidence, whatever the distribution: between two of the sorted samples (their ranks by the binomial law, as its
+/// normal approximation gives them).
+pub(crate) fn interval(samples: &[f64]) -> (f64, f64) {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let (count, reach) = (sorted.len() as f64, 0.98 * (sorted.len() as f64).sqrt());
+    let low = (count / 2.0 - reach).floor().max(0.0) as usize;
+    let high = ((count / 2.0 + reach).ceil() as usize).min(sorted.len() - 1);
+    (sorted[low], sorted[high])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -40,5 +51,12 @@ mod tests {
         assert_eq!((spread.p10, spread.median, spread.p90), (1.4, 3.0, 4.6));
         assert_eq!(Spread::of(&[7.0]).unwrap(), Spread { p10: 7.0, median: 7.0, p90: 7.0 });
         assert_eq!(Spread::of(&[]), None);
+    }
+
+    #[test]
+    fn an_interval_holds_the_median_and_narrows() {
+        let samples: Vec<f64> = (0..100).map(f64::from).collect();
+        assert_eq!(interval(&samples), (40.0, 60.0));
+        assert_eq!(interval(&[1.0, 2.0, 3.0]), (1.0, 3.0));
     }
 }

@@ -7,8 +7,7 @@ static __always_inline struct owners *owners_of4(__u32 to, struct owners *one)
 	if (!is_loop4(to))
 		return bpf_map_lookup_elem(&owners4, &to);
 	/* 127.64.0.0 on: the guest's number is the address's middle. */
-	one->id[0] = (bpf_ntohl(to) >> 8 & 0xffff) - 0x4000;
-	one->count = 1;
+	*one = (struct owners){ .count = 1, .id = { (bpf_ntohl(to) >> 8 & 0xffff) - 0x4000 } };
 	return (bpf_ntohl(to) & 0x00ffffff) < 0x00400000 ? 0 : one;
 }
 
@@ -104,28 +103,28 @@ struct beginning4 {
 	__u8 transport[14];
 };
 
-/* Reads the headers, at once where they lie as they do in all but a few packets; 0 where steering has no say. */
+/* Reads the headers; 0 where steering has no say. */
 static __always_inline int read_headers4(struct __sk_buff *skb, struct iphdr *ip, struct arrival *a)
 {
-	struct beginning4 head;
-	int whole = !bpf_skb_load_bytes_relative(skb, 0, &head, sizeof(head), BPF_HDR_START_NET);
+	struct beginning4 *head = in_one_piece(skb, sizeof(*head));
 
-	if (!whole && bpf_skb_load_bytes_relative(skb, 0, &head.ip, sizeof(head.ip), BPF_HDR_START_NET))
+	if (head)
+		*ip = head->ip;
+	else if (bpf_skb_load_bytes_relative(skb, 0, ip, sizeof(*ip), BPF_HDR_START_NET))
 		return 0;
-	*ip = head.ip;
 	a->tcp = ip->protocol == IPPROTO_TCP;
 	if ((!a->tcp && ip->protocol != IPPROTO_UDP) || ip->frag_off & bpf_htons(0x1fff))
 		return 0;
-	if (!whole || ip->ihl != sizeof(*ip) / 4)
+	if (!head || ip->ihl != sizeof(*ip) / 4)
 		return read_ports(skb, ip->ihl * 4, a);
-	take_ports(head.transport, a);
+	take_ports(head->transport, a);
 	return 1;
 }
 
 static __always_inline int steer4(struct __sk_buff *skb)
 {
-	struct bpf_sock_tuple real = {}, tuple = {};
-	struct owners one = {}, *owners;
+	struct bpf_sock_tuple real, tuple;
+	struct owners one, *owners;
 	struct arrival a = {};
 	struct bpf_sock *sk;
 	struct iphdr ip;
@@ -138,7 +137,7 @@ static __always_inline int steer4(struct __sk_buff *skb)
 	real.ipv4.sport = a.from;
 	real.ipv4.daddr = ip.daddr;
 	real.ipv4.dport = a.to;
-	tuple = real;
+	tuple.ipv4 = real.ipv4;
 	if (a.tcp) {
 		/* Listeners only: the connection itself, even a dead one, would hide them. */
 		tuple.ipv4.saddr = 0;

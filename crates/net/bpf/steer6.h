@@ -6,8 +6,7 @@ static __always_inline struct owners *owners_of6(const struct ip6 *to, struct ow
 {
 	if (!is_loop6(to))
 		return bpf_map_lookup_elem(&owners6, to);
-	one->id[0] = bpf_ntohl(to->word[3]) >> 16;
-	one->count = 1;
+	*one = (struct owners){ .count = 1, .id = { bpf_ntohl(to->word[3]) >> 16 } };
 	return one;
 }
 
@@ -121,24 +120,41 @@ static __always_inline __u32 transport6(struct __sk_buff *skb, const struct ipv6
 	return a->tcp || next == IPPROTO_UDP ? at : 0;
 }
 
+/* What a packet begins with, where no other header follows the first. */
+struct beginning6 {
+	struct ipv6hdr ip;
+	__u8 transport[14];
+};
+
+static __always_inline int read_transport6(struct __sk_buff *skb, const struct ipv6hdr *ip, const struct beginning6 *head, struct arrival *a)
+{
+	__u32 at = transport6(skb, ip, a);
+
+	if (!at || !head || at != sizeof(*ip))
+		return at && read_ports(skb, at, a);
+	take_ports(head->transport, a);
+	return 1;
+}
+
 static __always_inline int steer6(struct __sk_buff *skb)
 {
-	struct bpf_sock_tuple real = {}, tuple = {};
-	struct owners one = {}, *owners;
+	struct bpf_sock_tuple real, tuple;
+	struct owners one, *owners;
 	struct arrival a = {};
 	struct bpf_sock *sk;
+	struct beginning6 *head = in_one_piece(skb, sizeof(*head));
 	struct ipv6hdr ip;
 	struct ip6 to;
-	__u32 at;
 
-	if (bpf_skb_load_bytes_relative(skb, 0, &ip, sizeof(ip), BPF_HDR_START_NET))
+	if (!head && bpf_skb_load_bytes_relative(skb, 0, &ip, sizeof(ip), BPF_HDR_START_NET))
 		return PASS;
+	if (head)
+		ip = head->ip;
 	__builtin_memcpy(&to, &ip.daddr, sizeof(to));
 	/* Private loopback addresses never come from a wire. */
 	if (is_loop6(&to) && skb->ifindex != LOOPBACK_DEVICE)
 		return TC_ACT_SHOT;
-	at = transport6(skb, &ip, &a);
-	if (!at || !read_ports(skb, at, &a))
+	if (!read_transport6(skb, &ip, head, &a))
 		return PASS;
 	if (a.tcp && a.flags != SYN && (a.flags != ACK || !cookies_are_out()))
 		return PASS;
@@ -146,7 +162,7 @@ static __always_inline int steer6(struct __sk_buff *skb)
 	__builtin_memcpy(real.ipv6.daddr, &ip.daddr, sizeof(real.ipv6.daddr));
 	real.ipv6.sport = a.from;
 	real.ipv6.dport = a.to;
-	tuple = real;
+	tuple.ipv6 = real.ipv6;
 	if (a.tcp) {
 		__builtin_memset(tuple.ipv6.saddr, 0, sizeof(tuple.ipv6.saddr));
 		tuple.ipv6.sport = 0;
