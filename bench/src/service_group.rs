@@ -1,23 +1,51 @@
-//! Control groups for what is measured natively, as deep as a guest's: every service of systemd is in some, and the scheduler gives a group among others its
-//! part of the processors, whatever it does there. Without them it would be compared how many neighbours each has.
+//! Control groups for what is measured natively, as deep and as heavy as a guest's: every service of systemd is in some, and the scheduler gives a group among
+//! others its part of the processors, whatever it does there. Without them it would be compared how many neighbours each has, and how heavy it is.
 
 use anyhow::Context;
 use pando_kernel::cgroup::{Field, Hierarchies, Plot};
 use std::path::Path;
+use std::rc::Rc;
+
+/// How heavy all guests of a daemon are together, in units of a group's usual weight.
+const WEIGHT: u64 = 16;
 
 /// Goes when it is dropped; its processes have to be gone by then.
 #[derive(Debug)]
 pub(crate) struct ServiceGroup {
-    field: Field,
     plot: Plot,
+    _field: Rc<Whole>,
+}
+
+/// What one or more are below. It goes with the last of them.
+#[derive(Debug)]
+struct Whole(Field);
+
+impl Drop for Whole {
+    fn drop(&mut self) {
+        self.0.remove();
+    }
 }
 
 impl ServiceGroup {
     pub(crate) fn new(name: &str) -> anyhow::Result<Self> {
+        Self::several(name, 1)?.pop().context("one group is one")
+    }
+
+    /// Beside one another, as guests are.
+    pub(crate) fn several(name: &str, count: u32) -> anyhow::Result<Vec<Self>> {
         let field = Hierarchies::detect()?.field(&format!("pando-bench-{name}-{}", std::process::id()))?;
-        let group = Self { plot: field.plot(0), field };
-        group.plot.make()?;
-        Ok(group)
+        if let Some(seat) = field.seat("cpu") {
+            let (file, usual) = if seat.unified { ("cpu.weight", 100) } else { ("cpu.shares", 1024) };
+            let path = seat.group.join(file);
+            std::fs::write(&path, (usual * WEIGHT).to_string())
+                .with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        let field = Rc::new(Whole(field));
+        let groups = (0..count).map(|slot| {
+            let group = Self { plot: field.0.plot(slot), _field: Rc::clone(&field) };
+            group.plot.make().map(|()| group)
+        });
+        Ok(groups.collect::<Result<_, _>>()?)
     }
 
     /// Moves a process into it, with all of its threads.
@@ -56,6 +84,5 @@ impl ServiceGroup {
 impl Drop for ServiceGroup {
     fn drop(&mut self) {
         let _ = self.plot.remove();
-        self.field.remove();
     }
 }

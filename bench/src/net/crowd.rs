@@ -38,10 +38,9 @@ pub(super) fn measure(settings: &Settings, report: &mut Report, me: &str) -> any
     let (plain, shared) = (Wire::new()?, Wire::new()?);
     let addresses: Vec<String> = (0..most).map(address).collect();
     let mut natives = Vec::new();
-    for ip in &addresses {
+    for (ip, group) in addresses.iter().zip(ServiceGroup::several("crowd", most as u32)?) {
         let added = within(&plain.host, "ip").args(["address", "add", &format!("{ip}/32"), "dev", "h0"]).status()?;
         anyhow::ensure!(added.success(), "an address could not be added");
-        let group = ServiceGroup::new(ip)?;
         natives.push((native(&plain, me, ip, &group)?, group));
     }
     let pando = pando_on(settings, &shared)?;
