@@ -23,8 +23,8 @@ use std::time::Duration;
 
 /// How long one load runs: short, so that those that are compared have the same neighbours, and often, since what others do to a machine meanwhile moves a
 /// single one by half.
-const TIME: Duration = Duration::from_millis(20);
-const ROUNDS: usize = 1000;
+const TIME: Duration = Duration::from_millis(50);
+const ROUNDS: usize = 300;
 
 /// What is told beside, and what takes longer, is looked at once in so many rounds.
 const SELDOM: usize = 10;
@@ -166,7 +166,11 @@ fn one_guest(settings: &Settings, report: &mut Report, me: &str) -> anyhow::Resu
             turns.reverse();
         }
         let seldom = round % SELDOM == 0;
-        for load in Load::ALL {
+        let looks = Load::ALL.into_iter().flat_map(|load| std::iter::repeat_n(load, load.looks()));
+        for (number, load) in looks.enumerate() {
+            if number > 0 {
+                turns.reverse();
+            }
             for (name, wire, ip) in turns.into_iter().filter(|turn| seldom || HELD.contains(&turn.0)) {
                 let figure = one(wire, me, ip, load, &mut failed)?;
                 if round > 0 {

@@ -54,6 +54,11 @@ impl Load {
         }
     }
 
+    /// How often it is looked at where others are once: the rate of a stream differs by half from one connection to the next.
+    pub(super) fn looks(self) -> usize {
+        if matches!(self, Self::Stream | Self::StreamOnOne) { 3 } else { 1 }
+    }
+
     /// Where the client is. Where the scheduler puts two processes that wake each other is not what is measured, and differs more than any network: so
     /// the server is on the last processor, and the client, as if it were another machine, on the first; or with it, to see what one processor carries.
     fn processor(self) -> usize {
