@@ -10,8 +10,10 @@ use std::path::Path;
 /// The libc crate's own overflows its type.
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
-/// The highest signal, and the number of bytes of the kernel's signal set.
-const SIGNALS: i32 = 64;
+/// The child has no handlers of its parent's (since Linux 5.5): what was ignored stays so.
+const CLONE_CLEAR_SIGHAND: u64 = 0x1_0000_0000;
+
+/// The number of bytes of the kernel's signal set.
 const SIGNAL_SET: usize = 8;
 
 /// The kernel's search path where there is no PATH, as the C library has it.
@@ -124,7 +126,7 @@ fn clone(prepared: &Prepared, group: Option<BorrowedFd<'_>>) -> io::Result<Start
     let mut process: i32 = -1;
     // SAFETY: the structure is plain numbers, for which zero means "nothing".
     let mut arguments: libc::clone_args = unsafe { std::mem::zeroed() };
-    arguments.flags = libc::CLONE_PIDFD as u64 | libc::CLONE_VFORK as u64;
+    arguments.flags = libc::CLONE_PIDFD as u64 | libc::CLONE_VFORK as u64 | CLONE_CLEAR_SIGHAND;
     arguments.pidfd = (&raw mut process) as u64;
     arguments.exit_signal = libc::SIGCHLD as u64;
     if let Some(group) = &group {
@@ -163,22 +165,15 @@ unsafe fn become_program(prepared: &Prepared) -> ! {
                 libc::_exit(127);
             }
         }
-        for signal in 1..=SIGNALS {
-            // handler, flags, restorer, mask
-            let mut action = [0_u64; 4];
-            libc::syscall(libc::SYS_rt_sigaction, signal, std::ptr::null::<u64>(), &raw mut action, SIGNAL_SET);
-            // Rust's runtime ignores SIGPIPE for itself; what else is ignored was ignored by whoever started this program.
-            if action[0] != libc::SIG_IGN as u64 || signal == libc::SIGPIPE {
-                let default = [0_u64; 4];
-                libc::syscall(
-                    libc::SYS_rt_sigaction,
-                    signal,
-                    &raw const default,
-                    std::ptr::null_mut::<u64>(),
-                    SIGNAL_SET,
-                );
-            }
-        }
+        // Rust's runtime ignores SIGPIPE for itself; what else is ignored was ignored by whoever started this program. Handler, flags, restorer, mask:
+        let default = [0_u64; 4];
+        libc::syscall(
+            libc::SYS_rt_sigaction,
+            libc::SIGPIPE,
+            &raw const default,
+            std::ptr::null_mut::<u64>(),
+            SIGNAL_SET,
+        );
         let none = 0_u64;
         libc::syscall(
             libc::SYS_rt_sigprocmask,
@@ -252,6 +247,26 @@ mod tests {
         let error = start(&["no-such-program-anywhere"]).unwrap_err();
         assert_eq!(error.source.raw_os_error(), Some(libc::ENOENT));
         assert_eq!(start(&["/"]).unwrap_err().source.raw_os_error(), Some(libc::EACCES));
+    }
+
+    #[test]
+    fn its_signals_are_as_a_program_expects_and_what_was_ignored_is_still() {
+        // Rust ignores SIGPIPE; what SIGURG does when nobody asked is nothing, so that nobody else here notices.
+        // SAFETY: no handler is set.
+        unsafe { libc::signal(libc::SIGURG, libc::SIG_IGN) };
+        let said = tempfile::NamedTempFile::new().unwrap();
+        let arguments = ["cat", "/proc/self/status"].map(OsString::from);
+        let stdio = [None, Some(said.as_file().as_fd()), None];
+        let started = Program { arguments: &arguments, group: None, death_signal: None, stdio }.start().unwrap();
+        waitpid(Pid::from_raw(started.pid), WaitOptions::empty()).unwrap();
+        let status = std::fs::read_to_string(said.path()).unwrap();
+        let set = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+            u64::from_str_radix(line.trim(), 16).unwrap()
+        };
+        let bit = |signal: i32| 1 << (signal - 1);
+        assert_eq!((set("SigBlk:"), set("SigCgt:")), (0, 0));
+        assert_eq!(set("SigIgn:") & (bit(libc::SIGURG) | bit(libc::SIGPIPE)), bit(libc::SIGURG));
     }
 
     #[test]

@@ -10,6 +10,8 @@ const NEEDS: &[Need] = &[Need::Root, Need::Program("unshare", "util-linux")];
 pub(crate) const CASES: &[Case] = &[
     Case::new("tx::the_time_of_a_mounts_root_alone_is_committed", time_alone).needs(NEEDS),
     Case::new("tx::the_mode_of_a_mounts_root_alone_is_committed", mode_alone).needs(NEEDS),
+    Case::new("tx::listing_a_mounts_root_is_no_conflict_with_pando_itself", list_roots).needs(NEEDS),
+    Case::new("tx::a_directory_of_another_mount_that_was_listed_and_changed_is_a_conflict", list_changed).needs(NEEDS),
 ];
 
 /// A time in the past.
@@ -43,4 +45,27 @@ fn time_alone(sandbox: &Sandbox) {
 fn mode_alone(sandbox: &Sandbox) {
     let ended = in_a_root(sandbox, "$TX run -- chmod 711 .; stat -c '%a %Y' .");
     assert_eq!(ended.out(), "711 981173106\n");
+}
+
+/// Pando makes a hidden directory in the root of a mount that its state does not lie on, and removes it with the last transaction.
+fn list_roots(sandbox: &Sandbox) {
+    let alone = "for number in 1 2 3; do $TX run --retry 0 -- ls other .; done";
+    let long = "$TX run --retry 0 -- sh -c 'ls other; echo listed; read line' >../out";
+    let others = "{ until grep -q listed ../out; do sleep .05; done; for number in 1 2 3; do $TX run --retry 0 -- ls other >../others; done; echo; }";
+    let ended = in_a_root(
+        sandbox,
+        &format!("set -o pipefail; mkdir other; mount -t tmpfs none other; {alone}; {others} | {long}; ls -A other"),
+    );
+    // Three by themselves, three beside one that lasts longer, and that one.
+    assert_eq!(ended.err().matches("committed: 0 paths").count(), 7, "{}", ended.err());
+    assert!(!ended.out().contains(".pando-tx"), "{}", ended.out());
+}
+
+/// Its path is told by the kernel, as long as the view is there.
+fn list_changed(sandbox: &Sandbox) {
+    let reader = "$TX run --retry 0 -- sh -c 'ls d; echo listed; read line' >../out";
+    let other = "{ until grep -q listed ../out; do sleep .05; done; touch d/new; echo; }";
+    let ended = in_a_root(sandbox, &format!("{other} | {reader} || echo lost $?"));
+    assert_eq!(ended.out(), "lost 125\n");
+    ended.complains_of(&["/mount/d was listed, and changed by others", "nothing was changed"]);
 }

@@ -13,7 +13,6 @@ use pando_kernel::{CallError, page_cache};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, StatxFlags, fstatfs, openat2, readlinkat, statx};
 use std::collections::{BTreeSet, HashSet};
 use std::ffi::OsStr;
-use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
@@ -146,7 +145,7 @@ fn reachable(outside: &Surroundings, open: &[OpenFifo]) -> io::Result<BTreeSet<P
 }
 
 /// What is at a path from a root.
-pub(super) fn place(root: &File, below: &Path) -> io::Result<std::os::fd::OwnedFd> {
+pub(super) fn place(root: impl AsFd, below: &Path) -> io::Result<std::os::fd::OwnedFd> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(openat2(root, below, flags, Mode::empty(), ResolveFlags::IN_ROOT)?)
 }
@@ -154,6 +153,7 @@ pub(super) fn place(root: &File, below: &Path) -> io::Result<std::os::fd::OwnedF
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::File;
 
     #[test]
     fn a_fifo_with_a_name_that_somebody_has_open_is_found_and_a_pipe_is_not() {

@@ -12,7 +12,6 @@ use pando_kernel::fanotify::Openings;
 use pando_kernel::file_handle::FileHandle;
 use rustix::fs::{FileType, Mode, OFlags, fstat, fstatfs};
 use std::collections::BTreeSet;
-use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -131,7 +130,8 @@ impl Fifos {
 
 /// Watches those at these paths in a view. Who waits in one already comes in now, and is told of.
 fn watch(view: &Path, paths: &BTreeSet<PathBuf>, openings: &Openings, watched: &Mutex<Vec<Watched>>) -> io::Result<()> {
-    let root = File::open(view)?;
+    // As a mere place: whatever is opened otherwise in the view counts as read by the transaction, and its root would as listed.
+    let root = rustix::fs::open(view, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     for path in paths {
         let Ok(fifo) = place(&root, path.strip_prefix("/").unwrap_or(path)) else { continue };
         // Nobody looks for what an event is about before all is known of it.
@@ -150,4 +150,36 @@ fn watch(view: &Path, paths: &BTreeSet<PathBuf>, openings: &Openings, watched: &
 fn hold(fifo: &OwnedFd, ends: OFlags) -> io::Result<OwnedFd> {
     let flags = ends | OFlags::NONBLOCK | OFlags::CLOEXEC;
     Ok(rustix::fs::open(format!("/proc/self/fd/{}", fifo.as_raw_fd()), flags, Mode::empty())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pando_kernel::fanotify::Listener;
+
+    /// Needs root; without it there is nothing to see.
+    #[test]
+    fn to_watch_one_is_not_to_list_the_view() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("skipped: to hear of what is opened needs root");
+            return;
+        }
+        let view = tempfile::tempdir().unwrap();
+        let at = view.path().canonicalize().unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, at.join("fifo"), FileType::Fifo, 0o600.into(), 0).unwrap();
+        let listener = Listener::new().unwrap();
+        listener.listen_to_file_system(std::fs::File::open(&at).unwrap()).unwrap();
+        // Others may be at work on the same file system.
+        let is_listed = || {
+            let opened = listener.read().unwrap().into_iter().filter(|event| event.directory);
+            let path = |object: OwnedFd| std::fs::read_link(format!("/proc/self/fd/{}", object.as_raw_fd())).unwrap();
+            opened.into_iter().map(|event| path(event.object)).any(|path| path == at)
+        };
+        drop(std::fs::read_dir(&at).unwrap());
+        assert!(is_listed());
+        let (openings, watched) = (Openings::new().unwrap(), Mutex::default());
+        watch(&at, &BTreeSet::from([PathBuf::from("/fifo")]), &openings, &watched).unwrap();
+        assert_eq!(watched.lock().unwrap().len(), 1);
+        assert!(!is_listed());
+    }
 }

@@ -7,6 +7,7 @@ use crate::home::Home;
 use crate::part::Part;
 use crate::tree_path::TreePath;
 use pando_kernel::fanotify::Listener;
+use pando_kernel::mount::Tree;
 use rustix::fs::{Access, AtFlags, Mode, OFlags};
 use std::cell::RefCell;
 use std::io;
@@ -23,6 +24,8 @@ pub struct Watch {
     /// That program, where there was time to load it.
     walker: Option<Walker>,
     roots: Vec<(Part, OwnedFd)>,
+    /// What goes with the watch, which nobody waits for: the view's mount namespace and what its overlays were made of.
+    held: Vec<OwnedFd>,
     /// Directories that the kernel has told of: it does so once.
     listed: RefCell<Vec<PathBuf>>,
 }
@@ -58,14 +61,30 @@ impl Watch {
             kept: home.kept().to_owned(),
             walker: None,
             roots: Vec::new(),
+            held: Vec::new(),
             listed: RefCell::default(),
         })
+    }
+
+    /// Keeps the mount namespace that the calling thread is in, which is to be the view's. Once that is gone none of its mounts lies in another, and the path of a
+    /// directory on one of them would be told as if that mount were the root: it would be taken for another directory.
+    pub(crate) fn keep_namespace(&mut self) -> io::Result<()> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        self.held.push(rustix::fs::open("/proc/thread-self/ns/mnt", flags, Mode::empty())?);
+        Ok(())
+    }
+
+    /// Keeps mounts that were never attached: to let go of one takes the kernel a grace period of RCU.
+    pub(crate) fn keep_mounts(&mut self, mounts: Vec<Tree>) {
+        self.held.extend(mounts.into_iter().map(OwnedFd::from));
     }
 
     /// One that another process began: its listener, and its view by a path that leads into it.
     pub(crate) fn of_another(home: &Home, listener: OwnedFd, view: &Path, parts: &[Part]) -> io::Result<Self> {
         let (listener, listed) = (Listener::from(listener), RefCell::default());
-        Ok(Self { listener, kept: home.kept().to_owned(), walker: None, roots: roots(view, parts)?, listed })
+        let (kept, roots) = (home.kept().to_owned(), roots(view, parts)?);
+        // Whoever holds it is in the view.
+        Ok(Self { listener, kept, walker: None, roots, held: Vec::new(), listed })
     }
 
     /// The listener's descriptor.

@@ -71,11 +71,10 @@ impl Transaction {
             None => ViewPlan::of_now(home, name)?,
             Some(realm) => ViewPlan::of_realm(home, name, realm)?,
         };
-        let begun = watershed::now(&directory, plan.fine_times).context(|| "taking the time".into())?;
         let watch = Watch::new(home).ok();
         let mut record = Record {
             name: name.clone(),
-            begun,
+            begun: Moment::exactly_now(),
             first_begun,
             parts: plan.parts().cloned().collect(),
             group: match &realm {
@@ -92,11 +91,11 @@ impl Transaction {
         // What is made is known before, so that a crash leaves nothing unknown.
         record.write(&directory)?;
         plan.make_parts()?;
-        let parts: Vec<_> = plan.parts().cloned().collect();
-        if parts != record.parts {
-            record.parts = parts;
-            record.write(&directory)?;
-        }
+        record.parts = plan.parts().cloned().collect();
+        // It begins only now: whoever lists the root of a mount must not be told that it was changed, when Pando itself has made its hidden directory there. As
+        // long as this transaction has a part in that, nobody else makes it or removes it either.
+        record.begun = watershed::now(&directory, plan.fine_times).context(|| "taking the time".into())?;
+        record.write(&directory)?;
         let scope = Scope::make(&record.group)?;
         if let Some(realm) = &record.realm {
             scope.hand_to(realm.first_id)?;

@@ -120,13 +120,9 @@ impl Transaction {
         let rewritten = daemons.map(|_| rewritten(&changes)).unwrap_or_default();
         let figures = Figures { read: names, ..Figures::of(&changes) };
         let untouched = trash::untouched(&self.directory, &changes);
-        let committed = std::thread::scope(|scope| {
-            // The commit mostly waits for the disk. What no thread can be had for goes with the rest.
-            if !untouched.is_empty() {
-                let _ = std::thread::Builder::new().spawn_scoped(scope, || trash::remove_empty(&untouched));
-            }
-            commit(&self.directory, changes, durable)
-        });
+        // Before the disk is waited for, and not beside that: while a file system's journal is being written, to remove a directory there waits for the disk too.
+        trash::remove_empty(&untouched);
+        let committed = commit(&self.directory, changes, durable);
         match committed {
             Ok(()) => {}
             // What was committed must not be thrown away before it is in place.

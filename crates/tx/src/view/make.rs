@@ -28,7 +28,7 @@ pub struct View {
     /// Its root.
     pub root: OwnedFd,
     /// What its overlays were made of. To let go of a mount that was never attached takes the kernel a while (a grace period of RCU), which the command need not
-    /// wait for.
+    /// wait for. Where there is a watch that has it, so that nobody else waits either.
     pub(super) _made_of: Vec<Tree>,
 }
 
@@ -70,6 +70,9 @@ impl View {
     pub(crate) fn enter(plan: &ViewPlan, directory: &Path, mut watch: Option<&mut Watch>) -> Result<Self, CallError> {
         // Objects of System V that it makes are its own, and gone with it.
         unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWIPC).context(|| "making namespaces".into())?;
+        if let Some(watch) = &mut watch {
+            watch.keep_namespace().context(|| "keeping the view's mounts".into())?;
+        }
         let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
         rustix::mount::mount_change("/", private).context(|| "making the mounts private".into())?;
         let (root, rest) = plan
@@ -94,6 +97,9 @@ impl View {
             let _ = bind_socket(&tree, socket);
         }
         enter_root(&tree).context(|| "entering the view".into())?;
+        if let Some(watch) = watch {
+            watch.keep_mounts(std::mem::take(&mut made_of));
+        }
         Ok(Self { root: tree.into(), _made_of: made_of })
     }
 }
