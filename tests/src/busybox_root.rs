@@ -45,6 +45,23 @@ fn fill(root: &Path) -> io::Result<()> {
     std::os::unix::fs::chown(root.join("home/ada"), Some(1000), Some(1000))
 }
 
+/// A copy of such a tree that can run python3, as this machine has it: the program, what it is linked with, and its own modules.
+pub(crate) fn with_python(root: &Path, copy: &Path) -> io::Result<()> {
+    const SCRIPT: &str = r#"
+        root=$1 copy=$2
+        cp -a "$root" "$copy"
+        take() { mkdir -p "$copy${1%/*}"; cp -L "$1" "$copy$1"; }
+        for library in $(ldd /usr/bin/python3 | grep -o '/[^ ]*'); do take "$library"; done
+        take /usr/bin/python3
+        modules=$(/usr/bin/python3 -c 'import os; print(os.path.dirname(os.__file__))')
+        mkdir -p "$copy${modules%/*}"
+        cp -a "$modules" "$copy$modules"
+        rm -rf "$copy$modules"/config-* "$copy$modules"/test
+    "#;
+    let done = Command::new("sh").args(["-euc", SCRIPT, "sh"]).args([root, copy]).output()?;
+    if done.status.success() { Ok(()) } else { Err(io::Error::other(String::from_utf8_lossy(&done.stderr))) }
+}
+
 fn busybox() -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path).map(|directory| directory.join("busybox")).find(|file| file.is_file())

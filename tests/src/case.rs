@@ -15,6 +15,10 @@ pub(crate) enum Tag {
     Slow,
     /// It says more on another kernel: it runs inside the emulated machine too.
     Vm,
+    /// The first half of a case that goes on after a reboot: inside the emulated machine alone.
+    BeforeReboot,
+    /// The second half: in that machine's next boot.
+    AfterReboot,
 }
 
 /// A test.

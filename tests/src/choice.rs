@@ -13,6 +13,8 @@ pub(crate) struct Choice {
     slow: bool,
     /// Those that say more on another kernel, alone.
     vm: bool,
+    /// Second halves, alone: the emulated machine was booted again since the first ones ran.
+    rebooted: bool,
 }
 
 impl Choice {
@@ -29,6 +31,10 @@ impl Choice {
                     choice.vm = true;
                     false
                 }
+                "--rebooted" => {
+                    choice.rebooted = true;
+                    false
+                }
                 _ => true,
             })
             .collect();
@@ -39,8 +45,12 @@ impl Choice {
 
     /// Whether a case is among them.
     pub(crate) fn takes(&self, case: &Case) -> bool {
-        let slow = case.tags.contains(&Tag::Slow);
-        slow == self.slow && (!self.vm || case.tags.contains(&Tag::Vm))
+        let is = |tag: Tag| case.tags.contains(&tag);
+        match (is(Tag::BeforeReboot), is(Tag::AfterReboot)) {
+            (_, true) => self.rebooted,
+            (true, false) => self.vm,
+            (false, false) => !self.rebooted && is(Tag::Slow) == self.slow && (!self.vm || is(Tag::Vm)),
+        }
     }
 }
 
@@ -54,5 +64,15 @@ mod tests {
         let (choice, arguments) = Choice::read(words.into_iter());
         assert!(choice.slow && !choice.vm && arguments.exact);
         assert_eq!(arguments.filter.as_deref(), Some("run::"));
+    }
+
+    #[test]
+    fn a_case_in_halves_needs_two_boots() {
+        let case = |tags| Case::new("x::y", |_| {}).tags(tags);
+        let (whole, first, second) = (case(&[Tag::Vm]), case(&[Tag::BeforeReboot]), case(&[Tag::AfterReboot]));
+        let taken = |choice: Choice| [whole, first, second].map(|case| choice.takes(&case));
+        assert_eq!(taken(Choice::default()), [true, false, false]);
+        assert_eq!(taken(Choice { vm: true, ..Choice::default() }), [true, true, false]);
+        assert_eq!(taken(Choice { rebooted: true, ..Choice::default() }), [false, false, true]);
     }
 }

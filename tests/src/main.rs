@@ -13,7 +13,8 @@
 //! A new test is a function that takes a [`sandbox::Sandbox`], and a line in its file's list. A new file is a line in `area/mod.rs`.
 //!
 //! `PANDO_TEST_COMMAND` names the command to test (default: `pando` beside this program), `PANDO_TEST_PATIENCE` multiplies every time limit for slow
-//! machines. `--slow` runs the long tests too, `--vm` only those that say more on another kernel; every other option is libtest's.
+//! machines. `--slow` runs the long tests alone, `--vm` those that say more on another kernel, `--rebooted` the second halves of cases whose first were among
+//! those, in an earlier boot (`PANDO_TEST_LASTING` names what both find); every other option is libtest's.
 
 mod area;
 mod busybox_root;

@@ -30,6 +30,8 @@ pub(crate) struct Guest {
     doing: Cell<Option<&'static str>>,
     /// Whether nobody may enter it yet.
     closed: Cell<bool>,
+    /// The image that it comes back from, with connections, until it has them.
+    pub(crate) returning: RefCell<Option<String>>,
     /// Counts its ends, for those who wait for one.
     pub(crate) ends: watch::Sender<u64>,
 }
@@ -96,6 +98,7 @@ impl Guest {
             running: RefCell::new(None),
             doing: Cell::new(None),
             closed: Cell::new(false),
+            returning: RefCell::default(),
             ends: watch::Sender::new(0),
         })
     }

@@ -1,7 +1,7 @@
 //! The private network of guests: who is on it with which address, which ports lead where, what guests are called.
 //!
-//! All of it lies under `run/net`, written down before it is made: `network.toml` what stands for all guests, `leases/SLOT.toml` what one has. So the
-//! next daemon takes back what a guest left that ended meanwhile.
+//! All of it lies under `run/net`, written down before it is made: `network.toml` what stands for all guests, `leases/SLOT.toml` what one has,
+//! `away/IMAGE.toml` the addresses of one that is away with its connections. So the next daemon takes back what a guest left that ended meanwhile.
 
 use crate::networks::NetworkError;
 use crate::record;
@@ -25,6 +25,7 @@ const LINGER: Duration = Duration::from_secs(2);
 
 const NETWORK: &str = "network.toml";
 const LEASES: &str = "leases";
+const AWAY: &str = "away";
 
 /// What stands for all guests.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -33,10 +34,18 @@ struct Standing {
     turned: Turned,
 }
 
+/// Addresses that are nobody else's while the guest that had them lies in an image: who sends to its connections is not answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Away {
+    four: Ipv4Addr,
+}
+
 #[derive(Debug, Default)]
 struct State {
     standing: Option<Standing>,
     leases: BTreeMap<u32, Lease>,
+    /// By image.
+    away: BTreeMap<String, Away>,
 }
 
 /// The private network.
@@ -55,6 +64,8 @@ pub(crate) struct Newcomer {
     pub(crate) name: String,
     pub(crate) spec: Spec,
     pub(crate) namespace: OwnedFd,
+    /// The image that it comes back from, with connections.
+    pub(crate) returning: Option<String>,
 }
 
 /// Where what guests know by name lies.
@@ -71,7 +82,8 @@ impl PrivateNetwork {
         Rc::new(Self { directory: directory(places), tag, settings, state: Arc::default() })
     }
 
-    fn work(&self) -> Work {
+    /// It, for a thread.
+    pub(crate) fn work(&self) -> Work {
         Work {
             directory: self.directory.clone(),
             tag: self.tag.clone(),
@@ -89,9 +101,13 @@ impl PrivateNetwork {
         tokio::task::spawn_blocking(move || job(&work)).await?
     }
 
-    /// Finds what an earlier daemon left, and takes back what those of its guests had that `lives` does not know.
-    pub(crate) async fn adopt(self: &Rc<Self>, lives: BTreeSet<u32>) -> Result<(), NetworkError> {
-        self.blocking(move |work| work.adopt(&lives)).await?;
+    /// Finds what an earlier daemon left, and takes back what those of its guests had that `lives` does not know, or that lie in none of these images.
+    pub(crate) async fn adopt(
+        self: &Rc<Self>,
+        lives: BTreeSet<u32>,
+        images: BTreeSet<String>,
+    ) -> Result<(), NetworkError> {
+        self.blocking(move |work| work.adopt(&lives, &images)).await?;
         self.retire();
         Ok(())
     }
@@ -114,6 +130,21 @@ impl PrivateNetwork {
             tracing::warn!(%error, slot, "taking a guest off the private network failed; the next daemon will try again");
         }
         self.retire();
+    }
+
+    /// Whether the guest that an image was made of is away, with its addresses kept for it.
+    pub(crate) fn keeps(&self, image: &str) -> bool {
+        self.work().locked().away.contains_key(image)
+    }
+
+    /// Does not keep them any longer.
+    pub(crate) fn give_up(self: &Rc<Self>, image: &str) {
+        let work = self.work();
+        let kept = work.locked().away.remove(image).is_some();
+        if kept {
+            work.forget(image);
+            self.retire();
+        }
     }
 
     /// Puts what a guest sends into a class of traffic; into none with 0.
@@ -147,7 +178,7 @@ impl PrivateNetwork {
 }
 
 /// The same, on a thread.
-struct Work {
+pub(crate) struct Work {
     directory: PathBuf,
     tag: String,
     settings: NetworkSettings,
@@ -167,7 +198,11 @@ impl Work {
         self.directory.join(LEASES).join(format!("{slot}.toml"))
     }
 
-    fn adopt(&self, lives: &BTreeSet<u32>) -> Result<(), NetworkError> {
+    fn away_path(&self, image: &str) -> PathBuf {
+        self.directory.join(AWAY).join(format!("{image}.toml"))
+    }
+
+    fn adopt(&self, lives: &BTreeSet<u32>, images: &BTreeSet<String>) -> Result<(), NetworkError> {
         let mut state = self.locked();
         let path = self.directory.join(NETWORK);
         if !path.exists() {
@@ -193,7 +228,70 @@ impl Work {
             network.make()?;
         }
         let gone: Vec<u32> = state.leases.keys().filter(|slot| !lives.contains(slot)).copied().collect();
-        gone.into_iter().try_for_each(|slot| self.release(&mut state, slot))
+        gone.into_iter().try_for_each(|slot| self.release(&mut state, slot))?;
+        // Nobody is being frozen, nor comes back, any more.
+        let held: Vec<u32> = state.leases.values().filter(|lease| lease.held).map(|lease| lease.number).collect();
+        held.into_iter().try_for_each(|slot| self.open(&mut state, slot))?;
+        self.adopt_away(&mut state, images);
+        Ok(())
+    }
+
+    /// Guests that are away. One that runs did not come to be.
+    fn adopt_away(&self, state: &mut State, images: &BTreeSet<String>) {
+        let entries = std::fs::read_dir(self.directory.join(AWAY)).into_iter().flatten().flatten();
+        for entry in entries {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let image = name.strip_suffix(".toml").filter(|image| images.contains(*image));
+            let away: Option<Away> = image.and_then(|_| record::read_toml(&entry.path()).ok());
+            let runs = |away: &Away| state.leases.values().any(|lease| lease.four == away.four);
+            if let Some((image, away)) = image.zip(away.filter(|away| !runs(away))) {
+                state.away.insert(image.to_owned(), away);
+            } else {
+                let _ = std::fs::remove_file(entry.path());
+            }
+        }
+    }
+
+    /// Keeps from a guest what others send it, and for the image that it goes into its addresses. Blocking.
+    pub(crate) fn hold(&self, slot: u32, image: &str) -> Result<(), NetworkError> {
+        let mut state = self.locked();
+        let (Some(standing), Some(lease)) = (state.standing.clone(), state.leases.get_mut(&slot)) else {
+            return Ok(());
+        };
+        lease.held = true;
+        let (lease, away) = (lease.clone(), Away { four: lease.four });
+        record::write_toml(&self.lease_path(slot), &lease)?;
+        std::fs::create_dir_all(self.directory.join(AWAY)).context(|| "making a place for who is away".into())?;
+        record::write_toml(&self.away_path(image), &away)?;
+        state.away.insert(image.to_owned(), away);
+        Ok(self.network(&standing).hold(&lease)?)
+    }
+
+    /// Lets it through, to a guest that is back or never went. Blocking.
+    pub(crate) fn let_through(&self, slot: u32) -> Result<(), NetworkError> {
+        let mut state = self.locked();
+        self.open(&mut state, slot)?;
+        let Some(four) = state.leases.get(&slot).map(|lease| lease.four) else { return Ok(()) };
+        let back: Vec<String> =
+            state.away.iter().filter(|(_, away)| away.four == four).map(|(image, _)| image.clone()).collect();
+        for image in back {
+            state.away.remove(&image);
+            self.forget(&image);
+        }
+        Ok(())
+    }
+
+    fn open(&self, state: &mut State, slot: u32) -> Result<(), NetworkError> {
+        let (Some(standing), Some(lease)) = (state.standing.clone(), state.leases.get_mut(&slot)) else {
+            return Ok(());
+        };
+        self.network(&standing).let_through(lease)?;
+        lease.held = false;
+        Ok(record::write_toml(&self.lease_path(slot), lease)?)
+    }
+
+    fn forget(&self, image: &str) {
+        let _ = std::fs::remove_file(self.away_path(image));
     }
 
     fn admit(&self, newcomer: &Newcomer) -> Result<(), NetworkError> {
@@ -249,9 +347,12 @@ impl Work {
     }
 
     fn lease(&self, state: &State, subnet: &Subnet, newcomer: &Newcomer) -> Result<Lease, NetworkError> {
-        let Newcomer { slot, name, spec, .. } = newcomer;
-        let taken: BTreeSet<u32> = state.leases.values().filter_map(|lease| subnet.number_of(lease.four)).collect();
-        let number = match wanted(spec, subnet)? {
+        let Newcomer { slot, name, spec, returning, .. } = newcomer;
+        let back = returning.as_ref().and_then(|image| state.away.get(image));
+        let others = state.away.values().filter(|away| Some(*away) != back).map(|away| away.four);
+        let taken = state.leases.values().map(|lease| lease.four).chain(others);
+        let taken: BTreeSet<u32> = taken.filter_map(|four| subnet.number_of(four)).collect();
+        let number = match back.and_then(|away| subnet.number_of(away.four)).or(wanted(spec, subnet)?) {
             Some(number) if taken.contains(&number) => return Err(NetworkError::Leased(subnet.host(number).0)),
             Some(number) => number,
             None => private::free(subnet, &taken, name)?,
@@ -267,7 +368,7 @@ impl Work {
         let mut names = vec![name.clone()];
         names.extend(spec.hostname.clone().filter(|host| host != name && is_host_name(host)));
         let connection = if spec.link == Link::Netkit { Connection::Netkit } else { Connection::Veth };
-        Ok(Lease { number: *slot, names, connection, four, six, published, class: 0 })
+        Ok(Lease { number: *slot, names, connection, four, six, published, class: 0, held: back.is_some() })
     }
 
     fn connect_to_device(&self, newcomer: &Newcomer) -> Result<(), NetworkError> {
@@ -335,7 +436,8 @@ impl Work {
 
     fn remove_unused(&self) -> Result<(), NetworkError> {
         let mut state = self.locked();
-        if state.leases.is_empty() && state.standing.is_some() { self.remove(&mut state) } else { Ok(()) }
+        let unused = state.leases.is_empty() && state.away.is_empty();
+        if unused && state.standing.is_some() { self.remove(&mut state) } else { Ok(()) }
     }
 
     fn remove(&self, state: &mut State) -> Result<(), NetworkError> {

@@ -107,7 +107,8 @@ pub(crate) async fn adopt(daemon: &Rc<Daemon>) {
     }
     let slot = |guest: &Rc<Guest>| Some((guest.running.borrow().as_ref()?.slot, guest.spec.borrow().clone()));
     let running: Vec<(u32, Spec)> = daemon.guests.borrow().values().filter_map(slot).collect();
-    if let Err(error) = daemon.private.adopt(running.iter().map(|(slot, _)| *slot).collect()).await {
+    let images = daemon.images.borrow().keys().cloned().collect();
+    if let Err(error) = daemon.private.adopt(running.iter().map(|(slot, _)| *slot).collect(), images).await {
         tracing::warn!(%error, "what guests have of the private network cannot be taken over");
     }
     let groups = |(slot, spec)| Some((slot, crate::bandwidth::group(&daemon.field, slot)?, spec));

@@ -25,6 +25,7 @@ mod moving;
 mod net;
 mod overbooking;
 mod programs;
+mod reboot;
 mod refusals;
 mod reservations;
 mod restore;
@@ -93,6 +94,7 @@ const AREAS: &[&[Case]] = &[
     clone_identity::CASES,
     clone_inits::CASES,
     kept_images::CASES,
+    reboot::CASES,
     clone_programs::CASES,
     systemd::CASES,
     attacks::CASES,

@@ -1,5 +1,6 @@
 //! `pando move`: processes of one guest go on in another.
 
+use super::limits::{hog, stats};
 use crate::case::Case;
 use crate::need::Need;
 use crate::patience::eventually;
@@ -10,6 +11,9 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("moving::what_cannot_be_moved_runs_on", what_cannot_be_moved_runs_on),
     Case::new("moving::a_python_server_keeps_what_it_has", a_python_server_keeps_what_it_has)
         .needs(&[Need::Root, Need::Program("python3", "python3")]),
+    Case::new("moving::what_was_moved_counts_where_it_is", what_was_moved_counts_where_it_is)
+        .needs(&[Need::Root, Need::Program("python3", "python3")]),
+    Case::new("moving::what_has_no_room_there_runs_on", what_has_no_room_there_runs_on),
 ];
 
 /// Counts in a variable, and writes that to a file that it holds open, and to one by name.
@@ -135,4 +139,82 @@ fn a_python_server_keeps_what_it_has(sandbox: &Sandbox) {
     assert_eq!(ask("into"), format!("word of mine {} noted 2\n", before + 1));
     assert_eq!(ask("from"), "");
     assert!(!has(sandbox, "from", "serve.py") && has(sandbox, "into", "serve.py"));
+}
+
+/// Takes 64 MiB of memory and three threads.
+const BIG: &str = r#"
+import threading
+memory = bytearray(b"x") * (64 << 20)
+for _ in range(2): threading.Thread(target=threading.Event().wait, daemon=True).start()
+open("/var/tmp/ready", "w").close()
+threading.Event().wait()
+"#;
+
+/// Bytes of memory that is no page cache, threads, and milliseconds of processor time.
+fn used(sandbox: &Sandbox, guest: &str) -> [i64; 3] {
+    let now = stats(sandbox, guest)["now"].clone();
+    let number = |key: &str| now[key].as_i64().unwrap_or_else(|| panic!("no {key} in {now}"));
+    [number("memory") - number("cache"), number("pids"), number("cpu_ms")]
+}
+
+fn what_was_moved_counts_where_it_is(sandbox: &Sandbox) {
+    const MOST: i64 = 60 << 20;
+    let _guests = ["from", "into"]
+        .map(|name| sandbox.pando(["run", "--name", name, "--", "/bin/sleep", "100000"]).limit(600).start());
+    for name in ["from", "into"] {
+        eventually("the guest runs", || sandbox.state(name) == "running");
+    }
+    let start = [used(sandbox, "from"), used(sandbox, "into")];
+    let script = format!(
+        "cat >/var/tmp/big.py <<'END'\n{BIG}\nEND\ncd /; setsid /usr/bin/python3 /var/tmp/big.py </dev/null >/dev/null 2>&1 &"
+    );
+    sandbox.exec_sh("from", &script).ok();
+    eventually("it has its memory", || sandbox.exec_sh("from", "[ -e /var/tmp/ready ]").run().code() == 0);
+    let taken = |guest: &str, at: usize| {
+        let now = used(sandbox, guest);
+        (now[0] - start[at][0] > MOST, now[1] - start[at][1])
+    };
+    let counts = |what: &str, from: (bool, i64), into: (bool, i64)| {
+        eventually(what, || (taken("from", 0), taken("into", 1)) == (from, into));
+    };
+    counts("it counts where it began", (true, 3), (false, 0));
+    let spent = used(sandbox, "from")[2];
+    let process = pid(sandbox, "from", "/usr/bin/python3 /var/tmp/big.py").to_string();
+    sandbox.pando(["move", &process, "--to", "into"]).ok();
+    counts("it counts where it is now, and there alone", (false, 0), (true, 3));
+    assert!(used(sandbox, "from")[2] >= spent, "what it spent was spent there");
+    // Back again: it has everything with it.
+    let process = pid(sandbox, "into", "/usr/bin/python3 /var/tmp/big.py").to_string();
+    sandbox.pando(["move", &process, "--to", "from"]).ok();
+    counts("it counts where it began once more", (true, 3), (false, 0));
+    sandbox.exec_sh("from", "kill -9 $(cat /proc/[0-9]*/stat | grep python3 | cut -d' ' -f1)").ok();
+    counts("what ends counts nowhere", (false, 0), (false, 0));
+}
+
+fn what_has_no_room_there_runs_on(sandbox: &Sandbox) {
+    sandbox.guest("from", &[]);
+    let bounded = |key: &str, value: &str| {
+        sandbox.pando(["set", "into", &format!("{key}={value}")]).ok();
+    };
+    sandbox.guest("into", &["--memory", "16M", "--swap", "0"]);
+    let script = format!("{}; {COUNTER}", hog(32));
+    sandbox.exec_sh("from", "mkdir -p /var").ok();
+    set_going(sandbox, "from", &script);
+    eventually("it counts", || counted(sandbox, "from") > 5);
+    let process = pid(sandbox, "from", "sh /script").to_string();
+    let runs_on = |words: &[&str]| {
+        sandbox.pando(["move", &process, "--to", "into"]).run().ended_with(125).complains_of(words);
+        let before = counted(sandbox, "from");
+        eventually("it runs on", || counted(sandbox, "from") > before + 3);
+        assert_eq!(stats(sandbox, "into")["now"]["oom_kills"], 0, "nobody there pays for it");
+        assert_eq!(sandbox.state("into"), "running");
+    };
+    runs_on(&["into", "memory.limit", "16M"]);
+    bounded("memory.limit", "256M");
+    bounded("pids", "1");
+    runs_on(&["into", "pids", "1"]);
+    bounded("pids", "");
+    sandbox.pando(["move", &process, "--to", "into"]).ok();
+    let there = counted(sandbox, "into");
+    eventually("it counts on in the other guest", || counted(sandbox, "into") > there + 3);
 }

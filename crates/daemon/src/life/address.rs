@@ -16,17 +16,18 @@ use std::rc::Rc;
 /// its way there when this returns.
 pub(crate) fn admit(
     daemon: &Daemon,
-    name: &GuestName,
+    guest: &Guest,
     spec: &Spec,
     (slot, pid): (u32, i32),
 ) -> impl Future<Output = Result<(), Fault>> {
+    let name = &guest.name;
     let shared = (spec.network == Network::Shared).then(|| share(daemon, spec, slot));
     async move {
         if let Some(shared) = shared {
             shared.await.map_err(|error| fault("giving the guest its addresses", name, &error))?;
         }
         if spec.network == Network::Private {
-            connect(daemon, name, spec, (slot, pid)).await?;
+            connect(daemon, guest, spec, (slot, pid)).await?;
         }
         grant(daemon, name, spec, slot).await
     }
@@ -46,11 +47,12 @@ pub(crate) async fn grant(daemon: &Daemon, name: &GuestName, spec: &Spec, slot: 
     classified.map_err(|error| fault("granting the guest its bandwidth", name, &error))
 }
 
-async fn connect(daemon: &Daemon, name: &GuestName, spec: &Spec, (slot, pid): (u32, i32)) -> Result<(), Fault> {
+async fn connect(daemon: &Daemon, guest: &Guest, spec: &Spec, (slot, pid): (u32, i32)) -> Result<(), Fault> {
+    let (name, returning) = (&guest.name, guest.returning.borrow().clone());
     let doing = "connecting the guest to the private network";
     let namespace = std::fs::File::open(format!("/proc/{pid}/ns/net"));
     let namespace = namespace.map_err(|error| failure::io(doing, name.as_ref(), &error))?.into();
-    let newcomer = Newcomer { slot, name: name.to_string(), spec: spec.clone(), namespace };
+    let newcomer = Newcomer { slot, name: name.to_string(), spec: spec.clone(), namespace, returning };
     daemon.private.admit(newcomer).await.map_err(|error| fault(doing, name, &error))
 }
 

@@ -32,13 +32,13 @@ pub(super) async fn send_ahead(
     let (waits, at) = (!site.admitted, (sprout.slot, sprout.pid));
     enroll(daemon, guest, spec, sprout, errand)?;
     if !waits {
-        super::address::admit(daemon, &guest.name, spec, at).await?;
+        super::address::admit(daemon, guest, spec, at).await?;
     }
     crash::point("start.noted");
     site.recover(&tree)?;
     let sent = site.send(Mounted { tree, parts: Vec::new() }, daemon.resources.views.trees(&guest.name))?;
     if waits {
-        super::address::admit(daemon, &guest.name, spec, at).await?;
+        super::address::admit(daemon, guest, spec, at).await?;
         match launch::admit(&sent.report) {
             // One that could not take a step has said so, which is read next.
             Err(error) if matches!(error.source.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => {}
@@ -56,7 +56,7 @@ pub(super) async fn admit(
     sprout: &Sprout,
     errand: bool,
 ) -> Result<(), Fault> {
-    let network = super::address::admit(daemon, &guest.name, spec, (sprout.slot, sprout.pid));
+    let network = super::address::admit(daemon, guest, spec, (sprout.slot, sprout.pid));
     enroll(daemon, guest, spec, sprout, errand)?;
     network.await?;
     crash::point("start.noted");

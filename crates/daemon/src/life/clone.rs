@@ -114,6 +114,7 @@ pub(super) async fn clone(
     };
     crash::point("clone.named");
     let guest = Guest::new(name.clone(), record, spec);
+    *guest.returning.borrow_mut() = identity.returns_from(daemon, held);
     let _doing = guest.begin("started")?;
     daemon.guests.borrow_mut().insert(name, Rc::clone(&guest));
     drop(reservation);

@@ -3,12 +3,16 @@
 //!
 //! What is withheld says which connections are good still: one that was restored, or whose guest has been started since, is let go of, and one that the
 //! host has answered for itself, as after a reboot, is none any more.
+//!
+//! On the host's network the host drops it, connection by connection. On a private network it is kept from the guest's port, all of it: at the end of the guest
+//! that goes, and again until the one that comes back has its connections. Between the two the address is nobody's, and kept for it.
 
 use crate::daemon::Daemon;
 use crate::guest::Guest;
 use crate::image::HeldImage;
+use crate::private_network;
 use crate::processes;
-use pando_api::Network;
+use pando_api::{Link, Network, Spec};
 use pando_freeze::image::Image;
 use pando_freeze::{Connection, Ends, revive};
 use pando_kernel::CallError;
@@ -25,37 +29,57 @@ pub(crate) fn withholding(run: &Path) -> Arc<Withholding> {
     Arc::new(Withholding::at(Pins::at(run.join("withheld"))))
 }
 
-/// How a guest that is frozen to end keeps its connections.
-pub(super) struct Keeping {
-    withholding: Arc<Withholding>,
-    network: Network,
+/// How a guest that is frozen to end keeps its connections with others.
+pub(super) enum Keeping {
+    /// It is on the host's network, which is there meanwhile.
+    ByHost(Arc<Withholding>),
+    /// It is behind the host, in this slot, and goes into the image of this name.
+    ByPort(private_network::Work, u32, String),
+    /// Not at all.
+    Not,
 }
 
 impl Keeping {
-    pub(super) fn of(daemon: &Daemon, network: Network) -> Self {
-        Self { withholding: Arc::clone(&daemon.withholding), network }
+    pub(super) fn of(daemon: &Daemon, spec: &Spec, (slot, image): (u32, &str)) -> Self {
+        match (spec.network, spec.link) {
+            (network, _) if network.is_the_hosts() => Self::ByHost(Arc::clone(&daemon.withholding)),
+            (Network::Private, Link::Veth | Link::Netkit) => {
+                Self::ByPort(daemon.private.work(), slot, image.to_owned())
+            }
+            _ => Self::Not,
+        }
     }
 
     /// Withholds what comes to a guest's connections from outside. Blocking.
     pub(super) fn begin(&self, all: &[Ends]) -> Result<(), CallError> {
-        if !self.network.is_the_hosts() {
-            return Ok(());
-        }
-        self.withholding.add(&outward(all)).map_err(|error| CallError {
+        let all = outward(all);
+        let begun = match self {
+            Self::ByHost(withholding) => withholding.add(&all).map_err(|error| error.to_string()),
+            Self::ByPort(network, slot, image) if !all.is_empty() => {
+                network.hold(*slot, image).map_err(|error| error.to_string())
+            }
+            Self::ByPort(..) | Self::Not => Ok(()),
+        };
+        crate::crash::point("freeze.withheld");
+        begun.map_err(|error| CallError {
             what: "withholding what comes to the guest's connections".into(),
-            source: io::Error::other(error.to_string()),
+            source: io::Error::other(error),
         })
     }
 
     /// It came to nothing.
     pub(super) fn give_up(&self, all: &[Ends]) {
-        let_go(&self.withholding, all);
+        match self {
+            Self::ByHost(withholding) => let_go(withholding, all),
+            Self::ByPort(network, slot, _) if !outward(all).is_empty() => let_through(network, *slot),
+            Self::ByPort(..) | Self::Not => {}
+        }
     }
 
-    /// Those that can be had again: the guest's with itself, and with others where it is on the host's network, which is there meanwhile.
+    /// Those that can be had again: the guest's with itself, and with others where those are kept.
     pub(super) fn good(&self, all: &[Connection]) -> Vec<Connection> {
         let ends: Vec<Ends> = all.iter().map(Connection::ends).collect();
-        let good = |one: &&Connection| self.network.is_the_hosts() || is_inward(one.ends(), &ends);
+        let good = |one: &&Connection| !matches!(self, Self::Not) || is_inward(one.ends(), &ends);
         all.iter().filter(good).cloned().collect()
     }
 }
@@ -76,6 +100,12 @@ fn let_go(withholding: &Withholding, all: &[Ends]) {
     }
 }
 
+fn let_through(network: &private_network::Work, slot: u32) {
+    if let Err(error) = network.let_through(slot) {
+        tracing::warn!(%error, slot, "what comes to a guest of the private network stays withheld");
+    }
+}
+
 fn ends(connections: &[Connection]) -> Vec<Ends> {
     connections.iter().map(Connection::ends).collect()
 }
@@ -83,12 +113,18 @@ fn ends(connections: &[Connection]) -> Vec<Ends> {
 /// The connections of an image that are good still.
 pub(super) fn still_good(daemon: &Daemon, held: &HeldImage) -> Vec<Connection> {
     let all = ends(&held.record.connections);
-    let good = |one: &&Connection| is_inward(one.ends(), &all) || daemon.withholding.holds(one.ends());
+    let kept = daemon.private.keeps(&held.name);
+    if kept && outward(&all).is_empty() {
+        // None of those that it had could be read.
+        daemon.private.give_up(&held.name);
+    }
+    let good = |one: &&Connection| kept || is_inward(one.ends(), &all) || daemon.withholding.holds(one.ends());
     held.record.connections.iter().filter(good).cloned().collect()
 }
 
 /// Lets go of the connections of an image, if it has any: who sends to one is told that it is gone.
 pub(crate) fn give_up(daemon: &Daemon, image: &str) {
+    daemon.private.give_up(image);
     let held = daemon.images.borrow().get(image).cloned();
     if let Some(held) = held.filter(|held| !held.record.connections.is_empty()) {
         let_go(&daemon.withholding, &ends(&held.record.connections));
@@ -109,10 +145,14 @@ pub(super) async fn restore(daemon: &Rc<Daemon>, guest: &Rc<Guest>, image: &Imag
         processes::of_guest(daemon, guest).iter().map(|process| (process.pid, process.host_pid)).collect();
     let (withholding, all) = (Arc::clone(&daemon.withholding), connections.to_vec());
     let image = image.clone();
+    let held = guest.returning.take().and_then(|_| Some((daemon.private.work(), guest.life().ok()?.slot)));
     let work = move || {
         let revived = revive(&image, &all, |pid| outer.get(&pid).copied());
         // They are there: what comes finds them.
-        let_go(&withholding, &ends(&all));
+        match held {
+            Some((network, slot)) => let_through(&network, slot),
+            None => let_go(&withholding, &ends(&all)),
+        }
         revived.wake()
     };
     let lost = tokio::task::spawn_blocking(work).await.unwrap_or_default();

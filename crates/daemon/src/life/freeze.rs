@@ -81,7 +81,7 @@ pub(crate) async fn freeze(daemon: &Rc<Daemon>, guest: &Rc<Guest>, order: Order)
     let hooks = Hooks::find(guest, &running, hooks::FREEZE).await?;
     let end = order.stop.then(|| End::of(daemon, &running, &name, order.memory)).transpose()?;
     let held = match hooks.before(daemon, guest).await {
-        Ok(()) => capture(daemon, guest, (name.to_string(), running.pid), end, order.answer).await,
+        Ok(()) => capture(daemon, guest, (name.to_string(), &running), end, order.answer).await,
         Err(fault) => Err(fault),
     };
     if order.stop
@@ -100,11 +100,11 @@ pub(crate) async fn freeze(daemon: &Rc<Daemon>, guest: &Rc<Guest>, order: Order)
 async fn capture(
     daemon: &Rc<Daemon>,
     guest: &Rc<Guest>,
-    (name, init): (String, i32),
+    (name, running): (String, &Running),
     end: Option<End>,
     answer: Option<u32>,
 ) -> Result<Arc<HeldImage>, Fault> {
-    let mut scene = Scene::of(daemon, guest, &name, init, end)?;
+    let mut scene = Scene::of(daemon, guest, &name, running, end)?;
     scene.caption.answer = answer;
     let (files, path) = (scene.root.files.clone(), scene.layer.clone());
     let kept = scene.end.as_ref().is_some_and(|end| end.kept.is_some());
@@ -180,7 +180,13 @@ fn seen(tree: &Tree) -> PathBuf {
 }
 
 impl Scene {
-    fn of(daemon: &Daemon, guest: &Guest, name: &str, init: i32, end: Option<End>) -> Result<Self, Fault> {
+    fn of(
+        daemon: &Daemon,
+        guest: &Guest,
+        name: &str,
+        &Running { pid: init, slot, .. }: &Running,
+        end: Option<End>,
+    ) -> Result<Self, Fault> {
         let spec = guest.spec.borrow().clone();
         let layer = format!("{name}-{}", layers::unique());
         let path = daemon.places.layers().join(&layer);
@@ -204,7 +210,7 @@ impl Scene {
             manner: if spec.memory.limit.is_none() { Manner::Snapshots } else { Manner::AtRest },
             root: below,
             store: Arc::clone(&daemon.store),
-            keeping: Keeping::of(daemon, spec.network),
+            keeping: Keeping::of(daemon, &spec, (slot, name)),
             given: given(&spec),
             caption: Caption { guest: guest.name.to_string(), spec, layers, answer: None },
             end,

@@ -74,6 +74,14 @@ impl Identity {
         }
     }
 
+    /// The image that it comes back from to where its address on the private network was kept for it.
+    pub(crate) fn returns_from(&self, daemon: &Daemon, held: &HeldImage) -> Option<String> {
+        match self {
+            Self::Same(_) if daemon.private.keeps(&held.name) => Some(held.name.clone()),
+            _ => None,
+        }
+    }
+
     /// A clone that was made ahead, if there is one. What is restored is not.
     pub(crate) fn bud(&self, daemon: &Rc<Daemon>, held: &Arc<HeldImage>) -> Option<Bud> {
         match self {

@@ -29,6 +29,7 @@ pub(crate) mod nest;
 mod plain_copy;
 pub(crate) mod remove;
 pub(crate) mod restore;
+mod room;
 pub(crate) mod run;
 pub(crate) mod set;
 mod site;

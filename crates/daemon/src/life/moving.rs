@@ -3,6 +3,7 @@
 //! What they run and map has to be there as well. Files that they have open are copied where the other guest has none of that name.
 
 use super::freeze::fault;
+use super::room;
 use crate::daemon::Daemon;
 use crate::failure;
 use crate::guest::{Guest, Running};
@@ -31,6 +32,7 @@ pub(crate) async fn move_processes(daemon: &Rc<Daemon>, pids: &[i32], to: &str) 
         let message = format!("guest '{}' boots an init of its own; its processes cannot be moved", source.name);
         return Err(failure::bad(source.name.as_ref(), message));
     }
+    room::check(daemon, &source, pids, &target)?;
     let site = Site::of(daemon, (&source, &from), (&target, &into))
         .map_err(|error| failure::call("preparing to move processes", to, &error))?;
     let processes = pids.to_vec();

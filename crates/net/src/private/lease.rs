@@ -24,6 +24,9 @@ pub struct Lease {
     /// The class of traffic that what it sends belongs to; 0 for none.
     #[serde(default)]
     pub class: u32,
+    /// Whether nothing that others send reaches it for now.
+    #[serde(default)]
+    pub held: bool,
 }
 
 /// A port of the host's that leads to a guest's.

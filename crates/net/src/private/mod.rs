@@ -121,6 +121,24 @@ impl Private {
         link::delete(&self.names.port(lease.number))
     }
 
+    /// Keeps from a guest whatever others send it, from the next frame on: nobody is told that it does not answer. It can send.
+    ///
+    /// # Errors
+    ///
+    /// nft(8)'s.
+    pub fn hold(&self, lease: &Lease) -> Result<(), CallError> {
+        firewall::load(&ruleset::hold(&self.names, lease))
+    }
+
+    /// Lets it through again. A guest that was not held stays as it is.
+    ///
+    /// # Errors
+    ///
+    /// nft(8)'s.
+    pub fn let_through(&self, lease: &Lease) -> Result<(), CallError> {
+        firewall::load(&ruleset::let_through(&self.names, lease))
+    }
+
     /// Grants what a guest sends the priority by which a class of traffic is found; none with 0.
     ///
     /// # Errors

@@ -75,6 +75,7 @@ mod tests {
             six: Some("fd00::2".parse().unwrap()),
             published: Vec::new(),
             class: 0,
+            held: false,
         };
         let text = hosts("10.1.0.1".parse().unwrap(), [&lease]);
         assert!(text.contains("\n10.1.0.2 web www\nfd00::2 web www\n"), "{text}");

@@ -98,7 +98,8 @@ pub(super) fn remove(names: &Names) -> String {
 
 /// A guest's elements.
 pub(super) fn admit(names: &Names, lease: &Lease) -> String {
-    elements(names, lease).iter().fold(String::new(), |mut script, element| {
+    let held = if lease.held { hold(names, lease) } else { String::new() };
+    elements(names, lease).iter().fold(held, |mut script, element| {
         let _ = writeln!(script, "add element {element}");
         script
     })
@@ -106,7 +107,35 @@ pub(super) fn admit(names: &Names, lease: &Lease) -> String {
 
 /// A guest's elements gone. What is to be deleted has to be there, so it is added first, in the same transaction.
 pub(super) fn dismiss(names: &Names, lease: &Lease) -> String {
-    elements(names, lease).iter().map(|element| gone(element)).collect()
+    let held = if lease.held { let_through(names, lease) } else { String::new() };
+    elements(names, lease).iter().map(|element| gone(element)).fold(held, |script, line| script + &line)
+}
+
+/// Nothing goes out by a guest's port any more. What keeps it back comes with the first that is held: frames of others are not looked at for it.
+pub(super) fn hold(names: &Names, lease: &Lease) -> String {
+    let table = &names.table;
+    format!(
+        "{}add chain bridge {table} leaving {{ type filter hook postrouting priority -300; }}
+flush chain bridge {table} leaving
+add rule bridge {table} leaving oifname @held drop
+add element {}
+",
+        held(names),
+        holding(names, lease)
+    )
+}
+
+/// It does again.
+pub(super) fn let_through(names: &Names, lease: &Lease) -> String {
+    held(names) + &gone(&holding(names, lease))
+}
+
+fn held(names: &Names) -> String {
+    format!("add set bridge {} held {{ type ifname; }}\n", names.table)
+}
+
+fn holding(names: &Names, lease: &Lease) -> String {
+    format!("bridge {} held {{ \"{}\" }}", names.table, names.port(lease.number))
 }
 
 /// Another class for what a guest sends; none with 0.
@@ -172,6 +201,7 @@ mod tests {
             six: None,
             published: vec![Published { ip: None, host: 8080, guest: 80, udp: false }],
             class: 0x50a_0010,
+            held: false,
         }
     }
 
@@ -194,6 +224,16 @@ mod tests {
         );
         let went = dismiss(&names, &lease());
         assert!(came.lines().all(|line| went.contains(&line.replace("add", "delete"))), "{went}");
+    }
+
+    #[test]
+    fn who_is_held_is_so_before_anything_leads_to_it() {
+        let (names, lease) = (Names::of("x"), Lease { held: true, ..lease() });
+        let (came, went) = (admit(&names, &lease), dismiss(&names, &lease));
+        let place = |text: &str, what: &str| text.find(what).unwrap_or_else(|| panic!("no {what} in {text}"));
+        assert!(place(&came, "held { \"pv-x-28000\" }") < place(&came, "own4"));
+        assert!(place(&came, "add set") < place(&came, "@held drop"));
+        assert!(place(&went, "delete element bridge pando_x held") > place(&went, "add set"));
     }
 
     #[test]

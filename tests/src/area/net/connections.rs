@@ -3,17 +3,24 @@
 use super::NEEDS;
 use super::addresses::wire;
 use super::wire::Wire;
+use crate::busybox_root::with_python;
 use crate::case::{Case, Tag};
 use crate::debian_image::tarball;
 use crate::line::Started;
 use crate::need::Need;
 use crate::patience::eventually;
+use crate::process;
 use crate::sandbox::Sandbox;
 use std::path::Path;
 
 pub(crate) const CASES: &[Case] = &[
     Case::new("network::connections_last_through_a_restore", connections_last).needs(NEEDS),
     Case::new("network::connections_are_given_up_with_what_had_them", connections_are_given_up).needs(NEEDS),
+    Case::new("private::connections_last_through_a_restore", private_connections_last).needs(NEEDS_PRIVATE),
+    Case::new("private::connections_are_given_up_with_what_had_them", private_connections_are_given_up)
+        .needs(NEEDS_PRIVATE),
+    Case::new("private::connections_last_where_a_freeze_came_to_nothing", a_freeze_came_to_nothing)
+        .needs(NEEDS_PRIVATE),
     Case::new("network::redis_is_restored_with_its_clients", redis_keeps_its_clients)
         .needs(NEEDS_DEBIAN)
         .tags(&[Tag::Slow]),
@@ -25,6 +32,15 @@ const NEEDS_DEBIAN: &[Need] = &[
     Need::Program("ip", "iproute2"),
     Need::Program("python3", "python3"),
     Need::Linux(6, 6),
+];
+
+/// Nothing of it is a program in the kernel.
+const NEEDS_PRIVATE: &[Need] = &[
+    Need::Root,
+    Need::Program("ip", "iproute2"),
+    Need::Program("nft", "nftables"),
+    Need::Program("python3", "python3"),
+    Need::Program("nsenter", "util-linux"),
 ];
 
 /// Numbers the lines of each client.
@@ -166,6 +182,195 @@ fn connections_are_given_up(sandbox: &Sandbox) {
         }
         drop(clients);
     }
+}
+
+/// Numbers the lines of each client, all in one process.
+const NUMBERING: &str = r#"
+import selectors, socket
+chosen = selectors.DefaultSelector()
+server = socket.create_server(("::", 80), family=socket.AF_INET6, dualstack_ipv6=True, backlog=256)
+chosen.register(server, selectors.EVENT_READ)
+while True:
+    for key, _ in chosen.select():
+        if key.fileobj is server:
+            client, _ = server.accept()
+            chosen.register(client, selectors.EVENT_READ, {"count": 0, "rest": b""})
+            continue
+        client, known = key.fileobj, key.data
+        try:
+            read = client.recv(4096)
+        except OSError:
+            read = b""
+        if not read:
+            chosen.unregister(client)
+            client.close()
+            continue
+        *lines, known["rest"] = (known["rest"] + read).split(b"\n")
+        for line in lines:
+            known["count"] += 1
+            client.sendall(b"%d %s\n" % (known["count"], line))
+"#;
+
+/// A server with a port of the host's, on a private network; its addresses.
+fn behind(sandbox: &Sandbox) -> Vec<String> {
+    let tree = sandbox.scratch().join("tree");
+    if !tree.exists() {
+        with_python(Path::new(sandbox.busybox()), &tree).expect("a tree with python3 can be made");
+    }
+    let options = ["--from", &tree.to_string_lossy(), "--net", "private", "--publish", "8080:80", "--start"];
+    sandbox.pando(["create", "web"]).args(options).args(["--", "/usr/bin/python3", "-c", NUMBERING]).ok();
+    let seen = sandbox.inspect("web");
+    let addresses = seen["addresses"].as_array().expect("an array").iter();
+    addresses.map(|address| address.as_str().expect("an address").to_owned()).collect()
+}
+
+/// Holds a connection, and sends segments of it all the time, a thousand a second: whoever has that address and does not know the connection answers by a reset.
+const KNOCKING: &str = r#"
+import socket, struct, sys, time
+ip, said = sys.argv[1:]
+connection = socket.create_connection((ip, 80))
+here, there = connection.getsockname(), connection.getpeername()
+raw = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_TCP)
+def header(checksum):
+    return struct.pack("!HHIIBBHHH", here[1], there[1], 0, 0, 5 << 4, 0x10, 1024, checksum, 0)
+pseudo = socket.inet_aton(here[0]) + socket.inet_aton(there[0]) + struct.pack("!BBH", 0, socket.IPPROTO_TCP, 20)
+total = sum(struct.unpack("!16H", pseudo + header(0)))
+total = (total & 0xffff) + (total >> 16)
+segment = header(~((total & 0xffff) + (total >> 16)) & 0xffff)
+open(said, "w").close()
+while True:
+    try:
+        raw.sendto(segment, (ip, 0))
+    except OSError:
+        pass
+    time.sleep(0.001)
+"#;
+
+/// Counts what comes to the near machine from an address and resets a connection.
+fn watch_resets(wire: &Wire, ip: &str) {
+    let script = format!(
+        "nft -f - <<'END'\ntable ip watch {{ chain arriving {{ type filter hook prerouting priority raw;
+        ip saddr {ip} tcp flags & rst == rst counter; }}; }}\nEND"
+    );
+    wire.host(["sh", "-c", &script]).ok();
+}
+
+fn resets(wire: &Wire) -> u64 {
+    let rules = wire.host(["nft", "list", "table", "ip", "watch"]).ok();
+    let mut words = rules.split_whitespace().skip_while(|word| *word != "packets").skip(1);
+    words.next().and_then(|count| count.parse().ok()).unwrap_or_else(|| panic!("no count in {rules}"))
+}
+
+/// Clients of a guest on a private network, in another guest of that network. What they say lies in that guest's files.
+fn clients_beside(sandbox: &Sandbox, Language(language): &Language, ip: &str) -> Started {
+    let line = sandbox.pando(["run", "--name", "beside", "--net", "private", "--", "/usr/bin/python3", "-c", CLIENTS]);
+    line.args([ip, "80", "3", "/var/tmp/said"]).args(language).limit(600).start()
+}
+
+fn turns_beside(sandbox: &Sandbox) -> u32 {
+    let text = sandbox.pando(["exec", "beside", "--", "cat", "/var/tmp/said"]).run().out();
+    text.parse().unwrap_or_else(|_| {
+        assert!(text.is_empty(), "the clients say: {text}");
+        0
+    })
+}
+
+fn private_connections_last(sandbox: &Sandbox) {
+    let wire = wire(sandbox);
+    let own = behind(sandbox);
+    let scratch = sandbox.scratch();
+    eventually("it listens", || listens(&wire, "10.9.0.1", 8080));
+    // From outside by the host's port, from the host by its own addresses, and from another guest of the network.
+    let (outside, near) = (scratch.join("outside"), scratch.join("near"));
+    let _outside = clients(&wire, &NUMBERED, "10.9.0.1", 8080, &outside);
+    let line = wire.host(["python3", "-c", CLIENTS, own.last().expect("an address"), "80", "3"]);
+    let _near = line.args([&near]).args(NUMBERED.0).limit(600).start();
+    let _beside = clients_beside(sandbox, &NUMBERED, &own[0]);
+    watch_resets(&wire, &own[0]);
+    let knocks = scratch.join("knocks");
+    let line = wire.host(["python3", "-c", KNOCKING, &own[0]]);
+    let _knocking = line.args([&knocks]).limit(600).start();
+    eventually("it knocks", || knocks.exists());
+    let all = || [turns(&outside), turns(&near), turns_beside(sandbox)];
+    let go_on = |what: &str| {
+        let before = all();
+        eventually(what, || all().iter().zip(&before).all(|(now, before)| *now > before + 3));
+    };
+    for killed in [false, true] {
+        go_on("all clients are answered");
+        sandbox.pando(["freeze", "web", "warm", "--stop"]).ok();
+        if killed {
+            process::kill(sandbox.daemon().expect("it runs"));
+            wire.pando(sandbox, ["ls"]).ok();
+        }
+        // Nobody else gets its address meanwhile.
+        let other = sandbox.pando(["run", "--from", sandbox.busybox(), "--net", "private", "--address", &own[0]]);
+        other.args(["--", "true"]).run().ended_with(125).complains_of(&["has", &own[0]]);
+        sandbox.pando(["restore", "warm"]).ok();
+        go_on("all are answered on the same connections");
+        assert_eq!(sandbox.inspect("web")["addresses"][0], own[0].as_str());
+        assert_eq!(resets(&wire), 0, "somebody answered who did not know the connection");
+        sandbox.pando(["image", "rm", "warm"]).ok();
+    }
+    // Its clients end with the server, and that guest with them.
+    for guest in ["beside", "web"] {
+        sandbox.pando(["rm", "--force", guest]).ok();
+    }
+    eventually("the network goes with its last guest", || !sandbox.places().run().join("net").exists());
+}
+
+fn private_connections_are_given_up(sandbox: &Sandbox) {
+    let wire = wire(sandbox);
+    let said = sandbox.scratch().join("said");
+    let ways: [&[&[&str]]; 3] = [
+        &[&["start", "web"]],
+        &[&["image", "rm", "warm"], &["start", "web"]],
+        &[&["rm", "web"], &["image", "rm", "warm"]],
+    ];
+    let away = sandbox.places().run().join("net/away/warm.toml");
+    for way in ways {
+        if sandbox.state("web") == "absent" {
+            behind(sandbox);
+        }
+        let _ = std::fs::remove_file(&said);
+        eventually("it listens", || listens(&wire, "10.9.0.1", 8080));
+        let clients = clients(&wire, &NUMBERED, "10.9.0.1", 8080, &said);
+        eventually("clients are answered", || turns(&said) > 3);
+        sandbox.pando(["freeze", "web", "warm", "--stop"]).ok();
+        assert!(away.exists());
+        for words in way {
+            sandbox.pando(*words).ok();
+        }
+        assert!(!away.exists(), "after {way:?}");
+        if sandbox.state("web") == "running" {
+            let told = || std::fs::read_to_string(&said).is_ok_and(|text| text.starts_with("ended"));
+            eventually("the clients are told that their connections are gone", told);
+            sandbox.pando(["rm", "--force", "web"]).ok();
+            let _ = sandbox.pando(["image", "rm", "warm"]).run();
+        }
+        drop(clients);
+    }
+    eventually("the network goes with its last guest", || !sandbox.places().run().join("net").exists());
+}
+
+fn a_freeze_came_to_nothing(sandbox: &Sandbox) {
+    let wire = wire(sandbox);
+    behind(sandbox);
+    let said = sandbox.scratch().join("said");
+    eventually("it listens", || listens(&wire, "10.9.0.1", 8080));
+    let _clients = clients(&wire, &NUMBERED, "10.9.0.1", 8080, &said);
+    eventually("clients are answered", || turns(&said) > 3);
+    sandbox.end_daemon();
+    // Nothing reaches the guest by then, and nobody is left who would change that.
+    let daemon = wire.pando(sandbox, ["daemon"]).env("PANDO_CRASH_AT", "freeze.withheld").start();
+    eventually("the daemon listens", || std::os::unix::net::UnixStream::connect(sandbox.places().socket()).is_ok());
+    sandbox.pando(["freeze", "web", "warm", "--stop"]).run().ended_with(125);
+    daemon.wait().ended_with(137);
+    wire.pando(sandbox, ["ls"]).ok();
+    assert_eq!(sandbox.state("web"), "running");
+    let before = turns(&said);
+    eventually("they are answered again", || turns(&said) > before + 3);
+    assert!(!sandbox.places().run().join("net/away/warm.toml").exists());
 }
 
 fn redis_keeps_its_clients(sandbox: &Sandbox) {
