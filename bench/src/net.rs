@@ -26,6 +26,9 @@ use std::time::Duration;
 const TIME: Duration = Duration::from_millis(50);
 const ROUNDS: usize = 30;
 
+/// How often a flood is looked at each time.
+const FLOODS: usize = 5;
+
 /// How often all of it begins anew, with other wires, servers and guests: where in memory those of one lie makes a stream three per cent faster or slower for as
 /// long as they are there.
 const BEGINNINGS: usize = 10;
@@ -192,11 +195,16 @@ fn series(settings: &Settings, report: &mut Report, me: &str, failed: &mut f64) 
                 }
             }
         }
-        for (name, wire, ip) in turns.into_iter().filter(|turn| seldom && HELD.contains(&turn.0)) {
+    }
+    // Last: for two minutes after a flood each packet of a connection is looked up, since it may be the answer to a cookie.
+    for round in 0..FLOODS {
+        let mut turns = [contenders[0], contenders[1]];
+        if round % 2 == 1 {
+            turns.reverse();
+        }
+        for (name, wire, ip) in turns {
             let figure = flooded(wire, me, ip, failed)?;
-            if round > 0 {
-                report.add(&format!("{FLOODED}, {name}"), Load::RoundTrip.unit(), figure);
-            }
+            report.add(&format!("{FLOODED}, {name}"), Load::RoundTrip.unit(), figure);
         }
     }
     Ok(())
