@@ -1,7 +1,6 @@
 //! Reading /proc of processes that may be hostile: every parse has a bound, every missing word is an error and no panic.
 
 use pando_kernel::{CallError, Context};
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
 
@@ -13,7 +12,10 @@ const ROOM: usize = 8192;
 
 /// A file of /proc/PID as text.
 pub(crate) fn text(pid: i32, name: &str) -> Result<String, CallError> {
-    bytes(pid, name).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+    let lossy = |bytes: Vec<u8>| {
+        String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+    };
+    bytes(pid, name).map(lossy)
 }
 
 /// A file of /proc/PID.
@@ -38,50 +40,46 @@ pub(crate) fn malformed(what: impl Into<String>) -> CallError {
     CallError { what: what.into(), source: io::ErrorKind::InvalidData.into() }
 }
 
-/// The words of /proc/PID/stat behind the name, so that word 0 is field 3 of proc(5), the state.
+/// What /proc/PID/stat has behind the name: word 0 is field 3 of proc(5), the state.
 #[derive(Debug)]
-pub(crate) struct Stat(Vec<String>);
+pub(crate) struct Stat(String);
 
 impl Stat {
     /// Of a process or, by `task/TID`, of a thread.
     pub(crate) fn read(pid: i32, below: &str) -> Result<Self, CallError> {
-        let text = text(pid, &format!("{below}stat"))?;
-        let (_, behind) = text.rsplit_once(')').ok_or_else(|| malformed(format!("parsing /proc/{pid}/stat")))?;
-        Ok(Self(behind.split_ascii_whitespace().map(str::to_owned).collect()))
+        let mut text = text(pid, &format!("{below}stat"))?;
+        let behind = text.rfind(')').ok_or_else(|| malformed(format!("parsing /proc/{pid}/stat")))? + 1;
+        text.drain(..behind);
+        Ok(Self(text))
     }
 
     /// A field by its number in proc(5).
     pub(crate) fn field<T: std::str::FromStr>(&self, number: usize) -> Result<T, CallError> {
-        let word = number.checked_sub(3).and_then(|place| self.0.get(place));
+        let word = number.checked_sub(3).and_then(|place| self.0.split_ascii_whitespace().nth(place));
         word.and_then(|word| word.parse().ok())
             .ok_or_else(|| malformed(format!("parsing field {number} of a stat file")))
     }
 }
 
-/// The `Key: value` lines of /proc/PID/status and the like.
+/// The `Key: value` lines of /proc/PID/status and the like: looked for each time, which takes less than to put in order the fifty that nobody asks for.
 #[derive(Debug)]
-pub(crate) struct Lines(BTreeMap<String, String>);
+pub(crate) struct Lines(String);
 
 impl Lines {
     /// Of a process or, by `task/TID`, of a thread.
     pub(crate) fn read(pid: i32, name: &str) -> Result<Self, CallError> {
-        text(pid, name).map(|text| Self::parse(&text))
+        text(pid, name).map(Self)
     }
 
-    /// Of such a text. Of several lines with one key the first counts.
+    /// Of such a text.
     pub(crate) fn parse(text: &str) -> Self {
-        let mut lines = BTreeMap::new();
-        for line in text.lines() {
-            if let Some((key, value)) = line.split_once(':') {
-                lines.entry(key.trim().to_owned()).or_insert_with(|| value.trim().to_owned());
-            }
-        }
-        Self(lines)
+        Self(text.to_owned())
     }
 
-    /// A value as it stands, empty where it is missing.
+    /// A value as it stands, empty where it is missing. Of several lines with one key the first counts.
     pub(crate) fn get(&self, key: &str) -> &str {
-        self.0.get(key).map_or("", String::as_str)
+        let found = self.0.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
+        found.map_or("", str::trim)
     }
 
     /// The words of a value.
