@@ -3,8 +3,10 @@
 use crate::content_making;
 use crate::host_names;
 use crate::image::{AreaKind, Image, Process, Thread};
+use crate::ipc_spaces;
 use crate::landing::{self, Landing};
 use crate::lineage::Birth;
+use crate::mount_making;
 use crate::objects::Slots;
 use crate::rebirth::{self, Inherited};
 use crate::script::{Chapter, Writer};
@@ -77,6 +79,8 @@ impl Ground<'_> {
     pub(crate) fn process(&self, writer: &mut Writer, chapter: Chapter, birth: &Birth, index: usize) {
         let process = &self.image.processes[index];
         host_names::enter(writer, chapter, self.image, process, self.slots);
+        ipc_spaces::enter(writer, chapter, self.image, process, self.slots);
+        mount_making::enter(writer, chapter, self.image, process, self.slots);
         let forks = !birth.early.is_empty() || !birth.late.is_empty();
         if forks {
             self.keep_below(writer, chapter, birth);
