@@ -4,7 +4,7 @@
 use crate::mount_tree::MountTree;
 use crate::mounts;
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// A change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -94,8 +94,8 @@ impl Difference {
             _ => Link::Follows,
         };
         let found = Self { link, shared: theirs.shared.is_some() && link != Link::Peers, ..Self::default() };
-        let mut comparison = Comparison { first, other, earlier, given, same: HashMap::new(), gone: Vec::new(), found };
-        comparison.same.insert(other.root(), first.root());
+        let mut comparison =
+            Comparison { first, other, earlier, given, same: HashMap::new(), gone: HashSet::new(), found };
         comparison.pair(first.root(), other.root());
         comparison.set(other.root());
         comparison.walk(other.root());
@@ -113,6 +113,16 @@ impl Difference {
     }
 }
 
+/// Where a change is.
+fn path(change: &MountChange) -> &str {
+    match change {
+        MountChange::Gone { path }
+        | MountChange::Set { path, .. }
+        | MountChange::Bind { path, .. }
+        | MountChange::Memory { path, .. } => path,
+    }
+}
+
 struct Comparison<'a> {
     first: &'a MountTree,
     other: &'a MountTree,
@@ -121,53 +131,54 @@ struct Comparison<'a> {
     /// The mounts that are the same, of the other tree and of the first.
     same: HashMap<usize, usize>,
     /// Those of the first that are taken away.
-    gone: Vec<usize>,
+    gone: HashSet<usize>,
     found: Difference,
 }
 
 impl Comparison<'_> {
     /// Finds what is the same below two mounts that are, and takes away what is not there.
     fn pair(&mut self, own: usize, theirs: usize) {
-        let key = |tree: &MountTree, mount: usize| {
-            let mount = tree.get(mount);
-            (mount.device.clone(), mount.root.clone(), mount.path.clone())
-        };
-        let mut left: Vec<usize> = self.other.on(theirs).to_vec();
-        let mut pairs = Vec::new();
-        for mount in self.first.on(own).iter().copied() {
-            match left.iter().position(|other| key(self.other, *other) == key(self.first, mount)) {
-                Some(place) => pairs.push((mount, left.swap_remove(place))),
-                None => self.take_away(mount),
+        let (first, other) = (self.first, self.other);
+        let mut next = vec![(own, theirs)];
+        while let Some((own, theirs)) = next.pop() {
+            self.same.insert(theirs, own);
+            for (path, mount) in first.on(own) {
+                let place =
+                    |tree: &MountTree, mount: usize| (tree.get(mount).device.clone(), tree.get(mount).root.clone());
+                match other.on(theirs).get(path) {
+                    Some(theirs) if place(other, *theirs) == place(first, *mount) => next.push((*mount, *theirs)),
+                    _ => self.take_away(*mount),
+                }
             }
         }
-        for (own, theirs) in pairs {
-            self.same.insert(theirs, own);
-            self.pair(own, theirs);
-        }
+        // One order, whatever they were found in.
+        self.found.changes.sort_by(|one, other| path(one).cmp(path(other)));
     }
 
     /// What another mount hides, nobody sees going: it stays.
     fn take_away(&mut self, mount: usize) {
         let path = &self.first.get(mount).path;
-        let mut stack = vec![mount];
-        while let Some(upper) =
-            stack.last().and_then(|top| self.first.on(*top).iter().find(|one| self.first.get(**one).path == *path))
-        {
-            stack.push(*upper);
-        }
-        if stack.last() == Some(&self.first.leads_to(path, &[])) {
-            self.found.changes.extend(stack.iter().map(|_| MountChange::Gone { path: path.clone() }));
-            self.gone.push(mount);
+        if self.first.top(mount) == self.first.leads_to(path, &HashSet::new()) {
+            let all = self.first.stack(mount).map(|_| MountChange::Gone { path: path.clone() });
+            self.found.changes.extend(all);
+            self.gone.insert(mount);
         }
     }
 
     /// Says what differs below a mount: deep paths first, since what is mounted above one hides it.
     fn walk(&mut self, theirs: usize) {
-        let mut on = self.other.on(theirs).to_vec();
-        on.sort_by_key(|mount| std::cmp::Reverse(self.other.get(*mount).path.matches('/').count()));
-        for mount in on {
-            if self.set(mount) || self.make(theirs, mount) {
-                self.walk(mount);
+        let below = |tree: &MountTree, on: usize| {
+            let mut all: Vec<_> = tree.on(on).iter().map(|(path, mount)| (path.clone(), on, *mount)).collect();
+            all.sort_by_key(|(path, ..)| (path.matches('/').count(), path.clone()));
+            all
+        };
+        let mut next = below(self.other, theirs);
+        while let Some((_, on, mount)) = next.pop() {
+            if self.found.changes.len() > MOST {
+                break;
+            }
+            if self.set(mount) || self.make(on, mount) {
+                next.extend(below(self.other, mount));
             }
         }
     }
@@ -190,7 +201,7 @@ impl Comparison<'_> {
         let has = |tree: &MountTree| tree.all().iter().any(|one| one.device == mount.device);
         if mount.kind == "tmpfs" && mount.root == "/" && !has(self.first) && !self.earlier.iter().any(|tree| has(tree))
         {
-            if covered || self.other.leads_to(&path, &[]) != number {
+            if covered || self.other.leads_to(&path, &HashSet::new()) != number {
                 let kind = format!("a file system of its mnt namespace that another covers ({} on {path})", mount.kind);
                 self.found.objections.push((kind, "unmount the upper one there, or stop what made it"));
                 return false;
@@ -208,8 +219,8 @@ impl Comparison<'_> {
             self.found.changes.push(MountChange::Bind { path, from, attributes });
             return true;
         }
-        let above = |given: &&String| given.len() > 1 && given.ends_with('/') && path.starts_with(given.as_str());
-        if self.given.iter().any(|given| above(&given)) {
+        let above = |given: &String| given.len() > 1 && given.ends_with('/') && path.starts_with(given.as_str());
+        if self.given.iter().any(above) {
             return false;
         }
         let kind = if deleted {
@@ -226,9 +237,9 @@ impl Comparison<'_> {
 
     fn source(&self, device: &str, root: &str, path: &str) -> Option<MountSource> {
         let of = |tree: &MountTree, space: Option<usize>| {
-            let paths: Vec<String> = tree.paths_to(device, root).collect();
-            let same = paths.iter().position(|one| one == path).unwrap_or(0);
-            paths.into_iter().nth(same).map(|path| MountSource { space, path })
+            let there = tree.place(path) == (device, root.to_owned());
+            let path = if there { Some(path.to_owned()) } else { tree.paths_to(device, root).next() };
+            path.map(|path| MountSource { space, path })
         };
         let earlier = self.earlier.iter().enumerate();
         of(self.first, None).or_else(|| earlier.into_iter().find_map(|(number, tree)| of(tree, Some(number))))
@@ -261,13 +272,13 @@ mod tests {
     }
 
     fn paths(difference: &Difference) -> Vec<&str> {
-        let path = |change: &MountChange| match change {
+        let shown = |change: &MountChange| match change {
             MountChange::Gone { path } => format!("-{path}"),
             MountChange::Set { path, attributes } => format!("={path} {attributes:x}"),
             MountChange::Bind { path, from, .. } => format!("{}>{path}", from.path),
             MountChange::Memory { path, options, .. } => format!("{options}>{path}"),
         };
-        difference.changes.iter().map(|change| path(change).leak() as &str).collect()
+        difference.changes.iter().map(|change| shown(change).leak() as &str).collect()
     }
 
     #[test]

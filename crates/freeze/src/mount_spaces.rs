@@ -81,22 +81,26 @@ impl Spaces {
             self.of.insert(member.outer, known);
             return Ok(());
         }
-        let unread = || proc_file::malformed("reading what is mounted".to_owned());
         if self.all.is_empty() {
+            let unread = || proc_file::malformed("reading what is mounted: there is too much of it");
             self.first = MountTree::parse(&proc_file::text(self.init, "mountinfo")?).ok_or_else(unread)?;
             self.mounts.extend(self.first.all().iter().map(|mount| (mount.id, None)));
         }
         let Ok(text) = proc_file::text(member.outer, "mountinfo") else { return Ok(()) };
-        // A process that has just ended has nothing mounted, and one with another root is refused for that.
-        let Some(tree) = MountTree::parse(&text) else { return Ok(()) };
+        let tree = MountTree::parse(&text);
+        // One that has just ended has nothing mounted.
+        if tree.is_none() && (tree::is_gone(member.outer) || tree::has_ended(member.outer)) {
+            return Ok(());
+        }
         let number = self.all.len();
         let earlier: Vec<&MountTree> = self.all.iter().map(|space| &space.tree).collect();
-        let difference = if number < MOST {
-            Difference::between(&self.first, &tree, &earlier, given)
-        } else {
-            let many = (format!("more than {MOST} mnt namespaces"), "stop what made them");
-            Difference { objections: vec![many], ..Difference::default() }
+        let difference = match &tree {
+            Some(tree) if number < MOST => Difference::between(&self.first, tree, &earlier, given),
+            Some(_) => refused(format!("more than {MOST} mnt namespaces")),
+            // What it sees as its root is none of a mount, as after chroot(2); or there is too much of it.
+            None => refused("a mnt namespace of its own whose mounts cannot be told".into()),
         };
+        let tree = tree.unwrap_or_default();
         self.mounts.extend(tree.all().iter().map(|mount| (mount.id, Some(number))));
         let (outer, pid, name) = (member.outer, member.pid, member.name.clone());
         self.all.push(Space { link, outer, pid, name, tree, difference });
@@ -273,6 +277,10 @@ impl Spaces {
 }
 
 type Objection = (String, &'static str);
+
+fn refused(kind: String) -> Difference {
+    Difference { objections: vec![(kind, "stop what made it")], ..Difference::default() }
+}
 
 /// Threads of a process that are in a namespace of their own.
 pub(crate) fn thread_objection(outer: i32) -> Option<Objection> {

@@ -1,6 +1,7 @@
 //! The mounts of a namespace as a tree, out of /proc/PID/mountinfo (proc(5)): what is mounted on what, where a path leads, and by which paths a place is had.
 
 use crate::mounts::unescaped;
+use std::collections::{HashMap, HashSet};
 
 /// A mount.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -68,26 +69,39 @@ fn attributes(words: &str) -> u64 {
 }
 
 /// All mounts below the root of a process.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct MountTree {
     mounts: Vec<Mount>,
-    /// Of each mount those that are mounted on it.
-    on: Vec<Vec<usize>>,
+    /// Of each mount those that are mounted on it, by their paths: two that have the same lie one on the other.
+    on: Vec<HashMap<String, usize>>,
     root: usize,
 }
 
+/// A longer text is not read: guests write it.
+const LONGEST: usize = 1 << 20;
+
+impl Default for MountTree {
+    /// One of which nothing is known but that there is a root.
+    fn default() -> Self {
+        let root = Mount { path: "/".into(), root: "/".into(), ..Mount::default() };
+        Self { mounts: vec![root], on: vec![HashMap::new()], root: 0 }
+    }
+}
+
 impl MountTree {
-    /// The tree of a text. `None` where nothing is mounted at the root.
+    /// The tree of a text. `None` where nothing is mounted at the root, or too much.
     pub(crate) fn parse(text: &str) -> Option<Self> {
+        if text.len() > LONGEST {
+            return None;
+        }
         let mounts: Vec<Mount> = text.lines().filter_map(parse).collect();
-        let places: std::collections::HashMap<u64, usize> =
-            mounts.iter().enumerate().map(|(place, mount)| (mount.id, place)).collect();
+        let places: HashMap<u64, usize> = mounts.iter().enumerate().map(|(place, mount)| (mount.id, place)).collect();
         let parent = |mount: &Mount| places.get(&mount.parent).copied().filter(|_| mount.parent != mount.id);
         let root = mounts.iter().position(|mount| mount.path == "/" && parent(mount).is_none())?;
-        let mut on = vec![Vec::new(); mounts.len()];
+        let mut on = vec![HashMap::new(); mounts.len()];
         for (place, mount) in mounts.iter().enumerate() {
             if let Some(parent) = parent(mount) {
-                on[parent].push(place);
+                on[parent].insert(mount.path.clone(), place);
             }
         }
         Some(Self { mounts, on, root })
@@ -108,21 +122,34 @@ impl MountTree {
         &self.mounts
     }
 
-    /// What is mounted on a mount.
-    pub(crate) fn on(&self, mount: usize) -> &[usize] {
+    /// What is mounted on a mount, by paths.
+    pub(crate) fn on(&self, mount: usize) -> &HashMap<String, usize> {
         &self.on[mount]
     }
 
-    /// The mount that a path without links leads to, if some were not there.
-    pub(crate) fn leads_to(&self, path: &str, without: &[usize]) -> usize {
-        let mut at = self.root;
+    /// The uppermost of the mounts that lie one on the other where a mount is.
+    pub(crate) fn top(&self, mount: usize) -> usize {
+        self.stack(mount).last().unwrap_or(mount)
+    }
+
+    /// A mount, and those that lie on it, one on the other.
+    pub(crate) fn stack(&self, mount: usize) -> impl Iterator<Item = usize> {
+        let path = &self.get(mount).path;
         // A tree is no deeper than it has mounts.
-        for _ in 0..self.mounts.len() {
-            let above = |mount: &&usize| is_below(path, &self.get(**mount).path) && !without.contains(*mount);
-            // On its way down a path meets the highest first.
-            match self.on(at).iter().filter(above).min_by_key(|mount| self.get(**mount).path.len()) {
-                Some(next) => at = *next,
-                None => break,
+        std::iter::successors(Some(mount), move |at| self.on[*at].get(path).copied()).take(self.mounts.len())
+    }
+
+    /// The mount that a path without links leads to, if some were not there.
+    pub(crate) fn leads_to(&self, path: &str, without: &HashSet<usize>) -> usize {
+        let mut at = self.root;
+        // On its way down a path meets the highest first.
+        let ends = path.match_indices('/').map(|(place, _)| place).chain([path.len()]);
+        for prefix in ends.map(|end| if end == 0 { "/" } else { &path[..end] }) {
+            for _ in 0..self.mounts.len() {
+                match self.on[at].get(prefix) {
+                    Some(next) if !without.contains(next) => at = *next,
+                    _ => break,
+                }
             }
         }
         at
@@ -130,7 +157,7 @@ impl MountTree {
 
     /// The place of a file system that a path leads to: the device, and the path in it.
     pub(crate) fn place(&self, path: &str) -> (&str, String) {
-        let mount = self.get(self.leads_to(path, &[]));
+        let mount = self.get(self.leads_to(path, &HashSet::new()));
         (&mount.device, joined(&mount.root, below(path, &mount.path).unwrap_or_default()))
     }
 
@@ -139,14 +166,9 @@ impl MountTree {
         let on_it = self.mounts.iter().enumerate().filter(move |(_, mount)| mount.device == device);
         on_it.filter_map(move |(number, mount)| {
             let path = joined(&mount.path, below(place, &mount.root)?);
-            (self.leads_to(&path, &[]) == number).then_some(path)
+            (self.leads_to(&path, &HashSet::new()) == number).then_some(path)
         })
     }
-}
-
-/// Whether a path is another or lies below it.
-pub(crate) fn is_below(path: &str, above: &str) -> bool {
-    below(path, above).is_some()
 }
 
 /// What follows another path in one that lies below it: nothing, or a slash and more.
@@ -182,15 +204,15 @@ mod tests {
 
     fn id(path: &str) -> u64 {
         let tree = tree();
-        tree.get(tree.leads_to(path, &[])).id
+        tree.get(tree.leads_to(path, &HashSet::new())).id
     }
 
     #[test]
     fn paths_lead_to_what_is_uppermost() {
         assert_eq!(["/", "/etc/deep/x", "/etcetera", "/run", "/run/my lock/x"].map(id), [58, 62, 58, 64, 64]);
         let tree = tree();
-        assert_eq!(tree.get(tree.leads_to("/run/my lock", &[5])).id, 61, "what lay above is not there");
-        assert_eq!(tree.get(tree.leads_to("/etc/deep/x", &[3])).id, 63);
+        assert_eq!(tree.get(tree.leads_to("/run/my lock", &HashSet::from([5]))).id, 61, "what lay above is not there");
+        assert_eq!(tree.get(tree.leads_to("/etc/deep/x", &HashSet::from([3]))).id, 63);
     }
 
     #[test]
@@ -212,6 +234,8 @@ mod tests {
         assert_eq!(of(0), (4, Some(3), None));
         assert_eq!(of(1), (2 | 0x10, Some(7), Some(4)));
         assert_eq!(of(2), (1 | STRICT, None, None));
+        assert_eq!((tree.top(1), tree.stack(1).count(), tree.stack(3).count()), (5, 2, 1));
+        assert_eq!(MountTree::default().place("/x"), ("", "/x".to_owned()));
         assert!(MountTree::parse("").is_none() && MountTree::parse("x y - z").is_none());
     }
 }
