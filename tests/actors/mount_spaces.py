@@ -38,7 +38,7 @@ def entry(path):
     return [line for line in lines if line[4] == path][-1]
 
 
-for name in ("private", "protected", "source", "target", "other", "bare"):
+for name in ("private", "protected", "source", "target", "other", "bare", "apart", "proc"):
     os.makedirs(f"{HERE}/{name}", exist_ok=True)
 write(HERE + "/source/which", "source")
 write(HERE + "/target/which", "target")
@@ -89,6 +89,10 @@ def service():
     mount(HERE + "/protected", HERE + "/protected", flags=BIND)
     mount("none", HERE + "/protected", flags=BIND | REMOUNT | RDONLY)
     mount(HERE + "/source", HERE + "/target", flags=BIND)
+    mount(HERE + "/private/deep", HERE + "/apart", flags=BIND)
+    mount("proc", HERE + "/proc", "proc", options="hidepid=invisible")
+    mount(HERE + "/proc/sys", HERE + "/proc/sys", flags=BIND)
+    mount("none", HERE + "/proc/sys", flags=BIND | REMOUNT | RDONLY)
     done(libc.umount2(b"/mnt", 0))
     mount("none", "/media", flags=BIND | REMOUNT | RDONLY | NOSUID)
     opened = open(HERE + "/private/deep/file", "r+")
@@ -141,6 +145,9 @@ def check_service():
     assert read(HERE + "/private/deep/er/inner") == "inner"
     assert read(HERE + "/private/point") == "file"
     assert read(HERE + "/target/which") == "source"
+    assert os.stat(HERE + "/apart/file").st_ino == os.stat(HERE + "/private/deep/file").st_ino
+    assert os.readlink(HERE + "/proc/self") == str(os.getpid()) and "hidepid=invisible" in entry(HERE + "/proc")[-1]
+    assert entry(HERE + "/proc/sys")[3] == "/sys" and entry(HERE + "/proc/sys")[5].startswith("ro")
     try:
         write(HERE + "/protected/x", "x")
         raise AssertionError("it can be written to")

@@ -271,13 +271,13 @@ fn mount_change(number: usize, change: &MountChange) -> Result<(), Wrong> {
         MountChange::Gone { path } | MountChange::Set { path, .. } => is_path(path),
         MountChange::Bind { path, from, .. } => {
             is_path(path).and_then(|()| is_path(&from.path))?;
-            // Those before are there when it is made.
-            ensure(from.space.is_none_or(|space| space < number), || "a mount is of no namespace".into())
+            // Those before are there when it is made, and what it has itself by then.
+            ensure(from.space.is_none_or(|space| space <= number), || "a mount is of no namespace".into())
         }
-        MountChange::Memory { path, options, .. } => {
+        MountChange::Memory { path, options, .. } | MountChange::Proc { path, options, .. } => {
             is_path(path)?;
             let bounded = !options.contains('\0') && options.len() < PAGE as usize;
-            ensure(bounded, || "a file system in memory is none".into())
+            ensure(bounded, || "a file system of a namespace is none".into())
         }
     }
 }
@@ -391,7 +391,7 @@ mod tests {
                 changed(image, MountChange::Memory { path: "/run".into(), options, attributes: 0, contents: (0, 1) });
             },
             |image| {
-                let from = MountSource { space: Some(0), path: "/".into() };
+                let from = MountSource { space: Some(1), path: "/".into() };
                 changed(image, MountChange::Bind { path: "/run".into(), from, attributes: 0 });
             },
         ];

@@ -1,7 +1,7 @@
 //! How the mounts of a namespace differ from those of the first process. A clone has the first process's again, so that what is equal needs nothing; what
 //! differs is said as changes to a copy of them, in the order in which they are made.
 
-use crate::mount_tree::MountTree;
+use crate::mount_tree::{MountTree, joined};
 use crate::mounts;
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet};
@@ -41,12 +41,21 @@ pub enum MountChange {
         /// What is in it: a range of [`contents`](crate::image::Image::contents), the first and the one behind the last.
         contents: (usize, usize),
     },
+    /// The file system of processes (proc(5)) is mounted at a path, one of its own.
+    Proc {
+        /// The path.
+        path: String,
+        /// Its options: what is to be seen in it.
+        options: String,
+        /// `MOUNT_ATTR_*`.
+        attributes: u64,
+    },
 }
 
 /// Where files are that are mounted once more.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MountSource {
-    /// The namespace in which their path leads to them, one that comes before; none for the first process's.
+    /// The namespace in which their path leads to them, one that comes before or the same, when all that comes before is mounted; none for the first process's.
     pub space: Option<usize>,
     /// Their path.
     pub path: String,
@@ -94,8 +103,16 @@ impl Difference {
             _ => Link::Follows,
         };
         let found = Self { link, shared: theirs.shared.is_some() && link != Link::Peers, ..Self::default() };
-        let mut comparison =
-            Comparison { first, other, earlier, given, same: HashMap::new(), gone: HashSet::new(), found };
+        let mut comparison = Comparison {
+            first,
+            other,
+            earlier,
+            given,
+            same: HashMap::new(),
+            gone: HashSet::new(),
+            own: Vec::new(),
+            found,
+        };
         comparison.pair(first.root(), other.root());
         comparison.set(other.root());
         comparison.walk(other.root());
@@ -113,13 +130,20 @@ impl Difference {
     }
 }
 
+/// What is to be seen in a file system of processes, of its options.
+fn seen(options: &str) -> String {
+    let kept = |option: &&str| option.starts_with("hidepid=") || option.starts_with("subset=");
+    options.split(',').filter(kept).collect::<Vec<_>>().join(",")
+}
+
 /// Where a change is.
 fn path(change: &MountChange) -> &str {
     match change {
         MountChange::Gone { path }
         | MountChange::Set { path, .. }
         | MountChange::Bind { path, .. }
-        | MountChange::Memory { path, .. } => path,
+        | MountChange::Memory { path, .. }
+        | MountChange::Proc { path, .. } => path,
     }
 }
 
@@ -132,6 +156,8 @@ struct Comparison<'a> {
     same: HashMap<usize, usize>,
     /// Those of the first that are taken away.
     gone: HashSet<usize>,
+    /// The file systems that only the other tree has, as far as they are said.
+    own: Vec<usize>,
     found: Difference,
 }
 
@@ -168,8 +194,11 @@ impl Comparison<'_> {
     /// Says what differs below a mount: deep paths first, since what is mounted above one hides it.
     fn walk(&mut self, theirs: usize) {
         let below = |tree: &MountTree, on: usize| {
-            let mut all: Vec<_> = tree.on(on).iter().map(|(path, mount)| (path.clone(), on, *mount)).collect();
-            all.sort_by_key(|(path, ..)| (path.matches('/').count(), path.clone()));
+            // What is all of a file system comes before parts of it.
+            let key =
+                |path: &str, mount: &usize| (path.matches('/').count(), tree.get(*mount).root == "/", path.to_owned());
+            let mut all: Vec<_> = tree.on(on).iter().map(|(path, mount)| (key(path, mount), on, *mount)).collect();
+            all.sort();
             all
         };
         let mut next = below(self.other, theirs);
@@ -193,21 +222,37 @@ impl Comparison<'_> {
         true
     }
 
+    /// Whether a mount is all of a file system that is in no namespace before.
+    fn is_own(&self, number: usize) -> bool {
+        let mount = self.other.get(number);
+        let has = |tree: &MountTree| tree.all().iter().any(|one| one.device == mount.device);
+        let kind = matches!(mount.kind.as_str(), "tmpfs" | "proc") && mount.root == "/";
+        kind && !self.own.iter().any(|own| self.other.get(*own).device == mount.device)
+            && !has(self.first)
+            && !self.earlier.iter().any(|tree| has(tree))
+    }
+
     /// Says how a mount is made that the first process does not have. Whether it is.
     fn make(&mut self, on: usize, number: usize) -> bool {
         let mount = self.other.get(number);
         let (path, attributes) = (mount.path.clone(), mount.attributes);
         let covered = self.same.get(&on).is_some_and(|own| self.first.leads_to(&path, &self.gone) != *own);
-        let has = |tree: &MountTree| tree.all().iter().any(|one| one.device == mount.device);
-        if mount.kind == "tmpfs" && mount.root == "/" && !has(self.first) && !self.earlier.iter().any(|tree| has(tree))
-        {
-            if covered || self.other.leads_to(&path, &HashSet::new()) != number {
+        // Groups are told by their ids outside.
+        let sayable = mount.kind == "tmpfs" || !mount.options.split(',').any(|option| option.starts_with("gid="));
+        if self.is_own(number) && sayable {
+            let hidden = covered || self.other.leads_to(&path, &HashSet::new()) != number;
+            if hidden && mount.kind == "tmpfs" {
                 let kind = format!("a file system of its mnt namespace that another covers ({} on {path})", mount.kind);
                 self.found.objections.push((kind, "unmount the upper one there, or stop what made it"));
                 return false;
             }
-            let options = mounts::bounds(&mount.options);
-            self.found.changes.push(MountChange::Memory { path, options, attributes, contents: (0, 0) });
+            self.own.push(number);
+            self.found.changes.push(if mount.kind == "tmpfs" {
+                let options = mounts::bounds(&mount.options);
+                MountChange::Memory { path, options, attributes, contents: (0, 0) }
+            } else {
+                MountChange::Proc { path, options: seen(&mount.options), attributes }
+            });
             return true;
         }
         // Nobody sees it.
@@ -241,8 +286,13 @@ impl Comparison<'_> {
             let path = if there { Some(path.to_owned()) } else { tree.paths_to(device, root).next() };
             path.map(|path| MountSource { space, path })
         };
-        let earlier = self.earlier.iter().enumerate();
-        of(self.first, None).or_else(|| earlier.into_iter().find_map(|(number, tree)| of(tree, Some(number))))
+        let earlier = || self.earlier.iter().enumerate().find_map(|(number, tree)| of(tree, Some(number)));
+        let own = || {
+            let on_it = self.own.iter().map(|own| self.other.get(*own)).find(|own| own.device == device)?;
+            // It is mounted whole.
+            Some(MountSource { space: Some(self.earlier.len()), path: joined(&on_it.path, root.trim_end_matches('/')) })
+        };
+        of(self.first, None).or_else(earlier).or_else(own)
     }
 }
 
@@ -277,6 +327,7 @@ mod tests {
             MountChange::Set { path, attributes } => format!("={path} {attributes:x}"),
             MountChange::Bind { path, from, .. } => format!("{}>{path}", from.path),
             MountChange::Memory { path, options, .. } => format!("{options}>{path}"),
+            MountChange::Proc { path, options, .. } => format!("proc {options}>{path}"),
         };
         difference.changes.iter().map(|change| shown(change).leak() as &str).collect()
     }
@@ -342,6 +393,24 @@ mod tests {
         assert!(deleted.objections[0].0.contains("were deleted (on /mnt)"), "{deleted:?}");
         let covered = "70 58 0:98 / /mnt rw,relatime - tmpfs x rw\n71 70 0:47 /x /mnt rw,relatime - overlay x rw\n";
         assert!(difference(same, covered).objections[0].0.contains("covers (tmpfs on /mnt)"));
+    }
+
+    #[test]
+    fn parts_of_its_own_file_systems_come_after_them() {
+        let more = "\
+70 58 0:98 /x /mnt rw,relatime - tmpfs x rw
+71 58 0:98 / /dev rw,relatime - tmpfs x rw
+72 58 0:99 / /proc rw,relatime - proc proc rw,hidepid=invisible
+73 72 0:99 /sys /proc/sys ro,relatime - proc proc rw,hidepid=invisible
+";
+        let found = difference(|line| (!line.contains(" /proc")).then(|| line.to_owned()), more);
+        assert_eq!(found.objections, []);
+        let wanted = ["-/proc", "proc hidepid=invisible>/proc", "/proc/sys>/proc/sys", ">/dev", "/dev/x>/mnt"];
+        assert_eq!(paths(&found), wanted);
+        let from = MountSource { space: Some(0), path: "/dev/x".into() };
+        assert_eq!(found.changes[4], MountChange::Bind { path: "/mnt".into(), from, attributes: 0 });
+        let grouped = difference(same, "72 58 0:99 / /mnt rw,relatime - proc proc rw,gid=7\n");
+        assert!(grouped.objections[0].0.contains("(proc on /mnt)"), "{grouped:?}");
     }
 
     #[test]

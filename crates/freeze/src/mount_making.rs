@@ -20,7 +20,8 @@ pub(crate) fn most_made(image: &Image) -> usize {
 }
 
 fn made(space: &MountSpace) -> impl Iterator<Item = &MountChange> {
-    space.changes.iter().filter(|change| matches!(change, MountChange::Bind { .. } | MountChange::Memory { .. }))
+    use MountChange::{Bind, Memory, Proc};
+    space.changes.iter().filter(|change| matches!(change, Bind { .. } | Memory { .. } | Proc { .. }))
 }
 
 /// The contents of an image that are made in other mount namespaces.
@@ -100,24 +101,29 @@ impl Making<'_> {
         made(self.space).enumerate().map(|(number, change)| (change, self.slots.mounting(number)))
     }
 
-    /// Takes all that is mounted once more.
+    /// Takes all that is mounted and there already. The kernel lets a file system of processes be made only where one is to be seen.
     fn take(&self, writer: &mut Writer) {
         for (change, slot) in self.made() {
-            let MountChange::Bind { from, .. } = change else { continue };
-            if from.space.is_some() {
-                go(writer, MAKING, self.slots, from.space);
-            }
-            self.find(writer, &from.path);
-            let empty = writer.string("");
-            let flags = OPEN_TREE_CLONE | libc::O_CLOEXEC as u64 | libc::AT_EMPTY_PATH as u64;
-            let label = format!("taking {}", from.path);
-            writer.open(MAKING, label, libc::SYS_open_tree, &[self.slots.spare(), empty, flags], slot);
-            if from.space.is_some() {
-                let link = if self.space.link == Link::Alone { libc::MS_PRIVATE } else { libc::MS_SLAVE };
-                attribute(writer, &from.path, slot, [0, 0, link]);
-                go(writer, MAKING, self.slots, Some(self.number));
+            match change {
+                MountChange::Proc { path, options, .. } => self.create(writer, "proc", path, options, slot),
+                MountChange::Bind { from, .. } if from.space.is_none() => self.clone_of(writer, &from.path, slot),
+                MountChange::Bind { from, .. } if from.space != Some(self.number) => {
+                    go(writer, MAKING, self.slots, from.space);
+                    self.clone_of(writer, &from.path, slot);
+                    let link = if self.space.link == Link::Alone { libc::MS_PRIVATE } else { libc::MS_SLAVE };
+                    attribute(writer, &from.path, slot, [0, 0, link]);
+                    go(writer, MAKING, self.slots, Some(self.number));
+                }
+                _ => {}
             }
         }
+    }
+
+    fn clone_of(&self, writer: &mut Writer, path: &str, slot: u64) {
+        self.find(writer, path);
+        let empty = writer.string("");
+        let flags = OPEN_TREE_CLONE | libc::O_CLOEXEC as u64 | libc::AT_EMPTY_PATH as u64;
+        writer.open(MAKING, format!("taking {path}"), libc::SYS_open_tree, &[self.slots.spare(), empty, flags], slot);
     }
 
     /// Opens a place, as the spare descriptor.
@@ -139,13 +145,20 @@ impl Making<'_> {
                     self.find(writer, path);
                     attribute(writer, path, self.slots.spare(), [*attributes, ALL, 0]);
                 }
-                MountChange::Bind { path, .. } => {
+                MountChange::Bind { path, from, .. } => {
+                    let Some(slot) = waiting.next() else { return };
+                    if from.space == Some(self.number) {
+                        self.clone_of(writer, &from.path, slot);
+                    }
+                    self.attach(writer, path, slot);
+                }
+                MountChange::Proc { path, .. } => {
                     let Some(slot) = waiting.next() else { return };
                     self.attach(writer, path, slot);
                 }
                 MountChange::Memory { path, options, contents, .. } => {
                     let Some(slot) = waiting.next() else { return };
-                    self.create(writer, path, options, slot);
+                    self.create(writer, "tmpfs", path, options, slot);
                     self.attach(writer, path, slot);
                     content_making::make_some(writer, self.image, self.slots, contents.0..contents.1);
                 }
@@ -153,10 +166,10 @@ impl Making<'_> {
         }
     }
 
-    /// Makes a file system in memory.
-    fn create(&self, writer: &mut Writer, path: &str, options: &str, slot: u64) {
+    /// Makes a file system.
+    fn create(&self, writer: &mut Writer, kind: &str, path: &str, options: &str, slot: u64) {
         let spare = self.slots.spare();
-        let kind = writer.string("tmpfs");
+        let kind = writer.string(kind);
         let label = || format!("making a file system for {path}");
         writer.open(MAKING, label(), libc::SYS_fsopen, &[kind, FSOPEN_CLOEXEC], spare);
         for (key, value) in options.split(',').filter_map(|option| option.split_once('=')) {
@@ -177,7 +190,10 @@ impl Making<'_> {
     /// Gives what was mounted its attributes, once everything is in it.
     fn protect(&self, writer: &mut Writer) {
         for (change, slot) in self.made() {
-            if let MountChange::Bind { path, attributes, .. } | MountChange::Memory { path, attributes, .. } = change {
+            if let MountChange::Bind { path, attributes, .. }
+            | MountChange::Memory { path, attributes, .. }
+            | MountChange::Proc { path, attributes, .. } = change
+            {
                 attribute(writer, path, slot, [*attributes, ALL, 0]);
                 writer.call(MAKING, "closing what is mounted", libc::SYS_close, &[slot]);
             }

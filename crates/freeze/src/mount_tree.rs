@@ -177,7 +177,8 @@ fn below<'a>(path: &'a str, above: &str) -> Option<&'a str> {
     (rest.is_empty() || rest.starts_with('/')).then_some(if rest == "/" { "" } else { rest })
 }
 
-fn joined(path: &str, rest: &str) -> String {
+/// A path and what follows it: nothing, or a slash and more.
+pub(crate) fn joined(path: &str, rest: &str) -> String {
     match (path.trim_end_matches('/'), rest) {
         ("", "") => "/".to_owned(),
         (path, rest) => format!("{path}{rest}"),

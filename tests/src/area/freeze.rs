@@ -266,8 +266,8 @@ for name in ('a', 'b'):
 
 const UNSUPPORTED_APART: [(&str, &[&str]); 10] = [
     (
-        "apart(); mount('none', STAGE + '/a', 'proc')",
-        &["a file system that only its mnt namespace has (proc on ", "unmount it"],
+        "apart(); mount('none', STAGE + '/a', 'sysfs')",
+        &["a file system that only its mnt namespace has (sysfs on ", "unmount it"],
     ),
     (
         "private(); mount(STAGE + '/b', STAGE + '/a', flags=4096)",
@@ -277,10 +277,7 @@ const UNSUPPORTED_APART: [(&str, &[&str]); 10] = [
         "apart(); mount(STAGE + '/b', STAGE + '/a', flags=4096); os.rmdir(STAGE + '/b')",
         &["a mount of files of its mnt namespace that were deleted (on "],
     ),
-    (
-        "private(); os.mkdir(STAGE + '/a/x'); mount(STAGE + '/a/x', STAGE + '/b', flags=4096)",
-        &["a file system that only its mnt namespace has (tmpfs on "],
-    ),
+    ("private(); mount('none', STAGE + '/b', 'ramfs')", &["a file system that only its mnt namespace has (ramfs on "]),
     (
         "private()\nimport socket\nkept = socket.socket(socket.AF_UNIX)\nos.chdir(STAGE + '/a')\nkept.bind(os.getcwd() + '/it')",
         &["descriptor", "a unix socket whose file only its mnt namespace has"],
