@@ -1,6 +1,7 @@
 //! Reading a stopped process: all that a clone needs of it but the contents of its memory.
 
 use crate::ahead::Ahead;
+use crate::control_groups;
 use crate::credentials::{self, IdMaps};
 use crate::descriptors::{self, Notebook};
 use crate::frame;
@@ -42,12 +43,19 @@ pub(crate) fn capture(
         terminals::console(init, number, &mut image)?;
     }
     let mut host_names = host_names::Notes::of(init)?;
+    let groups = control_groups::Tree::of(subject)?;
+    if let Some(groups) = &groups {
+        image.control_groups = groups.capture(&maps)?;
+    }
     for process in stopped {
         let mut captured = relatives(process)?;
         if !process.threads.is_empty() {
             fill(&mut captured, process, &maps, ahead)?;
             spaces.translate(process.member.outer, &mut captured);
             captured.host_names = host_names.note(process.member.outer, &mut image)?;
+            if let Some(groups) = &groups {
+                captured.control_group = image.control_groups.place(&groups.of_process(process.member.outer)?);
+            }
             captured.mount_space = spaces.of_process(process.member.outer);
             captured.ipc_space = ipc.of_process(process.member.outer)?;
             let found = descriptors::list(process.member.outer)?;
@@ -202,7 +210,6 @@ fn filters(thread: &trace::Thread, status: &Lines) -> Result<Vec<Vec<u8>>, CallE
                 None => break,
             }
         }
-        filters.reverse();
     }
     Ok(filters)
 }

@@ -2,6 +2,7 @@
 //! what comes from a file. What its processes may do as guests is not looked at here; that is up to what confines them.
 
 use crate::areas::USER_END;
+use crate::control_groups;
 use crate::host_names;
 use crate::image::{
     Area, AreaKind, ContentKind, FileKind, HostNames, Image, MountChange, Process, Queue, Terminal, Thread,
@@ -232,6 +233,7 @@ fn objects_of(image: &Image) -> Result<(), Wrong> {
     ensure(image.mounts.len() <= mounts::MOST, || "it has too many file systems".into())?;
     image.mounts.iter().try_for_each(|mount| is_path(&mount.path))?;
     spaces(image)?;
+    control_groups(image)?;
     ensure(image.queues.len() <= queues::MOST && image.queues.iter().all(is_queue), || {
         "a message queue is none".into()
     })?;
@@ -264,6 +266,29 @@ fn spaces(image: &Image) -> Result<(), Wrong> {
         image.files.iter().map(|file| file.mount_space).chain(image.pipes.iter().map(|pipe| pipe.mount_space));
     let right = image.processes.iter().all(of_processes) && of_files.into_iter().all(known);
     ensure(right, || "a namespace is none".into())
+}
+
+/// Control groups, and who is in them.
+fn control_groups(image: &Image) -> Result<(), Wrong> {
+    let all = &image.control_groups;
+    ensure(all.groups.len() <= control_groups::MOST, || "it has too many control groups".into())?;
+    let word = |name: &String| name.len() <= 32 && name.chars().all(|one| one.is_ascii_alphanumeric() || one == '_');
+    // They are names and no way back up.
+    let is_plain = |path: &str| path.split('/').skip(1).all(|name| !matches!(name, "" | "." | ".."));
+    let known = |(name, value): &(String, String)| {
+        control_groups::SETTINGS.iter().any(|(one, _)| one == name) && value.len() <= PAGE as usize
+    };
+    for group in &all.groups {
+        is_path(&group.path)?;
+        let deep = group.path.matches('/').count() > control_groups::DEEPEST;
+        let right = is_plain(&group.path) && !deep && group.given.iter().all(word) && group.settings.iter().all(known);
+        ensure(right, || format!("the control group {} is none", group.path))?;
+    }
+    if !all.groups.is_empty() {
+        is_path(&all.root)?;
+    }
+    let entered = |process: &Process| process.control_group.is_none_or(|group| group < all.groups.len());
+    ensure(all.given.iter().all(word) && image.processes.iter().all(entered), || "a control group is none".into())
 }
 
 fn mount_change(number: usize, change: &MountChange) -> Result<(), Wrong> {
@@ -322,7 +347,7 @@ fn content(content: &crate::image::Content) -> Result<(), Wrong> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::image::{Descriptor, FileWatch, MountSource, MountSpace, OpenFile};
+    use crate::image::{ControlGroup, ControlGroups, Descriptor, FileWatch, MountSource, MountSpace, OpenFile};
 
     fn area(start: u64, end: u64) -> Area {
         Area { pages: vec![(start, PAGE)], ..Area::new(start, end, 3, AreaKind::Anonymous) }
@@ -366,7 +391,7 @@ mod tests {
 
     #[test]
     fn what_would_lead_a_script_astray_is_found() {
-        let wrongs: [fn(&mut Image); 21] = [
+        let wrongs: [fn(&mut Image); 23] = [
             |image| image.init = 0,
             |image| (image.processes[0].pid, image.processes[0].parent) = (1, 3),
             |image| image.processes[0].parent = 2,
@@ -384,6 +409,11 @@ mod tests {
             |image| image.processes[0].threads.clear(),
             |image| image.processes[0].mount_space = Some(0),
             |image| image.processes[0].ipc_space = Some(0),
+            |image| image.processes[0].control_group = Some(0),
+            |image| {
+                let group = ControlGroup { path: "/../x".into(), ..ControlGroup::default() };
+                image.control_groups = ControlGroups { root: "/".into(), given: Vec::new(), groups: vec![group] };
+            },
             |image| image.files[0].mount_space = Some(0),
             |image| changed(image, MountChange::Gone { path: "run".into() }),
             |image| {

@@ -4,6 +4,7 @@
 //! here: a holder has them.
 
 pub use crate::contents::{Content, ContentKind};
+pub use crate::control_groups::{ControlGroup, ControlGroups};
 pub use crate::host_names::HostNames;
 pub use crate::inotify::FileWatch;
 pub use crate::mount_difference::{Link, MountChange, MountSource};
@@ -50,6 +51,8 @@ pub struct Image {
     pub mount_spaces: Vec<MountSpace>,
     /// How many ipc namespaces there are beside the first process's. There is nothing in them.
     pub ipc_spaces: usize,
+    /// Control groups below the guest's own.
+    pub control_groups: ControlGroups,
     /// The pid of the namespace's first process. Where it is not one of the image, what it was the parent of falls to a clone's first process.
     pub init: i32,
 }
@@ -106,6 +109,8 @@ pub struct Process {
     pub mount_space: Option<usize>,
     /// Which ipc namespace it is in, one of [`Image::ipc_spaces`]; none if the first process's.
     pub ipc_space: Option<usize>,
+    /// Which control group it is in, an index into [`ControlGroups::groups`]; none if the guest's own.
+    pub control_group: Option<usize>,
     /// Resource limits: number, soft, hard.
     pub limits: Vec<(u32, u64, u64)>,
     /// Flags of prctl(2).

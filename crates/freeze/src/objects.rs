@@ -4,7 +4,8 @@ use crate::image::{FileKind, Image, OpenFile};
 use crate::script::Writer;
 use crate::staging::AT_FDCWD;
 use crate::{
-    content_making, host_names, inotify, ipc_spaces, mount_making, mounts, plain_socket, queues, terminals, unix_making,
+    content_making, control_groups, host_names, inotify, ipc_spaces, mount_making, mounts, plain_socket, queues,
+    terminals, unix_making,
 };
 use pando_restorer::Special;
 
@@ -176,6 +177,7 @@ fn with_first(count: usize) -> u64 {
 pub(crate) fn write(writer: &mut Writer, image: &Image, slots: Slots, executables: &[String]) {
     host_names::make(writer, image, slots);
     ipc_spaces::make(writer, image, slots);
+    control_groups::make(writer, image);
     mounts::make(writer, image);
     content_making::make(writer, image, slots);
     mounts::protect(writer, image);
@@ -238,13 +240,9 @@ fn make(writer: &mut Writer, image: &Image, file: &OpenFile, slots: Slots, numbe
         FileKind::PipeEnd { pipe, writes } => {
             // A second description of the same end, with flags of its own, is had by opening it once more.
             let path = writer.string(&format!("/proc/self/fd/{}", slots.pipe(*pipe, *writes)));
-            writer.open(
-                chapter,
-                "opening an end of a pipe",
-                libc::SYS_openat,
-                &[AT_FDCWD, path, u64::from(file.flags)],
-                slot,
-            );
+            // That is a link, whatever the program opened.
+            let flags = u64::from(file.flags) & !(libc::O_NOFOLLOW as u64);
+            writer.open(chapter, "opening an end of a pipe", libc::SYS_openat, &[AT_FDCWD, path, flags], slot);
         }
         FileKind::Supplied { number } => {
             let from = slots.scratch() + *number as u64;

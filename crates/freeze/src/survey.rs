@@ -3,6 +3,7 @@
 use crate::ahead::Ahead;
 use crate::areas::{self, Seen, USER_END};
 use crate::contents::DELETED;
+use crate::control_groups;
 use crate::descriptors::{self, Found};
 use crate::first;
 use crate::freeze::Subject;
@@ -84,6 +85,7 @@ fn survey_members(
         if member.outer == init {
             objections.extend(first::objections(init));
             objections.extend(mounts::objections(subject));
+            objections.extend(control_groups::Tree::of(subject)?.iter().flat_map(control_groups::Tree::objections));
         }
         if let Ok(found) = descriptors::list(member.outer) {
             for one in &found {

@@ -76,9 +76,9 @@ fn open(directory: &Path) -> Result<(Tree, Opened), ThawError> {
 mod tests {
     use super::*;
     use crate::image::{
-        Area, AreaKind, Content, ContentKind, Descriptor, FileKind, HostNames, Image, Keyed, KeyedKind, MemoryMount,
-        MountChange, MountSource, MountSpace, OpenFile, Pipe, Process, Queue, Terminal, TerminalEnd, Thread,
-        UnixSocket,
+        Area, AreaKind, Content, ContentKind, ControlGroup, ControlGroups, Descriptor, FileKind, HostNames, Image,
+        Keyed, KeyedKind, MemoryMount, MountChange, MountSource, MountSpace, OpenFile, Pipe, Process, Queue, Terminal,
+        TerminalEnd, Thread, UnixSocket,
     };
     use crate::plan::Facts;
     use proptest::prelude::*;
@@ -138,6 +138,8 @@ mod tests {
             MountChange::Bind { path: path.clone(), from, attributes: 1 },
             MountChange::Memory { path, options: "size=5k".into(), attributes: 0, contents: (0, 1) },
         ];
+        let settings = vec![("pids.max".to_owned(), "9".to_owned())];
+        let group = ControlGroup { path: "/init.scope".into(), owner: (1, 1), given: Vec::new(), settings };
         let segment = KeyedKind::Segment { length: 4096, content: vec![1; 9] };
         Image {
             processes: vec![process(2, 1), process(3, 2), process(4, 3)],
@@ -153,6 +155,11 @@ mod tests {
             shared_mounts: true,
             mount_spaces: vec![MountSpace { changes, ..MountSpace::default() }],
             ipc_spaces: 1,
+            control_groups: ControlGroups {
+                root: "/sys/fs/cgroup".into(),
+                given: vec!["pids".into()],
+                groups: vec![group],
+            },
             init: 1,
         }
     }

@@ -48,6 +48,9 @@ pub(crate) const CASES: &[Case] = &[
     case("freeze::credentials_limits_and_names_are_kept", |sandbox| {
         plays(sandbox, include_str!("../../actors/being.py"))
     }),
+    case("freeze::filters_of_system_calls_keep_their_order", |sandbox| {
+        plays(sandbox, include_str!("../../actors/filters.py"))
+    }),
     case("freeze::unix_sockets_keep_names_peers_and_queues", |sandbox| {
         plays(sandbox, include_str!("../../actors/unix_sockets.py"))
     }),
