@@ -2,7 +2,7 @@ import fcntl
 
 own = STAGE + "/own" + "/fifo"
 os.mkfifo(own, 0o600)
-reader = os.open(own, os.O_RDONLY | os.O_NONBLOCK)
+reader = os.open(own, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
 os.set_blocking(reader, True)
 writer = os.open(own, os.O_WRONLY)
 fcntl.fcntl(writer, 1031, 1 << 17)  # F_SETPIPE_SZ

@@ -15,11 +15,15 @@ def watch(path, events):
     return number
 
 
+# Numbers that need more than a digit.
+for _ in range(20):
+    passing = watch(os.path.join(watched, "inner"), CREATE)
+    assert libc.inotify_rm_watch(instance, passing) == 0
 passing = watch(os.path.join(watched, "inner"), CREATE)
 of_directory = watch(watched, CREATE)
 of_file = watch(file, MODIFY | ONESHOT)
 assert libc.inotify_rm_watch(instance, passing) == 0
-os.read(instance, 4096)
+os.read(instance, 65536)
 again = os.dup(instance)
 
 

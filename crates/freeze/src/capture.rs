@@ -1,15 +1,18 @@
 //! Reading a stopped process: all that a clone needs of it but the contents of its memory.
 
 use crate::ahead::Ahead;
+use crate::control_groups;
 use crate::credentials::{self, IdMaps};
 use crate::descriptors::{self, Notebook};
 use crate::frame;
 use crate::freeze::Subject;
 use crate::host_names;
-use crate::image::{Image, Layout, Process, ProcessFlags, Scheduling, Thread};
+use crate::image::{Image, Layout, MountChange, Process, ProcessFlags, Scheduling, Thread};
 use crate::injection::{self, Injection};
 use crate::inotify::Searched;
+use crate::ipc_spaces;
 use crate::limits;
+use crate::mount_spaces::{self, Spaces};
 use crate::mounts;
 use crate::proc_file::{self, Lines, Stat};
 use crate::queues::Queues;
@@ -17,7 +20,7 @@ use crate::stop::Stopped;
 use crate::sysv;
 use crate::terminals;
 use crate::timers;
-use crate::tree;
+use crate::tree::{self, Member};
 use crate::unix_socket;
 use pando_kernel::trace::{self, Registers};
 use pando_kernel::{CallError, Context};
@@ -32,17 +35,29 @@ pub(crate) fn capture(
     let Subject { init, outside, in_memory, .. } = *subject;
     let mut image = Image { init: tree::inner(&Lines::read(init, "status")?).unwrap_or(init), ..Image::default() };
     let maps = IdMaps::of(init)?;
-    let mut notebook = Notebook::new(init, searched, queues)?;
+    let members: Vec<Member> = stopped.iter().map(|process| process.member.clone()).collect();
+    let (spaces, ipc) = (Spaces::of(subject, &members)?, ipc_spaces::Notes::of(init, &members)?);
+    let mut notebook = Notebook::new(init, &spaces, searched, queues)?;
     image.queues = notebook.queues.capture(&maps)?;
     if let Some(number) = subject.console {
         terminals::console(init, number, &mut image)?;
     }
     let mut host_names = host_names::Notes::of(init)?;
+    let groups = control_groups::Tree::of(subject)?;
+    if let Some(groups) = &groups {
+        image.control_groups = groups.capture(&maps)?;
+    }
     for process in stopped {
         let mut captured = relatives(process)?;
         if !process.threads.is_empty() {
             fill(&mut captured, process, &maps, ahead)?;
+            spaces.translate(process.member.outer, &mut captured);
             captured.host_names = host_names.note(process.member.outer, &mut image)?;
+            if let Some(groups) = &groups {
+                captured.control_group = image.control_groups.place(&groups.of_process(process.member.outer)?);
+            }
+            captured.mount_space = spaces.of_process(process.member.outer);
+            captured.ipc_space = ipc.of_process(process.member.outer)?;
             let found = descriptors::list(process.member.outer)?;
             notebook.contents.of_areas(process.member.outer, captured.pid, &mut captured.areas, &mut image)?;
             captured.descriptors = notebook.capture(&process.member, &found, outside, &mut image)?;
@@ -57,9 +72,19 @@ pub(crate) fn capture(
     for directory in in_memory.iter().copied().filter(|given| !mounted.iter().any(|path| path == given)).chain(own) {
         notebook.contents.of_tree(directory, &mut image)?;
     }
+    for (mut space, outer, pid) in spaces.each() {
+        for change in &mut space.changes {
+            if let MountChange::Memory { path, contents, .. } = change {
+                *contents = notebook.contents.of_mount((outer, pid), path, &mut image)?;
+            }
+        }
+        image.mount_spaces.push(space);
+    }
+    image.shared_mounts = mount_spaces::is_shared(subject)?;
+    image.ipc_spaces = ipc.count();
     image.keyed = sysv::capture(init)?;
     terminals::sessions(&mut image, stopped);
-    unix_socket::capture(init, &mut image, notebook.places())?;
+    unix_socket::capture(init, &spaces, &mut image, notebook.places())?;
     parents_first(&mut image.processes);
     Ok(image)
 }
@@ -185,7 +210,6 @@ fn filters(thread: &trace::Thread, status: &Lines) -> Result<Vec<Vec<u8>>, CallE
                 None => break,
             }
         }
-        filters.reverse();
     }
     Ok(filters)
 }

@@ -2,9 +2,16 @@
 //! what comes from a file. What its processes may do as guests is not looked at here; that is up to what confines them.
 
 use crate::areas::USER_END;
+use crate::control_groups;
 use crate::host_names;
-use crate::image::{Area, AreaKind, ContentKind, FileKind, HostNames, Image, Process, Queue, Terminal, Thread};
+use crate::image::{
+    Area, AreaKind, ContentKind, FileKind, HostNames, Image, MountChange, Process, Queue, Terminal, Thread,
+};
 use crate::inotify;
+use crate::ipc_spaces;
+use crate::mount_difference;
+use crate::mount_making;
+use crate::mount_spaces;
 use crate::mounts;
 use crate::queues;
 use crate::staging::{self, STAGING};
@@ -225,11 +232,79 @@ fn objects_of(image: &Image) -> Result<(), Wrong> {
     image.contents.iter().try_for_each(content)?;
     ensure(image.mounts.len() <= mounts::MOST, || "it has too many file systems".into())?;
     image.mounts.iter().try_for_each(|mount| is_path(&mount.path))?;
+    spaces(image)?;
+    control_groups(image)?;
     ensure(image.queues.len() <= queues::MOST && image.queues.iter().all(is_queue), || {
         "a message queue is none".into()
     })?;
     let counted = |id: i32| id >= 0 && steps_to(id) <= MOST_NUMBERS;
     ensure(image.keyed.iter().all(|one| counted(one.id)), || "an object of System V has no such number".into())
+}
+
+/// Namespaces of mounts and of ipc, and who and what is in them.
+fn spaces(image: &Image) -> Result<(), Wrong> {
+    let count = image.mount_spaces.len();
+    let bounded = count <= mount_spaces::MOST && image.ipc_spaces <= ipc_spaces::MOST;
+    ensure(bounded, || "it has too many namespaces".into())?;
+    let mut behind = 0;
+    for contents in mount_making::contents(image) {
+        // Each is in one of them.
+        let follows =
+            contents.start >= behind && contents.start <= contents.end && contents.end <= image.contents.len();
+        ensure(follows, || "a file system in memory is none".into())?;
+        behind = contents.end;
+    }
+    for (number, space) in image.mount_spaces.iter().enumerate() {
+        ensure(space.changes.len() <= mount_difference::MOST, || "a mount namespace has too many mounts".into())?;
+        space.changes.iter().try_for_each(|change| mount_change(number, change))?;
+    }
+    let known = |space: Option<usize>| space.is_none_or(|space| space < count);
+    let of_processes = |process: &Process| {
+        known(process.mount_space) && process.ipc_space.is_none_or(|space| space < image.ipc_spaces)
+    };
+    let of_files =
+        image.files.iter().map(|file| file.mount_space).chain(image.pipes.iter().map(|pipe| pipe.mount_space));
+    let right = image.processes.iter().all(of_processes) && of_files.into_iter().all(known);
+    ensure(right, || "a namespace is none".into())
+}
+
+/// Control groups, and who is in them.
+fn control_groups(image: &Image) -> Result<(), Wrong> {
+    let all = &image.control_groups;
+    ensure(all.groups.len() <= control_groups::MOST, || "it has too many control groups".into())?;
+    let word = |name: &String| name.len() <= 32 && name.chars().all(|one| one.is_ascii_alphanumeric() || one == '_');
+    // They are names and no way back up.
+    let is_plain = |path: &str| path.split('/').skip(1).all(|name| !matches!(name, "" | "." | ".."));
+    let known = |(name, value): &(String, String)| {
+        control_groups::SETTINGS.iter().any(|(one, _)| one == name) && value.len() <= PAGE as usize
+    };
+    for group in &all.groups {
+        is_path(&group.path)?;
+        let deep = group.path.matches('/').count() > control_groups::DEEPEST;
+        let right = is_plain(&group.path) && !deep && group.given.iter().all(word) && group.settings.iter().all(known);
+        ensure(right, || format!("the control group {} is none", group.path))?;
+    }
+    if !all.groups.is_empty() {
+        is_path(&all.root)?;
+    }
+    let entered = |process: &Process| process.control_group.is_none_or(|group| group < all.groups.len());
+    ensure(all.given.iter().all(word) && image.processes.iter().all(entered), || "a control group is none".into())
+}
+
+fn mount_change(number: usize, change: &MountChange) -> Result<(), Wrong> {
+    match change {
+        MountChange::Gone { path } | MountChange::Set { path, .. } => is_path(path),
+        MountChange::Bind { path, from, .. } => {
+            is_path(path).and_then(|()| is_path(&from.path))?;
+            // Those before are there when it is made, and what it has itself by then.
+            ensure(from.space.is_none_or(|space| space <= number), || "a mount is of no namespace".into())
+        }
+        MountChange::Memory { path, options, .. } | MountChange::Proc { path, options, .. } => {
+            is_path(path)?;
+            let bounded = !options.contains('\0') && options.len() < PAGE as usize;
+            ensure(bounded, || "a file system of a namespace is none".into())
+        }
+    }
 }
 
 fn is_queue(queue: &Queue) -> bool {
@@ -272,7 +347,7 @@ fn content(content: &crate::image::Content) -> Result<(), Wrong> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::image::{Descriptor, FileWatch, OpenFile};
+    use crate::image::{ControlGroup, ControlGroups, Descriptor, FileWatch, MountSource, MountSpace, OpenFile};
 
     fn area(start: u64, end: u64) -> Area {
         Area { pages: vec![(start, PAGE)], ..Area::new(start, end, 3, AreaKind::Anonymous) }
@@ -290,18 +365,33 @@ mod tests {
             directory: "/".into(),
             ..Process::default()
         };
-        let file = OpenFile { flags: 0, position: 0, lock: None, ranges: Vec::new(), kind: FileKind::Epoll };
+        let file = OpenFile {
+            flags: 0,
+            position: 0,
+            lock: None,
+            ranges: Vec::new(),
+            kind: FileKind::Epoll,
+            mount_space: None,
+        };
         Image { processes: vec![process], files: vec![file], init: 1, ..Image::default() }
+    }
+
+    fn changed(image: &mut Image, change: MountChange) {
+        image.mount_spaces.push(MountSpace { changes: vec![change], ..MountSpace::default() });
     }
 
     #[test]
     fn what_was_captured_is_right() {
         assert_eq!(check(&image()), Ok(()));
+        let mut other = image();
+        changed(&mut other, MountChange::Gone { path: "/run".into() });
+        (other.processes[0].mount_space, other.files[0].mount_space) = (Some(0), Some(0));
+        assert_eq!(check(&other), Ok(()));
     }
 
     #[test]
     fn what_would_lead_a_script_astray_is_found() {
-        let wrongs: [fn(&mut Image); 15] = [
+        let wrongs: [fn(&mut Image); 23] = [
             |image| image.init = 0,
             |image| (image.processes[0].pid, image.processes[0].parent) = (1, 3),
             |image| image.processes[0].parent = 2,
@@ -317,6 +407,23 @@ mod tests {
             |image| image.files[0].kind = FileKind::PipeEnd { pipe: 0, writes: false },
             |image| image.files[0].kind = FileKind::Inotify { watches: vec![FileWatch::default()] },
             |image| image.processes[0].threads.clear(),
+            |image| image.processes[0].mount_space = Some(0),
+            |image| image.processes[0].ipc_space = Some(0),
+            |image| image.processes[0].control_group = Some(0),
+            |image| {
+                let group = ControlGroup { path: "/../x".into(), ..ControlGroup::default() };
+                image.control_groups = ControlGroups { root: "/".into(), given: Vec::new(), groups: vec![group] };
+            },
+            |image| image.files[0].mount_space = Some(0),
+            |image| changed(image, MountChange::Gone { path: "run".into() }),
+            |image| {
+                let options = String::new();
+                changed(image, MountChange::Memory { path: "/run".into(), options, attributes: 0, contents: (0, 1) });
+            },
+            |image| {
+                let from = MountSource { space: Some(1), path: "/".into() };
+                changed(image, MountChange::Bind { path: "/run".into(), from, attributes: 0 });
+            },
         ];
         for (number, wrong) in wrongs.into_iter().enumerate() {
             let mut image = image();

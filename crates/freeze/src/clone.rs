@@ -229,7 +229,7 @@ impl From<CloneError> for Hindrance {
 }
 
 impl Hindrance {
-    /// In words. With a first process all others end, and what it says itself is the reason.
+    /// In words. With a first process all others end, and what it says itself is the reason; but where it waits in vain for what the maker hands over, that is.
     fn explained(self, script: &Script, first: Option<&(Script, BorrowedFd<'_>)>) -> CloneError {
         let own = first.and_then(|(_, cradle)| {
             let mut polled = [PollFd::new(cradle, PollFlags::IN)];
@@ -237,6 +237,9 @@ impl Hindrance {
             let said = matches!(rustix::event::poll(&mut polled, Some(&now)), Ok(1));
             said.then(|| holder::answer(cradle).ok()).flatten()
         });
+        let in_vain =
+            |errno: i32| errno == libc::EPIPE && matches!(self, Self::Step { errno, .. } if errno != libc::EPIPE);
+        let own = own.filter(|answer| !in_vain(answer.errno));
         let hindrance = own.map_or(self, |answer| (answer.errno, answer.step).into());
         let (errno, step) = match hindrance {
             Self::Step { errno, step } => (errno, step),

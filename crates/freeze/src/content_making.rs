@@ -1,6 +1,7 @@
 //! How files without a name get into the holder, and from there into a clone.
 
 use crate::image::{AreaKind, Content, ContentKind, Image, OpenFile, Process};
+use crate::mount_making;
 use crate::objects::Slots;
 use crate::plan::Facts;
 use crate::script::{Chapter, Writer};
@@ -29,10 +30,21 @@ pub(crate) fn stage(writer: &mut Writer, image: &Image, slots: Slots, facts: &Fa
     }
 }
 
-/// Writes the maker's steps: a file of the clone's own for each content.
+/// Writes the maker's steps: a file of the clone's own for each content, but for what other mount namespaces have.
 pub(crate) fn make(writer: &mut Writer, image: &Image, slots: Slots) {
+    let elsewhere = mount_making::contents(image);
+    let here = (0..image.contents.len()).filter(|number| !elsewhere.iter().any(|range| range.contains(number)));
+    make_some(writer, image, slots, here);
+    if writers(image) > 0 {
+        let ends = [slots.unmapped(), slots.mapped()];
+        writer.special(Writer::MAKING, "making a pipe to count mappings", Special::Pipe, &ends);
+    }
+}
+
+/// Writes those for some of them, in the namespace that the maker is in.
+pub(crate) fn make_some(writer: &mut Writer, image: &Image, slots: Slots, numbers: impl Iterator<Item = usize>) {
     let chapter = Writer::MAKING;
-    for (number, content) in image.contents.iter().enumerate() {
+    for (number, content) in numbers.filter_map(|number| Some((number, image.contents.get(number)?))) {
         let slot = slots.content(number);
         match &content.kind {
             ContentKind::Memory { name, .. } => create_memory(writer, chapter, name, slot),
@@ -78,10 +90,6 @@ pub(crate) fn make(writer: &mut Writer, image: &Image, slots: Slots) {
         } else if !is_sealed_late(content) {
             seal(writer, content, slot);
         }
-    }
-    if writers(image) > 0 {
-        let ends = [slots.unmapped(), slots.mapped()];
-        writer.special(chapter, "making a pipe to count mappings", Special::Pipe, &ends);
     }
 }
 

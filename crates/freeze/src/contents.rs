@@ -146,14 +146,39 @@ impl Contents {
     /// Notes what is in a directory that is memory, and it: files, directories, links, named pipes. Sockets are made by who has them; devices cannot be
     /// there. What is mounted inside is not of this file system.
     pub(crate) fn of_tree(&mut self, directory: &str, image: &mut Image) -> Result<(), CallError> {
+        let first = (self.init, image.init);
+        let mounted = image.mounts.iter().any(|mount| mount.path == directory);
+        self.of_tree_of(first, directory, mounted, image)
+    }
+
+    /// The same of a file system that the namespace of a process has mounted, whose pids are given here and inside; which of the image's contents those are. What
+    /// is mounted inside needs something to be mounted on.
+    pub(crate) fn of_mount(
+        &mut self,
+        process: (i32, i32),
+        directory: &str,
+        image: &mut Image,
+    ) -> Result<(usize, usize), CallError> {
+        let first = image.contents.len();
+        self.of_tree_of(process, directory, true, image)?;
+        Ok((first, image.contents.len()))
+    }
+
+    fn of_tree_of(
+        &mut self,
+        (outer, holder): (i32, i32),
+        directory: &str,
+        mounted: bool,
+        image: &mut Image,
+    ) -> Result<(), CallError> {
         const MOST: usize = 10_000;
-        let root = format!("/proc/{}/root", self.init);
+        let root = format!("/proc/{outer}/root");
         let about = rustix::fs::lstat(format!("{root}{directory}"));
         // Where it is none, there is nothing in it.
         let Ok(about) = about else { return Ok(()) };
         let device = about.st_dev;
-        if image.mounts.iter().any(|mount| mount.path == directory) {
-            self.push(ContentKind::Directory { path: directory.to_owned() }, &about, image);
+        if mounted {
+            self.push(ContentKind::Directory { path: directory.to_owned() }, &about, holder, image);
         }
         let mut next = vec![directory.to_owned()];
         while let Some(directory) = next.pop() {
@@ -164,18 +189,21 @@ impl Contents {
                 let what = || format!("looking at {path} of the guest");
                 let about = rustix::fs::lstat(entry.path()).context(what)?;
                 if about.st_dev != device {
+                    if outer != self.init {
+                        self.note_mount_point(path, &about, holder, image);
+                    }
                     continue;
                 }
                 if kind.is_dir() {
-                    self.push(ContentKind::Directory { path: path.clone() }, &about, image);
+                    self.push(ContentKind::Directory { path: path.clone() }, &about, holder, image);
                     next.push(path);
                 } else if kind.is_symlink() {
                     let target = std::fs::read_link(entry.path()).context(what)?.to_string_lossy().into_owned();
-                    self.push(ContentKind::Link { path, target }, &about, image);
+                    self.push(ContentKind::Link { path, target }, &about, holder, image);
                 } else if FileType::from_raw_mode(about.st_mode) == FileType::Fifo {
-                    self.push(ContentKind::Fifo { path }, &about, image);
+                    self.push(ContentKind::Fifo { path }, &about, holder, image);
                 } else if kind.is_file() {
-                    let place = self.push(ContentKind::Placed { path: path.clone() }, &about, image);
+                    let place = self.push(ContentKind::Placed { path: path.clone() }, &about, holder, image);
                     let file = File::open(entry.path()).context(what)?;
                     image.contents[place].length = about.st_size as u64;
                     image.contents[place].runs = runs(&file, about.st_size as u64).context(what)?;
@@ -185,8 +213,15 @@ impl Contents {
         Ok(())
     }
 
-    /// The first process has its path, too.
-    fn push(&mut self, kind: ContentKind, about: &Stat, image: &mut Image) -> usize {
+    /// What lies under a mount nobody sees; it is a directory or not, as what is mounted is.
+    fn note_mount_point(&mut self, path: String, about: &Stat, holder: i32, image: &mut Image) {
+        let is_directory = FileType::from_raw_mode(about.st_mode).is_dir();
+        let kind = if is_directory { ContentKind::Directory { path } } else { ContentKind::Placed { path } };
+        self.push(kind, about, holder, image);
+    }
+
+    /// The process has its path, too.
+    fn push(&mut self, kind: ContentKind, about: &Stat, holder: i32, image: &mut Image) -> usize {
         let path = match &kind {
             ContentKind::Placed { path }
             | ContentKind::Directory { path }
@@ -200,7 +235,7 @@ impl Contents {
             runs: Vec::new(),
             mode: about.st_mode & 0o7777,
             owner: self.owner(about),
-            holder: image.init,
+            holder,
             path,
         });
         self.known.push((about.st_dev, about.st_ino));

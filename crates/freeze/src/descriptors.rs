@@ -4,6 +4,7 @@ use crate::contents::{self, Contents};
 use crate::credentials::IdMaps;
 use crate::image::{Descriptor, FileKind, Image, OpenFile, Pipe, Watch};
 use crate::inotify;
+use crate::mount_spaces::Spaces;
 use crate::pipes;
 use crate::proc_file::{self, Lines};
 use crate::queues::Queues;
@@ -141,18 +142,25 @@ pub(crate) struct Notebook<'a> {
     pipes: Vec<(u64, u64)>,
     maps: IdMaps,
     mounts: inotify::Mounts<'a>,
+    spaces: &'a Spaces,
     pub(crate) contents: Contents,
     pub(crate) queues: &'a Queues,
 }
 
 impl<'a> Notebook<'a> {
     /// An empty one, for the processes below a first process.
-    pub(crate) fn new(init: i32, searched: &'a inotify::Searched, queues: &'a Queues) -> Result<Self, CallError> {
+    pub(crate) fn new(
+        init: i32,
+        spaces: &'a Spaces,
+        searched: &'a inotify::Searched,
+        queues: &'a Queues,
+    ) -> Result<Self, CallError> {
         Ok(Self {
             noted: Vec::new(),
             pipes: Vec::new(),
             maps: IdMaps::of(init)?,
             mounts: inotify::Mounts::of(init, searched)?,
+            spaces,
             contents: Contents::of(init)?,
             queues,
         })
@@ -209,7 +217,11 @@ impl<'a> Notebook<'a> {
         let position = found.lines.number("pos", 10).unwrap_or(0) as i64;
         let lock = flock(&found.info);
         let ranges = ranges(&found.info, "OFDLCK");
-        image.files.push(OpenFile { flags: flags & lasting, position, lock, ranges, kind });
+        let mount_space = match kind {
+            FileKind::Named { .. } => self.spaces.of_file(member.outer, found),
+            _ => None,
+        };
+        image.files.push(OpenFile { flags: flags & lasting, position, lock, ranges, kind, mount_space });
         let (device, inode) = identity;
         self.noted.push(Place { outer: member.outer, number: found.number, device, inode });
         Ok(image.files.len() - 1)
@@ -223,7 +235,8 @@ impl<'a> Notebook<'a> {
                 Some(pipe) => pipe,
                 None => {
                     let path = (found.target.starts_with('/') && found.stat.st_nlink > 0).then(|| found.target.clone());
-                    image.pipes.push(Pipe { path, ..pipes::capture(member.outer, found.number)? });
+                    let mount_space = path.as_ref().and_then(|_| self.spaces.of_file(member.outer, found));
+                    image.pipes.push(Pipe { path, mount_space, ..pipes::capture(member.outer, found.number)? });
                     self.pipes.push(identity);
                     image.pipes.len() - 1
                 }

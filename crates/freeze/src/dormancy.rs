@@ -45,7 +45,7 @@ mod tests {
     use crate::image::{OpenFile, UnixSocket};
 
     fn with(kind: FileKind) -> Image {
-        let file = OpenFile { flags: 0, position: 0, lock: None, ranges: Vec::new(), kind };
+        let file = OpenFile { flags: 0, position: 0, lock: None, ranges: Vec::new(), kind, mount_space: None };
         Image { files: vec![file], init: 1, ..Image::default() }
     }
 

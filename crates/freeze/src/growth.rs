@@ -1,10 +1,13 @@
 //! The steps of each process of a clone, from its fork to its first thread's return into the frozen program.
 
 use crate::content_making;
+use crate::control_groups;
 use crate::host_names;
 use crate::image::{AreaKind, Image, Process, Thread};
+use crate::ipc_spaces;
 use crate::landing::{self, Landing};
 use crate::lineage::Birth;
+use crate::mount_making;
 use crate::objects::Slots;
 use crate::rebirth::{self, Inherited};
 use crate::script::{Chapter, Writer};
@@ -76,7 +79,10 @@ impl Ground<'_> {
 
     pub(crate) fn process(&self, writer: &mut Writer, chapter: Chapter, birth: &Birth, index: usize) {
         let process = &self.image.processes[index];
+        control_groups::enter(writer, chapter, self.image, process, self.slots);
         host_names::enter(writer, chapter, self.image, process, self.slots);
+        ipc_spaces::enter(writer, chapter, self.image, process, self.slots);
+        mount_making::enter(writer, chapter, self.image, process, self.slots);
         let forks = !birth.early.is_empty() || !birth.late.is_empty();
         if forks {
             self.keep_below(writer, chapter, birth);
@@ -105,6 +111,7 @@ impl Ground<'_> {
             return;
         }
         terminals::set_foreground(writer, chapter, self.image, self.slots, process);
+        control_groups::set(writer, chapter, self.image, process, self.slots);
         self.belongings(writer, chapter, process);
         self.memory(writer, chapter, index);
         let landing = landing::lay(writer, chapter, process);

@@ -4,8 +4,11 @@
 //! here: a holder has them.
 
 pub use crate::contents::{Content, ContentKind};
+pub use crate::control_groups::{ControlGroup, ControlGroups};
 pub use crate::host_names::HostNames;
 pub use crate::inotify::FileWatch;
+pub use crate::mount_difference::{Link, MountChange, MountSource};
+pub use crate::mount_spaces::MountSpace;
 pub use crate::mounts::MemoryMount;
 pub use crate::plain_socket::{PlainSocket, Role};
 pub use crate::queues::Queue;
@@ -42,6 +45,14 @@ pub struct Image {
     pub terminals: Vec<Terminal>,
     /// File systems in memory that the processes have mounted, each before those inside.
     pub mounts: Vec<MemoryMount>,
+    /// Whether others can hear of what is mounted in the first process's namespace.
+    pub shared_mounts: bool,
+    /// Mount namespaces beside the first process's.
+    pub mount_spaces: Vec<MountSpace>,
+    /// How many ipc namespaces there are beside the first process's. There is nothing in them.
+    pub ipc_spaces: usize,
+    /// Control groups below the guest's own.
+    pub control_groups: ControlGroups,
     /// The pid of the namespace's first process. Where it is not one of the image, what it was the parent of falls to a clone's first process.
     pub init: i32,
 }
@@ -94,6 +105,12 @@ pub struct Process {
     pub umask: u32,
     /// Which host names it has, an index into [`Image::host_names`]; none if those of the first process.
     pub host_names: Option<usize>,
+    /// Which mount namespace it is in, an index into [`Image::mount_spaces`]; none if the first process's.
+    pub mount_space: Option<usize>,
+    /// Which ipc namespace it is in, one of [`Image::ipc_spaces`]; none if the first process's.
+    pub ipc_space: Option<usize>,
+    /// Which control group it is in, an index into [`ControlGroups::groups`]; none if the guest's own.
+    pub control_group: Option<usize>,
     /// Resource limits: number, soft, hard.
     pub limits: Vec<(u32, u64, u64)>,
     /// Flags of prctl(2).
@@ -337,6 +354,8 @@ pub struct OpenFile {
     pub ranges: Vec<(i16, i64, i64)>,
     /// What it is.
     pub kind: FileKind,
+    /// Where its path leads to it, an index into [`Image::mount_spaces`]; none if in the first process's.
+    pub mount_space: Option<usize>,
 }
 
 /// What an open file is.
@@ -425,4 +444,6 @@ pub struct Pipe {
     /// The path of a named one (fifo(7)).
     #[serde(default)]
     pub path: Option<String>,
+    /// Where that path leads to it, an index into [`Image::mount_spaces`]; none if in the first process's.
+    pub mount_space: Option<usize>,
 }

@@ -48,7 +48,7 @@ struct Line {
     handle: FileHandle,
 }
 
-/// `inotify wd:2 ino:2e1 sdev:fe00000 mask:80000002 ignored_mask:0 fhandle-bytes:8 fhandle-type:1 f_handle:e102000000000000`, all numbers but the first
+/// `inotify wd:2 ino:2e1 sdev:fe00000 mask:80000002 ignored_mask:0 fhandle-bytes:8 fhandle-type:1 f_handle:e102000000000000`, all numbers
 /// hexadecimal.
 fn line(text: &str) -> Option<Line> {
     let text = text.strip_prefix("inotify ")?;
@@ -60,7 +60,7 @@ fn line(text: &str) -> Option<Line> {
     let whole = bytes.len() <= MAX_BYTES && hexadecimal("fhandle-bytes")? as usize == bytes.len();
     let handle = FileHandle { kind: i32::try_from(hexadecimal("fhandle-type")?).ok()?, bytes };
     whole.then_some(Line {
-        number: word("wd")?.parse().ok()?,
+        number: i32::try_from(hexadecimal("wd")?).ok()?,
         device: hexadecimal("sdev")?,
         events: hexadecimal("mask")? & ASKED,
         handle,
@@ -245,9 +245,9 @@ mod tests {
 
     #[test]
     fn watches_and_mounts_are_read_as_the_kernel_writes_them() {
-        let text = "inotify wd:2 ino:2e1 sdev:fe00001 mask:88000102 ignored_mask:0 fhandle-bytes:8 fhandle-type:1 f_handle:e102000000000000";
+        let text = "inotify wd:1b ino:2e1 sdev:fe00001 mask:88000102 ignored_mask:0 fhandle-bytes:8 fhandle-type:1 f_handle:e102000000000000";
         let handle = FileHandle { kind: 1, bytes: vec![0xe1, 2, 0, 0, 0, 0, 0, 0] };
-        assert_eq!(line(text), Some(Line { number: 2, device: 0xfe0_0001, events: 0x8000_0102, handle }));
+        assert_eq!(line(text), Some(Line { number: 27, device: 0xfe0_0001, events: 0x8000_0102, handle }));
         assert_eq!(line(&text.replace("bytes:8", "bytes:9")), None);
         assert_eq!(line(&text.replace("f_handle:e1", "f_handle:é")), None);
         let mount = "36 35 254:1 / /var/lib rw,noatime shared:1 - ext4 /dev/root rw";

@@ -10,7 +10,8 @@
 //!
 //! Each kind of object has a file that captures it and writes how it is made: `descriptors` and `objects` (files, pipes, events), `unix_socket` and
 //! `unix_making`, `plain_socket` (TCP, UDP, netlink), `connections` (TCP, of who ends), `contents` and `content_making` (what has no name: shared
-//! memory, deleted files), `sysv` and `sysv_making`, `queues`, `timers`, `credentials`, `terminals`, `inotify`, `mounts`.
+//! memory, deleted files), `sysv` and `sysv_making`, `queues`, `timers`, `credentials`, `terminals`, `inotify`, `mounts`,
+//! `mount_spaces` and `mount_making`, `ipc_spaces`, `host_names`, `control_groups`.
 //!
 //! An image can be kept as files (`keep`: a `sheet` each, out of the holder) and a holder be made from those (`thaw`), once all that was read has been
 //! looked at (`check`), and the `machine` with it.
@@ -30,6 +31,7 @@ mod clone;
 mod connections;
 mod content_making;
 mod contents;
+mod control_groups;
 mod credentials;
 mod descriptors;
 mod dormancy;
@@ -44,11 +46,16 @@ mod host_names;
 pub mod image;
 mod injection;
 mod inotify;
+mod ipc_spaces;
 mod keep;
 mod landing;
 mod limits;
 mod lineage;
 mod machine;
+mod mount_difference;
+mod mount_making;
+mod mount_spaces;
+mod mount_tree;
 mod mounts;
 mod objects;
 mod origin;

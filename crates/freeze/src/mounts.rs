@@ -71,7 +71,7 @@ fn parse(line: &str) -> Option<Mounted> {
 }
 
 /// A path as it is: blanks and the like are written as a backslash and three octal digits.
-fn unescaped(text: &str) -> String {
+pub(crate) fn unescaped(text: &str) -> String {
     let mut parts = text.split('\\');
     let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
     for part in parts {
@@ -112,12 +112,16 @@ impl Mounted {
         NAMES.iter().filter(|(name, _)| has(name)).fold(0, |flags, (_, flag)| flags | flag)
     }
 
-    /// What bounds it. Whose it is, is that of its topmost directory.
     fn bounds(&self) -> String {
-        const KEPT: [&str; 4] = ["size=", "nr_inodes=", "nr_blocks=", "mode="];
-        let kept = |word: &&str| KEPT.iter().any(|kept| word.starts_with(kept));
-        self.options.split(',').filter(kept).collect::<Vec<_>>().join(",")
+        bounds(&self.options)
     }
+}
+
+/// What bounds a file system in memory, of its options. Whose it is, is that of its topmost directory.
+pub(crate) fn bounds(options: &str) -> String {
+    const KEPT: [&str; 4] = ["size=", "nr_inodes=", "nr_blocks=", "mode="];
+    let kept = |word: &&str| KEPT.iter().any(|kept| word.starts_with(kept));
+    options.split(',').filter(kept).collect::<Vec<_>>().join(",")
 }
 
 /// `MS_NOSYMFOLLOW`, since Linux 5.10.

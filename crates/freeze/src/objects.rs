@@ -3,7 +3,10 @@
 use crate::image::{FileKind, Image, OpenFile};
 use crate::script::Writer;
 use crate::staging::AT_FDCWD;
-use crate::{content_making, host_names, inotify, mounts, plain_socket, queues, terminals, unix_making};
+use crate::{
+    content_making, control_groups, host_names, inotify, ipc_spaces, mount_making, mounts, plain_socket, queues,
+    terminals, unix_making,
+};
 use pando_restorer::Special;
 
 /// The descriptors of a clone that is being made: above all that its processes use.
@@ -22,6 +25,10 @@ pub(crate) struct Slots {
     passing: u64,
     contents: u64,
     host_names: u64,
+    /// What is about to be mounted in a mount namespace.
+    mounting: u64,
+    mount_spaces: u64,
+    ipc_spaces: u64,
 }
 
 /// The restorer has a few descriptors of its own below this one.
@@ -60,6 +67,9 @@ impl Slots {
             passing: image.terminals.iter().map(|one| u64::from(one.number) + 1).max().unwrap_or(0),
             contents: image.contents.len() as u64,
             host_names: image.host_names.len() as u64,
+            mounting: mount_making::most_made(image) as u64,
+            mount_spaces: with_first(image.mount_spaces.len()),
+            ipc_spaces: with_first(image.ipc_spaces),
         }
     }
 
@@ -102,9 +112,14 @@ impl Slots {
         self.passing(0) + self.passing
     }
 
+    /// What is about to be mounted.
+    pub(crate) fn mounting(self, number: usize) -> u64 {
+        self.spare() + 1 + number as u64
+    }
+
     /// A clone's own version of a file without a name.
     pub(crate) fn content(self, number: usize) -> u64 {
-        self.spare() + 1 + number as u64
+        self.mounting(0) + self.mounting + number as u64
     }
 
     /// Where a process says that it has mapped its own, behind the last of them.
@@ -137,25 +152,45 @@ impl Slots {
         self.pid_counter() + 1 + number.map_or(0, |number| number as u64 + 1)
     }
 
+    /// Where mount namespaces are, and that of the first process.
+    pub(crate) fn mount_space(self, number: Option<usize>) -> u64 {
+        self.host_names(None) + 1 + self.host_names + number.map_or(0, |number| number as u64 + 1)
+    }
+
+    /// Where ipc namespaces are, and that of the first process.
+    pub(crate) fn ipc_space(self, number: Option<usize>) -> u64 {
+        self.mount_space(None) + self.mount_spaces + number.map_or(0, |number| number as u64 + 1)
+    }
+
     /// Where an executable waits to become the process's.
     pub(crate) fn executable(self, number: usize) -> u64 {
-        self.host_names(None) + 1 + self.host_names + number as u64
+        self.ipc_space(None) + self.ipc_spaces + number as u64
     }
+}
+
+/// How many namespaces of a kind are kept open: those of an image and the first process's, if there are any.
+fn with_first(count: usize) -> u64 {
+    if count == 0 { 0 } else { count as u64 + 1 }
 }
 
 /// Writes the maker's steps up to the first fork. `executables` are paths.
 pub(crate) fn write(writer: &mut Writer, image: &Image, slots: Slots, executables: &[String]) {
     host_names::make(writer, image, slots);
+    ipc_spaces::make(writer, image, slots);
+    control_groups::make(writer, image);
     mounts::make(writer, image);
     content_making::make(writer, image, slots);
     mounts::protect(writer, image);
-    pipes(writer, image, slots);
+    pipes(writer, image, slots, None);
     unix_making::write(writer, image, slots);
     terminals::make(writer, image, slots);
     queues::make(writer, image, slots);
-    for (number, file) in image.files.iter().enumerate() {
-        make(writer, image, file, slots, number);
-    }
+    // What they mount once more is there by now, sockets too.
+    mount_making::make(writer, image, slots, |writer, space| {
+        pipes(writer, image, slots, Some(space));
+        files(writer, image, slots, Some(space));
+    });
+    files(writer, image, slots, None);
     for (number, path) in executables.iter().enumerate() {
         let path_at = writer.string(path);
         let arguments = [AT_FDCWD, path_at, (libc::O_RDONLY | libc::O_CLOEXEC) as u64];
@@ -163,8 +198,15 @@ pub(crate) fn write(writer: &mut Writer, image: &Image, slots: Slots, executable
     }
 }
 
-fn pipes(writer: &mut Writer, image: &Image, slots: Slots) {
-    for (number, pipe) in image.pipes.iter().enumerate() {
+/// Those that are opened in a mount namespace.
+fn files(writer: &mut Writer, image: &Image, slots: Slots, space: Option<usize>) {
+    for (number, file) in image.files.iter().enumerate().filter(|(_, file)| file.mount_space == space) {
+        make(writer, image, file, slots, number);
+    }
+}
+
+fn pipes(writer: &mut Writer, image: &Image, slots: Slots, space: Option<usize>) {
+    for (number, pipe) in image.pipes.iter().enumerate().filter(|(_, pipe)| pipe.mount_space == space) {
         let (read, write) = (slots.pipe(number, false), slots.pipe(number, true));
         match &pipe.path {
             None => writer.special(Writer::MAKING, "making a pipe", Special::Pipe, &[read, write]),
@@ -198,13 +240,9 @@ fn make(writer: &mut Writer, image: &Image, file: &OpenFile, slots: Slots, numbe
         FileKind::PipeEnd { pipe, writes } => {
             // A second description of the same end, with flags of its own, is had by opening it once more.
             let path = writer.string(&format!("/proc/self/fd/{}", slots.pipe(*pipe, *writes)));
-            writer.open(
-                chapter,
-                "opening an end of a pipe",
-                libc::SYS_openat,
-                &[AT_FDCWD, path, u64::from(file.flags)],
-                slot,
-            );
+            // That is a link, whatever the program opened.
+            let flags = u64::from(file.flags) & !(libc::O_NOFOLLOW as u64);
+            writer.open(chapter, "opening an end of a pipe", libc::SYS_openat, &[AT_FDCWD, path, flags], slot);
         }
         FileKind::Supplied { number } => {
             let from = slots.scratch() + *number as u64;
@@ -289,14 +327,14 @@ mod tests {
 
     #[test]
     fn slots_do_not_overlap() {
-        let file = |kind| OpenFile { flags: 0, position: 0, lock: None, ranges: Vec::new(), kind };
+        let file = |kind| OpenFile { flags: 0, position: 0, lock: None, ranges: Vec::new(), kind, mount_space: None };
         let image = Image {
             processes: vec![Process {
                 descriptors: vec![Descriptor { number: 500, file: 0, close_on_exec: false }],
                 ..Process::default()
             }],
             files: vec![file(FileKind::Supplied { number: 1 }), file(FileKind::Epoll)],
-            pipes: vec![Pipe { capacity: 4096, content: Vec::new(), path: None }],
+            pipes: vec![Pipe { capacity: 4096, content: Vec::new(), path: None, mount_space: None }],
             init: 1,
             ..Image::default()
         };
@@ -326,7 +364,7 @@ mod tests {
         };
         let with = |number| Slots::of(&Image { processes: vec![process(number)], init: 1, ..Image::default() }).free;
         assert_eq!([with(2), with(40), with(62), with(300)], [FEW, 41, LOWEST, 301]);
-        let pipes = vec![Pipe { capacity: 4096, content: Vec::new(), path: None }; 20];
+        let pipes = vec![Pipe { capacity: 4096, content: Vec::new(), path: None, mount_space: None }; 20];
         let many = Image { processes: vec![process(2)], pipes, init: 1, ..Image::default() };
         assert_eq!(Slots::of(&many).free, LOWEST);
     }

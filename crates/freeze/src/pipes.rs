@@ -26,7 +26,7 @@ pub(crate) fn capture(outer: i32, number: i32) -> Result<Pipe, CallError> {
         }
         content.truncate(filled);
     }
-    Ok(Pipe { capacity, content, path: None })
+    Ok(Pipe { capacity, content, path: None, mount_space: None })
 }
 
 /// Objections against the whole: ends of pipes that are held by somebody outside.

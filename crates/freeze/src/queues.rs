@@ -63,6 +63,11 @@ impl Queues {
         Ok(Self { root, device, ours })
     }
 
+    /// Whether there are any.
+    pub(crate) fn any(&self) -> Result<bool, CallError> {
+        self.each().map(|all| !all.is_empty()).context(|| "listing message queues".into())
+    }
+
     /// Whether a descriptor is one.
     pub(crate) fn is_one(&self, found: &Found) -> bool {
         self.root.is_some() && found.stat.st_dev == self.device && is(found, FileType::RegularFile)

@@ -117,15 +117,22 @@ fn carrying(target: &str) -> Objection {
     (kind, "let the program receive them first")
 }
 
-/// The sockets of an image in which descriptors wait: what comes next was looked at before, all that waits only now.
+/// The sockets of an image in which descriptors wait: what comes next was looked at before, all that waits only now. And those whose names lead nowhere but in
+/// a mount namespace of their own.
 pub(crate) fn late_objections(image: &Image) -> Vec<Refusal> {
     let mut refusals = Vec::new();
-    for socket in image.unix.iter().filter(|socket| socket.carries) {
+    for socket in image.unix.iter().filter(|socket| socket.carries || socket.is_elsewhere) {
         let holds = |process: &&Process| process.descriptors.iter().any(|one| one.file == socket.file);
         let Some(process) = image.processes.iter().find(holds) else { continue };
         let descriptor = process.descriptors.iter().find(|one| one.file == socket.file).map(|one| one.number);
         let name = process.threads.first().map(|thread| String::from_utf8_lossy(&thread.name).into_owned());
-        let (kind, advice) = carrying("socket");
+        let (kind, advice) = if socket.carries {
+            carrying("socket")
+        } else {
+            let path = socket.path().unwrap_or_default();
+            let kind = format!("a unix socket whose file only its mnt namespace has ({path})");
+            (kind, "have it bind to a path that the guest's first process sees, too")
+        };
         refusals.push(Refusal { pid: process.pid, name: name.unwrap_or_default(), descriptor, kind, advice });
     }
     refusals

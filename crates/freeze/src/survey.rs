@@ -1,13 +1,16 @@
 //! Looking for what cannot be frozen, before anything is stopped, and once more after.
 
 use crate::ahead::Ahead;
-use crate::areas::{self, USER_END};
+use crate::areas::{self, Seen, USER_END};
 use crate::contents::DELETED;
+use crate::control_groups;
 use crate::descriptors::{self, Found};
 use crate::first;
 use crate::freeze::Subject;
-use crate::image::AreaKind;
+use crate::image::{Area, AreaKind};
 use crate::inotify::{self, Searched};
+use crate::ipc_spaces;
+use crate::mount_spaces::{self, Spaces};
 use crate::mounts;
 use crate::pipes;
 use crate::proc_file::{self, Lines};
@@ -65,17 +68,29 @@ fn survey_members(
     let mut refusals = Vec::new();
     let mut descriptors: Vec<(&Member, Vec<Found>)> = Vec::new();
     let home = Home::of(init)?;
+    let spaces = Spaces::of(subject, members)?;
+    let ipc = ipc_spaces::Notes::of(init, members)?;
     for member in members.iter().filter(|member| member.state != 'Z') {
         let mut objections = home.objections(member);
         objections.extend(stray_group(member, members));
-        objections.extend(memory_objections(member, ahead));
+        let areas =
+            ahead.map_or_else(|| areas::read(member.outer), |ahead| ahead.read(member.outer)).unwrap_or_default();
+        let plain: Vec<_> = areas.iter().map(|seen| seen.area.clone()).collect();
+        objections.extend(spaces.member_objections(member, &plain));
+        objections.extend(ipc_objection(&ipc, member, &plain));
+        objections.extend(memory_objections(areas));
+        if ahead.is_none() {
+            objections.extend(mount_spaces::thread_objection(member.outer));
+        }
         if member.outer == init {
             objections.extend(first::objections(init));
             objections.extend(mounts::objections(subject));
+            objections.extend(control_groups::Tree::of(subject)?.iter().flat_map(control_groups::Tree::objections));
         }
         if let Ok(found) = descriptors::list(member.outer) {
             for one in &found {
-                if let Some((kind, advice)) = descriptors::objection(one, outside) {
+                let elsewhere = || spaces.file_objection(member.outer, one, outside);
+                if let Some((kind, advice)) = descriptors::objection(one, outside).or_else(elsewhere) {
                     refusals.push(refusal(member, Some(one.number), kind, advice));
                 }
             }
@@ -83,6 +98,8 @@ fn survey_members(
         }
         refusals.extend(objections.into_iter().map(|(kind, advice)| refusal(member, None, kind, advice)));
     }
+    refusals.extend(spaces.objections());
+    refusals.extend(ipc.objections(ahead.is_some())?);
     refusals.extend(pipes::objections(&descriptors, outside));
     refusals.extend(sockets::objections(init, &descriptors, outside, ahead.is_some())?);
     refusals.extend(inotify::objections(init, &descriptors, outside, searched)?);
@@ -100,14 +117,18 @@ fn refusal(member: &Member, descriptor: Option<i32>, kind: String, advice: &'sta
 /// Paths of the files that processes map so that writing to memory writes to them: it shows in no time of the file.
 pub fn written_mappings(subject: &Subject<'_>) -> Result<Vec<String>, CallError> {
     let mut paths = Vec::new();
-    for member in Roots::find(subject.init, subject.whole)?.members().iter().filter(|member| member.state != 'Z') {
+    let members = Roots::find(subject.init, subject.whole)?.members();
+    let spaces = Spaces::of(subject, &members)?;
+    for member in members.iter().filter(|member| member.state != 'Z') {
         let areas = match areas::read(member.outer) {
             Err(_) if tree::is_gone(member.outer) || tree::has_ended(member.outer) => continue,
             read => read?,
         };
         for seen in areas {
+            let file = mount_spaces::map_file(&seen.area);
             if let AreaKind::Shared { path, writable: true, .. } = seen.area.kind {
-                paths.push(path);
+                // What only another mount namespace has is no file of the guest's own.
+                paths.extend(spaces.home_path(member.outer, &path, &file));
             }
         }
     }
@@ -118,12 +139,13 @@ pub fn written_mappings(subject: &Subject<'_>) -> Result<Vec<String>, CallError>
 
 type Objection = (String, &'static str);
 
-/// The namespaces of the first process: a clone has those and no others, but for [host names](crate::host_names).
+/// The namespaces of the first process: a clone has those and no others, but for [host names](crate::host_names), [mounts](crate::mount_spaces) and
+/// [ipc](crate::ipc_spaces).
 struct Home(Vec<(&'static str, String)>);
 
 impl Home {
     fn of(init: i32) -> Result<Self, CallError> {
-        const KINDS: [&str; 6] = ["pid", "user", "mnt", "ipc", "net", "cgroup"];
+        const KINDS: [&str; 4] = ["pid", "user", "net", "cgroup"];
         let link = |kind: &'static str| proc_file::link(init, &format!("ns/{kind}")).map(|target| (kind, target));
         KINDS.into_iter().map(link).collect::<Result<_, _>>().map(Self)
     }
@@ -135,8 +157,10 @@ impl Home {
             let children = *kind == "pid" && other("ns/pid_for_children");
             if other(&format!("ns/{kind}")) || children {
                 let what = format!("a {kind} namespace of its own");
-                objections
-                    .push((what, "stop what made it; nested namespaces, but of host names, are not supported yet"));
+                objections.push((
+                    what,
+                    "stop what made it; of nested namespaces those of host names, mounts and ipc come along",
+                ));
             }
         }
         let Ok(status) = Lines::read(member.outer, "status") else { return objections };
@@ -180,10 +204,17 @@ fn stray_group(member: &Member, members: &[Member]) -> Option<Objection> {
     (!led).then(|| (format!("it is in process group {group}, whose leader has ended"), "start it again"))
 }
 
-fn memory_objections(member: &Member, ahead: Option<&Ahead>) -> Vec<Objection> {
-    let Ok(seen) = ahead.map_or_else(|| areas::read(member.outer), |ahead| ahead.read(member.outer)) else {
-        return Vec::new();
-    };
+/// Memory that is kept by another ipc namespace than the process is in.
+fn ipc_objection(ipc: &ipc_spaces::Notes, member: &Member, areas: &[Area]) -> Option<Objection> {
+    let is_kept = |area: &Area| matches!(area.kind, AreaKind::Segment { .. });
+    let elsewhere = ipc.of_process(member.outer).is_ok_and(|space| space.is_some());
+    (elsewhere && areas.iter().any(is_kept)).then(|| {
+        let kind = "System V shared memory of another ipc namespace than its own".to_owned();
+        (kind, "start the program in the guest's own ipc namespace")
+    })
+}
+
+fn memory_objections(seen: Vec<Seen>) -> Vec<Objection> {
     let mut objections = Vec::new();
     for one in seen {
         if one.area.start < STAGING.end && one.area.end > REGION || one.area.end > USER_END {

@@ -115,6 +115,13 @@ pub(crate) fn capture(init: i32) -> Result<Vec<Keyed>, CallError> {
     inside(init, || lists.read(&maps))
 }
 
+/// The first kind of thing that an ipc namespace keeps for System V, if it keeps any.
+pub(crate) fn held(process: i32) -> Result<Option<&'static str>, CallError> {
+    let Some(lists) = Lists::of(process)? else { return Ok(None) };
+    let kinds = [("shared memory", &lists.shm), ("semaphores", &lists.sem), ("a message queue", &lists.msg)];
+    Ok(kinds.into_iter().find(|(_, text)| !rows(text).is_empty()).map(|(kind, _)| kind))
+}
+
 /// The namespace's lists, as /proc/sysvipc shows them.
 struct Lists {
     shm: String,

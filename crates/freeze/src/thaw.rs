@@ -76,8 +76,9 @@ fn open(directory: &Path) -> Result<(Tree, Opened), ThawError> {
 mod tests {
     use super::*;
     use crate::image::{
-        Area, AreaKind, Content, ContentKind, Descriptor, FileKind, HostNames, Image, Keyed, KeyedKind, MemoryMount,
-        OpenFile, Pipe, Process, Queue, Terminal, TerminalEnd, Thread, UnixSocket,
+        Area, AreaKind, Content, ContentKind, ControlGroup, ControlGroups, Descriptor, FileKind, HostNames, Image,
+        Keyed, KeyedKind, MemoryMount, MountChange, MountSource, MountSpace, OpenFile, Pipe, Process, Queue, Terminal,
+        TerminalEnd, Thread, UnixSocket,
     };
     use crate::plan::Facts;
     use proptest::prelude::*;
@@ -113,7 +114,7 @@ mod tests {
     }
 
     fn image() -> Image {
-        let file = |kind| OpenFile { flags: 2, position: 3, lock: None, ranges: Vec::new(), kind };
+        let file = |kind| OpenFile { flags: 2, position: 3, lock: None, ranges: Vec::new(), kind, mount_space: None };
         let content = Content {
             kind: ContentKind::Memory { name: "x".into(), seals: 0 },
             length: 0x8000,
@@ -130,11 +131,20 @@ mod tests {
             FileKind::Unix { socket: 0 },
             FileKind::Terminal { terminal: 0, end: TerminalEnd::Other },
         ];
+        let (path, from) = ("/mnt".to_owned(), MountSource { space: None, path: "/srv".into() });
+        let changes = vec![
+            MountChange::Gone { path: path.clone() },
+            MountChange::Set { path: path.clone(), attributes: 1 },
+            MountChange::Bind { path: path.clone(), from, attributes: 1 },
+            MountChange::Memory { path, options: "size=5k".into(), attributes: 0, contents: (0, 1) },
+        ];
+        let settings = vec![("pids.max".to_owned(), "9".to_owned())];
+        let group = ControlGroup { path: "/init.scope".into(), owner: (1, 1), given: Vec::new(), settings };
         let segment = KeyedKind::Segment { length: 4096, content: vec![1; 9] };
         Image {
             processes: vec![process(2, 1), process(3, 2), process(4, 3)],
             files: kinds.into_iter().map(file).collect(),
-            pipes: vec![Pipe { capacity: 4096, content: b"content".to_vec(), path: None }],
+            pipes: vec![Pipe { capacity: 4096, content: b"content".to_vec(), path: None, mount_space: Some(0) }],
             unix: vec![UnixSocket { file: 3, kind: 1, name: b"\x01\0/run/x\0".to_vec(), ..UnixSocket::default() }],
             contents: vec![content],
             terminals: vec![Terminal { number: 2, settings: vec![0; 44], session: 2, ..Terminal::default() }],
@@ -142,6 +152,14 @@ mod tests {
             queues: vec![Queue { name: "jobs".into(), capacity: 1, longest: 4, ..Queue::default() }],
             host_names: vec![HostNames { host: b"inner".to_vec(), domain: Vec::new() }],
             mounts: vec![MemoryMount { path: "/run".into(), ..MemoryMount::default() }],
+            shared_mounts: true,
+            mount_spaces: vec![MountSpace { changes, ..MountSpace::default() }],
+            ipc_spaces: 1,
+            control_groups: ControlGroups {
+                root: "/sys/fs/cgroup".into(),
+                given: vec!["pids".into()],
+                groups: vec![group],
+            },
             init: 1,
         }
     }

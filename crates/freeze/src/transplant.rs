@@ -65,6 +65,7 @@ pub fn transplant(
     let Still { mut image, mut holder, standing, .. } = stand_still(subject, &Roots::of(processes))?;
     let mut shared = segments(&image);
     shared.extend(queues(&image));
+    shared.extend(spaces(&image));
     // What System V IPC and the message queues keep is not the processes' own, and stays.
     image.keyed.clear();
     image.queues.clear();
@@ -101,6 +102,24 @@ fn queues(image: &Image) -> Vec<Refusal> {
     for process in &image.processes {
         for one in process.descriptors.iter().filter(|one| is_queue(one.file)) {
             refusals.push(refusal(process, Some(one.number), "a message queue"));
+        }
+    }
+    refusals
+}
+
+/// Namespaces beside the guest's, and files of such: they are made of the guest that they are in.
+fn spaces(image: &Image) -> Vec<Refusal> {
+    let mut refusals = Vec::new();
+    for process in &image.processes {
+        if process.mount_space.is_some() {
+            refusals.push(refusal(process, None, "a mnt namespace of its own"));
+        }
+        if process.ipc_space.is_some() {
+            refusals.push(refusal(process, None, "an ipc namespace of its own"));
+        }
+        let elsewhere = |file: usize| image.files.get(file).is_some_and(|file| file.mount_space.is_some());
+        for one in process.descriptors.iter().filter(|one| process.mount_space.is_none() && elsewhere(one.file)) {
+            refusals.push(refusal(process, Some(one.number), "a file of another mnt namespace"));
         }
     }
     refusals

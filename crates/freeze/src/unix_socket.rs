@@ -2,6 +2,7 @@
 
 use crate::descriptors::Place;
 use crate::image::Image;
+use crate::mount_spaces::Spaces;
 use crate::proc_file::{self, malformed};
 use crate::socket_options::{self, PASSCRED, PEEK_OFF, SocketOption};
 use pando_kernel::socket_peek::{self, Peeked};
@@ -41,6 +42,9 @@ pub struct UnixSocket {
     /// Whether descriptors wait in it, so that it cannot be captured.
     #[serde(skip)]
     pub(crate) carries: bool,
+    /// Whether only a mount namespace of its process's own has its file, so that it cannot be made.
+    #[serde(skip)]
+    pub(crate) is_elsewhere: bool,
 }
 
 /// A message, or all of a stream.
@@ -125,7 +129,7 @@ pub(crate) fn queue(socket: &OwnedFd, kind: i32) -> Result<Vec<Peeked>, CallErro
 }
 
 /// Captures what is not known of a socket when its descriptor is found: `places` are where each open file was found.
-pub(crate) fn capture(init: i32, image: &mut Image, places: &[Place]) -> Result<(), CallError> {
+pub(crate) fn capture(init: i32, spaces: &Spaces, image: &mut Image, places: &[Place]) -> Result<(), CallError> {
     if image.unix.is_empty() {
         return Ok(());
     }
@@ -144,6 +148,8 @@ pub(crate) fn capture(init: i32, image: &mut Image, places: &[Place]) -> Result<
         socket.waiting = entry.waiting.iter().copied().filter_map(index).collect();
         if let Some(path) = path(&socket.name, "/").filter(|_| entry.file.is_some()) {
             (socket.directory, socket.place) = find_place(init, place, socket, &path, &maps)?;
+            let path = if socket.name.get(2) == Some(&b'/') { path } else { format!("{}/{path}", socket.directory) };
+            socket.is_elsewhere = spaces.is_elsewhere(place.outer, &path);
         }
     }
     // What waits to be accepted is connected to nothing that has an inode.

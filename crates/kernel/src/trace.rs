@@ -213,8 +213,8 @@ impl Thread {
         Ok(rseq)
     }
 
-    /// One of its system-call filters, 0 being the newest: `struct sock_filter`s of eight bytes. `None` behind the last
-    /// (PTRACE_SECCOMP_GET_FILTER, since Linux 4.4).
+    /// One of its system-call filters, 0 being the one that was installed first, whatever ptrace(2) says: `struct sock_filter`s of eight bytes. `None` behind
+    /// the last (PTRACE_SECCOMP_GET_FILTER, since Linux 4.4).
     pub fn filter(&self, number: usize) -> io::Result<Option<Vec<u8>>> {
         const LONGEST: usize = 4096;
         let mut program = vec![0_u64; LONGEST];

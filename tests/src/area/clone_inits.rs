@@ -20,6 +20,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("clone_inits::clones_of_clones_and_many", clones_of_clones_and_many).needs(ROOT),
     Case::new("clone_inits::one_with_few_descriptors", one_with_few_descriptors).needs(ROOT),
     Case::new("clone_inits::hooks_and_networks", hooks_and_networks).needs(ROOT),
+    Case::new("clone_inits::services_have_mounts_of_their_own", services_have_mounts_of_their_own).needs(ROOT),
 ];
 
 /// Counts, and says who it is to its guest's root.
@@ -206,4 +207,40 @@ fn hooks_and_networks(sandbox: &Sandbox) {
     let first = count(sandbox, "one");
     eventually("it counts on", || count(sandbox, "one") > first + 5);
     assert_eq!(inside(sandbox, "one", "tail -n 1 /hooked"), "one");
+}
+
+/// A service of what systemd makes of one: the guest's mounts are shared, its own hear of them, and are others.
+fn services_have_mounts_of_their_own(sandbox: &Sandbox) {
+    let service = "mount -t tmpfs -o size=1m tmpfs /tmp; mount --bind /etc /srv; mount -o remount,bind,ro /srv; umount /mnt; cd /tmp;
+        echo $$ >/service; n=0; while :; do n=$((n+1)); echo $n >count.new; mv count.new count; sleep 0.02; done";
+    let script = format!(
+        "mkdir -p /run /srv /mnt; mount -t tmpfs tmpfs /run; mount -t tmpfs tmpfs /mnt; mkdir /run/later; mount --make-rshared /
+        unshare -m --propagation slave sh -c '{service}' &"
+    );
+    scripted(sandbox, "source", &script);
+    let look = |name: &str, script: &str| inside(sandbox, name, &format!("cd /proc/$(cat /service)/root; {script}"));
+    let counted = |name: &str| look(name, "cat tmp/count 2>/dev/null || echo 0").parse::<u32>().unwrap_or_default();
+    eventually("it serves", || inside(sandbox, "source", "[ -s /service ] && echo up || :") == "up");
+    eventually("it counts", || counted("source") > 5);
+    // One from memory, one from the disk, one of a clone.
+    sandbox.pando(["freeze", "source", "warm", "--wait"]).ok();
+    sandbox.pando(["clone", "warm", "one"]).ok();
+    sandbox.end_daemon();
+    sandbox.pando(["clone", "warm", "two"]).ok();
+    sandbox.pando(["freeze", "one", "warmer"]).ok();
+    sandbox.pando(["clone", "warmer", "three"]).ok();
+    for name in ["one", "two", "three", "source"] {
+        let before = counted(name);
+        eventually("it counts on", || counted(name) > before + 5);
+        assert_eq!(inside(sandbox, name, "[ -e /tmp/count ] || echo none; mount | grep -c ' on /mnt '"), "none\n1");
+        assert_eq!(
+            look(name, "ls srv/passwd; (echo x >srv/x) 2>&1 | grep -o 'Read-only.*'"),
+            "srv/passwd\nRead-only file system"
+        );
+        let own = inside(sandbox, name, "cat /proc/$(cat /service)/mountinfo");
+        assert!(!own.contains(" /mnt ") && own.contains(" /tmp ") && own.contains("size=1024k"), "{own}");
+        // What is mounted later is there, too; what it mounts itself is nobody else's.
+        inside(sandbox, name, "mount -t tmpfs later /run/later; echo seen >/run/later/word");
+        assert_eq!(look(name, "cat run/later/word"), "seen", "{name}");
+    }
 }

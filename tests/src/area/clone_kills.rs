@@ -16,6 +16,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("clone_kills::nobody_is_forked_beside_a_maker", nobody_is_forked_beside_a_maker),
     Case::new("clone_kills::at_15_random_moments", |sandbox| at_random_moments(sandbox, 15)),
     Case::new("clone_kills::of_an_init_at_15_random_moments", |sandbox| of_an_init(sandbox, 15)),
+    Case::new("clone_kills::of_mounts_of_its_own_at_15_random_moments", |sandbox| of_own_mounts(sandbox, 15)),
     Case::new("clone_kills::of_an_init_at_200_random_moments", |sandbox| of_an_init(sandbox, 200)).tags(&[Tag::Slow]),
     Case::new("clone_kills::at_200_random_moments", |sandbox| at_random_moments(sandbox, 200)).tags(&[Tag::Slow]),
 ];
@@ -74,6 +75,14 @@ fn at_random_moments(sandbox: &Sandbox, kills: usize) {
 
 fn of_an_init(sandbox: &Sandbox, kills: usize) {
     own_init::scripted(sandbox, "source", "sleep 100000 & wait");
+    eventually("it is up", || sandbox.exec_sh("source", "grep -q sleep /proc/2/cmdline").run().code() == 0);
+    killing(sandbox, kills);
+}
+
+fn of_own_mounts(sandbox: &Sandbox, kills: usize) {
+    let service = "mkdir -p /srv /mnt; mount -t tmpfs tmpfs /srv; mount --bind /etc /mnt; cd /srv; exec sleep 100000";
+    let script = format!("unshare -m sh -c '{service}' & wait");
+    own_init::scripted(sandbox, "source", &script);
     eventually("it is up", || sandbox.exec_sh("source", "grep -q sleep /proc/2/cmdline").run().code() == 0);
     killing(sandbox, kills);
 }

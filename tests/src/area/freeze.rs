@@ -48,6 +48,9 @@ pub(crate) const CASES: &[Case] = &[
     case("freeze::credentials_limits_and_names_are_kept", |sandbox| {
         plays(sandbox, include_str!("../../actors/being.py"))
     }),
+    case("freeze::filters_of_system_calls_keep_their_order", |sandbox| {
+        plays(sandbox, include_str!("../../actors/filters.py"))
+    }),
     case("freeze::unix_sockets_keep_names_peers_and_queues", |sandbox| {
         plays(sandbox, include_str!("../../actors/unix_sockets.py"))
     }),
@@ -63,6 +66,15 @@ pub(crate) const CASES: &[Case] = &[
     }),
     case("freeze::host_names_of_their_own_are_kept", |sandbox| {
         plays(sandbox, include_str!("../../actors/host_names.py"))
+    }),
+    case("freeze::mount_namespaces_of_their_own_are_made_again", |sandbox| {
+        plays_after(sandbox, include_str!("../../actors/mount_spaces.py"), has_mounts)
+    }),
+    case("freeze::mount_namespaces_in_clones_of_clones", |sandbox| {
+        again_and_again(sandbox, include_str!("../../actors/mount_spaces.py"), has_mounts);
+    }),
+    case("freeze::ipc_namespaces_with_nothing_in_them_are_made_again", |sandbox| {
+        plays(sandbox, include_str!("../../actors/ipc_spaces.py"))
     }),
     case("freeze::message_queues_keep_what_waits_in_them", |sandbox| {
         plays(sandbox, include_str!("../../actors/message_queues.py"))
@@ -162,14 +174,27 @@ fn all_are_right(stage: &std::path::Path, spaces: &[&Space]) {
 
 /// What a clone is made of can be frozen again, restorer's leftovers and all.
 fn clones_of_clones(sandbox: &Sandbox) {
+    again_and_again(sandbox, include_str!("../../actors/threads.py"), |_| ());
+}
+
+/// Something that is mounted in two places.
+fn has_mounts(space: &Space) {
+    for place in ["/mnt", "/media"] {
+        assert!(space.command(&["mount", "-t", "tmpfs", "none", place]).status().expect("mount runs").success());
+    }
+}
+
+fn again_and_again(sandbox: &Sandbox, script: &str, prepare: fn(&Space)) {
     let stage = stage(sandbox);
     let source = Space::new();
-    let _actor = source.play(include_str!("../../actors/threads.py"), &stage);
+    prepare(&source);
+    let _actor = source.play(script, &stage);
     let mut spaces = vec![source];
     for _ in 0..3 {
         let newest = spaces.last().expect("there is the source");
         let frozen = frozen(newest).unwrap_or_else(|error| panic!("{error}"));
         let clone = Space::new();
+        prepare(&clone);
         clone_into(&frozen, &clone);
         spaces.push(clone);
     }
@@ -177,7 +202,7 @@ fn clones_of_clones(sandbox: &Sandbox) {
 }
 
 /// What stands in the way, and words of the refusal.
-const UNSUPPORTED: [(&str, &[&str]); 14] = [
+const UNSUPPORTED: [(&str, &[&str]); 16] = [
     (
         "libc = __import__('ctypes').CDLL(None)\nkept = libc.inotify_init()\nlibc.inotify_add_watch(kept, b'/proc/self', 2)",
         &["descriptor", "an inotify instance with 1 watches"],
@@ -204,7 +229,15 @@ const UNSUPPORTED: [(&str, &[&str]); 14] = [
          os.waitpid(leader, 0)",
         &["whose leader has ended"],
     ),
-    ("__import__('ctypes').CDLL(None).unshare(0x08000000)", &["ipc namespace of its own"]),
+    (
+        "libc = __import__('ctypes').CDLL(None)\nlibc.unshare(0x08000000)\nlibc.shmget(7, 4096, 0o1600)",
+        &["shared memory in an ipc namespace of its own", "ipcrm"],
+    ),
+    (
+        "libc = __import__('ctypes').CDLL(None)\nlibc.unshare(0x08000000)\nlibc.mq_open(b'/x', os.O_CREAT | os.O_RDWR, 0o600, None)",
+        &["a message queue in an ipc namespace of its own"],
+    ),
+    ("__import__('ctypes').CDLL(None).unshare(0x02000000)", &["a cgroup namespace of its own", "come along"]),
     ("kept = os.openpty(); os.close(kept[0])", &["descriptor", "a terminal whose other end is outside"]),
     (
         "libc = __import__('ctypes').CDLL(None)\nkept = libc.mq_open(b'/gone', os.O_CREAT | os.O_RDWR, 0o600, None)\nlibc.mq_unlink(b'/gone')",
@@ -218,8 +251,67 @@ const UNSUPPORTED: [(&str, &[&str]); 14] = [
     ("kept = os.pidfd_open(os.getpid())", &["descriptor", "a process descriptor"]),
 ];
 
+/// What has a mount namespace of its own, and something in it that a clone could not have.
+const APART: &str = "\
+import ctypes, threading
+libc = ctypes.CDLL(None)
+def mount(source, target, kind='', flags=0):
+    assert libc.mount(source.encode(), target.encode(), kind.encode(), flags, b'') == 0
+def apart():
+    assert libc.unshare(0x20000) == 0
+    mount('none', '/', flags=1 << 14 | 1 << 18)
+def private():
+    apart()
+    mount('none', STAGE + '/a', 'tmpfs')
+for name in ('a', 'b'):
+    os.mkdir(STAGE + '/' + name)
+";
+
+const UNSUPPORTED_APART: [(&str, &[&str]); 10] = [
+    (
+        "apart(); mount('none', STAGE + '/a', 'sysfs')",
+        &["a file system that only its mnt namespace has (sysfs on ", "unmount it"],
+    ),
+    (
+        "private(); mount(STAGE + '/b', STAGE + '/a', flags=4096)",
+        &["a file system of its mnt namespace that another covers (tmpfs on ", "unmount the upper one"],
+    ),
+    (
+        "apart(); mount(STAGE + '/b', STAGE + '/a', flags=4096); os.rmdir(STAGE + '/b')",
+        &["a mount of files of its mnt namespace that were deleted (on "],
+    ),
+    ("private(); mount('none', STAGE + '/b', 'ramfs')", &["a file system that only its mnt namespace has (ramfs on "]),
+    (
+        "private()\nimport socket\nkept = socket.socket(socket.AF_UNIX)\nos.chdir(STAGE + '/a')\nkept.bind(os.getcwd() + '/it')",
+        &["descriptor", "a unix socket whose file only its mnt namespace has"],
+    ),
+    (
+        "private()\nimport mmap\nkept = open(STAGE + '/a/x', 'w+')\nkept.truncate(4096)\n\
+         kept = mmap.mmap(kept.fileno(), 4096, mmap.MAP_PRIVATE)",
+        &["memory of a file that only its mnt namespace has"],
+    ),
+    (
+        "private(); kept = open(STAGE + '/a/x', 'w'); libc.umount2((STAGE + '/a').encode(), 2)",
+        &["descriptor", "a file that its mnt namespace has elsewhere or not any more"],
+    ),
+    (
+        "private(); kept = os.open(STAGE + '/a', 0); apart(); libc.umount2((STAGE + '/a').encode(), 2); os.fchdir(kept)",
+        &["its working directory is not of its own mnt namespace"],
+    ),
+    (
+        "kept = threading.Thread(target=lambda: (apart(), time.sleep(1000)), daemon=True); kept.start(); time.sleep(0.2)",
+        &["a thread with a mnt namespace of its own"],
+    ),
+    (
+        "apart()\nfor number in range(1025):\n    mount(STAGE + '/b', STAGE + '/a', flags=4096)",
+        &["a mnt namespace of its own with more than 1024 mounts"],
+    ),
+];
+
 fn what_cannot_be_frozen_is_named(sandbox: &Sandbox) {
-    for (number, (setup, words)) in UNSUPPORTED.into_iter().enumerate() {
+    let apart = UNSUPPORTED_APART.map(|(setup, words)| (format!("{APART}{setup}"), words));
+    let all = UNSUPPORTED.map(|(setup, words)| (setup.to_owned(), words)).into_iter().chain(apart);
+    for (number, (setup, words)) in all.enumerate() {
         let stage = stage(sandbox).join(number.to_string());
         std::fs::create_dir_all(&stage).expect("a directory");
         let source = Space::new();

@@ -9,6 +9,7 @@ use crate::sandbox::Sandbox;
 pub(crate) const CASES: &[Case] = &[
     Case::new("moving::a_server_goes_on_in_another_guest", a_server_goes_on_in_another_guest),
     Case::new("moving::what_cannot_be_moved_runs_on", what_cannot_be_moved_runs_on),
+    Case::new("moving::who_has_mounts_of_its_own_stays", who_has_mounts_of_its_own_stays),
     Case::new("moving::a_python_server_keeps_what_it_has", a_python_server_keeps_what_it_has)
         .needs(&[Need::Root, Need::Program("python3", "python3")]),
     Case::new("moving::what_was_moved_counts_where_it_is", what_was_moved_counts_where_it_is)
@@ -117,6 +118,24 @@ while True:
     client.send(f"{word} {count} {file.read().strip()} {threading.active_count()}".encode())
     client.close()
 "#;
+
+/// What it has is made of the mounts of the guest that it is in.
+fn who_has_mounts_of_its_own_stays(sandbox: &Sandbox) {
+    sandbox.guest("from", &["--profile", "system"]);
+    sandbox.guest("into", &["--profile", "system"]);
+    set_going(
+        sandbox,
+        "from",
+        &format!("exec unshare -m sh -c 'mkdir -p /srv; mount -t tmpfs tmpfs /srv; {COUNTER}' apart"),
+    );
+    sandbox.exec_sh("from", "mkdir -p /var").ok();
+    eventually("it counts", || counted(sandbox, "from") > 5);
+    let process = pid(sandbox, "from", "sh -c mkdir").to_string();
+    let said = sandbox.pando(["move", &process, "--to", "into"]).run().err();
+    assert!(said.contains("a mnt namespace of its own") && said.contains("clone the whole guest"), "{said}");
+    let before = counted(sandbox, "from");
+    eventually("it runs on", || counted(sandbox, "from") > before);
+}
 
 fn a_python_server_keeps_what_it_has(sandbox: &Sandbox) {
     let _guests = ["from", "into"]

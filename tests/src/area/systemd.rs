@@ -9,8 +9,10 @@ use std::time::Instant;
 
 const VM: &[Tag] = &[Tag::Vm];
 
-pub(crate) const CASES: &[Case] =
-    &[Case::new("systemd::boots_reboots_powers_off_and_stops", boots_reboots_powers_off_and_stops).tags(VM)];
+pub(crate) const CASES: &[Case] = &[
+    Case::new("systemd::boots_reboots_powers_off_and_stops", boots_reboots_powers_off_and_stops).tags(VM),
+    Case::new("systemd::is_cloned_with_its_services", is_cloned_with_its_services).tags(VM),
+];
 
 /// Where the emulated machine has the system.
 const IN_MACHINE: &str = "/opt/images/debian-systemd.tar";
@@ -40,7 +42,12 @@ fn tarball() -> PathBuf {
 
 #[track_caller]
 fn inside(sandbox: &Sandbox, script: &str) -> Ended {
-    sandbox.exec_sh("sd", script).limit(LIMIT).run()
+    inside_of(sandbox, "sd", script)
+}
+
+#[track_caller]
+fn inside_of(sandbox: &Sandbox, name: &str, script: &str) -> Ended {
+    sandbox.exec_sh(name, script).limit(LIMIT).run()
 }
 
 /// Waits until systemd has started everything, and wants nothing unknown to have failed.
@@ -125,4 +132,49 @@ fn reboots(sandbox: &Sandbox) {
     eventually("the guest reboots", reborn);
     boots(sandbox);
     told("reboot", begin);
+}
+
+/// What a service sees that systemd keeps from the rest: logind, where the system has it, and one of ours.
+const KEPT: &str = "grep -q ' /tmp ' /proc/$1/mountinfo && grep -q ' / ro' /proc/$1/mountinfo && [ -e /proc/$1/root/tmp/own ] && ! [ -e /tmp/own ]";
+
+/// Everything that it keeps running is there in each clone, in its control group and with the mounts of its own, and goes on to be managed.
+fn is_cloned_with_its_services(sandbox: &Sandbox) {
+    let image = tarball().to_string_lossy().into_owned();
+    sandbox.pando(["create", "sd", "--from", &image, "--init", "/sbin/init", "--stop-timeout", "90"]).limit(300).ok();
+    sandbox.pando(["start", "sd"]).ok();
+    boots(sandbox);
+    inside(
+        sandbox,
+        "systemd-run --quiet --unit=own -p PrivateTmp=yes -p ProtectSystem=strict -p ProtectHome=yes -p ProtectControlGroups=yes \
+         -p ProtectKernelTunables=yes -p SystemCallFilter=@system-service -p NoNewPrivileges=yes -p ExecStopPost='/bin/touch /run/stopped' \
+         sh -c 'touch /tmp/own; exec sleep 100000'",
+    )
+    .succeeded();
+    eventually("the service runs", || inside(sandbox, "ls /tmp/systemd-private-*-own.service-*/tmp/own").code() == 0);
+    let groups = inside(sandbox, "cd /sys/fs/cgroup; find . -type d | sort").succeeded().out();
+    println!("systemd: {}", sandbox.pando(["freeze", "sd", "warm", "--wait"]).limit(LIMIT).ok().trim());
+    sandbox.pando(["clone", "warm", "one"]).limit(LIMIT).ok();
+    sandbox.pando(["clone", "warm", "two"]).limit(LIMIT).ok();
+    // And one that is made of a clone, out of the disk.
+    sandbox.pando(["freeze", "one", "warmer", "--wait"]).limit(LIMIT).ok();
+    sandbox.end_daemon();
+    sandbox.pando(["clone", "warmer", "three"]).limit(LIMIT).ok();
+    for name in ["one", "two", "three", "sd"] {
+        let script = |script: &str| inside_of(sandbox, name, script).succeeded().out();
+        assert_eq!(script("cd /sys/fs/cgroup; find . -type d | sort"), groups, "{name}");
+        assert_eq!(script("tail -n 1 /proc/1/cgroup"), "0::/init.scope\n");
+        script(&format!("set -- $(systemctl show -P MainPID own); {KEPT}; grep -q own.service /proc/$1/cgroup"));
+        script(
+            "! systemctl cat systemd-logind >/dev/null 2>&1 || { systemctl is-active systemd-logind && loginctl list-sessions; }",
+        );
+        script("systemd-run --wait --quiet sh -c 'exit 0'");
+        // It hears of the service's end, by its group and as its parent.
+        script("kill -9 $(systemctl show -P MainPID own); until ! systemctl is-active --quiet own; do sleep 0.1; done");
+        eventually("it was cleared away", || inside_of(sandbox, name, "[ -e /run/stopped ]").code() == 0);
+        assert_eq!(script("ls -d /sys/fs/cgroup/system.slice/own.service 2>/dev/null || echo none"), "none\n");
+        script("systemctl restart systemd-journald && systemctl is-active systemd-journald");
+    }
+    sandbox.pando(["stop", "two"]).limit(LIMIT).ok();
+    inside_of(sandbox, "one", "systemctl poweroff");
+    eventually("a clone powers off", || sandbox.state("one") == "stopped");
 }

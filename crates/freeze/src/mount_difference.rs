@@ -1,0 +1,439 @@
+//! How the mounts of a namespace differ from those of the first process. A clone has the first process's again, so that what is equal needs nothing; what
+//! differs is said as changes to a copy of them, in the order in which they are made.
+
+use crate::mount_tree::{MountTree, joined};
+use crate::mounts;
+use serde::{Deserialize, Serialize};
+use std::collections::{HashMap, HashSet};
+
+/// A change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum MountChange {
+    /// What is mounted at a path is not.
+    Gone {
+        /// The path.
+        path: String,
+    },
+    /// What is mounted at a path has other attributes.
+    Set {
+        /// The path.
+        path: String,
+        /// `MOUNT_ATTR_*`.
+        attributes: u64,
+    },
+    /// Files that are elsewhere, too, are mounted at a path.
+    Bind {
+        /// The path.
+        path: String,
+        /// Which files.
+        from: MountSource,
+        /// `MOUNT_ATTR_*`.
+        attributes: u64,
+    },
+    /// A file system in memory is mounted at a path.
+    Memory {
+        /// The path.
+        path: String,
+        /// Its options: what bounds it.
+        options: String,
+        /// `MOUNT_ATTR_*`.
+        attributes: u64,
+        /// What is in it: a range of [`contents`](crate::image::Image::contents), the first and the one behind the last.
+        contents: (usize, usize),
+    },
+    /// The file system of processes (proc(5)) is mounted at a path, one of its own.
+    Proc {
+        /// The path.
+        path: String,
+        /// Its options: what is to be seen in it.
+        options: String,
+        /// `MOUNT_ATTR_*`.
+        attributes: u64,
+    },
+}
+
+/// Where files are that are mounted once more.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MountSource {
+    /// The namespace in which their path leads to them, one that comes before or the same, when all that comes before is mounted; none for the first process's.
+    pub space: Option<usize>,
+    /// Their path.
+    pub path: String,
+}
+
+/// What a namespace's mounts hear of what is mounted in the first process's (`mount_namespaces(7)`, shared subtrees).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Link {
+    /// They are the same group: each hears of the other's.
+    Peers,
+    /// They hear of it.
+    #[default]
+    Follows,
+    /// They do not.
+    Alone,
+}
+
+/// More changes than this in one namespace are not made.
+pub(crate) const MOST: usize = 1024;
+
+/// All that differs, or what of it cannot be had again.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Difference {
+    pub(crate) changes: Vec<MountChange>,
+    pub(crate) link: Link,
+    /// Whether others can hear of what is mounted in it.
+    pub(crate) shared: bool,
+    pub(crate) objections: Vec<(String, &'static str)>,
+}
+
+const STOP: &str = "stop what made it";
+
+impl Difference {
+    /// Between the mounts of the first process and others. `earlier` are namespaces that are made before; below a path of `given` that ends in a slash
+    /// clones have what is theirs, and what cannot be had there is left out.
+    pub(crate) fn between(first: &MountTree, other: &MountTree, earlier: &[&MountTree], given: &[String]) -> Self {
+        let (own, theirs) = (first.get(first.root()), other.get(other.root()));
+        if (&own.device, &own.root) != (&theirs.device, &theirs.root) {
+            let objection = ("a mnt namespace of its own with other files at its root".into(), STOP);
+            return Self { objections: vec![objection], ..Self::default() };
+        }
+        let link = match (own.shared, theirs.shared, theirs.master) {
+            (Some(group), other, _) if other == Some(group) => Link::Peers,
+            (Some(_), _, None) => Link::Alone,
+            _ => Link::Follows,
+        };
+        let found = Self { link, shared: theirs.shared.is_some() && link != Link::Peers, ..Self::default() };
+        let mut comparison = Comparison {
+            first,
+            other,
+            earlier,
+            given,
+            same: HashMap::new(),
+            gone: HashSet::new(),
+            own: Vec::new(),
+            found,
+        };
+        comparison.pair(first.root(), other.root());
+        comparison.set(other.root());
+        comparison.walk(other.root());
+        let mut found = comparison.found;
+        if link == Link::Peers && !found.changes.is_empty() {
+            found.objections.push((
+                "a mnt namespace of its own with mounts that differ and that the guest shares".into(),
+                "make them followers first (mount --make-rslave /)",
+            ));
+        }
+        if found.changes.len() > MOST {
+            found.objections.push((format!("a mnt namespace of its own with more than {MOST} mounts"), STOP));
+        }
+        found
+    }
+}
+
+/// What is to be seen in a file system of processes, of its options.
+fn seen(options: &str) -> String {
+    let kept = |option: &&str| option.starts_with("hidepid=") || option.starts_with("subset=");
+    options.split(',').filter(kept).collect::<Vec<_>>().join(",")
+}
+
+/// Where a change is.
+fn path(change: &MountChange) -> &str {
+    match change {
+        MountChange::Gone { path }
+        | MountChange::Set { path, .. }
+        | MountChange::Bind { path, .. }
+        | MountChange::Memory { path, .. }
+        | MountChange::Proc { path, .. } => path,
+    }
+}
+
+struct Comparison<'a> {
+    first: &'a MountTree,
+    other: &'a MountTree,
+    earlier: &'a [&'a MountTree],
+    given: &'a [String],
+    /// The mounts that are the same, of the other tree and of the first.
+    same: HashMap<usize, usize>,
+    /// Those of the first that are taken away.
+    gone: HashSet<usize>,
+    /// The file systems that only the other tree has, as far as they are said.
+    own: Vec<usize>,
+    found: Difference,
+}
+
+impl Comparison<'_> {
+    /// Finds what is the same below two mounts that are, and takes away what is not there.
+    fn pair(&mut self, own: usize, theirs: usize) {
+        let (first, other) = (self.first, self.other);
+        let mut next = vec![(own, theirs)];
+        while let Some((own, theirs)) = next.pop() {
+            self.same.insert(theirs, own);
+            for (path, mount) in first.on(own) {
+                let place =
+                    |tree: &MountTree, mount: usize| (tree.get(mount).device.clone(), tree.get(mount).root.clone());
+                match other.on(theirs).get(path) {
+                    Some(theirs) if place(other, *theirs) == place(first, *mount) => next.push((*mount, *theirs)),
+                    _ => self.take_away(*mount),
+                }
+            }
+        }
+        // One order, whatever they were found in.
+        self.found.changes.sort_by(|one, other| path(one).cmp(path(other)));
+    }
+
+    /// What another mount hides, nobody sees going: it stays.
+    fn take_away(&mut self, mount: usize) {
+        let path = &self.first.get(mount).path;
+        if self.first.top(mount) == self.first.leads_to(path, &HashSet::new()) {
+            let all = self.first.stack(mount).map(|_| MountChange::Gone { path: path.clone() });
+            self.found.changes.extend(all);
+            self.gone.insert(mount);
+        }
+    }
+
+    /// Says what differs below a mount: deep paths first, since what is mounted above one hides it.
+    fn walk(&mut self, theirs: usize) {
+        let below = |tree: &MountTree, on: usize| {
+            // What is all of a file system comes before parts of it.
+            let key =
+                |path: &str, mount: &usize| (path.matches('/').count(), tree.get(*mount).root == "/", path.to_owned());
+            let mut all: Vec<_> = tree.on(on).iter().map(|(path, mount)| (key(path, mount), on, *mount)).collect();
+            all.sort();
+            all
+        };
+        let mut next = below(self.other, theirs);
+        while let Some((_, on, mount)) = next.pop() {
+            if self.found.changes.len() > MOST {
+                break;
+            }
+            if self.set(mount) || self.make(on, mount) {
+                next.extend(below(self.other, mount));
+            }
+        }
+    }
+
+    /// Whether a mount is one of the first process's, whose attributes are then set if they differ and a path leads to it.
+    fn set(&mut self, mount: usize) -> bool {
+        let Some(own) = self.same.get(&mount).copied() else { return false };
+        let (path, attributes) = (&self.other.get(mount).path, self.other.get(mount).attributes);
+        if attributes != self.first.get(own).attributes && self.first.leads_to(path, &self.gone) == own {
+            self.found.changes.push(MountChange::Set { path: path.clone(), attributes });
+        }
+        true
+    }
+
+    /// Whether a mount is all of a file system that is in no namespace before.
+    fn is_own(&self, number: usize) -> bool {
+        let mount = self.other.get(number);
+        let has = |tree: &MountTree| tree.all().iter().any(|one| one.device == mount.device);
+        let kind = matches!(mount.kind.as_str(), "tmpfs" | "proc") && mount.root == "/";
+        kind && !self.own.iter().any(|own| self.other.get(*own).device == mount.device)
+            && !has(self.first)
+            && !self.earlier.iter().any(|tree| has(tree))
+    }
+
+    /// Says how a mount is made that the first process does not have. Whether it is.
+    fn make(&mut self, on: usize, number: usize) -> bool {
+        let mount = self.other.get(number);
+        let (path, attributes) = (mount.path.clone(), mount.attributes);
+        let covered = self.same.get(&on).is_some_and(|own| self.first.leads_to(&path, &self.gone) != *own);
+        // Groups are told by their ids outside.
+        let sayable = mount.kind == "tmpfs" || !mount.options.split(',').any(|option| option.starts_with("gid="));
+        if self.is_own(number) && sayable {
+            let hidden = covered || self.other.leads_to(&path, &HashSet::new()) != number;
+            if hidden && mount.kind == "tmpfs" {
+                let kind = format!("a file system of its mnt namespace that another covers ({} on {path})", mount.kind);
+                self.found.objections.push((kind, "unmount the upper one there, or stop what made it"));
+                return false;
+            }
+            self.own.push(number);
+            self.found.changes.push(if mount.kind == "tmpfs" {
+                let options = mounts::bounds(&mount.options);
+                MountChange::Memory { path, options, attributes, contents: (0, 0) }
+            } else {
+                MountChange::Proc { path, options: seen(&mount.options), attributes }
+            });
+            return true;
+        }
+        // Nobody sees it.
+        if covered {
+            return false;
+        }
+        let deleted = mount.root.ends_with("//deleted");
+        if !deleted && let Some(from) = self.source(&mount.device, &mount.root, &path) {
+            self.found.changes.push(MountChange::Bind { path, from, attributes });
+            return true;
+        }
+        let above = |given: &String| given.len() > 1 && given.ends_with('/') && path.starts_with(given.as_str());
+        if self.given.iter().any(above) {
+            return false;
+        }
+        let kind = if deleted {
+            format!("a mount of files of its mnt namespace that were deleted (on {path})")
+        } else {
+            format!("a file system that only its mnt namespace has ({} on {path})", mount.kind)
+        };
+        self.found.objections.push((
+            kind,
+            "unmount it there, or stop what made it; file systems in memory (tmpfs) and files of the guest's own that are mounted once more come along",
+        ));
+        false
+    }
+
+    fn source(&self, device: &str, root: &str, path: &str) -> Option<MountSource> {
+        let of = |tree: &MountTree, space: Option<usize>| {
+            let there = tree.place(path) == (device, root.to_owned());
+            let path = if there { Some(path.to_owned()) } else { tree.paths_to(device, root).next() };
+            path.map(|path| MountSource { space, path })
+        };
+        let earlier = || self.earlier.iter().enumerate().find_map(|(number, tree)| of(tree, Some(number)));
+        let own = || {
+            let on_it = self.own.iter().map(|own| self.other.get(*own)).find(|own| own.device == device)?;
+            // It is mounted whole.
+            Some(MountSource { space: Some(self.earlier.len()), path: joined(&on_it.path, root.trim_end_matches('/')) })
+        };
+        of(self.first, None).or_else(earlier).or_else(own)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIRST: &str = "\
+58 46 0:47 / / rw,relatime shared:1 - overlay deb rw
+60 58 0:70 / /run rw,nosuid,relatime shared:2 - tmpfs tmpfs rw
+61 58 0:44 / /proc rw,relatime shared:3 - proc none rw
+62 61 0:90 /views/7 /proc/meminfo ro,relatime - tmpfs none rw
+63 58 0:91 /h /etc/hosts ro,relatime - ext4 none rw
+";
+
+    /// Each line of the first tree as a follower has it, and more.
+    fn difference(change: impl Fn(&str) -> Option<String>, more: &str) -> Difference {
+        let copied = |line: &str| change(line).map(|line| line.replace("shared:", "master:") + "\n");
+        let other: String = FIRST.lines().filter_map(copied).collect();
+        let tree = |text: &str| MountTree::parse(text).unwrap();
+        let given = ["/proc/".to_owned(), "/".to_owned()];
+        Difference::between(&tree(FIRST), &tree(&(other + more)), &[], &given)
+    }
+
+    fn same(line: &str) -> Option<String> {
+        Some(line.to_owned())
+    }
+
+    fn paths(difference: &Difference) -> Vec<&str> {
+        let shown = |change: &MountChange| match change {
+            MountChange::Gone { path } => format!("-{path}"),
+            MountChange::Set { path, attributes } => format!("={path} {attributes:x}"),
+            MountChange::Bind { path, from, .. } => format!("{}>{path}", from.path),
+            MountChange::Memory { path, options, .. } => format!("{options}>{path}"),
+            MountChange::Proc { path, options, .. } => format!("proc {options}>{path}"),
+        };
+        difference.changes.iter().map(|change| shown(change).leak() as &str).collect()
+    }
+
+    #[test]
+    fn what_is_equal_needs_nothing() {
+        let found = difference(same, "");
+        assert_eq!(found, Difference { link: Link::Follows, ..Difference::default() });
+    }
+
+    #[test]
+    fn what_is_made_taken_away_and_protected_is_said() {
+        let change = |line: &str| {
+            let protected = if line.starts_with("58 ") { line.replace(" rw,", " ro,") } else { line.to_owned() };
+            (!line.starts_with("62 ")).then_some(protected)
+        };
+        let more = "\
+70 58 0:47 /tmp/private /tmp rw,relatime - overlay deb rw
+71 70 0:99 / /tmp/deep rw,nodev,relatime - tmpfs none rw,size=5k,uid=7
+72 58 0:47 /etc /etc rw,relatime - overlay deb rw
+73 72 0:91 /h /etc/hosts ro,relatime - ext4 none rw
+74 58 0:70 /lock /var/run/lock rw,relatime - tmpfs tmpfs rw
+";
+        let found = difference(change, more);
+        assert_eq!(found.objections, []);
+        assert_eq!(
+            paths(&found),
+            [
+                "-/proc/meminfo",
+                "=/ 1",
+                "/run/lock>/var/run/lock",
+                "/tmp/private>/tmp",
+                "size=5k>/tmp/deep",
+                "/etc>/etc",
+                "/etc/hosts>/etc/hosts"
+            ]
+        );
+    }
+
+    #[test]
+    fn attributes_of_what_both_have_are_set() {
+        let found = difference(|line| Some(line.replace("/run rw,nosuid", "/run ro,nosuid")), "");
+        assert_eq!(paths(&found), ["=/run 3"]);
+    }
+
+    #[test]
+    fn deep_mounts_come_before_what_hides_them() {
+        let more = "\
+70 58 0:47 /x /srv rw,relatime - overlay deb rw
+71 58 0:47 /y /srv/deep rw,relatime - overlay deb rw
+72 58 0:47 /z /proc/x rw,relatime - overlay deb rw
+";
+        assert_eq!(paths(&difference(same, more)), ["/y>/srv/deep", "/x>/srv"], "one is below what stays, and unseen");
+    }
+
+    #[test]
+    fn what_cannot_be_had_is_named_but_for_what_each_clone_has_of_its_own() {
+        let unknown = "70 58 0:98 / /mnt rw,relatime - fuse x rw\n71 61 0:97 /views/8 /proc/stat rw - ext4 x rw\n";
+        let found = difference(same, unknown);
+        assert_eq!(found.objections.len(), 1);
+        assert!(found.objections[0].0.contains("(fuse on /mnt)"), "{found:?}");
+        let deleted = difference(same, "70 58 0:47 /gone//deleted /mnt rw,relatime - overlay x rw\n");
+        assert!(deleted.objections[0].0.contains("were deleted (on /mnt)"), "{deleted:?}");
+        let covered = "70 58 0:98 / /mnt rw,relatime - tmpfs x rw\n71 70 0:47 /x /mnt rw,relatime - overlay x rw\n";
+        assert!(difference(same, covered).objections[0].0.contains("covers (tmpfs on /mnt)"));
+    }
+
+    #[test]
+    fn parts_of_its_own_file_systems_come_after_them() {
+        let more = "\
+70 58 0:98 /x /mnt rw,relatime - tmpfs x rw
+71 58 0:98 / /dev rw,relatime - tmpfs x rw
+72 58 0:99 / /proc rw,relatime - proc proc rw,hidepid=invisible
+73 72 0:99 /sys /proc/sys ro,relatime - proc proc rw,hidepid=invisible
+";
+        let found = difference(|line| (!line.contains(" /proc")).then(|| line.to_owned()), more);
+        assert_eq!(found.objections, []);
+        let wanted = ["-/proc", "proc hidepid=invisible>/proc", "/proc/sys>/proc/sys", ">/dev", "/dev/x>/mnt"];
+        assert_eq!(paths(&found), wanted);
+        let from = MountSource { space: Some(0), path: "/dev/x".into() };
+        assert_eq!(found.changes[4], MountChange::Bind { path: "/mnt".into(), from, attributes: 0 });
+        let grouped = difference(same, "72 58 0:99 / /mnt rw,relatime - proc proc rw,gid=7\n");
+        assert!(grouped.objections[0].0.contains("(proc on /mnt)"), "{grouped:?}");
+    }
+
+    #[test]
+    fn groups_are_kept_apart() {
+        let tree = |text: &str| MountTree::parse(text).unwrap();
+        let between = |text: &str| Difference::between(&tree(FIRST), &tree(text), &[], &[]);
+        assert_eq!(between(FIRST).link, Link::Peers);
+        assert_eq!(between(&FIRST.replace("shared:", "x:")).link, Link::Alone);
+        let both = FIRST.replace("shared:", "master:").replace("master:1", "master:1 shared:31");
+        assert_eq!((between(&both).link, between(&both).shared), (Link::Follows, true));
+        let differs = FIRST.to_owned() + "70 58 0:98 / /mnt rw,relatime - tmpfs x rw\n";
+        assert!(between(&differs).objections[0].1.contains("make-rslave"));
+        let elsewhere = FIRST.replace("0:47 / /", "0:47 /root /");
+        assert!(between(&elsewhere).objections[0].0.contains("other files at its root"));
+    }
+
+    #[test]
+    fn what_an_earlier_namespace_has_is_had_from_there() {
+        let tree = |text: &str| MountTree::parse(text).unwrap();
+        let one = FIRST.replace("shared:", "master:") + "70 58 0:98 / /mnt rw,relatime - tmpfs x rw\n";
+        let other = one.replace("/mnt ", "/srv ");
+        let found = Difference::between(&tree(FIRST), &tree(&other), &[&tree(&one)], &[]);
+        let from = MountSource { space: Some(0), path: "/mnt".into() };
+        assert_eq!(found.changes, [MountChange::Bind { path: "/srv".into(), from, attributes: 0 }]);
+    }
+}

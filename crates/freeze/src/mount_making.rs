@@ -1,0 +1,285 @@
+//! How a clone's mount namespaces are made: copies of the first process's, by the maker, which comes back from each. What is mounted is taken as a
+//! detached mount (open_tree(2), fsmount(2), since Linux 5.2) before anything is changed, for what is mounted over a place hides it.
+//!
+//! Everything is a path inside the clone's own root, and no link is followed: the kernel told the paths of mounts, which have none.
+
+use crate::content_making;
+use crate::image::{Image, Link, MountChange, MountSpace, Process};
+use crate::objects::Slots;
+use crate::script::{Chapter, Writer};
+use crate::staging::AT_FDCWD;
+use std::ops::Range;
+
+const OWN: &str = "/proc/self/ns/mnt";
+const NEW: u64 = libc::CLONE_NEWNS as u64;
+const MAKING: Chapter = Writer::MAKING;
+
+/// How many mounts the namespace has made that has most of them.
+pub(crate) fn most_made(image: &Image) -> usize {
+    image.mount_spaces.iter().map(|space| made(space).count()).max().unwrap_or(0)
+}
+
+fn made(space: &MountSpace) -> impl Iterator<Item = &MountChange> {
+    use MountChange::{Bind, Memory, Proc};
+    space.changes.iter().filter(|change| matches!(change, Bind { .. } | Memory { .. } | Proc { .. }))
+}
+
+/// The contents of an image that are made in other mount namespaces.
+pub(crate) fn contents(image: &Image) -> Vec<Range<usize>> {
+    let range = |change: &MountChange| match change {
+        MountChange::Memory { contents: (first, behind), .. } => Some(*first..*behind),
+        _ => None,
+    };
+    image.mount_spaces.iter().flat_map(|space| space.changes.iter().filter_map(range)).collect()
+}
+
+/// Writes the maker's steps: a namespace for each, and one to go back to. `inside` writes what is opened in one.
+pub(crate) fn make(writer: &mut Writer, image: &Image, slots: Slots, mut inside: impl FnMut(&mut Writer, usize)) {
+    let top = writer.string("/");
+    if image.shared_mounts {
+        let arguments = [0, top, 0, libc::MS_SHARED | libc::MS_REC, 0];
+        writer.call(MAKING, "sharing what is mounted", libc::SYS_mount, &arguments);
+    }
+    if image.mount_spaces.is_empty() {
+        return;
+    }
+    keep(writer, slots, None);
+    for (number, space) in image.mount_spaces.iter().enumerate() {
+        writer.call(MAKING, "making a mount namespace", libc::SYS_unshare, &[NEW]);
+        keep(writer, slots, Some(number));
+        let link = match space.link {
+            Link::Peers => None,
+            Link::Follows => Some(libc::MS_SLAVE),
+            Link::Alone => Some(libc::MS_PRIVATE),
+        };
+        if let Some(link) = link {
+            let arguments = [0, top, 0, link | libc::MS_REC, 0];
+            writer.call(MAKING, "setting a mount namespace apart", libc::SYS_mount, &arguments);
+        }
+        let making = Making { image, slots, number, space };
+        making.take(writer);
+        making.change(writer);
+        making.protect(writer);
+        if space.shared {
+            let arguments = [0, top, 0, libc::MS_SHARED | libc::MS_REC, 0];
+            writer.call(MAKING, "sharing what is mounted", libc::SYS_mount, &arguments);
+        }
+        inside(writer, number);
+        go(writer, MAKING, slots, None);
+    }
+}
+
+/// Keeps the namespace that the maker is in.
+fn keep(writer: &mut Writer, slots: Slots, number: Option<usize>) {
+    let path = writer.string(OWN);
+    let arguments = [AT_FDCWD, path, (libc::O_RDONLY | libc::O_CLOEXEC) as u64];
+    writer.open(MAKING, "keeping a mount namespace", libc::SYS_openat, &arguments, slots.mount_space(number));
+}
+
+fn go(writer: &mut Writer, chapter: Chapter, slots: Slots, number: Option<usize>) {
+    writer.call(chapter, "entering a mount namespace", libc::SYS_setns, &[slots.mount_space(number), NEW]);
+}
+
+/// Writes a process's entering of its own, whosever it has been forked with. The first process of an image is in its own.
+pub(crate) fn enter(writer: &mut Writer, chapter: Chapter, image: &Image, process: &Process, slots: Slots) {
+    if !image.mount_spaces.is_empty() && process.pid != image.init {
+        go(writer, chapter, slots, process.mount_space);
+    }
+}
+
+/// One of them, while the maker is in it.
+struct Making<'a> {
+    image: &'a Image,
+    slots: Slots,
+    number: usize,
+    space: &'a MountSpace,
+}
+
+impl Making<'_> {
+    /// What is made, and where its mount waits.
+    fn made(&self) -> impl Iterator<Item = (&MountChange, u64)> {
+        made(self.space).enumerate().map(|(number, change)| (change, self.slots.mounting(number)))
+    }
+
+    /// Takes all that is mounted and there already. The kernel lets a file system of processes be made only where one is to be seen.
+    fn take(&self, writer: &mut Writer) {
+        for (change, slot) in self.made() {
+            match change {
+                MountChange::Proc { path, options, .. } => self.create(writer, "proc", path, options, slot),
+                MountChange::Bind { from, .. } if from.space.is_none() => self.clone_of(writer, &from.path, slot),
+                MountChange::Bind { from, .. } if from.space != Some(self.number) => {
+                    go(writer, MAKING, self.slots, from.space);
+                    self.clone_of(writer, &from.path, slot);
+                    let link = if self.space.link == Link::Alone { libc::MS_PRIVATE } else { libc::MS_SLAVE };
+                    attribute(writer, &from.path, slot, [0, 0, link]);
+                    go(writer, MAKING, self.slots, Some(self.number));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn clone_of(&self, writer: &mut Writer, path: &str, slot: u64) {
+        self.find(writer, path);
+        let empty = writer.string("");
+        let flags = OPEN_TREE_CLONE | libc::O_CLOEXEC as u64 | libc::AT_EMPTY_PATH as u64;
+        writer.open(MAKING, format!("taking {path}"), libc::SYS_open_tree, &[self.slots.spare(), empty, flags], slot);
+    }
+
+    /// Opens a place, as the spare descriptor.
+    fn find(&self, writer: &mut Writer, path: &str) {
+        let at = writer.string(path);
+        let how =
+            writer.words(&[(libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC) as u64, 0, libc::RESOLVE_NO_SYMLINKS]);
+        let arguments = [AT_FDCWD, at, how, 24];
+        writer.open(MAKING, format!("finding {path}"), libc::SYS_openat2, &arguments, self.slots.spare());
+    }
+
+    /// Makes every change.
+    fn change(&self, writer: &mut Writer) {
+        let mut waiting = self.made().map(|(_, slot)| slot);
+        for change in &self.space.changes {
+            match change {
+                MountChange::Gone { path } => gone(writer, path),
+                MountChange::Set { path, attributes } => {
+                    self.find(writer, path);
+                    attribute(writer, path, self.slots.spare(), [*attributes, ALL, 0]);
+                }
+                MountChange::Bind { path, from, .. } => {
+                    let Some(slot) = waiting.next() else { return };
+                    if from.space == Some(self.number) {
+                        self.clone_of(writer, &from.path, slot);
+                    }
+                    self.attach(writer, path, slot);
+                }
+                MountChange::Proc { path, .. } => {
+                    let Some(slot) = waiting.next() else { return };
+                    self.attach(writer, path, slot);
+                }
+                MountChange::Memory { path, options, contents, .. } => {
+                    let Some(slot) = waiting.next() else { return };
+                    self.create(writer, "tmpfs", path, options, slot);
+                    self.attach(writer, path, slot);
+                    content_making::make_some(writer, self.image, self.slots, contents.0..contents.1);
+                }
+            }
+        }
+    }
+
+    /// Makes a file system.
+    fn create(&self, writer: &mut Writer, kind: &str, path: &str, options: &str, slot: u64) {
+        let spare = self.slots.spare();
+        let kind = writer.string(kind);
+        let label = || format!("making a file system for {path}");
+        writer.open(MAKING, label(), libc::SYS_fsopen, &[kind, FSOPEN_CLOEXEC], spare);
+        for (key, value) in options.split(',').filter_map(|option| option.split_once('=')) {
+            let arguments = [spare, FSCONFIG_SET_STRING, writer.string(key), writer.string(value), 0];
+            writer.call(MAKING, label(), libc::SYS_fsconfig, &arguments);
+        }
+        writer.call(MAKING, label(), libc::SYS_fsconfig, &[spare, FSCONFIG_CMD_CREATE, 0, 0, 0]);
+        writer.open(MAKING, label(), libc::SYS_fsmount, &[spare, FSMOUNT_CLOEXEC, 0], slot);
+    }
+
+    fn attach(&self, writer: &mut Writer, path: &str, slot: u64) {
+        self.find(writer, path);
+        let empty = writer.string("");
+        let arguments = [slot, empty, self.slots.spare(), empty, MOVE_MOUNT_EMPTY_PATHS];
+        writer.call(MAKING, format!("mounting {path}"), libc::SYS_move_mount, &arguments);
+    }
+
+    /// Gives what was mounted its attributes, once everything is in it.
+    fn protect(&self, writer: &mut Writer) {
+        for (change, slot) in self.made() {
+            if let MountChange::Bind { path, attributes, .. }
+            | MountChange::Memory { path, attributes, .. }
+            | MountChange::Proc { path, attributes, .. } = change
+            {
+                attribute(writer, path, slot, [*attributes, ALL, 0]);
+                writer.call(MAKING, "closing what is mounted", libc::SYS_close, &[slot]);
+            }
+        }
+        writer.attempt(MAKING, "closing a place", libc::SYS_close, &[self.slots.spare()]);
+    }
+}
+
+/// What is below /proc and /sys is the clone's own, and need not be there.
+fn gone(writer: &mut Writer, path: &str) {
+    let at = writer.string(path);
+    let arguments = [at, (libc::MNT_DETACH | libc::UMOUNT_NOFOLLOW) as u64];
+    let label = format!("unmounting {path}");
+    if path.starts_with("/proc/") || path.starts_with("/sys/") {
+        writer.attempt(MAKING, label, libc::SYS_umount2, &arguments);
+    } else {
+        writer.call(MAKING, label, libc::SYS_umount2, &arguments);
+    }
+}
+
+/// mount_setattr(2), since Linux 5.12: what to set, what to clear before, propagation.
+fn attribute(writer: &mut Writer, path: &str, slot: u64, [set, clear, propagation]: [u64; 3]) {
+    let empty = writer.string("");
+    let attributes = writer.words(&[set & ALL, clear, propagation, 0]);
+    let arguments = [slot, empty, libc::AT_EMPTY_PATH as u64, attributes, 32];
+    writer.call(MAKING, format!("setting the attributes of {path}"), libc::SYS_mount_setattr, &arguments);
+}
+
+/// Everything that `MOUNT_ATTR_*` says and a guest may change: read-only, set-ids, devices, programs, times, times of directories, links.
+const ALL: u64 = 0x1 | 0x2 | 0x4 | 0x8 | 0x70 | 0x80 | 0x20_0000;
+
+const OPEN_TREE_CLONE: u64 = 1;
+const FSOPEN_CLOEXEC: u64 = 1;
+const FSCONFIG_SET_STRING: u64 = 1;
+const FSCONFIG_CMD_CREATE: u64 = 6;
+const FSMOUNT_CLOEXEC: u64 = 1;
+/// `MOVE_MOUNT_F_EMPTY_PATH`, `MOVE_MOUNT_T_EMPTY_PATH`.
+const MOVE_MOUNT_EMPTY_PATHS: u64 = 0x4 | 0x40;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::image::MountSource;
+
+    fn lines(image: &Image) -> Vec<String> {
+        let mut writer = Writer::new();
+        let slots = Slots::of(image);
+        make(&mut writer, image, slots, |writer, _| writer.call(MAKING, "inside", 0, &[]));
+        enter(&mut writer, MAKING, image, &image.processes[0], slots);
+        let text = format!("{:?}", writer.finish(1, 1, 0, 0));
+        let label = |line: &str| Some(line.split_once(' ')?.1.split_once(": 0x")?.0.to_owned());
+        text.lines().filter_map(label).collect()
+    }
+
+    #[test]
+    fn what_is_mounted_once_more_is_taken_first_and_protected_last() {
+        let process = Process { pid: 2, ..Process::default() };
+        let mut image = Image { processes: vec![process], init: 1, ..Image::default() };
+        assert!(lines(&image).is_empty());
+        let from = MountSource { space: None, path: "/from".into() };
+        image.mount_spaces.push(MountSpace {
+            changes: vec![
+                MountChange::Gone { path: "/old".into() },
+                MountChange::Memory { path: "/x".into(), options: "size=5k".into(), attributes: 1, contents: (0, 0) },
+                MountChange::Bind { path: "/x/to".into(), from, attributes: 1 },
+            ],
+            ..MountSpace::default()
+        });
+        let lines = lines(&image);
+        let place = |label: &str| lines.iter().position(|line| line == label).unwrap_or_else(|| panic!("{lines:?}"));
+        let order = [
+            "making a mount namespace",
+            "setting a mount namespace apart",
+            "taking /from",
+            "unmounting /old",
+            "mounting /x",
+            "mounting /x/to",
+            "setting the attributes of /x",
+            "inside",
+        ]
+        .map(place);
+        assert!(order.is_sorted(), "{lines:?}");
+        assert_eq!(
+            lines.iter().filter(|line| *line == "entering a mount namespace").count(),
+            2,
+            "back, and the process"
+        );
+    }
+}

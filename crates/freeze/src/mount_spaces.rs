@@ -1,0 +1,319 @@
+//! Mount namespaces of a process's own (mount_namespaces(7)), as services have that are kept from most of their system: which there are beside the first process's,
+//! and which of them a file is had from. What they consist of is said by [`crate::mount_difference`], how a clone gets it by [`crate::mount_making`].
+
+use crate::contents::DELETED;
+use crate::descriptors::{self, Found, Outside};
+use crate::freeze::Subject;
+use crate::image::{Area, AreaKind, Process};
+use crate::mount_difference::{Difference, Link, MountChange};
+use crate::mount_tree::MountTree;
+use crate::proc_file;
+use crate::refusal::Refusal;
+use crate::tree::{self, Member};
+use pando_kernel::CallError;
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags};
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+
+/// Such a namespace: a copy of the first process's, and changes to it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MountSpace {
+    /// What it hears of what is mounted in the first process's.
+    pub link: Link,
+    /// Whether others can hear of what is mounted in it.
+    pub shared: bool,
+    /// What differs, in the order in which it is made.
+    pub changes: Vec<MountChange>,
+}
+
+/// The most of them.
+pub(crate) const MOST: usize = 256;
+
+const NAMESPACE: &str = "ns/mnt";
+
+/// One, and a process that is in it.
+#[derive(Debug)]
+struct Space {
+    link: String,
+    outer: i32,
+    pid: i32,
+    name: String,
+    tree: MountTree,
+    difference: Difference,
+}
+
+/// All of them.
+#[derive(Debug)]
+pub(crate) struct Spaces {
+    init: i32,
+    first: MountTree,
+    all: Vec<Space>,
+    /// Which one a process is in.
+    of: HashMap<i32, usize>,
+    /// Which one a mount is in, by its number.
+    mounts: HashMap<u64, Option<usize>>,
+}
+
+/// A device and an inode.
+type Identity = (u64, u64);
+
+impl Spaces {
+    /// Those of some processes below a first one. One that has gone meanwhile is in none.
+    pub(crate) fn of(subject: &Subject<'_>, members: &[Member]) -> Result<Self, CallError> {
+        let init = subject.init;
+        let home = proc_file::link(init, NAMESPACE)?;
+        let mut spaces =
+            Self { init, first: MountTree::default(), all: Vec::new(), of: HashMap::new(), mounts: HashMap::new() };
+        for member in members.iter().filter(|member| member.state != 'Z') {
+            let Ok(link) = proc_file::link(member.outer, NAMESPACE) else { continue };
+            if link != home {
+                spaces.note(member, link, subject.given)?;
+            }
+        }
+        Ok(spaces)
+    }
+
+    fn note(&mut self, member: &Member, link: String, given: &[String]) -> Result<(), CallError> {
+        if let Some(known) = self.all.iter().position(|space| space.link == link) {
+            self.of.insert(member.outer, known);
+            return Ok(());
+        }
+        if self.all.is_empty() {
+            let unread = || proc_file::malformed("reading what is mounted: there is too much of it");
+            self.first = MountTree::parse(&proc_file::text(self.init, "mountinfo")?).ok_or_else(unread)?;
+            self.mounts.extend(self.first.all().iter().map(|mount| (mount.id, None)));
+        }
+        let Ok(text) = proc_file::text(member.outer, "mountinfo") else { return Ok(()) };
+        let tree = MountTree::parse(&text);
+        // One that has just ended has nothing mounted.
+        if tree.is_none() && (tree::is_gone(member.outer) || tree::has_ended(member.outer)) {
+            return Ok(());
+        }
+        let number = self.all.len();
+        let earlier: Vec<&MountTree> = self.all.iter().map(|space| &space.tree).collect();
+        let difference = match &tree {
+            Some(tree) if number < MOST => Difference::between(&self.first, tree, &earlier, given),
+            Some(_) => refused(format!("more than {MOST} mnt namespaces")),
+            // What it sees as its root is none of a mount, as after chroot(2); or there is too much of it.
+            None => refused("a mnt namespace of its own whose mounts cannot be told".into()),
+        };
+        let tree = tree.unwrap_or_default();
+        self.mounts.extend(tree.all().iter().map(|mount| (mount.id, Some(number))));
+        let (outer, pid, name) = (member.outer, member.pid, member.name.clone());
+        self.all.push(Space { link, outer, pid, name, tree, difference });
+        self.of.insert(member.outer, number);
+        Ok(())
+    }
+
+    /// Which one a process is in, an index into [`mount_spaces`](crate::image::Image::mount_spaces); none if it is in the first process's.
+    pub(crate) fn of_process(&self, outer: i32) -> Option<usize> {
+        self.of.get(&outer).copied()
+    }
+
+    /// Each of them, and a process that is in it: its pid here, and in its namespace.
+    pub(crate) fn each(&self) -> impl Iterator<Item = (MountSpace, i32, i32)> {
+        self.all.iter().map(|space| {
+            let Difference { link, shared, changes, .. } = &space.difference;
+            (MountSpace { link: *link, shared: *shared, changes: changes.clone() }, space.outer, space.pid)
+        })
+    }
+
+    /// Which one an open file is of: where its path leads to it.
+    pub(crate) fn of_file(&self, outer: i32, found: &Found) -> Option<usize> {
+        self.place_of_file(outer, found).unwrap_or(None)
+    }
+
+    /// The same; an error where its path leads to it nowhere.
+    fn place_of_file(&self, outer: i32, found: &Found) -> Result<Option<usize>, ()> {
+        let named =
+            found.target.starts_with('/') && found.stat.st_nlink > 0 && !descriptors::is(found, FileType::Socket);
+        if self.all.is_empty() || !named {
+            return Ok(None);
+        }
+        let identity = Some((found.stat.st_dev, found.stat.st_ino));
+        let leads = |space: Option<usize>| self.identity(space, &found.target) == identity;
+        match found.lines.number("mnt_id", 10).ok().and_then(|mount| self.mounts.get(&mount)) {
+            Some(None) => Ok(None),
+            Some(space) => leads(*space).then_some(*space).ok_or(()),
+            // A mount of nobody's: of a program of the outside, or one that is not mounted any more.
+            None if leads(None) || descriptors::is(found, FileType::CharacterDevice) => Ok(None),
+            None => self.of_process(outer).filter(|space| leads(Some(*space))).map(Some).ok_or(()),
+        }
+    }
+
+    /// What a path without links leads to in a namespace.
+    fn identity(&self, space: Option<usize>, path: &str) -> Option<Identity> {
+        self.identity_by(space, path, ResolveFlags::NO_SYMLINKS)
+    }
+
+    fn identity_by(&self, space: Option<usize>, path: &str, resolve: ResolveFlags) -> Option<Identity> {
+        let outer = space.map_or(self.init, |space| self.all[space].outer);
+        let file = open(outer, path, resolve)?;
+        let stat = rustix::fs::statat(&file, "", AtFlags::EMPTY_PATH).ok()?;
+        Some((stat.st_dev, stat.st_ino))
+    }
+
+    /// The path of a file of a process in the first process's namespace. `None` if it has none there.
+    pub(crate) fn home_path(&self, outer: i32, path: &str, file: &str) -> Option<String> {
+        let Some(space) = self.of_process(outer) else { return Some(path.to_owned()) };
+        let (device, place) = self.all[space].tree.place(path);
+        if self.first.place(path) == (device, place.clone()) {
+            return Some(path.to_owned());
+        }
+        let about = std::fs::metadata(format!("/proc/{outer}/{file}")).ok()?;
+        let identity = Some((about.dev(), about.ino()));
+        let paths = self.first.paths_to(device, &place).chain([path.to_owned()]);
+        paths.into_iter().find(|path| self.identity(None, path) == identity)
+    }
+
+    /// Gives a process's program and private mappings the paths that their files have in the first process's namespace: a holder knows no other. A file that all
+    /// see is mapped by the process itself.
+    pub(crate) fn translate(&self, outer: i32, process: &mut Process) {
+        if self.of_process(outer).is_none() {
+            return;
+        }
+        if let Some(home) = self.home_path(outer, &process.executable, "exe") {
+            process.executable = home;
+        }
+        for area in &mut process.areas {
+            let file = map_file(area);
+            if let AreaKind::Private { path, .. } = &mut area.kind
+                && is_file(path)
+                && let Some(home) = self.home_path(outer, path, &file)
+            {
+                *path = home;
+            }
+        }
+    }
+
+    /// What stands in the way.
+    pub(crate) fn objections(&self) -> Vec<Refusal> {
+        let mut refusals = Vec::new();
+        for (number, space) in self.all.iter().enumerate() {
+            let lost = space.difference.changes.iter().filter_map(|change| self.lost(number, change));
+            for (kind, advice) in space.difference.objections.iter().cloned().chain(lost) {
+                refusals.push(Refusal { pid: space.pid, name: space.name.clone(), descriptor: None, kind, advice });
+            }
+        }
+        refusals
+    }
+
+    /// Whether what is mounted once more is not what its path leads to. What another mount covers cannot be looked at.
+    fn lost(&self, number: usize, change: &MountChange) -> Option<Objection> {
+        let MountChange::Bind { path, from, .. } = change else { return None };
+        let tree = |space: Option<usize>| space.map_or(&self.first, |space| &self.all[space].tree);
+        let is_seen = tree(Some(number)).place(path) == tree(from.space).place(&from.path);
+        let differs = is_seen && self.identity(Some(number), path) != self.identity(from.space, &from.path);
+        let kind = || format!("a mount of files of its mnt namespace that have no path any more (on {path})");
+        differs.then(|| (kind(), "unmount it there, or stop what made it"))
+    }
+
+    /// What stands in the way of a process: its memory, its directory, its program.
+    pub(crate) fn member_objections(&self, member: &Member, areas: &[Area]) -> Vec<Objection> {
+        if self.all.is_empty() {
+            return Vec::new();
+        }
+        let own = self.of_process(member.outer);
+        let mut objections = Vec::new();
+        let directory = proc_file::link(member.outer, "cwd").unwrap_or_default();
+        let is_there = std::fs::metadata(format!("/proc/{}/cwd", member.outer))
+            .is_ok_and(|about| self.identity(own, &directory) == Some((about.dev(), about.ino())));
+        if !is_there && is_file(&directory) && !tree::is_gone(member.outer) {
+            let kind = format!("its working directory is not of its own mnt namespace ({directory})");
+            objections.push((kind, "start it in another directory"));
+        }
+        if own.is_none() {
+            return objections;
+        }
+        const ONLY: &str = "start it from files that the guest's first process sees, too";
+        let program = proc_file::link(member.outer, "exe").unwrap_or_default();
+        if is_file(&program) && self.home_path(member.outer, &program, "exe").is_none() {
+            objections.push((format!("a program that only its mnt namespace has ({program})"), ONLY));
+        }
+        for area in areas {
+            let file = map_file(area);
+            match &area.kind {
+                AreaKind::Private { path, .. } if is_file(path) && *path != program => {
+                    if self.home_path(member.outer, path, &file).is_none() {
+                        objections.push((format!("memory of a file that only its mnt namespace has ({path})"), ONLY));
+                    }
+                }
+                AreaKind::Shared { path, .. } if is_file(path) => {
+                    let about = std::fs::metadata(format!("/proc/{}/{file}", member.outer));
+                    let mapped = about.ok().map(|about| (about.dev(), about.ino()));
+                    if mapped.is_some() && self.identity(own, path) != mapped {
+                        let kind = format!("shared memory of a file that its mnt namespace does not have ({path})");
+                        objections.push((kind, "start the program again"));
+                    }
+                }
+                _ => {}
+            }
+        }
+        objections.dedup();
+        objections
+    }
+
+    /// Why an open file cannot be had again, if it cannot.
+    pub(crate) fn file_objection(&self, outer: i32, found: &Found, outside: &[Outside]) -> Option<Objection> {
+        if descriptors::supplied(found, outside).is_some() {
+            return None;
+        }
+        let kind = || format!("a file that its mnt namespace has elsewhere or not any more ({})", found.target);
+        self.place_of_file(outer, found).is_err().then(|| (kind(), "close it"))
+    }
+
+    /// Whether what has a path in a process's own namespace is something else, or nothing, in the first process's.
+    pub(crate) fn is_elsewhere(&self, outer: i32, path: &str) -> bool {
+        self.of_process(outer).is_some_and(|space| {
+            // Links are those of the namespace that one looks in.
+            let identity = |space| self.identity_by(space, path, ResolveFlags::NO_MAGICLINKS);
+            let there = identity(Some(space));
+            there.is_some() && there != identity(None)
+        })
+    }
+}
+
+type Objection = (String, &'static str);
+
+fn refused(kind: String) -> Difference {
+    Difference { objections: vec![(kind, "stop what made it")], ..Difference::default() }
+}
+
+/// Threads of a process that are in a namespace of their own.
+pub(crate) fn thread_objection(outer: i32) -> Option<Objection> {
+    let own = proc_file::link(outer, NAMESPACE).ok()?;
+    let other = |tid: &i32| proc_file::link(outer, &format!("task/{tid}/{NAMESPACE}")).is_ok_and(|other| other != own);
+    let threads = tree::threads(outer).unwrap_or_default();
+    let found = threads.iter().skip(1).any(other);
+    found.then(|| ("a thread with a mnt namespace of its own".into(), "stop what made it"))
+}
+
+/// Whether a name of /proc is one of a file that has it.
+fn is_file(path: &str) -> bool {
+    path.starts_with('/') && !path.ends_with(DELETED)
+}
+
+/// What leads to the file that an area maps, below a process's directory in /proc.
+pub(crate) fn map_file(area: &Area) -> String {
+    format!("map_files/{:x}-{:x}", area.start, area.end)
+}
+
+/// What a path leads to, as a process sees it: guests write what is on it.
+fn open(outer: i32, path: &str, resolve: ResolveFlags) -> Option<OwnedFd> {
+    let root = File::open(format!("/proc/{outer}/root")).ok()?;
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat2(&root, path, flags, Mode::empty(), resolve | ResolveFlags::IN_ROOT).ok()
+}
+
+/// Whether others can hear of what is mounted in the first process's namespace, as systemd has it.
+pub(crate) fn is_shared(subject: &Subject<'_>) -> Result<bool, CallError> {
+    // A first process that is somebody else's mounts nothing.
+    if !subject.whole {
+        return Ok(false);
+    }
+    let tree = MountTree::parse(&proc_file::text(subject.init, "mountinfo")?);
+    Ok(tree.is_some_and(|tree| tree.get(tree.root()).shared.is_some()))
+}
