@@ -10,17 +10,17 @@ use crate::host_names;
 use crate::image::{Image, Layout, MountChange, Process, ProcessFlags, Scheduling, Thread};
 use crate::injection::{self, Injection};
 use crate::inotify::Searched;
-use crate::ipc_spaces;
+use crate::ipc::Ipc;
 use crate::limits;
-use crate::mount_spaces::{self, Spaces};
+use crate::mount_spaces;
 use crate::mounts;
 use crate::proc_file::{self, Lines, Stat};
-use crate::queues::Queues;
 use crate::stop::Stopped;
+use crate::survey::Findings;
 use crate::sysv;
 use crate::terminals;
 use crate::timers;
-use crate::tree::{self, Member};
+use crate::tree;
 use crate::unix_socket;
 use pando_kernel::trace::{self, Registers};
 use pando_kernel::{CallError, Context};
@@ -29,15 +29,15 @@ use pando_kernel::{CallError, Context};
 pub(crate) fn capture(
     subject: &Subject<'_>,
     stopped: &[Stopped],
-    (searched, queues): (&Searched, &Queues),
+    (searched, kept): (&Searched, &Ipc),
     ahead: &Ahead,
+    found: Findings,
 ) -> Result<Image, CallError> {
     let Subject { init, outside, in_memory, .. } = *subject;
     let mut image = Image { init: tree::inner(&Lines::read(init, "status")?).unwrap_or(init), ..Image::default() };
     let maps = IdMaps::of(init)?;
-    let members: Vec<Member> = stopped.iter().map(|process| process.member.clone()).collect();
-    let (spaces, ipc) = (Spaces::of(subject, &members)?, ipc_spaces::Notes::of(init, &members)?);
-    let mut notebook = Notebook::new(init, &spaces, searched, queues)?;
+    let Findings { mut descriptors, spaces, ipc, .. } = found;
+    let mut notebook = Notebook::new(init, &spaces, searched, &kept.queues)?;
     image.queues = notebook.queues.capture(&maps)?;
     if let Some(number) = subject.console {
         terminals::console(init, number, &mut image)?;
@@ -48,9 +48,11 @@ pub(crate) fn capture(
         image.control_groups = groups.capture(&maps)?;
     }
     for process in stopped {
-        let mut captured = relatives(process)?;
+        let outer = process.member.outer;
+        let (stat, status) = (Stat::read(outer, "")?, Lines::read(outer, "status")?);
+        let mut captured = relatives(process, &stat, &status)?;
         if !process.threads.is_empty() {
-            fill(&mut captured, process, &maps, ahead)?;
+            fill(&mut captured, process, (&stat, &status), &maps, ahead)?;
             spaces.translate(process.member.outer, &mut captured);
             captured.host_names = host_names.note(process.member.outer, &mut image)?;
             if let Some(groups) = &groups {
@@ -58,7 +60,7 @@ pub(crate) fn capture(
             }
             captured.mount_space = spaces.of_process(process.member.outer);
             captured.ipc_space = ipc.of_process(process.member.outer)?;
-            let found = descriptors::list(process.member.outer)?;
+            let found = descriptors.remove(&outer).map_or_else(|| descriptors::list(outer), Ok)?;
             notebook.contents.of_areas(process.member.outer, captured.pid, &mut captured.areas, &mut image)?;
             captured.descriptors = notebook.capture(&process.member, &found, outside, &mut image)?;
             captured.locks = found.iter().flat_map(descriptors::record_locks).collect();
@@ -82,7 +84,7 @@ pub(crate) fn capture(
     }
     image.shared_mounts = mount_spaces::is_shared(subject)?;
     image.ipc_spaces = ipc.count();
-    image.keyed = sysv::capture(init)?;
+    image.keyed = sysv::capture(&kept.keys, init, &maps)?;
     terminals::sessions(&mut image, stopped);
     unix_socket::capture(init, &spaces, &mut image, notebook.places())?;
     parents_first(&mut image.processes);
@@ -106,15 +108,13 @@ fn parents_first(processes: &mut Vec<Process>) {
 }
 
 /// Pid, parent, group, session: all in the numbers of the process's own namespace.
-fn relatives(process: &Stopped) -> Result<Process, CallError> {
-    let outer = process.member.outer;
-    let (stat, status) = (Stat::read(outer, "")?, Lines::read(outer, "status")?);
+fn relatives(process: &Stopped, stat: &Stat, status: &Lines) -> Result<Process, CallError> {
     let inner = |key: &str| status.words(key).last().and_then(|word| word.parse().ok()).unwrap_or(0);
     let parent: i32 = stat.field(4)?;
     let parent_status = Lines::read(parent, "status").ok();
     let depth = |lines: &Lines| lines.words("NSpid").count();
     let parent = match parent_status {
-        Some(lines) if depth(&lines) == depth(&status) => tree::inner(&lines).unwrap_or(0),
+        Some(lines) if depth(&lines) == depth(status) => tree::inner(&lines).unwrap_or(0),
         _ => 0,
     };
     let ended = process.threads.is_empty().then(|| stat.field(52)).transpose()?;
@@ -128,13 +128,18 @@ fn relatives(process: &Stopped) -> Result<Process, CallError> {
     })
 }
 
-fn fill(captured: &mut Process, process: &Stopped, maps: &IdMaps, ahead: &Ahead) -> Result<(), CallError> {
+fn fill(
+    captured: &mut Process,
+    process: &Stopped,
+    (stat, status): (&Stat, &Lines),
+    maps: &IdMaps,
+    ahead: &Ahead,
+) -> Result<(), CallError> {
     let outer = process.member.outer;
     captured.areas = ahead.read(outer)?.into_iter().map(|seen| seen.area).collect();
     captured.executable = proc_file::link(outer, "exe")?;
     captured.directory = proc_file::link(outer, "cwd")?;
     captured.limits = limits::read(outer)?;
-    let status = Lines::read(outer, "status")?;
     captured.umask = status.number("Umask", 8)? as u32;
     let instruction = injection::syscall_instruction(outer, &captured.areas)?;
     for (number, thread) in process.threads.iter().enumerate() {
@@ -145,7 +150,7 @@ fn fill(captured: &mut Process, process: &Stopped, maps: &IdMaps, ahead: &Ahead)
         captured.threads.push(read_thread(outer, thread, &registers, mask, &injection, maps)?);
         if number == 0 {
             captured.waiting = waiting(thread, true)?;
-            read_first(captured, outer, &status, &injection)?;
+            read_first(captured, outer, (stat, status), &injection)?;
         }
     }
     Ok(())
@@ -220,7 +225,12 @@ fn scheduling(outer: i32, below: &str) -> Result<Scheduling, CallError> {
 }
 
 /// What only one thread needs to be asked.
-fn read_first(captured: &mut Process, outer: i32, status: &Lines, injection: &Injection<'_>) -> Result<(), CallError> {
+fn read_first(
+    captured: &mut Process,
+    outer: i32,
+    (stat, status): (&Stat, &Lines),
+    injection: &Injection<'_>,
+) -> Result<(), CallError> {
     let handled = status.number("SigCgt", 16)? | status.number("SigIgn", 16)?;
     for signal in (1..=64).filter(|signal| handled >> (signal - 1) & 1 == 1) {
         injection.call(libc::SYS_rt_sigaction, &[signal, 0, injection.room(), 8])?;
@@ -243,13 +253,12 @@ fn read_first(captured: &mut Process, outer: i32, status: &Lines, injection: &In
             enabled => enabled == "0",
         },
     };
-    captured.layout = layout(outer, injection.call(libc::SYS_brk, &[0])?)?;
+    captured.layout = layout(outer, stat, injection.call(libc::SYS_brk, &[0])?)?;
     Ok(())
 }
 
 /// Where the parts of the memory lie, from the fields of /proc/PID/stat in the order of `struct prctl_mm_map`.
-fn layout(outer: i32, heap_end: u64) -> Result<Layout, CallError> {
-    let stat = Stat::read(outer, "")?;
+fn layout(outer: i32, stat: &Stat, heap_end: u64) -> Result<Layout, CallError> {
     let field = |number| stat.field::<u64>(number);
     Ok(Layout {
         words: [

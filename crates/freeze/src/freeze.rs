@@ -9,10 +9,10 @@ use crate::early_contents::EarlyContents;
 use crate::holder::Holder;
 use crate::image::Image;
 use crate::inotify::Searched;
+use crate::ipc::Ipc;
 use crate::machine::{self, MappedFile};
 use crate::origin::Origin;
 use crate::plan;
-use crate::queues::Queues;
 use crate::refusal::{FreezeError, Refusal};
 use crate::sockets;
 use crate::standing::Standing;
@@ -154,10 +154,10 @@ pub(crate) fn stand_still(subject: &Subject<'_>, roots: &Roots) -> Result<Still,
     }
     let holder = Holder::start()?;
     // What waits is done before anybody is stopped.
-    let (standing, queues) = Standing::nobody(|| Queues::of(subject.init))?;
+    let (standing, ipc) = Standing::nobody(|| Ipc::of(subject.init))?;
     let ahead = Ahead::of(roots);
     let begun = Instant::now();
-    let (standing, image) = standing.stop(roots, |stopped| look(subject, stopped, (&searched, &queues), &ahead))?;
+    let (standing, image) = standing.stop(roots, |stopped| look(subject, stopped, (&searched, &ipc), &ahead))?;
     Ok(Still { image, holder, standing, begun })
 }
 
@@ -182,16 +182,16 @@ fn lasting_refusals(subject: &Subject<'_>, roots: &Roots, searched: &Searched) -
 fn look(
     subject: &Subject<'_>,
     stopped: &[Stopped],
-    known: (&Searched, &Queues),
+    known: (&Searched, &Ipc),
     ahead: &Ahead,
 ) -> Result<Image, FreezeError> {
     let members: Vec<_> = stopped.iter().map(|process| process.member.clone()).collect();
     // What was looked at before may have changed until the stop.
-    let refusals = survey::survey_stopped(subject, &members, known, ahead)?;
-    if !refusals.is_empty() {
-        return Err(FreezeError::Refused(refusals));
+    let mut found = survey::survey_stopped(subject, &members, known, ahead)?;
+    if !found.refusals.is_empty() {
+        return Err(FreezeError::Refused(std::mem::take(&mut found.refusals)));
     }
-    let image = capture::capture(subject, stopped, known, ahead)?;
+    let image = capture::capture(subject, stopped, known, ahead, found)?;
     let mut late = sockets::late_objections(&image);
     late.extend(sysv::late_objections(&image));
     if late.is_empty() { Ok(image) } else { Err(FreezeError::Refused(late)) }

@@ -46,6 +46,7 @@ mod host_names;
 pub mod image;
 mod injection;
 mod inotify;
+mod ipc;
 mod ipc_spaces;
 mod keep;
 mod landing;

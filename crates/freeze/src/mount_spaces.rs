@@ -236,10 +236,10 @@ impl Spaces {
         for area in areas {
             let file = map_file(area);
             match &area.kind {
-                AreaKind::Private { path, .. } if is_file(path) && *path != program => {
-                    if self.home_path(member.outer, path, &file).is_none() {
-                        objections.push((format!("memory of a file that only its mnt namespace has ({path})"), ONLY));
-                    }
+                AreaKind::Private { path, .. }
+                    if is_file(path) && *path != program && self.home_path(member.outer, path, &file).is_none() =>
+                {
+                    objections.push((format!("memory of a file that only its mnt namespace has ({path})"), ONLY));
                 }
                 AreaKind::Shared { path, .. } if is_file(path) => {
                     let about = std::fs::metadata(format!("/proc/{}/{file}", member.outer));

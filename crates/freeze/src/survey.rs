@@ -9,12 +9,12 @@ use crate::first;
 use crate::freeze::Subject;
 use crate::image::{Area, AreaKind};
 use crate::inotify::{self, Searched};
+use crate::ipc::Ipc;
 use crate::ipc_spaces;
 use crate::mount_spaces::{self, Spaces};
 use crate::mounts;
 use crate::pipes;
 use crate::proc_file::{self, Lines};
-use crate::queues::Queues;
 use crate::refusal::Refusal;
 use crate::sockets;
 use crate::staging::STAGING;
@@ -23,6 +23,7 @@ use crate::terminals;
 use crate::tree::{self, Member, Roots};
 use pando_kernel::CallError;
 use pando_restorer::REGION;
+use std::collections::HashMap;
 
 /// The most further threads of a process: their stacks fit the restorer's region.
 const MOST_THREADS: usize = 16_384;
@@ -39,19 +40,31 @@ pub(crate) fn survey_roots(
     searched: &Searched,
 ) -> Result<Vec<Refusal>, CallError> {
     // Made anew each time: its end waits for a grace period, and nobody for that.
-    survey_members(subject, &roots.members(), (searched, &Queues::of(subject.init)?), None)
+    survey_members(subject, &roots.members(), (searched, &Ipc::of(subject.init)?), None).map(|found| found.refusals)
+}
+
+/// What a look at processes finds.
+pub(crate) struct Findings {
+    /// What stands in the way.
+    pub(crate) refusals: Vec<Refusal>,
+    /// What each process has open, by its pid here.
+    pub(crate) descriptors: HashMap<i32, Vec<Found>>,
+    /// The mount namespaces that they are in.
+    pub(crate) spaces: Spaces,
+    /// The ipc namespaces that they are in.
+    pub(crate) ipc: ipc_spaces::Notes,
 }
 
 /// The same for processes that we have stopped, and looked at before.
 pub(crate) fn survey_stopped(
     subject: &Subject<'_>,
     members: &[Member],
-    known: (&Searched, &Queues),
+    known: (&Searched, &Ipc),
     ahead: &Ahead,
-) -> Result<Vec<Refusal>, CallError> {
-    survey_members(subject, members, known, Some(ahead)).map(|mut refusals| {
-        refusals.retain(|refusal| refusal.kind != TRACED);
-        refusals
+) -> Result<Findings, CallError> {
+    survey_members(subject, members, known, Some(ahead)).map(|mut found| {
+        found.refusals.retain(|refusal| refusal.kind != TRACED);
+        found
     })
 }
 
@@ -61,9 +74,9 @@ const TRACED: &str = "it is being traced";
 fn survey_members(
     subject: &Subject<'_>,
     members: &[Member],
-    (searched, queues): (&Searched, &Queues),
+    (searched, kept): (&Searched, &Ipc),
     ahead: Option<&Ahead>,
-) -> Result<Vec<Refusal>, CallError> {
+) -> Result<Findings, CallError> {
     let Subject { init, outside, .. } = *subject;
     let mut refusals = Vec::new();
     let mut descriptors: Vec<(&Member, Vec<Found>)> = Vec::new();
@@ -71,8 +84,9 @@ fn survey_members(
     let spaces = Spaces::of(subject, members)?;
     let ipc = ipc_spaces::Notes::of(init, members)?;
     for member in members.iter().filter(|member| member.state != 'Z') {
-        let mut objections = home.objections(member);
-        objections.extend(stray_group(member, members));
+        let status = Lines::read(member.outer, "status").ok();
+        let mut objections = home.objections(member, status.as_ref());
+        objections.extend(status.and_then(|status| stray_group(&status, members)));
         let areas =
             ahead.map_or_else(|| areas::read(member.outer), |ahead| ahead.read(member.outer)).unwrap_or_default();
         let plain: Vec<_> = areas.iter().map(|seen| seen.area.clone()).collect();
@@ -103,11 +117,12 @@ fn survey_members(
     refusals.extend(pipes::objections(&descriptors, outside));
     refusals.extend(sockets::objections(init, &descriptors, outside, ahead.is_some())?);
     refusals.extend(inotify::objections(init, &descriptors, outside, searched)?);
-    refusals.extend(sysv::objections(init, members)?);
-    refusals.extend(queues.objections(members, &descriptors, outside)?);
+    refusals.extend(sysv::objections(&kept.keys, members)?);
+    refusals.extend(kept.queues.objections(members, &descriptors, outside)?);
     let supplied = |one: &Found| self::descriptors::supplied(one, outside).is_some();
     refusals.extend(terminals::objections(&descriptors, subject.console, supplied));
-    Ok(refusals)
+    let descriptors = descriptors.into_iter().map(|(member, found)| (member.outer, found)).collect();
+    Ok(Findings { refusals, descriptors, spaces, ipc })
 }
 
 fn refusal(member: &Member, descriptor: Option<i32>, kind: String, advice: &'static str) -> Refusal {
@@ -150,7 +165,7 @@ impl Home {
         KINDS.into_iter().map(link).collect::<Result<_, _>>().map(Self)
     }
 
-    fn objections(&self, member: &Member) -> Vec<Objection> {
+    fn objections(&self, member: &Member, status: Option<&Lines>) -> Vec<Objection> {
         let mut objections = Vec::new();
         for (kind, home) in &self.0 {
             let other = |name: &str| proc_file::link(member.outer, name).is_ok_and(|target| target != *home);
@@ -163,7 +178,7 @@ impl Home {
                 ));
             }
         }
-        let Ok(status) = Lines::read(member.outer, "status") else { return objections };
+        let Some(status) = status else { return objections };
         if status.get("TracerPid") != "0" {
             objections.push((TRACED.into(), "end the debugger"));
         }
@@ -195,8 +210,7 @@ impl Home {
 }
 
 /// A process group whose leader is gone can be joined by nobody: only what a session's leader forked is in the group of that.
-fn stray_group(member: &Member, members: &[Member]) -> Option<Objection> {
-    let status = Lines::read(member.outer, "status").ok()?;
+fn stray_group(status: &Lines, members: &[Member]) -> Option<Objection> {
     let last = |key: &str| status.words(key).last().and_then(|word| word.parse::<i32>().ok()).unwrap_or(0);
     let (group, session) = (last("NSpgid"), last("NSsid"));
     // 0 is a group of the outside, 1 that of the first process.

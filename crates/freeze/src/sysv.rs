@@ -12,6 +12,7 @@ use crate::tree::Member;
 use pando_kernel::{CallError, Context, sysv};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
+use std::io::{Read, Seek};
 use std::os::fd::AsFd;
 
 /// Something with a number and a key.
@@ -58,8 +59,8 @@ pub(crate) const SHM_DEST: u32 = 0o1000;
 const LARGEST: u64 = 256 << 20;
 
 /// What stands in the way: segments that are too large, numbers that a new namespace would have to count long for.
-pub(crate) fn objections(init: i32, members: &[Member]) -> Result<Vec<Refusal>, CallError> {
-    let Some(lists) = Lists::of(init)? else { return Ok(Vec::new()) };
+pub(crate) fn objections(keys: &Keys, members: &[Member]) -> Result<Vec<Refusal>, CallError> {
+    let Some(lists) = keys.lists()? else { return Ok(Vec::new()) };
     let mut refusals = Vec::new();
     let mut refuse = |kind: String, advice| {
         let (pid, name) = members.first().map_or((1, String::new()), |member| (member.pid, member.name.clone()));
@@ -109,20 +110,48 @@ pub(crate) fn late_objections(image: &Image) -> Vec<Refusal> {
 const MOST_STEPS: u32 = 4096;
 
 /// Captures all of a namespace, the first made first.
-pub(crate) fn capture(init: i32) -> Result<Vec<Keyed>, CallError> {
-    let Some(lists) = Lists::of(init)? else { return Ok(Vec::new()) };
-    let maps = IdMaps::of(init)?;
-    inside(init, || lists.read(&maps))
+pub(crate) fn capture(keys: &Keys, init: i32, maps: &IdMaps) -> Result<Vec<Keyed>, CallError> {
+    match keys.lists()?.filter(|lists| lists.any().is_some()) {
+        Some(lists) => inside(init, || lists.read(maps)),
+        None => Ok(Vec::new()),
+    }
 }
 
 /// The first kind of thing that an ipc namespace keeps for System V, if it keeps any.
 pub(crate) fn held(process: i32) -> Result<Option<&'static str>, CallError> {
-    let Some(lists) = Lists::of(process)? else { return Ok(None) };
-    let kinds = [("shared memory", &lists.shm), ("semaphores", &lists.sem), ("a message queue", &lists.msg)];
-    Ok(kinds.into_iter().find(|(_, text)| !rows(text).is_empty()).map(|(kind, _)| kind))
+    Ok(Keys::of(process)?.lists()?.and_then(|lists| lists.any()))
 }
 
-/// The namespace's lists, as /proc/sysvipc shows them.
+/// The namespace's lists, open: /proc/sysvipc shows those of whoever opened it. None if the namespace is our own: what is there is not the guest's.
+#[derive(Debug)]
+pub(crate) struct Keys(Option<[File; 3]>);
+
+impl Keys {
+    /// Those of a process's namespace.
+    pub(crate) fn of(process: i32) -> Result<Self, CallError> {
+        if proc_file::link(process, "ns/ipc")? == proc_file::link(std::process::id() as i32, "ns/ipc")? {
+            return Ok(Self(None));
+        }
+        let open = |name: &str| {
+            let path = format!("/proc/sysvipc/{name}");
+            File::open(&path).context(|| format!("opening {path}"))
+        };
+        inside(process, || Ok(Self(Some([open("shm")?, open("sem")?, open("msg")?]))))
+    }
+
+    /// As they are now.
+    fn lists(&self) -> Result<Option<Lists>, CallError> {
+        let Some([shm, sem, msg]) = &self.0 else { return Ok(None) };
+        let read = |mut file: &File| {
+            let mut text = String::new();
+            let read = file.rewind().and_then(|()| file.read_to_string(&mut text));
+            read.map(|_| text).context(|| "reading what an ipc namespace keeps".into())
+        };
+        Ok(Some(Lists { shm: read(shm)?, sem: read(sem)?, msg: read(msg)? }))
+    }
+}
+
+/// The namespace's lists.
 struct Lists {
     shm: String,
     sem: String,
@@ -130,16 +159,10 @@ struct Lists {
 }
 
 impl Lists {
-    /// None if the namespace is our own: what is there is not the guest's.
-    fn of(init: i32) -> Result<Option<Self>, CallError> {
-        if proc_file::link(init, "ns/ipc")? == proc_file::link(std::process::id() as i32, "ns/ipc")? {
-            return Ok(None);
-        }
-        let read = |name: &str| {
-            let path = format!("/proc/sysvipc/{name}");
-            std::fs::read_to_string(&path).context(|| format!("reading {path}"))
-        };
-        inside(init, || Ok(Self { shm: read("shm")?, sem: read("sem")?, msg: read("msg")? })).map(Some)
+    /// The first kind of which there is something.
+    fn any(&self) -> Option<&'static str> {
+        let kinds = [("shared memory", &self.shm), ("semaphores", &self.sem), ("a message queue", &self.msg)];
+        kinds.into_iter().find(|(_, text)| !rows(text).is_empty()).map(|(kind, _)| kind)
     }
 
     fn read(&self, maps: &IdMaps) -> Result<Vec<Keyed>, CallError> {
