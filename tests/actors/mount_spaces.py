@@ -83,6 +83,8 @@ def service():
     write(HERE + "/private/deep/file", "0123456789")
     os.chmod(HERE + "/private/deep/file", 0o640)
     write(HERE + "/private/point", "")
+    write(HERE + "/private/tty", "")
+    mount("/dev/tty", HERE + "/private/tty", flags=BIND)
     mount("none", HERE + "/private/deep/er", "tmpfs")
     write(HERE + "/private/deep/er/inner", "inner")
     mount(HERE + "/file", HERE + "/private/point", flags=BIND)
@@ -144,6 +146,7 @@ def check_service():
     assert os.readlink(HERE + "/private/link") == "deep"
     assert read(HERE + "/private/deep/er/inner") == "inner"
     assert read(HERE + "/private/point") == "file"
+    assert os.stat(HERE + "/private/tty").st_rdev == os.makedev(5, 0)
     assert read(HERE + "/target/which") == "source"
     assert os.stat(HERE + "/apart/file").st_ino == os.stat(HERE + "/private/deep/file").st_ino
     assert os.readlink(HERE + "/proc/self") == str(os.getpid()) and "hidepid=invisible" in entry(HERE + "/proc")[-1]

@@ -340,6 +340,7 @@ fn content(content: &crate::image::Content) -> Result<(), Wrong> {
         ContentKind::Deleted { directory: path }
         | ContentKind::Placed { path }
         | ContentKind::Directory { path }
+        | ContentKind::Point { path }
         | ContentKind::Fifo { path } => is_path(path),
     }
 }

@@ -59,6 +59,11 @@ pub(crate) fn make_some(writer: &mut Writer, image: &Image, slots: Slots, number
                 own(writer, at, content);
                 continue;
             }
+            ContentKind::Point { path } => {
+                let (at, kind) = (writer.string(path), u64::from(libc::S_IFREG | 0o600));
+                writer.attempt(chapter, format!("making {path}"), libc::SYS_mknod, &[at, kind, 0]);
+                continue;
+            }
             ContentKind::Link { path, target } => {
                 let (at, to) = (writer.string(path), writer.string(target));
                 let (user, group) = content.owner;

@@ -73,6 +73,11 @@ pub enum ContentKind {
         /// Where it leads.
         target: String,
     },
+    /// A file of such a file system that is there to have something mounted on it, whatever is in it.
+    Point {
+        /// Its path.
+        path: String,
+    },
 }
 
 /// What /proc says behind the name of a file that has none any more.
@@ -216,7 +221,8 @@ impl Contents {
     /// What lies under a mount nobody sees; it is a directory or not, as what is mounted is.
     fn note_mount_point(&mut self, path: String, about: &Stat, holder: i32, image: &mut Image) {
         let is_directory = FileType::from_raw_mode(about.st_mode).is_dir();
-        let kind = if is_directory { ContentKind::Directory { path } } else { ContentKind::Placed { path } };
+        // What is mounted may be a device, which nobody is to open.
+        let kind = if is_directory { ContentKind::Directory { path } } else { ContentKind::Point { path } };
         self.push(kind, about, holder, image);
     }
 
@@ -226,6 +232,7 @@ impl Contents {
             ContentKind::Placed { path }
             | ContentKind::Directory { path }
             | ContentKind::Fifo { path }
+            | ContentKind::Point { path }
             | ContentKind::Link { path, .. } => format!("root{path}"),
             ContentKind::Memory { .. } | ContentKind::Deleted { .. } => String::new(),
         };

@@ -211,49 +211,50 @@ impl Spaces {
         differs.then(|| (kind(), "unmount it there, or stop what made it"))
     }
 
-    /// What stands in the way of a process: its memory, its directory, its program.
+    /// What stands in the way of a process: its directory, its program, its memory.
     pub(crate) fn member_objections(&self, member: &Member, areas: &[Area]) -> Vec<Objection> {
+        const ONLY: &str = "start it from files that the guest's first process sees, too";
         if self.all.is_empty() {
             return Vec::new();
         }
-        let own = self.of_process(member.outer);
-        let mut objections = Vec::new();
-        let directory = proc_file::link(member.outer, "cwd").unwrap_or_default();
-        let is_there = std::fs::metadata(format!("/proc/{}/cwd", member.outer))
-            .is_ok_and(|about| self.identity(own, &directory) == Some((about.dev(), about.ino())));
-        if !is_there && is_file(&directory) && !tree::is_gone(member.outer) {
-            let kind = format!("its working directory is not of its own mnt namespace ({directory})");
-            objections.push((kind, "start it in another directory"));
-        }
-        if own.is_none() {
+        let mut objections: Vec<_> = self.directory_objection(member).into_iter().collect();
+        if self.of_process(member.outer).is_none() {
             return objections;
         }
-        const ONLY: &str = "start it from files that the guest's first process sees, too";
         let program = proc_file::link(member.outer, "exe").unwrap_or_default();
         if is_file(&program) && self.home_path(member.outer, &program, "exe").is_none() {
             objections.push((format!("a program that only its mnt namespace has ({program})"), ONLY));
         }
         for area in areas {
             let file = map_file(area);
-            match &area.kind {
-                AreaKind::Private { path, .. }
-                    if is_file(path) && *path != program && self.home_path(member.outer, path, &file).is_none() =>
-                {
-                    objections.push((format!("memory of a file that only its mnt namespace has ({path})"), ONLY));
+            let kind = match &area.kind {
+                AreaKind::Private { path, .. } if is_file(path) && *path != program => {
+                    let lost = self.home_path(member.outer, path, &file).is_none();
+                    lost.then(|| format!("memory of a file that only its mnt namespace has ({path})"))
                 }
                 AreaKind::Shared { path, .. } if is_file(path) => {
-                    let about = std::fs::metadata(format!("/proc/{}/{file}", member.outer));
-                    let mapped = about.ok().map(|about| (about.dev(), about.ino()));
-                    if mapped.is_some() && self.identity(own, path) != mapped {
-                        let kind = format!("shared memory of a file that its mnt namespace does not have ({path})");
-                        objections.push((kind, "start the program again"));
-                    }
+                    let lost = !self.leads_back(member.outer, path, &file);
+                    lost.then(|| format!("memory of a file that its mnt namespace does not have ({path})"))
                 }
-                _ => {}
-            }
+                _ => None,
+            };
+            objections.extend(kind.map(|kind| (kind, ONLY)));
         }
         objections.dedup();
         objections
+    }
+
+    fn directory_objection(&self, member: &Member) -> Option<Objection> {
+        let directory = proc_file::link(member.outer, "cwd").ok()?;
+        let lost = is_file(&directory) && !self.leads_back(member.outer, &directory, "cwd");
+        let kind = || format!("its working directory is not of its own mnt namespace ({directory})");
+        lost.then(|| (kind(), "start it in another directory"))
+    }
+
+    /// Whether a path leads a process to what one of its files in /proc is; of one that is gone meanwhile nobody knows.
+    fn leads_back(&self, outer: i32, path: &str, file: &str) -> bool {
+        let Ok(about) = std::fs::metadata(format!("/proc/{outer}/{file}")) else { return true };
+        self.identity(self.of_process(outer), path) == Some((about.dev(), about.ino()))
     }
 
     /// Why an open file cannot be had again, if it cannot.

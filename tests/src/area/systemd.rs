@@ -135,7 +135,7 @@ fn reboots(sandbox: &Sandbox) {
 }
 
 /// What a service sees that systemd keeps from the rest: logind, where the system has it, and one of ours.
-const KEPT: &str = "grep -q ' /tmp ' /proc/$1/mountinfo && grep -q ' / ro' /proc/$1/mountinfo && [ -e /proc/$1/root/tmp/own ] && ! [ -e /tmp/own ]";
+const KEPT: &str = "grep -q ' /tmp ' /proc/$1/mountinfo && grep -q ' / ro' /proc/$1/mountinfo && [ -e /proc/$1/root/tmp/own ] && ! [ -e /proc/$1/root/dev/console ] && [ -c /proc/$1/root/dev/null ] && ! [ -e /tmp/own ]";
 
 /// Everything that it keeps running is there in each clone, in its control group and with the mounts of its own, and goes on to be managed.
 fn is_cloned_with_its_services(sandbox: &Sandbox) {
@@ -146,7 +146,7 @@ fn is_cloned_with_its_services(sandbox: &Sandbox) {
     inside(
         sandbox,
         "systemd-run --quiet --unit=own -p PrivateTmp=yes -p ProtectSystem=strict -p ProtectHome=yes -p ProtectControlGroups=yes \
-         -p ProtectKernelTunables=yes -p SystemCallFilter=@system-service -p NoNewPrivileges=yes -p ExecStopPost='/bin/touch /run/stopped' \
+         -p ProtectKernelTunables=yes -p PrivateDevices=yes -p SystemCallFilter=@system-service -p NoNewPrivileges=yes -p ExecStopPost='/bin/touch /run/stopped' \
          sh -c 'touch /tmp/own; exec sleep 100000'",
     )
     .succeeded();
