@@ -109,7 +109,9 @@ impl Mounted {
         // A file system can be read-only itself, or one mount of it.
         let words = || self.attributes.split(',').chain(self.options.split(',').filter(|word| *word == "ro"));
         let has = |name: &str| words().any(|word| word == name);
-        NAMES.iter().filter(|(name, _)| has(name)).fold(0, |flags, (_, flag)| flags | flag)
+        // What says nothing of times keeps all of them; a new mount does not by itself.
+        let times = if has("noatime") || has("relatime") { 0 } else { libc::MS_STRICTATIME };
+        NAMES.iter().filter(|(name, _)| has(name)).fold(times, |flags, (_, flag)| flags | flag)
     }
 
     fn bounds(&self) -> String {
@@ -198,6 +200,7 @@ mod tests {
         assert_eq!(along, [true, true, false, false], "neither another kind nor a part");
         assert_eq!(own[0].bounds(), "size=2468412k,mode=755");
         assert_eq!(own[0].flags(), libc::MS_NOSUID | libc::MS_NOEXEC | libc::MS_RELATIME);
+        assert_eq!(own[1].flags(), libc::MS_RDONLY | libc::MS_NODEV | libc::MS_STRICTATIME);
     }
 
     #[test]

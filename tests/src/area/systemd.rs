@@ -151,6 +151,9 @@ fn is_cloned_with_its_services(sandbox: &Sandbox) {
     )
     .succeeded();
     eventually("the service runs", || inside(sandbox, "ls /tmp/systemd-private-*-own.service-*/tmp/own").code() == 0);
+    let mounts =
+        "for process in 1 $(systemctl show -P MainPID own); do cut -d' ' -f 4-6 /proc/$process/mountinfo | sort; done";
+    let mounted = inside(sandbox, mounts).succeeded().out();
     let groups = inside(sandbox, "cd /sys/fs/cgroup; find . -type d | sort").succeeded().out();
     println!("systemd: {}", sandbox.pando(["freeze", "sd", "warm", "--wait"]).limit(LIMIT).ok().trim());
     sandbox.pando(["clone", "warm", "one"]).limit(LIMIT).ok();
@@ -163,6 +166,7 @@ fn is_cloned_with_its_services(sandbox: &Sandbox) {
         let script = |script: &str| inside_of(sandbox, name, script).succeeded().out();
         assert_eq!(script("cd /sys/fs/cgroup; find . -type d | sort"), groups, "{name}");
         assert_eq!(script("tail -n 1 /proc/1/cgroup"), "0::/init.scope\n");
+        assert_eq!(script(mounts), mounted, "{name}");
         script(&format!("set -- $(systemctl show -P MainPID own); {KEPT}; grep -q own.service /proc/$1/cgroup"));
         script(
             "! systemctl cat systemd-logind >/dev/null 2>&1 || { systemctl is-active systemd-logind && loginctl list-sessions; }",
