@@ -7,7 +7,7 @@ use crate::descriptors::{self, Notebook};
 use crate::frame;
 use crate::freeze::Subject;
 use crate::host_names;
-use crate::image::{Image, Layout, MountChange, Process, ProcessFlags, Scheduling, Thread};
+use crate::image::{Area, Image, Layout, MountChange, Process, ProcessFlags, Scheduling, Thread};
 use crate::injection::{self, Injection};
 use crate::inotify::Searched;
 use crate::ipc::Ipc;
@@ -36,7 +36,7 @@ pub(crate) fn capture(
     let Subject { init, outside, in_memory, .. } = *subject;
     let mut image = Image { init: tree::inner(&Lines::read(init, "status")?).unwrap_or(init), ..Image::default() };
     let maps = IdMaps::of(init)?;
-    let Findings { mut descriptors, spaces, ipc, .. } = found;
+    let Findings { mut areas, mut descriptors, spaces, ipc, .. } = found;
     let mut notebook = Notebook::new(init, &spaces, searched, &kept.queues)?;
     image.queues = notebook.queues.capture(&maps)?;
     if let Some(number) = subject.console {
@@ -52,7 +52,8 @@ pub(crate) fn capture(
         let (stat, status) = (Stat::read(outer, "")?, Lines::read(outer, "status")?);
         let mut captured = relatives(process, &stat, &status)?;
         if !process.threads.is_empty() {
-            fill(&mut captured, process, (&stat, &status), &maps, ahead)?;
+            captured.areas = areas.remove(&outer).map_or_else(|| read_areas(outer, ahead), Ok)?;
+            fill(&mut captured, process, (&stat, &status), &maps)?;
             spaces.translate(process.member.outer, &mut captured);
             captured.host_names = host_names.note(process.member.outer, &mut image)?;
             if let Some(groups) = &groups {
@@ -128,15 +129,17 @@ fn relatives(process: &Stopped, stat: &Stat, status: &Lines) -> Result<Process, 
     })
 }
 
+fn read_areas(outer: i32, ahead: &Ahead) -> Result<Vec<Area>, CallError> {
+    ahead.read(outer).map(|seen| seen.into_iter().map(|seen| seen.area).collect())
+}
+
 fn fill(
     captured: &mut Process,
     process: &Stopped,
     (stat, status): (&Stat, &Lines),
     maps: &IdMaps,
-    ahead: &Ahead,
 ) -> Result<(), CallError> {
     let outer = process.member.outer;
-    captured.areas = ahead.read(outer)?.into_iter().map(|seen| seen.area).collect();
     captured.executable = proc_file::link(outer, "exe")?;
     captured.directory = proc_file::link(outer, "cwd")?;
     captured.limits = limits::read(outer)?;

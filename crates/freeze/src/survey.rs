@@ -47,7 +47,9 @@ pub(crate) fn survey_roots(
 pub(crate) struct Findings {
     /// What stands in the way.
     pub(crate) refusals: Vec<Refusal>,
-    /// What each process has open, by its pid here.
+    /// The memory of each process, by its pid here.
+    pub(crate) areas: HashMap<i32, Vec<Area>>,
+    /// What each has open.
     pub(crate) descriptors: HashMap<i32, Vec<Found>>,
     /// The mount namespaces that they are in.
     pub(crate) spaces: Spaces,
@@ -80,6 +82,7 @@ fn survey_members(
     let Subject { init, outside, .. } = *subject;
     let mut refusals = Vec::new();
     let mut descriptors: Vec<(&Member, Vec<Found>)> = Vec::new();
+    let mut areas = HashMap::new();
     let home = Home::of(init)?;
     let spaces = Spaces::of(subject, members)?;
     let ipc = ipc_spaces::Notes::of(init, members)?;
@@ -87,12 +90,13 @@ fn survey_members(
         let status = Lines::read(member.outer, "status").ok();
         let mut objections = home.objections(member, status.as_ref());
         objections.extend(status.and_then(|status| stray_group(&status, members)));
-        let areas =
-            ahead.map_or_else(|| areas::read(member.outer), |ahead| ahead.read(member.outer)).unwrap_or_default();
-        let plain: Vec<_> = areas.iter().map(|seen| seen.area.clone()).collect();
-        objections.extend(spaces.member_objections(member, &plain));
-        objections.extend(ipc_objection(&ipc, member, &plain));
-        objections.extend(memory_objections(areas));
+        if let Ok(seen) = ahead.map_or_else(|| areas::read(member.outer), |ahead| ahead.read(member.outer)) {
+            objections.extend(memory_objections(&seen));
+            let plain: Vec<_> = seen.into_iter().map(|seen| seen.area).collect();
+            objections.extend(spaces.member_objections(member, &plain));
+            objections.extend(ipc_objection(&ipc, member, &plain));
+            areas.insert(member.outer, plain);
+        }
         if ahead.is_none() {
             objections.extend(mount_spaces::thread_objection(member.outer));
         }
@@ -122,7 +126,7 @@ fn survey_members(
     let supplied = |one: &Found| self::descriptors::supplied(one, outside).is_some();
     refusals.extend(terminals::objections(&descriptors, subject.console, supplied));
     let descriptors = descriptors.into_iter().map(|(member, found)| (member.outer, found)).collect();
-    Ok(Findings { refusals, descriptors, spaces, ipc })
+    Ok(Findings { refusals, areas, descriptors, spaces, ipc })
 }
 
 fn refusal(member: &Member, descriptor: Option<i32>, kind: String, advice: &'static str) -> Refusal {
@@ -228,7 +232,7 @@ fn ipc_objection(ipc: &ipc_spaces::Notes, member: &Member, areas: &[Area]) -> Op
     })
 }
 
-fn memory_objections(seen: Vec<Seen>) -> Vec<Objection> {
+fn memory_objections(seen: &[Seen]) -> Vec<Objection> {
     let mut objections = Vec::new();
     for one in seen {
         if one.area.start < STAGING.end && one.area.end > REGION || one.area.end > USER_END {
@@ -237,7 +241,7 @@ fn memory_objections(seen: Vec<Seen>) -> Vec<Objection> {
                 "start the program again: it will choose other addresses",
             ));
         }
-        objections.extend(one.objection);
+        objections.extend(one.objection.clone());
     }
     objections
 }

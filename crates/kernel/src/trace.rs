@@ -4,6 +4,7 @@
 
 use std::io;
 use std::marker::PhantomData;
+use std::ptr;
 
 /// A thread that this one traces. Dropped, it is let go and runs on as if nothing had been.
 #[derive(Debug)]
@@ -84,6 +85,12 @@ const PTRACE_EVENT_STOP: i32 = 128;
 const NT_X86_XSTATE: usize = 0x202;
 /// Longer than any extended state so far; AMX brings it to 11 KiB.
 const LONGEST_STATE: usize = 32 * 1024;
+/// Without AMX, 2.7 KiB.
+const USUAL_STATE: usize = 4096;
+/// How many signals are asked for at a time.
+const MOST_SIGNALS: usize = 128;
+/// No more than so many wait, as a rule.
+const FEW_SIGNALS: usize = 8;
 
 impl Thread {
     /// Starts to trace a thread, without stopping it (PTRACE_SEIZE, since Linux 3.4). System-call filters are suspended while it is traced if the
@@ -166,12 +173,16 @@ impl Thread {
 
     /// Its floating-point and vector state, in the standard layout of XSAVE.
     pub fn extended_state(&self) -> io::Result<Vec<u8>> {
-        let mut bytes = vec![0_u8; LONGEST_STATE];
-        let mut vector = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
-        // SAFETY: the kernel writes at most the vector's length and says how much it was.
-        check(unsafe { libc::ptrace(libc::PTRACE_GETREGSET, self.tid, NT_X86_XSTATE, &raw mut vector) })?;
-        bytes.truncate(vector.iov_len);
-        Ok(bytes)
+        let read = |room: usize| {
+            let mut bytes = vec![0_u8; room];
+            let mut vector = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+            // SAFETY: the kernel writes at most the vector's length and says how much it was.
+            check(unsafe { libc::ptrace(libc::PTRACE_GETREGSET, self.tid, NT_X86_XSTATE, &raw mut vector) })?;
+            bytes.truncate(vector.iov_len);
+            Ok(bytes)
+        };
+        // What fills all the room there is may have been cut off.
+        read(USUAL_STATE).and_then(|bytes| if bytes.len() < USUAL_STATE { Ok(bytes) } else { read(LONGEST_STATE) })
     }
 
     /// The signals that it blocks, bit N−1 for signal N.
@@ -196,13 +207,17 @@ impl Thread {
             flags: u32,
             count: i32,
         }
-        let peek = Peek { offset: 0, flags: u32::from(shared), count: 128 };
-        let mut queue = vec![[0_u8; 128]; 128];
-        // SAFETY: the kernel writes at most `count` entries of 128 bytes.
-        let count = unsafe { libc::ptrace(libc::PTRACE_PEEKSIGINFO, self.tid, &raw const peek, queue.as_mut_ptr()) };
-        check(count)?;
-        queue.truncate(usize::try_from(count).unwrap_or(0));
-        Ok(queue)
+        let read = |most: usize| {
+            let peek = Peek { offset: 0, flags: u32::from(shared), count: most as i32 };
+            let mut queue = vec![[0_u8; 128]; most];
+            // SAFETY: the kernel writes at most `count` entries of 128 bytes.
+            let count =
+                unsafe { libc::ptrace(libc::PTRACE_PEEKSIGINFO, self.tid, &raw const peek, queue.as_mut_ptr()) };
+            check(count)?;
+            queue.truncate(usize::try_from(count).unwrap_or(0));
+            Ok(queue)
+        };
+        read(FEW_SIGNALS).and_then(|queue| if queue.len() < FEW_SIGNALS { Ok(queue) } else { read(MOST_SIGNALS) })
     }
 
     /// Its restartable-sequence area (since Linux 5.13).
@@ -216,18 +231,16 @@ impl Thread {
     /// One of its system-call filters, 0 being the one that was installed first, whatever ptrace(2) says: `struct sock_filter`s of eight bytes. `None` behind
     /// the last (PTRACE_SECCOMP_GET_FILTER, since Linux 4.4).
     pub fn filter(&self, number: usize) -> io::Result<Option<Vec<u8>>> {
-        const LONGEST: usize = 4096;
-        let mut program = vec![0_u64; LONGEST];
-        // SAFETY: a filter has at most 4096 instructions of eight bytes (BPF_MAXINSNS).
-        let count = unsafe { libc::ptrace(PTRACE_SECCOMP_GET_FILTER, self.tid, number, program.as_mut_ptr()) };
+        // SAFETY: without an address the kernel writes nothing, and says how many instructions there are.
+        let count = unsafe { libc::ptrace(PTRACE_SECCOMP_GET_FILTER, self.tid, number, ptr::null_mut::<u64>()) };
         match check(count) {
-            Ok(()) => {
-                program.truncate(usize::try_from(count).unwrap_or(0));
-                Ok(Some(program.iter().flat_map(|word| word.to_ne_bytes()).collect()))
-            }
-            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EINVAL)) => Ok(None),
-            Err(error) => Err(error),
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EINVAL)) => return Ok(None),
+            counted => counted?,
         }
+        let mut program = vec![0_u64; usize::try_from(count).unwrap_or(0)];
+        // SAFETY: the kernel writes as many instructions of eight bytes: the thread stands still, and a filter never changes.
+        check(unsafe { libc::ptrace(PTRACE_SECCOMP_GET_FILTER, self.tid, number, program.as_mut_ptr()) })?;
+        Ok(Some(program.iter().flat_map(|word| word.to_ne_bytes()).collect()))
     }
 
     /// Where its robust futexes are listed: address and length (get_robust_list(2)).
@@ -338,6 +351,27 @@ mod tests {
         assert_eq!(thread.filter(0).unwrap(), None);
         drop(thread);
         assert!(child.wait().unwrap().success());
+    }
+
+    #[test]
+    fn many_signals_that_wait_are_all_told_of() {
+        const SENT: usize = 20;
+        let mut child = std::process::Command::new("sleep").arg("10").spawn().unwrap();
+        let thread = Thread::seize(child.id() as i32).unwrap();
+        thread.interrupt().unwrap();
+        assert_eq!(thread.wait().unwrap(), Stop::Trapped);
+        let before = thread.signal_mask().unwrap();
+        thread.set_signal_mask(u64::MAX).unwrap();
+        assert_eq!(thread.waiting_signals(true).unwrap().len(), 0);
+        for _ in 0..SENT {
+            // SAFETY: it touches no memory. Signals from this one on queue.
+            assert_eq!(unsafe { libc::kill(thread.tid(), libc::SIGRTMIN()) }, 0);
+        }
+        assert_eq!(thread.waiting_signals(true).unwrap().len(), SENT);
+        thread.set_signal_mask(before).unwrap();
+        drop(thread);
+        // What waited ends it.
+        assert!(!child.wait().unwrap().success());
     }
 
     #[test]
