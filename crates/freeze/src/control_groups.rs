@@ -5,7 +5,8 @@
 
 use crate::credentials::IdMaps;
 use crate::freeze::Subject;
-use crate::image::{Image, Process};
+use crate::image::{FileKind, Image, Process};
+use crate::inotify;
 use crate::mount_tree::{MountTree, joined};
 use crate::objects::Slots;
 use crate::proc_file;
@@ -189,6 +190,12 @@ impl ControlGroups {
         self.groups.iter().position(|group| group.path == path)
     }
 
+    /// Whether a path is one of a group's, or of a file in one. Some of those are there only once the controllers are given.
+    pub(crate) fn has(&self, path: &str) -> bool {
+        let below = path.strip_prefix(self.root.as_str());
+        !self.root.is_empty() && below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
+    }
+
     fn at(&self, group: Option<usize>) -> String {
         joined(&self.root, group.map_or("", |group| &self.groups[group].path))
     }
@@ -272,11 +279,20 @@ pub(crate) fn set(writer: &mut Writer, chapter: Chapter, image: &Image, process:
         }
         give(writer, Some(number), &group.given);
     }
+    // What watches their files had to wait for that.
+    for (number, file) in image.files.iter().enumerate() {
+        let FileKind::Inotify { watches } = &file.kind else { continue };
+        if watches.iter().any(|watch| all.has(&watch.path)) {
+            let late = watches.iter().filter(|watch| all.has(&watch.path));
+            inotify::add_late(writer, chapter, (watches, late), slots.file(number));
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::image::{FileWatch, OpenFile};
 
     #[test]
     fn groups_are_made_entered_and_set_in_turn() {
@@ -294,6 +310,10 @@ mod tests {
             groups: vec![group("/a", &["pids"]), group("/a/b", &[])],
         };
         image.processes[0].control_group = image.control_groups.place("/a/b");
+        let watch = |number, path: &str| FileWatch { number, path: path.into(), events: 2 };
+        let watches = vec![watch(1, "/sys/fs/cgroup/a/pids.events"), watch(2, "/sys/fs/cgroupies")];
+        let kind = FileKind::Inotify { watches };
+        image.files = vec![OpenFile { flags: 0, position: 0, lock: None, ranges: Vec::new(), kind, mount_space: None }];
         let (mut writer, slots, process) = (Writer::new(), Slots::of(&image), &image.processes[0]);
         make(&mut writer, &image);
         enter(&mut writer, Writer::MAKING, &image, process, slots);
@@ -308,8 +328,9 @@ mod tests {
             "writing '9' to /sys/fs/cgroup/a/pids.max",
             "writing '+pids' to /sys/fs/cgroup/a/cgroup.subtree_control",
             "writing '9' to /sys/fs/cgroup/a/b/pids.max",
+            "watching /sys/fs/cgroup/a/pids.events",
         ]
         .map(place);
-        assert!(order.is_sorted(), "{text}");
+        assert!(order.is_sorted() && !text.contains("cgroupies"), "{text}");
     }
 }

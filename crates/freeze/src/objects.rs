@@ -262,7 +262,10 @@ fn make(writer: &mut Writer, image: &Image, file: &OpenFile, slots: Slots, numbe
             terminals::open(writer, file, image, slots, (*terminal, *end), slot);
         }
         FileKind::Plain(socket) => plain_socket::make(writer, socket, slot, slots.spare()),
-        FileKind::Inotify { watches } => inotify::make(writer, watches, slot),
+        FileKind::Inotify { watches } => {
+            let early = watches.iter().filter(|watch| !image.control_groups.has(&watch.path));
+            inotify::make(writer, early, slot);
+        }
         FileKind::Queue { queue } => queues::open(writer, file, &image.queues[*queue], slot),
         FileKind::Epoll => writer.open(chapter, "making an epoll instance", libc::SYS_epoll_create1, &[0], slot),
         FileKind::SignalFd { mask } => {
