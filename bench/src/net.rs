@@ -176,7 +176,8 @@ fn series(settings: &Settings, report: &mut Report, me: &str, failed: &mut f64) 
         (BRIDGED, bridged, HOST),
         (MACVLAN, machine, MACHINE),
     ];
-    for round in 0..=if settings.quick { 2 } else { ROUNDS } {
+    let rounds = if settings.quick { 2 } else { ROUNDS };
+    for round in 0..=rounds {
         let mut turns = contenders;
         turns.rotate_left(round / SELDOM % contenders.len());
         if round % 2 == 1 {
@@ -198,7 +199,8 @@ fn series(settings: &Settings, report: &mut Report, me: &str, failed: &mut f64) 
     }
     // Last: for two minutes after a flood each packet of a connection is looked up, since it may be the answer to a cookie.
     for round in 0..FLOODS {
-        let mut turns = [contenders[0], contenders[1]];
+        let [one, other, ..] = contenders;
+        let mut turns = [one, other];
         if round % 2 == 1 {
             turns.reverse();
         }

@@ -3,11 +3,9 @@
 
 use anyhow::Context;
 use pando_kernel::cgroup::{Field, Hierarchies, Plot};
+use pando_limit::{Groups, meter};
 use std::path::Path;
 use std::rc::Rc;
-
-/// How heavy all guests of a daemon are together, in units of a group's usual weight.
-const WEIGHT: u64 = 16;
 
 /// Goes when it is dropped; its processes have to be gone by then.
 #[derive(Debug)]
@@ -34,12 +32,7 @@ impl ServiceGroup {
     /// Beside one another, as guests are.
     pub(crate) fn several(name: &str, count: u32) -> anyhow::Result<Vec<Self>> {
         let field = Hierarchies::detect()?.field(&format!("pando-bench-{name}-{}", std::process::id()))?;
-        if let Some(seat) = field.seat("cpu") {
-            let (file, usual) = if seat.unified { ("cpu.weight", 100) } else { ("cpu.shares", 1024) };
-            let path = seat.group.join(file);
-            std::fs::write(&path, (usual * WEIGHT).to_string())
-                .with_context(|| format!("cannot write {}", path.display()))?;
-        }
+        meter::weigh_field(&Groups::find(|name| field.seat(name), None))?;
         let field = Rc::new(Whole(field));
         let groups = (0..count).map(|slot| {
             let group = Self { plot: field.0.plot(slot), _field: Rc::clone(&field) };

@@ -92,11 +92,10 @@ fn paths(security: &mut Security, spec: &Spec, mounts: &[MountEntry]) {
                 .push(format!("/{path} is not hidden: the guest, which rules its mounts, may have shown it"));
         }
     }
-    let read_only = |mount: &&MountEntry| mount.options.split(',').next() == Some("ro");
     let volumes = spec.volumes.iter().filter(|volume| volume.read_only).map(|volume| volume.target.trim_matches('/'));
     for path in policy.read_only(spec.user_namespace).chain(volumes) {
         let mount = mounts.iter().rfind(|mount| mount.at == Path::new("/").join(path));
-        if mount.as_ref().is_some_and(read_only) {
+        if mount.is_some_and(MountEntry::is_read_only) {
             security.read_only.push(format!("/{path}"));
         } else if mount.is_some() || exists(path) {
             security.missing.push(format!("/{path} is not read-only"));

@@ -1,7 +1,6 @@
 //! Reading a stopped process: all that a clone needs of it but the contents of its memory.
 
 use crate::ahead::Ahead;
-use crate::control_groups;
 use crate::credentials::{self, IdMaps};
 use crate::descriptors::{self, Notebook};
 use crate::frame;
@@ -36,14 +35,13 @@ pub(crate) fn capture(
     let Subject { init, outside, in_memory, .. } = *subject;
     let mut image = Image { init: tree::inner(&Lines::read(init, "status")?).unwrap_or(init), ..Image::default() };
     let maps = IdMaps::of(init)?;
-    let Findings { mut areas, mut descriptors, spaces, ipc, .. } = found;
+    let Findings { mut areas, mut descriptors, spaces, ipc, groups, .. } = found;
     let mut notebook = Notebook::new(init, &spaces, searched, &kept.queues)?;
     image.queues = notebook.queues.capture(&maps)?;
     if let Some(number) = subject.console {
         terminals::console(init, number, &mut image)?;
     }
     let mut host_names = host_names::Notes::of(init)?;
-    let groups = control_groups::Tree::of(subject)?;
     if let Some(groups) = &groups {
         image.control_groups = groups.capture(&maps)?;
     }

@@ -1,10 +1,9 @@
 //! Host names of a process's own (uts_namespaces(7)): those beside the guest's, which each clone has one of for itself.
 
 use crate::image::{Image, Process};
+use crate::namespaces::HOST_NAMES;
 use crate::objects::Slots;
-use crate::proc_file;
 use crate::script::{Chapter, Writer};
-use crate::staging::AT_FDCWD;
 use pando_kernel::{CallError, uts};
 use serde::{Deserialize, Serialize};
 
@@ -27,17 +26,15 @@ pub(crate) struct Notes {
     known: Vec<String>,
 }
 
-const NAMESPACE: &str = "ns/uts";
-
 impl Notes {
     /// Of the processes below a first one.
     pub(crate) fn of(init: i32) -> Result<Self, CallError> {
-        Ok(Self { known: vec![proc_file::link(init, NAMESPACE)?] })
+        Ok(Self { known: vec![HOST_NAMES.of(init)?] })
     }
 
     /// Which names a process has, an index into [`Image::host_names`]; none of its own if those of the first process.
     pub(crate) fn note(&mut self, outer: i32, image: &mut Image) -> Result<Option<usize>, CallError> {
-        let link = proc_file::link(outer, NAMESPACE)?;
+        let link = HOST_NAMES.of(outer)?;
         if let Some(known) = self.known.iter().position(|known| *known == link) {
             return Ok(known.checked_sub(1));
         }
@@ -48,37 +45,30 @@ impl Notes {
     }
 }
 
-const OWN: &str = "/proc/self/ns/uts";
-const NEW: u64 = libc::CLONE_NEWUTS as u64;
-
 /// Writes the maker's steps: a namespace for each, and one to go back to.
 pub(crate) fn make(writer: &mut Writer, image: &Image, slots: Slots) {
     if image.host_names.is_empty() {
         return;
     }
-    let chapter = Writer::MAKING;
-    let path = writer.string(OWN);
-    let arguments = [AT_FDCWD, path, (libc::O_RDONLY | libc::O_CLOEXEC) as u64];
-    writer.open(chapter, "keeping the host name", libc::SYS_openat, &arguments, slots.host_names(None));
+    HOST_NAMES.keep(writer, slots.host_names(None));
     for (number, names) in image.host_names.iter().enumerate() {
-        writer.call(chapter, "making a namespace of host names", libc::SYS_unshare, &[NEW]);
+        HOST_NAMES.make(writer);
         for (label, call, name) in [
             ("setting a host name", libc::SYS_sethostname, &names.host),
             ("setting a domain name", libc::SYS_setdomainname, &names.domain),
         ] {
             let bytes = writer.data(name, 1);
-            writer.call(chapter, label, call, &[bytes, name.len() as u64]);
+            writer.call(Writer::MAKING, label, call, &[bytes, name.len() as u64]);
         }
-        writer.open(chapter, "keeping a host name", libc::SYS_openat, &arguments, slots.host_names(Some(number)));
+        HOST_NAMES.keep(writer, slots.host_names(Some(number)));
     }
-    writer.call(chapter, "coming back from other host names", libc::SYS_setns, &[slots.host_names(None), NEW]);
+    HOST_NAMES.enter(writer, Writer::MAKING, slots.host_names(None));
 }
 
 /// Writes a process's entering of its own, whosever it has been forked with.
 pub(crate) fn enter(writer: &mut Writer, chapter: Chapter, image: &Image, process: &Process, slots: Slots) {
     if !image.host_names.is_empty() {
-        let arguments = [slots.host_names(process.host_names), NEW];
-        writer.call(chapter, "entering a namespace of host names", libc::SYS_setns, &arguments);
+        HOST_NAMES.enter(writer, chapter, slots.host_names(process.host_names));
     }
 }
 

@@ -8,6 +8,7 @@ use crate::refusal::Refusal;
 use crate::script::{Chapter, Writer};
 use crate::tree::Member;
 use pando_kernel::file_handle::{FileHandle, MAX_BYTES};
+use pando_kernel::mount::{self, MountEntry};
 use pando_kernel::{CallError, Context};
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags};
 use serde::{Deserialize, Serialize};
@@ -93,7 +94,7 @@ impl<'a> Mounts<'a> {
         let path = format!("/proc/{init}/root");
         let root = File::open(&path).context(|| format!("opening {path}"))?.into();
         let text = proc_file::text(init, "mountinfo")?;
-        Ok(Self { root, places: text.lines().filter_map(place).collect(), searched })
+        Ok(Self { root, places: mount::entries(&text).filter_map(place).collect(), searched })
     }
 
     /// Opens a place inside.
@@ -181,17 +182,13 @@ impl<'a> Mounts<'a> {
     }
 }
 
-/// Of a line of mountinfo: `36 35 98:0 /root /place rw,… - ext4 …`.
-fn place(line: &str) -> Option<Place> {
+/// Where to look through a mount.
+fn place(mount: MountEntry) -> Option<Place> {
     /// As the kernel numbers devices inside.
     const MINOR_BITS: u32 = 20;
-    let (before, behind) = line.split_once(" - ")?;
-    let mut words = before.split(' ');
-    let (major, minor) = words.nth(2)?.split_once(':')?;
+    let (major, minor) = mount.device.split_once(':')?;
     let device = major.parse::<u32>().ok()?.checked_shl(MINOR_BITS)? | minor.parse::<u32>().ok()?;
-    // A space in it would be written otherwise; such a mount is not looked through.
-    let path = words.nth(1)?.to_owned();
-    Some(Place { device, path, is_overlay: behind.starts_with("overlay ") })
+    Some(Place { device, path: mount.at.into_os_string().into_string().ok()?, is_overlay: mount.kind == "overlay" })
 }
 
 /// Instances that watch what cannot be found again.
@@ -269,6 +266,7 @@ mod tests {
         assert_eq!(line(&text.replace("f_handle:e1", "f_handle:é")), None);
         let mount = "36 35 254:1 / /var/lib rw,noatime shared:1 - ext4 /dev/root rw";
         let there = |is_overlay| Some(Place { device: 0xfe0_0001, path: "/var/lib".into(), is_overlay });
+        let place = |text: &str| mount::entries(text).find_map(place);
         assert_eq!(place(mount), there(false));
         assert_eq!(place(&mount.replace("ext4", "overlay")), there(true));
     }

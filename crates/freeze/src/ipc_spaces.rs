@@ -2,69 +2,61 @@
 //! `sysv` and `queues`.
 
 use crate::image::{Image, Process};
+use crate::namespaces::IPC;
 use crate::objects::Slots;
-use crate::proc_file;
 use crate::queues::Queues;
 use crate::refusal::Refusal;
 use crate::script::{Chapter, Writer};
-use crate::staging::AT_FDCWD;
 use crate::sysv;
 use crate::tree::Member;
 use pando_kernel::CallError;
 
-const NAMESPACE: &str = "ns/ipc";
-const OWN: &str = "/proc/self/ns/ipc";
-const NEW: u64 = libc::CLONE_NEWIPC as u64;
-
 /// The most of them.
 pub(crate) const MOST: usize = 256;
 
-/// Which there are, as /proc/PID/ns shows them, that of the first process first; and a process that is in each.
+/// Those beside the first process's, as /proc/PID/ns shows them, and a process that is in each.
 #[derive(Debug)]
-pub(crate) struct Notes {
-    known: Vec<(String, Member)>,
-}
+pub(crate) struct Notes(Vec<(String, Member)>);
 
 impl Notes {
     /// Of some processes below a first one. One that has gone meanwhile is in none.
     pub(crate) fn of<'a>(init: i32, members: impl IntoIterator<Item = &'a Member>) -> Result<Self, CallError> {
-        let first = Member { outer: init, pid: 0, name: String::new(), state: 'S' };
-        let mut known = vec![(proc_file::link(init, NAMESPACE)?, first)];
+        let (home, mut others) = (IPC.of(init)?, Vec::<(String, Member)>::new());
         for member in members.into_iter().filter(|member| member.state != 'Z') {
-            let Ok(link) = proc_file::link(member.outer, NAMESPACE) else { continue };
-            if known.iter().all(|(other, _)| *other != link) {
-                known.push((link, member.clone()));
+            let Ok(link) = IPC.of(member.outer) else { continue };
+            if link != home && others.iter().all(|(other, _)| *other != link) {
+                others.push((link, member.clone()));
             }
         }
-        Ok(Self { known })
+        Ok(Self(others))
     }
 
     /// How many there are beside the first process's.
     pub(crate) fn count(&self) -> usize {
-        self.known.len() - 1
+        self.0.len()
     }
 
     /// Which one a process is in; none if it is in that of the first process.
     pub(crate) fn of_process(&self, outer: i32) -> Result<Option<usize>, CallError> {
-        let link = proc_file::link(outer, NAMESPACE)?;
-        Ok(self.known.iter().position(|(known, _)| *known == link).and_then(|place| place.checked_sub(1)))
+        let link = IPC.of(outer)?;
+        Ok(self.0.iter().position(|(other, _)| *other == link))
     }
 
     /// What is in them, which a clone's would not have. While processes stand still nobody waits for what was looked through to go: it goes with who looks.
     pub(crate) fn objections(&self, stopped: bool) -> Result<Vec<Refusal>, CallError> {
         const ADVICE: &str = "remove it (ipcrm, mq_unlink), or start the program in the guest's own ipc namespace";
         let mut refusals = Vec::new();
-        for (number, (_, member)) in self.known.iter().enumerate().skip(1) {
+        for (number, (_, member)) in self.0.iter().enumerate() {
             let held = match sysv::held(member.outer) {
                 Ok(None) => queue(member.outer, stopped),
                 held => held,
             };
             let kind = match held {
-                _ if number > MOST => format!("more than {MOST} ipc namespaces"),
+                _ if number >= MOST => format!("more than {MOST} ipc namespaces"),
                 Ok(Some(what)) => format!("{what} in an ipc namespace of its own"),
                 Ok(None) => continue,
                 // One that has ended meanwhile has nothing against it.
-                Err(_) if proc_file::link(member.outer, NAMESPACE).is_err() => continue,
+                Err(_) if IPC.of(member.outer).is_err() => continue,
                 Err(error) => return Err(error),
             };
             let (pid, name) = (member.pid, member.name.clone());
@@ -88,22 +80,18 @@ pub(crate) fn make(writer: &mut Writer, image: &Image, slots: Slots) {
     if image.ipc_spaces == 0 {
         return;
     }
-    let chapter = Writer::MAKING;
-    let path = writer.string(OWN);
-    let arguments = [AT_FDCWD, path, (libc::O_RDONLY | libc::O_CLOEXEC) as u64];
-    writer.open(chapter, "keeping the ipc namespace", libc::SYS_openat, &arguments, slots.ipc_space(None));
+    IPC.keep(writer, slots.ipc_space(None));
     for number in 0..image.ipc_spaces {
-        writer.call(chapter, "making an ipc namespace", libc::SYS_unshare, &[NEW]);
-        writer.open(chapter, "keeping an ipc namespace", libc::SYS_openat, &arguments, slots.ipc_space(Some(number)));
+        IPC.make(writer);
+        IPC.keep(writer, slots.ipc_space(Some(number)));
     }
-    writer.call(chapter, "coming back from other ipc namespaces", libc::SYS_setns, &[slots.ipc_space(None), NEW]);
+    IPC.enter(writer, Writer::MAKING, slots.ipc_space(None));
 }
 
 /// Writes a process's entering of its own, whosever it has been forked with. The first process of an image is in its own.
 pub(crate) fn enter(writer: &mut Writer, chapter: Chapter, image: &Image, process: &Process, slots: Slots) {
     if image.ipc_spaces > 0 && process.pid != image.init {
-        let arguments = [slots.ipc_space(process.ipc_space), NEW];
-        writer.call(chapter, "entering an ipc namespace", libc::SYS_setns, &arguments);
+        IPC.enter(writer, chapter, slots.ipc_space(process.ipc_space));
     }
 }
 

@@ -11,7 +11,7 @@
 //! Each kind of object has a file that captures it and writes how it is made: `descriptors` and `objects` (files, pipes, events), `unix_socket` and
 //! `unix_making`, `plain_socket` (TCP, UDP, netlink), `connections` (TCP, of who ends), `contents` and `content_making` (what has no name: shared
 //! memory, deleted files), `sysv` and `sysv_making`, `queues`, `timers`, `credentials`, `terminals`, `inotify`, `mounts`,
-//! `mount_spaces` and `mount_making`, `ipc_spaces`, `host_names`, `control_groups`.
+//! `namespaces`, `mount_spaces` and `mount_making`, `ipc_spaces`, `host_names`, `control_groups`.
 //!
 //! An image can be kept as files (`keep`: a `sheet` each, out of the holder) and a holder be made from those (`thaw`), once all that was read has been
 //! looked at (`check`), and the `machine` with it.
@@ -58,6 +58,7 @@ mod mount_making;
 mod mount_spaces;
 mod mount_tree;
 mod mounts;
+mod namespaces;
 mod objects;
 mod origin;
 mod pid_counter;

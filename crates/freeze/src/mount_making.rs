@@ -5,13 +5,12 @@
 
 use crate::content_making;
 use crate::image::{Image, Link, MountChange, MountSpace, Process};
+use crate::namespaces::MOUNTS;
 use crate::objects::Slots;
 use crate::script::{Chapter, Writer};
 use crate::staging::AT_FDCWD;
 use std::ops::Range;
 
-const OWN: &str = "/proc/self/ns/mnt";
-const NEW: u64 = libc::CLONE_NEWNS as u64;
 const MAKING: Chapter = Writer::MAKING;
 
 /// How many mounts the namespace has made that has most of them.
@@ -43,10 +42,10 @@ pub(crate) fn make(writer: &mut Writer, image: &Image, slots: Slots, mut inside:
     if image.mount_spaces.is_empty() {
         return;
     }
-    keep(writer, slots, None);
+    MOUNTS.keep(writer, slots.mount_space(None));
     for (number, space) in image.mount_spaces.iter().enumerate() {
-        writer.call(MAKING, "making a mount namespace", libc::SYS_unshare, &[NEW]);
-        keep(writer, slots, Some(number));
+        MOUNTS.make(writer);
+        MOUNTS.keep(writer, slots.mount_space(Some(number)));
         let link = match space.link {
             Link::Peers => None,
             Link::Follows => Some(libc::MS_SLAVE),
@@ -65,25 +64,14 @@ pub(crate) fn make(writer: &mut Writer, image: &Image, slots: Slots, mut inside:
             writer.call(MAKING, "sharing what is mounted", libc::SYS_mount, &arguments);
         }
         inside(writer, number);
-        go(writer, MAKING, slots, None);
+        MOUNTS.enter(writer, MAKING, slots.mount_space(None));
     }
-}
-
-/// Keeps the namespace that the maker is in.
-fn keep(writer: &mut Writer, slots: Slots, number: Option<usize>) {
-    let path = writer.string(OWN);
-    let arguments = [AT_FDCWD, path, (libc::O_RDONLY | libc::O_CLOEXEC) as u64];
-    writer.open(MAKING, "keeping a mount namespace", libc::SYS_openat, &arguments, slots.mount_space(number));
-}
-
-fn go(writer: &mut Writer, chapter: Chapter, slots: Slots, number: Option<usize>) {
-    writer.call(chapter, "entering a mount namespace", libc::SYS_setns, &[slots.mount_space(number), NEW]);
 }
 
 /// Writes a process's entering of its own, whosever it has been forked with. The first process of an image is in its own.
 pub(crate) fn enter(writer: &mut Writer, chapter: Chapter, image: &Image, process: &Process, slots: Slots) {
     if !image.mount_spaces.is_empty() && process.pid != image.init {
-        go(writer, chapter, slots, process.mount_space);
+        MOUNTS.enter(writer, chapter, slots.mount_space(process.mount_space));
     }
 }
 
@@ -108,11 +96,11 @@ impl Making<'_> {
                 MountChange::Proc { path, options, .. } => self.create(writer, "proc", path, options, slot),
                 MountChange::Bind { from, .. } if from.space.is_none() => self.clone_of(writer, &from.path, slot),
                 MountChange::Bind { from, .. } if from.space != Some(self.number) => {
-                    go(writer, MAKING, self.slots, from.space);
+                    MOUNTS.enter(writer, MAKING, self.slots.mount_space(from.space));
                     self.clone_of(writer, &from.path, slot);
                     let link = if self.space.link == Link::Alone { libc::MS_PRIVATE } else { libc::MS_SLAVE };
                     attribute(writer, &from.path, slot, [0, 0, link]);
-                    go(writer, MAKING, self.slots, Some(self.number));
+                    MOUNTS.enter(writer, MAKING, self.slots.mount_space(Some(self.number)));
                 }
                 _ => {}
             }

@@ -7,6 +7,7 @@ use crate::freeze::Subject;
 use crate::image::{Area, AreaKind, Process};
 use crate::mount_difference::{Difference, Link, MountChange};
 use crate::mount_tree::MountTree;
+use crate::namespaces::MOUNTS;
 use crate::proc_file;
 use crate::refusal::Refusal;
 use crate::tree::{self, Member};
@@ -31,8 +32,6 @@ pub struct MountSpace {
 
 /// The most of them.
 pub(crate) const MOST: usize = 256;
-
-const NAMESPACE: &str = "ns/mnt";
 
 /// One, and a process that is in it.
 #[derive(Debug)]
@@ -64,11 +63,11 @@ impl Spaces {
     /// Those of some processes below a first one. One that has gone meanwhile is in none.
     pub(crate) fn of(subject: &Subject<'_>, members: &[Member]) -> Result<Self, CallError> {
         let init = subject.init;
-        let home = proc_file::link(init, NAMESPACE)?;
+        let home = MOUNTS.of(init)?;
         let mut spaces =
             Self { init, first: MountTree::default(), all: Vec::new(), of: HashMap::new(), mounts: HashMap::new() };
         for member in members.iter().filter(|member| member.state != 'Z') {
-            let Ok(link) = proc_file::link(member.outer, NAMESPACE) else { continue };
+            let Ok(link) = MOUNTS.of(member.outer) else { continue };
             if link != home {
                 spaces.note(member, link, subject.given)?;
             }
@@ -285,8 +284,8 @@ fn refused(kind: String) -> Difference {
 
 /// Threads of a process that are in a namespace of their own.
 pub(crate) fn thread_objection(outer: i32) -> Option<Objection> {
-    let own = proc_file::link(outer, NAMESPACE).ok()?;
-    let other = |tid: &i32| proc_file::link(outer, &format!("task/{tid}/{NAMESPACE}")).is_ok_and(|other| other != own);
+    let own = MOUNTS.of(outer).ok()?;
+    let other = |tid: &i32| MOUNTS.of_thread(outer, *tid).is_ok_and(|other| other != own);
     let threads = tree::threads(outer).unwrap_or_default();
     let found = threads.iter().skip(1).any(other);
     found.then(|| ("a thread with a mnt namespace of its own".into(), "stop what made it"))

@@ -1,7 +1,8 @@
 //! The mounts of a namespace as a tree, out of /proc/PID/mountinfo (proc(5)): what is mounted on what, where a path leads, and by which paths a place is had.
 
-use crate::mounts::unescaped;
+use pando_kernel::mount::{self, MountEntry};
 use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
 
 /// A mount.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,27 +28,22 @@ pub(crate) struct Mount {
     pub(crate) master: Option<u64>,
 }
 
-/// A line of it.
-fn parse(line: &str) -> Option<Mount> {
-    let (mount, system) = line.split_once(" - ")?;
-    let (mut mount, mut system) = (mount.split(' '), system.split(' '));
-    let (id, parent) = (mount.next()?.parse().ok()?, mount.next()?.parse().ok()?);
-    let (device, root, path, words) = (mount.next()?, mount.next()?, mount.next()?, mount.next()?);
-    let (kind, _source, options) = (system.next()?, system.next()?, system.next().unwrap_or_default());
-    let group = |key: &str, field: &str| field.strip_prefix(key).and_then(|number| number.parse::<u64>().ok());
-    let fields: Vec<&str> = mount.collect();
-    Some(Mount {
-        id,
-        parent,
-        device: device.to_owned(),
-        root: unescaped(root),
-        path: unescaped(path),
-        kind: kind.to_owned(),
-        options: options.to_owned(),
-        attributes: attributes(words),
-        shared: fields.iter().find_map(|field| group("shared:", field)),
-        master: fields.iter().find_map(|field| group("master:", field)),
-    })
+impl From<MountEntry> for Mount {
+    fn from(entry: MountEntry) -> Self {
+        let text = |path: PathBuf| path.to_string_lossy().into_owned();
+        Self {
+            id: entry.id,
+            parent: entry.parent,
+            device: entry.device,
+            root: text(entry.root),
+            path: text(entry.at),
+            kind: entry.kind,
+            options: entry.options,
+            attributes: attributes(&entry.attributes),
+            shared: entry.shared,
+            master: entry.master,
+        }
+    }
 }
 
 /// `MOUNT_ATTR_STRICTATIME`, which is what a mount has that says nothing of times.
@@ -94,7 +90,7 @@ impl MountTree {
         if text.len() > LONGEST {
             return None;
         }
-        let mounts: Vec<Mount> = text.lines().filter_map(parse).collect();
+        let mounts: Vec<Mount> = mount::entries(text).map(Mount::from).collect();
         let places: HashMap<u64, usize> = mounts.iter().enumerate().map(|(place, mount)| (mount.id, place)).collect();
         let parent = |mount: &Mount| places.get(&mount.parent).copied().filter(|_| mount.parent != mount.id);
         let root = mounts.iter().position(|mount| mount.path == "/" && parent(mount).is_none())?;

@@ -7,7 +7,9 @@ use crate::image::Image;
 use crate::proc_file;
 use crate::script::Writer;
 use pando_kernel::CallError;
+use pando_kernel::mount::{self, MountEntry};
 use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
 
 /// One of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,100 +25,50 @@ pub struct MemoryMount {
 /// The most of them.
 pub(crate) const MOST: usize = 256;
 
-/// A mount that is none of those that each clone has already.
-#[derive(Debug, PartialEq, Eq)]
-struct Mounted {
-    path: String,
-    /// What of its file system is mounted.
-    root: String,
-    kind: String,
-    attributes: String,
-    options: String,
-}
-
 /// What the processes have mounted.
-fn own(subject: &Subject<'_>) -> Result<Vec<Mounted>, CallError> {
+fn own(subject: &Subject<'_>) -> Result<Vec<MountEntry>, CallError> {
     let text = proc_file::text(subject.init, "mountinfo")?;
-    Ok(beyond(text.lines().filter_map(parse), subject.given))
+    Ok(beyond(mount::entries(&text), subject.given))
 }
 
 /// Those of some mounts that are not given. A path of what is given that ends in a slash stands for all that is below; of any other one mount is given,
 /// and what is mounted over that is not.
-fn beyond(mounts: impl Iterator<Item = Mounted>, given: &[String]) -> Vec<Mounted> {
-    let mut seen: Vec<String> = Vec::new();
-    let mut is_given = |mount: &Mounted| {
-        let again = seen.contains(&mount.path);
-        seen.push(mount.path.clone());
+fn beyond(mounts: impl Iterator<Item = MountEntry>, given: &[String]) -> Vec<MountEntry> {
+    let mut seen: Vec<PathBuf> = Vec::new();
+    let mut is_given = |mount: &MountEntry| {
+        let again = seen.contains(&mount.at);
+        seen.push(mount.at.clone());
+        let path = mount.at.to_string_lossy();
         given.iter().any(|given| match given.strip_suffix('/') {
-            Some(above) if !above.is_empty() => mount.path.starts_with(given.as_str()),
-            _ => *given == mount.path && !again,
+            Some(above) if !above.is_empty() => path.starts_with(given.as_str()),
+            _ => *given == path && !again,
         })
     };
     mounts.filter(|mount| !is_given(mount)).collect()
 }
 
-/// A line of /proc/PID/mountinfo: see proc(5).
-fn parse(line: &str) -> Option<Mounted> {
-    let (mount, system) = line.split_once(" - ")?;
-    let (mut mount, mut system) = (mount.split(' ').skip(3), system.split(' '));
-    let (root, path, attributes) = (mount.next()?, mount.next()?, mount.next()?);
-    let (kind, _source, options) = (system.next()?, system.next()?, system.next().unwrap_or_default());
-    Some(Mounted {
-        path: unescaped(path),
-        root: root.to_owned(),
-        kind: kind.to_owned(),
-        attributes: attributes.to_owned(),
-        options: options.to_owned(),
-    })
+/// Whether it comes along: all of a file system in memory.
+fn comes_along(mount: &MountEntry) -> bool {
+    mount.kind == "tmpfs" && mount.root == Path::new("/")
 }
 
-/// A path as it is: blanks and the like are written as a backslash and three octal digits.
-pub(crate) fn unescaped(text: &str) -> String {
-    let mut parts = text.split('\\');
-    let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
-    for part in parts {
-        match part.get(..3).and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
-            Some(byte) => {
-                bytes.push(byte);
-                bytes.extend_from_slice(&part.as_bytes()[3..]);
-            }
-            None => {
-                bytes.push(b'\\');
-                bytes.extend_from_slice(part.as_bytes());
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
-impl Mounted {
-    /// Whether it comes along: all of a file system in memory.
-    fn comes_along(&self) -> bool {
-        self.kind == "tmpfs" && self.root == "/"
-    }
-
-    fn flags(&self) -> u64 {
-        const NAMES: [(&str, u64); 8] = [
-            ("ro", libc::MS_RDONLY),
-            ("nosuid", libc::MS_NOSUID),
-            ("nodev", libc::MS_NODEV),
-            ("noexec", libc::MS_NOEXEC),
-            ("noatime", libc::MS_NOATIME),
-            ("nodiratime", libc::MS_NODIRATIME),
-            ("relatime", libc::MS_RELATIME),
-            ("nosymfollow", NO_SYMFOLLOW),
-        ];
-        // A file system can be read-only itself, or one mount of it.
-        let words = || self.attributes.split(',').chain(self.options.split(',').filter(|word| *word == "ro"));
-        let has = |name: &str| words().any(|word| word == name);
-        // What says nothing of times keeps all of them; a new mount does not by itself.
-        let times = if has("noatime") || has("relatime") { 0 } else { libc::MS_STRICTATIME };
-        NAMES.iter().filter(|(name, _)| has(name)).fold(times, |flags, (_, flag)| flags | flag)
-    }
-
-    fn bounds(&self) -> String {
-        bounds(&self.options)
-    }
+fn flags(mount: &MountEntry) -> u64 {
+    const NAMES: [(&str, u64); 8] = [
+        ("ro", libc::MS_RDONLY),
+        ("nosuid", libc::MS_NOSUID),
+        ("nodev", libc::MS_NODEV),
+        ("noexec", libc::MS_NOEXEC),
+        ("noatime", libc::MS_NOATIME),
+        ("nodiratime", libc::MS_NODIRATIME),
+        ("relatime", libc::MS_RELATIME),
+        ("nosymfollow", NO_SYMFOLLOW),
+    ];
+    // A file system can be read-only itself, or one mount of it.
+    let words = || mount.attributes.split(',').chain(mount.options.split(',').filter(|word| *word == "ro"));
+    let has = |name: &str| words().any(|word| word == name);
+    // What says nothing of times keeps all of them; a new mount does not by itself.
+    let times = if has("noatime") || has("relatime") { 0 } else { libc::MS_STRICTATIME };
+    NAMES.iter().filter(|(name, _)| has(name)).fold(times, |flags, (_, flag)| flags | flag)
 }
 
 /// What bounds a file system in memory, of its options. Whose it is, is that of its topmost directory.
@@ -136,8 +88,10 @@ pub(crate) fn objections(subject: &Subject<'_>) -> Vec<(String, &'static str)> {
     if own.len() > MOST {
         return vec![(format!("{} file systems of its own", own.len()), "unmount some")];
     }
-    let strange = own.iter().filter(|mount| !mount.comes_along());
-    strange.map(|mount| (format!("a file system of its own ({} on {})", mount.kind, mount.path), ADVICE)).collect()
+    let strange = own.iter().filter(|mount| !comes_along(mount));
+    strange
+        .map(|mount| (format!("a file system of its own ({} on {})", mount.kind, mount.at.display()), ADVICE))
+        .collect()
 }
 
 /// Those that come along, each before those inside.
@@ -146,9 +100,12 @@ pub(crate) fn capture(subject: &Subject<'_>) -> Result<Vec<MemoryMount>, CallErr
     if !subject.whole {
         return Ok(Vec::new());
     }
-    let mut mounts: Vec<_> = own(subject)?.into_iter().filter(Mounted::comes_along).collect();
-    mounts.sort_by_key(|mount| mount.path.matches('/').count());
-    let one = |mount: &Mounted| MemoryMount { path: mount.path.clone(), options: mount.bounds(), flags: mount.flags() };
+    let mut mounts: Vec<_> = own(subject)?.into_iter().filter(comes_along).collect();
+    mounts.sort_by_key(|mount| mount.at.components().count());
+    let one = |mount: &MountEntry| {
+        let path = mount.at.to_string_lossy().into_owned();
+        MemoryMount { path, options: bounds(&mount.options), flags: flags(mount) }
+    };
     Ok(mounts.iter().map(one).collect())
 }
 
@@ -193,14 +150,14 @@ mod tests {
     #[test]
     fn what_each_clone_has_already_is_left_out() {
         let given = ["/", "/dev/pts", "/proc", "/proc/"].map(str::to_owned);
-        let own = beyond(TEXT.lines().filter_map(parse), &given);
-        let paths: Vec<_> = own.iter().map(|mount| mount.path.as_str()).collect();
+        let own = beyond(mount::entries(TEXT), &given);
+        let paths: Vec<_> = own.iter().map(|mount| mount.at.to_str().unwrap()).collect();
         assert_eq!(paths, ["/run", "/run/my lock", "/dev/pts", "/mnt"]);
-        let along: Vec<_> = own.iter().map(Mounted::comes_along).collect();
+        let along: Vec<_> = own.iter().map(comes_along).collect();
         assert_eq!(along, [true, true, false, false], "neither another kind nor a part");
-        assert_eq!(own[0].bounds(), "size=2468412k,mode=755");
-        assert_eq!(own[0].flags(), libc::MS_NOSUID | libc::MS_NOEXEC | libc::MS_RELATIME);
-        assert_eq!(own[1].flags(), libc::MS_RDONLY | libc::MS_NODEV | libc::MS_STRICTATIME);
+        assert_eq!(bounds(&own[0].options), "size=2468412k,mode=755");
+        assert_eq!(flags(&own[0]), libc::MS_NOSUID | libc::MS_NOEXEC | libc::MS_RELATIME);
+        assert_eq!(flags(&own[1]), libc::MS_RDONLY | libc::MS_NODEV | libc::MS_STRICTATIME);
     }
 
     #[test]

@@ -3,8 +3,8 @@
 use crate::credentials::IdMaps;
 use crate::descriptors::{Found, Outside, is, supplied};
 use crate::image::{FileKind, Image, OpenFile};
+use crate::namespaces::IPC;
 use crate::objects::Slots;
-use crate::proc_file;
 use crate::refusal::Refusal;
 use crate::script::Writer;
 use crate::sysv::inside;
@@ -53,7 +53,7 @@ impl Queues {
     /// Those of a process's namespace.
     pub(crate) fn of(init: i32) -> Result<Self, CallError> {
         let what = || "looking for message queues".to_owned();
-        let ours = proc_file::link(init, "ns/ipc")? == proc_file::link(std::process::id() as i32, "ns/ipc")?;
+        let ours = IPC.is_ours(init)?;
         let root = inside(init, || match mqueue::all() {
             Ok(root) => Ok(Some(root)),
             Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(None),

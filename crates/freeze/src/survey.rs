@@ -55,6 +55,8 @@ pub(crate) struct Findings {
     pub(crate) spaces: Spaces,
     /// The ipc namespaces that they are in.
     pub(crate) ipc: ipc_spaces::Notes,
+    /// Their control groups, where an init makes any.
+    pub(crate) groups: Option<control_groups::Tree>,
 }
 
 /// The same for processes that we have stopped, and looked at before.
@@ -86,6 +88,7 @@ fn survey_members(
     let home = Home::of(init)?;
     let spaces = Spaces::of(subject, members)?;
     let ipc = ipc_spaces::Notes::of(init, members)?;
+    let groups = control_groups::Tree::of(subject)?;
     for member in members.iter().filter(|member| member.state != 'Z') {
         let status = Lines::read(member.outer, "status").ok();
         let mut objections = home.objections(member, status.as_ref());
@@ -103,7 +106,7 @@ fn survey_members(
         if member.outer == init {
             objections.extend(first::objections(init));
             objections.extend(mounts::objections(subject));
-            objections.extend(control_groups::Tree::of(subject)?.iter().flat_map(control_groups::Tree::objections));
+            objections.extend(groups.iter().flat_map(control_groups::Tree::objections));
         }
         if let Ok(found) = descriptors::list(member.outer) {
             for one in &found {
@@ -126,7 +129,7 @@ fn survey_members(
     let supplied = |one: &Found| self::descriptors::supplied(one, outside).is_some();
     refusals.extend(terminals::objections(&descriptors, subject.console, supplied));
     let descriptors = descriptors.into_iter().map(|(member, found)| (member.outer, found)).collect();
-    Ok(Findings { refusals, areas, descriptors, spaces, ipc })
+    Ok(Findings { refusals, areas, descriptors, spaces, ipc, groups })
 }
 
 fn refusal(member: &Member, descriptor: Option<i32>, kind: String, advice: &'static str) -> Refusal {

@@ -5,7 +5,8 @@
 
 use crate::credentials::IdMaps;
 use crate::image::{AreaKind, Image};
-use crate::proc_file::{self, malformed};
+use crate::namespaces::IPC;
+use crate::proc_file::malformed;
 use crate::refusal::Refusal;
 use crate::sysv_making::steps_to;
 use crate::tree::Member;
@@ -129,7 +130,7 @@ pub(crate) struct Keys(Option<[File; 3]>);
 impl Keys {
     /// Those of a process's namespace.
     pub(crate) fn of(process: i32) -> Result<Self, CallError> {
-        if proc_file::link(process, "ns/ipc")? == proc_file::link(std::process::id() as i32, "ns/ipc")? {
+        if IPC.is_ours(process)? {
             return Ok(Self(None));
         }
         let open = |name: &str| {

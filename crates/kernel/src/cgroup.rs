@@ -318,12 +318,11 @@ mod tests {
 
     fn mount(kind: &str, at: &str, options: &str) -> MountEntry {
         MountEntry {
-            id: 0,
             at: at.into(),
             root: "/".into(),
             kind: kind.into(),
-            source: kind.into(),
             options: options.into(),
+            ..MountEntry::default()
         }
     }
 

@@ -163,11 +163,15 @@ impl Tree {
     }
 }
 
-/// A mount of this process's mount namespace, as `/proc/self/mountinfo` lists it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A mount, as `/proc/PID/mountinfo` lists it (proc(5)).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MountEntry {
-    /// Its number (statx(2) gives it as `stx_mnt_id`).
+    /// Its number (statx(2) gives it as `stx_mnt_id`), which no other mount of the machine has while it is there.
     pub id: u64,
+    /// That of the mount that it is on.
+    pub parent: u64,
+    /// Its file system's device, as `major:minor`.
+    pub device: String,
     /// Where.
     pub at: PathBuf,
     /// What part of its file system.
@@ -176,8 +180,21 @@ pub struct MountEntry {
     pub kind: String,
     /// Its source.
     pub source: String,
-    /// Options of mount and file system, joined by commas.
+    /// Options of the mount, with commas between them.
+    pub attributes: String,
+    /// Those of the file system.
     pub options: String,
+    /// The group of mounts that hear of what is mounted on it, if there is one.
+    pub shared: Option<u64>,
+    /// The group that it hears from.
+    pub master: Option<u64>,
+}
+
+impl MountEntry {
+    /// Whether nobody can write to it by this mount.
+    pub fn is_read_only(&self) -> bool {
+        self.attributes.split(',').next() == Some("ro")
+    }
 }
 
 /// The mounts of this mount namespace, in the order of mounting.
@@ -192,24 +209,41 @@ pub fn mounts_of(pid: i32) -> Result<Vec<MountEntry>, CallError> {
 
 fn read(path: &str) -> Result<Vec<MountEntry>, CallError> {
     let text = std::fs::read_to_string(path).context(|| format!("reading {path}"))?;
-    Ok(text.lines().filter_map(entry).collect())
+    Ok(entries(&text).collect())
+}
+
+/// Those of a text that was read from such a file. What is no mount is passed over.
+pub fn entries(text: &str) -> impl Iterator<Item = MountEntry> {
+    text.lines().filter_map(entry)
 }
 
 fn entry(line: &str) -> Option<MountEntry> {
     let (mount, file_system) = line.split_once(" - ")?;
     let mut mount = mount.split(' ');
-    let id = mount.next()?.parse().ok()?;
-    let mut mount = mount.skip(2);
-    let (root, at, options) = (mount.next()?, mount.next()?, mount.next()?);
+    let (id, parent) = (mount.next()?.parse().ok()?, mount.next()?.parse().ok()?);
+    let (device, root, at, attributes) = (mount.next()?, mount.next()?, mount.next()?, mount.next()?);
+    let (mut shared, mut master) = (None, None);
+    for (key, number) in mount.filter_map(|field| field.split_once(':')) {
+        match key {
+            "shared" => shared = number.parse().ok(),
+            "master" => master = number.parse().ok(),
+            _ => {}
+        }
+    }
     let mut file_system = file_system.split(' ');
-    let (kind, source, more) = (file_system.next()?, file_system.next()?, file_system.next()?);
+    let (kind, source, options) = (file_system.next()?, file_system.next()?, file_system.next()?);
     Some(MountEntry {
         id,
+        parent,
+        device: device.to_owned(),
         at: unescape(at),
         root: unescape(root),
         kind: kind.to_owned(),
         source: source.to_owned(),
-        options: format!("{options},{more}"),
+        attributes: attributes.to_owned(),
+        options: options.to_owned(),
+        shared,
+        master,
     })
 }
 
@@ -244,7 +278,8 @@ mod tests {
         let entry = entry(line).unwrap();
         assert_eq!(entry.at, Path::new("/mnt 2"));
         assert_eq!((entry.kind.as_str(), entry.source.as_str()), ("ext3", "/dev/root"));
-        assert_eq!(entry.options, "rw,noatime,rw,errors=continue");
+        assert_eq!((entry.attributes.as_str(), entry.options.as_str()), ("rw,noatime", "rw,errors=continue"));
+        assert_eq!((entry.parent, entry.device.as_str(), entry.shared, entry.master), (35, "98:0", None, Some(1)));
     }
 
     #[test]

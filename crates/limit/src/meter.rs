@@ -1,5 +1,6 @@
 //! A group's processor time, read again and again: the file is opened once.
 
+use crate::entitlement::Scale;
 use crate::groups::{Controller, Groups};
 use pando_kernel::{CallError, Context};
 use std::fs::File;
@@ -45,6 +46,16 @@ pub fn set_weight(groups: &Groups, weight: u64) -> Result<(), CallError> {
     let file = if groups.is_legacy(Controller::Cpu) { "cpu.shares" } else { "cpu.weight" };
     let Some(path) = groups.file(Controller::Cpu, file) else { return Ok(()) };
     crate::apply::write(&path, &weight.to_string()).context(|| format!("writing {weight} to {}", path.display()))
+}
+
+/// How heavy all guests together are beside one process of the host, where that has a group of the usual weight: enough that a host's job cannot take
+/// a reservation away, and not so much that it could not run.
+const FIELD_WEIGHT: u64 = 16;
+
+/// Gives the groups that all guests are below their weight.
+pub fn weigh_field(groups: &Groups) -> Result<(), CallError> {
+    let scale = if groups.is_legacy(Controller::Cpu) { Scale::Shares } else { Scale::Weight };
+    set_weight(groups, scale.usual() * FIELD_WEIGHT)
 }
 
 /// The weight that groups have now.

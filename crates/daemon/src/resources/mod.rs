@@ -43,10 +43,6 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 use tokio::sync::Notify;
 
-/// How heavy all guests together are beside one process of the host, where that has a group of the usual weight: enough that a host's job cannot take
-/// a reservation away, and not so much that it could not run.
-const FIELD_WEIGHT: u64 = 16;
-
 /// Processes in a guest's groups that are Pando's: its seed.
 const UNCOUNTED: u64 = 1;
 
@@ -95,7 +91,7 @@ impl Resources {
             watch: watching::Watch::new(places),
         };
         let whole = Groups::find(|name| resources.seats.get(name).cloned(), None);
-        if let Err(error) = meter::set_weight(&whole, scale.usual() * FIELD_WEIGHT) {
+        if let Err(error) = meter::weigh_field(&whole) {
             tracing::warn!(%error, "the guests weigh no more than one process of the host");
         }
         resources

@@ -126,8 +126,7 @@ impl ViewPlan {
 
     fn kind(mount: &MountEntry, usable: Use) -> Kind {
         let kernels = KERNELS.iter().any(|tree| mount.at != Path::new(tree) && mount.at.starts_with(tree));
-        let read_only = mount.options.split(',').next() == Some("ro");
-        if VIRTUAL.contains(&mount.kind.as_str()) || kernels || read_only {
+        if VIRTUAL.contains(&mount.kind.as_str()) || kernels || mount.is_read_only() {
             return Kind::Bound;
         }
         match usable {
@@ -197,9 +196,9 @@ fn home_mount<'a>(home: &Home, mounts: &'a [(MountEntry, Use)]) -> Option<&'a Pa
 mod tests {
     use super::*;
 
-    fn mount(at: &str, kind: &str, options: &str) -> (MountEntry, Use) {
-        let (root, source) = ("/".into(), kind.to_owned());
-        (MountEntry { id: 0, at: at.into(), root, kind: kind.into(), source, options: options.into() }, Use::Overlay)
+    fn mount(at: &str, kind: &str, attributes: &str) -> (MountEntry, Use) {
+        let (at, root, attributes) = (at.into(), "/".into(), attributes.into());
+        (MountEntry { at, root, kind: kind.into(), attributes, ..MountEntry::default() }, Use::Overlay)
     }
 
     fn planned(mounts: &[(MountEntry, Use)]) -> Vec<String> {

@@ -153,6 +153,12 @@ fn withheld(sandbox: &Sandbox) -> bool {
 
 fn connections_are_given_up(sandbox: &Sandbox) {
     let wire = wire(sandbox);
+    let server = ["--address", "10.9.0.5", "--", "nc", "-ll", "-p", "80", "-e", "sh", "-c", NUMBERS];
+    given_up(sandbox, &wire, ("10.9.0.5", 80), || sandbox.guest("web", &server), || withheld(sandbox));
+}
+
+/// Connections of a frozen server are kept until it is started otherwise, or gone for good.
+fn given_up(sandbox: &Sandbox, wire: &Wire, (ip, port): (&str, u16), serve: impl Fn(), kept: impl Fn() -> bool) {
     let said = sandbox.scratch().join("said");
     let ways: [&[&[&str]]; 3] = [
         &[&["start", "web"]],
@@ -161,19 +167,18 @@ fn connections_are_given_up(sandbox: &Sandbox) {
     ];
     for way in ways {
         if sandbox.state("web") == "absent" {
-            let server = ["--address", "10.9.0.5", "--", "nc", "-ll", "-p", "80", "-e", "sh", "-c", NUMBERS];
-            sandbox.guest("web", &server);
+            serve();
         }
         let _ = std::fs::remove_file(&said);
-        eventually("it listens", || listens(&wire, "10.9.0.5", 80));
-        let clients = clients(&wire, &NUMBERED, "10.9.0.5", 80, &said);
+        eventually("it listens", || listens(wire, ip, port));
+        let clients = clients(wire, &NUMBERED, ip, port, &said);
         eventually("clients are answered", || turns(&said) > 3);
         sandbox.pando(["freeze", "web", "warm", "--stop"]).ok();
-        assert!(withheld(sandbox));
+        assert!(kept());
         for words in way {
             sandbox.pando(*words).ok();
         }
-        assert!(!withheld(sandbox), "after {way:?}");
+        assert!(!kept(), "after {way:?}");
         if sandbox.state("web") == "running" {
             let told = || std::fs::read_to_string(&said).is_ok_and(|text| text.starts_with("ended"));
             eventually("the clients are told that their connections are gone", told);
@@ -321,35 +326,8 @@ fn private_connections_last(sandbox: &Sandbox) {
 
 fn private_connections_are_given_up(sandbox: &Sandbox) {
     let wire = wire(sandbox);
-    let said = sandbox.scratch().join("said");
-    let ways: [&[&[&str]]; 3] = [
-        &[&["start", "web"]],
-        &[&["image", "rm", "warm"], &["start", "web"]],
-        &[&["rm", "web"], &["image", "rm", "warm"]],
-    ];
     let away = sandbox.places().run().join("net/away/warm.toml");
-    for way in ways {
-        if sandbox.state("web") == "absent" {
-            behind(sandbox);
-        }
-        let _ = std::fs::remove_file(&said);
-        eventually("it listens", || listens(&wire, "10.9.0.1", 8080));
-        let clients = clients(&wire, &NUMBERED, "10.9.0.1", 8080, &said);
-        eventually("clients are answered", || turns(&said) > 3);
-        sandbox.pando(["freeze", "web", "warm", "--stop"]).ok();
-        assert!(away.exists());
-        for words in way {
-            sandbox.pando(*words).ok();
-        }
-        assert!(!away.exists(), "after {way:?}");
-        if sandbox.state("web") == "running" {
-            let told = || std::fs::read_to_string(&said).is_ok_and(|text| text.starts_with("ended"));
-            eventually("the clients are told that their connections are gone", told);
-            sandbox.pando(["rm", "--force", "web"]).ok();
-            let _ = sandbox.pando(["image", "rm", "warm"]).run();
-        }
-        drop(clients);
-    }
+    given_up(sandbox, &wire, ("10.9.0.1", 8080), || drop(behind(sandbox)), || away.exists());
     eventually("the network goes with its last guest", || !sandbox.places().run().join("net").exists());
 }
 
