@@ -99,7 +99,9 @@ impl Tree {
         let root = File::open(format!("/proc/{}/root", self.init)).ok()?;
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS;
         let path = format!("{}{path}", self.mounted);
-        rustix::fs::openat2(&root, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve).ok()
+        // By now the guest may have something else there, which is not to be waited for.
+        let flags = flags | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        rustix::fs::openat2(&root, path, flags, Mode::empty(), resolve).ok()
     }
 
     /// What is in a file of a group.
