@@ -1,7 +1,19 @@
-//! Builds the restorer, so that it can be embedded in this crate.
+//! Builds what is embedded in this crate: the restorer, and the BPF program, for whatever kernel it will be loaded into: the loader fits it.
 
 use pando_freestanding::{Kind, build};
+use std::env;
+use std::path::PathBuf;
 
-fn main() {
-    println!("cargo:rustc-env=PANDO_RESTORER={}", build("restorer", Kind::Program).display());
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    println!("cargo::rustc-env=PANDO_RESTORER={}", build("restorer", Kind::Program).display());
+    println!("cargo::rerun-if-changed=bpf");
+    let out = PathBuf::from(env::var("OUT_DIR")?);
+    // Where distributions that hold several architectures keep the headers of this one.
+    let headers = format!("-I/usr/include/{}-linux-gnu", env::var("CARGO_CFG_TARGET_ARCH")?);
+    libbpf_cargo::SkeletonBuilder::new()
+        .source("bpf/onlooker.bpf.c")
+        .obj(out.join("onlooker.bpf.o"))
+        .clang_args(["-Wall", "-mcpu=v3", headers.as_str()])
+        .build()?;
+    Ok(())
 }

@@ -11,6 +11,8 @@ pub(crate) enum Need {
     Linux(u32, u32),
     /// A kind of network device, and what ip(8) has to be told of it besides its name; `probe0` is there.
     Device(&'static str, &'static str),
+    /// BPF iterators over the threads of one process, and leave to load them.
+    Onlooker,
 }
 
 impl Need {
@@ -22,6 +24,9 @@ impl Need {
             Self::Program(name, _) if in_path(name) => Ok(()),
             Self::Linux(major, minor) if release() >= (major, minor) => Ok(()),
             Self::Linux(major, minor) => Err(format!("it needs Linux {major}.{minor}")),
+            Self::Onlooker => pando_freeze::Onlooker::load().map(drop).map_err(|error| {
+                format!("it needs BPF iterators over one process, which this machine does not grant: {error}")
+            }),
             Self::Device(kind, words) if makes(kind, words) => Ok(()),
             Self::Device(kind, _) => {
                 Err(format!("it needs network devices of kind {kind}, which this kernel or ip(8) does not know"))

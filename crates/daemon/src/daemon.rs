@@ -17,6 +17,7 @@ use crate::ready_roots::ReadyRoots;
 use crate::resources::Resources;
 use crate::unsettled::Unsettled;
 use pando_api::Fault;
+use pando_freeze::Onlooker;
 use pando_guest::root::LayerStore;
 use pando_guest::{GuestName, Places};
 use pando_kernel::CallError;
@@ -26,7 +27,7 @@ use pando_store::LayerId;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashSet};
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use tokio::sync::Notify;
 
 /// Everything, shared by the tasks of the daemon's one thread.
@@ -50,6 +51,8 @@ pub(crate) struct Daemon {
     pub(crate) roots: Rc<ReadyRoots>,
     /// Clones, made ahead.
     pub(crate) buds: Buds,
+    /// What tells of processes while they stand still, loaded when it is first needed.
+    pub(crate) onlooker: Arc<LazyLock<Option<Onlooker>>>,
     /// Who owns which addresses.
     pub(crate) networks: Rc<Networks>,
     /// What is withheld of connections to guests that are frozen.
@@ -84,6 +87,12 @@ pub(crate) struct Daemon {
     pub(crate) quit: Notify,
 }
 
+/// Without it processes are asked.
+fn onlooker() -> Option<Onlooker> {
+    let refused = |error: &std::io::Error| tracing::debug!(%error, "no BPF program tells of frozen processes");
+    Onlooker::load().inspect_err(refused).ok()
+}
+
 impl Daemon {
     pub(crate) fn new(places: Places) -> Result<Rc<Self>, CallError> {
         let hierarchies = Hierarchies::detect()?;
@@ -94,6 +103,7 @@ impl Daemon {
         let files = ReadyFiles::new(&places, lull.clone());
         let store = Arc::new(LayerStore::new(places.store()));
         Ok(Rc::new(Self {
+            onlooker: Arc::new(LazyLock::new(onlooker)),
             resources: Resources::new(&field, &places),
             logs: Logs::new(&places),
             guests: RefCell::default(),

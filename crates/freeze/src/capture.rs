@@ -1,18 +1,17 @@
 //! Reading a stopped process: all that a clone needs of it but the contents of its memory.
 
 use crate::ahead::Ahead;
+use crate::asking::{Asking, OfProcess, OfThread};
 use crate::credentials::{self, IdMaps};
 use crate::descriptors::{self, Notebook};
 use crate::frame;
-use crate::freeze::Subject;
+use crate::freeze::{Known, Subject};
 use crate::host_names;
 use crate::image::{Area, Image, Layout, MountChange, Process, ProcessFlags, Scheduling, Thread};
-use crate::injection::{self, Injection};
-use crate::inotify::Searched;
-use crate::ipc::Ipc;
 use crate::limits;
 use crate::mount_spaces;
 use crate::mounts;
+use crate::onlooker::{Onlooker, Told};
 use crate::proc_file::{self, Lines, Stat};
 use crate::stop::Stopped;
 use crate::survey::Findings;
@@ -28,10 +27,10 @@ use pando_kernel::{CallError, Context};
 pub(crate) fn capture(
     subject: &Subject<'_>,
     stopped: &[Stopped],
-    (searched, kept): (&Searched, &Ipc),
-    ahead: &Ahead,
+    known: &Known<'_>,
     found: Findings,
 ) -> Result<Image, CallError> {
+    let Known { searched, ipc: kept, ahead, onlooker } = *known;
     let Subject { init, outside, in_memory, .. } = *subject;
     let mut image = Image { init: tree::inner(&Lines::read(init, "status")?).unwrap_or(init), ..Image::default() };
     let maps = IdMaps::of(init)?;
@@ -51,7 +50,7 @@ pub(crate) fn capture(
         let mut captured = relatives(process, &stat, &status)?;
         if !process.threads.is_empty() {
             captured.areas = areas.remove(&outer).map_or_else(|| read_areas(outer, ahead), Ok)?;
-            fill(&mut captured, process, (&stat, &status), &maps)?;
+            fill(&mut captured, process, (&stat, &status), &maps, onlooker)?;
             spaces.translate(process.member.outer, &mut captured);
             captured.host_names = host_names.note(process.member.outer, &mut image)?;
             if let Some(groups) = &groups {
@@ -136,23 +135,27 @@ fn fill(
     process: &Stopped,
     (stat, status): (&Stat, &Lines),
     maps: &IdMaps,
+    onlooker: Option<&Onlooker>,
 ) -> Result<(), CallError> {
     let outer = process.member.outer;
     captured.executable = proc_file::link(outer, "exe")?;
     captured.directory = proc_file::link(outer, "cwd")?;
     captured.limits = limits::read(outer)?;
     captured.umask = status.number("Umask", 8)? as u32;
-    let instruction = injection::syscall_instruction(outer, &captured.areas)?;
+    // Whom it tells nothing of is asked.
+    let told = onlooker.and_then(|onlooker| onlooker.of(outer).ok().flatten());
     for (number, thread) in process.threads.iter().enumerate() {
         let what = || format!("reading thread {}", thread.tid());
-        let registers = thread.registers().context(what)?;
-        let mask = thread.signal_mask().context(what)?;
-        let injection = Injection::new(thread, registers, mask, instruction)?;
-        captured.threads.push(read_thread(outer, thread, &registers, mask, &injection, maps)?);
+        let (registers, mask) = (thread.registers().context(what)?, thread.signal_mask().context(what)?);
+        let areas = std::mem::take(&mut captured.areas);
+        let asking = Asking::new(thread, (registers, mask), &areas);
+        captured.threads.push(read_thread(outer, (thread, &registers, mask), &asking, told.as_ref(), maps)?);
         if number == 0 {
             captured.waiting = waiting(thread, true)?;
-            read_first(captured, outer, (stat, status), &injection)?;
+            read_first(captured, outer, (stat, status), &asking, told.as_ref())?;
         }
+        drop(asking);
+        captured.areas = areas;
     }
     Ok(())
 }
@@ -164,31 +167,25 @@ fn waiting(thread: &trace::Thread, shared: bool) -> Result<Vec<Vec<u8>>, CallErr
 
 fn read_thread(
     outer: i32,
-    thread: &trace::Thread,
-    registers: &Registers,
-    mask: u64,
-    injection: &Injection<'_>,
+    (thread, registers, mask): (&trace::Thread, &Registers, u64),
+    asking: &Asking<'_>,
+    told: Option<&Told>,
     maps: &IdMaps,
 ) -> Result<Thread, CallError> {
-    const PR_GET_TID_ADDRESS: u64 = 40;
     let what = || format!("reading thread {}", thread.tid());
     let below = format!("task/{}/", thread.tid());
     let status = Lines::read(outer, &format!("{below}status"))?;
-    injection.call(libc::SYS_prctl, &[PR_GET_TID_ADDRESS, injection.room()])?;
-    injection.call(libc::SYS_sigaltstack, &[0, injection.room() + 64])?;
-    injection.call(libc::SYS_prctl, &[libc::PR_GET_PDEATHSIG as u64, injection.room() + 128])?;
-    let slack = injection.call(libc::SYS_prctl, &[libc::PR_GET_TIMERSLACK as u64])?;
-    let [clear] = injection.words(0)?;
-    let mut signal_stack: [u64; 3] = injection.words(64)?;
-    signal_stack[1] &= u64::from(u32::MAX);
-    let [parent_death] = injection.words(128)?;
+    let tid = tree::inner(&status).unwrap_or(thread.tid());
+    let told = told.and_then(|told| told.thread(tid, registers.rsp));
+    let OfThread { clear, signal_stack, parent_death, slack, secure_bits } =
+        told.map_or_else(|| asking.thread(), Ok)?;
     let rseq = thread.rseq().context(what)?;
     let mut name = proc_file::bytes(outer, &format!("{below}comm"))?;
     name.pop();
     let mut general = frame::general(registers);
     general.extend(frame::bases(registers));
     Ok(Thread {
-        tid: tree::inner(&status).unwrap_or(thread.tid()),
+        tid,
         name,
         registers: general,
         extended: thread.extended_state().context(what)?,
@@ -198,10 +195,10 @@ fn read_thread(
         clear,
         robust: thread.robust_list().context(what)?,
         rseq: (rseq.address, rseq.length, rseq.signature),
-        credentials: credentials::read(&status, maps, injection)?,
+        credentials: credentials::read(&status, maps, secure_bits)?,
         scheduling: scheduling(outer, &below)?,
         filters: filters(thread, &status)?,
-        parent_death: (parent_death & 0xff) as i32,
+        parent_death,
         slack,
     })
 }
@@ -225,36 +222,29 @@ fn scheduling(outer: i32, below: &str) -> Result<Scheduling, CallError> {
     Ok(Scheduling { nice: stat.field(19)?, policy: stat.field(41)?, priority: stat.field(40)? })
 }
 
-/// What only one thread needs to be asked.
+/// What all threads of a process have in common.
 fn read_first(
     captured: &mut Process,
     outer: i32,
     (stat, status): (&Stat, &Lines),
-    injection: &Injection<'_>,
+    asking: &Asking<'_>,
+    told: Option<&Told>,
 ) -> Result<(), CallError> {
     let handled = status.number("SigCgt", 16)? | status.number("SigIgn", 16)?;
-    for signal in (1..=64).filter(|signal| handled >> (signal - 1) & 1 == 1) {
-        injection.call(libc::SYS_rt_sigaction, &[signal, 0, injection.room(), 8])?;
-        captured.actions.push((signal as i32, injection.words(0)?));
+    let OfProcess { actions, heap_end, subreaper, dumpable } =
+        told.map_or_else(|| asking.process(handled), |told| Ok(told.process.clone()))?;
+    captured.actions = actions;
+    if told.is_none_or(|told| told.intervals) {
+        captured.intervals = asking.intervals()?;
     }
-    for (which, interval) in captured.intervals.iter_mut().enumerate() {
-        injection.call(libc::SYS_getitimer, &[which as u64, injection.room()])?;
-        *interval = injection.words(0)?;
-    }
-    captured.timers = timers::read(outer, injection)?;
-    let flag = |option: i32| injection.call(libc::SYS_prctl, &[option as u64]).map(|value| value == 1);
-    injection.call(libc::SYS_prctl, &[libc::PR_GET_CHILD_SUBREAPER as u64, injection.room()])?;
-    let [subreaper] = injection.words(0)?;
-    captured.flags = ProcessFlags {
-        dumpable: flag(libc::PR_GET_DUMPABLE)?,
-        subreaper: subreaper & 0xff == 1,
-        // Told so since Linux 5.0; asking takes it ten times as long.
-        small_pages: match status.get("THP_enabled") {
-            "" => flag(libc::PR_GET_THP_DISABLE)?,
-            enabled => enabled == "0",
-        },
+    captured.timers = timers::read(outer, asking)?;
+    // Told so since Linux 5.0; asking takes it ten times as long.
+    let small_pages = match status.get("THP_enabled") {
+        "" => asking.small_pages()?,
+        enabled => enabled == "0",
     };
-    captured.layout = layout(outer, stat, injection.call(libc::SYS_brk, &[0])?)?;
+    captured.flags = ProcessFlags { dumpable, subreaper, small_pages };
+    captured.layout = layout(outer, stat, heap_end)?;
     Ok(())
 }
 

@@ -1,7 +1,6 @@
 //! Who a thread is, in the ids of its own user namespace.
 
 use crate::image::Credentials;
-use crate::injection::Injection;
 use crate::proc_file::{self, Lines, malformed};
 use pando_kernel::CallError;
 
@@ -47,7 +46,7 @@ fn inside(map: &[[u64; 3]], id: u32) -> Result<u32, CallError> {
 }
 
 /// The credentials of a stopped thread; `status` is its status file.
-pub(crate) fn read(status: &Lines, maps: &IdMaps, injection: &Injection<'_>) -> Result<Credentials, CallError> {
+pub(crate) fn read(status: &Lines, maps: &IdMaps, secure_bits: u64) -> Result<Credentials, CallError> {
     let ids = |key: &str, map: &[[u64; 3]]| {
         let ids: Result<Vec<u32>, _> = status.words(key).map(|word| word.parse().map_err(|_| malformed(key))).collect();
         let ids: Result<Vec<u32>, _> = ids?.into_iter().map(|id| inside(map, id)).collect();
@@ -55,7 +54,6 @@ pub(crate) fn read(status: &Lines, maps: &IdMaps, injection: &Injection<'_>) -> 
     };
     let four = |ids: Vec<u32>| <[u32; 4]>::try_from(ids).map_err(|_| malformed("parsing the ids of a thread"));
     let set = |key: &str| status.number(key, 16);
-    let secure_bits = injection.call(libc::SYS_prctl, &[libc::PR_GET_SECUREBITS as u64])?;
     Ok(Credentials {
         users: four(ids("Uid", &maps.users)?)?,
         groups: four(ids("Gid", &maps.groups)?)?,

@@ -11,6 +11,7 @@ use crate::image::Image;
 use crate::inotify::Searched;
 use crate::ipc::Ipc;
 use crate::machine::{self, MappedFile};
+use crate::onlooker::Onlooker;
 use crate::origin::Origin;
 use crate::plan;
 use crate::refusal::{FreezeError, Refusal};
@@ -39,6 +40,8 @@ pub struct Subject<'a> {
     pub in_memory: &'a [&'a str],
     /// Where file systems are mounted that each clone has already. Those in memory that the processes have mounted besides come along.
     pub given: &'a [String],
+    /// What tells of processes while they stand still; without it each is asked, and they stand still for longer.
+    pub onlooker: Option<&'a Onlooker>,
 }
 
 /// A frozen tree of processes.
@@ -145,6 +148,15 @@ pub(crate) struct Still {
     begun: Instant,
 }
 
+/// What was found out, or made ready, before anybody was stopped.
+#[derive(Clone, Copy)]
+pub(crate) struct Known<'a> {
+    pub(crate) searched: &'a Searched,
+    pub(crate) ipc: &'a Ipc,
+    pub(crate) ahead: &'a Ahead,
+    pub(crate) onlooker: Option<&'a Onlooker>,
+}
+
 /// Stops the processes below some roots.
 pub(crate) fn stand_still(subject: &Subject<'_>, roots: &Roots) -> Result<Still, FreezeError> {
     let searched = Searched::default();
@@ -154,10 +166,13 @@ pub(crate) fn stand_still(subject: &Subject<'_>, roots: &Roots) -> Result<Still,
     }
     let holder = Holder::start()?;
     // What waits is done before anybody is stopped.
-    let (standing, ipc) = Standing::nobody(|| Ipc::of(subject.init))?;
+    let prepare = || Ok((Ipc::of(subject.init)?, subject.onlooker.and_then(|onlooker| onlooker.again().ok())));
+    let (standing, prepared) = Standing::nobody(prepare)?;
+    let (ipc, onlooker) = &*prepared;
     let ahead = Ahead::of(roots);
+    let known = Known { searched: &searched, ipc, ahead: &ahead, onlooker: onlooker.as_ref() };
     let begun = Instant::now();
-    let (standing, image) = standing.stop(roots, |stopped| look(subject, stopped, (&searched, &ipc), &ahead))?;
+    let (standing, image) = standing.stop(roots, |stopped| look(subject, stopped, &known))?;
     Ok(Still { image, holder, standing, begun })
 }
 
@@ -179,19 +194,14 @@ fn lasting_refusals(subject: &Subject<'_>, roots: &Roots, searched: &Searched) -
 }
 
 /// Reads what there is, but for memory.
-fn look(
-    subject: &Subject<'_>,
-    stopped: &[Stopped],
-    known: (&Searched, &Ipc),
-    ahead: &Ahead,
-) -> Result<Image, FreezeError> {
+fn look(subject: &Subject<'_>, stopped: &[Stopped], known: &Known<'_>) -> Result<Image, FreezeError> {
     let members: Vec<_> = stopped.iter().map(|process| process.member.clone()).collect();
     // What was looked at before may have changed until the stop.
-    let mut found = survey::survey_stopped(subject, &members, known, ahead)?;
+    let mut found = survey::survey_stopped(subject, &members, known)?;
     if !found.refusals.is_empty() {
         return Err(FreezeError::Refused(std::mem::take(&mut found.refusals)));
     }
-    let image = capture::capture(subject, stopped, known, ahead, found)?;
+    let image = capture::capture(subject, stopped, known, found)?;
     let mut late = sockets::late_objections(&image);
     late.extend(sysv::late_objections(&image));
     if late.is_empty() { Ok(image) } else { Err(FreezeError::Refused(late)) }

@@ -25,6 +25,7 @@
 
 mod ahead;
 mod areas;
+mod asking;
 mod capture;
 mod check;
 mod clone;
@@ -60,6 +61,7 @@ mod mount_tree;
 mod mounts;
 mod namespaces;
 mod objects;
+mod onlooker;
 mod origin;
 mod pid_counter;
 mod pipes;
@@ -95,6 +97,7 @@ pub use descriptors::Outside;
 pub use dormancy::Dormancy;
 pub use freeze::{Frozen, Manner, Subject, freeze, freeze_and_end, freeze_with};
 pub use holder::{Holder, program};
+pub use onlooker::Onlooker;
 pub use refusal::{FreezeError, Refusal};
 pub use sheet::{Kind, SheetError, VERSION, read_sheet, write_sheet};
 pub use survey::{survey, written_mappings};

@@ -6,7 +6,7 @@ use crate::contents::DELETED;
 use crate::control_groups;
 use crate::descriptors::{self, Found};
 use crate::first;
-use crate::freeze::Subject;
+use crate::freeze::{Known, Subject};
 use crate::image::{Area, AreaKind};
 use crate::inotify::{self, Searched};
 use crate::ipc::Ipc;
@@ -63,10 +63,9 @@ pub(crate) struct Findings {
 pub(crate) fn survey_stopped(
     subject: &Subject<'_>,
     members: &[Member],
-    known: (&Searched, &Ipc),
-    ahead: &Ahead,
+    known: &Known<'_>,
 ) -> Result<Findings, CallError> {
-    survey_members(subject, members, known, Some(ahead)).map(|mut found| {
+    survey_members(subject, members, (known.searched, known.ipc), Some(known.ahead)).map(|mut found| {
         found.refusals.retain(|refusal| refusal.kind != TRACED);
         found
     })

@@ -1,14 +1,14 @@
 //! Timers of timer_create(2). /proc/PID/timers lists what they do; only the process itself can ask how long they run.
 
+use crate::asking::Asking;
 use crate::image::Timer;
-use crate::injection::Injection;
 use crate::proc_file::{self, Lines};
 use crate::script::{Chapter, Writer};
 use crate::tree;
 use pando_kernel::CallError;
 
 /// Every timer of a stopped process.
-pub(crate) fn read(pid: i32, injection: &Injection<'_>) -> Result<Vec<Timer>, CallError> {
+pub(crate) fn read(pid: i32, asking: &Asking<'_>) -> Result<Vec<Timer>, CallError> {
     let mut timers = parse(&proc_file::text(pid, "timers")?);
     for timer in &mut timers {
         if timer.thread != 0 {
@@ -16,6 +16,7 @@ pub(crate) fn read(pid: i32, injection: &Injection<'_>) -> Result<Vec<Timer>, Ca
             let status = Lines::read(pid, &format!("task/{}/status", timer.thread))?;
             timer.thread = tree::inner(&status).unwrap_or(timer.thread);
         }
+        let injection = asking.injection()?;
         injection.call(libc::SYS_timer_gettime, &[timer.id as u64, injection.room()])?;
         timer.setting = injection.words(0)?;
     }

@@ -1,4 +1,4 @@
-//! BPF iterators over the open files of processes, from instructions that fit the running kernel already.
+//! BPF iterators over the open files of processes, from instructions that fit the running kernel already, and over their threads.
 //!
 //! A loader such as libbpf reads the kernel's whole description of its types to fit a program, which takes longer than many a transaction. Where the
 //! outcome was kept, loading it again is one call of bpf(2).
@@ -84,12 +84,12 @@ pub fn load(program: Instructions<'_>) -> io::Result<OwnedFd> {
     unsafe { load.program(program.all, "pando_iterator") }
 }
 
-/// Ties a program to the files of a process (by process since Linux 6.1).
+/// Ties a program to a process: to its open files, or to its threads, whichever it iterates over (by process since Linux 6.1).
 ///
 /// # Errors
 ///
 /// ESRCH if there is none; EINVAL where the kernel cannot narrow it down to one.
-pub fn over_files_of(program: BorrowedFd<'_>, process: u32) -> io::Result<OwnedFd> {
+pub fn over_process(program: BorrowedFd<'_>, process: u32) -> io::Result<OwnedFd> {
     let tasks = Tasks { process, ..Tasks::default() };
     let mut attributes =
         Link { narrowed: &raw const tasks as u64, narrowed_size: size_of::<Tasks>() as u32, ..Link::of(program) };

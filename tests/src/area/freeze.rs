@@ -5,11 +5,13 @@ use crate::need::Need;
 use crate::patience::{comes_true, eventually};
 use crate::sandbox::Sandbox;
 use crate::spaces::Space;
-use pando_freeze::{FreezeError, Frozen, Subject, Target, freeze, thaw};
+use pando_freeze::image::{self, Image};
+use pando_freeze::{FreezeError, Frozen, Onlooker, Subject, Target, freeze, thaw};
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
 const NEEDS: &[Need] = &[
     Need::Root,
@@ -17,6 +19,14 @@ const NEEDS: &[Need] = &[
     Need::Program("unshare", "util-linux"),
     Need::Program("nsenter", "util-linux"),
     Need::Program("ip", "iproute2"),
+];
+
+const TOLD: &[Need] = &[
+    Need::Root,
+    Need::Program("python3", "python3"),
+    Need::Program("unshare", "util-linux"),
+    Need::Program("nsenter", "util-linux"),
+    Need::Onlooker,
 ];
 
 const fn case(name: &'static str, show: fn(&Sandbox)) -> Case {
@@ -90,6 +100,10 @@ pub(crate) const CASES: &[Case] = &[
         plays(sandbox, include_str!("../../actors/inotify.py"))
     }),
     case("freeze::locks_are_held_on", |sandbox| plays(sandbox, include_str!("../../actors/locks.py"))),
+    case("freeze::what_only_processes_themselves_know_is_kept", |sandbox| {
+        plays(sandbox, include_str!("../../actors/own_state.py"))
+    }),
+    Case::new("freeze::what_is_told_of_processes_is_what_they_say", what_is_told_is_what_they_say).needs(TOLD),
     case("freeze::clones_of_clones", clones_of_clones),
     case("freeze::what_cannot_be_frozen_is_named", what_cannot_be_frozen_is_named),
     case("freeze::a_failed_clone_leaves_nothing", a_failed_clone_leaves_nothing),
@@ -105,9 +119,63 @@ fn stage(sandbox: &Sandbox) -> PathBuf {
     stage
 }
 
+/// What tells of processes, where this machine can have it.
+static ONLOOKER: LazyLock<Option<Onlooker>> = LazyLock::new(|| Onlooker::load().ok());
+
+fn subject(space: &Space) -> Subject<'static> {
+    Subject { init: space.init(), onlooker: ONLOOKER.as_ref(), ..Subject::default() }
+}
+
 fn frozen(space: &Space) -> Result<Frozen, FreezeError> {
+    frozen_with(space, &subject(space))
+}
+
+fn frozen_with(space: &Space, subject: &Subject<'_>) -> Result<Frozen, FreezeError> {
     let root = File::open(format!("/proc/{}/root", space.init())).expect("the root of a space");
-    freeze(&Subject { init: space.init(), outside: &[], in_memory: &[], ..Subject::default() }, || Ok(root.into()))
+    freeze(subject, || Ok(root.into()))
+}
+
+/// Processes are asked where the kernel does not tell; either way they come out the same.
+fn what_is_told_is_what_they_say(sandbox: &Sandbox) {
+    let stage = stage(sandbox);
+    let scripts = [
+        include_str!("../../actors/own_state.py"),
+        include_str!("../../actors/signals.py"),
+        include_str!("../../actors/being.py"),
+        include_str!("../../actors/threads.py"),
+        include_str!("../../actors/timers.py"),
+    ];
+    for script in scripts {
+        let space = Space::new();
+        let _ = std::fs::remove_file(stage.join("ready"));
+        let _actor = space.play(script, &stage);
+        let seen = |onlooker| {
+            let frozen = frozen_with(&space, &Subject { onlooker, ..subject(&space) });
+            state(&frozen.unwrap_or_else(|error| panic!("{error}")).image)
+        };
+        let told = ONLOOKER.as_ref();
+        assert!(told.is_some());
+        assert_eq!(seen(told), seen(None), "{}", space.shown());
+    }
+}
+
+/// What processes can be asked for, and nobody else, but for what is left of timers that run.
+fn state(image: &Image) -> String {
+    let of_thread = |thread: &image::Thread| {
+        let bits = thread.credentials.secure_bits;
+        format!(
+            "{} {} {:?} {} {} {bits}",
+            thread.tid, thread.clear, thread.signal_stack, thread.parent_death, thread.slack
+        )
+    };
+    let of_process = |process: &image::Process| {
+        let threads: Vec<_> = process.threads.iter().map(of_thread).collect();
+        let runs: Vec<_> = process.intervals.iter().map(|interval| [interval[0], interval[1]]).collect();
+        let (heap_end, flags) = (process.layout.words[5], &process.flags);
+        format!("{} {threads:?} {:?} {runs:?} {flags:?} {heap_end:x}", process.pid, process.actions)
+    };
+    // The first look leaves one that has ended, which is for the first process to wait for.
+    image.processes.iter().filter(|process| !process.threads.is_empty()).map(of_process).collect::<Vec<_>>().join("\n")
 }
 
 fn clone_into(frozen: &Frozen, space: &Space) {
@@ -133,7 +201,7 @@ fn plays_after(sandbox: &Sandbox, script: &str, prepare: fn(&Space)) {
     let _actor = source.play(script, &stage);
     let root = File::open(format!("/proc/{}/root", source.init())).expect("the root of a space");
     let files = root.try_clone().expect("a descriptor");
-    let frozen = freeze(&Subject { init: source.init(), outside: &[], in_memory: &[], ..Subject::default() }, || {
+    let frozen = freeze(&subject(&source), || {
         copy(&own, &kept);
         Ok(root.into())
     });

@@ -10,7 +10,7 @@ use crate::guest::{Guest, Running};
 use crate::image::{HeldImage, ImageRecord};
 use pando_api::{Fault, FaultKind, Spec};
 use pando_freeze::{
-    Ends, FreezeError, Frozen, Manner, Outside, Subject, freeze_and_end, freeze_with as freeze_processes,
+    Ends, FreezeError, Frozen, Manner, Onlooker, Outside, Subject, freeze_and_end, freeze_with as freeze_processes,
 };
 use pando_guest::GuestName;
 use pando_guest::root::{self, Layer, LayerStore, Root};
@@ -22,7 +22,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 /// How a guest is to be frozen.
 #[derive(Debug)]
@@ -55,6 +55,7 @@ struct Scene {
     keeping: Keeping,
     /// Where file systems are mounted that each guest of its kind has.
     given: Vec<String>,
+    onlooker: Arc<LazyLock<Option<Onlooker>>>,
 }
 
 /// What the record of an image says that its processes do not.
@@ -212,6 +213,7 @@ impl Scene {
             store: Arc::clone(&daemon.store),
             keeping: Keeping::of(daemon, &spec, (slot, name)),
             given: given(&spec),
+            onlooker: Arc::clone(&daemon.onlooker),
             caption: Caption { guest: guest.name.to_string(), spec, layers, answer: None },
             end,
         })
@@ -231,6 +233,7 @@ impl Scene {
             outside: &outside,
             in_memory: &["/dev/shm"],
             given: &self.given,
+            onlooker: self.onlooker.as_ref().as_ref(),
         };
         root::prepare(&self.root.files)?;
         let disk = self.disk.as_ref().map(Image::look).transpose()?;

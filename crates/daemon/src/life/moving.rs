@@ -10,7 +10,7 @@ use crate::guest::{Guest, Running};
 use crate::processes;
 use pando_api::{Fault, FaultKind};
 use pando_freeze::image::{AreaKind, FileKind, Image};
-use pando_freeze::{Bed, FreezeError, Moved, Outside, Refusal, Subject, Target, TransplantError, transplant};
+use pando_freeze::{Bed, FreezeError, Moved, Onlooker, Outside, Refusal, Subject, Target, TransplantError, transplant};
 use pando_kernel::fs_owner::FsOwner;
 use pando_kernel::{CallError, Context};
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
@@ -21,6 +21,7 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::rc::Rc;
+use std::sync::{Arc, LazyLock};
 
 /// Moves processes, by their pids on the host, and all below them; which guest they were in.
 pub(crate) async fn move_processes(daemon: &Rc<Daemon>, pids: &[i32], to: &str) -> Result<(String, Moved), Fault> {
@@ -83,6 +84,7 @@ struct Site {
     cgroup: Option<OwnedFd>,
     procs: Option<OwnedFd>,
     tasks: Vec<OwnedFd>,
+    onlooker: Arc<LazyLock<Option<Onlooker>>>,
 }
 
 impl Site {
@@ -109,6 +111,7 @@ impl Site {
             cgroup: group.clone().map(|path| open(path, File::options().read(true))).transpose()?,
             procs: group.map(|path| open(path.join("cgroup.procs"), File::options().write(true))).transpose()?,
             tasks: plot.entrances()?.tasks,
+            onlooker: Arc::clone(&daemon.onlooker),
         })
     }
 
@@ -116,8 +119,15 @@ impl Site {
     fn work(&self, processes: &[i32]) -> Result<Moved, TransplantError> {
         let about = self.log.metadata().context(|| "looking at the guest's log".into())?;
         let outside = [Outside { device: about.dev(), inode: about.ino() }];
-        let subject =
-            Subject { init: self.from, whole: false, console: None, outside: &outside, in_memory: &[], given: &[] };
+        let subject = Subject {
+            init: self.from,
+            whole: false,
+            console: None,
+            outside: &outside,
+            in_memory: &[],
+            given: &[],
+            onlooker: self.onlooker.as_ref().as_ref(),
+        };
         let groups: Vec<BorrowedFd<'_>> = self.tasks.iter().map(AsFd::as_fd).collect();
         let target = Target {
             init: self.into,

@@ -92,7 +92,7 @@ impl Walker {
     fn walk_all<F: AsFd>(&self, files: &[F]) -> Result<Option<Vec<Vec<Seen>>>, ReadSetError> {
         let seen = RefCell::new(Vec::new());
         // Attached, and the ring mapped, once: either takes longer than a short walk.
-        let link = bpf_iterator::over_files_of(self.program.as_fd(), std::process::id()).map_err(io_refused)?;
+        let link = bpf_iterator::over_process(self.program.as_fd(), std::process::id()).map_err(io_refused)?;
         let mut builder = RingBufferBuilder::new();
         let keep = |bytes: &[u8]| {
             seen.borrow_mut().extend(Seen::from_bytes(bytes));
