@@ -148,7 +148,7 @@ int onlooker(struct bpf_iter__task *context)
 	process->dumpable = flags_of(mm) & DUMPABLE;
 	process->intervals = intervals(signal);
 	if (bpf_core_type_size(struct k_sigaction) != ACTION ||
-	    bpf_probe_read_kernel(process->actions, sizeof(process->actions), BPF_CORE_READ(hands, action)))
+	    bpf_probe_read_kernel(process->actions, sizeof(process->actions), &hands->action))
 		return 0;
 	bpf_seq_write(seq, process, sizeof(*process));
 	return 0;

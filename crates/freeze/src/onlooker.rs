@@ -34,7 +34,7 @@ impl Onlooker {
     ///
     /// # Errors
     ///
-    /// EPERM without CAP_BPF and CAP_PERFMON; others where the kernel has other structures.
+    /// EPERM without CAP_BPF and CAP_PERFMON; others where the kernel has no such iterators or other structures.
     pub fn load() -> io::Result<Self> {
         // What it has to say about a refusal is in its errors as well.
         libbpf_rs::set_print(None);
@@ -43,7 +43,10 @@ impl Onlooker {
         let program = object.progs().next().ok_or(io::ErrorKind::NotFound)?;
         let program = program.as_fd().try_clone_to_owned()?;
         let number = Program::id_from_fd(program.as_fd()).map_err(io::Error::other)?;
-        Ok(Self { program, number })
+        let onlooker = Self { program, number };
+        // A kernel with other structures shows at once.
+        let told = onlooker.of(std::process::id().cast_signed()).map_err(|error| error.source)?;
+        told.map(|_| onlooker).ok_or_else(|| io::Error::other("it tells nothing of this process"))
     }
 
     /// The same for a task with descriptors of its own.
