@@ -208,62 +208,60 @@ pub fn mounts_of(pid: i32) -> Result<Vec<MountEntry>, CallError> {
 }
 
 fn read(path: &str) -> Result<Vec<MountEntry>, CallError> {
-    let text = std::fs::read_to_string(path).context(|| format!("reading {path}"))?;
+    let text = std::fs::read(path).context(|| format!("reading {path}"))?;
     Ok(entries(&text).collect())
 }
 
-/// Those of a text that was read from such a file. What is no mount is passed over.
-pub fn entries(text: &str) -> impl Iterator<Item = MountEntry> {
-    text.lines().filter_map(entry)
+/// Those of a text that was read from such a file. Paths are any bytes; what is no mount is passed over.
+pub fn entries<T: AsRef<[u8]> + ?Sized>(text: &T) -> impl Iterator<Item = MountEntry> {
+    text.as_ref().split(|byte| *byte == b'\n').filter_map(entry)
 }
 
-fn entry(line: &str) -> Option<MountEntry> {
-    let (mount, file_system) = line.split_once(" - ")?;
-    let mut mount = mount.split(' ');
-    let (id, parent) = (mount.next()?.parse().ok()?, mount.next()?.parse().ok()?);
-    let (device, root, at, attributes) = (mount.next()?, mount.next()?, mount.next()?, mount.next()?);
+fn entry(line: &[u8]) -> Option<MountEntry> {
+    let mut words = line.split(|byte| *byte == b' ');
+    let mut word = || words.next();
+    let (id, parent) = (number(word()?)?, number(word()?)?);
+    let (device, root, at, attributes) = (word()?, word()?, word()?, word()?);
     let (mut shared, mut master) = (None, None);
-    for (key, number) in mount.filter_map(|field| field.split_once(':')) {
-        match key {
-            "shared" => shared = number.parse().ok(),
-            "master" => master = number.parse().ok(),
-            _ => {}
+    // Fields that are there or not, up to a dash.
+    loop {
+        match word()? {
+            b"-" => break,
+            field => {
+                shared = shared.or_else(|| number(field.strip_prefix(b"shared:")?));
+                master = master.or_else(|| number(field.strip_prefix(b"master:")?));
+            }
         }
     }
-    let mut file_system = file_system.split(' ');
-    let (kind, source, options) = (file_system.next()?, file_system.next()?, file_system.next()?);
+    let (kind, source, options) = (word()?, word()?, word()?);
+    let text = |word: &[u8]| String::from_utf8_lossy(word).into_owned();
     Some(MountEntry {
         id,
         parent,
-        device: device.to_owned(),
+        device: text(device),
         at: unescape(at),
         root: unescape(root),
-        kind: kind.to_owned(),
-        source: source.to_owned(),
-        attributes: attributes.to_owned(),
-        options: options.to_owned(),
+        kind: text(kind),
+        source: text(source),
+        attributes: text(attributes),
+        options: text(options),
         shared,
         master,
     })
 }
 
+fn number(word: &[u8]) -> Option<u64> {
+    std::str::from_utf8(word).ok()?.parse().ok()
+}
+
 /// Blanks, tabs, newlines and backslashes stand as three octal digits.
-fn unescape(text: &str) -> PathBuf {
-    let bytes = text.as_bytes();
-    let mut plain = Vec::with_capacity(bytes.len());
-    let mut index = 0;
-    while index < bytes.len() {
-        let octal = bytes.get(index + 1..index + 4).filter(|_| bytes[index] == b'\\');
-        match octal.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok()) {
-            Some(byte) => {
-                plain.push(byte);
-                index += 4;
-            }
-            None => {
-                plain.push(bytes[index]);
-                index += 1;
-            }
-        }
+fn unescape(mut rest: &[u8]) -> PathBuf {
+    let mut plain = Vec::with_capacity(rest.len());
+    while let Some((&first, after)) = rest.split_first() {
+        let octal = after.get(..3).filter(|_| first == b'\\');
+        let byte = octal.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok());
+        plain.push(byte.unwrap_or(first));
+        rest = if byte.is_some() { &after[3..] } else { after };
     }
     PathBuf::from(std::ffi::OsStr::from_bytes(&plain))
 }
@@ -274,7 +272,7 @@ mod tests {
 
     #[test]
     fn a_mount_line_is_taken_apart() {
-        let line = r"36 35 98:0 /mnt1 /mnt\0402 rw,noatime master:1 - ext3 /dev/root rw,errors=continue";
+        let line = br"36 35 98:0 /mnt1 /mnt\0402 rw,noatime master:1 - ext3 /dev/root rw,errors=continue";
         let entry = entry(line).unwrap();
         assert_eq!(entry.at, Path::new("/mnt 2"));
         assert_eq!((entry.kind.as_str(), entry.source.as_str()), ("ext3", "/dev/root"));
@@ -284,7 +282,15 @@ mod tests {
 
     #[test]
     fn a_cut_line_is_no_mount() {
-        assert_eq!(entry("36 35 98:0 / /mnt rw - ext4"), None);
-        assert_eq!(entry(""), None);
+        assert_eq!(entry(b"36 35 98:0 / /mnt rw - ext4"), None);
+        assert_eq!(entry(b"36 35 98:0 / /mnt rw shared:3"), None);
+        assert_eq!(entry(b""), None);
+    }
+
+    #[test]
+    fn a_path_is_any_bytes() {
+        let found: Vec<_> = entries(b"1 1 0:1 / /a rw - x y z\n\xff\n2 1 0:1 / /\xff\\134\\0 rw - x y z\n").collect();
+        assert_eq!(found.len(), 2);
+        assert_eq!(found[1].at.as_os_str().as_bytes(), b"/\xff\\\\0");
     }
 }

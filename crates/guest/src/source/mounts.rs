@@ -4,14 +4,12 @@
 //! a stick that happens to be plugged in. The mount table decides by path, before the mount point is touched: a look at the
 //! root of a share whose server is down would hang, and one at an automount point would mount it.
 
+use pando_kernel::CallError;
+use pando_kernel::mount::{self, MountEntry};
 use rustix::fs::{major, minor, stat};
 use std::collections::HashMap;
-use std::ffi::OsString;
-use std::io;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-
-const TABLE: &str = "/proc/self/mountinfo";
 
 /// File systems on disks of this machine, that hold a system's own files. squashfs and iso9660 are not among them: those
 /// mounted below a root are packages and discs.
@@ -56,43 +54,32 @@ pub(crate) struct Mounts {
     below: HashMap<PathBuf, Standing>,
 }
 
-struct Entry<'a> {
-    device: &'a [u8],
-    root: PathBuf,
-    point: PathBuf,
-    kind: &'a [u8],
-    source: PathBuf,
-}
-
 impl Mounts {
     /// Those below `tree`, an absolute path without symbolic links, as the kernel lists them now.
-    pub(crate) fn read(tree: &Path) -> io::Result<Self> {
-        Ok(Self::from_table(tree, &std::fs::read(TABLE)?, &is_removable))
+    pub(crate) fn read(tree: &Path) -> Result<Self, CallError> {
+        Ok(Self::among(tree, &mount::mounts()?, &is_removable))
     }
 
-    fn from_table(tree: &Path, table: &[u8], removable: &dyn Fn(&Entry<'_>) -> bool) -> Self {
-        let entries: Vec<_> = table.split(|byte| *byte == b'\n').filter_map(parse).collect();
+    fn among(tree: &Path, entries: &[MountEntry], removable: &dyn Fn(&MountEntry) -> bool) -> Self {
         // Where the tree itself is: its device, and its path in that file system.
-        let own = entries
-            .iter()
-            .filter(|entry| tree.starts_with(&entry.point))
-            .max_by_key(|entry| entry.point.as_os_str().len());
-        let mut parts: Vec<(&[u8], PathBuf)> = own
-            .map(|entry| (entry.device, entry.root.join(tree.strip_prefix(&entry.point).unwrap_or(Path::new("")))))
+        let own =
+            entries.iter().filter(|entry| tree.starts_with(&entry.at)).max_by_key(|entry| entry.at.as_os_str().len());
+        let mut parts: Vec<(&str, PathBuf)> = own
+            .map(|entry| (&*entry.device, entry.root.join(tree.strip_prefix(&entry.at).unwrap_or(Path::new("")))))
             .into_iter()
             .collect();
         let mut below = HashMap::new();
-        for entry in &entries {
-            let Ok(path) = entry.point.strip_prefix(tree) else { continue };
+        for entry in entries {
+            let Ok(path) = entry.at.strip_prefix(tree) else { continue };
             if path.as_os_str().is_empty() {
                 continue;
             }
             // A bind mount of what is copied anyway, the tree itself perhaps: once is enough.
             let again = parts.iter().any(|(device, root)| *device == entry.device && entry.root.starts_with(root));
-            let standing = if IN_MEMORY.iter().any(|kind| kind.as_bytes() == entry.kind) || again {
+            let standing = if IN_MEMORY.contains(&&*entry.kind) || again {
                 Standing::Empty
-            } else if ON_DISK.iter().any(|kind| kind.as_bytes() == entry.kind) && !removable(entry) {
-                parts.push((entry.device, entry.root.clone()));
+            } else if ON_DISK.contains(&&*entry.kind) && !removable(entry) {
+                parts.push((&entry.device, entry.root.clone()));
                 Standing::Part
             } else {
                 Standing::Foreign
@@ -109,41 +96,12 @@ impl Mounts {
     }
 }
 
-/// One line of mountinfo: `ID PARENT MAJOR:MINOR ROOT POINT OPTIONS [FIELDS…] - TYPE SOURCE OPTIONS`.
-fn parse(line: &[u8]) -> Option<Entry<'_>> {
-    let mut words = line.split(|byte| *byte == b' ');
-    let (device, root, point) = (words.nth(2)?, words.next()?, words.next()?);
-    words.find(|word| *word == b"-")?;
-    let (kind, source) = (words.next()?, words.next()?);
-    Some(Entry { device, root: unescape(root), point: unescape(point), kind, source: unescape(source) })
-}
-
-/// The kernel writes blank, tab, newline and backslash as `\040` and so on.
-fn unescape(word: &[u8]) -> PathBuf {
-    let mut plain = Vec::with_capacity(word.len());
-    let mut rest = word;
-    while let Some((&first, after)) = rest.split_first() {
-        let octal = after.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
-        match octal.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
-            Some(byte) if first == b'\\' => {
-                plain.push(byte);
-                rest = &after[3..];
-            }
-            _ => {
-                plain.push(first);
-                rest = after;
-            }
-        }
-    }
-    PathBuf::from(OsString::from_vec(plain))
-}
-
 /// Whether the mount's device can be pulled out: a stick, a card, anything on USB.
-fn is_removable(entry: &Entry<'_>) -> bool {
+fn is_removable(entry: &MountEntry) -> bool {
     // btrfs and overlay have device numbers of their own; the source names the disk, if there is one.
-    let device = match stat(&entry.source) {
-        Ok(stat) if entry.source.starts_with("/dev") => format!("{}:{}", major(stat.st_rdev), minor(stat.st_rdev)),
-        _ => String::from_utf8_lossy(entry.device).into_owned(),
+    let device = match stat(&*entry.source) {
+        Ok(stat) if entry.source.starts_with("/dev/") => format!("{}:{}", major(stat.st_rdev), minor(stat.st_rdev)),
+        _ => entry.device.clone(),
     };
     let Ok(disk) = std::fs::canonicalize(Path::new("/sys/dev/block").join(device)) else { return false };
     // A partition's directory lies in its disk's.
@@ -167,9 +125,13 @@ mod tests {
 45 27 7:0 / /snap/x/1 ro - squashfs /dev/loop0 ro\n\
 46 27 0:52 / /tmp rw - tmpfs tmpfs rw\n";
 
+    fn among(tree: &str, table: &[u8], removable: &dyn Fn(&MountEntry) -> bool) -> Mounts {
+        Mounts::among(Path::new(tree), &mount::entries(table).collect::<Vec<_>>(), removable)
+    }
+
     #[test]
     fn disks_are_parts_the_rest_is_not() {
-        let mounts = Mounts::from_table(Path::new("/"), HOST, &|entry| entry.device == b"8:1");
+        let mounts = among("/", HOST, &|entry| entry.device == "8:1");
         let at = |path: &str| mounts.at(Path::new(path));
         assert_eq!(at("usr"), Some(Standing::Part));
         assert_eq!(at("proc"), Some(Standing::Empty));
@@ -183,14 +145,14 @@ mod tests {
 
     #[test]
     fn only_mounts_below_the_tree_count() {
-        let mounts = Mounts::from_table(Path::new("/export"), HOST, &|_| false);
+        let mounts = among("/export", HOST, &|_| false);
         assert_eq!(mounts.at(Path::new("a b")), Some(Standing::Part), "outside of what is copied");
         assert_eq!(mounts.at(Path::new("usr")), None);
     }
 
     #[test]
     fn strange_lines_are_passed_over() {
-        let mounts = Mounts::from_table(Path::new("/"), b"\n \n1 2 3\n1 2 3 \\ \\0 x - \n\xff", &|_| false);
+        let mounts = among("/", b"\n \n1 2 3\n1 2 3 \\ \\0 x - \n\xff", &|_| false);
         assert_eq!(mounts.at(Path::new("x")), None);
     }
 }

@@ -130,7 +130,7 @@ pub(crate) fn copy_tree(
     let missing = |source: io::Error| CopyError::Source { from: from.to_owned(), source };
     let from = &from.canonicalize().map_err(missing)?;
     let source = rustix::fs::open(from, OPEN_DIRECTORY, Mode::empty()).map_err(|error| missing(error.into()))?;
-    let mounts = Mounts::read(from).map_err(missing)?;
+    let mounts = Mounts::read(from).map_err(|error| missing(error.source))?;
     copy_opened(from, source, mounts, into, chooser, progress)
 }
 
