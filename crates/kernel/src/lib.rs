@@ -60,6 +60,7 @@ pub mod mount_lock;
 pub mod mqueue;
 pub mod outliving;
 pub mod overlay;
+mod owed;
 pub mod own_program;
 pub mod packet;
 pub mod page_cache;
