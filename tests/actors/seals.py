@@ -106,4 +106,7 @@ def check():
         assert now == one.before, f"\n{now}\n{one.before}"
 
 
+if os.fork() == 0:
+    # Who has the same mappings still.
+    lingers()
 stand(check)
