@@ -6,14 +6,12 @@ use super::wire::Wire;
 use crate::busybox_root::with_python;
 use crate::case::{Case, Tag};
 use crate::debian_image::tarball;
-use crate::dice::Dice;
 use crate::line::Started;
 use crate::need::Need;
 use crate::patience::eventually;
 use crate::process;
 use crate::sandbox::Sandbox;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 pub(crate) const CASES: &[Case] = &[
     Case::new("network::connections_last_through_a_restore", connections_last).needs(NEEDS),
@@ -21,25 +19,6 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("private::connections_last_through_a_restore", private_connections_last).needs(NEEDS_PRIVATE),
     Case::new("private::connections_are_given_up_with_what_had_them", private_connections_are_given_up)
         .needs(NEEDS_PRIVATE),
-    Case::new("network::connections_last_where_a_freeze_came_to_nothing", |sandbox| {
-        let options = ["--from", &tree(sandbox), "--address", "10.9.0.5", "--start"];
-        a_freeze_came_to_nothing(sandbox, &options, ("10.9.0.5", 80));
-        assert!(!withheld(sandbox), "nothing is withheld any more");
-    })
-    .needs(NEEDS),
-    Case::new("private::connections_last_where_a_freeze_came_to_nothing", |sandbox| {
-        let options = ["--from", &tree(sandbox), "--net", "private", "--publish", "8080:80", "--start"];
-        a_freeze_came_to_nothing(sandbox, &options, ("10.9.0.1", 8080));
-        assert!(!sandbox.places().run().join("net/away/warm.toml").exists());
-    })
-    .needs(NEEDS_PRIVATE),
-    Case::new("network::connections_last_when_the_daemon_is_killed_at_8_random_moments", |sandbox| killed(sandbox, 8))
-        .needs(NEEDS),
-    Case::new("network::connections_last_when_the_daemon_is_killed_at_80_random_moments", |sandbox| {
-        killed(sandbox, 80)
-    })
-    .needs(NEEDS)
-    .tags(&[Tag::Slow]),
     Case::new("network::redis_is_restored_with_its_clients", redis_keeps_its_clients)
         .needs(NEEDS_DEBIAN)
         .tags(&[Tag::Slow]),
@@ -54,7 +33,7 @@ const NEEDS_DEBIAN: &[Need] = &[
 ];
 
 /// Nothing of it is a program in the kernel.
-const NEEDS_PRIVATE: &[Need] = &[
+pub(super) const NEEDS_PRIVATE: &[Need] = &[
     Need::Root,
     Need::Program("ip", "iproute2"),
     Need::Program("nft", "nftables"),
@@ -66,10 +45,10 @@ const NEEDS_PRIVATE: &[Need] = &[
 const NUMBERS: &str = "while read line; do n=$((n+1)); echo $n $line; done";
 
 /// How a client asks, how it has to be answered in a turn, and how lines end.
-struct Language([&'static str; 3]);
+pub(super) struct Language([&'static str; 3]);
 
 /// Of the server that numbers lines.
-const NUMBERED: Language = Language(["from {number}", "{turn} from {number}", "\n"]);
+pub(super) const NUMBERED: Language = Language(["from {number}", "{turn} from {number}", "\n"]);
 
 /// Of redis: each client counts in a key of its own.
 const REDIS: Language = Language(["INCR key{number}", ":{turn}", "\r\n"]);
@@ -117,18 +96,18 @@ except OSError as error:
     say("ended: " + str(error))
 "#;
 
-fn listens(wire: &Wire, ip: &str, port: u16) -> bool {
+pub(super) fn listens(wire: &Wire, ip: &str, port: u16) -> bool {
     let script = "import socket, sys; socket.create_connection((sys.argv[1], sys.argv[2]), timeout=10)";
     wire.outside(["python3", "-c", script, ip, &port.to_string()]).run().code() == 0
 }
 
 /// Starts them outside.
-fn clients(wire: &Wire, Language(language): &Language, ip: &str, port: u16, said: &Path) -> Started {
+pub(super) fn clients(wire: &Wire, Language(language): &Language, ip: &str, port: u16, said: &Path) -> Started {
     let (port, said) = (port.to_string(), said.to_string_lossy().into_owned());
     wire.outside(["python3", "-c", CLIENTS, ip, &port, "3", &said]).args(language).limit(600).start()
 }
 
-fn turns(said: &Path) -> u32 {
+pub(super) fn turns(said: &Path) -> u32 {
     let text = std::fs::read_to_string(said).unwrap_or_default();
     text.parse().unwrap_or_else(|_| {
         assert!(text.is_empty(), "the clients say: {text}");
@@ -166,7 +145,7 @@ fn connections_last(sandbox: &Sandbox) {
     assert!(!withheld(sandbox), "nothing is withheld any more");
 }
 
-fn withheld(sandbox: &Sandbox) -> bool {
+pub(super) fn withheld(sandbox: &Sandbox) -> bool {
     sandbox.places().run().join("withheld").exists()
 }
 
@@ -244,7 +223,7 @@ while True:
 "#;
 
 /// A root file system that has python3.
-fn tree(sandbox: &Sandbox) -> String {
+pub(super) fn tree(sandbox: &Sandbox) -> String {
     let tree = sandbox.scratch().join("tree");
     if !tree.exists() {
         with_python(Path::new(sandbox.busybox()), &tree).expect("a tree with python3 can be made");
@@ -252,7 +231,7 @@ fn tree(sandbox: &Sandbox) -> String {
     tree.to_string_lossy().into_owned()
 }
 
-fn serve(sandbox: &Sandbox, options: &[&str]) {
+pub(super) fn serve(sandbox: &Sandbox, options: &[&str]) {
     sandbox.pando(["create", "web"]).args(options).args(["--", "/usr/bin/python3", "-c", NUMBERING]).ok();
 }
 
@@ -364,91 +343,6 @@ fn private_connections_are_given_up(sandbox: &Sandbox) {
     let away = sandbox.places().run().join("net/away/warm.toml");
     given_up(sandbox, &wire, ("10.9.0.1", 8080), || drop(behind(sandbox)), || away.exists());
     eventually("the network goes with its last guest", || !sandbox.places().run().join("net").exists());
-}
-
-/// The daemon is killed before the guest has ended: it runs on, with its connections as they were, and later freezes are as good as any.
-fn a_freeze_came_to_nothing(sandbox: &Sandbox, options: &[&str], (ip, port): (&str, u16)) {
-    let wire = wire(sandbox);
-    serve(sandbox, options);
-    let said = sandbox.scratch().join("said");
-    eventually("it listens", || listens(&wire, ip, port));
-    let _clients = clients(&wire, &NUMBERED, ip, port, &said);
-    let go_on = |what: &str| {
-        let before = turns(&said);
-        eventually(what, || turns(&said) > before + 3);
-        sandbox.pando(["exec", "web", "--", "cat", "/reuse"]).ok()
-    };
-    let reuse = go_on("clients are answered");
-    assert!(reuse.contains("01"), "{reuse}");
-    // Nothing reaches the guest by then, and nobody is left who would change that. At the later one the image is there, and connections are in repair.
-    for moment in ["freeze.withheld", "freeze.kept"] {
-        sandbox.end_daemon();
-        let daemon = wire.pando(sandbox, ["daemon"]).env("PANDO_CRASH_AT", moment).start();
-        eventually("the daemon listens", || std::os::unix::net::UnixStream::connect(sandbox.places().socket()).is_ok());
-        sandbox.pando(["freeze", "web", "warm", "--stop"]).run().ended_with(125);
-        daemon.wait().ended_with(137);
-        wire.pando(sandbox, ["ls"]).ok();
-        assert_eq!(sandbox.state("web"), "running");
-        assert_eq!(
-            go_on(&format!("{moment}: they are answered again")),
-            reuse,
-            "{moment}: their options are as they were"
-        );
-    }
-    sandbox.pando(["image", "rm", "warm"]).ok();
-    sandbox.pando(["freeze", "web", "warm", "--stop"]).ok();
-    sandbox.pando(["restore", "warm"]).ok();
-    assert_eq!(go_on("they are answered after a restore"), reuse, "their options are restored");
-}
-
-/// Within so many microseconds of its image's being there a guest ends.
-const ENDING_US: u64 = 4_000;
-
-/// How long one waits for that image.
-const LATEST: Duration = Duration::from_secs(2);
-
-/// Whenever the daemon is killed in a freeze that ends the guest: either it runs on, or its image brings it back, with its connections.
-fn killed(sandbox: &Sandbox, kills: usize) {
-    let wire = wire(sandbox);
-    serve(sandbox, &["--from", &tree(sandbox), "--address", "10.9.0.5", "--start"]);
-    let said = sandbox.scratch().join("said");
-    eventually("it listens", || listens(&wire, "10.9.0.5", 80));
-    let _clients = clients(&wire, &NUMBERED, "10.9.0.5", 80, &said);
-    let (mut dice, _) = Dice::of_this_run();
-    let begun = Instant::now();
-    sandbox.pando(["freeze", "web", "warm", "--stop"]).ok();
-    let whole = begun.elapsed().as_micros() as u64;
-    sandbox.pando(["restore", "warm"]).ok();
-    let mut restored = 0;
-    for number in 0..kills {
-        let _ = sandbox.pando(["image", "rm", "warm"]).run();
-        let before = turns(&said);
-        eventually("clients are answered", || turns(&said) > before + 3);
-        let daemon = sandbox.daemon().expect("a daemon runs");
-        let line = sandbox.pando(["freeze", "web", "warm", "--stop"]).start();
-        // Every other time in the moments in which it ends, which are few.
-        let (begun, ending) = (Instant::now(), number % 2 == 1);
-        let image = sandbox.places().images().join("warm");
-        while ending && !image.exists() && begun.elapsed() < LATEST {
-            std::hint::spin_loop();
-        }
-        let moment = dice.throw(if ending { ENDING_US } else { whole });
-        std::thread::sleep(Duration::from_micros(moment));
-        process::kill(daemon);
-        line.wait();
-        wire.pando(sandbox, ["ls"]).ok();
-        if sandbox.state("web") == "stopped" {
-            sandbox.pando(["restore", "--replace", "warm"]).ok();
-            restored += 1;
-        }
-        let before = turns(&said);
-        eventually(&format!("round {number}, after {moment} µs: they are answered on the same connections"), || {
-            turns(&said) > before + 3
-        });
-        assert!(!withheld(sandbox), "round {number}, after {moment} µs: nothing is withheld any more");
-    }
-    println!("     {restored} of {kills} times the guest had ended");
-    assert!(0 < restored && restored < kills, "sometimes it has ended, and sometimes not: {restored}");
 }
 
 fn redis_keeps_its_clients(sandbox: &Sandbox) {
