@@ -12,6 +12,7 @@ use crate::inotify::Searched;
 use crate::ipc::Ipc;
 use crate::machine::{self, MappedFile};
 use crate::origin::Origin;
+use crate::own_proc;
 use crate::plan;
 use crate::refusal::{FreezeError, Refusal};
 use crate::sockets;
@@ -192,6 +193,7 @@ fn look(
     let image = capture::capture(subject, stopped, known, ahead, found)?;
     let mut late = sockets::late_objections(&image);
     late.extend(sysv::late_objections(&image));
+    late.extend(own_proc::objections(&image));
     if late.is_empty() { Ok(image) } else { Err(FreezeError::Refused(late)) }
 }
 

@@ -64,6 +64,7 @@ mod owed;
 pub mod own_program;
 pub mod packet;
 pub mod page_cache;
+pub mod pagemap;
 pub mod pid_namespace;
 pub mod pidfd;
 pub mod probe;
