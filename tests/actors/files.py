@@ -17,7 +17,10 @@ if os.fork() == 0:
     while os.read(there[0], 1):
         os.lseek(shared, 5, os.SEEK_SET)
         os.write(back[1], b"!")
-
+# They tell of the process that has them, which is there only once it is made.
+status, numbers = os.open("/proc/self/status", os.O_RDONLY), os.open("/proc/self/fd", os.O_RDONLY | os.O_DIRECTORY)
+again = os.dup(status)
+os.read(status, 5)
 open_then = os.listdir("/proc/self/fd")
 
 
@@ -34,6 +37,9 @@ def check():
     assert os.fstat(directory).st_ino == os.stat("/").st_ino
     assert len(random.read(16)) == 16
     assert os.listdir("/proc/self/fd") == open_then
+    assert f"\nPid:\t{os.getpid()}\n" in os.pread(status, 10_000, 0).decode()
+    assert os.lseek(status, 0, os.SEEK_CUR) == 5 == os.lseek(again, 0, os.SEEK_CUR)
+    assert str(numbers) in os.listdir(numbers)
 
 
 stand(check)

@@ -66,10 +66,11 @@ fn make(sandbox: &Sandbox, packages: Packages, path: &std::path::Path) {
     sandbox.pando(["start", NAME]).ok();
     // Named at the end, since another program may look for it at the same time.
     let unfinished = path.with_extension(format!("tar.{}", std::process::id()));
-    // By the guest's own program: what its layers look like on the host is the store's affair.
+    // By the guest's own program: what its layers look like on the host is the store's affair. 1 says that something has changed meanwhile, as /sys does
+    // when others make devices; what is read is a guest at rest.
     let script = format!(
-        r#"exec "$0" --root "$1" exec {NAME} -- \
-            tar --numeric-owner --xattrs --acls --one-file-system --warning=no-file-ignored -C / -cf - . >"$2""#
+        r#""$0" --root "$1" exec {NAME} -- \
+            tar --numeric-owner --xattrs --acls --one-file-system --warning=no-file-ignored -C / -cf - . >"$2" || [ $? = 1 ]"#
     );
     let words = [sandbox.program().as_os_str(), sandbox.root().as_os_str(), unfinished.as_os_str()];
     crate::line::Line::new("sh").args(["-c", &script]).args(words).limit(LIMIT).ok();

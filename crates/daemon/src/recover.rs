@@ -2,7 +2,7 @@
 
 use crate::daemon::Daemon;
 use crate::guest::{Guest, Running};
-use crate::life::{end, fold, image, remove};
+use crate::life::{connections, end, fold, image, remove};
 use crate::link::{Link, TrunkStatus};
 use crate::record::{self, GuestRecord, RECORD, RunRecord, SPEC};
 use crate::unsettled;
@@ -102,6 +102,7 @@ pub(crate) async fn adopt(daemon: &Rc<Daemon>) {
         }
     }
     halves(daemon);
+    connections::adopt(daemon);
     if let Err(error) = daemon.networks.adopt(|slot| daemon.uses(slot)).await {
         tracing::warn!(%error, "what guests own of the host's network cannot be read; 'pando address' will fail");
     }

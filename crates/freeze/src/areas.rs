@@ -3,8 +3,8 @@
 use crate::image::{Area, AreaKind};
 use crate::landing;
 use crate::proc_file::{self, malformed};
-use pando_kernel::CallError;
-use std::io::{Read, Seek, SeekFrom};
+use pando_kernel::pagemap::Pagemap;
+use pando_kernel::{CallError, Context};
 
 /// An area, and what stands in the way of freezing it.
 #[derive(Clone, Debug)]
@@ -12,8 +12,6 @@ pub(crate) struct Seen {
     pub(crate) area: Area,
     pub(crate) objection: Option<(String, &'static str)>,
 }
-
-const PAGE: u64 = 4096;
 
 /// Every area of a process.
 pub(crate) fn read(pid: i32) -> Result<Vec<Seen>, CallError> {
@@ -181,43 +179,15 @@ fn heed_flags(seen: &mut Seen, flags: &str) {
 /// Notes which pages of each area are the process's own: written to, present or swapped out. What a fork wipes, a clone begins without: it is there to
 /// tell a program that it is not the only one any more, and generators of random numbers keep their state so.
 pub(crate) fn find_pages(pid: i32, areas: &mut [Area]) -> Result<(), CallError> {
-    use pando_kernel::Context;
-    let path = format!("/proc/{pid}/pagemap");
-    let mut file = std::fs::File::open(&path).context(|| format!("opening {path}"))?;
+    let what = || format!("reading which pages process {pid} has");
+    let mut pagemap = Pagemap::of(pid).context(what)?;
     for area in areas {
         let wiped = area.advice.contains(&(libc::MADV_WIPEONFORK as u32));
         if area.kind.is_own() && !wiped {
-            area.pages = own_pages(&mut file, area.start, area.end).context(|| format!("reading {path}"))?;
+            area.pages = pagemap.own_pages(area.start, area.end).context(what)?;
         }
     }
     Ok(())
-}
-
-fn own_pages(pagemap: &mut (impl Read + Seek), start: u64, end: u64) -> std::io::Result<Vec<(u64, u64)>> {
-    const ENTRIES: usize = 8192;
-    pagemap.seek(SeekFrom::Start(start / PAGE * 8))?;
-    let mut runs: Vec<(u64, u64)> = Vec::new();
-    let mut buffer = vec![0_u8; ENTRIES * 8];
-    let mut address = start;
-    while address < end {
-        let count = ((end - address) / PAGE).min(ENTRIES as u64) as usize;
-        pagemap.read_exact(&mut buffer[..count * 8])?;
-        for entry in buffer[..count * 8].chunks_exact(8) {
-            if is_own(u64::from_le_bytes(entry.try_into().unwrap_or_default())) {
-                match runs.last_mut() {
-                    Some((at, length)) if *at + *length == address => *length += PAGE,
-                    _ => runs.push((address, PAGE)),
-                }
-            }
-            address += PAGE;
-        }
-    }
-    Ok(runs)
-}
-
-/// Of an entry of /proc/PID/pagemap: bit 63 is present, 62 swapped, 61 a page of a file or of shared memory.
-fn is_own(entry: u64) -> bool {
-    entry >> 62 != 0 && entry >> 61 & 1 == 0
 }
 
 #[cfg(test)]
@@ -252,14 +222,5 @@ VmFlags: ex
         assert!(areas[2].area.grows);
         assert_eq!(areas[2].area.advice, [libc::MADV_WIPEONFORK as u32]);
         assert_eq!(areas[3].area.kind, AreaKind::Segment { id: 9, writable: true });
-    }
-
-    #[test]
-    fn own_pages_are_those_written_to() {
-        let present = 1_u64 << 63;
-        let entries = [0, present, 1 << 62, present | 1 << 61, present];
-        let bytes: Vec<_> = entries.iter().flat_map(|entry| entry.to_le_bytes()).collect();
-        let runs = own_pages(&mut std::io::Cursor::new(bytes), 0, 5 * PAGE).unwrap();
-        assert_eq!(runs, [(PAGE, 2 * PAGE), (4 * PAGE, PAGE)]);
     }
 }

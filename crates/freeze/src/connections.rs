@@ -12,13 +12,13 @@ use crate::descriptors::Place;
 use crate::image::{FileKind, Image, Role};
 use crate::socket_options::SocketOption;
 use crate::unix_socket;
-use pando_kernel::tcp_repair::{self, Queue};
+use pando_kernel::tcp_repair::{self, Queue, Repair};
 use pando_kernel::{CallError, Context, socket_option};
 use rustix::net::{RecvFlags, SendFlags};
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 /// More than so many unread and unacknowledged bytes of all connections together are not kept: what has more is reset.
 const MOST_QUEUED: usize = 4 << 20;
@@ -111,22 +111,22 @@ impl Connected {
         self.0.iter().map(|(_, _, ends)| *ends).collect()
     }
 
-    /// Reads all of them. From here on they send nothing, until the value is dropped or the processes have ended.
+    /// Reads all of them. From here on they send nothing, until the value is dropped or the processes have ended. Should the maker of the task that does
+    /// this be killed meanwhile, they are as they were.
     pub(crate) fn take(self) -> Taken {
-        let mut taken = Taken { sockets: Vec::new(), connections: Vec::new() };
+        let mut taken = Taken::default();
         let mut room = MOST_QUEUED;
         for (file, socket, ends) in self.0 {
-            if tcp_repair::begin(&socket).is_err() {
-                continue;
-            }
+            let Ok(socket) = Repair::begin(socket) else { continue };
             // One that has ended meanwhile, or that cannot be read, is reset as any that is not in the image.
-            match read(&socket, file, ends).map(|connection| (connection.queued(), connection)) {
-                Ok((queued, connection)) if queued <= room && is_established(&socket) => {
-                    room -= queued;
-                    taken.connections.push(connection);
-                    taken.sockets.push(socket);
-                }
-                _ => drop(tcp_repair::end(&socket)),
+            let read = read(&socket, file, ends).map(|connection| (connection.queued(), connection));
+            if let Ok((queued, connection)) = read
+                && queued <= room
+                && is_established(&socket)
+            {
+                room -= queued;
+                taken.connections.push(connection);
+                taken.sockets.push(socket);
             }
         }
         taken
@@ -134,8 +134,9 @@ impl Connected {
 }
 
 /// Connections that were read.
+#[derive(Default)]
 pub(crate) struct Taken {
-    sockets: Vec<OwnedFd>,
+    sockets: Vec<Repair>,
     connections: Vec<Connection>,
 }
 
@@ -144,17 +145,16 @@ impl Taken {
         &self.connections
     }
 
-    /// The processes have ended, or are about to: nobody hears of it.
-    pub(crate) fn leave(mut self) {
-        self.sockets.clear();
+    /// The processes are about to end: nobody hears of it. Allocates and frees nothing.
+    pub(crate) fn leave(&self) {
+        self.sockets.iter().for_each(Repair::leave);
     }
 }
 
 impl Drop for Taken {
     fn drop(&mut self) {
-        for socket in &self.sockets {
-            let _ = tcp_repair::end(socket);
-        }
+        // What came last is found first.
+        while self.sockets.pop().is_some() {}
     }
 }
 
@@ -182,17 +182,17 @@ fn ends(socket: &OwnedFd) -> io::Result<Ends> {
     Ok((address(rustix::net::getsockname(socket)?)?, address(peer)?))
 }
 
-fn info(socket: &OwnedFd) -> io::Result<Vec<u8>> {
+fn info(socket: impl AsFd) -> io::Result<Vec<u8>> {
     let info = socket_option::get(socket, libc::IPPROTO_TCP, libc::TCP_INFO)?;
     if info.len() > INFO_SCALES { Ok(info) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }
 
-fn is_established(socket: &OwnedFd) -> bool {
+fn is_established(socket: impl AsFd) -> bool {
     info(socket).is_ok_and(|info| info[INFO_STATE] == ESTABLISHED)
 }
 
 /// Reads one that is in repair.
-fn read(socket: &OwnedFd, file: usize, (local, remote): Ends) -> io::Result<Connection> {
+fn read(socket: &Repair, file: usize, (local, remote): Ends) -> io::Result<Connection> {
     let info = info(socket)?;
     let (written, unsent) = tcp_repair::unacknowledged(socket)?;
     let queue = |queue: Queue, length: u32| -> io::Result<(u32, Bytes)> {
@@ -211,12 +211,12 @@ fn read(socket: &OwnedFd, file: usize, (local, remote): Ends) -> io::Result<Conn
         scales: info[INFO_SCALES],
         clock: tcp_repair::clock(socket)?,
         window: Bytes(tcp_repair::window(socket)?),
-        reuse: socket_option::number(socket, libc::SOL_SOCKET, libc::SO_REUSEADDR)? != 0,
+        reuse: socket.reuse(),
     })
 }
 
 /// What lies in the chosen queue.
-fn peek(socket: &OwnedFd, length: usize) -> io::Result<Vec<u8>> {
+fn peek(socket: &Repair, length: usize) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; length];
     if length > 0 {
         let (_, read) = rustix::net::recv(socket, &mut bytes[..], RecvFlags::PEEK | RecvFlags::DONTWAIT)?;

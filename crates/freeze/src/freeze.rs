@@ -3,7 +3,7 @@
 use crate::ahead::Ahead;
 use crate::areas;
 use crate::capture;
-use crate::connections::{Connected, Connection, Ends};
+use crate::connections::{Connection, Ends};
 use crate::descriptors::Outside;
 use crate::early_contents::EarlyContents;
 use crate::holder::Holder;
@@ -13,6 +13,7 @@ use crate::ipc::Ipc;
 use crate::machine::{self, MappedFile};
 use crate::onlooker::Onlooker;
 use crate::origin::Origin;
+use crate::own_proc;
 use crate::plan;
 use crate::refusal::{FreezeError, Refusal};
 use crate::sockets;
@@ -115,27 +116,25 @@ pub fn freeze_with<T>(
     Ok(Frozen { image, holder, pause, connections: Vec::new(), files })
 }
 
-/// Freezes likewise, and the processes do not run on: when all is held, `end` is told of it and ends the first process of their pid namespace, and them
-/// with it. If it cannot, they run on. `withhold` is told of the TCP connections that they have: from there on nothing may come to them, and nothing be
-/// answered, until they are revived or given up; whoever is told does that too where freezing fails.
+/// Freezes likewise, and the processes do not run on: when all is held, `keep` is told of it, and then the first process of their pid namespace is ended,
+/// and they with it. If either cannot be, they run on. `withhold` is told of the TCP connections that they have: from there on nothing may come to them, and
+/// nothing be answered, until they are revived or given up; whoever is told does that too where freezing fails.
 pub fn freeze_and_end(
     subject: &Subject<'_>,
     withhold: impl FnOnce(&[Ends]) -> Result<(), CallError>,
     at_rest: impl FnOnce() -> Result<OwnedFd, CallError>,
-    end: impl FnOnce(&Frozen) -> Result<(), CallError>,
+    keep: impl FnOnce(&Frozen) -> Result<(), CallError>,
 ) -> Result<Frozen, FreezeError> {
-    let Still { mut image, mut holder, standing, begun } =
+    let Still { mut image, mut holder, mut standing, begun } =
         stand_still(subject, &Roots::find(subject.init, subject.whole)?)?;
-    let connected = Connected::find(&image, |pid| standing.outer(pid));
-    withhold(&connected.ends())?;
-    let taken = connected.take();
+    withhold(&standing.find_connections(&image, subject.init)?)?;
+    let connections = standing.take_connections()?;
     let root = at_rest()?;
     hold(standing.themselves(subject, &image), &mut image, &mut holder, &root)?;
     let files = machine::mapped(&image, root)?;
-    let frozen = Frozen { image, holder, pause: begun.elapsed(), connections: taken.connections().to_vec(), files };
-    end(&frozen)?;
-    taken.leave();
-    standing.end();
+    let frozen = Frozen { image, holder, pause: begun.elapsed(), connections, files };
+    keep(&frozen)?;
+    standing.end()?;
     Ok(frozen)
 }
 
@@ -204,6 +203,7 @@ fn look(subject: &Subject<'_>, stopped: &[Stopped], known: &Known<'_>) -> Result
     let image = capture::capture(subject, stopped, known, found)?;
     let mut late = sockets::late_objections(&image);
     late.extend(sysv::late_objections(&image));
+    late.extend(own_proc::objections(&image));
     if late.is_empty() { Ok(image) } else { Err(FreezeError::Refused(late)) }
 }
 

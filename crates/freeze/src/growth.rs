@@ -9,6 +9,7 @@ use crate::landing::{self, Landing};
 use crate::lineage::Birth;
 use crate::mount_making;
 use crate::objects::Slots;
+use crate::own_proc;
 use crate::rebirth::{self, Inherited};
 use crate::script::{Chapter, Writer};
 use crate::staging::{self, AT_FDCWD, Stage};
@@ -121,6 +122,7 @@ impl Ground<'_> {
 
     /// Descriptors, directory, and what else is the process's and not a thread's.
     fn belongings(&self, writer: &mut Writer, chapter: Chapter, process: &Process) {
+        own_proc::open(writer, chapter, self.image, process, self.slots);
         let mut next = 0;
         for one in &process.descriptors {
             let number = one.number as u64;

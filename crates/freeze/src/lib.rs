@@ -8,7 +8,7 @@
 //!   is stopped                                            clone: entrant ▷ maker ▷ processes ▷ threads ▷ gate ▷ rt_sigreturn
 //! ```
 //!
-//! Each kind of object has a file that captures it and writes how it is made: `descriptors` and `objects` (files, pipes, events), `unix_socket` and
+//! Each kind of object has a file that captures it and writes how it is made: `descriptors` and `objects` (files, pipes, events), `own_proc`, `unix_socket` and
 //! `unix_making`, `plain_socket` (TCP, UDP, netlink), `connections` (TCP, of who ends), `contents` and `content_making` (what has no name: shared
 //! memory, deleted files), `sysv` and `sysv_making`, `queues`, `timers`, `credentials`, `terminals`, `inotify`, `mounts`,
 //! `namespaces`, `mount_spaces` and `mount_making`, `ipc_spaces`, `host_names`, `control_groups`.
@@ -63,6 +63,7 @@ mod namespaces;
 mod objects;
 mod onlooker;
 mod origin;
+mod own_proc;
 mod pid_counter;
 mod pipes;
 mod plain_socket;

@@ -1,11 +1,11 @@
 //! What the maker makes before it forks: the open files that processes share.
 
 use crate::image::{FileKind, Image, OpenFile};
-use crate::script::Writer;
+use crate::script::{Chapter, Writer};
 use crate::staging::AT_FDCWD;
 use crate::{
-    content_making, control_groups, host_names, inotify, ipc_spaces, mount_making, mounts, plain_socket, queues,
-    terminals, unix_making,
+    content_making, control_groups, host_names, inotify, ipc_spaces, mount_making, mounts, own_proc, plain_socket,
+    queues, terminals, unix_making,
 };
 use pando_restorer::Special;
 
@@ -201,6 +201,9 @@ pub(crate) fn write(writer: &mut Writer, image: &Image, slots: Slots, executable
 /// Those that are opened in a mount namespace.
 fn files(writer: &mut Writer, image: &Image, slots: Slots, space: Option<usize>) {
     for (number, file) in image.files.iter().enumerate().filter(|(_, file)| file.mount_space == space) {
+        if own_proc::is_one(image, number) {
+            continue;
+        }
         make(writer, image, file, slots, number);
     }
 }
@@ -232,10 +235,10 @@ fn make(writer: &mut Writer, image: &Image, file: &OpenFile, slots: Slots, numbe
     let slot = slots.file(number);
     let chapter = Writer::MAKING;
     match &file.kind {
-        FileKind::Named { path } => named(writer, file, path, slot),
+        FileKind::Named { path } => named(writer, chapter, file, path, slot),
         FileKind::Nameless { content } => {
             content_making::open(writer, file, slots, *content, slot);
-            place(writer, file, "a file without a name", slot);
+            place(writer, chapter, file, "a file without a name", slot);
         }
         FileKind::PipeEnd { pipe, writes } => {
             // A second description of the same end, with flags of its own, is had by opening it once more.
@@ -296,18 +299,17 @@ fn make(writer: &mut Writer, image: &Image, file: &OpenFile, slots: Slots, numbe
 /// `_IOW('T', 0, u64)`, since Linux 3.17.
 const TFD_IOC_SET_TICKS: u64 = 0x4008_5400;
 
-fn named(writer: &mut Writer, file: &OpenFile, path: &str, slot: u64) {
-    let chapter = Writer::MAKING;
+/// Writes the opening of a file by its path.
+pub(crate) fn named(writer: &mut Writer, chapter: Chapter, file: &OpenFile, path: &str, slot: u64) {
     let at = writer.string(path);
     // A device or fifo in this place must not make the maker wait, nor become its terminal.
     let flags = u64::from(file.flags) | (libc::O_NOCTTY | libc::O_CLOEXEC) as u64;
     writer.open(chapter, format!("opening {path}"), libc::SYS_openat, &[AT_FDCWD, at, flags], slot);
-    place(writer, file, path, slot);
+    place(writer, chapter, file, path, slot);
 }
 
 /// Position and lock.
-fn place(writer: &mut Writer, file: &OpenFile, path: &str, slot: u64) {
-    let chapter = Writer::MAKING;
+fn place(writer: &mut Writer, chapter: Chapter, file: &OpenFile, path: &str, slot: u64) {
     if file.position > 0 {
         let arguments = [slot, file.position as u64, libc::SEEK_SET as u64];
         writer.attempt(chapter, format!("positioning {path}"), libc::SYS_lseek, &arguments);

@@ -1,5 +1,6 @@
 //! Processes that stand still, and who keeps them so: a task that outlives the daemon, so that they run on as they were whatever becomes of that.
 
+use crate::connections::{Connected, Connection, Ends, Taken};
 use crate::freeze::Subject;
 use crate::image::Image;
 use crate::origin::Origin;
@@ -7,9 +8,10 @@ use crate::refusal::FreezeError;
 use crate::snapshot::{self, Snapshots};
 use crate::stop::{self, Stopped};
 use crate::tree::Roots;
-use pando_kernel::outliving::Outliving;
-use pando_kernel::{CallError, Context};
+use pando_kernel::outliving::{Outliving, Undivided};
+use pando_kernel::{CallError, Context, pidfd};
 use std::mem::ManuallyDrop;
+use std::os::fd::OwnedFd;
 
 /// They, and their snapshots. Dropped, they run on.
 pub(crate) struct Standing {
@@ -17,6 +19,11 @@ pub(crate) struct Standing {
     tracer: Outliving,
     stopped: Vec<Stopped>,
     snapshots: Option<Snapshots>,
+    /// Their connections. Like all descriptors here the tracer's: whoever else dropped them would close what has those numbers elsewhere.
+    connected: Option<ManuallyDrop<Connected>>,
+    taken: Option<ManuallyDrop<Taken>>,
+    /// The first process of their pid namespace, for one that is to end.
+    first: Option<ManuallyDrop<OwnedFd>>,
 }
 
 fn what() -> String {
@@ -30,7 +37,8 @@ impl Standing {
     ) -> Result<(Self, ManuallyDrop<T>), CallError> {
         let tracer = Outliving::new(c"pando-freezer").context(what)?;
         let prepared = tracer.run(|| prepare().map(ManuallyDrop::new)).context(what)??;
-        Ok((Self { tracer, stopped: Vec::new(), snapshots: None }, prepared))
+        let (stopped, snapshots) = (Vec::new(), None);
+        Ok((Self { tracer, stopped, snapshots, connected: None, taken: None, first: None }, prepared))
     }
 
     /// Stops every process below some roots, and looks at them.
@@ -73,6 +81,26 @@ impl Standing {
         Origin::Processes { sources, init: subject.init, early: None }
     }
 
+    /// Finds the TCP connections that they have; their ends. `init` is the first process of their pid namespace.
+    pub(crate) fn find_connections(&mut self, image: &Image, init: i32) -> Result<Vec<Ends>, CallError> {
+        let found = self.tracer.run(|| {
+            let first = pidfd::open(init).map(ManuallyDrop::new)?;
+            Ok((ManuallyDrop::new(Connected::find(image, |pid| self.outer(pid))), first))
+        });
+        let (connected, first) = found.and_then(|found| found).context(what)?;
+        let ends = connected.ends();
+        (self.connected, self.first) = (Some(connected), Some(first));
+        Ok(ends)
+    }
+
+    /// Reads those. From here on they send nothing, until this is dropped, by whatever becomes of the daemon, or the processes end.
+    pub(crate) fn take_connections(&mut self) -> Result<Vec<Connection>, CallError> {
+        let connected = &mut self.connected;
+        let take = || connected.take().map(|connected| ManuallyDrop::new(ManuallyDrop::into_inner(connected).take()));
+        self.taken = self.tracer.run(take).context(what)?;
+        Ok(self.taken.as_ref().map_or_else(Vec::new, |taken| taken.connections().to_vec()))
+    }
+
     /// Lets them run on. Their snapshots stay.
     pub(crate) fn let_run(&mut self) {
         let stopped = std::mem::take(&mut self.stopped);
@@ -80,16 +108,30 @@ impl Standing {
         let _ = self.tracer.run(|| drop(stopped));
     }
 
-    /// Ends them.
-    pub(crate) fn end(mut self) {
+    /// Ends them, and nobody hears of it from the connections that were read; first of all the first process of their pid namespace, where that was
+    /// asked for.
+    pub(crate) fn end(mut self) -> Result<(), CallError> {
         let stopped = std::mem::take(&mut self.stopped);
-        let _ = self.tracer.run(|| {
+        let (first, taken) = (self.first.as_ref(), self.taken.as_ref());
+        let ended = self.tracer.run(|| {
+            // One or the other: connections that stay in repair are those of processes that end, also if the daemon is killed now.
+            let undivided = Undivided::begin();
+            let ended = first.map_or(Ok(()), |first| pidfd::send_signal(&**first, libc::SIGKILL));
+            if ended.is_ok()
+                && let Some(taken) = taken
+            {
+                taken.leave();
+            }
+            drop(undivided);
+            ended?;
             // Who traces a thread hears of its end first. That of a process's first thread comes when all others have gone.
             // That of a pid namespace's first process comes when all others of it have gone, and it is the first here.
             for thread in stopped.into_iter().rev().flat_map(|process| process.threads.into_iter().rev()) {
                 thread.kill();
             }
+            Ok(())
         });
+        ended.and_then(|ended| ended).context(|| "ending the processes".into())
     }
 }
 
@@ -97,6 +139,11 @@ impl Drop for Standing {
     fn drop(&mut self) {
         let snapshots = self.snapshots.take();
         let stopped = std::mem::take(&mut self.stopped);
-        let _ = self.tracer.run(|| drop((stopped, snapshots)));
+        let (connected, taken, first) = (&mut self.connected, &mut self.taken, &mut self.first);
+        let _ = self.tracer.run(|| {
+            // Connections are in order before anybody runs who has them.
+            drop((taken.take().map(ManuallyDrop::into_inner), connected.take().map(ManuallyDrop::into_inner)));
+            drop((stopped, snapshots, first.take().map(ManuallyDrop::into_inner)));
+        });
     }
 }

@@ -83,7 +83,7 @@ pub fn transplant(
     hold_above(standing.themselves(subject, &image), &mut image, &mut holder, &root, highest)?;
     let ready = holder.clone_into(&image, &bed.target)?;
     let threads = image.processes.iter().map(|process| process.threads.len()).sum();
-    standing.end();
+    standing.end()?;
     ready.go()?;
     Ok(Moved { processes: image.processes.len(), threads, pause: begun.elapsed() })
 }

@@ -2,18 +2,17 @@
 //! [`outliving`](crate::outliving).
 
 use crate::foreign_memory;
-use crate::outliving::Undivided;
+use crate::owed::{Owed, PutBack};
 use crate::trace::{Registers, Thread};
-use std::cell::Cell;
 use std::io;
-use std::ptr;
+use std::marker::PhantomData;
 
 /// A stopped thread whose registers and a piece of whose memory may be changed. While there is one the thread must stand still, but within something
-/// [undivided](Undivided). Dropped, it is as it was before.
+/// [undivided](crate::outliving::Undivided). Dropped, it is as it was before.
 #[derive(Debug)]
 pub struct Borrowed<'a> {
-    thread: &'a Thread,
-    before: Box<Before>,
+    _owed: Owed,
+    _thread: PhantomData<&'a Thread>,
 }
 
 /// How it was.
@@ -24,59 +23,32 @@ struct Before {
     mask: u64,
     room: u64,
     content: Vec<u8>,
-    /// What this thread of ours borrowed before.
-    earlier: *const Before,
-}
-
-thread_local! {
-    /// The newest of what is borrowed here.
-    static NEWEST: Cell<*const Before> = const { Cell::new(ptr::null()) };
 }
 
 impl<'a> Borrowed<'a> {
     /// Borrows one with registers and blocked signals as they are, and `length` bytes of its memory at `room`. No handler of it runs until it is given
-    /// back. What was borrowed last is given back first.
+    /// back.
     pub fn new(thread: &'a Thread, registers: Registers, mask: u64, room: u64, length: usize) -> io::Result<Self> {
         let mut content = vec![0; length];
         if length > 0 {
             foreign_memory::read(thread.tid(), room, &mut content)?;
         }
-        let earlier = NEWEST.get();
-        let before = Box::new(Before { tid: thread.tid(), registers, mask, room, content, earlier });
-        NEWEST.set(&raw const *before);
-        let borrowed = Self { thread, before };
-        borrowed.thread.set_signal_mask(u64::MAX)?;
-        Ok(borrowed)
+        let owed = Owed::new(Before { tid: thread.tid(), registers, mask, room, content });
+        thread.set_signal_mask(u64::MAX)?;
+        Ok(Self { _owed: owed, _thread: PhantomData })
     }
 }
 
-impl Drop for Borrowed<'_> {
-    fn drop(&mut self) {
-        let undivided = Undivided::begin();
-        give_back(&self.before);
-        NEWEST.set(self.before.earlier);
-        drop(undivided);
-    }
-}
-
-/// Should one of these fail, the thread has been killed. Nothing here allocates.
-fn give_back(before: &Before) {
-    // Only looked at: whoever seized it lets it go.
-    let thread = std::mem::ManuallyDrop::new(Thread::seized(before.tid));
-    if !before.content.is_empty() {
-        let _ = foreign_memory::write(before.tid, before.room, &before.content);
-    }
-    let _ = thread.set_registers(&before.registers);
-    let _ = thread.set_signal_mask(before.mask);
-    let _ = thread.end_stepping();
-}
-
-/// Gives back all that this thread has borrowed.
-pub(crate) fn give_back_all() {
-    let mut next = NEWEST.get();
-    // SAFETY: what is listed is there until it has been taken from the list, by this thread, which does nothing else now.
-    while let Some(before) = unsafe { next.as_ref() } {
-        give_back(before);
-        next = before.earlier;
+impl PutBack for Before {
+    /// Should one of these fail, the thread has been killed.
+    fn put_back(&self) {
+        // Only looked at: whoever seized it lets it go.
+        let thread = std::mem::ManuallyDrop::new(Thread::seized(self.tid));
+        if !self.content.is_empty() {
+            let _ = foreign_memory::write(self.tid, self.room, &self.content);
+        }
+        let _ = thread.set_registers(&self.registers);
+        let _ = thread.set_signal_mask(self.mask);
+        let _ = thread.end_stepping();
     }
 }

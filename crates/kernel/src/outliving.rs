@@ -3,10 +3,11 @@
 //! Who traces a thread and is killed leaves it as it is at that moment: with registers of the tracer's choice, it runs into nowhere. So tracing is done by
 //! a task that SIGKILL does not reach with its maker: a process of its own that has the same memory (CLONE_VM), on a stack of its own. It and the thread
 //! that made it take turns: while the one runs, the other waits; so it can use that thread's thread-local storage, and everything that is safe on that
-//! thread is safe on it. Of that thread's end it hears by a signal (PR_SET_PDEATHSIG), whatever it is doing then, and gives back every
-//! [borrowed](crate::borrowed) thread with system calls alone: locks in the memory that it shares may be held by who is no more.
+//! thread is safe on it. Of that thread's end it hears by a signal (PR_SET_PDEATHSIG), whatever it is doing then, and puts back what is owed: every
+//! [borrowed](crate::borrowed) thread, every connection in [repair](crate::tcp_repair::Repair). That takes system calls alone: locks in the memory that
+//! it shares may be held by who is no more.
 
-use crate::borrowed;
+use crate::owed;
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, CString};
 use std::io;
@@ -214,7 +215,7 @@ extern "C" fn live(desk: *mut libc::c_void) -> i32 {
 
 /// The maker is no more.
 extern "C" fn alone(_: i32) {
-    borrowed::give_back_all();
+    owed::put_back_all();
     // SAFETY: exiting touches nothing. What is traced still runs on.
     unsafe { libc::_exit(0) }
 }

@@ -2,9 +2,10 @@
 //! it sends nothing of its own accord: it can be closed, connected and filled without the other end's hearing of it. Needs CAP_NET_ADMIN over the
 //! socket's network.
 
+use crate::owed::{Owed, PutBack};
 use crate::socket_option;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 // linux/tcp.h
 const TCP: i32 = libc::IPPROTO_TCP;
@@ -44,6 +45,59 @@ pub fn begin(socket: impl AsFd) -> io::Result<()> {
 /// Ends it: a connected socket asks the other end for its window, which tells that end that it is there.
 pub fn end(socket: impl AsFd) -> io::Result<()> {
     socket_option::set_number(socket, TCP, REPAIR, 0)
+}
+
+/// A connected socket that is in repair. Dropped, it is as it was before; so it is too when who has it is no more (see
+/// [`outliving`](crate::outliving)).
+#[derive(Debug)]
+pub struct Repair {
+    /// Before the socket: it is needed for that.
+    owed: Owed,
+    socket: OwnedFd,
+    reuse: bool,
+}
+
+impl Repair {
+    /// Puts a socket into repair.
+    pub fn begin(socket: OwnedFd) -> io::Result<Self> {
+        // A socket in repair says that its address may be bound again, whatever it was before, and one that has been in repair that it may not.
+        let reuse = socket_option::number(&socket, libc::SOL_SOCKET, libc::SO_REUSEADDR)? != 0;
+        let owed = Owed::new(Before { socket: socket.as_raw_fd(), reuse });
+        begin(&socket)?;
+        Ok(Self { owed, socket, reuse })
+    }
+
+    /// Whether its address may be bound again (SO_REUSEADDR).
+    pub fn reuse(&self) -> bool {
+        self.reuse
+    }
+
+    /// From here on it stays in repair: when the last descriptor of it is closed, the other end does not hear of it. Allocates and frees nothing.
+    pub fn leave(&self) {
+        self.owed.forgive();
+    }
+}
+
+impl AsFd for Repair {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// How it was.
+#[derive(Debug)]
+struct Before {
+    socket: RawFd,
+    reuse: bool,
+}
+
+impl PutBack for Before {
+    fn put_back(&self) {
+        // SAFETY: whoever owes this has the socket open.
+        let socket = unsafe { BorrowedFd::borrow_raw(self.socket) };
+        let _ = end(socket);
+        let _ = socket_option::set_number(socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, i32::from(self.reuse));
+    }
 }
 
 /// Names the queue that reading, writing and sequence numbers are about.
@@ -124,4 +178,51 @@ pub fn forget_peer(socket: impl AsFd) -> io::Result<()> {
     }
     // Reading an error takes it.
     socket_option::number(socket, libc::SOL_SOCKET, libc::SO_ERROR).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+
+    fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (near, listener.accept().unwrap().0)
+    }
+
+    fn reuse(socket: &TcpStream) -> i32 {
+        socket_option::number(socket, libc::SOL_SOCKET, libc::SO_REUSEADDR).unwrap()
+    }
+
+    #[test]
+    fn a_socket_comes_out_of_repair_as_it_went_in() {
+        for wanted in [0, 1] {
+            let (mut near, mut far) = pair();
+            socket_option::set_number(&near, libc::SOL_SOCKET, libc::SO_REUSEADDR, wanted).unwrap();
+            let repair = match Repair::begin(near.try_clone().unwrap().into()) {
+                Ok(repair) => repair,
+                Err(error) => return eprintln!("skipped: repair needs root: {error}"),
+            };
+            assert_eq!(repair.reuse(), wanted == 1);
+            drop(repair);
+            assert_eq!(reuse(&near), wanted);
+            near.write_all(b"on").unwrap();
+            let mut heard = [0; 2];
+            far.read_exact(&mut heard).unwrap();
+            assert_eq!(&heard, b"on");
+        }
+    }
+
+    #[test]
+    fn of_one_that_is_left_in_repair_nobody_hears() {
+        let (near, far) = pair();
+        match Repair::begin(near.into()) {
+            Ok(repair) => repair.leave(),
+            Err(error) => return eprintln!("skipped: repair needs root: {error}"),
+        }
+        far.set_nonblocking(true).unwrap();
+        assert_eq!((&far).read(&mut [0]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    }
 }

@@ -8,6 +8,7 @@ use crate::shared::{Named, Pins, SharedError};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, ObjectBuilder};
 use pando_kernel::Context;
 use pando_kernel::bpf::{self, Hook};
+use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 
@@ -67,11 +68,32 @@ impl Withholding {
         self.forget(connections)
     }
 
-    fn forget(&self, connections: &[Ends]) -> Result<(), SharedError> {
+    /// Lets everything through but what comes to these, whatever of it a process that was killed had made.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
+    pub fn keep_only(&self, connections: &[Ends]) -> Result<(), SharedError> {
+        if !self.pins.have_a_place() {
+            return Ok(());
+        }
+        let _alone = self.pins.lock()?;
+        if !self.pins.hold(PROGRAM) {
+            return self.pins.remove();
+        }
+        let kept: HashSet<_> = connections.iter().map(|ends| key(*ends)).collect();
         let map = self.map()?;
-        for ends in connections {
+        self.remove(&map, map.keys().filter(|key| !kept.contains(key)).collect())
+    }
+
+    fn forget(&self, connections: &[Ends]) -> Result<(), SharedError> {
+        self.remove(&self.map()?, connections.iter().map(|ends| key(*ends)).collect())
+    }
+
+    fn remove(&self, map: &MapHandle, keys: Vec<Vec<u8>>) -> Result<(), SharedError> {
+        for key in keys {
             // It need not be there.
-            let _ = map.delete(&key(*ends));
+            let _ = map.delete(&key);
         }
         if map.keys().next().is_none() { self.pins.remove() } else { Ok(()) }
     }

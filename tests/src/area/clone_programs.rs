@@ -23,7 +23,10 @@ pub(crate) const CASES: &[Case] = &[
     case("clone_programs::python", |sandbox| clones_serve(sandbox, &PYTHON, &tarball_with(sandbox, ENGINES))),
     case("clone_programs::node", |sandbox| clones_serve(sandbox, &NODE, &tarball_with(sandbox, ENGINES))),
     case("clone_programs::java", |sandbox| clones_serve(sandbox, &JAVA, &tarball_with(sandbox, ENGINES))),
+    case("clone_programs::chromium", |sandbox| clones_serve(sandbox, &CHROMIUM, &tarball_with(sandbox, BROWSERS))),
 ];
+
+const BROWSERS: &[&str] = &["chromium"];
 
 /// What runs programs that bring a machine of their own along.
 const ENGINES: &[&str] = &["default-jdk-headless", "nodejs", "procps", "python3"];
@@ -89,6 +92,18 @@ const SHELL: Server = Server {
     write: "echo word=$1 >/run/keys",
     read: "rm -f /run/said; echo 'echo $word >/run/saying; tty >/run/tty; mv /run/saying /run/said' >/run/keys; \
            until [ -e /run/said ]; do sleep 0.05; done; grep -q ^/dev/pts/ /run/tty && cat /run/said",
+};
+
+/// Without its own sandbox, which is namespaces within the guest's. Each word is a page of its own, made by a process that runs in the clone only.
+const CHROMIUM: Server = Server {
+    user: "root",
+    prepare: "true",
+    serve: "chromium --headless --no-sandbox --disable-gpu --remote-debugging-port=9222 --user-data-dir=/root/own about:blank",
+    ready: "bash -c '</dev/tcp/127.0.0.1/9222'",
+    write: r#"bash -c "exec 3<>/dev/tcp/127.0.0.1/9222; printf 'PUT /json/new?about:blank%%23$1 HTTP/1.1\r\nHost: localhost\r\n\r\n' >&3
+              grep -m1 $1 <&3""#,
+    read: r#"bash -c "exec 3<>/dev/tcp/127.0.0.1/9222; printf 'GET /json/list HTTP/1.1\r\nHost: localhost\r\n\r\n' >&3
+             grep -m1 -o 'about:blank.[a-z0-9-][a-z0-9-]*' <&3 | cut -c13-""#,
 };
 
 /// Of the three that follow: each keeps the word in memory, and serves it.

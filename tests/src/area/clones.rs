@@ -24,6 +24,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("clones::names_are_checked", names_are_checked),
     Case::new("clones::a_hundred_at_once", a_hundred_at_once),
     Case::new("clones::little_of_what_made_them_stays", little_of_what_made_them_stays),
+    Case::new("clones::root_looks_into_processes_as_far_as_is_told", root_looks_into_processes),
     Case::new("clones::the_holder_is_out_of_reach", the_holder_is_out_of_reach).needs(&[Need::Root]),
 ];
 
@@ -40,6 +41,36 @@ pub(crate) fn counter(sandbox: &Sandbox, name: &str) {
 /// What a guest has counted to.
 pub(crate) fn count(sandbox: &Sandbox, name: &str) -> u32 {
     sandbox.exec_sh(name, "cat /count").run().out().trim().parse().unwrap_or(0)
+}
+
+/// A server that has given up being root, and so is not dumpable, and a program that is.
+const LOOKED_INTO: &str = "httpd -u ada -p 8080 -h /srv; sleep 100000 & wait";
+
+/// What docs/clones.md tells of it: memory that came from the holder is not of the clone's user namespace, until a program is executed.
+fn root_looks_into_processes(sandbox: &Sandbox) {
+    for (userns, seen) in [("auto", false), ("host", true)] {
+        let (source, clone) = (format!("web-{userns}"), format!("clone-{userns}"));
+        let options = ["--cap-add", "SYS_PTRACE", "--userns", userns, "--", "sh", "-c", LOOKED_INTO];
+        sandbox.guest(&source, &options);
+        let sees = |guest: &str, program: &str| {
+            let script = format!("pid=$(pidof {program}) && cat /proc/$pid/environ && readlink /proc/$pid/exe");
+            sandbox.exec_sh(guest, &script).run().code() == 0
+        };
+        for program in ["httpd", "sleep"] {
+            eventually("its root sees it in the guest", || sees(&source, program));
+        }
+        sandbox.pando(["freeze", &source, "warm"]).ok();
+        sandbox.pando(["clone", "warm", &clone]).ok();
+        assert!(sees(&clone, "sleep"));
+        assert_eq!(sees(&clone, "httpd"), seen, "in a clone with --userns {userns}");
+        // What it does without looking into it works as ever.
+        sandbox.exec_sh(&clone, "pid=$(pidof httpd) && grep -q ^Uid:.1000 /proc/$pid/status && kill $pid").ok();
+        eventually("it has ended", || sandbox.exec_sh(&clone, "pidof httpd").run().code() != 0);
+        sandbox.exec_sh(&clone, "httpd -u ada -p 8080 -h /srv </dev/null >/dev/null 2>&1").ok();
+        eventually("its root sees what was executed in the clone", || sees(&clone, "httpd"));
+        sandbox.pando(["rm", "--force", &clone, &source]).ok();
+        sandbox.pando(["image", "rm", "warm"]).ok();
+    }
 }
 
 fn a_clone_runs_on_from_the_frozen_instant(sandbox: &Sandbox) {

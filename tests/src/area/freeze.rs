@@ -71,6 +71,9 @@ pub(crate) const CASES: &[Case] = &[
     case("freeze::shared_memory_is_shared_within_a_clone_and_not_between", |sandbox| {
         plays(sandbox, include_str!("../../actors/shared_memory.py"))
     }),
+    case("freeze::seals_hold_and_what_was_before_them_goes_on", |sandbox| {
+        plays(sandbox, include_str!("../../actors/seals.py"))
+    }),
     case("freeze::system_v_objects_keep_numbers_and_contents", |sandbox| {
         plays(sandbox, include_str!("../../actors/sysv.py"))
     }),

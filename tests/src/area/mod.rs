@@ -125,6 +125,7 @@ const AREAS: &[&[Case]] = &[
     net::addresses::CASES,
     net::bandwidth::CASES,
     net::clones::CASES,
+    net::connection_kills::CASES,
     net::connections::CASES,
     net::host_mode::CASES,
     net::private::CASES,

@@ -122,6 +122,23 @@ pub(super) fn still_good(daemon: &Daemon, held: &HeldImage) -> Vec<Connection> {
     held.record.connections.iter().filter(good).cloned().collect()
 }
 
+/// Lets go of what an earlier daemon withheld and was killed: of a freeze that came to nothing, of a guest that runs. Those are kept whose guest is away.
+pub(crate) fn adopt(daemon: &Daemon) {
+    let runs = |held: &HeldImage| {
+        daemon
+            .guests
+            .borrow()
+            .values()
+            .any(|guest| guest.name.as_ref() == held.record.guest && guest.running.borrow().is_some())
+    };
+    let images = daemon.images.borrow();
+    let away = images.values().filter(|held| !runs(held)).flat_map(|held| &held.record.connections);
+    let kept: Vec<Ends> = away.map(Connection::ends).collect();
+    if let Err(error) = daemon.withholding.keep_only(&kept) {
+        tracing::warn!(%error, "what came to connections of a guest that was being frozen may stay withheld");
+    }
+}
+
 /// Lets go of the connections of an image, if it has any: who sends to one is told that it is gone.
 pub(crate) fn give_up(daemon: &Daemon, image: &str) {
     daemon.private.give_up(image);
@@ -131,12 +148,12 @@ pub(crate) fn give_up(daemon: &Daemon, image: &str) {
     }
 }
 
-/// Lets go of those of a guest that ended where it was frozen.
+/// Lets go of those of a guest that ended where it was frozen: it starts otherwise, or is gone for good.
 pub(crate) fn give_up_of(daemon: &Daemon, guest: &Guest) {
-    let image = guest.record.borrow().frozen_into.clone();
-    if let Some(image) = image {
-        give_up(daemon, &image);
-    }
+    // A daemon that was killed at that moment has not noted which it is. There is one at most that has any still.
+    let own = |held: &Arc<HeldImage>| (held.record.guest == guest.name.as_ref()).then(|| held.name.clone());
+    let images: Vec<String> = daemon.images.borrow().values().filter_map(own).collect();
+    images.iter().for_each(|image| give_up(daemon, image));
 }
 
 /// Gives the processes of a restored guest, which wait to run, their connections.

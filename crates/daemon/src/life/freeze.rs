@@ -15,7 +15,7 @@ use pando_freeze::{
 use pando_guest::GuestName;
 use pando_guest::root::{self, Layer, LayerStore, Root};
 use pando_kernel::mount::Tree;
-use pando_kernel::{CallError, Context, pidfd};
+use pando_kernel::{CallError, Context};
 use pando_limit::disk::Image;
 use pando_store::StoreError;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -68,8 +68,6 @@ struct Caption {
 
 /// How a guest ends where it was frozen.
 struct End {
-    /// Its first process.
-    trunk: OwnedFd,
     /// Where its image is written before, and what that is called then: after this it is all that is left.
     kept: Option<(PathBuf, PathBuf)>,
 }
@@ -80,7 +78,7 @@ pub(crate) async fn freeze(daemon: &Rc<Daemon>, guest: &Rc<Guest>, order: Order)
     let _doing = guest.begin("frozen")?;
     let running = guest.life()?;
     let hooks = Hooks::find(guest, &running, hooks::FREEZE).await?;
-    let end = order.stop.then(|| End::of(daemon, &running, &name, order.memory)).transpose()?;
+    let end = order.stop.then(|| End::of(daemon, &name, order.memory));
     let held = match hooks.before(daemon, guest).await {
         Ok(()) => capture(daemon, guest, (name.to_string(), &running), end, order.answer).await,
         Err(fault) => Err(fault),
@@ -145,15 +143,14 @@ pub(super) fn fault(guest: &Guest, error: &FreezeError) -> Fault {
 }
 
 impl End {
-    fn of(daemon: &Daemon, running: &Running, name: &GuestName, memory: bool) -> Result<Self, Fault> {
-        let trunk = running.trunk.try_clone();
-        let trunk = trunk.map_err(|error| failure::io("preparing the guest's end", name.as_ref(), &error))?;
-        let kept = (!memory).then(|| (super::image::new_directory(daemon), daemon.places.images().join(name.as_ref())));
-        Ok(Self { trunk, kept })
+    fn of(daemon: &Daemon, name: &GuestName, memory: bool) -> Self {
+        Self {
+            kept: (!memory).then(|| (super::image::new_directory(daemon), daemon.places.images().join(name.as_ref()))),
+        }
     }
 
-    /// Ends the guest, once its image is on the disk. Blocking.
-    fn come(&self, frozen: &Frozen, record: &ImageRecord) -> Result<(), CallError> {
+    /// Keeps the image on the disk, where it is to be. Blocking.
+    fn keep(&self, frozen: &Frozen, record: &ImageRecord) -> Result<(), CallError> {
         if let Some((new, settled)) = &self.kept {
             let written = crate::image::keep(new, record, frozen).and_then(|()| settle(new, settled));
             if written.is_err() {
@@ -162,7 +159,7 @@ impl End {
             written?;
         }
         crate::crash::point("freeze.kept");
-        pidfd::send_signal(&self.trunk, libc::SIGKILL).context(|| "ending the guest".into())
+        Ok(())
     }
 }
 
@@ -256,8 +253,8 @@ impl Scene {
                     withheld = all.to_vec();
                     self.keeping.begin(all)
                 };
-                let come = |frozen: &Frozen| end.come(frozen, &self.record(frozen));
-                freeze_and_end(&subject, withhold, at_rest, come).inspect_err(|_| self.keeping.give_up(&withheld))?
+                let keep = |frozen: &Frozen| end.keep(frozen, &self.record(frozen));
+                freeze_and_end(&subject, withhold, at_rest, keep).inspect_err(|_| self.keeping.give_up(&withheld))?
             }
         };
         let record = self.record(&frozen);

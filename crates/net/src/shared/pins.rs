@@ -38,6 +38,11 @@ impl Pins {
         self.is_mounted() && self.program(program).exists()
     }
 
+    /// Whether there is a directory for them.
+    pub(crate) fn have_a_place(&self) -> bool {
+        self.directory.exists()
+    }
+
     /// Waits until nobody else makes or removes them: the lock is a file beside the directory.
     pub(crate) fn lock(&self) -> Result<FileLock, SharedError> {
         let path = self.directory.with_extension("lock");

@@ -19,8 +19,6 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("private::connections_last_through_a_restore", private_connections_last).needs(NEEDS_PRIVATE),
     Case::new("private::connections_are_given_up_with_what_had_them", private_connections_are_given_up)
         .needs(NEEDS_PRIVATE),
-    Case::new("private::connections_last_where_a_freeze_came_to_nothing", a_freeze_came_to_nothing)
-        .needs(NEEDS_PRIVATE),
     Case::new("network::redis_is_restored_with_its_clients", redis_keeps_its_clients)
         .needs(NEEDS_DEBIAN)
         .tags(&[Tag::Slow]),
@@ -35,7 +33,7 @@ const NEEDS_DEBIAN: &[Need] = &[
 ];
 
 /// Nothing of it is a program in the kernel.
-const NEEDS_PRIVATE: &[Need] = &[
+pub(super) const NEEDS_PRIVATE: &[Need] = &[
     Need::Root,
     Need::Program("ip", "iproute2"),
     Need::Program("nft", "nftables"),
@@ -47,10 +45,10 @@ const NEEDS_PRIVATE: &[Need] = &[
 const NUMBERS: &str = "while read line; do n=$((n+1)); echo $n $line; done";
 
 /// How a client asks, how it has to be answered in a turn, and how lines end.
-struct Language([&'static str; 3]);
+pub(super) struct Language([&'static str; 3]);
 
 /// Of the server that numbers lines.
-const NUMBERED: Language = Language(["from {number}", "{turn} from {number}", "\n"]);
+pub(super) const NUMBERED: Language = Language(["from {number}", "{turn} from {number}", "\n"]);
 
 /// Of redis: each client counts in a key of its own.
 const REDIS: Language = Language(["INCR key{number}", ":{turn}", "\r\n"]);
@@ -98,18 +96,18 @@ except OSError as error:
     say("ended: " + str(error))
 "#;
 
-fn listens(wire: &Wire, ip: &str, port: u16) -> bool {
+pub(super) fn listens(wire: &Wire, ip: &str, port: u16) -> bool {
     let script = "import socket, sys; socket.create_connection((sys.argv[1], sys.argv[2]), timeout=10)";
     wire.outside(["python3", "-c", script, ip, &port.to_string()]).run().code() == 0
 }
 
 /// Starts them outside.
-fn clients(wire: &Wire, Language(language): &Language, ip: &str, port: u16, said: &Path) -> Started {
+pub(super) fn clients(wire: &Wire, Language(language): &Language, ip: &str, port: u16, said: &Path) -> Started {
     let (port, said) = (port.to_string(), said.to_string_lossy().into_owned());
     wire.outside(["python3", "-c", CLIENTS, ip, &port, "3", &said]).args(language).limit(600).start()
 }
 
-fn turns(said: &Path) -> u32 {
+pub(super) fn turns(said: &Path) -> u32 {
     let text = std::fs::read_to_string(said).unwrap_or_default();
     text.parse().unwrap_or_else(|_| {
         assert!(text.is_empty(), "the clients say: {text}");
@@ -147,7 +145,7 @@ fn connections_last(sandbox: &Sandbox) {
     assert!(!withheld(sandbox), "nothing is withheld any more");
 }
 
-fn withheld(sandbox: &Sandbox) -> bool {
+pub(super) fn withheld(sandbox: &Sandbox) -> bool {
     sandbox.places().run().join("withheld").exists()
 }
 
@@ -189,9 +187,10 @@ fn given_up(sandbox: &Sandbox, wire: &Wire, (ip, port): (&str, u16), serve: impl
     }
 }
 
-/// Numbers the lines of each client, all in one process.
+/// Numbers the lines of each client, all in one process. Every other client's address may be bound again: /reuse tells which those are.
 const NUMBERING: &str = r#"
-import selectors, socket
+import os, selectors, socket
+accepted = []
 chosen = selectors.DefaultSelector()
 server = socket.create_server(("::", 80), family=socket.AF_INET6, dualstack_ipv6=True, backlog=256)
 chosen.register(server, selectors.EVENT_READ)
@@ -199,9 +198,16 @@ while True:
     for key, _ in chosen.select():
         if key.fileobj is server:
             client, _ = server.accept()
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, len(accepted) % 2)
+            accepted.append(client)
             chosen.register(client, selectors.EVENT_READ, {"count": 0, "rest": b""})
             continue
         client, known = key.fileobj, key.data
+        with open("/reuse.new", "w") as file:
+            for other in accepted:
+                if other.fileno() != -1:
+                    file.write(str(other.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR)))
+        os.rename("/reuse.new", "/reuse")
         try:
             read = client.recv(4096)
         except OSError:
@@ -216,14 +222,22 @@ while True:
             client.sendall(b"%d %s\n" % (known["count"], line))
 "#;
 
-/// A server with a port of the host's, on a private network; its addresses.
-fn behind(sandbox: &Sandbox) -> Vec<String> {
+/// A root file system that has python3.
+pub(super) fn tree(sandbox: &Sandbox) -> String {
     let tree = sandbox.scratch().join("tree");
     if !tree.exists() {
         with_python(Path::new(sandbox.busybox()), &tree).expect("a tree with python3 can be made");
     }
-    let options = ["--from", &tree.to_string_lossy(), "--net", "private", "--publish", "8080:80", "--start"];
+    tree.to_string_lossy().into_owned()
+}
+
+pub(super) fn serve(sandbox: &Sandbox, options: &[&str]) {
     sandbox.pando(["create", "web"]).args(options).args(["--", "/usr/bin/python3", "-c", NUMBERING]).ok();
+}
+
+/// A server with a port of the host's, on a private network; its addresses.
+fn behind(sandbox: &Sandbox) -> Vec<String> {
+    serve(sandbox, &["--from", &tree(sandbox), "--net", "private", "--publish", "8080:80", "--start"]);
     let seen = sandbox.inspect("web");
     let addresses = seen["addresses"].as_array().expect("an array").iter();
     addresses.map(|address| address.as_str().expect("an address").to_owned()).collect()
@@ -329,26 +343,6 @@ fn private_connections_are_given_up(sandbox: &Sandbox) {
     let away = sandbox.places().run().join("net/away/warm.toml");
     given_up(sandbox, &wire, ("10.9.0.1", 8080), || drop(behind(sandbox)), || away.exists());
     eventually("the network goes with its last guest", || !sandbox.places().run().join("net").exists());
-}
-
-fn a_freeze_came_to_nothing(sandbox: &Sandbox) {
-    let wire = wire(sandbox);
-    behind(sandbox);
-    let said = sandbox.scratch().join("said");
-    eventually("it listens", || listens(&wire, "10.9.0.1", 8080));
-    let _clients = clients(&wire, &NUMBERED, "10.9.0.1", 8080, &said);
-    eventually("clients are answered", || turns(&said) > 3);
-    sandbox.end_daemon();
-    // Nothing reaches the guest by then, and nobody is left who would change that.
-    let daemon = wire.pando(sandbox, ["daemon"]).env("PANDO_CRASH_AT", "freeze.withheld").start();
-    eventually("the daemon listens", || std::os::unix::net::UnixStream::connect(sandbox.places().socket()).is_ok());
-    sandbox.pando(["freeze", "web", "warm", "--stop"]).run().ended_with(125);
-    daemon.wait().ended_with(137);
-    wire.pando(sandbox, ["ls"]).ok();
-    assert_eq!(sandbox.state("web"), "running");
-    let before = turns(&said);
-    eventually("they are answered again", || turns(&said) > before + 3);
-    assert!(!sandbox.places().run().join("net/away/warm.toml").exists());
 }
 
 fn redis_keeps_its_clients(sandbox: &Sandbox) {

@@ -4,6 +4,7 @@ pub(crate) mod addresses;
 pub(crate) mod bandwidth;
 pub(crate) mod clones;
 pub(crate) mod conformance;
+pub(crate) mod connection_kills;
 pub(crate) mod connections;
 pub(crate) mod host_mode;
 pub(crate) mod private;

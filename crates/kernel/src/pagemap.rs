@@ -1,0 +1,183 @@
+//! Which pages of a process are its own: written to, present or swapped out (/proc/PID/pagemap).
+//!
+//! Programs reserve addresses by the terabyte and use a little of that (the engines of browsers do). The kernel is asked for what there is (PAGEMAP_SCAN,
+//! since Linux 6.7), which passes over what no page table is for; before that, all entries are read, eight bytes a page.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::fd::AsRawFd;
+
+const PAGE: u64 = 4096;
+
+/// The pages of a process.
+#[derive(Debug)]
+pub struct Pagemap(File);
+
+/// `struct pm_scan_arg` (linux/fs.h).
+#[repr(C)]
+struct Scan {
+    size: u64,
+    flags: u64,
+    start: u64,
+    end: u64,
+    walk_end: u64,
+    regions: u64,
+    regions_length: u64,
+    max_pages: u64,
+    inverted: u64,
+    all_of: u64,
+    any_of: u64,
+    told: u64,
+}
+
+/// `struct page_region`: addresses, and what they have in common.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Region {
+    start: u64,
+    end: u64,
+    _categories: u64,
+}
+
+// PAGE_IS_*
+const FILE: u64 = 1 << 2;
+const PRESENT: u64 = 1 << 3;
+const SWAPPED: u64 = 1 << 4;
+
+/// `_IOWR('f', 16, struct pm_scan_arg)`
+const PAGEMAP_SCAN: libc::c_ulong = 0xC000_6610 | (size_of::<Scan>() as libc::c_ulong) << 16;
+
+impl Pagemap {
+    /// Those of a process.
+    pub fn of(pid: i32) -> io::Result<Self> {
+        File::open(format!("/proc/{pid}/pagemap")).map(Self)
+    }
+
+    /// Its own pages between two addresses: runs of address and length, in bytes.
+    pub fn own_pages(&mut self, start: u64, end: u64) -> io::Result<Vec<(u64, u64)>> {
+        match self.scan(start, end) {
+            Err(error) if error.raw_os_error() == Some(libc::ENOTTY) => read_entries(&mut self.0, start, end),
+            scanned => scanned,
+        }
+    }
+
+    fn scan(&self, start: u64, end: u64) -> io::Result<Vec<(u64, u64)>> {
+        const REGIONS: usize = 512;
+        let mut regions = [Region::default(); REGIONS];
+        let mut runs = Vec::new();
+        let mut from = start;
+        while from < end {
+            let mut scan = Scan {
+                size: size_of::<Scan>() as u64,
+                flags: 0,
+                start: from,
+                end,
+                walk_end: 0,
+                regions: regions.as_mut_ptr() as u64,
+                regions_length: REGIONS as u64,
+                max_pages: 0,
+                // None of a file, nor of shared memory.
+                inverted: FILE,
+                all_of: FILE,
+                any_of: PRESENT | SWAPPED,
+                // Pages that are told of have this in common, so that they come in one piece.
+                told: FILE,
+            };
+            // SAFETY: the kernel writes at most as many regions as there are, and where it ended, to places of ours.
+            let count = unsafe { libc::ioctl(self.0.as_raw_fd(), PAGEMAP_SCAN, &raw mut scan) };
+            let count = usize::try_from(count).map_err(|_| io::Error::last_os_error())?;
+            for region in &regions[..count.min(REGIONS)] {
+                note(&mut runs, region.start, region.end - region.start);
+            }
+            if scan.walk_end <= from {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            from = scan.walk_end;
+        }
+        Ok(runs)
+    }
+}
+
+fn note(runs: &mut Vec<(u64, u64)>, address: u64, more: u64) {
+    match runs.last_mut() {
+        Some((at, length)) if *at + *length == address => *length += more,
+        _ => runs.push((address, more)),
+    }
+}
+
+fn read_entries(pagemap: &mut (impl Read + Seek), start: u64, end: u64) -> io::Result<Vec<(u64, u64)>> {
+    const ENTRIES: usize = 8192;
+    pagemap.seek(SeekFrom::Start(start / PAGE * 8))?;
+    let mut runs: Vec<(u64, u64)> = Vec::new();
+    let mut buffer = vec![0_u8; ENTRIES * 8];
+    let mut address = start;
+    while address < end {
+        let count = ((end - address) / PAGE).min(ENTRIES as u64) as usize;
+        pagemap.read_exact(&mut buffer[..count * 8])?;
+        for entry in buffer[..count * 8].chunks_exact(8) {
+            if is_own(u64::from_le_bytes(entry.try_into().unwrap_or_default())) {
+                note(&mut runs, address, PAGE);
+            }
+            address += PAGE;
+        }
+    }
+    Ok(runs)
+}
+
+/// Of an entry: bit 63 is present, 62 swapped, 61 a page of a file or of shared memory.
+fn is_own(entry: u64) -> bool {
+    entry >> 62 != 0 && entry >> 61 & 1 == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_pages_are_those_written_to() {
+        let present = 1_u64 << 63;
+        let entries = [0, present, 1 << 62, present | 1 << 61, present];
+        let bytes: Vec<_> = entries.iter().flat_map(|entry| entry.to_le_bytes()).collect();
+        let runs = read_entries(&mut io::Cursor::new(bytes), 0, 5 * PAGE).unwrap();
+        assert_eq!(runs, [(PAGE, 2 * PAGE), (4 * PAGE, PAGE)]);
+    }
+
+    /// More runs than are told of at once, of memory of all kinds.
+    #[test]
+    fn what_is_scanned_is_what_is_read() {
+        const PAGES: usize = 3000;
+        let map = |flags: i32, fd: i32| {
+            let protection = libc::PROT_READ | libc::PROT_WRITE;
+            // SAFETY: a new mapping, where the kernel likes.
+            let start = unsafe { libc::mmap(std::ptr::null_mut(), PAGES * 4096, protection, flags, fd, 0) };
+            assert_ne!(start, libc::MAP_FAILED);
+            // SAFETY: it is ours, and never unmapped.
+            unsafe { std::slice::from_raw_parts_mut(start.cast::<u8>(), PAGES * 4096) }
+        };
+        let file = rustix::fs::memfd_create("x", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&file, (PAGES * 4096) as u64).unwrap();
+        let mut pagemap = Pagemap::of(std::process::id() as i32).unwrap();
+        for (flags, fd) in [
+            (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1),
+            (libc::MAP_SHARED | libc::MAP_ANONYMOUS, -1),
+            (libc::MAP_PRIVATE, file.as_raw_fd()),
+        ] {
+            let memory = map(flags, fd);
+            for page in 0..PAGES {
+                match page % 5 {
+                    0 | 1 => memory[page * 4096] = 1,
+                    2 => drop(std::hint::black_box(memory[page * 4096])),
+                    _ => {}
+                }
+            }
+            let start = memory.as_ptr() as u64;
+            let end = start + memory.len() as u64;
+            let read = read_entries(&mut pagemap.0, start, end).unwrap();
+            assert!(read.len() > 512 || flags & libc::MAP_SHARED != 0, "{}", read.len());
+            match pagemap.scan(start, end) {
+                Err(error) => return eprintln!("skipped: this kernel does not scan: {error}"),
+                Ok(scanned) => assert_eq!(scanned, read),
+            }
+        }
+    }
+}
