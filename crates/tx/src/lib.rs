@@ -41,6 +41,7 @@ mod record;
 mod recover;
 mod scope;
 mod session;
+mod spare;
 mod trash;
 mod tree;
 mod tree_path;
@@ -71,6 +72,7 @@ pub use session::{
     BeginError, EndError, Ended, Rest, Running, StartError, Transaction, abort_open, changes_now, changes_of_open,
     commit_open, doomed_open, end_processes_of_open, gate_of, processes,
 };
+pub use spare::Spare;
 pub use trash::{rubbish, sweep, sweep_mounts};
 pub use tree_path::TreePath;
 pub use validate::Conflict;
