@@ -33,6 +33,7 @@ mod gate;
 mod home;
 mod journal;
 mod name;
+mod order;
 mod outside;
 mod part;
 mod read_set;
