@@ -63,18 +63,19 @@ fn one_file(bed: &Bed<'_>, report: &mut Report) -> anyhow::Result<()> {
             std::fs::remove_file(directory.join(round.to_string()))?;
         }
     }
-    let over = |way: &str| Some(report.median(&series(way))? - report.median(&series("plainly"))?);
+    let over = |report: &Report, way: &str| Some(report.median(&series(way))? - report.median(&series("plainly"))?);
     for way in ["durable, beside a daemon", "durable"] {
         let what = format!("{}: begin and commit of a one-file command, {way}, over plain", bed.name);
-        report.hold(what, over(way), 6.0, "ms");
+        let time = over(report, way);
+        report.hold(what, time, 6.0, "ms");
     }
     for way in ["not durable, beside a daemon", "not durable"] {
-        if let Some(time) = over(way) {
+        if let Some(time) = over(report, way) {
             report
                 .note(format!("{}: begin and commit of a one-file command, {way}, over plain: {time:.2} ms", bed.name));
         }
     }
-    let volatile = over("not durable");
+    let volatile = over(report, "not durable");
     // The paper's last column wraps each call in a transaction of its own. One of ours is for a whole command: from so many calls on it is cheaper.
     let call = report.median(&format!("{}: stat, outside", bed.name));
     if let (Some(call), Some(volatile)) = (call, volatile) {
