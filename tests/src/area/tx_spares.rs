@@ -19,7 +19,8 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("tx::a_spare_can_be_given_a_name", named).needs(NEEDS),
 ];
 
-/// What the scripts have: a daemon in a mount namespace of their own, where nobody else mounts anything; on `other` a file system of its own.
+/// What the scripts have: a daemon in namespaces of their own, where nobody else mounts anything or listens on a socket: either puts spares out of date. On `other` there
+/// is a file system of its own.
 const PROLOGUE: &str = r#"
 mount --make-rprivate /; mkdir -p way/other d; mount -t tmpfs none way/other
 HOME_OF_TX=$ROOT/var/lib/pando/tx
@@ -41,7 +42,7 @@ left() { spares; ls -A way/other; ls -A /.pando-tx 2>/dev/null | grep -- "-$MARK
 
 fn script(sandbox: &Sandbox, text: &str) -> Ended {
     let all = format!("{PROLOGUE}{text}\nkill $DAEMON 2>/dev/null && wait $DAEMON || true");
-    let line = Line::new("unshare").args(["-m", "bash", "-ec", &all]).directory(sandbox.scratch());
+    let line = Line::new("unshare").args(["-m", "-n", "bash", "-ec", &all]).directory(sandbox.scratch());
     line.env("ROOT", sandbox.root()).env("PANDO", sandbox.program()).run().succeeded()
 }
 
