@@ -111,6 +111,11 @@ impl OwnPando {
         command
     }
 
+    /// The root of its state.
+    pub(crate) fn root(&self) -> &Path {
+        self.places.root()
+    }
+
     /// What its daemon keeps on the disk.
     pub(crate) fn state(&self) -> PathBuf {
         self.places.state()

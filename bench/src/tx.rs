@@ -46,14 +46,24 @@ impl Bed<'_> {
 
     /// `pando tx ACTION…`, with its state on this file system, as on a machine that has one file system.
     fn tx(&self, action: &str) -> Command {
+        self.tx_in(&self.image.path().join("state"), action)
+    }
+
+    /// The same with this state.
+    fn tx_in(&self, root: &Path, action: &str) -> Command {
         let mut command = Command::new(&self.settings.pando);
-        command.arg("--root").arg(self.image.path().join("state")).args(["tx", action]).stdin(Stdio::null());
+        command.arg("--root").arg(root).args(["tx", action]).stdin(Stdio::null());
         command
     }
 
     /// `pando tx run`, and what to run follows.
     fn run(&self, durable: bool) -> Command {
-        let mut command = self.tx("run");
+        self.run_in(&self.image.path().join("state"), durable)
+    }
+
+    /// The same with this state.
+    fn run_in(&self, root: &Path, durable: bool) -> Command {
+        let mut command = self.tx_in(root, "run");
         if !durable {
             command.arg("--no-durable");
         }

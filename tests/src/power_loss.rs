@@ -122,7 +122,7 @@ impl Order {
         let start = disk.bytes();
         disk.start();
         let program = std::env::current_exe()?;
-        let count = [3, 10, 40][dice.throw(3) as usize];
+        let count = [1, 2, 3, 10, 40][dice.throw(5) as usize];
         let mut command = self.pando();
         command.args(["run", "-q", "--retry", "0", "--"]).arg(program).arg(disorder::WORD);
         command.args([(seed + 500_000).to_string(), count.to_string()]).arg(self.tree());

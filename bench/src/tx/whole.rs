@@ -1,6 +1,7 @@
 //! What a transaction as such costs: its beginning and commit, an abort, a commit of many files.
 
 use super::{Bed, done, settle};
+use crate::own_pando::OwnPando;
 use crate::report::Report;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -38,13 +39,23 @@ fn one_file(bed: &Bed<'_>, report: &mut Report) -> anyhow::Result<()> {
         command.stdin(Stdio::null());
         command
     };
-    let with_env = |durable| {
-        let mut command = bed.run(durable);
+    let with_env = |mut command: Command| {
         command.arg("env");
         command
     };
+    // It has a state of its own, and makes the beginnings ahead.
+    let daemon = OwnPando::start_in(&bed.settings.pando, bed.image.path())?;
+    let beside = |durable| with_env(bed.run_in(daemon.root(), durable));
+    let alone = |durable| with_env(bed.run(durable));
     for round in 0..=bed.settings.samples(60, 5) {
-        for (way, command) in [("plainly", plain()), ("durable", with_env(true)), ("not durable", with_env(false))] {
+        let ways = [
+            ("plainly", plain()),
+            ("durable, beside a daemon", beside(true)),
+            ("not durable, beside a daemon", beside(false)),
+            ("durable", alone(true)),
+            ("not durable", alone(false)),
+        ];
+        for (way, command) in ways {
             let time = writer(command, round)?;
             if round > 0 {
                 report.add(&series(way), "ms", time);
@@ -52,20 +63,19 @@ fn one_file(bed: &Bed<'_>, report: &mut Report) -> anyhow::Result<()> {
             std::fs::remove_file(directory.join(round.to_string()))?;
         }
     }
-    let over = |way: &str| Some(report.median(&series(way))? - report.median(&series("plainly"))?);
-    let (durable, volatile) = (over("durable"), over("not durable"));
-    report.hold(
-        format!("{}: begin and commit of a one-file command, durable, over plain", bed.name),
-        durable,
-        6.0,
-        "ms",
-    );
-    if let Some(volatile) = volatile {
-        report.note(format!(
-            "{}: begin and commit of a one-file command, not durable, over plain: {volatile:.2} ms",
-            bed.name
-        ));
+    let over = |report: &Report, way: &str| Some(report.median(&series(way))? - report.median(&series("plainly"))?);
+    for way in ["durable, beside a daemon", "durable"] {
+        let what = format!("{}: begin and commit of a one-file command, {way}, over plain", bed.name);
+        let time = over(report, way);
+        report.hold(what, time, 6.0, "ms");
     }
+    for way in ["not durable, beside a daemon", "not durable"] {
+        if let Some(time) = over(report, way) {
+            report
+                .note(format!("{}: begin and commit of a one-file command, {way}, over plain: {time:.2} ms", bed.name));
+        }
+    }
+    let volatile = over(report, "not durable");
     // The paper's last column wraps each call in a transaction of its own. One of ours is for a whole command: from so many calls on it is cheaper.
     let call = report.median(&format!("{}: stat, outside", bed.name));
     if let (Some(call), Some(volatile)) = (call, volatile) {

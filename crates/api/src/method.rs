@@ -121,6 +121,8 @@ pub enum Method {
     Events {},
     #[serde(rename = "org.pando.Guests.Log")]
     Log { name: String },
+    #[serde(rename = "org.pando.Guests.TakeSpare")]
+    TakeSpare {},
     #[serde(rename = "org.pando.Guests.Copy")]
     Copy { name: String, path: String, direction: Copying },
     #[serde(rename = "org.pando.Guests.Freeze")]
@@ -235,5 +237,6 @@ pub enum Reply {
     Verification { verification: Verification },
     Collection { collection: Collection },
     Unification { unification: Unification },
+    Spare { spare: Option<String> },
     Done {},
 }

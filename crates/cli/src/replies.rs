@@ -18,6 +18,11 @@ pub(crate) struct Watched {
 pub(crate) struct Done {}
 
 #[derive(Debug, Deserialize)]
+pub(crate) struct SpareTaken {
+    pub(crate) spare: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
 pub(crate) struct Version {
     pub(crate) version: String,
     pub(crate) pid: i32,

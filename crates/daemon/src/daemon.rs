@@ -15,6 +15,7 @@ use crate::private_network::PrivateNetwork;
 use crate::ready_files::ReadyFiles;
 use crate::ready_roots::ReadyRoots;
 use crate::resources::Resources;
+use crate::spares::Spares;
 use crate::unsettled::Unsettled;
 use pando_api::Fault;
 use pando_freeze::Onlooker;
@@ -49,6 +50,8 @@ pub(crate) struct Daemon {
     pub(crate) files: Rc<ReadyFiles>,
     /// Whole root file systems for them.
     pub(crate) roots: Rc<ReadyRoots>,
+    /// Beginnings of transactions of the host, made ahead.
+    pub(crate) spares: Rc<Spares>,
     /// Clones, made ahead.
     pub(crate) buds: Buds,
     /// What tells of processes while they stand still, loaded when it is first needed.
@@ -115,6 +118,7 @@ impl Daemon {
             private: PrivateNetwork::new(&places),
             bandwidth: Bandwidth::new(&places),
             roots: ReadyRoots::new(&places, &pool, &files, &lull, &store, unified),
+            spares: Spares::new(&places),
             buds: Buds::default(),
             pool,
             files,

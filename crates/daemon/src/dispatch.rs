@@ -115,6 +115,7 @@ impl Client {
             Method::Unify { dry_run } => return self.unify(dry_run, more).await,
             Method::Events {} => return self.events().await,
             Method::Log { name } => return self.log(&name).await,
+            Method::TakeSpare {} => return self.spare().await,
             Method::Quit {} => {
                 self.reply(Reply::Done {}, false, vec![]).await?;
                 daemon.quit.notify_one();
@@ -131,6 +132,12 @@ impl Client {
     async fn reply(&mut self, reply: Reply, continues: bool, fds: Vec<OwnedFd>) -> Result<(), Gone> {
         let reply = zlink::Reply::new(Some(reply)).set_continues(Some(continues));
         Ok(self.connection.send_reply(&reply, fds).await?)
+    }
+
+    /// Gives away the beginning of a transaction, if one was made ahead. The descriptors are closed here once they are sent.
+    async fn spare(&mut self) -> Result<(), Gone> {
+        let (spare, fds) = self.daemon.spares.take().map(pando_tx::Spare::hand_over).unzip();
+        self.reply(Reply::Spare { spare }, false, fds.unwrap_or_default()).await
     }
 
     async fn fault(&mut self, fault: &Fault) -> Result<(), Gone> {
@@ -328,7 +335,7 @@ struct ErrorReply {
 }
 
 /// The methods of the interface.
-const DESCRIBED: [&str; 35] = [
+const DESCRIBED: [&str; 36] = [
     "Version",
     "Quit",
     "Run",
@@ -350,6 +357,7 @@ const DESCRIBED: [&str; 35] = [
     "Watchdog",
     "Events",
     "Log",
+    "TakeSpare",
     "Copy",
     "Freeze",
     "Clone",

@@ -44,6 +44,7 @@ mod security;
 mod server;
 mod settings;
 mod settings_key;
+mod spares;
 mod spawner_link;
 mod unsettled;
 

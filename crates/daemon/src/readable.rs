@@ -11,3 +11,9 @@ pub(crate) fn readable<T: AsFd + AsRawFd>(fd: T) -> io::Result<AsyncFd<T>> {
     #[expect(deprecated, reason = "every type passed here owns its descriptor")]
     AsyncFd::with_interest(fd, Interest::READABLE)
 }
+
+/// A descriptor to wait on until the kernel tells of something by POLLPRI.
+pub(crate) fn urgent<T: AsFd + AsRawFd>(fd: T) -> io::Result<AsyncFd<T>> {
+    #[expect(deprecated, reason = "every type passed here owns its descriptor")]
+    AsyncFd::with_interest(fd, Interest::PRIORITY)
+}

@@ -103,6 +103,7 @@ async fn main(places: Places) -> Result<(), ServeError> {
     tokio::task::spawn_local(crate::resources::accounting::keep_accounts(Rc::clone(&daemon)));
     tokio::task::spawn_local(crate::logs::keep_bounded(Rc::clone(&daemon)));
     tokio::task::spawn_local(crate::rest::give_back(Rc::clone(&daemon)));
+    tokio::task::spawn_local(crate::spares::watch(Rc::clone(&daemon.spares)));
     let mut terminate = signal(SignalKind::terminate()).context(|| "waiting for signals".into())?;
     let mut interrupt = signal(SignalKind::interrupt()).context(|| "waiting for signals".into())?;
     loop {
@@ -125,6 +126,7 @@ async fn main(places: Places) -> Result<(), ServeError> {
     last_images(&daemon).await;
     daemon.buds.close(&daemon).await;
     daemon.roots.close().await;
+    daemon.spares.close().await;
     for (slot, seed) in daemon.pool.close().await {
         crate::life::end::wait_for(&seed).await;
         daemon.clear_slot(slot).await;

@@ -28,6 +28,20 @@ impl FileLock {
     }
 }
 
+impl From<FileLock> for OwnedFd {
+    /// For another process: a lock belongs to the open file, and is held as long as anybody holds that.
+    fn from(lock: FileLock) -> Self {
+        lock.0.into()
+    }
+}
+
+impl From<OwnedFd> for FileLock {
+    /// Of another process that has taken the lock.
+    fn from(file: OwnedFd) -> Self {
+        Self(file.into())
+    }
+}
+
 /// A name that one socket of a network namespace can hold at a time (unix(7), abstract names). Nothing listens on it.
 ///
 /// The name lives as long as any copy of the descriptor, in whatever process.

@@ -45,7 +45,17 @@ pub fn resident_pages_within(file: BorrowedFd<'_>, offset: u64, length: u64) -> 
 /// Begins to write all that is dirty of a file, after what is being written (sync_file_range(2)). Whoever writes to the file through his memory afterwards is told
 /// by its times: a page that is clean is protected, and the first write to it goes through the file system. Files of an overlay have no pages of their own.
 pub fn write_back(file: BorrowedFd<'_>) -> io::Result<()> {
-    let flags = libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE;
+    sync_range(file, libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE)
+}
+
+/// Writes all that is dirty of a file, and waits until the disk has taken it (sync_file_range(2)). That is no barrier: the disk may still lose it, and the file
+/// system what it has noted of it, until either is flushed.
+pub fn write_out(file: BorrowedFd<'_>) -> io::Result<()> {
+    let wait = libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
+    sync_range(file, libc::SYNC_FILE_RANGE_WRITE | wait)
+}
+
+fn sync_range(file: BorrowedFd<'_>, flags: libc::c_uint) -> io::Result<()> {
     // SAFETY: numbers only.
     let result = unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, flags) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }

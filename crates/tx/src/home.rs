@@ -117,6 +117,14 @@ impl Home {
         kept.context(|| format!("making {}", self.kept.display()))
     }
 
+    /// Makes the directory of a transaction, and takes its lock: what is not locked is taken for what a crash left.
+    pub(crate) fn claim(&self, directory: &Path) -> Result<FileLock, CallError> {
+        std::fs::create_dir(directory).context(|| format!("making {}", directory.display()))?;
+        let taken = FileLock::try_take(&Record::lock(directory));
+        let lock = taken.and_then(|lock| lock.ok_or_else(|| io::ErrorKind::ResourceBusy.into()));
+        lock.context(|| format!("locking {}", directory.display()))
+    }
+
     /// The lock under which commits and recoveries are done, one after another.
     pub(crate) fn lock(&self) -> Result<FileLock, CallError> {
         wait_for_lock(&self.directory.join(".lock"), None)

@@ -33,6 +33,7 @@ mod gate;
 mod home;
 mod journal;
 mod name;
+mod order;
 mod outside;
 mod part;
 mod read_set;
@@ -41,6 +42,7 @@ mod record;
 mod recover;
 mod scope;
 mod session;
+mod spare;
 mod trash;
 mod tree;
 mod tree_path;
@@ -71,6 +73,7 @@ pub use session::{
     BeginError, EndError, Ended, Rest, Running, StartError, Transaction, abort_open, changes_now, changes_of_open,
     commit_open, doomed_open, end_processes_of_open, gate_of, processes,
 };
+pub use spare::Spare;
 pub use trash::{rubbish, sweep, sweep_mounts};
 pub use tree_path::TreePath;
 pub use validate::Conflict;

@@ -55,6 +55,11 @@ impl fmt::Display for TxName {
 }
 
 impl TxName {
+    /// One for what is no transaction yet, `spare-PID-NUMBER`.
+    pub(crate) fn spare(number: u32) -> Self {
+        Self(format!("spare-{}-{number}", std::process::id()))
+    }
+
     /// One that no other living process has: `PREFIX-PID-NUMBER`.
     pub fn fresh(number: u32) -> Self {
         Self(format!("run-{}-{number}", std::process::id()))

@@ -54,6 +54,13 @@ impl Part {
         self.base.join("room")
     }
 
+    /// The same where the directories lie in `to` that lay in `from` before; nothing else changes.
+    pub(crate) fn moved(&mut self, from: &Path, to: &Path) {
+        if let Ok(below) = self.base.strip_prefix(from) {
+            self.base = to.join(below);
+        }
+    }
+
     /// Makes the directories for an overlay over the live tree, whose root the upper directory looks like.
     pub(crate) fn make(&self) -> std::io::Result<()> {
         use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown};
@@ -64,10 +71,14 @@ impl Part {
         let root = std::fs::metadata(self.tree()?.join("."))?;
         chown(self.upper(), Some(root.uid()), Some(root.gid()))?;
         std::fs::set_permissions(self.upper(), std::fs::Permissions::from_mode(root.mode() & 0o7777))?;
-        // Any other time would be a change to the root: every commit would touch, and sync, every file system.
+        self.take_time_of(&root)
+    }
+
+    /// Gives the upper directory the time that the live tree's root has: any other would be a change to the root, and every commit would touch, and sync, every file
+    /// system. Others may change the live root meanwhile, so that the time is kept as well: whether the transaction has changed it can be told by that alone.
+    pub(crate) fn take_time_of(&self, root: &std::fs::Metadata) -> io::Result<()> {
         let times = std::fs::FileTimes::new().set_modified(root.modified()?);
         std::fs::File::open(self.upper())?.set_times(times)?;
-        // Others may change the live root meanwhile, so that the time that it had is kept: whether the transaction has changed it can be told by that alone.
         std::fs::File::create(self.marker())?.set_times(times)
     }
 

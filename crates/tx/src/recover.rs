@@ -7,9 +7,9 @@ use crate::journal::JournalFile;
 use crate::name::TxName;
 use crate::record::Record;
 use crate::scope::Scope;
-use crate::trash;
+use crate::{spare, trash};
 use pando_kernel::{CallError, Context};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 /// What became of a transaction.
@@ -39,28 +39,21 @@ pub fn recover_in(home: &Home, realm: Option<(&Path, u32)>) -> Result<Vec<Recove
     }
     let _lock = home.lock()?;
     let mut recovered = Vec::new();
-    let mut mounts = Vec::new();
     for name in home.names()? {
-        recovered.extend(recover_one(home, name, realm, &mut mounts)?);
+        recovered.extend(recover_one(home, name, realm)?);
     }
     gate::open_again(home);
-    trash::sweep(home, &mounts);
+    spare::clear(home);
+    trash::sweep(home);
     Ok(recovered)
 }
 
-fn recover_one(
-    home: &Home,
-    name: TxName,
-    realm: Option<(&Path, u32)>,
-    mounts: &mut Vec<PathBuf>,
-) -> Result<Option<Recovered>, CallError> {
+fn recover_one(home: &Home, name: TxName, realm: Option<(&Path, u32)>) -> Result<Option<Recovered>, CallError> {
     let directory = home.of(&name);
     let lock = wait_for_lock(&Record::lock(&directory), Some(Duration::ZERO));
     let Some(_held) = lock.context(|| format!("locking {}", directory.display()))? else { return Ok(None) };
     // Without a record nothing but its directory was made.
     let record = Record::read(&directory).ok();
-    let parts = record.as_ref().map(|record| record.parts.clone()).unwrap_or_default();
-    mounts.extend(parts.iter().filter(|part| !part.base.starts_with(&directory)).map(|part| part.live.clone()));
     if let Some(record) = &record {
         let scope = Scope::at(&record.group);
         scope.kill()?;
@@ -86,6 +79,6 @@ fn recover_one(
             return Ok(Some(Recovered::Stuck(name, error)));
         }
     };
-    trash::throw_away(home, &directory, &parts).context(|| format!("removing {}", directory.display()))?;
+    trash::throw_away(home, &directory).context(|| format!("removing {}", directory.display()))?;
     Ok(Some(outcome))
 }

@@ -1,8 +1,9 @@
 //! Deleting what is not needed any more: out of the way by one rename, and gone later.
 
 use crate::commit::PartChanges;
-use crate::home::{HIDDEN, Home};
+use crate::home::Home;
 use crate::part::Part;
+use crate::record::Record;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -22,51 +23,18 @@ pub(crate) fn untouched(directory: &Path, changes: &[PartChanges]) -> Vec<Part> 
 /// Removes parts that nothing is in, ahead of [`throw_away`]: whatever becomes of their transaction, they are needed no more.
 pub(crate) fn remove_empty(parts: &[Part]) {
     for part in parts {
-        // What is not empty is put away with the rest.
+        // What is not empty is thrown away with the rest.
         part.remove_empty();
     }
 }
 
-/// Puts a transaction's directory, and those of its parts on other mounts, where [`sweep`] finds them.
-pub(crate) fn throw_away(home: &Home, directory: &Path, parts: &[Part]) -> io::Result<()> {
-    for part in parts.iter().filter(|part| !part.base.starts_with(directory)) {
-        if part.remove_empty() {
-            continue;
-        }
-        let Some(around) = part.base.parent() else { continue };
-        move_away(&part.base, &around.join(".trash"))?;
-    }
-    // Last, since its record is what leads to the others.
+/// Puts a transaction's directory where [`sweep`] finds it. Its record comes along, and leads to its parts on other mounts.
+pub(crate) fn throw_away(home: &Home, directory: &Path) -> io::Result<()> {
     create(&home.trash())?;
     match std::fs::rename(directory, home.trash().join(unique())) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }
-}
-
-/// Moves a directory that may be gone already into the trash, which others who find it empty remove.
-fn move_away(base: &Path, trash: &Path) -> io::Result<()> {
-    const TRIES: usize = 100;
-    let mut last = Ok(());
-    for _ in 0..TRIES {
-        if !base.exists() {
-            return Ok(());
-        }
-        if create(trash).is_err() {
-            // A full disk has no room for a directory: what is to go is deleted where it is, though that takes longer.
-            std::fs::remove_dir_all(base)?;
-            if let Some(hidden) = trash.parent() {
-                // Where others have a part in it, it stays.
-                let _ = std::fs::remove_dir(hidden);
-            }
-            return Ok(());
-        }
-        match std::fs::rename(base, trash.join(unique())) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => last = Err(error),
-            moved => return moved,
-        }
-    }
-    last
 }
 
 fn create(directory: &Path) -> io::Result<()> {
@@ -76,27 +44,48 @@ fn create(directory: &Path) -> io::Result<()> {
     }
 }
 
-/// Deletes what was thrown away, on these mounts and beside the transactions. What cannot be deleted stays for the next time.
-pub fn sweep(home: &Home, mounts: &[PathBuf]) {
-    empty(&home.trash());
-    sweep_mounts(mounts);
-}
-
-/// Deletes what was thrown away on these mounts.
-pub fn sweep_mounts(mounts: &[PathBuf]) {
-    for mount in mounts {
-        let hidden = mount.join(HIDDEN);
-        empty(&hidden.join(".trash"));
-        let _ = std::fs::remove_dir(hidden.join(".trash"));
-        // Where another transaction still has a part in it, it stays.
-        let _ = std::fs::remove_dir(hidden);
+/// Deletes what was thrown away. What cannot be deleted stays for the next time.
+pub fn sweep(home: &Home) {
+    for entry in entries(&home.trash()) {
+        if parts_elsewhere(home, &entry).iter().all(remove) {
+            let _ = std::fs::remove_dir_all(&entry);
+        }
     }
 }
 
-/// How many names are in what was thrown away, on these mounts and beside the transactions if those are meant, counted up to `most`.
-pub fn rubbish(home: Option<&Home>, mounts: &[PathBuf], most: usize) -> usize {
-    let elsewhere = mounts.iter().map(|mount| mount.join(HIDDEN).join(".trash"));
-    home.map(Home::trash).into_iter().chain(elsewhere).fold(0, |count, trash| count_below(&trash, count, most))
+/// Deletes what of it lies at the roots of other mounts.
+pub fn sweep_mounts(home: &Home) {
+    for entry in entries(&home.trash()) {
+        for part in parts_elsewhere(home, &entry) {
+            remove(&part);
+        }
+    }
+}
+
+/// Removes a part on another mount, and what it lies in, if nobody else has a part in that; whether it is gone.
+fn remove(part: &Part) -> bool {
+    let is_gone = part.remove_empty() || std::fs::remove_dir_all(&part.base).is_ok() || !part.base.exists();
+    if let Some(hidden) = part.base.parent() {
+        let _ = std::fs::remove_dir(hidden);
+    }
+    is_gone
+}
+
+fn entries(trash: &Path) -> impl Iterator<Item = PathBuf> {
+    std::fs::read_dir(trash).into_iter().flatten().flatten().map(|entry| entry.path())
+}
+
+/// The parts that a transaction that was thrown away has on other mounts.
+fn parts_elsewhere(home: &Home, thrown: &Path) -> Vec<Part> {
+    let parts = Record::read(thrown).map(|record| record.parts).unwrap_or_default();
+    parts.into_iter().filter(|part| !part.base.starts_with(home.directory())).collect()
+}
+
+/// How many names are in what was thrown away, counted up to `most`.
+pub fn rubbish(home: &Home, most: usize) -> usize {
+    let trash = home.trash();
+    let parts = entries(&trash).flat_map(|entry| parts_elsewhere(home, &entry)).map(|part| part.base);
+    parts.chain([trash.clone()]).fold(0, |count, place| count_below(&place, count, most))
 }
 
 fn count_below(directory: &Path, mut count: usize, most: usize) -> usize {
@@ -112,8 +101,43 @@ fn count_below(directory: &Path, mut count: usize, most: usize) -> usize {
     count
 }
 
-fn empty(trash: &Path) {
-    for entry in std::fs::read_dir(trash).into_iter().flatten().flatten() {
-        let _ = std::fs::remove_dir_all(entry.path());
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attributes::Moment;
+    use crate::home::HIDDEN;
+
+    #[test]
+    fn what_was_thrown_away_is_swept_with_its_parts_on_other_mounts() {
+        let [root, mount] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let home = Home::new(root.path());
+        home.prepare().unwrap();
+        let name = "t".parse().unwrap();
+        let hidden = mount.path().join(HIDDEN);
+        let part = |at: &str| Part { live: mount.path().to_owned(), base: hidden.join(at), realm: None };
+        let parts = vec![part("0.t"), part("1.t")];
+        parts.iter().for_each(|part| part.make().unwrap());
+        std::fs::write(parts[1].upper().join("new"), "").unwrap();
+        std::fs::create_dir(home.of(&name)).unwrap();
+        let begun = Moment { seconds: 0, nanoseconds: 0 };
+        let record = Record {
+            name: name.clone(),
+            begun,
+            first_begun: None,
+            parts,
+            realm: None,
+            group: PathBuf::new(),
+            holder: 1,
+            places: Vec::new(),
+            listener: None,
+            lost: None,
+            command: Vec::new(),
+        };
+        record.write(&home.of(&name)).unwrap();
+        throw_away(&home, &home.of(&name)).unwrap();
+        assert!(!home.of(&name).exists() && rubbish(&home, 100) > 2);
+        sweep(&home);
+        assert!(!hidden.exists());
+        assert_eq!(rubbish(&home, 100), 0);
     }
 }

@@ -58,6 +58,7 @@ mod tx_power;
 mod tx_programs;
 mod tx_race;
 mod tx_root;
+mod tx_spares;
 mod views;
 mod volumes;
 mod wrong_limits;
@@ -84,6 +85,7 @@ const AREAS: &[&[Case]] = &[
     tx_programs::CASES,
     tx_race::CASES,
     tx_root::CASES,
+    tx_spares::CASES,
     xfstests::CASES,
     crash::CASES,
     freeze::CASES,

@@ -23,6 +23,7 @@ const KILLS: u32 = 4;
 
 pub(crate) const CASES: &[Case] = &[
     Case::new("tx::commits_killed_at_random_steps", at_random_steps),
+    Case::new("tx::commits_on_spares_killed_at_random_steps", on_spares),
     Case::new("tx::2000_commits_killed_at_random_steps", at_very_many_steps).tags(&[Tag::Slow]),
     Case::new("tx::planted_bugs_are_found", planted_bugs_are_found).tags(&[Tag::Slow]),
 ];
@@ -43,6 +44,12 @@ fn from_environment(name: &str, usual: u64) -> u64 {
 
 fn at_random_steps(sandbox: &Sandbox) {
     commits(sandbox, from_environment("PANDO_TEST_COMMITS", COMMITS));
+}
+
+/// Beside a daemon, which makes the beginnings.
+fn on_spares(sandbox: &Sandbox) {
+    sandbox.pando(["ls"]).ok();
+    commits(sandbox, from_environment("PANDO_TEST_COMMITS", COMMITS) / 2);
 }
 
 fn at_very_many_steps(sandbox: &Sandbox) {

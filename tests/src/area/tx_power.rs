@@ -43,7 +43,7 @@ fn cuts(sandbox: &Sandbox, commits: u32, cuts: u32) {
 }
 
 fn planted(sandbox: &Sandbox) {
-    for bug in ["no-fdatasync", "no-directory-fsync"] {
+    for bug in ["no-fdatasync", "no-directory-fsync", "no-write-out"] {
         let ended = power_loss(sandbox, 40, 25, Some(bug));
         assert_ne!(ended.code(), 0, "{bug} was not found: {}", ended.out());
         assert!(ended.err().contains("before event"), "{bug}: {}", ended.err());

@@ -88,6 +88,24 @@ impl Walker {
         Ok(Self { program, records, requests, outcomes })
     }
 
+    /// The program of one that another process is to use, which finds its maps by their numbers.
+    pub(super) fn into_program(self) -> OwnedFd {
+        self.program
+    }
+
+    /// The kernel's numbers of its maps. They live as long as the program does.
+    pub(super) fn maps(&self) -> Option<[u32; 3]> {
+        let number = |map: &MapHandle| map.info().map(|info| info.info.id).ok();
+        Some([number(&self.records)?, number(&self.requests)?, number(&self.outcomes)?])
+    }
+
+    /// One that another process has loaded, by its program and the numbers of its maps.
+    pub(super) fn of_program(program: OwnedFd, maps: [u32; 3]) -> Result<Self, ReadSetError> {
+        let map = |number| MapHandle::from_map_id(number).map_err(refused);
+        let [records, requests, outcomes] = maps;
+        Ok(Self { program, records: map(records)?, requests: map(requests)?, outcomes: map(outcomes)? })
+    }
+
     /// The dentries of the file systems that open files of this process are on; `None` if there are more on one than the ring holds.
     fn walk_all<F: AsFd>(&self, files: &[F]) -> Result<Option<Vec<Vec<Seen>>>, ReadSetError> {
         let seen = RefCell::new(Vec::new());

@@ -6,6 +6,7 @@ use super::{ReadSet, ReadSetError};
 use crate::home::Home;
 use crate::part::Part;
 use crate::tree_path::TreePath;
+use crate::view::{ViewNamespaces, ViewPlan};
 use pando_kernel::fanotify::Listener;
 use pando_kernel::mount::Tree;
 use rustix::fs::{Access, AtFlags, Mode, OFlags};
@@ -74,6 +75,42 @@ impl Watch {
         Ok(())
     }
 
+    /// Lets go of all that goes with the watch.
+    pub(crate) fn let_go(&mut self) {
+        self.held.clear();
+    }
+
+    /// What another process that takes the watch over needs: the listener, and the program, if it was loaded.
+    pub(crate) fn into_descriptors(self) -> (OwnedFd, Option<OwnedFd>) {
+        (self.listener.into(), self.walker.map(Walker::into_program))
+    }
+
+    /// The numbers of the program's maps; zeros where it was not loaded.
+    pub(crate) fn maps(&self) -> [u32; 3] {
+        self.walker.as_ref().and_then(Walker::maps).unwrap_or_default()
+    }
+
+    /// One that another process began and gives up. What is watched is [looked at](Self::look_from_within) from within.
+    pub(crate) fn handed_over(home: &Home, listener: OwnedFd, program: OwnedFd, maps: [u32; 3]) -> io::Result<Self> {
+        let walker = Walker::of_program(program, maps).map_err(|error| io::Error::other(error.to_string()))?;
+        let (listener, listed) = (Listener::from(listener), RefCell::default());
+        let (roots, held) = (Vec::new(), Vec::new());
+        Ok(Self { listener, kept: home.kept().to_owned(), walker: Some(walker), roots, held, listed })
+    }
+
+    /// Takes the roots of a view that the calling thread is in, and keeps its mounts.
+    pub(crate) fn look_from_within(&mut self, plan: &ViewPlan, view: ViewNamespaces) -> io::Result<()> {
+        let parts: Vec<_> = plan.parts().cloned().collect();
+        self.roots = roots(Path::new("/"), &parts)?;
+        self.held.push(view.mounts);
+        Ok(())
+    }
+
+    /// Whether nothing has been opened.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.listener.read().is_ok_and(|events| events.is_empty())
+    }
+
     /// Keeps mounts that were never attached: to let go of one takes the kernel a grace period of RCU.
     pub(crate) fn keep_mounts(&mut self, mounts: Vec<Tree>) {
         self.held.extend(mounts.into_iter().map(OwnedFd::from));
@@ -106,6 +143,11 @@ impl Watch {
     /// Where the program that tells what was read is kept.
     pub(crate) fn kept(&self) -> &Path {
         &self.kept
+    }
+
+    /// Gives that program away.
+    pub(crate) fn give_loaded(&mut self) -> Option<Walker> {
+        self.walker.take()
     }
 
     /// Takes that program, loaded while something else had to be waited for.

@@ -10,11 +10,9 @@ use crate::record::Record;
 use crate::scope::Scope;
 use crate::view::ViewPlan;
 use crate::watershed;
-use pando_kernel::lock::FileLock;
 use pando_kernel::{CallError, Context};
 use rustix::fs::{CWD, RenameFlags};
 use rustix::io::Errno;
-use std::io;
 use std::os::fd::AsRawFd;
 
 /// Why a transaction could not begin.
@@ -51,10 +49,7 @@ impl Transaction {
         home.prepare()?;
         // Under a name that nobody looks at until the lock is held: what is not locked is taken for what a crash left.
         let new = home.directory().join(format!(".new-{name}-{}", std::process::id()));
-        std::fs::create_dir(&new).context(|| format!("making {}", new.display()))?;
-        let taken = FileLock::try_take(&Record::lock(&new));
-        let lock = taken.and_then(|lock| lock.ok_or_else(|| io::ErrorKind::ResourceBusy.into()));
-        let lock = lock.context(|| format!("locking {}", new.display()))?;
+        let lock = home.claim(&new)?;
         let directory = home.of(name);
         match rustix::fs::renameat_with(CWD, &new, CWD, &directory, RenameFlags::NOREPLACE) {
             Ok(()) => {}
@@ -100,6 +95,9 @@ impl Transaction {
         if let Some(realm) = &record.realm {
             scope.hand_to(realm.first_id)?;
         }
-        Ok((Self { home: home.clone(), directory, record, scope, watch, _lock: lock }, plan))
+        Ok((
+            Self { home: home.clone(), directory, record, scope, watch, made: None, on_spare: false, _lock: lock },
+            plan,
+        ))
     }
 }

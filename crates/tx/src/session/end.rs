@@ -119,9 +119,10 @@ impl Transaction {
     ) -> Result<(Figures, Settled), EndError> {
         let rewritten = daemons.map(|_| rewritten(&changes)).unwrap_or_default();
         let figures = Figures { read: names, ..Figures::of(&changes) };
-        let untouched = trash::untouched(&self.directory, &changes);
-        // Before the disk is waited for, and not beside that: while a file system's journal is being written, to remove a directory there waits for the disk too.
-        trash::remove_empty(&untouched);
+        if !self.on_spare {
+            // Before the disk is waited for, and not beside that: while a file system's journal is being written, to remove a directory there waits for the disk too.
+            trash::remove_empty(&trash::untouched(&self.directory, &changes));
+        }
         let committed = commit(&self.directory, changes, durable);
         match committed {
             Ok(()) => {}
@@ -145,17 +146,15 @@ impl Transaction {
         self.throw_away()
     }
 
-    fn throw_away(&self) -> Result<(), CallError> {
-        trash::throw_away(&self.home, &self.directory, &self.record.parts)
-            .context(|| format!("removing {}", self.directory.display()))?;
-        self.scope.remove();
-        Ok(())
+    /// Whether it was made ahead: then whoever did so has others, in the same places.
+    pub fn is_on_spare(&self) -> bool {
+        self.on_spare
     }
 
-    /// The live mounts that it has parts on beside the one that its home lies on.
-    pub fn other_mounts(&self) -> Vec<std::path::PathBuf> {
-        let elsewhere = self.record.parts.iter().filter(|part| !part.base.starts_with(&self.directory));
-        elsewhere.map(|part| part.live.clone()).collect()
+    fn throw_away(&self) -> Result<(), CallError> {
+        trash::throw_away(&self.home, &self.directory).context(|| format!("removing {}", self.directory.display()))?;
+        self.scope.remove();
+        Ok(())
     }
 }
 
@@ -326,5 +325,14 @@ fn take_from_holder(home: &Home, record: Record) -> Result<Transaction, EndError
             waited.ok_or_else(|| std::io::Error::from(std::io::ErrorKind::TimedOut)).context(what)?
         }
     };
-    Ok(Transaction { home: home.clone(), directory, record, scope, watch: None, _lock: lock })
+    Ok(Transaction {
+        home: home.clone(),
+        directory,
+        record,
+        scope,
+        watch: None,
+        made: None,
+        on_spare: false,
+        _lock: lock,
+    })
 }

@@ -2,6 +2,7 @@
 
 mod begin;
 mod end;
+mod on_spare;
 mod running;
 
 pub use begin::BeginError;
@@ -15,6 +16,7 @@ use crate::home::Home;
 use crate::read_set::Watch;
 use crate::record::Record;
 use crate::scope::Scope;
+use crate::view::ViewNamespaces;
 use pando_kernel::lock::FileLock;
 use std::path::PathBuf;
 
@@ -27,6 +29,10 @@ pub struct Transaction {
     scope: Scope,
     /// Where the kernel grants what it takes to know what is read.
     watch: Option<Watch>,
+    /// A view that was made ahead.
+    made: Option<ViewNamespaces>,
+    /// Whether its beginning was.
+    on_spare: bool,
     /// Says to all others that the transaction lives.
     _lock: FileLock,
 }

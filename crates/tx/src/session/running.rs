@@ -138,14 +138,22 @@ impl Transaction {
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
             .context(|| "becoming a subreaper".into())
             .map_err(StartError::View)?;
-        let (directory, mut watch) = (self.directory.clone(), self.watch.take());
+        let (directory, mut watch, made) = (self.directory.clone(), self.watch.take(), self.made.take());
         let manner = Manner { stdio, death_signal: Some(Signal::KILL), network, noted_in: None };
         let kept = watch.as_ref().map(|watch| watch.kept().to_owned());
+        let loaded = watch.as_mut().and_then(Watch::give_loaded);
         let enter = move || {
+            if let Some(made) = made {
+                made.join()?;
+                if let Some(watch) = &mut watch {
+                    watch.look_from_within(&plan, made).context(|| "looking at a view that was made ahead".into())?;
+                }
+                return Ok((watch, None));
+            }
             let view = View::enter(&plan, &directory, watch.as_mut())?;
             Ok((watch, Some(view)))
         };
-        Running::new(&self.scope, command, manner, enter, || load_ahead(&kept?))
+        Running::new(&self.scope, command, manner, enter, || loaded.or_else(|| load_ahead(&kept?)))
     }
 
     /// More paths that Pando itself looked up in the view.

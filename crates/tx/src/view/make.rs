@@ -176,15 +176,35 @@ pub(crate) fn enter_root(tree: &Tree) -> io::Result<()> {
     Ok(())
 }
 
+/// The namespaces that make a view: its mounts, and its own objects of System V.
+#[derive(Debug)]
+pub(crate) struct ViewNamespaces {
+    pub(crate) ipc: OwnedFd,
+    pub(crate) mounts: OwnedFd,
+}
+
+impl ViewNamespaces {
+    /// Those of a thread, by its directory in /proc.
+    pub(crate) fn of(process: &Path) -> Result<Self, CallError> {
+        let open = |name: &str| {
+            let path = process.join("ns").join(name);
+            File::open(&path).map(OwnedFd::from).context(|| format!("opening {}", path.display()))
+        };
+        Ok(Self { ipc: open("ipc")?, mounts: open("mnt")? })
+    }
+
+    /// Takes this thread, alone, into the view.
+    pub(crate) fn join(&self) -> Result<(), CallError> {
+        let back = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
+        unshare(CloneFlags::CLONE_FS).context(|| "taking a thread's own root".into())?;
+        setns(&self.ipc, CloneFlags::CLONE_NEWIPC).context(|| "joining the ipc namespace of a view".into())?;
+        setns(&self.mounts, CloneFlags::CLONE_NEWNS).context(|| "joining the mount namespace of a view".into())?;
+        let _ = rustix::process::chdir(&back);
+        Ok(())
+    }
+}
+
 /// Takes this thread, alone, into the view that a process is in.
 pub(crate) fn join(pid: i32) -> Result<(), CallError> {
-    let back = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
-    unshare(CloneFlags::CLONE_FS).context(|| "taking a thread's own root".into())?;
-    for (name, kind) in [("ipc", CloneFlags::CLONE_NEWIPC), ("mnt", CloneFlags::CLONE_NEWNS)] {
-        let path = format!("/proc/{pid}/ns/{name}");
-        let namespace = File::open(&path).context(|| format!("opening {path}"))?;
-        setns(namespace, kind).context(|| format!("joining the {name} namespace of process {pid}"))?;
-    }
-    let _ = rustix::process::chdir(&back);
-    Ok(())
+    ViewNamespaces::of(Path::new(&format!("/proc/{pid}")))?.join()
 }

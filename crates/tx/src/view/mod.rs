@@ -10,5 +10,6 @@ mod plan;
 mod realm;
 mod sockets;
 
-pub(crate) use make::{View, enter_root, join};
+pub(crate) use make::{View, ViewNamespaces, enter_root, join};
 pub use plan::{How, ViewPlan};
+pub(crate) use sockets::listening;

@@ -6,6 +6,7 @@ use crate::part::Part;
 use crate::watershed;
 use pando_kernel::mount::MountEntry;
 use pando_kernel::{CallError, Context};
+use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
 /// File systems that show or steer the kernel: nothing in them can be put off until a commit.
@@ -42,7 +43,7 @@ const UNFIT: [&str; 14] = [
 const KERNELS: [&str; 2] = ["/proc", "/sys"];
 
 /// A mount of a view.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fixture {
     /// Where.
     pub at: PathBuf,
@@ -51,7 +52,7 @@ pub struct Fixture {
 }
 
 /// How a mount is shown in a view.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum How {
     /// With changes of the transaction's own.
     Overlay(Part),
@@ -64,7 +65,7 @@ pub enum How {
 }
 
 /// The mounts of a view, those that others lie in first.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ViewPlan {
     /// The mounts. The first is the root.
     pub fixtures: Vec<Fixture>,
@@ -147,6 +148,15 @@ impl ViewPlan {
             How::Overlay(part) => Some(part),
             _ => None,
         })
+    }
+
+    /// The same for a transaction whose directory is `to` and was `from`.
+    pub(crate) fn move_parts(&mut self, from: &Path, to: &Path) {
+        for fixture in &mut self.fixtures {
+            if let How::Overlay(part) = &mut fixture.how {
+                part.moved(from, to);
+            }
+        }
     }
 
     /// Makes the directories of the parts. A mount on which they cannot be made, for it is full perhaps, is shown read-only: a transaction that writes

@@ -14,7 +14,7 @@ const DATAGRAM: u64 = 2;
 
 /// The paths of sockets that can be connected to, in this network namespace. No link is on the way to them: what making the view looks up is what it is told
 /// to.
-pub(super) fn listening() -> Vec<PathBuf> {
+pub(crate) fn listening() -> Vec<PathBuf> {
     let paths = listed(&std::fs::read_to_string("/proc/net/unix").unwrap_or_default());
     resolved(paths, |directory| directory.canonicalize().ok())
 }

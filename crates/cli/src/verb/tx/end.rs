@@ -5,8 +5,7 @@ use super::recover::sweep_soon;
 use super::report::{Outcome, PassedOutside, Report};
 use crate::state_root::StateRoot;
 use anyhow::Context;
-use pando_tx::{Home, TxName};
-use std::path::PathBuf;
+use pando_tx::TxName;
 use std::time::Instant;
 
 #[derive(Debug, clap::Args)]
@@ -30,22 +29,14 @@ pub(super) struct Abort {
     guest: Option<String>,
 }
 
-/// Where a transaction has parts of its own; nowhere if it does not exist.
-fn other_mounts(home: &Home, name: &TxName) -> Vec<PathBuf> {
-    let records = home.records().unwrap_or_default();
-    let parts = records.into_iter().filter(|record| record.name == *name).flat_map(|record| record.parts);
-    parts.filter(|part| !part.base.starts_with(home.directory())).map(|part| part.live).collect()
-}
-
 impl Commit {
     pub(super) fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
         let home = &guest::home(root, self.guest.as_deref())?;
         let begun = Instant::now();
-        let mounts = other_mounts(home, &self.name);
         let gate = if self.guest.is_some() { "freeze" } else { "none" };
         let committed = pando_tx::commit_open(home, &self.name, !self.no_durable, None, None, false);
         let (figures, settled) = committed.with_context(|| format!("cannot commit '{}'", self.name))?;
-        sweep_soon(home, &mounts, None);
+        sweep_soon(home, None, false);
         let outcome = Outcome::Committed(figures, &settled);
         let report = Report {
             outcome,
@@ -64,9 +55,8 @@ impl Commit {
 impl Abort {
     pub(super) fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
         let home = &guest::home(root, self.guest.as_deref())?;
-        let mounts = other_mounts(home, &self.name);
         pando_tx::abort_open(home, &self.name, None).with_context(|| format!("cannot abort '{}'", self.name))?;
-        sweep_soon(home, &mounts, None);
+        sweep_soon(home, None, false);
         Ok(0)
     }
 }

@@ -15,6 +15,7 @@ mod report;
 mod run;
 mod run_in_guest;
 mod settings;
+mod spare;
 mod supervised;
 mod wait;
 

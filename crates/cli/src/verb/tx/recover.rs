@@ -5,7 +5,6 @@ use crate::state_root::StateRoot;
 use anyhow::Context;
 use pando_kernel::follower::Follower;
 use pando_tx::{Home, Recovered, Watch};
-use std::path::PathBuf;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Recover {}
@@ -54,17 +53,18 @@ pub(crate) fn recover_first(root: &StateRoot) {
 }
 
 /// Deletes what was thrown away, and lets go of a view. Whatever takes long is done by a process that nobody waits for: the kernel ends the listener and
-/// the overlays of a view in some 15 ms. What is at the roots of mounts, where people look, goes at once if it is little.
-pub(super) fn sweep_soon(home: &Home, mounts: &[PathBuf], watch: Option<Watch>) {
+/// the overlays of a view in some 15 ms. What is at the roots of mounts, where people look, goes at once if it is little; `hidden` says that there are others
+/// in the same places, so that nobody would see a difference: to remove a directory may take the disk's time (a discard, on some).
+pub(super) fn sweep_soon(home: &Home, watch: Option<Watch>, hidden: bool) {
     const LITTLE: usize = 300;
-    let little = pando_tx::rubbish(watch.is_none().then_some(home), mounts, LITTLE) < LITTLE;
-    if little {
-        pando_tx::sweep_mounts(mounts);
+    let at_once = !hidden && pando_tx::rubbish(home, LITTLE) < LITTLE;
+    if at_once && watch.is_none() {
+        return pando_tx::sweep(home);
     }
-    if little && watch.is_none() {
-        return pando_tx::sweep(home, &[]);
+    if at_once {
+        pando_tx::sweep_mounts(home);
     }
-    let sweep = || pando_tx::sweep(home, mounts);
+    let sweep = || pando_tx::sweep(home);
     let follower = Follower::stand_by(sweep);
     drop(watch);
     // Let go only now, so that the last to close what was watched is not this process.

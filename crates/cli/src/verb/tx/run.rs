@@ -7,6 +7,7 @@ use super::keep::Keep;
 use super::recover::sweep_soon;
 use super::replayed_input::ReplayedInput;
 use super::report::{Outcome, PassedOutside, Report};
+use super::spare;
 use super::wait::{Left, Waited, Waiting};
 use crate::complaint::Usage;
 use crate::state_root::StateRoot;
@@ -138,6 +139,7 @@ struct Tried {
 
 /// What lasts from one attempt to the next.
 struct Trial<'a> {
+    root: &'a StateRoot,
     home: &'a Home,
     waiting: Waiting,
     input: ReplayedInput,
@@ -160,7 +162,7 @@ impl Run {
         let begun = Instant::now();
         let input = ReplayedInput::of_this_process(self.retry == 0)?;
         let contention = super::settings::contention(root)?;
-        let mut trial = Trial { home, waiting: Waiting::take()?, input, contention, begun: None };
+        let mut trial = Trial { root, home, waiting: Waiting::take()?, input, contention, begun: None };
         let mut retries = 0;
         loop {
             let tried = self.attempt(&mut trial, retries)?;
@@ -192,7 +194,10 @@ impl Run {
         let home = trial.home;
         let name = self.name.clone().unwrap_or_else(|| TxName::fresh(number));
         let shown: Vec<String> = self.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-        let begun = Transaction::begin(home, &name, &shown, trial.begun);
+        let begun = match spare::take(trial.root, home) {
+            Some(spare) => Transaction::on_spare(home, &name, &shown, trial.begun, spare),
+            None => Transaction::begin(home, &name, &shown, trial.begun),
+        };
         let (mut transaction, plan) = begun.context("cannot begin a transaction")?;
         trial.begun.get_or_insert(transaction.record().begun);
         let read_only = plan.read_only().map(|path| path.display().to_string()).collect();
@@ -209,8 +214,7 @@ impl Run {
         drop(feeding);
         let goes_on = !self.no_daemons && !self.dry_run && waited.has_succeeded() && transaction.doomed().is_none();
         let left = if goes_on { 0 } else { transaction.end_processes()? };
-        let mounts = transaction.other_mounts();
-        let doomed = transaction.doomed();
+        let (doomed, hidden) = (transaction.doomed(), transaction.is_on_spare());
         let (attempt, left_over) = match waited {
             Waited::Ended(Rest { ended: Ended::Exited(0), watch, passed }) if doomed.is_none() => {
                 let Passed { held, connections, sockets, places, listener } = passed;
@@ -229,7 +233,7 @@ impl Run {
             }
         };
         let Left { watch, connections, sockets } = left_over;
-        sweep_soon(home, &mounts, watch);
+        sweep_soon(home, watch, hidden);
         if let (Attempt::Committed(..), Some(held)) = (&attempt, held) {
             held.release()?;
         }
@@ -302,10 +306,10 @@ fn why(waited: &Waited) -> Attempt {
 
 /// A command that cannot be executed is the caller's matter, as with a shell; anything else is Pando's.
 fn cannot_start(home: &Home, transaction: Transaction, error: pando_tx::StartError) -> anyhow::Result<Tried> {
-    let mounts = transaction.other_mounts();
+    let hidden = transaction.is_on_spare();
     transaction.end_processes()?;
     transaction.abort()?;
-    sweep_soon(home, &mounts, None);
+    sweep_soon(home, None, hidden);
     match error {
         pando_tx::StartError::Command(error) => {
             let code = if error.source.kind() == ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE };

@@ -1,0 +1,63 @@
+//! The beginning of a transaction out of what was made ahead.
+
+use super::{BeginError, Transaction};
+use crate::attributes::Moment;
+use crate::home::Home;
+use crate::name::TxName;
+use crate::part::Part;
+use crate::scope::Scope;
+use crate::spare::{Spare, Taken};
+use crate::view::ViewPlan;
+use crate::watershed;
+use pando_kernel::{CallError, Context};
+use rustix::fs::{CWD, RenameFlags};
+use rustix::io::Errno;
+use std::os::fd::AsRawFd;
+
+impl Transaction {
+    /// Begins one about the host, as [`begin`](Self::begin) does, on a spare that is [current](Spare::is_current).
+    pub fn on_spare(
+        home: &Home,
+        name: &TxName,
+        command: &[String],
+        first_begun: Option<Moment>,
+        spare: Spare,
+    ) -> Result<(Self, ViewPlan), BeginError> {
+        let (former, directory) = (spare.directory().to_owned(), home.of(name));
+        if directory.exists() {
+            return Err(BeginError::Exists(name.clone()));
+        }
+        let Taken { state, namespaces, watch, lock } = spare.take_apart();
+        let (mut plan, mut record) = (state.plan, state.record);
+        for part in plan.parts() {
+            take_time(part)?;
+        }
+        plan.move_parts(&former, &directory);
+        record.name = name.clone();
+        record.first_begun = first_begun;
+        record.parts = plan.parts().cloned().collect();
+        record.holder = std::process::id().cast_signed();
+        record.listener = Some(watch.listener().as_raw_fd());
+        record.command = command.to_vec();
+        // All that the spare's making did to the live tree was done before.
+        record.begun = watershed::now(&former, plan.fine_times).context(|| "taking the time".into())?;
+        record.write(&former)?;
+        match rustix::fs::renameat_with(CWD, &former, CWD, &directory, RenameFlags::NOREPLACE) {
+            Ok(()) => {}
+            // What is left under the former name is the next recovery's.
+            Err(Errno::EXIST) => return Err(BeginError::Exists(name.clone())),
+            Err(errno) => Err(errno).context(|| format!("making {}", directory.display()))?,
+        }
+        let scope = Scope::at(&record.group);
+        let (watch, made) = (Some(watch), Some(namespaces));
+        Ok((Self { home: home.clone(), directory, record, scope, watch, made, on_spare: true, _lock: lock }, plan))
+    }
+}
+
+/// Has a part's root the time that the live one has now: names may have come and gone there since the spare was made.
+fn take_time(part: &Part) -> Result<(), CallError> {
+    let what = || format!("looking at {}", part.live.display());
+    let root = std::fs::metadata(part.live.join(".")).context(what)?;
+    let now = Moment::modified(&rustix::fs::stat(part.live.join(".")).context(what)?);
+    if part.root_modified() == Some(now) { Ok(()) } else { part.take_time_of(&root).context(what) }
+}

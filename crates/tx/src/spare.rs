@@ -1,0 +1,300 @@
+//! A *spare*: the beginning of a transaction, made before anybody asks for one.
+//!
+//! ```text
+//!   keeper (a daemon):  mounts ─▶ plan ─▶ directories, group, view, watch, program   = spare
+//!                                                    │ a name, five descriptors (its lock among them)
+//!                                                    ▼
+//!   taker:              is it current? ─▶ rename ─▶ begun ─▶ joined, instead of a view that is made now
+//! ```
+//!
+//! Nobody has looked at a view that is made ahead, so that the kernel has kept nothing of the live tree in it, but for the places that it was made of: the roots of
+//! mounts, sockets, and the directories on the way to them. A spare is *current* as long as these, the mounts and the sockets are what they were; one that is
+//! not is thrown away. Nothing in it counts as read: its places are excepted as those of any view are, and a transaction begins when it is taken.
+//!
+//! On disk a spare is a transaction under a name that none can have. Its lock travels with it: where it is held by nobody, a crash has left it.
+
+use crate::attributes::Moment;
+use crate::home::Home;
+use crate::name::TxName;
+use crate::read_set::{Watch, load_ahead};
+use crate::record::Record;
+use crate::scope::Scope;
+use crate::trash;
+use crate::view::{View, ViewNamespaces, ViewPlan, listening};
+use pando_kernel::lock::FileLock;
+use pando_kernel::{CallError, Context};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// How the names of their directories begin.
+const PREFIX: &str = ".spare-";
+
+/// How many descriptors a spare consists of.
+const DESCRIPTORS: usize = 5;
+
+/// One that is nobody's transaction yet. It is removed with this value.
+#[derive(Debug)]
+pub struct Spare {
+    site: Site,
+    state: State,
+    namespaces: ViewNamespaces,
+    watch: Watch,
+    lock: FileLock,
+}
+
+/// What is on disk of it.
+#[derive(Debug)]
+struct Site {
+    home: Home,
+    directory: PathBuf,
+    group: PathBuf,
+    /// Whether it is still this value's to remove.
+    owned: bool,
+}
+
+/// What whoever takes it has to know, kept in its directory.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct State {
+    pub(crate) record: Record,
+    pub(crate) plan: ViewPlan,
+    outside: Outside,
+    /// The maps of the program that tells what is read, by the kernel's numbers.
+    maps: [u32; 3],
+}
+
+/// A spare, taken apart by whoever makes a transaction of it.
+pub(crate) struct Taken {
+    pub(crate) state: State,
+    pub(crate) namespaces: ViewNamespaces,
+    pub(crate) watch: Watch,
+    pub(crate) lock: FileLock,
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        if self.owned {
+            // What cannot be removed now is by the next recovery.
+            Scope::at(&self.group).remove();
+            let _ = trash::throw_away(&self.home, &self.directory);
+            trash::sweep(&self.home);
+        }
+    }
+}
+
+/// What a view was made of, and where it was made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Outside {
+    /// What the maker and whoever takes it must have in common.
+    namespaces: Vec<PathBuf>,
+    mounts: String,
+    sockets: Vec<PathBuf>,
+    /// Each place, and each directory on the way to one.
+    places: BTreeMap<PathBuf, Option<Identity>>,
+}
+
+/// What the kernel would keep of an object in a view: which it is, and who may pass.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Identity {
+    device: u64,
+    ino: u64,
+    mode: u32,
+    owner: (u32, u32),
+}
+
+impl Identity {
+    fn of(path: &Path) -> Option<Self> {
+        let found = std::fs::symlink_metadata(path).ok()?;
+        let owner = (found.uid(), found.gid());
+        Some(Self { device: found.dev(), ino: found.ino(), mode: found.mode(), owner })
+    }
+}
+
+impl Outside {
+    fn of_now(plan: &ViewPlan) -> io::Result<Self> {
+        let namespace = |name: &str| std::fs::read_link(format!("/proc/self/ns/{name}"));
+        let namespaces =
+            ["mnt", "net", "pid", "user", "cgroup"].into_iter().map(namespace).collect::<io::Result<_>>()?;
+        let mut places = BTreeMap::new();
+        for place in plan.places() {
+            for path in place.ancestors() {
+                if !places.contains_key(path) {
+                    places.insert(path.to_owned(), Identity::of(path));
+                }
+            }
+        }
+        Ok(Self { namespaces, mounts: std::fs::read_to_string("/proc/self/mountinfo")?, sockets: listening(), places })
+    }
+}
+
+impl Spare {
+    /// Makes one; `number` tells it from others of this process. It takes milliseconds, most of them waiting, and a thread.
+    ///
+    /// # Errors
+    ///
+    /// Where the kernel does not tell what is read, or anything that a view consists of has changed meanwhile (ResourceBusy).
+    pub fn make(home: &Home, number: u32) -> Result<Self, CallError> {
+        let name = TxName::spare(number);
+        home.prepare()?;
+        let directory = home.directory().join(format!(".{name}"));
+        let new = home.directory().join(format!(".new-{name}"));
+        let lock = home.claim(&new)?;
+        std::fs::rename(&new, &directory).context(|| format!("making {}", directory.display()))?;
+        let group = home.group(&name)?;
+        let site = Site { home: home.clone(), directory: directory.clone(), group: group.clone(), owned: true };
+        let mut plan = ViewPlan::of_now(home, &name)?;
+        plan.move_parts(&home.of(&name), &directory);
+        let mut record = Record {
+            name,
+            begun: Moment::now(),
+            first_begun: None,
+            parts: plan.parts().cloned().collect(),
+            realm: None,
+            group,
+            holder: std::process::id().cast_signed(),
+            places: plan.places(),
+            listener: None,
+            lost: None,
+            command: Vec::new(),
+        };
+        // What is made is known before, so that a crash leaves nothing unknown.
+        record.write(&directory)?;
+        plan.make_parts()?;
+        record.parts = plan.parts().cloned().collect();
+        Scope::make(&record.group)?;
+        let looking = || "looking at what a view is made of".to_owned();
+        let outside = Outside::of_now(&plan).context(looking)?;
+        let watch = Watch::new(home).context(|| "listening to what is opened".into())?;
+        let (namespaces, watch) = in_a_thread(&plan, &directory, watch)?;
+        if Outside::of_now(&plan).context(looking)? != outside {
+            return Err(io::Error::from(io::ErrorKind::ResourceBusy)).context(looking);
+        }
+        let state = State { record, plan, outside, maps: watch.maps() };
+        let text = serde_json::to_vec(&state).map_err(io::Error::other);
+        let path = Self::state_path(&directory);
+        text.and_then(|text| std::fs::write(&path, text)).context(|| format!("writing {}", path.display()))?;
+        Ok(Self { site, state, namespaces, watch, lock })
+    }
+
+    fn state_path(directory: &Path) -> PathBuf {
+        directory.join("spare.json")
+    }
+
+    /// Gives it to another process, which [accepts](Self::accept) it: its name, and descriptors. From now on it is removed by whoever holds these, or by the
+    /// next recovery.
+    pub fn hand_over(mut self) -> (String, Vec<OwnedFd>) {
+        self.site.owned = false;
+        let name = self.site.directory.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let ViewNamespaces { ipc, mounts } = self.namespaces;
+        let (listener, program) = self.watch.into_descriptors();
+        (
+            name,
+            [Some(self.lock.into()), Some(ipc), Some(mounts), Some(listener), program].into_iter().flatten().collect(),
+        )
+    }
+
+    /// Takes over one that another process has handed over.
+    ///
+    /// # Errors
+    ///
+    /// InvalidData for what is no spare of this home.
+    pub fn accept(home: &Home, name: &str, descriptors: Vec<OwnedFd>) -> io::Result<Self> {
+        let invalid = || io::Error::from(io::ErrorKind::InvalidData);
+        let descriptors = <[OwnedFd; DESCRIPTORS]>::try_from(descriptors).map_err(|_| invalid())?;
+        let [lock, ipc, mounts, listener, program] = descriptors;
+        if !name.starts_with(PREFIX) || name.contains('/') {
+            return Err(invalid());
+        }
+        let directory = home.directory().join(name);
+        let state: State = serde_json::from_slice(&std::fs::read(Self::state_path(&directory))?)?;
+        let site = Site { home: home.clone(), directory, group: state.record.group.clone(), owned: true };
+        let watch = Watch::handed_over(home, listener, program, state.maps)?;
+        Ok(Self { site, state, namespaces: ViewNamespaces { ipc, mounts }, watch, lock: lock.into() })
+    }
+
+    /// Whether a view that were made now, here, would be the same, and nobody has been in it.
+    pub fn is_current(&self) -> bool {
+        Outside::of_now(&self.state.plan).is_ok_and(|now| now == self.state.outside) && self.watch.is_silent()
+    }
+
+    pub(crate) fn directory(&self) -> &Path {
+        &self.site.directory
+    }
+
+    /// Its parts; from now on whoever takes it answers for what is on disk.
+    pub(crate) fn take_apart(mut self) -> Taken {
+        self.site.owned = false;
+        let Self { state, namespaces, watch, lock, .. } = self;
+        Taken { state, namespaces, watch, lock }
+    }
+}
+
+/// Makes the view, and loads the program that tells what is read there. A mount namespace belongs to a thread.
+fn in_a_thread(plan: &ViewPlan, directory: &Path, mut watch: Watch) -> Result<(ViewNamespaces, Watch), CallError> {
+    let make = || {
+        let view = View::enter(plan, directory, Some(&mut watch))?;
+        let namespaces = ViewNamespaces::of(Path::new("/proc/thread-self"))?;
+        // What it was made of goes now, while nobody waits for it.
+        drop(view);
+        watch.let_go();
+        Ok(namespaces)
+    };
+    let made = std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("pando-spare".into()).spawn_scoped(scope, make);
+        let thread = thread.context(|| "starting a thread for a view".into())?;
+        thread.join().unwrap_or_else(|_| Err(io::Error::other("it panicked")).context(|| "making a view".into()))
+    });
+    let namespaces = made?;
+    let walker = load_ahead(watch.kept()).ok_or_else(|| io::Error::from(io::ErrorKind::Unsupported));
+    watch.take_loaded(Some(walker.context(|| "loading the program that tells what is read".into())?));
+    Ok((namespaces, watch))
+}
+
+/// Removes those that belong to nobody any more.
+pub(crate) fn clear(home: &Home) {
+    for entry in std::fs::read_dir(home.directory()).into_iter().flatten().flatten() {
+        if !entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes()) {
+            continue;
+        }
+        let directory = entry.path();
+        let Ok(Some(_held)) = FileLock::try_take(&Record::lock(&directory)) else { continue };
+        // Without a record nothing but its directory was made.
+        let group = Record::read(&directory).map(|record| record.group).unwrap_or_default();
+        drop(Site { home: home.clone(), directory, group, owned: true });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_is_on_the_way_to_a_place_matters_and_what_is_beside_it_does_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = directory.path().canonicalize().unwrap();
+        std::fs::create_dir_all(at.join("on/the/way")).unwrap();
+        let plan = ViewPlan { fixtures: Vec::new(), sockets: vec![at.join("on/the/way/socket")], fine_times: true };
+        let now = || Outside::of_now(&plan).unwrap().places;
+        let before = now();
+        assert!(before.contains_key(&at.join("on")) && before[&at.join("on/the/way/socket")].is_none());
+        std::fs::write(at.join("on/beside"), "").unwrap();
+        assert_eq!(now(), before);
+        std::fs::rename(at.join("on/the"), at.join("on/former")).unwrap();
+        std::fs::create_dir_all(at.join("on/the/way")).unwrap();
+        assert_ne!(now(), before);
+    }
+
+    #[test]
+    fn what_is_no_spare_is_refused() {
+        let root = tempfile::tempdir().unwrap();
+        let home = Home::new(root.path());
+        let descriptors = || (0..DESCRIPTORS).map(|_| tempfile::tempfile().unwrap().into()).collect::<Vec<OwnedFd>>();
+        for name in ["run-1-0", ".spare-../x", ".spare-none"] {
+            assert!(Spare::accept(&home, name, descriptors()).is_err(), "{name}");
+        }
+        assert!(Spare::accept(&home, ".spare-none", Vec::new()).is_err());
+    }
+}

@@ -1,0 +1,148 @@
+//! Transactions whose beginning a daemon has made ahead: they see what is live when they begin, are validated as all others, and leave nothing.
+
+use crate::case::Case;
+use crate::line::{Ended, Line};
+use crate::need::Need;
+use crate::sandbox::Sandbox;
+
+const NEEDS: &[Need] = &[Need::Root, Need::Program("unshare", "util-linux")];
+
+pub(crate) const CASES: &[Case] = &[
+    Case::new("tx::a_spare_shows_what_is_live_when_it_is_taken", shows_what_is_live).needs(NEEDS),
+    Case::new("tx::a_spare_has_the_mounts_that_are_there_when_it_is_taken", has_the_mounts).needs(NEEDS),
+    Case::new("tx::who_may_pass_a_directory_on_the_way_is_as_when_a_spare_is_taken", who_may_pass).needs(NEEDS),
+    Case::new("tx::what_was_read_on_a_spare_is_validated", is_validated).needs(NEEDS),
+    Case::new("tx::what_a_spare_was_made_of_is_neither_read_nor_changed", is_not_read).needs(NEEDS),
+    Case::new("tx::spares_of_a_killed_daemon_leave_nothing", killed).needs(NEEDS),
+    Case::new("tx::a_daemon_that_ends_takes_its_spares_along", ended).needs(NEEDS),
+    Case::new("tx::a_daemon_that_is_stuck_is_not_waited_for", stuck).needs(NEEDS),
+    Case::new("tx::a_spare_can_be_given_a_name", named).needs(NEEDS),
+];
+
+/// What the scripts have: a daemon in namespaces of their own, where nobody else mounts anything or listens on a socket: either puts spares out of date. On `other` there
+/// is a file system of its own.
+const PROLOGUE: &str = r#"
+mount --make-rprivate /; mkdir -p way/other d; mount -t tmpfs none way/other
+HOME_OF_TX=$ROOT/var/lib/pando/tx
+pando() { "$PANDO" --root "$ROOT" "$@"; }
+spares() { ls -A $HOME_OF_TX | grep '^\.spare-' || true; }
+ready() { for try in $(seq 500); do [ $(spares | wc -l) -ge 3 ] && return; sleep .02; done; echo "no spares" >&2; exit 1; }
+# Runs in a transaction, and says how many of the spares were there before and are gone.
+on_spare() { spares >before; pando tx run "$@"; spares >after; echo "taken: $(grep -cvxFf after before)"; }
+daemon() { for try in $(seq 500); do [ -S $ROOT/run/pando/pando.sock ] && break; sleep .02; done; }
+"$PANDO" --root "$ROOT" daemon >daemon.log 2>&1 </dev/null & DAEMON=$!; trap "kill -9 $DAEMON 2>/dev/null || true" EXIT; daemon
+# The first that asks finds none.
+pando tx run -q -- true; ready
+"#;
+
+/// What is left of the spares and their parts: names, one a line.
+const LEFT: &str = r#"
+left() { spares; ls -A way/other; ls -A /.pando-tx 2>/dev/null | grep -- "-$MARK" || true; find /sys/fs/cgroup -maxdepth 3 -path "*/pando-tx-$MARK*"; }
+"#;
+
+fn script(sandbox: &Sandbox, text: &str) -> Ended {
+    let all = format!("{PROLOGUE}{text}\nkill $DAEMON 2>/dev/null && wait $DAEMON || true");
+    let line = Line::new("unshare").args(["-m", "-n", "bash", "-ec", &all]).directory(sandbox.scratch());
+    line.env("ROOT", sandbox.root()).env("PANDO", sandbox.program()).run().succeeded()
+}
+
+fn shows_what_is_live(sandbox: &Sandbox) {
+    let ended = script(
+        sandbox,
+        "echo old >d/file; ready; echo new >d/file; touch d/added way/other/added; chmod 711 d
+         on_spare -- sh -c 'cat d/file; ls d way/other; stat -c %a d; test $(stat -c %Y way/other) = '$(stat -c %Y way/other); stat -c %a d",
+    );
+    assert_eq!(ended.out(), "new\nd:\nadded\nfile\n\nway/other:\nadded\n711\ntaken: 1\n711\n");
+    ended.complains_of(&["committed: 0 paths"]);
+}
+
+fn has_the_mounts(sandbox: &Sandbox) {
+    // Without waiting: whether the daemon has noticed or not, what is out of date is not taken.
+    let ended = script(
+        sandbox,
+        "mkdir new; mount -t tmpfs none new; pando tx run -- touch new/file; umount new; ls new
+         pando tx run -q -- touch way/other/there; mount -t tmpfs none way/other; ls way/other; pando tx run -q -- ls way/other
+         umount way/other; ls way/other; ready; on_spare -q -- ls way/other",
+    );
+    // The second mount hides the first; a hidden directory of Pando's own is in neither's view.
+    assert_eq!(ended.out(), "there\nthere\ntaken: 1\n");
+}
+
+fn who_may_pass(sandbox: &Sandbox) {
+    let pass = "setpriv --reuid 65534 --clear-groups test -e ";
+    let ended = script(
+        sandbox,
+        &format!(
+            "chmod 711 . .. ../..; touch way/other/f; chmod 755 way way/other; ready; chmod 700 way
+             pando tx run -q -- {pass} $PWD/way/other/f || echo shut; chmod 755 way; pando tx run -q -- {pass} $PWD/way/other/f && echo open"
+        ),
+    );
+    assert_eq!(ended.out(), "shut\nopen\n");
+}
+
+fn is_validated(sandbox: &Sandbox) {
+    // The command says that it has read what it reads, and goes on once that was changed.
+    let read = "cat d/file; ls d way/other >/dev/null; test -e d/sub/missing; echo read; read line";
+    for change in ["echo x >d/file", "touch d/new", "touch d/sub/missing", "touch way/other/new", "true"] {
+        let ended = script(
+            sandbox,
+            &format!(
+                "mkdir -p d/sub; rm -f d/sub/* d/new out; echo 1 >d/file; ready
+                 {{ until grep -q read out; do sleep .05; done; {change}; echo; }} | on_spare --retry 0 -- sh -c '{read}' >out || true; tail -n 1 out"
+            ),
+        );
+        let said = if change == "true" { "committed: 0 paths" } else { "by others" };
+        assert!(ended.err().contains(said), "{change}: {}", ended.err());
+    }
+}
+
+fn is_not_read(sandbox: &Sandbox) {
+    // A name comes at the root of every mount that the spare has a part on, and the directory on the way is another by its times.
+    let ended = script(
+        sandbox,
+        "ready; touch way/new way/other/new; on_spare --retry 0 -- sh -c 'echo out; touch d/mine'; ls d; pando tx run --dry-run -q -- true",
+    );
+    assert_eq!(ended.out(), "out\ntaken: 1\nmine\n");
+    ended.complains_of(&["committed: 1 path,"]);
+}
+
+fn killed(sandbox: &Sandbox) {
+    let ended = script(
+        sandbox,
+        &format!(
+            "{LEFT} MARK=$(ls -A way/other/.pando-tx | sed -n 's/.*-//p' | head -n 1)
+             [ $(left | wc -l) -ge 9 ] || {{ echo few; left; }}
+             kill -9 $DAEMON; wait $DAEMON 2>/dev/null || true
+             pando tx run -q -- true; pando tx recover; left; grep -c pando-tx /proc/self/mounts || true"
+        ),
+    );
+    assert_eq!(ended.out(), "0\n");
+}
+
+fn ended(sandbox: &Sandbox) {
+    let ended = script(
+        sandbox,
+        &format!(
+            "{LEFT} MARK=$(ls -A way/other/.pando-tx | sed -n 's/.*-//p' | head -n 1); kill $DAEMON; wait $DAEMON 2>/dev/null || true; left"
+        ),
+    );
+    assert_eq!(ended.out(), "");
+}
+
+fn stuck(sandbox: &Sandbox) {
+    let ended = script(
+        sandbox,
+        "kill -STOP $DAEMON; pando tx run -- touch d/file; ls d; kill -CONT $DAEMON; ready; on_spare -q -- true",
+    );
+    assert_eq!(ended.out(), "file\ntaken: 1\n");
+    ended.complains_of(&["committed: 1 path,"]);
+}
+
+fn named(sandbox: &Sandbox) {
+    let ended = script(
+        sandbox,
+        "on_spare -q --name work -- true; ready
+         pando tx begin held; pando tx run -q --name held -- true || echo refused; pando tx abort held; pando tx ls | wc -l",
+    );
+    assert!(ended.out().starts_with("taken: 1\n") && ended.out().ends_with("refused\n1\n"), "{}", ended.out());
+}
