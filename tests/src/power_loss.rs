@@ -1,4 +1,4 @@
-//! Commits on a disk that loses power: `pando-tests --power-loss SEED COMMITS CUTS PANDO DIRECTORY [BUG]`, in a mount namespace of its own.
+//! Commits on a disk that loses power: `pando-tests --power-loss KIND SEED COMMITS CUTS PANDO DIRECTORY [BUG]`, in a mount namespace of its own.
 //!
 //! ```text
 //!   disk, file system, tree ─▶ durable transaction ─▶ recording ─▶ cut (many) ─▶ mount, recover ─▶ before or after? nothing else
@@ -17,8 +17,54 @@ pub(crate) const WORD: &str = "--power-loss";
 /// Bytes of the disk.
 const SIZE: usize = 24 << 20;
 
+/// What the disk is formatted with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Ext4,
+    Xfs,
+}
+
+impl Kind {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Ext4 => "ext4",
+            Self::Xfs => "xfs",
+        }
+    }
+
+    fn named(name: &str) -> io::Result<Self> {
+        let kind = [Self::Ext4, Self::Xfs].into_iter().find(|kind| kind.name() == name);
+        kind.ok_or(io::ErrorKind::InvalidInput.into())
+    }
+
+    fn format(self, device: &Path) -> io::Result<()> {
+        match self {
+            Self::Ext4 => {
+                let words = ["-q", "-F", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0", "-J", "size=4"];
+                done(Command::new("mkfs.ext4").args(words).arg(device))
+            }
+            // So small a one it makes for tests alone, by which it means those that set these.
+            Self::Xfs => {
+                let small = ["TEST_DIR", "TEST_DEV", "QA_CHECK_FS"].map(|name| (name, "1"));
+                done(Command::new("mkfs.xfs").envs(small).args(["-q", "-f", "-K"]).arg(device))
+            }
+        }
+        .map(drop)
+    }
+
+    fn mount(self, device: &Path, at: &Path) -> io::Result<()> {
+        let options = match self {
+            // Nothing is written because of a clock, and nothing because a file takes another's name.
+            Self::Ext4 => "commit=600,noauto_da_alloc",
+            Self::Xfs => "defaults",
+        };
+        done(Command::new("mount").args(["-t", self.name(), "-o", options]).arg(device).arg(at)).map(drop)
+    }
+}
+
 /// What was asked for.
 struct Order {
+    kind: Kind,
     pando: PathBuf,
     directory: PathBuf,
     bug: Option<String>,
@@ -35,10 +81,10 @@ struct Recorded {
 
 /// Makes the commits and cuts, and says how many; the first wrong one is an error.
 pub(crate) fn obey(words: &[String]) -> io::Result<()> {
-    let (words, bug) = words.split_at_checked(5).ok_or(io::ErrorKind::InvalidInput)?;
+    let (words, bug) = words.split_at_checked(6).ok_or(io::ErrorKind::InvalidInput)?;
     let number = |at: usize| words[at].parse::<u64>().map_err(io::Error::other);
-    let (seed, commits, cuts) = (number(0)?, number(1)?, number(2)?);
-    let order = Order { pando: (&words[3]).into(), directory: (&words[4]).into(), bug: bug.first().cloned() };
+    let (kind, seed, commits, cuts) = (Kind::named(&words[0])?, number(1)?, number(2)?, number(3)?);
+    let order = Order { kind, pando: (&words[4]).into(), directory: (&words[5]).into(), bug: bug.first().cloned() };
     let mut seen = [0_u64; 2];
     for commit in 0..commits {
         let seed = seed * 1_000_000 + commit;
@@ -97,13 +143,7 @@ impl Order {
     }
 
     fn mount(&self, device: &Path) -> io::Result<Mounted> {
-        // Nothing is written because of a clock, and nothing because a file takes another's name.
-        done(
-            Command::new("mount")
-                .args(["-t", "ext4", "-o", "commit=600,noauto_da_alloc"])
-                .arg(device)
-                .arg(self.mounted()),
-        )?;
+        self.kind.mount(device, &self.mounted())?;
         Ok(Mounted(self.mounted()))
     }
 
@@ -111,8 +151,7 @@ impl Order {
     fn record(&self, seed: u64) -> io::Result<Recorded> {
         let disk = RecordingDisk::new(vec![0; SIZE]);
         let attached = self.attach(&disk)?;
-        let format = ["-q", "-F", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0", "-J", "size=4"];
-        done(Command::new("mkfs.ext4").args(format).arg(attached.device.path()))?;
+        self.kind.format(attached.device.path())?;
         let mounted = self.mount(attached.device.path())?;
         std::fs::create_dir(self.tree())?;
         let mut dice = Dice::new(seed);

@@ -9,7 +9,7 @@
 
 use crate::change::{Op, Sign};
 use crate::commit::PartChanges;
-use pando_kernel::page_cache;
+use pando_kernel::{ext4, page_cache};
 use rustix::fs::{Mode, OFlags};
 use std::fs::File;
 use std::io;
@@ -52,17 +52,9 @@ fn keeps_order(directory: &Path, device: u64) -> bool {
     match rustix::fs::statfs(directory).map(|found| found.f_type) {
         Ok(XFS) => true,
         // It can do without a journal, and then keeps none.
-        Ok(EXT4) => has_journal(device).unwrap_or(false),
+        Ok(EXT4) => ext4::keeps_order(device).unwrap_or(false),
         _ => false,
     }
-}
-
-fn has_journal(device: u64) -> io::Result<bool> {
-    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-    let link = std::fs::read_link(format!("/sys/dev/block/{major}:{minor}"))?;
-    let name = link.file_name().ok_or(io::ErrorKind::NotFound)?;
-    let writer = std::fs::read_to_string(Path::new("/sys/fs/ext4").join(name).join("journal_task"))?;
-    Ok(writer.trim_end().parse::<u32>().is_ok())
 }
 
 /// Brings the content of files to the disk, or on its way there before anything that is done to names from now on.

@@ -6,27 +6,39 @@
 use crate::case::{Case, Tag, skip};
 use crate::line::{Ended, Line};
 use crate::need::Need;
-use crate::power_loss::WORD;
+use crate::power_loss::{Kind, WORD};
 use crate::sandbox::Sandbox;
 
-const NEEDS: &[Need] = &[Need::Root, Need::Program("mkfs.ext4", "e2fsprogs"), Need::Program("unshare", "util-linux")];
+const NEEDS: &[Need] = &[
+    Need::Root,
+    Need::Program("mkfs.ext4", "e2fsprogs"),
+    Need::Program("mkfs.xfs", "xfsprogs"),
+    Need::Program("unshare", "util-linux"),
+];
 
 pub(crate) const CASES: &[Case] = &[
-    Case::new("tx::a_loss_of_power_leaves_all_or_nothing", |sandbox| cuts(sandbox, 3, 12)).needs(NEEDS),
-    Case::new("tx::1000_losses_of_power_leave_all_or_nothing", |sandbox| cuts(sandbox, 50, 20))
+    Case::new("tx::a_loss_of_power_leaves_all_or_nothing", |sandbox| cuts(sandbox, Kind::Ext4, 3, 12)).needs(NEEDS),
+    Case::new("tx::a_loss_of_power_on_xfs_leaves_all_or_nothing", |sandbox| cuts(sandbox, Kind::Xfs, 3, 12))
+        .needs(NEEDS),
+    Case::new("tx::1000_losses_of_power_leave_all_or_nothing", |sandbox| cuts(sandbox, Kind::Ext4, 50, 20))
+        .needs(NEEDS)
+        .tags(&[Tag::Slow]),
+    Case::new("tx::1000_losses_of_power_on_xfs_leave_all_or_nothing", |sandbox| cuts(sandbox, Kind::Xfs, 50, 20))
         .needs(NEEDS)
         .tags(&[Tag::Slow]),
     Case::new("tx::planted_bugs_of_durability_are_found", planted).needs(NEEDS).tags(&[Tag::Slow]),
 ];
 
-fn power_loss(sandbox: &Sandbox, commits: u32, cuts: u32, bug: Option<&str>) -> Ended {
+fn power_loss(sandbox: &Sandbox, kind: Kind, commits: u32, cuts: u32, bug: Option<&str>) -> Ended {
     let seed = std::env::var("PANDO_TEST_SEED").unwrap_or_else(|_| "3".to_owned());
     println!("     PANDO_TEST_SEED={seed}");
     let directory = sandbox.scratch().join("power");
     std::fs::create_dir_all(&directory).expect("a directory can be made");
     // Its mounts are nobody else's: not those of other tests' transactions either.
     let line = Line::new("unshare").args(["-m"]).args([std::env::current_exe().expect("it has a path")]);
-    let line = line.args([WORD, &seed, &commits.to_string(), &cuts.to_string()]).args([sandbox.program(), &directory]);
+    let line = line
+        .args([WORD, kind.name(), &seed, &commits.to_string(), &cuts.to_string()])
+        .args([sandbox.program(), &directory]);
     let ended = line.args(bug).run();
     if ended.err().contains("/dev/fuse") || ended.err().contains("loop device") {
         skip(format!("a disk of the test's own cannot be made here: {}", ended.err()));
@@ -34,8 +46,8 @@ fn power_loss(sandbox: &Sandbox, commits: u32, cuts: u32, bug: Option<&str>) -> 
     ended
 }
 
-fn cuts(sandbox: &Sandbox, commits: u32, cuts: u32) {
-    let ended = power_loss(sandbox, commits, cuts, None).succeeded();
+fn cuts(sandbox: &Sandbox, kind: Kind, commits: u32, cuts: u32) {
+    let ended = power_loss(sandbox, kind, commits, cuts, None).succeeded();
     print!("     {}", ended.out());
     let seen: Vec<u64> = ended.out().split_whitespace().filter_map(|word| word.parse().ok()).collect();
     assert_eq!(seen.first(), Some(&u64::from(commits * cuts)));
@@ -44,7 +56,7 @@ fn cuts(sandbox: &Sandbox, commits: u32, cuts: u32) {
 
 fn planted(sandbox: &Sandbox) {
     for bug in ["no-fdatasync", "no-directory-fsync", "no-write-out"] {
-        let ended = power_loss(sandbox, 40, 25, Some(bug));
+        let ended = power_loss(sandbox, Kind::Ext4, 40, 25, Some(bug));
         assert_ne!(ended.code(), 0, "{bug} was not found: {}", ended.out());
         assert!(ended.err().contains("before event"), "{bug}: {}", ended.err());
         println!("     {bug}: {}", ended.err().lines().next().unwrap_or_default());
