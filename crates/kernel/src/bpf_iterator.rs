@@ -1,4 +1,4 @@
-//! BPF iterators over the open files of processes, from instructions that fit the running kernel already, and over their threads.
+//! BPF iterators over processes' open files and threads, from instructions that fit the running kernel already.
 //!
 //! A loader such as libbpf reads the kernel's whole description of its types to fit a program, which takes longer than many a transaction. Where the
 //! outcome was kept, loading it again is one call of bpf(2).
@@ -15,14 +15,14 @@ const BPF_ITER_CREATE: libc::c_int = 33;
 const BPF_PROG_TYPE_TRACING: u32 = 26;
 const BPF_TRACE_ITER: u32 = 28;
 
-/// A program of two functions: the first is run for each file, the second is called by it in a loop (bpf_loop, since Linux 5.17).
+/// A program of one function, which is run for each file or thread, or of two, of which the second is called by the first in a loop (bpf_loop, since Linux 5.17).
 #[derive(Clone, Copy, Debug)]
 pub struct Instructions<'a> {
     /// All of them, as numbers of 64 bits; references to maps hold the maps' descriptors.
     pub all: &'a [u64],
     /// Where the second function begins.
-    pub second: u32,
-    /// The number of the kernel's function `bpf_iter_task_file` among its types.
+    pub second: Option<u32>,
+    /// The number of the kernel's function that calls it (`bpf_iter_task_file`, `bpf_iter_task`) among its types.
     pub hook: u32,
 }
 
@@ -67,20 +67,18 @@ struct Tasks {
 ///
 /// EPERM without CAP_BPF and CAP_PERFMON; EINVAL or EACCES where the kernel finds fault with it.
 pub fn load(program: Instructions<'_>) -> io::Result<OwnedFd> {
-    let types = function_types()?;
-    // By instruction: which function begins there.
-    let functions: [u32; 4] = [0, FIRST_FUNCTION, program.second, SECOND_FUNCTION];
-    let load = Load {
-        kind: BPF_PROG_TYPE_TRACING,
-        attach_type: BPF_TRACE_ITER,
-        types: number(&types),
-        function_size: 8,
-        functions: functions.as_ptr() as u64,
-        function_count: 2,
-        hook: program.hook,
-        ..Load::default()
-    };
-    // SAFETY: there are two records of two numbers, which live until the call returns.
+    let mut load =
+        Load { kind: BPF_PROG_TYPE_TRACING, attach_type: BPF_TRACE_ITER, hook: program.hook, ..Load::default() };
+    let types;
+    let functions: [u32; 4];
+    if let Some(second) = program.second {
+        types = function_types()?;
+        // By instruction: which function begins there.
+        functions = [0, FIRST_FUNCTION, second, SECOND_FUNCTION];
+        load.types = number(&types);
+        (load.function_size, load.functions, load.function_count) = (8, functions.as_ptr() as u64, 2);
+    }
+    // SAFETY: there are no records of functions, or two of two numbers, which live until the call returns.
     unsafe { load.program(program.all, "pando_iterator") }
 }
 
@@ -97,8 +95,8 @@ pub fn over_process(program: BorrowedFd<'_>, process: u32) -> io::Result<OwnedFd
     unsafe { command::make(BPF_LINK_CREATE, &mut attributes) }
 }
 
-/// Ties a program to the files of all processes, those in other pid namespaces too. Threads that share theirs count once.
-pub fn over_files_of_all(program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+/// Ties a program to all processes, those in other pid namespaces too: to their open files, where threads that share theirs count once, or to all threads.
+pub fn over_all(program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let mut attributes = Link::of(program);
     // SAFETY: there is no address in the attributes, and it makes a descriptor.
     unsafe { command::make(BPF_LINK_CREATE, &mut attributes) }

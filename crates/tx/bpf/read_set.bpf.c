@@ -6,7 +6,8 @@
  * Everything is read by bpf_probe_read_kernel(): a dentry that the kernel frees meanwhile gives nonsense, never a fault, and the walk's reader
  * finds out by the canary.
  *
- * The same program tells who has a named fifo open: it sees every open file that it is run over, and to load one more takes longer than all that it does.
+ * The same program tells who has a named fifo open: it sees every open file that it is run over. A second one tells which processes have memory at all: on
+ * many machines most of what /proc lists are the kernel's own threads, and asking there of each takes longer than a short command.
  */
 
 #include <linux/bpf.h>
@@ -39,11 +40,17 @@ struct dentry {
 } OURS;
 struct path { struct dentry *dentry; } OURS;
 struct file { struct path f_path; struct inode *f_inode; } OURS;
-struct task_struct { int tgid; } OURS;
+struct mm_struct;
+struct task_struct { int pid, tgid; struct mm_struct *mm; struct task_struct *group_leader; } OURS;
 struct ovl_path { struct dentry *dentry; } OURS;
 struct ovl_entry { unsigned int __numlower; struct ovl_path __lowerstack[0]; } OURS;
 struct ovl_inode { struct inode vfs_inode; struct ovl_entry *oe; } OURS;
-struct bpf_iter_meta;
+struct seq_file;
+struct bpf_iter_meta { struct seq_file *seq; } OURS;
+struct bpf_iter__task {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task;
+} OURS;
 struct bpf_iter__task_file {
 	struct bpf_iter_meta *meta;
 	struct task_struct *task;
@@ -218,6 +225,19 @@ int read_set(struct bpf_iter__task_file *context)
 	struct dentry *root = BPF_CORE_READ(file, f_path.dentry, d_sb, s_root);
 	struct walk walk = { .root = root, .at = root, .outcome = outcome };
 	bpf_loop(MOST, step, &walk, 0);
+	return 0;
+}
+
+/* Processes that have memory, by their pids outside of all namespaces; one by each of its threads where the first has ended before others. */
+SEC("iter/task")
+int in_memory(struct bpf_iter__task *context)
+{
+	struct task_struct *task = context->task;
+	if (!task || !BPF_CORE_READ(task, mm))
+		return 0;
+	int process = BPF_CORE_READ(task, tgid);
+	if (BPF_CORE_READ(task, pid) == process || !BPF_CORE_READ(task, group_leader, mm))
+		bpf_seq_write(context->meta->seq, &process, sizeof(process));
 	return 0;
 }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   keeper (a daemon):  mounts ─▶ plan ─▶ directories, group, view, watch, program   = spare
-//!                                                    │ a name, five descriptors (its lock among them)
+//!                                                    │ a name, six descriptors (its lock among them)
 //!                                                    ▼
 //!   taker:              is it current? ─▶ rename ─▶ begun ─▶ joined, instead of a view that is made now
 //! ```
@@ -34,7 +34,7 @@ use std::path::{Path, PathBuf};
 const PREFIX: &str = ".spare-";
 
 /// How many descriptors a spare consists of.
-const DESCRIPTORS: usize = 5;
+const DESCRIPTORS: usize = 6;
 
 /// One that is nobody's transaction yet. It is removed with this value.
 #[derive(Debug)]
@@ -189,11 +189,9 @@ impl Spare {
         self.site.owned = false;
         let name = self.site.directory.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let ViewNamespaces { ipc, mounts } = self.namespaces;
-        let (listener, program) = self.watch.into_descriptors();
-        (
-            name,
-            [Some(self.lock.into()), Some(ipc), Some(mounts), Some(listener), program].into_iter().flatten().collect(),
-        )
+        let (listener, programs) = self.watch.into_descriptors();
+        let all = [self.lock.into(), ipc, mounts, listener].into_iter().chain(programs.into_iter().flatten());
+        (name, all.collect())
     }
 
     /// Takes over one that another process has handed over.
@@ -204,14 +202,14 @@ impl Spare {
     pub fn accept(home: &Home, name: &str, descriptors: Vec<OwnedFd>) -> io::Result<Self> {
         let invalid = || io::Error::from(io::ErrorKind::InvalidData);
         let descriptors = <[OwnedFd; DESCRIPTORS]>::try_from(descriptors).map_err(|_| invalid())?;
-        let [lock, ipc, mounts, listener, program] = descriptors;
+        let [lock, ipc, mounts, listener, walk, memory] = descriptors;
         if !name.starts_with(PREFIX) || name.contains('/') {
             return Err(invalid());
         }
         let directory = home.directory().join(name);
         let state: State = serde_json::from_slice(&std::fs::read(Self::state_path(&directory))?)?;
         let site = Site { home: home.clone(), directory, group: state.record.group.clone(), owned: true };
-        let watch = Watch::handed_over(home, listener, program, state.maps)?;
+        let watch = Watch::handed_over(home, listener, [walk, memory], state.maps)?;
         Ok(Self { site, state, namespaces: ViewNamespaces { ipc, mounts }, watch, lock: lock.into() })
     }
 

@@ -39,12 +39,15 @@ type OpenFifo = (PathBuf, (u32, u32), u64);
 
 impl Bystanders {
     /// Looks around outside of a transaction about a realm, or about the host. What is written to files through memory from now on is told by their times.
-    pub(crate) fn look(realm: Option<&Realm>) -> Self {
+    /// `in_memory` are the processes of the host that have memory, if that is known.
+    pub(crate) fn look(realm: Option<&Realm>, in_memory: Option<BTreeSet<i32>>) -> Self {
         let outside = Surroundings::new(realm);
         // Where the kernel does not tell who opens them, they are others inside.
         let fifos = Fifos::begin(outside.clone()).ok();
         let mut settled = HashSet::new();
-        for pid in outside.processes().into_iter().filter(|pid| has_memory(*pid)) {
+        let searched = || outside.processes().into_iter().filter(|pid| has_memory(*pid)).collect();
+        let in_memory = in_memory.filter(|_| realm.is_none());
+        for pid in in_memory.map_or_else(searched, Vec::from_iter) {
             // One that has ended has nothing.
             for written in memory_map::written_by(pid).unwrap_or_default() {
                 if settled.insert(written.file) {
@@ -58,7 +61,7 @@ impl Bystanders {
 
     /// The same for a transaction whose view another process holds.
     pub fn of(record: &Record) -> Self {
-        let mut found = Self::look(record.realm.as_ref());
+        let mut found = Self::look(record.realm.as_ref(), None);
         drop(found.holders_of_fifos());
         found.beside_view(PathBuf::from(format!("/proc/{}/root", record.holder)));
         found

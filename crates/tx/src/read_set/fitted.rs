@@ -1,10 +1,10 @@
-//! The BPF program, fitted to the running kernel: done once after each boot, and kept beside the transactions.
+//! The BPF programs, fitted to the running kernel: done once after each boot, and kept beside the transactions.
 //!
 //! Fitting means reading the kernel's description of all its types, tens of milliseconds of work for a few numbers; what comes out is the same until
 //! another kernel runs. A file that others could have written to is none: the directory is root's alone, and the kernel verifies what it loads.
 
 use super::ReadSetError;
-use libbpf_rs::{MapCore, ObjectBuilder};
+use libbpf_rs::{MapCore, Object, ObjectBuilder};
 use pando_kernel::probe::btf;
 use serde::{Deserialize, Serialize};
 use std::os::fd::{AsFd, AsRawFd};
@@ -15,23 +15,33 @@ const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/read_set.bpf.o")
 /// Its maps; what is kept names them by their place here.
 pub(super) const MAPS: [&str; 4] = ["records", "scratch", "requests", "outcomes"];
 
-/// The kernel's function that calls it.
-const HOOK: &str = "bpf_iter_task_file";
+/// The program that walks, and the one that tells who has memory; the kernel's functions that call them.
+const WALK: (&str, &str) = ("read_set", "bpf_iter_task_file");
+const MEMORY: (&str, &str) = ("in_memory", "bpf_iter_task");
 
 /// `BPF_LD | BPF_IMM | BPF_DW`: what loads the address of a map, or of a function.
 const LOAD_ADDRESS: u8 = 0x18;
 const OF_MAP: u8 = 1;
 const OF_FUNCTION: u8 = 4;
 
-/// The program as it is kept.
+/// The programs as they are kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Fitted {
     /// Of which boot, and of which program.
     key: String,
+    /// What walks.
+    pub(super) walk: Code,
+    /// What tells who has memory.
+    pub(super) memory: Code,
+}
+
+/// One program.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Code {
     /// The instructions, with numbers of [`MAPS`] for maps.
     instructions: Vec<u64>,
-    /// Where its second function begins.
-    pub(super) second: u32,
+    /// Where its second function begins, if it has one.
+    pub(super) second: Option<u32>,
     /// The number of the hook among the kernel's types.
     pub(super) hook: u32,
 }
@@ -95,8 +105,16 @@ impl Fitted {
         libbpf_rs::set_print(None);
         let object = ObjectBuilder::default().open_memory(OBJECT).and_then(libbpf_rs::OpenObject::load);
         let object = object.map_err(refused)?;
+        let types = std::fs::read(btf::PATH).map_err(|error| ReadSetError::Refused(error.to_string()))?;
+        let code = |named| Code::of(&object, &types, named);
+        Ok(Self { key, walk: code(WALK)?, memory: code(MEMORY)? })
+    }
+}
+
+impl Code {
+    fn of(object: &Object, types: &[u8], (name, hook): (&str, &str)) -> Result<Self, ReadSetError> {
         let lacks = |what: &str| ReadSetError::Refused(format!("its program lacks {what}"));
-        let program = object.progs().next().ok_or_else(|| lacks("itself"))?;
+        let program = object.progs().find(|one| one.name() == name).ok_or_else(|| lacks("itself"))?;
         let number_of = |fd: i32| {
             let map = object.maps().find(|map| map.as_fd().as_raw_fd() == fd)?;
             MAPS.iter().position(|name| map.name() == *name).and_then(|number| i32::try_from(number).ok())
@@ -122,9 +140,8 @@ impl Fitted {
             wide = code == LOAD_ADDRESS && !wide;
             instructions.push(instruction);
         }
-        let types = std::fs::read(btf::PATH).map_err(|error| ReadSetError::Refused(error.to_string()))?;
-        let hook = btf::function(&types, HOOK).ok_or_else(|| lacks("what calls it"))?;
-        Ok(Self { key, instructions, second: second.ok_or_else(|| lacks("its loop"))?, hook })
+        let hook = btf::function(types, hook).ok_or_else(|| lacks("what calls it"))?;
+        Ok(Self { instructions, second, hook })
     }
 
     /// The instructions for maps with these descriptors.
@@ -151,8 +168,8 @@ mod tests {
         let other = 0x1234_5678_0000_00b7_u64;
         // The last one looks like a map's load, and is the second half of a number.
         let instructions = vec![load(1, 2), 0, other, load(4, 7), 0, load(0, 1), load(1, 1)];
-        let fitted = Fitted { key: "k".into(), instructions, second: 5, hook: 9 };
-        let put = fitted.instructions([10, 11, 12, 13]);
+        let code = Code { instructions, second: Some(5), hook: 9 };
+        let put = code.instructions([10, 11, 12, 13]);
         assert_eq!(put, [load(1, 12), 0, other, load(4, 7), 0, load(0, 1), load(1, 1)]);
     }
 
@@ -160,7 +177,8 @@ mod tests {
     fn what_is_kept_is_read_again_and_damage_is_found() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("kept");
-        let fitted = Fitted { key: "k".into(), instructions: vec![1, 2, 3], second: 1, hook: 2 };
+        let code = |second| Code { instructions: vec![1, 2, 3], second, hook: 2 };
+        let fitted = Fitted { key: "k".into(), walk: code(Some(1)), memory: code(None) };
         fitted.keep(&path).unwrap();
         let mut bytes = std::fs::read(&path).unwrap();
         assert_eq!(Fitted::from_bytes(&bytes), Some(fitted));

@@ -2,7 +2,7 @@
 
 use super::ReadSetError;
 use super::dentries::Seen;
-use super::fitted::Fitted;
+use super::fitted::{Code, Fitted};
 use libbpf_rs::libbpf_sys::bpf_map_create_opts;
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, RingBufferBuilder};
 use pando_kernel::bpf_iterator::{self, Instructions};
@@ -23,10 +23,12 @@ const RECORD: u32 = 288;
 const REQUEST: u32 = 8;
 const OUTCOME: u32 = 16;
 
-/// The program, loaded, and its maps.
+/// The programs, loaded, and their maps.
 #[derive(Debug)]
 pub(crate) struct Walker {
     program: OwnedFd,
+    /// What tells who has memory.
+    memory: OwnedFd,
     records: MapHandle,
     requests: MapHandle,
     outcomes: MapHandle,
@@ -82,15 +84,18 @@ impl Walker {
         let requests = map(MapType::Array, "requests", REQUEST, 1)?;
         let outcomes = map(MapType::Array, "outcomes", OUTCOME, 1)?;
         // In the order of `MAPS`. The program holds the ones that only it needs.
-        let all = fitted.instructions([&records, &scratch, &requests, &outcomes].map(|map| map.as_fd().as_raw_fd()));
-        let program = Instructions { all: &all, second: fitted.second, hook: fitted.hook };
-        let program = bpf_iterator::load(program).map_err(io_refused)?;
-        Ok(Self { program, records, requests, outcomes })
+        let maps = [&records, &scratch, &requests, &outcomes].map(|map| map.as_fd().as_raw_fd());
+        let load = |code: &Code| {
+            let all = code.instructions(maps);
+            let program = Instructions { all: &all, second: code.second, hook: code.hook };
+            bpf_iterator::load(program).map_err(io_refused)
+        };
+        Ok(Self { program: load(&fitted.walk)?, memory: load(&fitted.memory)?, records, requests, outcomes })
     }
 
-    /// The program of one that another process is to use, which finds its maps by their numbers.
-    pub(super) fn into_program(self) -> OwnedFd {
-        self.program
+    /// The programs of one that another process is to use, which finds their maps by their numbers.
+    pub(super) fn into_programs(self) -> [OwnedFd; 2] {
+        [self.program, self.memory]
     }
 
     /// The kernel's numbers of its maps. They live as long as the program does.
@@ -99,11 +104,19 @@ impl Walker {
         Some([number(&self.records)?, number(&self.requests)?, number(&self.outcomes)?])
     }
 
-    /// One that another process has loaded, by its program and the numbers of its maps.
-    pub(super) fn of_program(program: OwnedFd, maps: [u32; 3]) -> Result<Self, ReadSetError> {
+    /// One that another process has loaded, by its programs and the numbers of its maps.
+    pub(super) fn of_programs([program, memory]: [OwnedFd; 2], maps: [u32; 3]) -> Result<Self, ReadSetError> {
         let map = |number| MapHandle::from_map_id(number).map_err(refused);
         let [records, requests, outcomes] = maps;
-        Ok(Self { program, records: map(records)?, requests: map(requests)?, outcomes: map(outcomes)? })
+        Ok(Self { program, memory, records: map(records)?, requests: map(requests)?, outcomes: map(outcomes)? })
+    }
+
+    /// The processes that have memory, by their pids outside of all namespaces.
+    pub(crate) fn in_memory(&self) -> io::Result<BTreeSet<i32>> {
+        let link = bpf_iterator::over_all(self.memory.as_fd())?;
+        let mut bytes = Vec::with_capacity(4096);
+        bpf_iterator::run(link.as_fd())?.read_to_end(&mut bytes)?;
+        Ok(bytes.as_chunks().0.iter().map(|bytes| i32::from_ne_bytes(*bytes)).collect())
     }
 
     /// The dentries of the file systems that open files of this process are on; `None` if there are more on one than the ring holds.
@@ -141,7 +154,7 @@ impl Walker {
     /// The processes that have a named fifo open, by their pids outside of all namespaces; `None` if there are more than the ring holds.
     pub(crate) fn holders_of_fifos(&self) -> Result<Option<BTreeSet<i32>>, ReadSetError> {
         let found = RefCell::new(BTreeSet::new());
-        let link = bpf_iterator::over_files_of_all(self.program.as_fd()).map_err(io_refused)?;
+        let link = bpf_iterator::over_all(self.program.as_fd()).map_err(io_refused)?;
         let outcome = self.run(Request { fd: -1, fifos: true }, &link)?;
         let keep = |bytes: &[u8]| {
             found.borrow_mut().extend(holder(bytes));
@@ -198,6 +211,22 @@ pub(super) fn walk<F: AsFd>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_has_ended_or_is_the_kernels_has_no_memory() {
+        let directory = tempfile::tempdir().unwrap();
+        let loaded = load_ahead(directory.path()).filter(|_| pando_kernel::process::counts_as_the_kernel());
+        let Some(walker) = loaded else { return eprintln!("skipped: this machine does not let BPF programs be loaded") };
+        let mut ended = std::process::Command::new("true").spawn().unwrap();
+        let pid = ended.id().cast_signed();
+        let options = rustix::process::WaitIdOptions::EXITED | rustix::process::WaitIdOptions::NOWAIT;
+        let whom = rustix::process::WaitId::Pid(rustix::process::Pid::from_raw(pid).unwrap());
+        rustix::process::waitid(whom, options).unwrap();
+        let told = walker.in_memory().unwrap();
+        ended.wait().unwrap();
+        assert!(told.contains(&std::process::id().cast_signed()));
+        assert!(!told.contains(&pid) && !told.contains(&2));
+    }
 
     #[test]
     fn what_is_asked_and_told_has_the_programs_layout() {

@@ -80,9 +80,9 @@ impl Watch {
         self.held.clear();
     }
 
-    /// What another process that takes the watch over needs: the listener, and the program, if it was loaded.
-    pub(crate) fn into_descriptors(self) -> (OwnedFd, Option<OwnedFd>) {
-        (self.listener.into(), self.walker.map(Walker::into_program))
+    /// What another process that takes the watch over needs: the listener, and the programs, if they were loaded.
+    pub(crate) fn into_descriptors(self) -> (OwnedFd, Option<[OwnedFd; 2]>) {
+        (self.listener.into(), self.walker.map(Walker::into_programs))
     }
 
     /// The numbers of the program's maps; zeros where it was not loaded.
@@ -91,8 +91,13 @@ impl Watch {
     }
 
     /// One that another process began and gives up. What is watched is [looked at](Self::look_from_within) from within.
-    pub(crate) fn handed_over(home: &Home, listener: OwnedFd, program: OwnedFd, maps: [u32; 3]) -> io::Result<Self> {
-        let walker = Walker::of_program(program, maps).map_err(|error| io::Error::other(error.to_string()))?;
+    pub(crate) fn handed_over(
+        home: &Home,
+        listener: OwnedFd,
+        programs: [OwnedFd; 2],
+        maps: [u32; 3],
+    ) -> io::Result<Self> {
+        let walker = Walker::of_programs(programs, maps).map_err(|error| io::Error::other(error.to_string()))?;
         let (listener, listed) = (Listener::from(listener), RefCell::default());
         let (roots, held) = (Vec::new(), Vec::new());
         Ok(Self { listener, kept: home.kept().to_owned(), walker: Some(walker), roots, held, listed })

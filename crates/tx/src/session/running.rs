@@ -104,11 +104,20 @@ fn supervisor(group: &Path, network: Network) -> Result<Supervisor, CallError> {
     listener.and_then(|listener| Supervisor::new(listener, group, network)).context(|| "catching system calls".into())
 }
 
+/// What tells of processes as they are called here: it counts as the first pid namespace does.
+fn who_counts_likewise(walker: Option<&Walker>) -> Option<&Walker> {
+    walker.filter(|_| process::counts_as_the_kernel())
+}
+
 /// Who may have a named fifo open, as far as the kernel tells.
 fn holders_of_fifos(walker: Option<&Walker>) -> Holders {
-    // It counts as the first pid namespace does.
-    let told = walker.filter(|_| process::counts_as_the_kernel()).and_then(|walker| walker.holders_of_fifos().ok());
+    let told = who_counts_likewise(walker).and_then(|walker| walker.holders_of_fifos().ok());
     told.flatten().map_or(Holders::Anybody, Holders::These)
+}
+
+/// Who has memory, as far as it does.
+fn in_memory(walker: Option<&Walker>) -> Option<BTreeSet<i32>> {
+    who_counts_likewise(walker)?.in_memory().ok()
 }
 
 /// How a command is run.
@@ -241,10 +250,10 @@ impl Running {
         };
         let thread = view(std::thread::Builder::new().name("pando-view".into()).spawn(body))?;
         // The view takes its time, on another processor if there is one.
-        let mut bystanders = Bystanders::look(None);
+        let walker = meanwhile();
+        let mut bystanders = Bystanders::look(None, in_memory(walker.as_ref()));
         let asks = bystanders.holders_of_fifos();
         let _ = look_around.send(bystanders);
-        let walker = meanwhile();
         if let Some(asks) = asks {
             // It is gone only where there is nothing to be told of.
             let _ = asks.send(holders_of_fifos(walker.as_ref()));
