@@ -216,7 +216,9 @@ mod tests {
     fn who_has_ended_or_is_the_kernels_has_no_memory() {
         let directory = tempfile::tempdir().unwrap();
         let loaded = load_ahead(directory.path()).filter(|_| pando_kernel::process::counts_as_the_kernel());
-        let Some(walker) = loaded else { return eprintln!("skipped: this machine does not let BPF programs be loaded") };
+        let Some(walker) = loaded else {
+            return eprintln!("skipped: this machine does not let BPF programs be loaded");
+        };
         let mut ended = std::process::Command::new("true").spawn().unwrap();
         let pid = ended.id().cast_signed();
         let options = rustix::process::WaitIdOptions::EXITED | rustix::process::WaitIdOptions::NOWAIT;
