@@ -142,6 +142,11 @@ impl Guest {
         Ok(Doing(Rc::clone(self)))
     }
 
+    /// Whether something is being done to it.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.doing.get().is_some()
+    }
+
     /// Keeps everybody from entering it until what this gives is dropped.
     pub(crate) fn close(self: &Rc<Self>) -> Closed {
         self.closed.set(true);

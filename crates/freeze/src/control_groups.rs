@@ -99,16 +99,15 @@ impl Tree {
         let root = File::open(format!("/proc/{}/root", self.init)).ok()?;
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS;
         let path = format!("{}{path}", self.mounted);
-        // By now the guest may have something else there, which is not to be waited for.
-        let flags = flags | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        rustix::fs::openat2(&root, path, flags, Mode::empty(), resolve).ok()
+        rustix::fs::openat2(&root, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve).ok()
     }
 
     /// What is in a file of a group.
     fn read(&self, path: &str, name: &str) -> Option<String> {
         const LONGEST: u64 = 4096;
         let mut text = String::new();
-        let file = File::from(self.open(&format!("{path}/{name}"), OFlags::RDONLY)?);
+        // By now the guest may have something else there, which is not to be waited for.
+        let file = File::from(self.open(&format!("{path}/{name}"), OFlags::RDONLY | OFlags::NONBLOCK)?);
         file.take(LONGEST).read_to_string(&mut text).ok()?;
         Some(text.trim_end().to_owned())
     }

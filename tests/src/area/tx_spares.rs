@@ -73,7 +73,7 @@ fn who_may_pass(sandbox: &Sandbox) {
     let ended = script(
         sandbox,
         &format!(
-            "chmod 711 . .. ../..; touch way/other/f; chmod 755 way way/other; ready; chmod 700 way
+            "chmod 711 . ..; touch way/other/f; chmod 755 way way/other; ready; chmod 700 way
              pando tx run -q -- {pass} $PWD/way/other/f || echo shut; chmod 755 way; pando tx run -q -- {pass} $PWD/way/other/f && echo open"
         ),
     );

@@ -23,6 +23,7 @@ use std::io;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What is withheld, of a state root.
 pub(crate) fn withholding(run: &Path) -> Arc<Withholding> {
@@ -122,21 +123,28 @@ pub(super) fn still_good(daemon: &Daemon, held: &HeldImage) -> Vec<Connection> {
     held.record.connections.iter().filter(good).cloned().collect()
 }
 
-/// Lets go of what an earlier daemon withheld and was killed: of a freeze that came to nothing, of a guest that runs. Those are kept whose guest is away.
-pub(crate) fn adopt(daemon: &Daemon) {
-    let runs = |held: &HeldImage| {
-        daemon
-            .guests
-            .borrow()
-            .values()
-            .any(|guest| guest.name.as_ref() == held.record.guest && guest.running.borrow().is_some())
-    };
-    let images = daemon.images.borrow();
-    let away = images.values().filter(|held| !runs(held)).flat_map(|held| &held.record.connections);
-    let kept: Vec<Ends> = away.map(Connection::ends).collect();
+/// A guest that was told to end when the daemon was killed has ended after so long.
+const ENDING: Duration = Duration::from_secs(1);
+
+/// Lets go of what an earlier daemon withheld and was killed: of a freeze that came to nothing, of a guest that runs. Those are kept whose guest is away, or in
+/// the middle of its end: to whoever looks now that one runs still.
+pub(crate) fn adopt(daemon: &Rc<Daemon>) {
+    let all: Vec<_> = daemon.images.borrow().values().cloned().collect();
+    let kept: Vec<Ends> = all.iter().flat_map(|held| ends(&held.record.connections)).collect();
     if let Err(error) = daemon.withholding.keep_only(&kept) {
         tracing::warn!(%error, "what came to connections of a guest that was being frozen may stay withheld");
     }
+    let daemon = Rc::clone(daemon);
+    tokio::task::spawn_local(async move {
+        tokio::time::sleep(ENDING).await;
+        for held in all.iter().filter(|held| !held.record.connections.is_empty()) {
+            let guest = daemon.guests.borrow().values().find(|guest| guest.name.as_ref() == held.record.guest).cloned();
+            // One that is being frozen again, or restored, has them withheld for that.
+            if guest.is_some_and(|guest| guest.running.borrow().is_some() && !guest.is_busy()) {
+                let_go(&daemon.withholding, &ends(&held.record.connections));
+            }
+        }
+    });
 }
 
 /// Lets go of the connections of an image, if it has any: who sends to one is told that it is gone.

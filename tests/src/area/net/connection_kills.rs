@@ -80,6 +80,8 @@ fn killed(sandbox: &Sandbox, kills: usize) {
     let said = sandbox.scratch().join("said");
     eventually("it listens", || listens(&wire, "10.9.0.5", 80));
     let _clients = clients(&wire, &NUMBERED, "10.9.0.5", 80, &said);
+    // One that is only being made does not last.
+    eventually("all clients are answered", || turns(&said) > 3);
     let (mut dice, _) = Dice::of_this_run();
     let begun = Instant::now();
     sandbox.pando(["freeze", "web", "warm", "--stop"]).ok();
