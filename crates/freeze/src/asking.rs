@@ -49,7 +49,7 @@ pub(crate) struct Asking<'a> {
 }
 
 impl<'a> Asking<'a> {
-    /// A stopped thread, with its registers, the signals that it has blocked, and the memory of its process, of pid `outer` here.
+    /// A stopped thread, with its registers, the signals that it has blocked, and the memory of its process.
     pub(crate) fn new(thread: &'a Thread, (registers, mask): (Registers, u64), areas: &'a [Area]) -> Self {
         Self { thread, registers, mask, areas, ready: OnceCell::new() }
     }

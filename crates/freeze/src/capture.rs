@@ -49,8 +49,9 @@ pub(crate) fn capture(
         let (stat, status) = (Stat::read(outer, "")?, Lines::read(outer, "status")?);
         let mut captured = relatives(process, &stat, &status)?;
         if !process.threads.is_empty() {
-            captured.areas = areas.remove(&outer).map_or_else(|| read_areas(outer, ahead), Ok)?;
-            fill(&mut captured, process, (&stat, &status), &maps, onlooker)?;
+            let areas = areas.remove(&outer).map_or_else(|| read_areas(outer, ahead), Ok)?;
+            fill(&mut captured, (process, &areas), (&stat, &status), &maps, onlooker)?;
+            captured.areas = areas;
             spaces.translate(process.member.outer, &mut captured);
             captured.host_names = host_names.note(process.member.outer, &mut image)?;
             if let Some(groups) = &groups {
@@ -132,7 +133,7 @@ fn read_areas(outer: i32, ahead: &Ahead) -> Result<Vec<Area>, CallError> {
 
 fn fill(
     captured: &mut Process,
-    process: &Stopped,
+    (process, areas): (&Stopped, &[Area]),
     (stat, status): (&Stat, &Lines),
     maps: &IdMaps,
     onlooker: Option<&Onlooker>,
@@ -147,15 +148,12 @@ fn fill(
     for (number, thread) in process.threads.iter().enumerate() {
         let what = || format!("reading thread {}", thread.tid());
         let (registers, mask) = (thread.registers().context(what)?, thread.signal_mask().context(what)?);
-        let areas = std::mem::take(&mut captured.areas);
-        let asking = Asking::new(thread, (registers, mask), &areas);
+        let asking = Asking::new(thread, (registers, mask), areas);
         captured.threads.push(read_thread(outer, (thread, &registers, mask), &asking, told.as_ref(), maps)?);
         if number == 0 {
             captured.waiting = waiting(thread, true)?;
             read_first(captured, outer, (stat, status), &asking, told.as_ref())?;
         }
-        drop(asking);
-        captured.areas = areas;
     }
     Ok(())
 }

@@ -120,6 +120,18 @@ fn in_memory(walker: Option<&Walker>) -> Option<BTreeSet<i32>> {
     who_counts_likewise(walker)?.in_memory().ok()
 }
 
+/// Looks at who is outside when a command is about to begin, and has it told.
+fn look(walker: Option<&Walker>, tell: &Sender<Bystanders>) {
+    let mut bystanders = Bystanders::look(None, in_memory(walker));
+    let asks = bystanders.holders_of_fifos();
+    // Where nobody listens any more the command has failed to begin.
+    let _ = tell.send(bystanders);
+    if let Some(asks) = asks {
+        // It is gone only where there is nothing to be told of.
+        let _ = asks.send(holders_of_fifos(walker));
+    }
+}
+
 /// How a command is run.
 #[derive(Debug, Default)]
 struct Manner {
@@ -251,13 +263,7 @@ impl Running {
         let thread = view(std::thread::Builder::new().name("pando-view".into()).spawn(body))?;
         // The view takes its time, on another processor if there is one.
         let walker = meanwhile();
-        let mut bystanders = Bystanders::look(None, in_memory(walker.as_ref()));
-        let asks = bystanders.holders_of_fifos();
-        let _ = look_around.send(bystanders);
-        if let Some(asks) = asks {
-            // It is gone only where there is nothing to be told of.
-            let _ = asks.send(holders_of_fifos(walker.as_ref()));
-        }
+        look(walker.as_ref(), &look_around);
         let (started, mut watch, supervisor) = match told.recv() {
             Ok(started) => started?,
             Err(gone) => {
