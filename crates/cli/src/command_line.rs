@@ -47,6 +47,7 @@ pub(crate) fn obey(words: impl Iterator<Item = OsString>) -> anyhow::Result<u8> 
         Some((PlainLine::Run(run), root)) => plain(run, &root),
         Some((PlainLine::Exec(exec), root)) => plain(exec, &root),
         Some((PlainLine::Clone(clone), root)) => plain(clone, &root),
+        Some((PlainLine::Tx(tx), root)) => plain(tx, &root),
         None => by_clap(words),
     }
 }

@@ -1,10 +1,10 @@
-//! Plain lines, `pando run -- CMD…`, `pando exec NAME -- CMD…` and `pando clone IMAGE NAME` before all, read without clap.
+//! Plain lines, `pando run -- CMD…`, `pando exec NAME -- CMD…`, `pando clone IMAGE NAME` and `pando tx run -- CMD…` before all, read without clap.
 //!
 //! Touching clap's code and tables for the first time costs a fifth of a millisecond of page faults, half of what this
 //! program spends on a short command. The lines that programs write in loops have nothing in them that needs it. Tests
 //! hold this reading against clap's, and what the front sends for such a line against what would be sent from here.
 
-use crate::verb::{Clone, Exec, Run};
+use crate::verb::{Clone, Exec, Run, Tx};
 use pando_front::{Line, Options};
 use std::ffi::OsString;
 
@@ -15,11 +15,15 @@ pub(crate) enum PlainLine {
     Run(Run),
     Exec(Exec),
     Clone(Clone),
+    Tx(Tx),
 }
 
 /// Reads `words` if they are such a line; anything else, wrong or right, is clap's.
 pub(crate) fn read(words: &[OsString]) -> Option<PlainLine> {
     let words: Vec<&str> = words.iter().skip(1).map(|word| word.to_str()).collect::<Option<_>>()?;
+    if let ["tx", "run", rest @ ..] = &words[..] {
+        return Tx::plain_run(rest).map(PlainLine::Tx);
+    }
     Some(match pando_front::read(&words)? {
         Line::Run { options: Options { name, source, network }, command } => {
             let text = |word: Option<&&str>| word.map(|word| (*word).to_owned());
@@ -44,6 +48,7 @@ mod tests {
         let matches = crate::command_line::definition().try_get_matches_from(words).unwrap();
         match matches.subcommand().unwrap() {
             ("run", rest) => format!("{:?}", PlainLine::Run(Run::from_arg_matches(rest).unwrap())),
+            ("tx", rest) => format!("{:?}", PlainLine::Tx(Tx::from_arg_matches(rest).unwrap())),
             ("clone", rest) => format!("{:?}", PlainLine::Clone(Clone::from_arg_matches(rest).unwrap())),
             (_, rest) => format!("{:?}", PlainLine::Exec(Exec::from_arg_matches(rest).unwrap())),
         }
@@ -62,6 +67,8 @@ mod tests {
             "pando exec web -- ls -l",
             "pando exec web -- -- x",
             "pando clone warm web",
+            "pando tx run -- make -j2 install",
+            "pando tx run -q --no-durable -- true -- -q",
         ] {
             let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
             assert_eq!(format!("{:?}", read(&words).expect(line)), by_clap(&words), "{line}");
@@ -92,6 +99,7 @@ mod tests {
                     method(process)
                 }
                 PlainLine::Clone(clone) => clone.into_order().expect("an order").1,
+                PlainLine::Tx(_) => unreachable!("the front sends none of those"),
             };
             assert_eq!(call.typed().expect("a method"), expected, "{line}");
         }
@@ -109,6 +117,12 @@ mod tests {
             "pando exec web --",
             "pando ls",
             "pando clone warm",
+            "pando tx run",
+            "pando tx run true",
+            "pando tx run --",
+            "pando tx run --retry 0 -- true",
+            "pando tx run -q -q -- true",
+            "pando tx ls",
             "pando clone -n 2 warm",
             "pando clone warm web --signal USR1",
         ] {

@@ -11,6 +11,7 @@ use crate::processes;
 use crate::resources::{self, accounting};
 use pando_api::{Event, Fault, HeldLimit, Inspection, Method, MethodCall, ProcessNotice, Progress, Reply};
 use pando_kernel::pidfd;
+use pando_tx::{HandedOver, Remains};
 use serde::Serialize;
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -37,13 +38,18 @@ const PULSE: Duration = Duration::from_millis(100);
 
 /// Answers one client until it goes.
 pub(crate) async fn converse(daemon: Rc<Daemon>, connection: Connection) {
-    let mut client = Client { daemon, connection };
+    let mut client = Client { daemon, connection, remains: Vec::new() };
     while let Ok(()) = client.turn().await {}
+    let Client { connection, remains, .. } = client;
+    drop(connection);
+    crate::spares::clear_after(remains).await;
 }
 
 struct Client {
     daemon: Rc<Daemon>,
     connection: Connection,
+    /// What is left of the spares that it took, to be cleared away once it has gone.
+    remains: Vec<Remains>,
 }
 
 /// A call that is being answered.
@@ -136,8 +142,12 @@ impl Client {
 
     /// Gives away the beginning of a transaction, if one was made ahead. The descriptors are closed here once they are sent.
     async fn spare(&mut self) -> Result<(), Gone> {
-        let (spare, fds) = self.daemon.spares.take().map(pando_tx::Spare::hand_over).unzip();
-        self.reply(Reply::Spare { spare }, false, fds.unwrap_or_default()).await
+        let Some(spare) = self.daemon.spares.take() else {
+            return self.reply(Reply::Spare { spare: None }, false, vec![]).await;
+        };
+        let HandedOver { name, descriptors, remains } = spare.hand_over();
+        self.remains.push(remains);
+        self.reply(Reply::Spare { spare: Some(name) }, false, descriptors).await
     }
 
     async fn fault(&mut self, fault: &Fault) -> Result<(), Gone> {

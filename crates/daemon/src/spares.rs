@@ -5,11 +5,12 @@
 
 use crate::readable::urgent;
 use pando_guest::Places;
-use pando_tx::{Home, Spare};
+use pando_tx::{Home, Remains, Spare, Still};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::Interest;
 use tokio::sync::Notify;
@@ -34,6 +35,8 @@ pub(crate) struct Spares {
     ready: RefCell<VecDeque<Spare>>,
     /// Counts those that were made.
     made: Cell<u32>,
+    /// Who need not be looked at when the next is made.
+    still: RefCell<Arc<Still>>,
     /// When one was last asked for.
     asked: Cell<Option<Instant>>,
     /// When anything was last mounted or unmounted.
@@ -49,6 +52,7 @@ impl Spares {
             home: Home::new(places.root()),
             ready: RefCell::default(),
             made: Cell::new(0),
+            still: RefCell::default(),
             asked: Cell::new(None),
             moved: Cell::new(None),
             refilling: Cell::new(false),
@@ -95,8 +99,10 @@ impl Spares {
     async fn make_one(&self) -> Result<(), String> {
         let (home, number, moved) = (self.home.clone(), self.made.get(), self.moved.get());
         self.made.set(number.wrapping_add(1));
-        let made = tokio::task::spawn_blocking(move || Spare::make(&home, number)).await;
+        let still = Arc::clone(&self.still.borrow());
+        let made = tokio::task::spawn_blocking(move || Spare::make(&home, number, &still)).await;
         let spare = made.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
+        self.still.replace(Arc::new(spare.still().clone()));
         if self.closed.get() || self.moved.get() != moved {
             discard([spare]).await;
         } else {
@@ -126,6 +132,17 @@ impl Spares {
 async fn discard(spares: impl IntoIterator<Item = Spare> + Send + 'static) {
     // One that panicked has left something for the next recovery.
     let _ = tokio::task::spawn_blocking(move || spares.into_iter().for_each(drop)).await;
+}
+
+/// Clears away what a client has left that took some, and has gone. Its own end comes first: there are few processors.
+pub(crate) async fn clear_after(remains: Vec<Remains>) {
+    const FIRST: Duration = Duration::from_millis(10);
+    if remains.is_empty() {
+        return;
+    }
+    tokio::time::sleep(FIRST).await;
+    // What could not be deleted is by the next sweep.
+    let _ = tokio::task::spawn_blocking(move || remains.into_iter().for_each(Remains::clear)).await;
 }
 
 /// Watches the mounts for as long as spares are wanted.

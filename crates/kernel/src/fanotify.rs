@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// How much is read at a time: many events.
-const BUFFER: usize = 64 << 10;
+const BUFFER: usize = 8 << 10;
 
 /// A group of marks, and the queue of their events.
 #[derive(Debug)]

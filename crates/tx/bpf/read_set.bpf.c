@@ -40,8 +40,17 @@ struct dentry {
 } OURS;
 struct path { struct dentry *dentry; } OURS;
 struct file { struct path f_path; struct inode *f_inode; } OURS;
-struct mm_struct;
-struct task_struct { int pid, tgid; struct mm_struct *mm; struct task_struct *group_leader; } OURS;
+/* What counts how often its maps were about to be changed: a sequence since Linux 6.14, a number since 6.4. */
+struct seqcount { unsigned int sequence; } OURS;
+struct mm_struct { struct seqcount mm_lock_seq; } OURS;
+struct mm_struct___before { int mm_lock_seq; } OURS;
+struct task_struct {
+	int pid, tgid;
+	u32 self_exec_id;
+	u64 start_boottime;
+	struct mm_struct *mm;
+	struct task_struct *group_leader;
+} OURS;
 struct ovl_path { struct dentry *dentry; } OURS;
 struct ovl_entry { unsigned int __numlower; struct ovl_path __lowerstack[0]; } OURS;
 struct ovl_inode { struct inode vfs_inode; struct ovl_entry *oe; } OURS;
@@ -228,16 +237,42 @@ int read_set(struct bpf_iter__task_file *context)
 	return 0;
 }
 
-/* Processes that have memory, by their pids outside of all namespaces; one by each of its threads where the first has ended before others. */
+/* A process that has memory, by its pid outside of all namespaces. */
+struct tenant {
+	int pid;
+	u32 execution;
+	u64 started;
+	u64 maps;
+};
+
+static __always_inline u64 maps_of(struct mm_struct *mm)
+{
+	u32 count;
+	if (bpf_core_field_exists(struct mm_struct, mm_lock_seq.sequence))
+		count = BPF_CORE_READ(mm, mm_lock_seq.sequence);
+	else if (bpf_core_field_exists(struct mm_struct___before, mm_lock_seq))
+		count = BPF_CORE_READ((struct mm_struct___before *)mm, mm_lock_seq);
+	else
+		return 0;
+	return 1ull << 32 | count;
+}
+
+/* Those that there are; one is told by each of its threads where the first has ended before others. */
 SEC("iter/task")
 int in_memory(struct bpf_iter__task *context)
 {
 	struct task_struct *task = context->task;
-	if (!task || !BPF_CORE_READ(task, mm))
+	struct mm_struct *mm = task ? BPF_CORE_READ(task, mm) : 0;
+	if (!mm)
 		return 0;
-	int process = BPF_CORE_READ(task, tgid);
-	if (BPF_CORE_READ(task, pid) == process || !BPF_CORE_READ(task, group_leader, mm))
-		bpf_seq_write(context->meta->seq, &process, sizeof(process));
+	struct tenant tenant = { .pid = BPF_CORE_READ(task, tgid) };
+	struct task_struct *first = BPF_CORE_READ(task, group_leader);
+	if (BPF_CORE_READ(task, pid) != tenant.pid && BPF_CORE_READ(first, mm))
+		return 0;
+	tenant.execution = BPF_CORE_READ(first, self_exec_id);
+	tenant.started = BPF_CORE_READ(first, start_boottime);
+	tenant.maps = maps_of(mm);
+	bpf_seq_write(context->meta->seq, &tenant, sizeof(tenant));
 	return 0;
 }
 

@@ -42,6 +42,8 @@ pub(crate) struct Apply {
     trash: Tree,
     /// In a realm nothing can be moved from the upper directory.
     realm: Option<Aside>,
+    /// Whether some of it may have been done before.
+    again: bool,
 }
 
 fn make(directory: &Path) -> io::Result<()> {
@@ -52,7 +54,8 @@ fn make(directory: &Path) -> io::Result<()> {
 }
 
 impl Apply {
-    pub(crate) fn new(part: &Part) -> Result<Self, ApplyError> {
+    /// Opens them. `again` tells that an earlier run, or a part of one, may have come before a crash.
+    pub(crate) fn new(part: &Part, again: bool) -> Result<Self, ApplyError> {
         let open = |path: &Path| {
             Tree::open(path).map_err(|source| ApplyError::new(format!("opening {}", path.display()), source))
         };
@@ -78,6 +81,7 @@ impl Apply {
             stage,
             trash,
             realm,
+            again,
         })
     }
 
@@ -111,7 +115,7 @@ impl Apply {
             Op::Remove { at, ino, slot } => self.remove(at, *ino, *slot),
             Op::Place { slot, ino, at, directory } => self.place(*slot, *ino, at, *directory),
             Op::MakeDirectory { at } => self.make_directory(at),
-            Op::Move { at, ino } => self.bring_up(at, *ino),
+            Op::Move { at, ino, directory, marked } => self.bring_up(at, *ino, *directory, *marked),
             Op::Update { source, target, .. } => self.update(source, target),
             Op::Attributes { source, target, modified } => self.attributes(source, target, *modified),
         };
@@ -198,13 +202,17 @@ impl Apply {
         }
     }
 
-    fn bring_up(&self, at: &TreePath, ino: u64) -> io::Result<()> {
-        let Some(stat) = self.upper.look(at)?.filter(|stat| stat.st_ino == ino) else { return Ok(()) };
-        let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
-        if let Some(aside) = &self.realm {
-            return BringIn { upper: &self.upper, stage: &self.stage, live: &self.live, aside }.bring(at, &stat);
+    fn bring_up(&self, at: &TreePath, ino: u64, is_directory: bool, is_marked: bool) -> io::Result<()> {
+        // Nobody else writes to the upper directory: where it was read a moment ago, everything is there.
+        if self.again || self.realm.is_some() {
+            let Some(stat) = self.upper.look(at)?.filter(|stat| stat.st_ino == ino) else { return Ok(()) };
+            if let Some(aside) = &self.realm {
+                return BringIn { upper: &self.upper, stage: &self.stage, live: &self.live, aside }.bring(at, &stat);
+            }
         }
-        self.strip(at, is_directory)?;
+        if is_marked {
+            self.strip(at, is_directory)?;
+        }
         let (from, name) = self.upper.place(at)?;
         let (to, _) = self.live.place(at)?;
         rustix::fs::renameat(&*from, name, &*to, name)?;

@@ -247,7 +247,7 @@ pub(crate) fn commit(directory: &Path, parts: Vec<PartChanges>, durable: bool) -
     }
     step();
     file.publish(durable && ordered.is_none()).map_err(failed)?;
-    finish(&file, &journal)
+    finish(&file, &journal, false)
 }
 
 /// Brings everything new to the disk, and the journal that is written: together with what is new on its own file system, or by itself.
@@ -263,8 +263,8 @@ fn sync_all(journal: &Journal, written: &File) -> Result<(), CommitError> {
     Ok(())
 }
 
-/// Does what a journal says, from the start, and closes it.
-pub(crate) fn finish(file: &JournalFile, journal: &Journal) -> Result<(), CommitError> {
+/// Does what a journal says, from the start, and closes it. `again` tells that it may have been begun before.
+pub(crate) fn finish(file: &JournalFile, journal: &Journal, again: bool) -> Result<(), CommitError> {
     let realm = journal.parts.iter().find_map(|(part, _)| part.realm.as_ref());
     let owner = realm.map(Realm::owner).transpose();
     let _as_its_owner = owner.map_err(|source| ApplyError::new("taking on the ids of its owner", source))?;
@@ -272,7 +272,7 @@ pub(crate) fn finish(file: &JournalFile, journal: &Journal) -> Result<(), Commit
         .parts
         .iter()
         .filter(|(part, _)| !is_lost_memory(part))
-        .map(|(part, steps)| Ok((Apply::new(part)?, part, steps)))
+        .map(|(part, steps)| Ok((Apply::new(part, again)?, part, steps)))
         .collect::<Result<_, ApplyError>>()?;
     if !file.is_applied() {
         do_all(file, journal, &trees)?;

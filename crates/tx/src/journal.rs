@@ -10,7 +10,10 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 /// How a journal begins; the last byte is the version of its format.
-const MAGIC: &[u8; 8] = b"PandoTx\x02";
+const MAGIC: &[u8; 8] = b"PandoTx\x03";
+
+/// What is said of one in another version of the format.
+const OTHERS: &str = "the journal is one of another version of Pando, which has to finish it (pando tx recover)";
 
 /// No journal is longer: 16 million operations of 256 bytes.
 const LONGEST: u64 = 4 << 30;
@@ -103,7 +106,10 @@ impl JournalFile {
         let mut bytes = Vec::new();
         file.take(LONGEST).read_to_end(&mut bytes)?;
         let damaged = || io::Error::new(io::ErrorKind::InvalidData, "the journal is damaged");
-        let rest = bytes.strip_prefix(MAGIC).ok_or_else(damaged)?;
+        let rest = bytes.strip_prefix(MAGIC).ok_or_else(|| {
+            let others = bytes.starts_with(&MAGIC[..MAGIC.len() - 1]);
+            if others { io::Error::new(io::ErrorKind::InvalidData, OTHERS) } else { damaged() }
+        })?;
         let (sum, rest) = rest.split_first_chunk::<4>().ok_or_else(damaged)?;
         let (length, body) = rest.split_first_chunk::<8>().ok_or_else(damaged)?;
         let whole =
@@ -161,8 +167,10 @@ mod tests {
     use crate::tree_path::TreePath;
 
     fn journal() -> Journal {
-        let steps =
-            Steps { change: vec![Op::Move { at: TreePath::new(b"a/\xff").unwrap(), ino: 7 }], ..Steps::default() };
+        let steps = Steps {
+            change: vec![Op::Move { at: TreePath::new(b"a/\xff").unwrap(), ino: 7, directory: false, marked: true }],
+            ..Steps::default()
+        };
         let part = Part { live: "/".into(), base: "/base".into(), realm: None };
         Journal { durable: true, parts: vec![(part, steps)] }
     }

@@ -61,8 +61,8 @@ pub use gate::Exclusive;
 pub use home::Home;
 pub use name::{BadName, TxName};
 pub use outside::{
-    Answered, Bystanders, HeldSignals, Listener, Network, Passed, Supervisor, Unsupported, WhenUnsupported, filter,
-    note_places,
+    Answered, Bystanders, HeldSignals, Listener, Network, Passed, Still, Supervisor, Unsupported, WhenUnsupported,
+    filter, note_places,
 };
 pub use part::Part;
 pub use read_set::Watch;
@@ -73,7 +73,7 @@ pub use session::{
     BeginError, EndError, Ended, Rest, Running, StartError, Transaction, abort_open, changes_now, changes_of_open,
     commit_open, doomed_open, end_processes_of_open, gate_of, processes,
 };
-pub use spare::Spare;
+pub use spare::{HandedOver, Remains, Spare};
 pub use trash::{rubbish, sweep, sweep_mounts};
 pub use tree_path::TreePath;
 pub use validate::Conflict;

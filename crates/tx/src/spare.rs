@@ -16,6 +16,7 @@
 use crate::attributes::Moment;
 use crate::home::Home;
 use crate::name::TxName;
+use crate::outside::Still;
 use crate::read_set::{Watch, load_ahead};
 use crate::record::Record;
 use crate::scope::Scope;
@@ -26,6 +27,7 @@ use pando_kernel::{CallError, Context};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io;
+use std::iter;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -42,8 +44,35 @@ pub struct Spare {
     site: Site,
     state: State,
     namespaces: ViewNamespaces,
+    still: Still,
     watch: Watch,
     lock: FileLock,
+}
+
+/// One that is given to another process.
+#[derive(Debug)]
+pub struct HandedOver {
+    /// What [`Spare::accept`] knows it by.
+    pub name: String,
+    /// What it consists of, beside its files.
+    pub descriptors: Vec<OwnedFd>,
+    /// What the giver does for the taker once that has gone.
+    pub remains: Remains,
+}
+
+/// What a transaction leaves that was made of a spare. As long as somebody else holds its view, the taker does not wait for the kernel to take that apart, which is some 15 ms.
+#[derive(Debug)]
+pub struct Remains {
+    home: Home,
+    held: Vec<OwnedFd>,
+}
+
+impl Remains {
+    /// Lets go of the view, and deletes what was thrown away.
+    pub fn clear(self) {
+        drop(self.held);
+        trash::sweep(&self.home);
+    }
 }
 
 /// What is on disk of it.
@@ -70,6 +99,7 @@ pub(crate) struct State {
 pub(crate) struct Taken {
     pub(crate) state: State,
     pub(crate) namespaces: ViewNamespaces,
+    pub(crate) still: Still,
     pub(crate) watch: Watch,
     pub(crate) lock: FileLock,
 }
@@ -131,12 +161,13 @@ impl Outside {
 }
 
 impl Spare {
-    /// Makes one; `number` tells it from others of this process. It takes milliseconds, most of them waiting, and a thread.
+    /// Makes one; `number` tells it from others of this process. It takes milliseconds, most of them waiting, and a thread. `before` is who was [still](Self::still) when
+    /// another was made.
     ///
     /// # Errors
     ///
     /// Where the kernel does not tell what is read, or anything that a view consists of has changed meanwhile (ResourceBusy).
-    pub fn make(home: &Home, number: u32) -> Result<Self, CallError> {
+    pub fn make(home: &Home, number: u32, before: &Still) -> Result<Self, CallError> {
         let name = TxName::spare(number);
         home.prepare()?;
         let directory = home.directory().join(format!(".{name}"));
@@ -169,6 +200,10 @@ impl Spare {
         let outside = Outside::of_now(&plan).context(looking)?;
         let watch = Watch::new(home).context(|| "listening to what is opened".into())?;
         let (namespaces, watch) = in_a_thread(&plan, &directory, watch)?;
+        // Where that cannot be told all are looked at once more.
+        let still = watch.loaded().and_then(|walker| Still::look(walker, before).ok()).unwrap_or_default();
+        let path = Self::still_path(&directory);
+        still.write(&path).context(|| format!("writing {}", path.display()))?;
         if Outside::of_now(&plan).context(looking)? != outside {
             return Err(io::Error::from(io::ErrorKind::ResourceBusy)).context(looking);
         }
@@ -176,22 +211,33 @@ impl Spare {
         let text = serde_json::to_vec(&state).map_err(io::Error::other);
         let path = Self::state_path(&directory);
         text.and_then(|text| std::fs::write(&path, text)).context(|| format!("writing {}", path.display()))?;
-        Ok(Self { site, state, namespaces, watch, lock })
+        Ok(Self { site, state, namespaces, still, watch, lock })
+    }
+
+    /// Who wrote to no file through its memory when it was made.
+    pub fn still(&self) -> &Still {
+        &self.still
+    }
+
+    fn still_path(directory: &Path) -> PathBuf {
+        directory.join("still")
     }
 
     fn state_path(directory: &Path) -> PathBuf {
         directory.join("spare.json")
     }
 
-    /// Gives it to another process, which [accepts](Self::accept) it: its name, and descriptors. From now on it is removed by whoever holds these, or by the
-    /// next recovery.
-    pub fn hand_over(mut self) -> (String, Vec<OwnedFd>) {
+    /// Gives it to another process, which [accepts](Self::accept) it. From now on it is removed by whoever holds its descriptors, or by the next recovery.
+    pub fn hand_over(mut self) -> HandedOver {
         self.site.owned = false;
         let name = self.site.directory.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let ViewNamespaces { ipc, mounts } = self.namespaces;
         let (listener, programs) = self.watch.into_descriptors();
-        let all = [self.lock.into(), ipc, mounts, listener].into_iter().chain(programs.into_iter().flatten());
-        (name, all.collect())
+        // Its lock is the taker's alone. Without a copy of the others the taker waits, no more.
+        let shared: Vec<_> = [ipc, mounts, listener].into_iter().chain(programs.into_iter().flatten()).collect();
+        let held = shared.iter().filter_map(|descriptor| descriptor.try_clone().ok()).collect();
+        let remains = Remains { home: self.site.home.clone(), held };
+        HandedOver { name, descriptors: iter::once(self.lock.into()).chain(shared).collect(), remains }
     }
 
     /// Takes over one that another process has handed over.
@@ -208,9 +254,10 @@ impl Spare {
         }
         let directory = home.directory().join(name);
         let state: State = serde_json::from_slice(&std::fs::read(Self::state_path(&directory))?)?;
+        let still = Still::read(&Self::still_path(&directory))?;
         let site = Site { home: home.clone(), directory, group: state.record.group.clone(), owned: true };
         let watch = Watch::handed_over(home, listener, [walk, memory], state.maps)?;
-        Ok(Self { site, state, namespaces: ViewNamespaces { ipc, mounts }, watch, lock: lock.into() })
+        Ok(Self { site, state, namespaces: ViewNamespaces { ipc, mounts }, still, watch, lock: lock.into() })
     }
 
     /// Whether a view that were made now, here, would be the same, and nobody has been in it.
@@ -225,8 +272,8 @@ impl Spare {
     /// Its parts; from now on whoever takes it answers for what is on disk.
     pub(crate) fn take_apart(mut self) -> Taken {
         self.site.owned = false;
-        let Self { state, namespaces, watch, lock, .. } = self;
-        Taken { state, namespaces, watch, lock }
+        let Self { state, namespaces, still, watch, lock, .. } = self;
+        Taken { state, namespaces, still, watch, lock }
     }
 }
 

@@ -93,7 +93,7 @@ mod tests {
 
     fn found(live: Option<Moment>, what: What) -> Option<&'static str> {
         let live = live.map(|changed| LiveName { ino: 5, directory: false, changed });
-        let child = Node { path: TreePath::new(b"a").unwrap(), ino: 9, live, what };
+        let child = Node { path: TreePath::new(b"a").unwrap(), ino: 9, live, marked: false, what };
         let top = Directory {
             source: DirectorySource::SamePlace,
             attributes_differ: true,
@@ -102,7 +102,7 @@ mod tests {
             children: vec![child],
         };
         let live = Some(LiveName { ino: 2, directory: true, changed: SINCE });
-        let root = Node { path: TreePath::ROOT, ino: 1, live, what: What::Directory(top) };
+        let root = Node { path: TreePath::ROOT, ino: 1, live, marked: false, what: What::Directory(top) };
         conflict(&root, &[], BEGUN).map(|conflict| conflict.what)
     }
 

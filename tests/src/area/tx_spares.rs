@@ -7,12 +7,17 @@ use crate::sandbox::Sandbox;
 
 const NEEDS: &[Need] = &[Need::Root, Need::Program("unshare", "util-linux")];
 
+const NEEDS_PYTHON: &[Need] =
+    &[Need::Root, Need::Program("unshare", "util-linux"), Need::Program("python3", "python3")];
+
 pub(crate) const CASES: &[Case] = &[
     Case::new("tx::a_spare_shows_what_is_live_when_it_is_taken", shows_what_is_live).needs(NEEDS),
     Case::new("tx::a_spare_has_the_mounts_that_are_there_when_it_is_taken", has_the_mounts).needs(NEEDS),
     Case::new("tx::who_may_pass_a_directory_on_the_way_is_as_when_a_spare_is_taken", who_may_pass).needs(NEEDS),
     Case::new("tx::what_was_read_on_a_spare_is_validated", is_validated).needs(NEEDS),
     Case::new("tx::what_a_spare_was_made_of_is_neither_read_nor_changed", is_not_read).needs(NEEDS),
+    Case::new("tx::what_is_written_through_memory_beside_a_spare_is_found", is_written).needs(NEEDS_PYTHON),
+    Case::new("tx::a_daemon_clears_away_behind_its_spares", cleared).needs(NEEDS),
     Case::new("tx::spares_of_a_killed_daemon_leave_nothing", killed).needs(NEEDS),
     Case::new("tx::a_daemon_that_ends_takes_its_spares_along", ended).needs(NEEDS),
     Case::new("tx::a_daemon_that_is_stuck_is_not_waited_for", stuck).needs(NEEDS),
@@ -104,6 +109,44 @@ fn is_not_read(sandbox: &Sandbox) {
     );
     assert_eq!(ended.out(), "out\ntaken: 1\nmine\n");
     ended.complains_of(&["committed: 1 path,"]);
+}
+
+fn is_written(sandbox: &Sandbox) {
+    // By somebody who has the file in memory when the spare is made, or only when it is taken, and has written to it before: its time says nothing by then.
+    let writer = "import mmap, signal, sys; file = open('d/file', 'r+b'); told = {signal.SIGUSR1, signal.SIGUSR2}
+signal.pthread_sigmask(signal.SIG_BLOCK, told)
+def begin():
+  global there; there = mmap.mmap(file.fileno(), 0); there[:3] = b'old'
+if sys.argv[1] == 'early': begin()
+while True:
+  open('did', 'w').close()
+  if signal.sigwait(told) == signal.SIGUSR2: there[:3] = b'now'
+  elif sys.argv[1] == 'late': begin()";
+    for when in ["early", "late"] {
+        let ended = script(
+            sandbox,
+            &format!(
+                "echo begun >d/file; did() {{ until [ -e did ]; do sleep .02; done; }}; tell() {{ rm did; kill -$1 $WRITER; did; }}
+                 python3 -c \"{writer}\" {when} & WRITER=$!; trap \"kill -9 $DAEMON $WRITER 2>/dev/null || true\" EXIT; did
+                 ready; tell USR1; rm -f out
+                 {{ until grep -q read out; do sleep .05; done; tell USR2; echo; }} |
+                 on_spare --retry 0 -- sh -c 'cat d/file; echo read; read line' >out || true
+                 head -c 3 d/file; tail -n 1 out; kill $WRITER; rm did"
+            ),
+        );
+        assert_eq!(ended.out(), "nowtaken: 1\n", "{when}: {}", ended.err());
+        ended.complains_of(&["d/file was changed by others"]);
+    }
+}
+
+fn cleared(sandbox: &Sandbox) {
+    let ended = script(
+        sandbox,
+        "empty() { for try in $(seq 500); do [ -z \"$(ls -A $HOME_OF_TX/.trash)\" ] && return; sleep .02; done; ls -AR $HOME_OF_TX/.trash; }
+         on_spare -q -- touch d/file; empty; ready; on_spare -q -- false || true; empty; ready
+         on_spare -q -- no-such-program || true; empty; ls d",
+    );
+    assert_eq!(ended.out(), "taken: 1\ntaken: 1\ntaken: 1\nfile\n");
 }
 
 fn killed(sandbox: &Sandbox) {

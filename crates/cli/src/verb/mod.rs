@@ -35,6 +35,7 @@ pub(crate) use clone::Clone;
 pub(crate) use exec::Exec;
 pub(crate) use hold_terminal::hold;
 pub(crate) use run::Run;
+pub(crate) use tx::Tx;
 
 use crate::state_root::StateRoot;
 use clap::{ArgMatches, Command};

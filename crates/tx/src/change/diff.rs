@@ -107,7 +107,7 @@ mod tests {
 
     fn node(path: &str, live: Option<bool>, what: What) -> Node {
         let live = live.map(|directory| LiveName { ino: 5, directory, changed: MOMENT });
-        Node { path: TreePath::new(path.as_bytes()).unwrap(), ino: 9, live, what }
+        Node { path: TreePath::new(path.as_bytes()).unwrap(), ino: 9, live, marked: false, what }
     }
 
     fn directory(source: DirectorySource, children: Vec<Node>) -> What {

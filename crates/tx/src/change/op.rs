@@ -96,6 +96,10 @@ pub(crate) enum Op {
         at: TreePath,
         /// Its inode.
         ino: u64,
+        /// Whether it is a directory.
+        directory: bool,
+        /// Whether the overlay has left marks on it, or on anything in it.
+        marked: bool,
     },
     /// Brings new content into a live file, which stays the same file for those who have it open and for its other names.
     Update {

@@ -87,12 +87,17 @@ impl Planner {
         }
     }
 
+    /// Moves what is new, with everything in it.
+    fn bring(&mut self, node: &Node, directory: bool) {
+        self.change.push(Op::Move { at: node.path.clone(), ino: node.ino, directory, marked: node.is_marked() });
+    }
+
     fn directory(&mut self, node: &Node, directory: &Directory) {
         match &directory.source {
             DirectorySource::New => {
                 self.remove(node, false);
                 if directory.children.iter().all(Node::is_wholly_new) {
-                    self.change.push(Op::Move { at: node.path.clone(), ino: node.ino });
+                    self.bring(node, true);
                 } else {
                     self.change.push(Op::MakeDirectory { at: node.path.clone() });
                     self.children(&node.path, directory);
@@ -128,7 +133,7 @@ impl Planner {
     fn file(&mut self, node: &Node, file: &File) {
         let Some(origin) = &file.origin else {
             self.remove(node, true);
-            self.change.push(Op::Move { at: node.path.clone(), ino: node.ino });
+            self.bring(node, false);
             return;
         };
         self.seen.insert(origin.ino);

@@ -39,14 +39,14 @@ type OpenFifo = (PathBuf, (u32, u32), u64);
 
 impl Bystanders {
     /// Looks around outside of a transaction about a realm, or about the host. What is written to files through memory from now on is told by their times.
-    /// `in_memory` are the processes outside that have memory, if that is known.
-    pub(crate) fn look(realm: Option<&Realm>, in_memory: Option<BTreeSet<i32>>) -> Self {
+    /// `tenants` are the processes outside that have memory, if that is known, but for those who are known to write to no file.
+    pub(crate) fn look(realm: Option<&Realm>, tenants: Option<BTreeSet<i32>>) -> Self {
         let outside = Surroundings::new(realm);
         // Where the kernel does not tell who opens them, they are others inside.
         let fifos = Fifos::begin(outside.clone()).ok();
         let mut settled = HashSet::new();
         let searched = || outside.processes().into_iter().filter(|pid| has_memory(*pid)).collect();
-        for pid in in_memory.map_or_else(searched, Vec::from_iter) {
+        for pid in tenants.map_or_else(searched, Vec::from_iter) {
             // One that has ended has nothing.
             for written in memory_map::written_by(pid).unwrap_or_default() {
                 if settled.insert(written.file) {

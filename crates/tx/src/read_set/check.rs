@@ -164,7 +164,7 @@ mod tests {
             modified,
             children,
         });
-        Node { path: path(at), ino: 1, live: None, what }
+        Node { path: path(at), ino: 1, live: None, marked: false, what }
     }
 
     /// Looks at a name of a tree with the directory `a` and the file `a/f` in it, before which `new` was made of `a`.

@@ -13,11 +13,13 @@
 mod check;
 mod dentries;
 mod fitted;
+mod tenant;
 mod walk;
 mod watch;
 
 pub(crate) use check::{Known, check, pandos_own};
 pub(crate) use dentries::Looked;
+pub(crate) use tenant::Tenant;
 pub(crate) use walk::{Walker, load_ahead};
 pub use watch::Watch;
 pub(crate) use watch::looked_so_far;

@@ -3,6 +3,7 @@
 use super::ReadSetError;
 use super::dentries::Seen;
 use super::fitted::{Code, Fitted};
+use super::tenant::Tenant;
 use libbpf_rs::libbpf_sys::bpf_map_create_opts;
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, RingBufferBuilder};
 use pando_kernel::bpf_iterator::{self, Instructions};
@@ -12,8 +13,9 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 
-/// Bytes of the ring that records come through: small at first, since it is made of memory, larger when it was too small.
-const RINGS: [u32; 4] = [1 << 20, 8 << 20, 64 << 20, 512 << 20];
+/// Bytes of the ring that records come through: small at first, since it is made of memory and mapping it costs a short command more than the walk does, larger when
+/// it was too small.
+const RINGS: [u32; 4] = [1 << 19, 8 << 20, 64 << 20, 512 << 20];
 
 /// The key of maps with one element.
 const ONLY: [u8; 4] = [0; 4];
@@ -111,12 +113,12 @@ impl Walker {
         Ok(Self { program, memory, records: map(records)?, requests: map(requests)?, outcomes: map(outcomes)? })
     }
 
-    /// The processes that have memory, by their pids outside of all namespaces.
-    pub(crate) fn in_memory(&self) -> io::Result<BTreeSet<i32>> {
+    /// The processes that have memory. One whose first thread has ended is told by each of the others.
+    pub(crate) fn tenants(&self) -> io::Result<Vec<Tenant>> {
         let link = bpf_iterator::over_all(self.memory.as_fd())?;
         let mut bytes = Vec::with_capacity(4096);
         bpf_iterator::run(link.as_fd())?.read_to_end(&mut bytes)?;
-        Ok(bytes.as_chunks().0.iter().map(|bytes| i32::from_ne_bytes(*bytes)).collect())
+        Ok(Tenant::all_of_bytes(&bytes).collect())
     }
 
     /// The dentries of the file systems that open files of this process are on; `None` if there are more on one than the ring holds.
@@ -224,10 +226,10 @@ mod tests {
         let options = rustix::process::WaitIdOptions::EXITED | rustix::process::WaitIdOptions::NOWAIT;
         let whom = rustix::process::WaitId::Pid(rustix::process::Pid::from_raw(pid).unwrap());
         rustix::process::waitid(whom, options).unwrap();
-        let told = walker.in_memory().unwrap();
+        let told = walker.tenants().unwrap();
         ended.wait().unwrap();
-        assert!(told.contains(&std::process::id().cast_signed()));
-        assert!(!told.contains(&pid) && !told.contains(&2));
+        let has = |pid: i32| told.iter().any(|tenant| tenant.pid == pid);
+        assert!(has(std::process::id().cast_signed()) && !has(pid) && !has(2));
     }
 
     #[test]

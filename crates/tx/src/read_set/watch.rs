@@ -150,6 +150,11 @@ impl Watch {
         &self.kept
     }
 
+    /// That program, if it is loaded.
+    pub(crate) fn loaded(&self) -> Option<&Walker> {
+        self.walker.as_ref()
+    }
+
     /// Gives that program away.
     pub(crate) fn give_loaded(&mut self) -> Option<Walker> {
         self.walker.take()

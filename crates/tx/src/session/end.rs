@@ -146,11 +146,6 @@ impl Transaction {
         self.throw_away()
     }
 
-    /// Whether it was made ahead: then whoever did so has others, in the same places.
-    pub fn is_on_spare(&self) -> bool {
-        self.on_spare
-    }
-
     fn throw_away(&self) -> Result<(), CallError> {
         trash::throw_away(&self.home, &self.directory).context(|| format!("removing {}", self.directory.display()))?;
         self.scope.remove();

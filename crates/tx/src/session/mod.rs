@@ -13,6 +13,7 @@ pub use end::{
 pub use running::{Ended, Rest, Running, StartError};
 
 use crate::home::Home;
+use crate::outside::Still;
 use crate::read_set::Watch;
 use crate::record::Record;
 use crate::scope::Scope;
@@ -29,12 +30,21 @@ pub struct Transaction {
     scope: Scope,
     /// Where the kernel grants what it takes to know what is read.
     watch: Option<Watch>,
-    /// A view that was made ahead.
-    made: Option<ViewNamespaces>,
+    /// What was made ahead, until it is used.
+    made: Option<Ahead>,
     /// Whether its beginning was.
     on_spare: bool,
     /// Says to all others that the transaction lives.
     _lock: FileLock,
+}
+
+/// What of a beginning was made ahead.
+#[derive(Debug)]
+struct Ahead {
+    /// The view.
+    namespaces: ViewNamespaces,
+    /// Who was looked at.
+    still: Still,
 }
 
 impl Transaction {

@@ -1,6 +1,6 @@
 //! The beginning of a transaction out of what was made ahead.
 
-use super::{BeginError, Transaction};
+use super::{Ahead, BeginError, Transaction};
 use crate::attributes::Moment;
 use crate::home::Home;
 use crate::name::TxName;
@@ -27,7 +27,7 @@ impl Transaction {
         if directory.exists() {
             return Err(BeginError::Exists(name.clone()));
         }
-        let Taken { state, namespaces, watch, lock } = spare.take_apart();
+        let Taken { state, namespaces, still, watch, lock } = spare.take_apart();
         let (mut plan, mut record) = (state.plan, state.record);
         for part in plan.parts() {
             take_time(part)?;
@@ -49,7 +49,7 @@ impl Transaction {
             Err(errno) => Err(errno).context(|| format!("making {}", directory.display()))?,
         }
         let scope = Scope::at(&record.group);
-        let (watch, made) = (Some(watch), Some(namespaces));
+        let (watch, made) = (Some(watch), Some(Ahead { namespaces, still }));
         Ok((Self { home: home.clone(), directory, record, scope, watch, made, on_spare: true, _lock: lock }, plan))
     }
 }

@@ -1,9 +1,12 @@
 //! Commands inside a transaction.
 
-use super::Transaction;
 use super::end::conflict_now;
+use super::{Ahead, Transaction};
 use crate::home::Home;
-use crate::outside::{self, Answered, Bystanders, Holders, Network, Passed, Supervisor, Unsupported, WhenUnsupported};
+
+use crate::outside::{
+    self, Answered, Bystanders, Holders, Network, Passed, Still, Supervisor, Unsupported, WhenUnsupported,
+};
 use crate::read_set::{Walker, Watch, load_ahead};
 use crate::record::Record;
 use crate::scope::Scope;
@@ -115,14 +118,15 @@ fn holders_of_fifos(walker: Option<&Walker>) -> Holders {
     told.flatten().map_or(Holders::Anybody, Holders::These)
 }
 
-/// Who has memory, as far as it does.
-fn in_memory(walker: Option<&Walker>) -> Option<BTreeSet<i32>> {
-    who_counts_likewise(walker)?.in_memory().ok()
+/// Who may write to files through its memory, as far as it does.
+fn writers(walker: Option<&Walker>, still: &Still) -> Option<BTreeSet<i32>> {
+    let tenants = who_counts_likewise(walker)?.tenants().ok()?;
+    Some(tenants.into_iter().filter(|tenant| !still.has(tenant)).map(|tenant| tenant.pid).collect())
 }
 
 /// Looks at who is outside when a command is about to begin, and has it told.
-fn look(walker: Option<&Walker>, tell: &Sender<Bystanders>) {
-    let mut bystanders = Bystanders::look(None, in_memory(walker));
+fn look(walker: Option<&Walker>, still: &Still, tell: &Sender<Bystanders>) {
+    let mut bystanders = Bystanders::look(None, writers(walker, still));
     let asks = bystanders.holders_of_fifos();
     // Where nobody listens any more the command has failed to begin.
     let _ = tell.send(bystanders);
@@ -142,6 +146,8 @@ struct Manner {
     network: Network,
     /// Where its signals are written down, if another process will commit.
     noted_in: Option<PathBuf>,
+    /// Who need not be looked at.
+    still: Still,
 }
 
 impl Transaction {
@@ -159,8 +165,10 @@ impl Transaction {
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
             .context(|| "becoming a subreaper".into())
             .map_err(StartError::View)?;
-        let (directory, mut watch, made) = (self.directory.clone(), self.watch.take(), self.made.take());
-        let manner = Manner { stdio, death_signal: Some(Signal::KILL), network, noted_in: None };
+        let (directory, mut watch) = (self.directory.clone(), self.watch.take());
+        let (made, still) = self.made.take().map(|Ahead { namespaces, still }| (namespaces, still)).unzip();
+        let (death_signal, still) = (Some(Signal::KILL), still.unwrap_or_default());
+        let manner = Manner { stdio, death_signal, network, noted_in: None, still };
         let kept = watch.as_ref().map(|watch| watch.kept().to_owned());
         let loaded = watch.as_mut().and_then(Watch::give_loaded);
         let enter = move || {
@@ -217,7 +225,7 @@ impl Running {
     ) -> Result<Self, StartError> {
         let group = scope.entrance().map_err(StartError::View)?;
         let (arguments, path) = (command.to_vec(), scope.path().to_owned());
-        let Manner { stdio, death_signal, network, noted_in } = manner;
+        let Manner { stdio, death_signal, network, noted_in, still } = manner;
         let (tell, told) = channel();
         let (release, released) = channel::<()>();
         let (look_around, looked_around) = channel();
@@ -263,7 +271,7 @@ impl Running {
         let thread = view(std::thread::Builder::new().name("pando-view".into()).spawn(body))?;
         // The view takes its time, on another processor if there is one.
         let walker = meanwhile();
-        look(walker.as_ref(), &look_around);
+        look(walker.as_ref(), &still, &look_around);
         let (started, mut watch, supervisor) = match told.recv() {
             Ok(started) => started?,
             Err(gone) => {

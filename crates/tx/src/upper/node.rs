@@ -13,6 +13,8 @@ pub(crate) struct Node {
     pub ino: u64,
     /// What the live tree has in its place. In a directory that was moved: in the place that it has in the live tree still.
     pub live: Option<LiveName>,
+    /// Whether the overlay has left marks on it, which must not leave with it.
+    pub marked: bool,
     /// What it is now.
     pub what: What,
 }
@@ -111,6 +113,15 @@ pub(crate) struct Indexed {
 }
 
 impl Node {
+    /// Whether the overlay has left marks on it or on anything in it.
+    pub(crate) fn is_marked(&self) -> bool {
+        let below = match &self.what {
+            What::Directory(directory) => directory.children.iter().any(Self::is_marked),
+            What::Gone | What::File(_) => false,
+        };
+        self.marked || below
+    }
+
     /// Whether nothing in it comes from the live tree and nothing of the live tree is in its way: then one rename commits it.
     pub(crate) fn is_wholly_new(&self) -> bool {
         match &self.what {

@@ -98,16 +98,16 @@ impl Walk<'_> {
         let kind = FileType::from_raw_mode(stat.st_mode);
         if kind == FileType::CharacterDevice && stat.st_rdev == 0 {
             let name = self.live_name(&path, live.as_ref())?;
-            return Ok(Node { path, ino: stat.st_ino, live: name, what: What::Gone });
+            return Ok(Node { path, ino: stat.st_ino, live: name, marked: false, what: What::Gone });
         }
         let xattrs = self.read(&path, self.upper.call_path(&path).and_then(|call| xattr::read(&call)))?;
-        let marks = Marks::of(&xattrs.overlay);
+        let (marks, marked) = (Marks::of(&xattrs.overlay), !xattrs.overlay.is_empty());
         if kind == FileType::Directory {
-            return self.directory(path, &stat, live, &marks);
+            return Ok(Node { marked, ..self.directory(path, &stat, live, &marks)? });
         }
         let name = self.live_name(&path, live.as_ref())?;
         let file = self.file(&path, &stat, xattrs.own, &marks)?;
-        Ok(Node { path, ino: stat.st_ino, live: name, what: What::File(file) })
+        Ok(Node { path, ino: stat.st_ino, live: name, marked, what: What::File(file) })
     }
 
     fn live_name(&self, path: &TreePath, live: Option<&TreePath>) -> Result<Option<LiveName>, WalkError> {
@@ -129,7 +129,7 @@ impl Walk<'_> {
         };
         let children = self.children(&path, below.as_ref())?;
         let what = What::Directory(Directory { source, attributes_differ, attributes_clash, modified, children });
-        Ok(Node { path, ino: stat.st_ino, live: name, what })
+        Ok(Node { path, ino: stat.st_ino, live: name, marked: false, what })
     }
 
     /// Where a directory comes from, and where the live tree has it.

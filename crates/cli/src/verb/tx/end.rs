@@ -36,7 +36,7 @@ impl Commit {
         let gate = if self.guest.is_some() { "freeze" } else { "none" };
         let committed = pando_tx::commit_open(home, &self.name, !self.no_durable, None, None, false);
         let (figures, settled) = committed.with_context(|| format!("cannot commit '{}'", self.name))?;
-        sweep_soon(home, None, false);
+        sweep_soon(home, None, None);
         let outcome = Outcome::Committed(figures, &settled);
         let report = Report {
             outcome,
@@ -56,7 +56,7 @@ impl Abort {
     pub(super) fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
         let home = &guest::home(root, self.guest.as_deref())?;
         pando_tx::abort_open(home, &self.name, None).with_context(|| format!("cannot abort '{}'", self.name))?;
-        sweep_soon(home, None, false);
+        sweep_soon(home, None, None);
         Ok(0)
     }
 }

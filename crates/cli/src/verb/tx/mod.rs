@@ -57,6 +57,13 @@ enum Action {
     Keep(keep::Keep),
 }
 
+impl Tx {
+    /// What the line `pando tx run [-q] [--no-durable] -- CMD…` means, without its first two words; nothing for any other.
+    pub(crate) fn plain_run(words: &[&str]) -> Option<Self> {
+        run::Run::plain(words).map(|run| Self { action: Action::Run(run) })
+    }
+}
+
 impl Verb for Tx {
     const NAME: &'static str = "tx";
     const ABOUT: &'static str = "Run commands as transactions: everything they change is committed, or nothing";

@@ -1,6 +1,7 @@
 //! `pando tx recover`, and the deleting that nobody waits for.
 
 use super::guest;
+use super::spare::Clearer;
 use crate::state_root::StateRoot;
 use anyhow::Context;
 use pando_kernel::follower::Follower;
@@ -53,11 +54,14 @@ pub(crate) fn recover_first(root: &StateRoot) {
 }
 
 /// Deletes what was thrown away, and lets go of a view. Whatever takes long is done by a process that nobody waits for: the kernel ends the listener and
-/// the overlays of a view in some 15 ms. What is at the roots of mounts, where people look, goes at once if it is little; `hidden` says that there are others
-/// in the same places, so that nobody would see a difference: to remove a directory may take the disk's time (a discard, on some).
-pub(super) fn sweep_soon(home: &Home, watch: Option<Watch>, hidden: bool) {
+/// the overlays of a view in some 15 ms. What is at the roots of mounts, where people look, goes at once if it is little. Where a daemon has made it ahead, and has others
+/// in the same places, so that nobody would see a difference, it is the `clearer`.
+pub(super) fn sweep_soon(home: &Home, watch: Option<Watch>, clearer: Option<Clearer>) {
     const LITTLE: usize = 300;
-    let at_once = !hidden && pando_tx::rubbish(home, LITTLE) < LITTLE;
+    if clearer.is_some_and(Clearer::leave_it) {
+        return;
+    }
+    let at_once = pando_tx::rubbish(home, LITTLE) < LITTLE;
     if at_once && watch.is_none() {
         return pando_tx::sweep(home);
     }

@@ -7,7 +7,7 @@ use super::keep::Keep;
 use super::recover::sweep_soon;
 use super::replayed_input::ReplayedInput;
 use super::report::{Outcome, PassedOutside, Report};
-use super::spare;
+use super::spare::{self, Clearer};
 use super::wait::{Left, Waited, Waiting};
 use crate::complaint::Usage;
 use crate::state_root::StateRoot;
@@ -26,6 +26,9 @@ use std::time::{Duration, Instant};
 const NOT_FOUND: u8 = 127;
 const NOT_EXECUTABLE: u8 = 126;
 
+/// How often a command runs again at most, if nothing is said.
+const RETRIES: u32 = 3;
+
 #[derive(Debug, clap::Args)]
 pub(super) struct Run {
     /// In this guest, which must be running
@@ -35,7 +38,7 @@ pub(super) struct Run {
     #[arg(long, value_name = "NAME")]
     pub(super) name: Option<TxName>,
     /// How often to run the command again when others changed what it changed
-    #[arg(long, value_name = "N", default_value_t = 3)]
+    #[arg(long, value_name = "N", default_value_t = RETRIES)]
     pub(super) retry: u32,
     /// Abort when it takes longer, in seconds
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
@@ -149,6 +152,41 @@ struct Trial<'a> {
 }
 
 impl Run {
+    /// What `[-q] [--no-durable] -- CMD…` means; nothing for other words.
+    pub(super) fn plain(mut words: &[&str]) -> Option<Self> {
+        let (mut quiet, mut no_durable) = (false, false);
+        loop {
+            let (word, rest) = words.split_first()?;
+            words = rest;
+            let option = match *word {
+                "--" => break,
+                "-q" => &mut quiet,
+                "--no-durable" => &mut no_durable,
+                _ => return None,
+            };
+            // What is given twice is wrong, and clap says so.
+            if std::mem::replace(option, true) {
+                return None;
+            }
+        }
+        let command: Vec<OsString> = words.iter().map(OsString::from).collect();
+        (!command.is_empty()).then_some(Self {
+            guest: None,
+            name: None,
+            retry: RETRIES,
+            timeout: None,
+            strict: false,
+            dry_run: false,
+            output: Output::Live,
+            unsupported: HowUnsupported::Abort,
+            net: HowNetwork::Pass,
+            no_durable,
+            no_daemons: false,
+            quiet,
+            command,
+        })
+    }
+
     pub(super) fn run(self, root: &StateRoot, home: &Home) -> anyhow::Result<u8> {
         if let Some(guest) = &self.guest {
             return self.run_in_guest(root, guest);
@@ -194,9 +232,9 @@ impl Run {
         let home = trial.home;
         let name = self.name.clone().unwrap_or_else(|| TxName::fresh(number));
         let shown: Vec<String> = self.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-        let begun = match spare::take(trial.root, home) {
-            Some(spare) => Transaction::on_spare(home, &name, &shown, trial.begun, spare),
-            None => Transaction::begin(home, &name, &shown, trial.begun),
+        let (begun, clearer) = match spare::take(trial.root, home) {
+            Some((spare, clearer)) => (Transaction::on_spare(home, &name, &shown, trial.begun, spare), Some(clearer)),
+            None => (Transaction::begin(home, &name, &shown, trial.begun), None),
         };
         let (mut transaction, plan) = begun.context("cannot begin a transaction")?;
         trial.begun.get_or_insert(transaction.record().begun);
@@ -209,12 +247,12 @@ impl Run {
             Ok(running) => {
                 trial.waiting.wait(running, self.timeout, self.when_unsupported(), Some(transaction.record()))?
             }
-            Err(error) => return cannot_start(home, transaction, error),
+            Err(error) => return cannot_start(home, transaction, error, clearer),
         };
         drop(feeding);
         let goes_on = !self.no_daemons && !self.dry_run && waited.has_succeeded() && transaction.doomed().is_none();
         let left = if goes_on { 0 } else { transaction.end_processes()? };
-        let (doomed, hidden) = (transaction.doomed(), transaction.is_on_spare());
+        let doomed = transaction.doomed();
         let (attempt, left_over) = match waited {
             Waited::Ended(Rest { ended: Ended::Exited(0), watch, passed }) if doomed.is_none() => {
                 let Passed { held, connections, sockets, places, listener } = passed;
@@ -233,7 +271,7 @@ impl Run {
             }
         };
         let Left { watch, connections, sockets } = left_over;
-        sweep_soon(home, watch, hidden);
+        sweep_soon(home, watch, clearer);
         if let (Attempt::Committed(..), Some(held)) = (&attempt, held) {
             held.release()?;
         }
@@ -305,11 +343,15 @@ fn why(waited: &Waited) -> Attempt {
 }
 
 /// A command that cannot be executed is the caller's matter, as with a shell; anything else is Pando's.
-fn cannot_start(home: &Home, transaction: Transaction, error: pando_tx::StartError) -> anyhow::Result<Tried> {
-    let hidden = transaction.is_on_spare();
+fn cannot_start(
+    home: &Home,
+    transaction: Transaction,
+    error: pando_tx::StartError,
+    clearer: Option<Clearer>,
+) -> anyhow::Result<Tried> {
     transaction.end_processes()?;
     transaction.abort()?;
-    sweep_soon(home, None, hidden);
+    sweep_soon(home, None, clearer);
     match error {
         pando_tx::StartError::Command(error) => {
             let code = if error.source.kind() == ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE };

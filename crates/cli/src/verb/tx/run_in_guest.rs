@@ -102,7 +102,7 @@ impl Run {
             let _ = pando_tx::abort_open(trial.home, &name, alone);
         }
         drop(holder);
-        sweep_soon(trial.home, None, false);
+        sweep_soon(trial.home, None, None);
         attempt
     }
 

@@ -1,4 +1,4 @@
-//! The beginning of a transaction out of what a daemon has made ahead.
+//! The beginning of a transaction out of what a daemon has made ahead, and its end, which that daemon clears away.
 
 use crate::client::{Answer, Client};
 use crate::daemon_start::if_running;
@@ -14,10 +14,26 @@ const STALE: usize = 3;
 /// How long the daemon may take. Transactions need none, and do not wait for one that is stuck.
 const PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
+/// A daemon that clears away after a transaction on one of its spares, as soon as this process has ended.
+pub(super) struct Clearer(Client);
+
+impl Clearer {
+    /// Leaves it to the daemon, if that is still there: whether it is.
+    pub(super) fn leave_it(self) -> bool {
+        // It says nothing unasked: there is something to hear if it has gone.
+        let heard = poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
+        let is_there = heard == Ok(0);
+        // Closed by the kernel, behind all else that this process does.
+        std::mem::forget(self);
+        is_there
+    }
+}
+
 /// One, if there is a daemon that has one and it is current. Whatever goes wrong, a transaction can begin without.
-pub(super) fn take(root: &StateRoot, home: &Home) -> Option<Spare> {
+pub(super) fn take(root: &StateRoot, home: &Home) -> Option<(Spare, Clearer)> {
     let mut client = if_running(root).ok()??;
-    (0..=STALE).map_while(|_| ask(&mut client, home)).find(Spare::is_current)
+    let spare = (0..=STALE).map_while(|_| ask(&mut client, home)).find(Spare::is_current)?;
+    Some((spare, Clearer(client)))
 }
 
 fn ask(client: &mut Client, home: &Home) -> Option<Spare> {

@@ -17,7 +17,7 @@ fn file(origin: Option<Origin>, content_differs: bool) -> What {
 
 fn node(at: &str, live: Option<(u64, bool)>, what: What) -> Node {
     let live = live.map(|(ino, directory)| LiveName { ino, directory, changed: MOMENT });
-    Node { path: path(at), ino: 900, live, what }
+    Node { path: path(at), ino: 900, live, marked: false, what }
 }
 
 fn directory(source: DirectorySource, children: Vec<Node>) -> What {
