@@ -112,7 +112,7 @@ fn is_not_read(sandbox: &Sandbox) {
 }
 
 fn is_written(sandbox: &Sandbox) {
-    // By somebody who has the file in memory when the spare is made, or only when it is taken, and has written to it before: its time says nothing by then.
+    // By somebody who has the file in memory when the spare is made, or only when it is taken, and has written to it a while before: the kernel notes no more of it then.
     let writer = "import mmap, signal, sys; file = open('d/file', 'r+b'); told = {signal.SIGUSR1, signal.SIGUSR2}
 signal.pthread_sigmask(signal.SIG_BLOCK, told)
 def begin():
@@ -128,7 +128,7 @@ while True:
             &format!(
                 "echo begun >d/file; did() {{ until [ -e did ]; do sleep .02; done; }}; tell() {{ rm did; kill -$1 $WRITER; did; }}
                  python3 -c \"{writer}\" {when} & WRITER=$!; trap \"kill -9 $DAEMON $WRITER 2>/dev/null || true\" EXIT; did
-                 ready; tell USR1; rm -f out
+                 for old in 1 2 3; do ready; pando tx run -q -- true; done; ready; tell USR1; sleep .3; rm -f out
                  {{ until grep -q read out; do sleep .05; done; tell USR2; echo; }} |
                  on_spare --retry 0 -- sh -c 'cat d/file; echo read; read line' >out || true
                  head -c 3 d/file; tail -n 1 out; kill $WRITER; rm did"
