@@ -15,6 +15,7 @@ use crate::order;
 use crate::part::Part;
 use crate::read_set::{Known, ReadSet, check};
 use crate::realm::Realm;
+use crate::sync_ahead;
 use crate::tree::Tree;
 use crate::tree_path::TreePath;
 use crate::upper::{Beginning, Node, WalkError, walk};
@@ -106,6 +107,8 @@ pub(crate) struct Basis {
     pub(crate) read: Option<Vec<(Part, ReadSet)>>,
     /// Paths that its view was made of.
     pub(crate) places: Vec<PathBuf>,
+    /// Whether it is about to be committed so that it survives a loss of power.
+    pub(crate) durable: bool,
 }
 
 impl Basis {
@@ -151,8 +154,13 @@ fn read_part(
     let upper = open(&part.upper())?;
     let index = part.index();
     let index = index.exists().then(|| open(&index)).transpose()?;
+    let many = || {
+        if basis.is_some_and(|basis| basis.durable) {
+            sync_ahead::begin(&part.base);
+        }
+    };
     let (root, indexed) =
-        match walk(&upper, index.as_ref(), &live, Beginning { begun, root_modified: part.root_modified() }) {
+        match walk(&upper, index.as_ref(), &live, Beginning { begun, root_modified: part.root_modified() }, &many) {
             Err(WalkError::Lost(path)) => {
                 return Err(CommitError::Conflict(Conflict { path, what: "was moved or removed by others" }));
             }

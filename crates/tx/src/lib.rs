@@ -43,6 +43,7 @@ mod recover;
 mod scope;
 mod session;
 mod spare;
+mod sync_ahead;
 mod trash;
 mod tree;
 mod tree_path;

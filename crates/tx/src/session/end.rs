@@ -63,7 +63,7 @@ impl Transaction {
     ) -> Result<(Figures, Settled), EndError> {
         let daemons = Daemons::stop(&self.scope)?;
         let mut one_at_a_time = self.home.lock()?;
-        let validated = basis(&self.record, watch, false).and_then(|basis| {
+        let validated = basis(&self.record, watch, false, durable).and_then(|basis| {
             let mut patient = true;
             loop {
                 let changes = read(&self.record.parts, self.record.begun, Some(&basis))?;
@@ -155,7 +155,7 @@ impl Transaction {
 
 /// What others have changed so that a transaction which goes on cannot be committed any more. Where that cannot be told, nothing.
 pub(super) fn conflict_now(record: &Record, watch: Option<&Watch>) -> Option<Conflict> {
-    match basis(record, watch, false).and_then(|basis| read(&record.parts, record.begun, Some(&basis))) {
+    match basis(record, watch, false, false).and_then(|basis| read(&record.parts, record.begun, Some(&basis))) {
         Err(CommitError::Conflict(conflict)) => Some(conflict),
         _ => None,
     }
@@ -163,7 +163,7 @@ pub(super) fn conflict_now(record: &Record, watch: Option<&Watch>) -> Option<Con
 
 /// What a transaction is validated by. Where the kernel does not tell what it read, that is its changes alone; and where it has forgotten that of one which had
 /// its realm to itself, nobody can have changed it.
-fn basis(record: &Record, watch: Option<&Watch>, alone: bool) -> Result<Basis, CommitError> {
+fn basis(record: &Record, watch: Option<&Watch>, alone: bool, durable: bool) -> Result<Basis, CommitError> {
     let read = match watch.map(Watch::read_sets) {
         Some(Ok(sets)) => Some(sets),
         Some(Err(ReadSetError::Forgotten)) if !alone => {
@@ -172,7 +172,7 @@ fn basis(record: &Record, watch: Option<&Watch>, alone: bool) -> Result<Basis, C
         }
         Some(Err(ReadSetError::Forgotten | ReadSetError::Refused(_))) | None => None,
     };
-    Ok(Basis { read, places: record.places.clone() })
+    Ok(Basis { read, places: record.places.clone(), durable })
 }
 
 /// What a transaction has changed as far as can be seen while it goes on.
@@ -216,7 +216,7 @@ pub fn commit_open(
     scope.freeze(true)?;
     let watch = watch_of_holder(home, &record).inspect_err(|_| drop(scope.freeze(false)))?;
     let validate = || -> Result<_, EndError> {
-        let basis = basis(&record, watch.as_ref(), exclusive.is_some())?;
+        let basis = basis(&record, watch.as_ref(), exclusive.is_some(), durable)?;
         let changes = read(&record.parts, record.begun, Some(&basis))?;
         let rivals = contention.map(|_| contention::rivals(home, &record)).unwrap_or_default();
         let changed = Changed::of(if rivals.is_empty() { &[] } else { &changes });

@@ -4,12 +4,13 @@ use super::marks::Marks;
 use super::node::{Directory, DirectorySource, File, Indexed, LiveName, Node, Origin, What};
 use crate::attributes::{Attributes, Moment};
 use crate::content::same_content;
+use crate::sync_ahead::MANY;
 use crate::tree::{CallPath, Tree};
 use crate::tree_path::TreePath;
 use crate::xattr;
 use pando_kernel::file_handle::FileHandle;
 use rustix::fs::{FileType, Stat};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io;
@@ -45,6 +46,10 @@ struct Walk<'a> {
     /// When the live files last changed, as it was first seen: in a realm, to ask whether a file can be written to copies it up, which changes it.
     changed: RefCell<HashMap<u64, Moment>>,
     beginning: Beginning,
+    /// How many new files with something in them were found.
+    filled: Cell<usize>,
+    /// Called once, when they are many.
+    many: &'a dyn Fn(),
 }
 
 /// What is known of the time before.
@@ -65,14 +70,16 @@ struct OfItself {
 
 /// Reads what was changed: the root's node and the files that only the index knows.
 ///
-/// `upper` and `index` are the directories of an overlay that nobody writes to any more; `live` is the tree that it lay over.
+/// `upper` and `index` are the directories of an overlay that nobody writes to any more; `live` is the tree that it lay over. `many` is called once if there turn out to
+/// be [many](MANY) new files.
 pub(crate) fn walk(
     upper: &Tree,
     index: Option<&Tree>,
     live: &Tree,
     beginning: Beginning,
+    many: &dyn Fn(),
 ) -> Result<(Node, Vec<Indexed>), WalkError> {
-    let walk = Walk { upper, live, changed: RefCell::default(), beginning };
+    let walk = Walk { upper, live, changed: RefCell::default(), beginning, filled: Cell::new(0), many };
     let stat = walk.read(&TreePath::ROOT, upper.stat(&TreePath::ROOT))?;
     let root = walk.directory(TreePath::ROOT, &stat, Some(TreePath::ROOT), &Marks::default())?;
     let indexed = match index {
@@ -196,6 +203,12 @@ impl Walk<'_> {
         let Some((origin, call)) = self.origin(path, marks)? else {
             if marks.metadata_only {
                 return Err(WalkError::Untold(path.to_string()));
+            }
+            if size > 0 {
+                self.filled.update(|count| count + 1);
+                if self.filled.get() == MANY {
+                    (self.many)();
+                }
             }
             return Ok(File { origin: None, content_differs: true, attributes_differ: true, size, kind: letter });
         };
