@@ -255,7 +255,7 @@ pub(crate) fn commit(directory: &Path, parts: Vec<PartChanges>, durable: bool) -
     }
     step();
     file.publish(durable && ordered.is_none()).map_err(failed)?;
-    finish(&file, &journal, false)
+    apply(&file, &journal, Circumstances { again: false, ordered: ordered.is_some() })
 }
 
 /// Brings everything new to the disk, and the journal that is written: together with what is new on its own file system, or by itself.
@@ -271,8 +271,22 @@ fn sync_all(journal: &Journal, written: &File) -> Result<(), CommitError> {
     Ok(())
 }
 
-/// Does what a journal says, from the start, and closes it. `again` tells that it may have been begun before.
-pub(crate) fn finish(file: &JournalFile, journal: &Journal, again: bool) -> Result<(), CommitError> {
+/// What a commit can rely on when it is applied.
+#[derive(Clone, Copy, Debug)]
+struct Circumstances {
+    /// Whether some of it may have been done before.
+    again: bool,
+    /// Whether the [order](crate::order) of all that it does is kept, also that of its journal's closing.
+    ordered: bool,
+}
+
+/// Does what a journal that was found says, from the start, and closes it.
+pub(crate) fn finish(file: &JournalFile, journal: &Journal) -> Result<(), CommitError> {
+    apply(file, journal, Circumstances { again: true, ordered: false })
+}
+
+fn apply(file: &JournalFile, journal: &Journal, circumstances: Circumstances) -> Result<(), CommitError> {
+    let Circumstances { again, ordered } = circumstances;
     let realm = journal.parts.iter().find_map(|(part, _)| part.realm.as_ref());
     let owner = realm.map(Realm::owner).transpose();
     let _as_its_owner = owner.map_err(|source| ApplyError::new("taking on the ids of its owner", source))?;
@@ -283,7 +297,10 @@ pub(crate) fn finish(file: &JournalFile, journal: &Journal, again: bool) -> Resu
         .map(|(part, steps)| Ok((Apply::new(part, again)?, part, steps)))
         .collect::<Result<_, ApplyError>>()?;
     if !file.is_applied() {
-        do_all(file, journal, &trees)?;
+        do_all(file, &trees)?;
+        if journal.durable && !ordered {
+            sync(trees.iter().map(|(_, part, _)| *part))?;
+        }
         // What was put aside in a realm must be gone before the realm goes on, and must not be looked for after that.
         if realm.is_some() {
             let marked = file.mark_applied(journal.durable);
@@ -294,14 +311,16 @@ pub(crate) fn finish(file: &JournalFile, journal: &Journal, again: bool) -> Resu
         apply.clear(steps)?;
     }
     step();
-    // Parts on other file systems are thrown away next: the journal must not come back and look for them.
-    let elsewhere = journal.durable && journal.parts.iter().any(|(part, _)| !file.is_beside(&part.base));
-    file.mark_done(elsewhere).map_err(|source| ApplyError::new("closing the journal", source))?;
+    // Parts on other file systems are thrown away next: the journal must not come back and look for them. Where the order is kept, to wait for this is to wait for
+    // everything, and for nothing that others have written.
+    let elsewhere = journal.parts.iter().any(|(part, _)| !file.is_beside(&part.base));
+    file.mark_done(journal.durable && (elsewhere || ordered))
+        .map_err(|source| ApplyError::new("closing the journal", source))?;
     step();
     Ok(())
 }
 
-fn do_all(file: &JournalFile, journal: &Journal, trees: &[(Apply, &Part, &Steps)]) -> Result<(), CommitError> {
+fn do_all(file: &JournalFile, trees: &[(Apply, &Part, &Steps)]) -> Result<(), CommitError> {
     if !file.is_staged() {
         for (apply, part, steps) in trees {
             // Whatever it kept free is needed from now on. Where it is gone already, this is a recovery.
@@ -309,15 +328,14 @@ fn do_all(file: &JournalFile, journal: &Journal, trees: &[(Apply, &Part, &Steps)
             apply.stage(steps)?;
         }
         step();
-        file.mark_staged().map_err(|source| ApplyError::new("noting how far the commit is", source))?;
+        if trees.iter().any(|(_, _, steps)| !steps.stage.is_empty()) {
+            file.mark_staged().map_err(|source| ApplyError::new("noting how far the commit is", source))?;
+        }
     }
     for (apply, _, steps) in trees {
         apply.change(steps)?;
     }
     step();
-    if journal.durable {
-        sync(trees.iter().map(|(_, part, _)| *part))?;
-    }
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 //! A loss of power undoes such changes from the last one back (the log of xfs, the journal of ext4, which is one for all that is on them). Where a commit consists of
 //! nothing else, the journal's appearing under its name, the changes that it tells of and its closing reach the disk in that order without being waited for one by one: what
 //! is found is before, after, or a journal to finish. Only the content of new files is no such change: it is written out before the journal gets its name. The
-//! one barrier is the sync at the commit's end.
+//! one barrier is at the commit's end, behind the journal's closing, and waits for the file system's own journal alone: a sync would wait for all that others have written.
 //!
 //! Content that is written in place is not ordered, so that a commit with any has its journal on the disk before.
 

@@ -67,7 +67,7 @@ fn recover_one(home: &Home, name: TxName, realm: Option<(&Path, u32)>) -> Result
         })
     });
     let outcome = match read {
-        Ok(Some(journal)) => match finish(&file, &journal, true) {
+        Ok(Some(journal)) => match finish(&file, &journal) {
             Ok(()) => Recovered::Finished(name),
             Err(error) => return Ok(Some(Recovered::Stuck(name, error))),
         },

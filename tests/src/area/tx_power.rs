@@ -29,6 +29,9 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("tx::planted_bugs_of_durability_are_found", planted).needs(NEEDS).tags(&[Tag::Slow]),
 ];
 
+/// Seconds that a thousand cuts may take on a machine that does much else.
+const LIMIT: u64 = 900;
+
 fn power_loss(sandbox: &Sandbox, kind: Kind, commits: u32, cuts: u32, bug: Option<&str>) -> Ended {
     let seed = std::env::var("PANDO_TEST_SEED").unwrap_or_else(|_| "3".to_owned());
     println!("     PANDO_TEST_SEED={seed}");
@@ -39,7 +42,8 @@ fn power_loss(sandbox: &Sandbox, kind: Kind, commits: u32, cuts: u32, bug: Optio
     let line = line
         .args([WORD, kind.name(), &seed, &commits.to_string(), &cuts.to_string()])
         .args([sandbox.program(), &directory]);
-    let ended = line.args(bug).run();
+    // Killed in the midst of it, its file system would wait for ever for the disk that it was.
+    let ended = line.args(bug).limit(LIMIT).run();
     if ended.err().contains("/dev/fuse") || ended.err().contains("loop device") {
         skip(format!("a disk of the test's own cannot be made here: {}", ended.err()));
     }

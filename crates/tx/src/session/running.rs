@@ -344,6 +344,8 @@ impl Running {
                 Err(errno) => return Err(errno).context(what),
             }
         };
+        // Its thread has nothing to do any more, and ends by itself.
+        drop((self.release.take(), self.thread.take()));
         let exited = status.exit_status().and_then(|code| u8::try_from(code).ok()).map(Ended::Exited);
         let ended = exited.unwrap_or_else(|| Ended::Killed(status.terminating_signal().unwrap_or(0)));
         let passed = self.supervisor.take().map(Supervisor::into_passed).unwrap_or_default();
