@@ -8,11 +8,13 @@ use crate::frame;
 use crate::freeze::{Known, Subject};
 use crate::host_names;
 use crate::image::{Area, Image, Layout, MountChange, Process, ProcessFlags, Scheduling, Thread};
+use crate::in_flight::Flight;
 use crate::limits;
 use crate::mount_spaces;
 use crate::mounts;
 use crate::onlooker::{Onlooker, Told};
 use crate::proc_file::{self, Lines, Stat};
+use crate::refusal::FreezeError;
 use crate::stop::Stopped;
 use crate::survey::Findings;
 use crate::sysv;
@@ -23,18 +25,18 @@ use crate::unix_socket;
 use pando_kernel::trace::{self, Registers};
 use pando_kernel::{CallError, Context};
 
-/// Reads every process, except for which pages it has, which [`crate::areas::find_pages`] tells, and their content. Parents come before children.
+/// Reads every process and what is in flight between them, except for which pages it has, which [`crate::areas::find_pages`] tells, and their content. Parents come before children.
 pub(crate) fn capture(
     subject: &Subject<'_>,
     stopped: &[Stopped],
     known: &Known<'_>,
     found: Findings,
-) -> Result<Image, CallError> {
+) -> Result<(Image, Flight), FreezeError> {
     let Known { searched, ipc: kept, ahead, onlooker } = *known;
     let Subject { init, outside, in_memory, .. } = *subject;
     let mut image = Image { init: tree::inner(&Lines::read(init, "status")?).unwrap_or(init), ..Image::default() };
     let maps = IdMaps::of(init)?;
-    let Findings { mut areas, mut descriptors, spaces, ipc, groups, .. } = found;
+    let Findings { mut areas, mut descriptors, spaces, ipc, groups, flight: (mut flight, waiting), .. } = found;
     let mut notebook = Notebook::new(init, &spaces, searched, &kept.queues)?;
     image.queues = notebook.queues.capture(&maps)?;
     if let Some(number) = subject.console {
@@ -67,6 +69,7 @@ pub(crate) fn capture(
         }
         image.processes.push(captured);
     }
+    flight.capture(&waiting, &mut notebook, outside, &mut image)?;
     image.mounts = mounts::capture(subject)?;
     let mounted: Vec<String> = image.mounts.iter().map(|mount| mount.path.clone()).collect();
     let own = mounted.iter().map(String::as_str);
@@ -85,9 +88,9 @@ pub(crate) fn capture(
     image.ipc_spaces = ipc.count();
     image.keyed = sysv::capture(&kept.keys, init, &maps)?;
     terminals::sessions(&mut image, stopped);
-    unix_socket::capture(init, &spaces, &mut image, notebook.places())?;
+    unix_socket::capture(init, &spaces, &mut image, (notebook.places(), &mut flight))?;
     parents_first(&mut image.processes);
-    Ok(image)
+    Ok((image, flight))
 }
 
 /// Orders processes so that each comes before its children, and a subtree lies together.

@@ -7,12 +7,14 @@ use crate::host_names;
 use crate::image::{
     Area, AreaKind, ContentKind, FileKind, HostNames, Image, MountChange, Process, Queue, Terminal, Thread,
 };
+use crate::in_flight;
 use crate::inotify;
 use crate::ipc_spaces;
 use crate::mount_difference;
 use crate::mount_making;
 use crate::mount_spaces;
 use crate::mounts;
+use crate::own_proc;
 use crate::queues;
 use crate::staging::{self, STAGING};
 use crate::sysv_making::steps_to;
@@ -221,6 +223,7 @@ fn objects_of(image: &Image) -> Result<(), Wrong> {
         })?;
         ensure(!socket.directory.contains('\0') && socket.options.len() <= 1024, || "a unix socket is none".into())?;
     }
+    in_flight(image)?;
     let mut numbers = HashSet::new();
     let whole = |one: &Terminal| one.number <= HIGHEST && one.settings.len() == SETTINGS;
     let alone = image.terminals.iter().all(|one| whole(one) && numbers.insert(one.number));
@@ -239,6 +242,16 @@ fn objects_of(image: &Image) -> Result<(), Wrong> {
     })?;
     let counted = |id: i32| id >= 0 && steps_to(id) <= MOST_NUMBERS;
     ensure(image.keyed.iter().all(|one| counted(one.id)), || "an object of System V has no such number".into())
+}
+
+/// What waits in unix sockets to be received.
+fn in_flight(image: &Image) -> Result<(), Wrong> {
+    let messages = || image.unix.iter().flat_map(|socket| &socket.queue);
+    let bounded = messages().all(|message| message.files.len() <= in_flight::MOST_AT_ONCE);
+    ensure(bounded && image.in_flight().count() <= in_flight::MOST, || "it has too many descriptors in flight".into())?;
+    // What a process opens itself nobody has before.
+    let there = |file: usize| file < image.files.len() && !own_proc::is_one(image, file);
+    ensure(image.in_flight().all(there), || "a descriptor in flight is none".into())
 }
 
 /// Namespaces of mounts and of ipc, and who and what is in them.
@@ -348,7 +361,9 @@ fn content(content: &crate::image::Content) -> Result<(), Wrong> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::image::{ControlGroup, ControlGroups, Descriptor, FileWatch, MountSource, MountSpace, OpenFile};
+    use crate::image::{
+        ControlGroup, ControlGroups, Descriptor, FileWatch, MountSource, MountSpace, OpenFile, UnixSocket, Waiting,
+    };
 
     fn area(start: u64, end: u64) -> Area {
         Area { pages: vec![(start, PAGE)], ..Area::new(start, end, 3, AreaKind::Anonymous) }
@@ -381,10 +396,18 @@ mod tests {
         image.mount_spaces.push(MountSpace { changes: vec![change], ..MountSpace::default() });
     }
 
+    fn carrying(image: &mut Image, files: Vec<usize>) {
+        let file = OpenFile { kind: FileKind::Unix { socket: 0 }, ..image.files[0].clone() };
+        let queue = vec![Waiting { files, ..Waiting::default() }];
+        image.unix.push(UnixSocket { file: image.files.len(), queue, ..UnixSocket::default() });
+        image.files.push(file);
+    }
+
     #[test]
     fn what_was_captured_is_right() {
         assert_eq!(check(&image()), Ok(()));
         let mut other = image();
+        carrying(&mut other, vec![0, 1]);
         changed(&mut other, MountChange::Gone { path: "/run".into() });
         (other.processes[0].mount_space, other.files[0].mount_space) = (Some(0), Some(0));
         assert_eq!(check(&other), Ok(()));
@@ -392,7 +415,7 @@ mod tests {
 
     #[test]
     fn what_would_lead_a_script_astray_is_found() {
-        let wrongs: [fn(&mut Image); 23] = [
+        let wrongs: [fn(&mut Image); 25] = [
             |image| image.init = 0,
             |image| (image.processes[0].pid, image.processes[0].parent) = (1, 3),
             |image| image.processes[0].parent = 2,
@@ -408,6 +431,8 @@ mod tests {
             |image| image.files[0].kind = FileKind::PipeEnd { pipe: 0, writes: false },
             |image| image.files[0].kind = FileKind::Inotify { watches: vec![FileWatch::default()] },
             |image| image.processes[0].threads.clear(),
+            |image| carrying(image, vec![2]),
+            |image| carrying(image, vec![0; 254]),
             |image| image.processes[0].mount_space = Some(0),
             |image| image.processes[0].ipc_space = Some(0),
             |image| image.processes[0].control_group = Some(0),

@@ -5,6 +5,7 @@ use crate::credentials::IdMaps;
 use crate::image::{Descriptor, FileKind, Image, OpenFile, Pipe, Watch};
 use crate::inotify;
 use crate::mount_spaces::Spaces;
+use crate::origin::NOBODY;
 use crate::pipes;
 use crate::proc_file::{self, Lines};
 use crate::queues::Queues;
@@ -42,19 +43,21 @@ pub(crate) fn list(outer: i32) -> Result<Vec<Found>, CallError> {
     let entries = std::fs::read_dir(&directory).context(|| format!("reading {directory}"))?;
     let mut numbers: Vec<i32> = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
     numbers.sort_unstable();
-    let one = |number: i32| {
-        let path = format!("{directory}/{number}");
-        let info = proc_file::text(outer, &format!("fdinfo/{number}"))?;
-        Ok(Found {
-            number,
-            target: proc_file::link(outer, &format!("fd/{number}"))?,
-            stat: rustix::fs::stat(&path).context(|| format!("looking at {path}"))?,
-            lines: Lines::parse(&info),
-            path,
-            info,
-        })
-    };
-    numbers.into_iter().map(one).collect()
+    numbers.into_iter().map(|number| one(outer, number)).collect()
+}
+
+/// One descriptor of a process.
+pub(crate) fn one(outer: i32, number: i32) -> Result<Found, CallError> {
+    let path = format!("/proc/{outer}/fd/{number}");
+    let info = proc_file::text(outer, &format!("fdinfo/{number}"))?;
+    Ok(Found {
+        number,
+        target: proc_file::link(outer, &format!("fd/{number}"))?,
+        stat: rustix::fs::stat(&path).context(|| format!("looking at {path}"))?,
+        lines: Lines::parse(&info),
+        path,
+        info,
+    })
 }
 
 /// Why a descriptor cannot be captured, if it cannot: what it is, and what to do.
@@ -249,7 +252,8 @@ impl<'a> Notebook<'a> {
         if is(found, FileType::RegularFile) && found.stat.st_nlink == 0 {
             let (device, inode) = (found.stat.st_dev, found.stat.st_ino);
             let place = Place { outer: member.outer, number: found.number, device, inode };
-            let content = self.contents.of_descriptor(member.pid, place, &found.target, image)?;
+            // Who stands for what is in flight has no pid.
+            let content = self.contents.of_descriptor(member.pid.max(NOBODY), place, &found.target, image)?;
             return Ok(FileKind::Nameless { content });
         }
         if is(found, FileType::CharacterDevice) && terminals::is_terminal(found) {

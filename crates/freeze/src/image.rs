@@ -62,6 +62,11 @@ impl Image {
     pub fn first(&self) -> Option<usize> {
         self.processes.iter().position(|process| process.pid == self.init)
     }
+
+    /// The open files that wait in unix sockets: indices into [`Self::files`].
+    pub(crate) fn in_flight(&self) -> impl Iterator<Item = usize> {
+        self.unix.iter().flat_map(|socket| &socket.queue).flat_map(|message| message.files.iter().copied())
+    }
 }
 
 /// A process.

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Each kind of object has a file that captures it and writes how it is made: `descriptors` and `objects` (files, pipes, events), `own_proc`, `unix_socket` and
-//! `unix_making`, `plain_socket` (TCP, UDP, netlink), `connections` (TCP, of who ends), `contents` and `content_making` (what has no name: shared
+//! `unix_making`, `socket_queue` and `in_flight` (what waits in them), `plain_socket` (TCP, UDP, netlink), `connections` (TCP, of who ends), `contents` and `content_making` (what has no name: shared
 //! memory, deleted files), `sysv` and `sysv_making`, `queues`, `timers`, `credentials`, `terminals`, `inotify`, `mounts`,
 //! `namespaces`, `mount_spaces` and `mount_making`, `ipc_spaces`, `host_names`, `control_groups`.
 //!
@@ -45,6 +45,7 @@ mod handle_walk;
 mod holder;
 mod host_names;
 pub mod image;
+mod in_flight;
 mod injection;
 mod inotify;
 mod ipc;
@@ -76,6 +77,7 @@ mod script;
 mod sheet;
 mod snapshot;
 mod socket_options;
+mod socket_queue;
 mod sockets;
 mod staging;
 mod standing;

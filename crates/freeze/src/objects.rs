@@ -21,6 +21,8 @@ pub(crate) struct Slots {
     files: u64,
     pipes: u64,
     terminals: u64,
+    /// Other ends of sockets, which go when those are filled.
+    late_widows: u64,
     /// Terminals that are only there to be counted.
     passing: u64,
     contents: u64,
@@ -64,6 +66,7 @@ impl Slots {
             files: image.files.len() as u64,
             pipes: image.pipes.len() as u64,
             terminals: image.terminals.len() as u64,
+            late_widows: unix_making::count_late_widows(image) as u64,
             passing: image.terminals.iter().map(|one| u64::from(one.number) + 1).max().unwrap_or(0),
             contents: image.contents.len() as u64,
             host_names: image.host_names.len() as u64,
@@ -102,9 +105,14 @@ impl Slots {
         self.pipe(0, false) + 2 * self.pipes + 2 * number as u64 + u64::from(master)
     }
 
+    /// The other end of a socket that it is filled by.
+    pub(crate) fn late_widow(self, number: usize) -> u64 {
+        self.terminal(0, false) + 2 * self.terminals + number as u64
+    }
+
     /// A terminal that goes again.
     pub(crate) fn passing(self, number: u64) -> u64 {
-        self.terminal(0, false) + 2 * self.terminals + number
+        self.late_widow(0) + self.late_widows + number
     }
 
     /// One that is used for a moment.
@@ -182,7 +190,7 @@ pub(crate) fn write(writer: &mut Writer, image: &Image, slots: Slots, executable
     content_making::make(writer, image, slots);
     mounts::protect(writer, image);
     pipes(writer, image, slots, None);
-    unix_making::write(writer, image, slots);
+    unix_making::make(writer, image, slots);
     terminals::make(writer, image, slots);
     queues::make(writer, image, slots);
     // What they mount once more is there by now, sockets too.
@@ -191,6 +199,7 @@ pub(crate) fn write(writer: &mut Writer, image: &Image, slots: Slots, executable
         files(writer, image, slots, Some(space));
     });
     files(writer, image, slots, None);
+    unix_making::fill(writer, image, slots);
     for (number, path) in executables.iter().enumerate() {
         let path_at = writer.string(path);
         let arguments = [AT_FDCWD, path_at, (libc::O_RDONLY | libc::O_CLOEXEC) as u64];

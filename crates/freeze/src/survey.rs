@@ -4,10 +4,11 @@ use crate::ahead::Ahead;
 use crate::areas::{self, Seen, USER_END};
 use crate::contents::DELETED;
 use crate::control_groups;
-use crate::descriptors::{self, Found};
+use crate::descriptors::{self, Found, Outside};
 use crate::first;
 use crate::freeze::{Known, Subject};
 use crate::image::{Area, AreaKind};
+use crate::in_flight::Flight;
 use crate::inotify::{self, Searched};
 use crate::ipc::Ipc;
 use crate::ipc_spaces;
@@ -51,6 +52,8 @@ pub(crate) struct Findings {
     pub(crate) areas: HashMap<i32, Vec<Area>>,
     /// What each has open.
     pub(crate) descriptors: HashMap<i32, Vec<Found>>,
+    /// What waits in their unix sockets, and what that is.
+    pub(crate) flight: (Flight, Vec<Vec<Found>>),
     /// The mount namespaces that they are in.
     pub(crate) spaces: Spaces,
     /// The ipc namespaces that they are in.
@@ -108,15 +111,18 @@ fn survey_members(
             objections.extend(groups.iter().flat_map(control_groups::Tree::objections));
         }
         if let Ok(found) = descriptors::list(member.outer) {
-            for one in &found {
-                let elsewhere = || spaces.file_objection(member.outer, one, outside);
-                if let Some((kind, advice)) = descriptors::objection(one, outside).or_else(elsewhere) {
-                    refusals.push(refusal(member, Some(one.number), kind, advice));
-                }
-            }
+            refusals.extend(file_objections(member, &found, outside, &spaces));
             descriptors.push((member, found));
         }
         refusals.extend(objections.into_iter().map(|(kind, advice)| refusal(member, None, kind, advice)));
+    }
+    // What is in flight is looked at as what one more process has.
+    let (flight, waiting) = Flight::look(&descriptors, outside, ahead.is_some())?;
+    refusals.extend(flight.objections(&waiting));
+    let (held, carriers) = (descriptors.len(), flight.members());
+    for (member, found) in carriers.iter().zip(waiting) {
+        refusals.extend(file_objections(member, &found, outside, &spaces));
+        descriptors.push((member, found));
     }
     refusals.extend(spaces.objections());
     refusals.extend(ipc.objections(ahead.is_some())?);
@@ -127,8 +133,20 @@ fn survey_members(
     refusals.extend(kept.queues.objections(members, &descriptors, outside)?);
     let supplied = |one: &Found| self::descriptors::supplied(one, outside).is_some();
     refusals.extend(terminals::objections(&descriptors, subject.console, supplied));
+    flight.explain(&mut refusals);
+    let waiting = descriptors.split_off(held).into_iter().map(|(_, found)| found).collect();
     let descriptors = descriptors.into_iter().map(|(member, found)| (member.outer, found)).collect();
-    Ok(Findings { refusals, areas, descriptors, spaces, ipc, groups })
+    Ok(Findings { refusals, areas, descriptors, flight: (flight, waiting), spaces, ipc, groups })
+}
+
+/// What stands in the way of some open files by themselves.
+fn file_objections(member: &Member, found: &[Found], outside: &[Outside], spaces: &Spaces) -> Vec<Refusal> {
+    let objection = |one: &Found| {
+        let elsewhere = || spaces.file_objection(member.outer, one, outside);
+        let (kind, advice) = descriptors::objection(one, outside).or_else(elsewhere)?;
+        Some(refusal(member, Some(one.number), kind, advice))
+    };
+    found.iter().filter_map(objection).collect()
 }
 
 fn refusal(member: &Member, descriptor: Option<i32>, kind: String, advice: &'static str) -> Refusal {

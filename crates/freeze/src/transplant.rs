@@ -66,6 +66,7 @@ pub fn transplant(
     let mut shared = segments(&image);
     shared.extend(queues(&image));
     shared.extend(spaces(&image));
+    shared.extend(in_flight(&image));
     // What System V IPC and the message queues keep is not the processes' own, and stays.
     image.keyed.clear();
     image.queues.clear();
@@ -123,6 +124,21 @@ fn spaces(image: &Image) -> Vec<Refusal> {
         }
     }
     refusals
+}
+
+/// The same of what waits in unix sockets, which nobody has.
+fn in_flight(image: &Image) -> Vec<Refusal> {
+    let is_guests = |file: &usize| {
+        image
+            .files
+            .get(*file)
+            .is_some_and(|file| file.mount_space.is_some() || matches!(file.kind, FileKind::Queue { .. }))
+    };
+    let first = image.processes.first().filter(|_| image.in_flight().any(|file| is_guests(&file)));
+    first
+        .map(|process| refusal(process, None, "a file of its guest's own that waits in a unix socket"))
+        .into_iter()
+        .collect()
 }
 
 fn refusal(process: &Process, descriptor: Option<i32>, kind: &str) -> Refusal {

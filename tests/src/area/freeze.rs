@@ -64,6 +64,7 @@ pub(crate) const CASES: &[Case] = &[
     case("freeze::unix_sockets_keep_names_peers_and_queues", |sandbox| {
         plays(sandbox, include_str!("../../actors/unix_sockets.py"))
     }),
+    case("freeze::descriptors_in_flight_arrive", |sandbox| plays(sandbox, include_str!("../../actors/in_flight.py"))),
     case("freeze::named_pipes_keep_what_is_in_them", |sandbox| plays(sandbox, include_str!("../../actors/fifos.py"))),
     case("freeze::listeners_listen_on_and_connections_are_reset", |sandbox| {
         plays(sandbox, include_str!("../../actors/internet.py"))
@@ -273,14 +274,29 @@ fn again_and_again(sandbox: &Sandbox, script: &str, prepare: fn(&Space)) {
 }
 
 /// What stands in the way, and words of the refusal.
-const UNSUPPORTED: [(&str, &[&str]); 16] = [
+const UNSUPPORTED: [(&str, &[&str]); 19] = [
     (
         "libc = __import__('ctypes').CDLL(None)\nkept = libc.inotify_init()\nlibc.inotify_add_watch(kept, b'/proc/self', 2)",
         &["descriptor", "an inotify instance with 1 watches"],
     ),
     (
-        "import socket\nkept = socket.socketpair()\nsocket.send_fds(kept[0], [b'x'], [0])",
-        &["descriptor", "a unix socket in which descriptors wait"],
+        "import socket\nkept = socket.socketpair()\nkept[0].send(b'before')\nsocket.send_fds(kept[0], [b'x'], [os.pidfd_open(os.getpid())])",
+        &["descriptor", "a process descriptor", "that waits to be received from a unix socket (SCM_RIGHTS)"],
+    ),
+    (
+        "import select, socket\nkept = socket.socketpair()\nwatching = select.epoll()\nwatching.register(kept[1], 1)\n\
+         socket.send_fds(kept[0], [b'x'], [watching.fileno()])\nwatching.close()",
+        &["descriptor", "an epoll instance that watches something that waits to be received"],
+    ),
+    (
+        "import socket\nkept = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)\n\
+         for _ in range(3):\n    socket.send_fds(kept[0], [b'x'], [0] * 200)",
+        &["descriptor", "more than 512 descriptors that wait in unix sockets"],
+    ),
+    (
+        "import socket\nserver = socket.socket(socket.AF_UNIX)\nserver.bind(STAGE + '/it')\nserver.listen()\n\
+         kept = socket.socket(socket.AF_UNIX)\nkept.connect(STAGE + '/it')\nsocket.send_fds(kept, [b'x'], [0])",
+        &["descriptor", "a unix socket with connections that nobody has accepted, in which descriptors wait"],
     ),
     ("import socket\nkept = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)", &["descriptor", "a socket of packets"]),
     ("import socket\nkept = socket.socket(socket.AF_INET, socket.SOCK_RAW, 1)", &["descriptor", "a raw socket"]),
