@@ -12,6 +12,7 @@ use crate::in_flight::Flight;
 use crate::limits;
 use crate::mount_spaces;
 use crate::mounts;
+use crate::net_spaces;
 use crate::onlooker::{Onlooker, Told};
 use crate::proc_file::{self, Lines, Stat};
 use crate::refusal::FreezeError;
@@ -36,13 +37,16 @@ pub(crate) fn capture(
     let Subject { init, outside, in_memory, .. } = *subject;
     let mut image = Image { init: tree::inner(&Lines::read(init, "status")?).unwrap_or(init), ..Image::default() };
     let maps = IdMaps::of(init)?;
-    let Findings { mut areas, mut descriptors, spaces, ipc, groups, flight: (mut flight, waiting), .. } = found;
-    let mut notebook = Notebook::new(init, &spaces, searched, &kept.queues)?;
+    let Findings { mut areas, mut descriptors, nested, groups, flight: (mut flight, waiting), .. } = found;
+    let spaces = &nested.mounts;
+    let mut notebook = Notebook::new(init, &nested, searched, &kept.queues)?;
     image.queues = notebook.queues.capture(&maps)?;
     if let Some(number) = subject.console {
         terminals::console(init, number, &mut image)?;
     }
-    let mut host_names = host_names::Notes::of(init)?;
+    image.host_names = host_names::capture(&nested.host_names)?;
+    image.ipc_spaces = nested.ipc.all().len();
+    image.net_spaces = net_spaces::capture(&nested.networks);
     if let Some(groups) = &groups {
         image.control_groups = groups.capture(&maps)?;
     }
@@ -55,12 +59,13 @@ pub(crate) fn capture(
             fill(&mut captured, (process, &areas), (&stat, &status), &maps, onlooker)?;
             captured.areas = areas;
             spaces.translate(process.member.outer, &mut captured);
-            captured.host_names = host_names.note(process.member.outer, &mut image)?;
+            captured.host_names = nested.host_names.of_process(process.member.outer)?;
             if let Some(groups) = &groups {
                 captured.control_group = image.control_groups.place(&groups.of_process(process.member.outer)?);
             }
             captured.mount_space = spaces.of_process(process.member.outer);
-            captured.ipc_space = ipc.of_process(process.member.outer)?;
+            captured.ipc_space = nested.ipc.of_process(process.member.outer)?;
+            captured.net_space = nested.nets.of_process(process.member.outer)?;
             let found = descriptors.remove(&outer).map_or_else(|| descriptors::list(outer), Ok)?;
             notebook.contents.of_areas(process.member.outer, captured.pid, &mut captured.areas, &mut image)?;
             captured.descriptors = notebook.capture(&process.member, &found, outside, &mut image)?;
@@ -85,10 +90,9 @@ pub(crate) fn capture(
         image.mount_spaces.push(space);
     }
     image.shared_mounts = mount_spaces::is_shared(subject)?;
-    image.ipc_spaces = ipc.count();
     image.keyed = sysv::capture(&kept.keys, init, &maps)?;
     terminals::sessions(&mut image, stopped);
-    unix_socket::capture(init, &spaces, &mut image, (notebook.places(), &mut flight))?;
+    unix_socket::capture(init, &nested, &mut image, (notebook.places(), &mut flight))?;
     parents_first(&mut image.processes);
     Ok((image, flight))
 }

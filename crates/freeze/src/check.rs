@@ -14,6 +14,8 @@ use crate::mount_difference;
 use crate::mount_making;
 use crate::mount_spaces;
 use crate::mounts;
+use crate::namespaces::{HOST_NAMES, IPC, Kind, MOUNTS, NETWORK};
+use crate::net_spaces;
 use crate::own_proc;
 use crate::queues;
 use crate::staging::{self, STAGING};
@@ -201,6 +203,7 @@ fn objects_of(image: &Image) -> Result<(), Wrong> {
             FileKind::Unix { socket } => image.unix.get(*socket).is_some_and(|socket| socket.file == number),
             FileKind::Plain(socket) => socket.name.len() <= 128 && socket.options.len() <= 1024,
             FileKind::Queue { queue } => *queue < image.queues.len(),
+            FileKind::Namespace { kind, space } => is_namespace(image, *kind, *space),
             FileKind::Terminal { terminal, .. } => *terminal < image.terminals.len(),
             FileKind::Inotify { watches } => {
                 watches.iter().try_for_each(|watch| is_path(&watch.path)).map_err(|what| of(&what))?;
@@ -257,7 +260,9 @@ fn in_flight(image: &Image) -> Result<(), Wrong> {
 /// Namespaces of mounts and of ipc, and who and what is in them.
 fn spaces(image: &Image) -> Result<(), Wrong> {
     let count = image.mount_spaces.len();
-    let bounded = count <= mount_spaces::MOST && image.ipc_spaces <= ipc_spaces::MOST;
+    let bounded = count <= mount_spaces::MOST
+        && image.ipc_spaces <= ipc_spaces::MOST
+        && image.net_spaces.len() <= net_spaces::MOST;
     ensure(bounded, || "it has too many namespaces".into())?;
     let mut behind = 0;
     for contents in mount_making::contents(image) {
@@ -273,12 +278,38 @@ fn spaces(image: &Image) -> Result<(), Wrong> {
     }
     let known = |space: Option<usize>| space.is_none_or(|space| space < count);
     let of_processes = |process: &Process| {
-        known(process.mount_space) && process.ipc_space.is_none_or(|space| space < image.ipc_spaces)
+        known(process.mount_space)
+            && process.ipc_space.is_none_or(|space| space < image.ipc_spaces)
+            && is_network(image, process.net_space)
     };
     let of_files =
         image.files.iter().map(|file| file.mount_space).chain(image.pipes.iter().map(|pipe| pipe.mount_space));
-    let right = image.processes.iter().all(of_processes) && of_files.into_iter().all(known);
+    let plain = image.files.iter().filter_map(|file| match &file.kind {
+        FileKind::Plain(socket) => Some(socket.net_space),
+        _ => None,
+    });
+    let mut of_sockets = image.unix.iter().map(|socket| socket.net_space).chain(plain);
+    let right = image.processes.iter().all(of_processes)
+        && of_files.into_iter().all(known)
+        && of_sockets.all(|space| is_network(image, space));
     ensure(right, || "a namespace is none".into())
+}
+
+fn is_network(image: &Image, space: Option<usize>) -> bool {
+    space.is_none_or(|space| space < image.net_spaces.len())
+}
+
+/// Whether there is such a namespace for a descriptor to lead to.
+fn is_namespace(image: &Image, kind: i32, space: Option<usize>) -> bool {
+    let count = match Kind::of_flag(kind) {
+        Some(HOST_NAMES) => image.host_names.len(),
+        Some(MOUNTS) => image.mount_spaces.len(),
+        Some(IPC) => image.ipc_spaces,
+        Some(NETWORK) => image.net_spaces.len(),
+        Some(_) => 0,
+        None => return false,
+    };
+    space.is_none_or(|space| space < count)
 }
 
 /// Control groups, and who is in them.
@@ -415,7 +446,7 @@ mod tests {
 
     #[test]
     fn what_would_lead_a_script_astray_is_found() {
-        let wrongs: [fn(&mut Image); 25] = [
+        let wrongs: [fn(&mut Image); 28] = [
             |image| image.init = 0,
             |image| (image.processes[0].pid, image.processes[0].parent) = (1, 3),
             |image| image.processes[0].parent = 2,
@@ -435,6 +466,9 @@ mod tests {
             |image| carrying(image, vec![0; 254]),
             |image| image.processes[0].mount_space = Some(0),
             |image| image.processes[0].ipc_space = Some(0),
+            |image| image.processes[0].net_space = Some(0),
+            |image| image.files[0].kind = FileKind::Namespace { kind: libc::CLONE_NEWNET, space: Some(0) },
+            |image| image.files[0].kind = FileKind::Namespace { kind: 7, space: None },
             |image| image.processes[0].control_group = Some(0),
             |image| {
                 let group = ControlGroup { path: "/../x".into(), ..ControlGroup::default() };

@@ -4,7 +4,8 @@ use crate::contents::{self, Contents};
 use crate::credentials::IdMaps;
 use crate::image::{Descriptor, FileKind, Image, OpenFile, Pipe, Watch};
 use crate::inotify;
-use crate::mount_spaces::Spaces;
+use crate::nested::Nested;
+use crate::open_namespaces;
 use crate::origin::NOBODY;
 use crate::pipes;
 use crate::proc_file::{self, Lines};
@@ -145,7 +146,7 @@ pub(crate) struct Notebook<'a> {
     pipes: Vec<(u64, u64)>,
     maps: IdMaps,
     mounts: inotify::Mounts<'a>,
-    spaces: &'a Spaces,
+    nested: &'a Nested,
     pub(crate) contents: Contents,
     pub(crate) queues: &'a Queues,
 }
@@ -154,7 +155,7 @@ impl<'a> Notebook<'a> {
     /// An empty one, for the processes below a first process.
     pub(crate) fn new(
         init: i32,
-        spaces: &'a Spaces,
+        nested: &'a Nested,
         searched: &'a inotify::Searched,
         queues: &'a Queues,
     ) -> Result<Self, CallError> {
@@ -163,7 +164,7 @@ impl<'a> Notebook<'a> {
             pipes: Vec::new(),
             maps: IdMaps::of(init)?,
             mounts: inotify::Mounts::of(init, searched)?,
-            spaces,
+            nested,
             contents: Contents::of(init)?,
             queues,
         })
@@ -221,7 +222,7 @@ impl<'a> Notebook<'a> {
         let lock = flock(&found.info);
         let ranges = ranges(&found.info, "OFDLCK");
         let mount_space = match kind {
-            FileKind::Named { .. } => self.spaces.of_file(member.outer, found),
+            FileKind::Named { .. } => self.nested.mounts.of_file(member.outer, found),
             _ => None,
         };
         image.files.push(OpenFile { flags: flags & lasting, position, lock, ranges, kind, mount_space });
@@ -238,13 +239,16 @@ impl<'a> Notebook<'a> {
                 Some(pipe) => pipe,
                 None => {
                     let path = (found.target.starts_with('/') && found.stat.st_nlink > 0).then(|| found.target.clone());
-                    let mount_space = path.as_ref().and_then(|_| self.spaces.of_file(member.outer, found));
+                    let mount_space = path.as_ref().and_then(|_| self.nested.mounts.of_file(member.outer, found));
                     image.pipes.push(Pipe { path, mount_space, ..pipes::capture(member.outer, found.number)? });
                     self.pipes.push(identity);
                     image.pipes.len() - 1
                 }
             };
             return Ok(FileKind::PipeEnd { pipe, writes: flags & libc::O_ACCMODE as u32 != 0 });
+        }
+        if open_namespaces::is_one(found) {
+            return self.nested.file(found);
         }
         if self.queues.is_one(found) {
             return self.queues.kind(found, image);
@@ -260,7 +264,7 @@ impl<'a> Notebook<'a> {
             return terminals::kind(member, found, &self.maps, image);
         }
         if is(found, FileType::Socket) {
-            return sockets::kind(member.outer, found.number, image);
+            return sockets::kind(member.outer, found.number, &self.nested.nets, image);
         }
         Ok(match found.target.as_str() {
             "anon_inode:[eventfd]" => FileKind::Event {

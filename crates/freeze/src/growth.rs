@@ -8,6 +8,7 @@ use crate::ipc_spaces;
 use crate::landing::{self, Landing};
 use crate::lineage::Birth;
 use crate::mount_making;
+use crate::net_spaces;
 use crate::objects::Slots;
 use crate::own_proc;
 use crate::rebirth::{self, Inherited};
@@ -83,6 +84,7 @@ impl Ground<'_> {
         control_groups::enter(writer, chapter, self.image, process, self.slots);
         host_names::enter(writer, chapter, self.image, process, self.slots);
         ipc_spaces::enter(writer, chapter, self.image, process, self.slots);
+        net_spaces::enter(writer, chapter, self.image, process, self.slots);
         mount_making::enter(writer, chapter, self.image, process, self.slots);
         let forks = !birth.early.is_empty() || !birth.late.is_empty();
         if forks {

@@ -1,11 +1,12 @@
 //! What the maker makes before it forks: the open files that processes share.
 
 use crate::image::{FileKind, Image, OpenFile};
+use crate::namespaces::{HOST_NAMES, IPC, Kind, MOUNTS, NETWORK, with_first};
 use crate::script::{Chapter, Writer};
 use crate::staging::AT_FDCWD;
 use crate::{
-    content_making, control_groups, host_names, inotify, ipc_spaces, mount_making, mounts, own_proc, plain_socket,
-    queues, terminals, unix_making,
+    content_making, control_groups, host_names, inotify, ipc_spaces, mount_making, mounts, net_spaces, open_namespaces,
+    own_proc, plain_socket, queues, terminals, unix_making,
 };
 use pando_restorer::Special;
 
@@ -31,6 +32,7 @@ pub(crate) struct Slots {
     mounting: u64,
     mount_spaces: u64,
     ipc_spaces: u64,
+    net_spaces: u64,
 }
 
 /// The restorer has a few descriptors of its own below this one.
@@ -73,6 +75,7 @@ impl Slots {
             mounting: mount_making::most_made(image) as u64,
             mount_spaces: with_first(image.mount_spaces.len()),
             ipc_spaces: with_first(image.ipc_spaces),
+            net_spaces: with_first(image.net_spaces.len()),
         }
     }
 
@@ -170,21 +173,33 @@ impl Slots {
         self.mount_space(None) + self.mount_spaces + number.map_or(0, |number| number as u64 + 1)
     }
 
+    /// Where network namespaces are, and that of the first process.
+    pub(crate) fn net_space(self, number: Option<usize>) -> u64 {
+        self.ipc_space(None) + self.ipc_spaces + number.map_or(0, |number| number as u64 + 1)
+    }
+
+    /// Where a namespace of a kind is, if the image can have such.
+    pub(crate) fn namespace(self, kind: Kind, number: usize) -> Option<u64> {
+        match kind {
+            HOST_NAMES => Some(self.host_names(Some(number))),
+            MOUNTS => Some(self.mount_space(Some(number))),
+            IPC => Some(self.ipc_space(Some(number))),
+            NETWORK => Some(self.net_space(Some(number))),
+            _ => None,
+        }
+    }
+
     /// Where an executable waits to become the process's.
     pub(crate) fn executable(self, number: usize) -> u64 {
-        self.ipc_space(None) + self.ipc_spaces + number as u64
+        self.net_space(None) + self.net_spaces + number as u64
     }
-}
-
-/// How many namespaces of a kind are kept open: those of an image and the first process's, if there are any.
-fn with_first(count: usize) -> u64 {
-    if count == 0 { 0 } else { count as u64 + 1 }
 }
 
 /// Writes the maker's steps up to the first fork. `executables` are paths.
 pub(crate) fn write(writer: &mut Writer, image: &Image, slots: Slots, executables: &[String]) {
     host_names::make(writer, image, slots);
     ipc_spaces::make(writer, image, slots);
+    net_spaces::make(writer, image, slots);
     control_groups::make(writer, image);
     mounts::make(writer, image);
     content_making::make(writer, image, slots);
@@ -273,7 +288,10 @@ fn make(writer: &mut Writer, image: &Image, file: &OpenFile, slots: Slots, numbe
         FileKind::Terminal { terminal, end } => {
             terminals::open(writer, file, image, slots, (*terminal, *end), slot);
         }
-        FileKind::Plain(socket) => plain_socket::make(writer, socket, slot, slots.spare()),
+        FileKind::Plain(socket) => net_spaces::inside(writer, slots, socket.net_space, |writer| {
+            plain_socket::make(writer, socket, slot, slots.spare());
+        }),
+        FileKind::Namespace { kind, space } => open_namespaces::open(writer, slots, (*kind, *space), slot),
         FileKind::Inotify { watches } => {
             let early = watches.iter().filter(|watch| !image.control_groups.has(&watch.path));
             inotify::make(writer, early, slot);
@@ -294,7 +312,10 @@ fn make(writer: &mut Writer, image: &Image, file: &OpenFile, slots: Slots, numbe
             }
         }
     }
-    if !matches!(file.kind, FileKind::Named { .. } | FileKind::Nameless { .. } | FileKind::Supplied { .. }) {
+    if !matches!(
+        file.kind,
+        FileKind::Named { .. } | FileKind::Nameless { .. } | FileKind::Supplied { .. } | FileKind::Namespace { .. }
+    ) {
         let flags = u64::from(file.flags) & (libc::O_NONBLOCK | libc::O_ASYNC | libc::O_APPEND) as u64;
         writer.call(
             chapter,

@@ -50,11 +50,11 @@ pub(crate) struct Queues {
 }
 
 impl Queues {
-    /// Those of a process's namespace.
-    pub(crate) fn of(init: i32) -> Result<Self, CallError> {
+    /// Those of the namespace that a path leads to.
+    pub(crate) fn of(at: &str) -> Result<Self, CallError> {
         let what = || "looking for message queues".to_owned();
-        let ours = IPC.is_ours(init)?;
-        let root = inside(init, || match mqueue::all() {
+        let ours = IPC.is_ours(at)?;
+        let root = inside(at, || match mqueue::all() {
             Ok(root) => Ok(Some(root)),
             Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(None),
             Err(error) => Err(error).context(what),

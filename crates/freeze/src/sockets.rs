@@ -1,7 +1,9 @@
 //! What kind a socket is, and what stands in the way of capturing it. Its number says nothing: it is borrowed from its process and asked.
 
 use crate::descriptors::{self, Found, Outside, Place};
-use crate::image::{FileKind, Image, Process, UnixSocket};
+use crate::image::{FileKind, Image, PlainSocket, Process, UnixSocket};
+use crate::namespaces::Beside;
+use crate::net_spaces;
 use crate::plain_socket;
 use crate::refusal::Refusal;
 use crate::tree::Member;
@@ -20,12 +22,14 @@ fn option(socket: &OwnedFd, number: i32) -> Result<i32, CallError> {
 }
 
 /// What an open socket is, in the image; of a unix socket the rest follows when all are known.
-pub(crate) fn kind(outer: i32, number: i32, image: &mut Image) -> Result<FileKind, CallError> {
+pub(crate) fn kind(outer: i32, number: i32, nets: &Beside, image: &mut Image) -> Result<FileKind, CallError> {
     let socket = borrow(outer, number)?;
+    let net_space = net_spaces::of_socket(&socket, nets).flatten();
     if option(&socket, libc::SO_DOMAIN)? != libc::AF_UNIX {
-        return plain_socket::capture(&socket).map(FileKind::Plain);
+        let socket = plain_socket::capture(&socket)?;
+        return Ok(FileKind::Plain(PlainSocket { net_space, ..socket }));
     }
-    image.unix.push(UnixSocket { file: image.files.len(), ..UnixSocket::default() });
+    image.unix.push(UnixSocket { file: image.files.len(), net_space, ..UnixSocket::default() });
     Ok(FileKind::Unix { socket: image.unix.len() - 1 })
 }
 
@@ -36,7 +40,7 @@ pub(crate) fn objections(
     init: i32,
     all: &[(&Member, Vec<Found>)],
     outside: &[Outside],
-    stopped: bool,
+    (nets, stopped): (&Beside, bool),
 ) -> Result<Vec<Refusal>, CallError> {
     let sockets: Vec<_> = all
         .iter()
@@ -46,7 +50,7 @@ pub(crate) fn objections(
     if sockets.is_empty() {
         return Ok(Vec::new());
     }
-    let table = unix_socket::table(init)?;
+    let table = unix_socket::table(init, nets)?;
     let inodes: Vec<u32> = sockets.iter().map(|(_, one)| one.stat.st_ino as u32).collect();
     let mut seen = Vec::new();
     let mut refusals = Vec::new();
@@ -56,7 +60,13 @@ pub(crate) fn objections(
         }
         // One that has been closed meanwhile has nothing against it.
         let Ok(socket) = borrow(member.outer, found.number) else { continue };
-        if let Some((kind, advice)) = objection(&socket, found, &table, &inodes, stopped)? {
+        let stray = || {
+            let kind = format!("a socket of a net namespace that nobody is in ({})", found.target);
+            Some((kind, "close it")).filter(|_| net_spaces::of_socket(&socket, nets).is_none())
+        };
+        if let Some((kind, advice)) =
+            stray().map_or_else(|| objection(&socket, found, &table, &inodes, stopped), |one| Ok(Some(one)))?
+        {
             refusals.push(Refusal {
                 pid: member.pid,
                 name: member.name.clone(),

@@ -77,8 +77,8 @@ mod tests {
     use super::*;
     use crate::image::{
         Area, AreaKind, Content, ContentKind, ControlGroup, ControlGroups, Descriptor, FileKind, HostNames, Image,
-        Keyed, KeyedKind, MemoryMount, MountChange, MountSource, MountSpace, OpenFile, Pipe, Process, Queue, Terminal,
-        TerminalEnd, Thread, UnixSocket, Waiting,
+        Keyed, KeyedKind, MemoryMount, MountChange, MountSource, MountSpace, NetSpace, OpenFile, Pipe, Process, Queue,
+        Terminal, TerminalEnd, Thread, UnixSocket, Waiting,
     };
     use crate::plan::Facts;
     use proptest::prelude::*;
@@ -130,6 +130,7 @@ mod tests {
             FileKind::Nameless { content: 0 },
             FileKind::Unix { socket: 0 },
             FileKind::Terminal { terminal: 0, end: TerminalEnd::Other },
+            FileKind::Namespace { kind: libc::CLONE_NEWIPC, space: Some(0) },
         ];
         let (path, from) = ("/mnt".to_owned(), MountSource { space: None, path: "/srv".into() });
         let changes = vec![
@@ -157,6 +158,7 @@ mod tests {
             shared_mounts: true,
             mount_spaces: vec![MountSpace { changes, ..MountSpace::default() }],
             ipc_spaces: 1,
+            net_spaces: vec![NetSpace { up: true }],
             control_groups: ControlGroups {
                 root: "/sys/fs/cgroup".into(),
                 given: vec!["pids".into()],

@@ -4,6 +4,7 @@
 //! What was accepted has its listener's name, which no second socket can have: it is had by connecting to the listener and accepting that.
 
 use crate::image::Image;
+use crate::net_spaces;
 use crate::objects::Slots;
 use crate::script::Writer;
 use crate::socket_options::{SNDBUF, SocketOption};
@@ -73,7 +74,7 @@ fn origin(all: &[UnixSocket], number: usize) -> Origin {
     let socket = &all[number];
     let stream = socket.kind != libc::SOCK_DGRAM;
     let listener_of = |one: &UnixSocket| {
-        let is_it = |other: &UnixSocket| other.backlog.is_some() && other.name == one.name && one.is_named();
+        let is_it = |other: &UnixSocket| other.backlog.is_some() && one.is_named() && has_name(other, one, &one.name);
         if stream { all.iter().position(is_it) } else { None }
     };
     match socket.peer {
@@ -86,6 +87,11 @@ fn origin(all: &[UnixSocket], number: usize) -> Origin {
         },
         _ => Origin::Alone,
     }
+}
+
+/// Whether a socket has a name that another one knows: each network namespace has abstract names of its own.
+fn has_name(one: &UnixSocket, for_whom: &UnixSocket, name: &[u8]) -> bool {
+    one.name == name && (one.path().is_some() || one.net_space == for_whom.net_space)
 }
 
 struct Making<'a> {
@@ -110,6 +116,16 @@ impl<'a> Making<'a> {
     }
 
     fn make(&self, writer: &mut Writer, number: usize, origin: Origin) {
+        let space = self.all[number].net_space;
+        net_spaces::inside(writer, self.slots, space, |writer| self.create(writer, number, origin));
+        if origin == Origin::Widow && self.widowed(number).is_none() {
+            let other = self.slots.spare();
+            self.fill_from(writer, number, other);
+            writer.call(MAKING, "closing the other end", libc::SYS_close, &[other]);
+        }
+    }
+
+    fn create(&self, writer: &mut Writer, number: usize, origin: Origin) {
         let kind = self.all[number].kind as u64;
         let slot = self.slot(number);
         match origin {
@@ -120,13 +136,8 @@ impl<'a> Making<'a> {
                 writer.special(MAKING, "making two sockets", Special::Pair, &[slot, self.slot(other), kind]);
             }
             Origin::Widow => {
-                let late = self.widowed(number);
-                let other = late.unwrap_or(self.slots.spare());
+                let other = self.widowed(number).unwrap_or(self.slots.spare());
                 writer.special(MAKING, "making two sockets", Special::Pair, &[slot, other, kind]);
-                if late.is_none() {
-                    self.fill_from(writer, number, other);
-                    writer.call(MAKING, "closing the other end", libc::SYS_close, &[other]);
-                }
             }
             Origin::Paired | Origin::Accepted { .. } => {}
         }
@@ -209,11 +220,13 @@ impl<'a> Making<'a> {
         let spare = self.slots.spare();
         let address = writer.data(&socket.name, 8);
         for message in &socket.queue {
-            let known = self.all.iter().position(|one| one.is_named() && one.name == message.from);
+            let known = self.all.iter().position(|one| one.is_named() && has_name(one, socket, &message.from));
             let from = known.map_or(spare, |known| self.slot(known));
             if known.is_none() {
                 let kind = socket.kind as u64;
-                writer.open(MAKING, "making a sender", libc::SYS_socket, &[AF_UNIX, kind, 0], spare);
+                net_spaces::inside(writer, self.slots, socket.net_space, |writer| {
+                    writer.open(MAKING, "making a sender", libc::SYS_socket, &[AF_UNIX, kind, 0], spare);
+                });
                 // A sender that is gone: its name, too, unless that is a file.
                 if message.from.get(2) == Some(&0) {
                     let name = writer.data(&message.from, 8);

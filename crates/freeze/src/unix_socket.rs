@@ -3,7 +3,8 @@
 use crate::descriptors::Place;
 use crate::image::Image;
 use crate::in_flight::Flight;
-use crate::mount_spaces::Spaces;
+use crate::namespaces::{Beside, NETWORK};
+use crate::nested::Nested;
 use crate::proc_file::{self, malformed};
 use crate::socket_options::{self, SocketOption};
 use crate::socket_queue;
@@ -18,6 +19,8 @@ use std::os::fd::{AsFd, OwnedFd};
 pub struct UnixSocket {
     /// Its open file, an index into [`Image::files`].
     pub file: usize,
+    /// Which network namespace it belongs to, an index into [`Image::net_spaces`]; none if the first process's.
+    pub net_space: Option<usize>,
     /// `SOCK_STREAM`, `SOCK_DGRAM` or `SOCK_SEQPACKET`.
     pub kind: i32,
     /// Its address as the kernel has it, a family and a name; nothing but the family if it has no name.
@@ -79,13 +82,23 @@ fn path(address: &[u8], directory: &str) -> Option<String> {
     Some(if name.starts_with('/') { name.into_owned() } else { format!("{}/{name}", directory.trim_end_matches('/')) })
 }
 
-/// The unix sockets of the network namespace of a process.
-pub(crate) fn table(init: i32) -> Result<Vec<UnixEntry>, CallError> {
+/// The unix sockets of the network namespace of a process, and of those beside it.
+pub(crate) fn table(init: i32, nets: &Beside) -> Result<Vec<UnixEntry>, CallError> {
     let what = || "listing unix sockets".to_owned();
-    let own = proc_file::link(init, "ns/net")? == proc_file::link(std::process::id() as i32, "ns/net")?;
-    let path = format!("/proc/{init}/ns/net");
-    let namespace = (!own).then(|| File::open(&path)).transpose().context(what)?;
-    unix_diag::list(namespace.as_ref().map(AsFd::as_fd)).context(what)
+    let home = NETWORK.at(init);
+    let own = NETWORK.is_ours(&home)?;
+    let namespace = (!own).then(|| File::open(&home)).transpose().context(what)?;
+    let mut table = unix_diag::list(namespace.as_ref().map(AsFd::as_fd)).context(what)?;
+    for space in nets.all() {
+        let list = || unix_diag::list(Some(File::open(&space.at)?.as_fd()));
+        match list() {
+            Ok(more) => table.extend(more),
+            // One whose processes have ended meanwhile has none.
+            Err(_) if space.is_gone() => {}
+            Err(error) => return Err(error).context(what),
+        }
+    }
+    Ok(table)
 }
 
 /// A descriptor of another process.
@@ -98,14 +111,14 @@ pub(crate) fn borrow(place: Place) -> Result<OwnedFd, CallError> {
 /// Captures what is not known of a socket when its descriptor is found: `places` are where each open file was found.
 pub(crate) fn capture(
     init: i32,
-    spaces: &Spaces,
+    nested: &Nested,
     image: &mut Image,
     (places, flight): (&[Place], &mut Flight),
 ) -> Result<(), CallError> {
     if image.unix.is_empty() {
         return Ok(());
     }
-    let table = table(init)?;
+    let table = table(init, &nested.nets)?;
     let maps = crate::credentials::IdMaps::of(init)?;
     let inodes: Vec<u32> = image.unix.iter().map(|socket| places[socket.file].inode as u32).collect();
     let index = |inode: u32| inodes.iter().position(|known| *known == inode && inode != 0);
@@ -121,7 +134,7 @@ pub(crate) fn capture(
         if let Some(path) = path(&socket.name, "/").filter(|_| entry.file.is_some()) {
             (socket.directory, socket.place) = find_place(init, place, socket, &path, &maps)?;
             let path = if socket.name.get(2) == Some(&b'/') { path } else { format!("{}/{path}", socket.directory) };
-            socket.is_elsewhere = spaces.is_elsewhere(place.outer, &path);
+            socket.is_elsewhere = nested.mounts.is_elsewhere(place.outer, &path);
         }
     }
     // What waits to be accepted is connected to nothing that has an inode.

@@ -90,6 +90,12 @@ pub(crate) const CASES: &[Case] = &[
     case("freeze::ipc_namespaces_with_nothing_in_them_are_made_again", |sandbox| {
         plays(sandbox, include_str!("../../actors/ipc_spaces.py"))
     }),
+    case("freeze::descriptors_of_namespaces_lead_to_the_clones_own", |sandbox| {
+        plays(sandbox, include_str!("../../actors/open_namespaces.py"))
+    }),
+    case("freeze::network_namespaces_with_sockets_are_made_again", |sandbox| {
+        plays(sandbox, include_str!("../../actors/net_spaces.py"))
+    }),
     case("freeze::message_queues_keep_what_waits_in_them", |sandbox| {
         plays(sandbox, include_str!("../../actors/message_queues.py"))
     }),
@@ -274,7 +280,7 @@ fn again_and_again(sandbox: &Sandbox, script: &str, prepare: fn(&Space)) {
 }
 
 /// What stands in the way, and words of the refusal.
-const UNSUPPORTED: [(&str, &[&str]); 19] = [
+const UNSUPPORTED: [(&str, &[&str]); 25] = [
     (
         "libc = __import__('ctypes').CDLL(None)\nkept = libc.inotify_init()\nlibc.inotify_add_watch(kept, b'/proc/self', 2)",
         &["descriptor", "an inotify instance with 1 watches"],
@@ -323,6 +329,33 @@ const UNSUPPORTED: [(&str, &[&str]); 19] = [
     (
         "libc = __import__('ctypes').CDLL(None)\nlibc.unshare(0x08000000)\nlibc.mq_open(b'/x', os.O_CREAT | os.O_RDWR, 0o600, None)",
         &["a message queue in an ipc namespace of its own"],
+    ),
+    (
+        "libc = __import__('ctypes').CDLL(None)\nif os.fork() == 0:\n    libc.unshare(0x08000000)\n    libc.shmget(7, 4096, 0o1600)\n\
+         \x20   open(STAGE + '/made', 'w')\n    lingers()\nwhile not os.path.exists(STAGE + '/made'):\n    time.sleep(0.01)",
+        &["shared memory in an ipc namespace of its own"],
+    ),
+    (
+        "libc = __import__('ctypes').CDLL(None)\nlibc.unshare(0x40000000)\nos.system('ip link add strange type dummy')",
+        &["a network device (strange) in a net namespace of its own", "the loopback device comes along"],
+    ),
+    (
+        "libc = __import__('ctypes').CDLL(None)\nlibc.unshare(0x40000000)\nos.system('ip addr add 10.9.8.7/24 dev lo')",
+        &["an address (10.9.8.7/24) in a net namespace of its own"],
+    ),
+    (
+        "libc = __import__('ctypes').CDLL(None)\nlibc.unshare(0x40000000)\nos.system('ip rule add from 10.0.0.1 lookup 7 prio 70')",
+        &["a rule for routes (with priority 70) in a net namespace of its own"],
+    ),
+    (
+        "libc = __import__('ctypes').CDLL(None)\nhome = os.open('/proc/self/ns/net', 0)\nlibc.unshare(0x40000000)\n\
+         kept = __import__('socket').socket()\nlibc.setns(home, 0)",
+        &["descriptor", "a socket of a net namespace that nobody is in"],
+    ),
+    (
+        "libc = __import__('ctypes').CDLL(None)\nhome = os.open('/proc/self/ns/mnt', 0)\nlibc.unshare(0x20000)\n\
+         kept = os.open('/proc/self/ns/mnt', 0)\nlibc.setns(home, 0)",
+        &["descriptor", "a descriptor of a mnt namespace of which no process is"],
     ),
     ("__import__('ctypes').CDLL(None).unshare(0x02000000)", &["a cgroup namespace of its own", "come along"]),
     ("kept = os.openpty(); os.close(kept[0])", &["descriptor", "a terminal whose other end is outside"]),
