@@ -83,8 +83,12 @@ pub(crate) fn capture(
     }
     for (mut space, outer, pid) in spaces.each() {
         for change in &mut space.changes {
-            if let MountChange::Memory { path, contents, .. } = change {
-                *contents = notebook.contents.of_mount((outer, pid), path, &mut image)?;
+            match change {
+                MountChange::Memory { path, contents, .. } => {
+                    *contents = notebook.contents.of_mount((outer, pid), path, &mut image)?;
+                }
+                MountChange::Queues { space, device, .. } => *space = nested.queues_on(device).unwrap_or(0),
+                _ => {}
             }
         }
         image.mount_spaces.push(space);

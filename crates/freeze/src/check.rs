@@ -274,7 +274,7 @@ fn spaces(image: &Image) -> Result<(), Wrong> {
     }
     for (number, space) in image.mount_spaces.iter().enumerate() {
         ensure(space.changes.len() <= mount_difference::MOST, || "a mount namespace has too many mounts".into())?;
-        space.changes.iter().try_for_each(|change| mount_change(number, change))?;
+        space.changes.iter().try_for_each(|change| mount_change(number, change, image.ipc_spaces))?;
     }
     let known = |space: Option<usize>| space.is_none_or(|space| space < count);
     let of_processes = |process: &Process| {
@@ -335,7 +335,7 @@ fn control_groups(image: &Image) -> Result<(), Wrong> {
     ensure(all.given.iter().all(word) && image.processes.iter().all(entered), || "a control group is none".into())
 }
 
-fn mount_change(number: usize, change: &MountChange) -> Result<(), Wrong> {
+fn mount_change(number: usize, change: &MountChange, ipc_spaces: usize) -> Result<(), Wrong> {
     match change {
         MountChange::Gone { path } | MountChange::Set { path, .. } => is_path(path),
         MountChange::Bind { path, from, .. } => {
@@ -347,6 +347,10 @@ fn mount_change(number: usize, change: &MountChange) -> Result<(), Wrong> {
             is_path(path)?;
             let bounded = !options.contains('\0') && options.len() < PAGE as usize;
             ensure(bounded, || "a file system of a namespace is none".into())
+        }
+        MountChange::Queues { path, space, .. } => {
+            is_path(path)?;
+            ensure(*space < ipc_spaces, || "message queues are of no namespace".into())
         }
     }
 }

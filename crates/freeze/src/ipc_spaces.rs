@@ -13,19 +13,21 @@ use pando_kernel::CallError;
 /// The most of them.
 pub(crate) const MOST: usize = 256;
 
-/// What is in them, which a clone's would not have. While processes stand still nobody waits for what was looked through to go: it goes with who looks.
-pub(crate) fn objections(spaces: &Beside, stopped: bool) -> Result<Vec<Refusal>, CallError> {
+/// On which device the message queues of each are, and what is in them, which a clone's would not have. While processes stand still nobody waits for what was looked through to go: it goes with who looks.
+pub(crate) fn look(spaces: &Beside, stopped: bool) -> Result<(Vec<String>, Vec<Refusal>), CallError> {
     const ADVICE: &str = "remove it (ipcrm, mq_unlink), or start the program in the guest's own ipc namespace";
-    let mut refusals = Vec::new();
+    let (mut devices, mut refusals) = (Vec::new(), Vec::new());
     for (number, space) in spaces.all().iter().enumerate() {
         if number >= MOST {
             refusals.push(space.refusal(format!("more than {MOST} ipc namespaces"), "stop what made them"));
             break;
         }
-        let held = match sysv::held(&space.at) {
-            Ok(None) => queue(&space.at, stopped),
-            held => held,
+        let (device, held) = match queues(&space.at, stopped) {
+            Ok((device, true)) => (device, Ok(Some("a message queue"))),
+            Ok((device, false)) => (device, sysv::held(&space.at)),
+            Err(error) => (String::new(), Err(error)),
         };
+        devices.push(device);
         match held {
             Ok(Some(what)) => refusals.push(space.refusal(format!("{what} in an ipc namespace of its own"), ADVICE)),
             Ok(None) => {}
@@ -34,16 +36,17 @@ pub(crate) fn objections(spaces: &Beside, stopped: bool) -> Result<Vec<Refusal>,
             Err(error) => return Err(error),
         }
     }
-    Ok(refusals)
+    Ok((devices, refusals))
 }
 
-fn queue(at: &str, stopped: bool) -> Result<Option<&'static str>, CallError> {
+/// The device that message queues are on, and whether there are any.
+fn queues(at: &str, stopped: bool) -> Result<(String, bool), CallError> {
     let queues = Queues::of(at)?;
-    let any = queues.any();
+    let (device, any) = (queues.device(), queues.any());
     if stopped {
         std::mem::forget(queues);
     }
-    any.map(|any| any.then_some("a message queue"))
+    Ok((device, any?))
 }
 
 /// Writes the maker's steps: a namespace for each, and one to go back to.

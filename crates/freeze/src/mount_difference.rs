@@ -50,6 +50,18 @@ pub enum MountChange {
         /// `MOUNT_ATTR_*`.
         attributes: u64,
     },
+    /// The message queues of an ipc namespace (mq_overview(7)) are mounted at a path.
+    Queues {
+        /// The path.
+        path: String,
+        /// Which ipc namespace's, one of [`ipc_spaces`](crate::image::Image::ipc_spaces).
+        space: usize,
+        /// `MOUNT_ATTR_*`.
+        attributes: u64,
+        /// The device that they are on, by which the namespace is found.
+        #[serde(skip)]
+        device: String,
+    },
 }
 
 /// Where files are that are mounted once more.
@@ -143,7 +155,8 @@ fn path(change: &MountChange) -> &str {
         | MountChange::Set { path, .. }
         | MountChange::Bind { path, .. }
         | MountChange::Memory { path, .. }
-        | MountChange::Proc { path, .. } => path,
+        | MountChange::Proc { path, .. }
+        | MountChange::Queues { path, .. } => path,
     }
 }
 
@@ -226,7 +239,7 @@ impl Comparison<'_> {
     fn is_own(&self, number: usize) -> bool {
         let mount = self.other.get(number);
         let has = |tree: &MountTree| tree.all().iter().any(|one| one.device == mount.device);
-        let kind = matches!(mount.kind.as_str(), "tmpfs" | "proc") && mount.root == "/";
+        let kind = matches!(mount.kind.as_str(), "tmpfs" | "proc" | "mqueue") && mount.root == "/";
         kind && !self.own.iter().any(|own| self.other.get(*own).device == mount.device)
             && !has(self.first)
             && !self.earlier.iter().any(|tree| has(tree))
@@ -247,11 +260,13 @@ impl Comparison<'_> {
                 return false;
             }
             self.own.push(number);
-            self.found.changes.push(if mount.kind == "tmpfs" {
-                let options = mounts::bounds(&mount.options);
-                MountChange::Memory { path, options, attributes, contents: (0, 0) }
-            } else {
-                MountChange::Proc { path, options: seen(&mount.options), attributes }
+            self.found.changes.push(match mount.kind.as_str() {
+                "tmpfs" => {
+                    let options = mounts::bounds(&mount.options);
+                    MountChange::Memory { path, options, attributes, contents: (0, 0) }
+                }
+                "mqueue" => MountChange::Queues { path, space: 0, attributes, device: mount.device.clone() },
+                _ => MountChange::Proc { path, options: seen(&mount.options), attributes },
             });
             return true;
         }
@@ -328,6 +343,7 @@ mod tests {
             MountChange::Bind { path, from, .. } => format!("{}>{path}", from.path),
             MountChange::Memory { path, options, .. } => format!("{options}>{path}"),
             MountChange::Proc { path, options, .. } => format!("proc {options}>{path}"),
+            MountChange::Queues { path, device, .. } => format!("queues {device}>{path}"),
         };
         difference.changes.iter().map(|change| shown(change).leak() as &str).collect()
     }

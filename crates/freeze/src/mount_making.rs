@@ -5,7 +5,7 @@
 
 use crate::content_making;
 use crate::image::{Image, Link, MountChange, MountSpace, Process};
-use crate::namespaces::MOUNTS;
+use crate::namespaces::{IPC, MOUNTS};
 use crate::objects::Slots;
 use crate::script::{Chapter, Writer};
 use crate::staging::AT_FDCWD;
@@ -19,8 +19,9 @@ pub(crate) fn most_made(image: &Image) -> usize {
 }
 
 fn made(space: &MountSpace) -> impl Iterator<Item = &MountChange> {
-    use MountChange::{Bind, Memory, Proc};
-    space.changes.iter().filter(|change| matches!(change, Bind { .. } | Memory { .. } | Proc { .. }))
+    use MountChange::{Bind, Memory, Proc, Queues};
+    let is_made = |change: &&MountChange| matches!(change, Bind { .. } | Memory { .. } | Proc { .. } | Queues { .. });
+    space.changes.iter().filter(is_made)
 }
 
 /// The contents of an image that are made in other mount namespaces.
@@ -94,6 +95,11 @@ impl Making<'_> {
         for (change, slot) in self.made() {
             match change {
                 MountChange::Proc { path, options, .. } => self.create(writer, "proc", path, options, slot),
+                MountChange::Queues { path, space, .. } => {
+                    IPC.enter(writer, MAKING, self.slots.ipc_space(Some(*space)));
+                    self.create(writer, "mqueue", path, "", slot);
+                    IPC.enter(writer, MAKING, self.slots.ipc_space(None));
+                }
                 MountChange::Bind { from, .. } if from.space.is_none() => self.clone_of(writer, &from.path, slot),
                 MountChange::Bind { from, .. } if from.space != Some(self.number) => {
                     MOUNTS.enter(writer, MAKING, self.slots.mount_space(from.space));
@@ -140,7 +146,7 @@ impl Making<'_> {
                     }
                     self.attach(writer, path, slot);
                 }
-                MountChange::Proc { path, .. } => {
+                MountChange::Proc { path, .. } | MountChange::Queues { path, .. } => {
                     let Some(slot) = waiting.next() else { return };
                     self.attach(writer, path, slot);
                 }
@@ -180,7 +186,8 @@ impl Making<'_> {
         for (change, slot) in self.made() {
             if let MountChange::Bind { path, attributes, .. }
             | MountChange::Memory { path, attributes, .. }
-            | MountChange::Proc { path, attributes, .. } = change
+            | MountChange::Proc { path, attributes, .. }
+            | MountChange::Queues { path, attributes, .. } = change
             {
                 attribute(writer, path, slot, [*attributes, ALL, 0]);
                 writer.call(MAKING, "closing what is mounted", libc::SYS_close, &[slot]);

@@ -195,11 +195,12 @@ impl Spaces {
         }
     }
 
-    /// What stands in the way.
-    pub(crate) fn objections(&self) -> Vec<Refusal> {
+    /// What stands in the way. `has_queues` tells whether there is an ipc namespace whose message queues are on a device.
+    pub(crate) fn objections(&self, has_queues: impl Fn(&str) -> bool) -> Vec<Refusal> {
         let mut refusals = Vec::new();
         for (number, space) in self.all.iter().enumerate() {
-            let lost = space.difference.changes.iter().filter_map(|change| self.lost(number, change));
+            let lost = |change| self.lost(number, change).or_else(|| strange_queues(change, &has_queues));
+            let lost = space.difference.changes.iter().filter_map(lost);
             for (kind, advice) in space.difference.objections.iter().cloned().chain(lost) {
                 refusals.push(Refusal { pid: space.pid, name: space.name.clone(), descriptor: None, kind, advice });
             }
@@ -284,6 +285,13 @@ impl Spaces {
 }
 
 type Objection = (String, &'static str);
+
+/// Whether message queues are mounted that are of no ipc namespace of a process's own.
+fn strange_queues(change: &MountChange, has_queues: impl Fn(&str) -> bool) -> Option<Objection> {
+    let MountChange::Queues { path, device, .. } = change else { return None };
+    let kind = || format!("a file system that only its mnt namespace has (mqueue on {path})");
+    (!has_queues(device)).then(|| (kind(), "unmount it there, or stop what made it"))
+}
 
 fn refused(kind: String) -> Difference {
     Difference { objections: vec![(kind, "stop what made it")], ..Difference::default() }

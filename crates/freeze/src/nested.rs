@@ -24,6 +24,8 @@ pub(crate) struct Nested {
     pub(crate) nets: Beside,
     /// What is in each of those.
     pub(crate) networks: Vec<Network>,
+    /// The devices that the message queues of each ipc namespace are on.
+    queues: Vec<String>,
     open: OpenNamespaces,
 }
 
@@ -38,6 +40,7 @@ impl Nested {
             ipc: beside(IPC)?,
             nets: beside(NETWORK)?,
             networks: Vec::new(),
+            queues: Vec::new(),
             open: OpenNamespaces::default(),
         })
     }
@@ -53,11 +56,11 @@ impl Nested {
             beside.add(&self.open);
         }
         let mut refusals = self.open.objections(self.init, |one| self.place(one).is_some());
-        refusals.extend(self.mounts.objections());
-        refusals.extend(ipc_spaces::objections(&self.ipc, stopped)?);
+        let (queues, held) = ipc_spaces::look(&self.ipc, stopped)?;
         let (networks, strange) = net_spaces::look(&self.nets)?;
-        self.networks = networks;
-        refusals.extend(strange);
+        (self.queues, self.networks) = (queues, networks);
+        refusals.extend(self.mounts.objections(|device| self.queues_on(device).is_some()));
+        refusals.extend(held.into_iter().chain(strange));
         Ok(refusals)
     }
 
@@ -70,6 +73,11 @@ impl Nested {
             NETWORK => self.nets.place(&one.link),
             kind => kind.of(self.init).is_ok_and(|home| home == one.link).then_some(None),
         }
+    }
+
+    /// The ipc namespace whose message queues are on a device.
+    pub(crate) fn queues_on(&self, device: &str) -> Option<usize> {
+        self.queues.iter().position(|other| other == device)
     }
 
     /// What a descriptor of a namespace is.

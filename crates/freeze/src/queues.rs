@@ -63,6 +63,11 @@ impl Queues {
         Ok(Self { root, device, ours })
     }
 
+    /// The device that they are on, as /proc/PID/mountinfo has it.
+    pub(crate) fn device(&self) -> String {
+        format!("{}:{}", rustix::fs::major(self.device), rustix::fs::minor(self.device))
+    }
+
     /// Whether there are any.
     pub(crate) fn any(&self) -> Result<bool, CallError> {
         self.each().map(|all| !all.is_empty()).context(|| "listing message queues".into())
