@@ -417,14 +417,22 @@ mod tests {
 70 58 0:98 /x /mnt rw,relatime - tmpfs x rw
 71 58 0:98 / /dev rw,relatime - tmpfs x rw
 72 58 0:99 / /proc rw,relatime - proc proc rw,hidepid=invisible
+74 71 0:95 / /dev/mqueue rw,relatime - mqueue mqueue rw
 73 72 0:99 /sys /proc/sys ro,relatime - proc proc rw,hidepid=invisible
 ";
         let found = difference(|line| (!line.contains(" /proc")).then(|| line.to_owned()), more);
         assert_eq!(found.objections, []);
-        let wanted = ["-/proc", "proc hidepid=invisible>/proc", "/proc/sys>/proc/sys", ">/dev", "/dev/x>/mnt"];
+        let wanted = [
+            "-/proc",
+            "proc hidepid=invisible>/proc",
+            "/proc/sys>/proc/sys",
+            ">/dev",
+            "queues 0:95>/dev/mqueue",
+            "/dev/x>/mnt",
+        ];
         assert_eq!(paths(&found), wanted);
         let from = MountSource { space: Some(0), path: "/dev/x".into() };
-        assert_eq!(found.changes[4], MountChange::Bind { path: "/mnt".into(), from, attributes: 0 });
+        assert_eq!(found.changes[5], MountChange::Bind { path: "/mnt".into(), from, attributes: 0 });
         let grouped = difference(same, "72 58 0:99 / /mnt rw,relatime - proc proc rw,gid=7\n");
         assert!(grouped.objections[0].0.contains("(proc on /mnt)"), "{grouped:?}");
     }

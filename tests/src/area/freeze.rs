@@ -336,8 +336,8 @@ const UNSUPPORTED: [(&str, &[&str]); 25] = [
         &["shared memory in an ipc namespace of its own"],
     ),
     (
-        "libc = __import__('ctypes').CDLL(None)\nlibc.unshare(0x40000000)\nos.system('ip link add strange type veth')",
-        &["a network device (strange) in a net namespace of its own", "the loopback device comes along"],
+        "libc = __import__('ctypes').CDLL(None)\nlibc.unshare(0x40000000)\nos.system('ip link add strange type veth peer name stranger')",
+        &["a network device (strange", "in a net namespace of its own", "the loopback device comes along"],
     ),
     (
         "libc = __import__('ctypes').CDLL(None)\nlibc.unshare(0x40000000)\nos.system('ip addr add 10.9.8.7/24 dev lo')",
