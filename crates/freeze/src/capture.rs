@@ -88,6 +88,7 @@ pub(crate) fn capture(
                     *contents = notebook.contents.of_mount((outer, pid), path, &mut image)?;
                 }
                 MountChange::Queues { space, device, .. } => *space = nested.queues_on(device).unwrap_or(0),
+                MountChange::Devices { space, device, .. } => *space = nested.devices_on(device).unwrap_or(0),
                 _ => {}
             }
         }

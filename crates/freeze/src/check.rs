@@ -2,20 +2,12 @@
 //! what comes from a file. What its processes may do as guests is not looked at here; that is up to what confines them.
 
 use crate::areas::USER_END;
-use crate::control_groups;
+use crate::check_spaces;
 use crate::host_names;
-use crate::image::{
-    Area, AreaKind, ContentKind, FileKind, HostNames, Image, MountChange, Process, Queue, Terminal, Thread,
-};
+use crate::image::{Area, AreaKind, ContentKind, FileKind, HostNames, Image, Process, Queue, Terminal, Thread};
 use crate::in_flight;
 use crate::inotify;
-use crate::ipc_spaces;
-use crate::mount_difference;
-use crate::mount_making;
-use crate::mount_spaces;
 use crate::mounts;
-use crate::namespaces::{HOST_NAMES, IPC, Kind, MOUNTS, NETWORK};
-use crate::net_spaces;
 use crate::own_proc;
 use crate::queues;
 use crate::staging::{self, STAGING};
@@ -25,7 +17,7 @@ use pando_kernel::terminal::SETTINGS;
 use pando_restorer::REGION;
 use std::collections::HashSet;
 
-const PAGE: u64 = 4096;
+pub(crate) const PAGE: u64 = 4096;
 const MOST_PROCESSES: usize = 16_384;
 const MOST_THREADS: usize = 16_384;
 const DEEPEST: usize = 512;
@@ -37,9 +29,9 @@ const LONGEST_STATE: usize = 64 << 10;
 const SIGNAL: usize = 128;
 
 /// What is wrong, in a few words.
-type Wrong = String;
+pub(crate) type Wrong = String;
 
-fn ensure(right: bool, what: impl FnOnce() -> String) -> Result<(), Wrong> {
+pub(crate) fn ensure(right: bool, what: impl FnOnce() -> String) -> Result<(), Wrong> {
     if right { Ok(()) } else { Err(what()) }
 }
 
@@ -187,7 +179,7 @@ fn belongings(image: &Image, process: &Process) -> Result<(), Wrong> {
     })
 }
 
-fn is_path(path: &str) -> Result<(), Wrong> {
+pub(crate) fn is_path(path: &str) -> Result<(), Wrong> {
     let plain = path.starts_with('/') && !path.contains('\0') && path.len() < PAGE as usize;
     ensure(plain, || format!("'{}' is no path", path.chars().take(80).collect::<String>()))
 }
@@ -203,7 +195,7 @@ fn objects_of(image: &Image) -> Result<(), Wrong> {
             FileKind::Unix { socket } => image.unix.get(*socket).is_some_and(|socket| socket.file == number),
             FileKind::Plain(socket) => socket.name.len() <= 128 && socket.options.len() <= 1024,
             FileKind::Queue { queue } => *queue < image.queues.len(),
-            FileKind::Namespace { kind, space } => is_namespace(image, *kind, *space),
+            FileKind::Namespace { kind, space } => check_spaces::is_namespace(image, *kind, *space),
             FileKind::Terminal { terminal, .. } => *terminal < image.terminals.len(),
             FileKind::Inotify { watches } => {
                 watches.iter().try_for_each(|watch| is_path(&watch.path)).map_err(|what| of(&what))?;
@@ -238,8 +230,8 @@ fn objects_of(image: &Image) -> Result<(), Wrong> {
     image.contents.iter().try_for_each(content)?;
     ensure(image.mounts.len() <= mounts::MOST, || "it has too many file systems".into())?;
     image.mounts.iter().try_for_each(|mount| is_path(&mount.path))?;
-    spaces(image)?;
-    control_groups(image)?;
+    check_spaces::spaces(image)?;
+    check_spaces::control_groups(image)?;
     ensure(image.queues.len() <= queues::MOST && image.queues.iter().all(is_queue), || {
         "a message queue is none".into()
     })?;
@@ -255,104 +247,6 @@ fn in_flight(image: &Image) -> Result<(), Wrong> {
     // What a process opens itself nobody has before.
     let there = |file: usize| file < image.files.len() && !own_proc::is_one(image, file);
     ensure(image.in_flight().all(there), || "a descriptor in flight is none".into())
-}
-
-/// Namespaces of mounts and of ipc, and who and what is in them.
-fn spaces(image: &Image) -> Result<(), Wrong> {
-    let count = image.mount_spaces.len();
-    let bounded = count <= mount_spaces::MOST
-        && image.ipc_spaces <= ipc_spaces::MOST
-        && image.net_spaces.len() <= net_spaces::MOST;
-    ensure(bounded, || "it has too many namespaces".into())?;
-    let mut behind = 0;
-    for contents in mount_making::contents(image) {
-        // Each is in one of them.
-        let follows =
-            contents.start >= behind && contents.start <= contents.end && contents.end <= image.contents.len();
-        ensure(follows, || "a file system in memory is none".into())?;
-        behind = contents.end;
-    }
-    for (number, space) in image.mount_spaces.iter().enumerate() {
-        ensure(space.changes.len() <= mount_difference::MOST, || "a mount namespace has too many mounts".into())?;
-        space.changes.iter().try_for_each(|change| mount_change(number, change, image.ipc_spaces))?;
-    }
-    let known = |space: Option<usize>| space.is_none_or(|space| space < count);
-    let of_processes = |process: &Process| {
-        known(process.mount_space)
-            && process.ipc_space.is_none_or(|space| space < image.ipc_spaces)
-            && is_network(image, process.net_space)
-    };
-    let of_files =
-        image.files.iter().map(|file| file.mount_space).chain(image.pipes.iter().map(|pipe| pipe.mount_space));
-    let plain = image.files.iter().filter_map(|file| match &file.kind {
-        FileKind::Plain(socket) => Some(socket.net_space),
-        _ => None,
-    });
-    let mut of_sockets = image.unix.iter().map(|socket| socket.net_space).chain(plain);
-    let right = image.processes.iter().all(of_processes)
-        && of_files.into_iter().all(known)
-        && of_sockets.all(|space| is_network(image, space));
-    ensure(right, || "a namespace is none".into())
-}
-
-fn is_network(image: &Image, space: Option<usize>) -> bool {
-    space.is_none_or(|space| space < image.net_spaces.len())
-}
-
-/// Whether there is such a namespace for a descriptor to lead to.
-fn is_namespace(image: &Image, kind: i32, space: Option<usize>) -> bool {
-    let count = match Kind::of_flag(kind) {
-        Some(HOST_NAMES) => image.host_names.len(),
-        Some(MOUNTS) => image.mount_spaces.len(),
-        Some(IPC) => image.ipc_spaces,
-        Some(NETWORK) => image.net_spaces.len(),
-        Some(_) => 0,
-        None => return false,
-    };
-    space.is_none_or(|space| space < count)
-}
-
-/// Control groups, and who is in them.
-fn control_groups(image: &Image) -> Result<(), Wrong> {
-    let all = &image.control_groups;
-    ensure(all.groups.len() <= control_groups::MOST, || "it has too many control groups".into())?;
-    let word = |name: &String| name.len() <= 32 && name.chars().all(|one| one.is_ascii_alphanumeric() || one == '_');
-    // They are names and no way back up.
-    let is_plain = |path: &str| path.split('/').skip(1).all(|name| !matches!(name, "" | "." | ".."));
-    let known = |(name, value): &(String, String)| {
-        control_groups::SETTINGS.iter().any(|(one, _)| one == name) && value.len() <= PAGE as usize
-    };
-    for group in &all.groups {
-        is_path(&group.path)?;
-        let deep = group.path.matches('/').count() > control_groups::DEEPEST;
-        let right = is_plain(&group.path) && !deep && group.given.iter().all(word) && group.settings.iter().all(known);
-        ensure(right, || format!("the control group {} is none", group.path))?;
-    }
-    if !all.groups.is_empty() {
-        is_path(&all.root)?;
-    }
-    let entered = |process: &Process| process.control_group.is_none_or(|group| group < all.groups.len());
-    ensure(all.given.iter().all(word) && image.processes.iter().all(entered), || "a control group is none".into())
-}
-
-fn mount_change(number: usize, change: &MountChange, ipc_spaces: usize) -> Result<(), Wrong> {
-    match change {
-        MountChange::Gone { path } | MountChange::Set { path, .. } => is_path(path),
-        MountChange::Bind { path, from, .. } => {
-            is_path(path).and_then(|()| is_path(&from.path))?;
-            // Those before are there when it is made, and what it has itself by then.
-            ensure(from.space.is_none_or(|space| space <= number), || "a mount is of no namespace".into())
-        }
-        MountChange::Memory { path, options, .. } | MountChange::Proc { path, options, .. } => {
-            is_path(path)?;
-            let bounded = !options.contains('\0') && options.len() < PAGE as usize;
-            ensure(bounded, || "a file system of a namespace is none".into())
-        }
-        MountChange::Queues { path, space, .. } => {
-            is_path(path)?;
-            ensure(*space < ipc_spaces, || "message queues are of no namespace".into())
-        }
-    }
 }
 
 fn is_queue(queue: &Queue) -> bool {
@@ -397,7 +291,8 @@ fn content(content: &crate::image::Content) -> Result<(), Wrong> {
 mod tests {
     use super::*;
     use crate::image::{
-        ControlGroup, ControlGroups, Descriptor, FileWatch, MountSource, MountSpace, OpenFile, UnixSocket, Waiting,
+        ControlGroup, ControlGroups, Descriptor, FileWatch, MountChange, MountSource, MountSpace, OpenFile, UnixSocket,
+        Waiting,
     };
 
     fn area(start: u64, end: u64) -> Area {

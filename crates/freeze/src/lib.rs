@@ -29,6 +29,7 @@ mod areas;
 mod asking;
 mod capture;
 mod check;
+mod check_spaces;
 mod clone;
 mod connections;
 mod content_making;

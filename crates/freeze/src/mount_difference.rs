@@ -62,6 +62,18 @@ pub enum MountChange {
         #[serde(skip)]
         device: String,
     },
+    /// The devices of a network namespace (sysfs(5)) are mounted at a path.
+    Devices {
+        /// The path.
+        path: String,
+        /// Which network namespace's, an index into [`net_spaces`](crate::image::Image::net_spaces).
+        space: usize,
+        /// `MOUNT_ATTR_*`.
+        attributes: u64,
+        /// The device that the file system is on, by which the namespace is found.
+        #[serde(skip)]
+        device: String,
+    },
 }
 
 /// Where files are that are mounted once more.
@@ -156,7 +168,8 @@ fn path(change: &MountChange) -> &str {
         | MountChange::Bind { path, .. }
         | MountChange::Memory { path, .. }
         | MountChange::Proc { path, .. }
-        | MountChange::Queues { path, .. } => path,
+        | MountChange::Queues { path, .. }
+        | MountChange::Devices { path, .. } => path,
     }
 }
 
@@ -239,7 +252,7 @@ impl Comparison<'_> {
     fn is_own(&self, number: usize) -> bool {
         let mount = self.other.get(number);
         let has = |tree: &MountTree| tree.all().iter().any(|one| one.device == mount.device);
-        let kind = matches!(mount.kind.as_str(), "tmpfs" | "proc" | "mqueue") && mount.root == "/";
+        let kind = matches!(mount.kind.as_str(), "tmpfs" | "proc" | "mqueue" | "sysfs") && mount.root == "/";
         kind && !self.own.iter().any(|own| self.other.get(*own).device == mount.device)
             && !has(self.first)
             && !self.earlier.iter().any(|tree| has(tree))
@@ -266,6 +279,7 @@ impl Comparison<'_> {
                     MountChange::Memory { path, options, attributes, contents: (0, 0) }
                 }
                 "mqueue" => MountChange::Queues { path, space: 0, attributes, device: mount.device.clone() },
+                "sysfs" => MountChange::Devices { path, space: 0, attributes, device: mount.device.clone() },
                 _ => MountChange::Proc { path, options: seen(&mount.options), attributes },
             });
             return true;
@@ -344,6 +358,7 @@ mod tests {
             MountChange::Memory { path, options, .. } => format!("{options}>{path}"),
             MountChange::Proc { path, options, .. } => format!("proc {options}>{path}"),
             MountChange::Queues { path, device, .. } => format!("queues {device}>{path}"),
+            MountChange::Devices { path, device, .. } => format!("devices {device}>{path}"),
         };
         difference.changes.iter().map(|change| shown(change).leak() as &str).collect()
     }

@@ -6,6 +6,7 @@
 use crate::content_making;
 use crate::image::{Image, Link, MountChange, MountSpace, Process};
 use crate::namespaces::{IPC, MOUNTS};
+use crate::net_spaces;
 use crate::objects::Slots;
 use crate::script::{Chapter, Writer};
 use crate::staging::AT_FDCWD;
@@ -19,8 +20,10 @@ pub(crate) fn most_made(image: &Image) -> usize {
 }
 
 fn made(space: &MountSpace) -> impl Iterator<Item = &MountChange> {
-    use MountChange::{Bind, Memory, Proc, Queues};
-    let is_made = |change: &&MountChange| matches!(change, Bind { .. } | Memory { .. } | Proc { .. } | Queues { .. });
+    use MountChange::{Bind, Devices, Memory, Proc, Queues};
+    let is_made = |change: &&MountChange| {
+        matches!(change, Bind { .. } | Memory { .. } | Proc { .. } | Queues { .. } | Devices { .. })
+    };
     space.changes.iter().filter(is_made)
 }
 
@@ -100,6 +103,11 @@ impl Making<'_> {
                     self.create(writer, "mqueue", path, "", slot);
                     IPC.enter(writer, MAKING, self.slots.ipc_space(None));
                 }
+                MountChange::Devices { path, space, .. } => {
+                    net_spaces::inside(writer, self.slots, Some(*space), |writer| {
+                        self.create(writer, "sysfs", path, "", slot);
+                    });
+                }
                 MountChange::Bind { from, .. } if from.space.is_none() => self.clone_of(writer, &from.path, slot),
                 MountChange::Bind { from, .. } if from.space != Some(self.number) => {
                     MOUNTS.enter(writer, MAKING, self.slots.mount_space(from.space));
@@ -146,7 +154,9 @@ impl Making<'_> {
                     }
                     self.attach(writer, path, slot);
                 }
-                MountChange::Proc { path, .. } | MountChange::Queues { path, .. } => {
+                MountChange::Proc { path, .. }
+                | MountChange::Queues { path, .. }
+                | MountChange::Devices { path, .. } => {
                     let Some(slot) = waiting.next() else { return };
                     self.attach(writer, path, slot);
                 }
@@ -187,7 +197,8 @@ impl Making<'_> {
             if let MountChange::Bind { path, attributes, .. }
             | MountChange::Memory { path, attributes, .. }
             | MountChange::Proc { path, attributes, .. }
-            | MountChange::Queues { path, attributes, .. } = change
+            | MountChange::Queues { path, attributes, .. }
+            | MountChange::Devices { path, attributes, .. } = change
             {
                 attribute(writer, path, slot, [*attributes, ALL, 0]);
                 writer.call(MAKING, "closing what is mounted", libc::SYS_close, &[slot]);

@@ -195,11 +195,17 @@ impl Spaces {
         }
     }
 
-    /// What stands in the way. `has_queues` tells whether there is an ipc namespace whose message queues are on a device.
-    pub(crate) fn objections(&self, has_queues: impl Fn(&str) -> bool) -> Vec<Refusal> {
+    /// Whether devices are mounted of another network than the first process's.
+    pub(crate) fn have_devices(&self) -> bool {
+        let are_devices = |change: &MountChange| matches!(change, MountChange::Devices { .. });
+        self.all.iter().any(|space| space.difference.changes.iter().any(are_devices))
+    }
+
+    /// What stands in the way. `is_nested` tells whether what is on a device is of a namespace beside the first process's.
+    pub(crate) fn objections(&self, is_nested: impl Fn(&str) -> bool) -> Vec<Refusal> {
         let mut refusals = Vec::new();
         for (number, space) in self.all.iter().enumerate() {
-            let lost = |change| self.lost(number, change).or_else(|| strange_queues(change, &has_queues));
+            let lost = |change| self.lost(number, change).or_else(|| stray(change, &is_nested));
             let lost = space.difference.changes.iter().filter_map(lost);
             for (kind, advice) in space.difference.objections.iter().cloned().chain(lost) {
                 refusals.push(Refusal { pid: space.pid, name: space.name.clone(), descriptor: None, kind, advice });
@@ -286,11 +292,15 @@ impl Spaces {
 
 type Objection = (String, &'static str);
 
-/// Whether message queues are mounted that are of no ipc namespace of a process's own.
-fn strange_queues(change: &MountChange, has_queues: impl Fn(&str) -> bool) -> Option<Objection> {
-    let MountChange::Queues { path, device, .. } = change else { return None };
-    let kind = || format!("a file system that only its mnt namespace has (mqueue on {path})");
-    (!has_queues(device)).then(|| (kind(), "unmount it there, or stop what made it"))
+/// Whether message queues or devices are mounted that are of no namespace of a process's own.
+fn stray(change: &MountChange, is_nested: impl Fn(&str) -> bool) -> Option<Objection> {
+    let (kind, path, device) = match change {
+        MountChange::Queues { path, device, .. } => ("mqueue", path, device),
+        MountChange::Devices { path, device, .. } => ("sysfs", path, device),
+        _ => return None,
+    };
+    let kind = || format!("a file system that only its mnt namespace has ({kind} on {path})");
+    (!is_nested(device)).then(|| (kind(), "unmount it there, or stop what made it"))
 }
 
 fn refused(kind: String) -> Difference {

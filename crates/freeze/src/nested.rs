@@ -24,8 +24,9 @@ pub(crate) struct Nested {
     pub(crate) nets: Beside,
     /// What is in each of those.
     pub(crate) networks: Vec<Network>,
-    /// The devices that the message queues of each ipc namespace are on.
+    /// On which device the message queues of each ipc namespace are, and what shows the devices of each network.
     queues: Vec<String>,
+    devices: Vec<String>,
     open: OpenNamespaces,
 }
 
@@ -41,6 +42,7 @@ impl Nested {
             nets: beside(NETWORK)?,
             networks: Vec::new(),
             queues: Vec::new(),
+            devices: Vec::new(),
             open: OpenNamespaces::default(),
         })
     }
@@ -59,7 +61,11 @@ impl Nested {
         let (queues, held) = ipc_spaces::look(&self.ipc, stopped)?;
         let (networks, strange) = net_spaces::look(&self.nets)?;
         (self.queues, self.networks) = (queues, networks);
-        refusals.extend(self.mounts.objections(|device| self.queues_on(device).is_some()));
+        if self.mounts.have_devices() {
+            self.devices = net_spaces::devices(&self.nets, stopped);
+        }
+        let is_nested = |device: &str| self.queues_on(device).or(self.devices_on(device)).is_some();
+        refusals.extend(self.mounts.objections(is_nested));
         refusals.extend(held.into_iter().chain(strange));
         Ok(refusals)
     }
@@ -78,6 +84,11 @@ impl Nested {
     /// The ipc namespace whose message queues are on a device.
     pub(crate) fn queues_on(&self, device: &str) -> Option<usize> {
         self.queues.iter().position(|other| other == device)
+    }
+
+    /// The network namespace whose devices are shown by what is on a device.
+    pub(crate) fn devices_on(&self, device: &str) -> Option<usize> {
+        self.devices.iter().position(|other| other == device)
     }
 
     /// What a descriptor of a namespace is.

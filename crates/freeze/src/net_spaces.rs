@@ -6,10 +6,11 @@ use crate::namespaces::{Beside, NETWORK};
 use crate::objects::Slots;
 use crate::refusal::Refusal;
 use crate::script::{Chapter, Writer};
-use pando_kernel::network::Network;
+use pando_kernel::network::{self, Network};
 use pando_kernel::{CallError, Context, namespace};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -85,6 +86,19 @@ fn strange(network: &Network) -> Option<String> {
     network.filters.then(|| "packet filters (nftables, iptables)".into())
 }
 
+/// What sysfs(5) of each is on, as /proc/PID/mountinfo has it; nothing where it cannot be had. While processes stand still nobody waits for it to go.
+pub(crate) fn devices(nets: &Beside, stopped: bool) -> Vec<String> {
+    let device = |at: &str| -> io::Result<String> {
+        let mount = network::system(File::open(at)?.as_fd())?;
+        let device = rustix::fs::fstat(&mount)?.st_dev;
+        if stopped {
+            std::mem::forget(mount);
+        }
+        Ok(format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device)))
+    };
+    nets.all().iter().map(|space| device(&space.at).unwrap_or_default()).collect()
+}
+
 /// Those of an image.
 pub(crate) fn capture(networks: &[Network]) -> Vec<NetSpace> {
     let up = |network: &Network| network.devices.iter().any(|one| one.name == LOOPBACK && one.up);
@@ -125,7 +139,7 @@ fn raise(writer: &mut Writer, spare: u64) {
     request.extend(RUNNING.to_le_bytes());
     request.resize(40, 0);
     let request = writer.data(&request, 8);
-    let arguments = [spare, libc::SIOCSIFFLAGS as u64, request];
+    let arguments = [spare, libc::SIOCSIFFLAGS, request];
     writer.call(Writer::MAKING, "raising the loopback device", libc::SYS_ioctl, &arguments);
     writer.call(Writer::MAKING, "asking no more", libc::SYS_close, &[spare]);
 }
@@ -179,7 +193,8 @@ mod tests {
     fn what_is_not_in_each_is_named() {
         assert_eq!(strange(&network()), None);
         assert_eq!(strange(&Network::default()), None);
-        let cases: [(fn(&mut Network), &str); 7] = [
+        type Change = fn(&mut Network);
+        let cases: [(Change, &str); 7] = [
             (|network| network.devices[1].up = true, "a network device (sit0)"),
             (|network| network.devices[1].name = "eth0".into(), "a network device (eth0)"),
             (|network| network.addresses[1].1 = 64, "an address (::1/64)"),

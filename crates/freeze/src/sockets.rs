@@ -60,13 +60,11 @@ pub(crate) fn objections(
         }
         // One that has been closed meanwhile has nothing against it.
         let Ok(socket) = borrow(member.outer, found.number) else { continue };
-        let stray = || {
-            let kind = format!("a socket of a net namespace that nobody is in ({})", found.target);
-            Some((kind, "close it")).filter(|_| net_spaces::of_socket(&socket, nets).is_none())
+        let objection = match net_spaces::of_socket(&socket, nets) {
+            Some(_) => objection(&socket, found, &table, &inodes, stopped)?,
+            None => Some((format!("a socket of a net namespace that nobody is in ({})", found.target), "close it")),
         };
-        if let Some((kind, advice)) =
-            stray().map_or_else(|| objection(&socket, found, &table, &inodes, stopped), |one| Ok(Some(one)))?
-        {
+        if let Some((kind, advice)) = objection {
             refusals.push(Refusal {
                 pid: member.pid,
                 name: member.name.clone(),

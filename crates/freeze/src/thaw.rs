@@ -138,7 +138,8 @@ mod tests {
             MountChange::Set { path: path.clone(), attributes: 1 },
             MountChange::Bind { path: path.clone(), from, attributes: 1 },
             MountChange::Memory { path: path.clone(), options: "size=5k".into(), attributes: 0, contents: (0, 1) },
-            MountChange::Queues { path, space: 0, attributes: 0, device: String::new() },
+            MountChange::Queues { path: path.clone(), space: 0, attributes: 0, device: String::new() },
+            MountChange::Devices { path, space: 0, attributes: 0, device: String::new() },
         ];
         let settings = vec![("pids.max".to_owned(), "9".to_owned())];
         let group = ControlGroup { path: "/init.scope".into(), owner: (1, 1), given: Vec::new(), settings };

@@ -1,5 +1,6 @@
 //! What a network namespace has besides sockets: devices, addresses, routes, rules, packet filters (rtnetlink(7), nfnetlink).
 
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
 use rustix::net::{AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
 use std::fs::File;
 use std::io::{self, Read};
@@ -65,21 +66,37 @@ impl Network {
             scope.spawn(enter).join()
         });
         let (routes, filters, tables) = made.map_err(|_| io::Error::other("a thread failed"))??;
-        let mut network = Self::default();
-        network.devices = each(&routes, RTM_GETLINK, &[0; 16])?.iter().filter_map(|one| device(one)).collect();
-        network.addresses = each(&routes, RTM_GETADDR, &[0; 8])?.iter().filter_map(|one| address(one)).collect();
+        let mut network = Self {
+            devices: each(&routes, RTM_GETLINK, &[0; 16])?.iter().filter_map(|one| device(one)).collect(),
+            addresses: each(&routes, RTM_GETADDR, &[0; 8])?.iter().filter_map(|one| address(one)).collect(),
+            filters: tables.contains(&true),
+            ..Self::default()
+        };
         for family in [libc::AF_INET, libc::AF_INET6] {
             let mut request = [0; 12];
             request[0] = family as u8;
             network.routes.extend(each(&routes, RTM_GETROUTE, &request)?.iter().filter_map(|one| route(one)));
             network.rules.extend(each(&routes, RTM_GETRULE, &request)?.iter().map(|one| priority(one)));
         }
-        network.filters = tables.contains(&true);
         if let Some(filters) = filters {
             network.filters |= has_filters(&filters)?;
         }
         Ok(network)
     }
+}
+
+/// The file system that shows a network namespace's devices (sysfs(5)), mounted nowhere, as a mere place. To close it waits for a grace period.
+pub fn system(namespace: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let mount = || {
+        let kind = rustix::thread::LinkNameSpaceType::Network;
+        rustix::thread::move_into_link_name_space(namespace, Some(kind))?;
+        let context = rustix::mount::fsopen("sysfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+        rustix::mount::fsconfig_create(context.as_fd())?;
+        let flags = (FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty());
+        Ok(rustix::mount::fsmount(context.as_fd(), flags.0, flags.1)?)
+    };
+    let made = std::thread::scope(|scope| scope.spawn(mount).join());
+    made.map_err(|_| io::Error::other("a thread failed"))?
 }
 
 const RTM_GETLINK: u16 = 18;

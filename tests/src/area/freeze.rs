@@ -96,6 +96,9 @@ pub(crate) const CASES: &[Case] = &[
     case("freeze::network_namespaces_with_sockets_are_made_again", |sandbox| {
         plays(sandbox, include_str!("../../actors/net_spaces.py"))
     }),
+    case("freeze::queues_and_devices_of_nested_namespaces_are_mounted_again", |sandbox| {
+        plays(sandbox, include_str!("../../actors/service_spaces.py"))
+    }),
     case("freeze::message_queues_keep_what_waits_in_them", |sandbox| {
         plays(sandbox, include_str!("../../actors/message_queues.py"))
     }),
