@@ -9,6 +9,7 @@ use crate::in_flight;
 use crate::inotify;
 use crate::mounts;
 use crate::own_proc;
+use crate::process_descriptors;
 use crate::queues;
 use crate::staging::{self, STAGING};
 use crate::sysv_making::steps_to;
@@ -195,6 +196,9 @@ fn objects_of(image: &Image) -> Result<(), Wrong> {
             FileKind::Unix { socket } => image.unix.get(*socket).is_some_and(|socket| socket.file == number),
             FileKind::Plain(socket) => socket.name.len() <= 128 && socket.options.len() <= 1024,
             FileKind::Queue { queue } => *queue < image.queues.len(),
+            FileKind::Process { pid } => {
+                *pid == image.init || image.processes.iter().any(|process| process.pid == *pid)
+            }
             FileKind::Namespace { kind, space } => check_spaces::is_namespace(image, *kind, *space),
             FileKind::Terminal { terminal, .. } => *terminal < image.terminals.len(),
             FileKind::Inotify { watches } => {
@@ -245,7 +249,8 @@ fn in_flight(image: &Image) -> Result<(), Wrong> {
     let bounded = messages().all(|message| message.files.len() <= in_flight::MOST_AT_ONCE);
     ensure(bounded && image.in_flight().count() <= in_flight::MOST, || "it has too many descriptors in flight".into())?;
     // What a process opens itself nobody has before.
-    let there = |file: usize| file < image.files.len() && !own_proc::is_one(image, file);
+    let has_owner = |file: usize| own_proc::is_one(image, file) || process_descriptors::of(image, file).is_some();
+    let there = |file: usize| file < image.files.len() && !has_owner(file);
     ensure(image.in_flight().all(there), || "a descriptor in flight is none".into())
 }
 
@@ -345,7 +350,7 @@ mod tests {
 
     #[test]
     fn what_would_lead_a_script_astray_is_found() {
-        let wrongs: [fn(&mut Image); 28] = [
+        let wrongs: [fn(&mut Image); 29] = [
             |image| image.init = 0,
             |image| (image.processes[0].pid, image.processes[0].parent) = (1, 3),
             |image| image.processes[0].parent = 2,
@@ -368,6 +373,7 @@ mod tests {
             |image| image.processes[0].net_space = Some(0),
             |image| image.files[0].kind = FileKind::Namespace { kind: libc::CLONE_NEWNET, space: Some(0) },
             |image| image.files[0].kind = FileKind::Namespace { kind: 7, space: None },
+            |image| image.files[0].kind = FileKind::Process { pid: 3 },
             |image| image.processes[0].control_group = Some(0),
             |image| {
                 let group = ControlGroup { path: "/../x".into(), ..ControlGroup::default() };

@@ -9,6 +9,7 @@ use crate::open_namespaces;
 use crate::origin::NOBODY;
 use crate::pipes;
 use crate::proc_file::{self, Lines};
+use crate::process_descriptors;
 use crate::queues::Queues;
 use crate::sockets;
 use crate::terminals;
@@ -72,10 +73,11 @@ pub(crate) fn objection(found: &Found, outside: &[Outside]) -> Option<(String, &
     if let Some(kind) = target.strip_prefix("anon_inode:") {
         return match kind {
             "[eventfd]" | "[eventpoll]" | "[timerfd]" | "[signalfd]" => None,
+            // Whose it is: see `process_descriptors`.
+            "[pidfd]" => None,
             "[io_uring]" => named("an io_uring instance", "make the program use epoll"),
             "[userfaultfd]" => named("a userfaultfd", "make the program do without it"),
             "[perf_event]" => named("a performance counter", "stop profiling"),
-            "[pidfd]" => named("a process descriptor", "it is not supported yet; close it"),
             // What it watches, nobody can tell by its number: see `inotify`.
             "inotify" => None,
             _ => named("a kernel object", "it cannot be captured; close it"),
@@ -274,6 +276,7 @@ impl<'a> Notebook<'a> {
             "anon_inode:[eventpoll]" => FileKind::Epoll,
             "anon_inode:[signalfd]" => FileKind::SignalFd { mask: found.lines.number("sigmask", 16)? },
             "anon_inode:[timerfd]" => timer(&found.lines)?,
+            "anon_inode:[pidfd]" => FileKind::Process { pid: process_descriptors::pid(found) },
             "anon_inode:inotify" => FileKind::Inotify { watches: self.mounts.capture(found)? },
             path => FileKind::Named { path: path.to_owned() },
         })

@@ -437,6 +437,11 @@ pub enum FileKind {
         /// The watches.
         watches: Vec<FileWatch>,
     },
+    /// A process (pidfd_open(2)).
+    Process {
+        /// Its pid.
+        pid: i32,
+    },
     /// A namespace, as /proc/PID/ns has it.
     Namespace {
         /// `CLONE_NEW*`.

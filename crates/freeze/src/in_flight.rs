@@ -169,6 +169,7 @@ fn homeless(image: &Image, file: usize, only_here: bool, found: &Found) -> Optio
     }
     let own_group = |watches: &[crate::image::FileWatch]| watches.iter().any(|one| image.control_groups.has(&one.path));
     match &image.files[file].kind {
+        FileKind::Process { .. } => Some(("a process descriptor".into(), RECEIVE)),
         FileKind::Epoll if only_here && found.info.lines().any(|line| line.starts_with("tfd:")) => {
             Some(("an epoll instance that watches something".into(), RECEIVE))
         }

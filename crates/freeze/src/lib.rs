@@ -8,7 +8,7 @@
 //!   is stopped                                            clone: entrant ▷ maker ▷ processes ▷ threads ▷ gate ▷ rt_sigreturn
 //! ```
 //!
-//! Each kind of object has a file that captures it and writes how it is made: `descriptors` and `objects` (files, pipes, events), `own_proc`, `unix_socket` and
+//! Each kind of object has a file that captures it and writes how it is made: `descriptors` and `objects` (files, pipes, events), `own_proc`, `pressure`, `process_descriptors`, `unix_socket` and
 //! `unix_making`, `socket_queue` and `in_flight` (what waits in them), `plain_socket` (TCP, UDP, netlink), `connections` (TCP, of who ends), `contents` and `content_making` (what has no name: shared
 //! memory, deleted files), `sysv` and `sysv_making`, `queues`, `timers`, `credentials`, `terminals`, `inotify`, `mounts`,
 //! `nested` (namespaces beside the first process's: `namespaces`, `mount_spaces` and `mount_making`, `ipc_spaces`, `net_spaces`, `host_names`,
@@ -74,7 +74,9 @@ mod pid_counter;
 mod pipes;
 mod plain_socket;
 mod plan;
+mod pressure;
 mod proc_file;
+mod process_descriptors;
 mod queues;
 mod rebirth;
 mod refusal;

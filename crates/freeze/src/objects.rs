@@ -6,7 +6,7 @@ use crate::script::{Chapter, Writer};
 use crate::staging::AT_FDCWD;
 use crate::{
     content_making, control_groups, host_names, inotify, ipc_spaces, mount_making, mounts, net_spaces, open_namespaces,
-    own_proc, plain_socket, queues, terminals, unix_making,
+    own_proc, plain_socket, pressure, process_descriptors, queues, terminals, unix_making,
 };
 use pando_restorer::Special;
 
@@ -225,7 +225,7 @@ pub(crate) fn write(writer: &mut Writer, image: &Image, slots: Slots, executable
 /// Those that are opened in a mount namespace.
 fn files(writer: &mut Writer, image: &Image, slots: Slots, space: Option<usize>) {
     for (number, file) in image.files.iter().enumerate().filter(|(_, file)| file.mount_space == space) {
-        if own_proc::is_one(image, number) {
+        if own_proc::is_one(image, number) || process_descriptors::of(image, number).is_some() {
             continue;
         }
         make(writer, image, file, slots, number);
@@ -284,7 +284,7 @@ fn make(writer: &mut Writer, image: &Image, file: &OpenFile, slots: Slots, numbe
                 writer.exact(chapter, "setting an eventfd", libc::SYS_write, &[slot, word, 8], 8);
             }
         }
-        FileKind::Unix { .. } => {}
+        FileKind::Unix { .. } | FileKind::Process { .. } => {}
         FileKind::Terminal { terminal, end } => {
             terminals::open(writer, file, image, slots, (*terminal, *end), slot);
         }
@@ -335,6 +335,7 @@ pub(crate) fn named(writer: &mut Writer, chapter: Chapter, file: &OpenFile, path
     // A device or fifo in this place must not make the maker wait, nor become its terminal.
     let flags = u64::from(file.flags) | (libc::O_NOCTTY | libc::O_CLOEXEC) as u64;
     writer.open(chapter, format!("opening {path}"), libc::SYS_openat, &[AT_FDCWD, at, flags], slot);
+    pressure::ask(writer, chapter, file, path, slot);
     place(writer, chapter, file, path, slot);
 }
 

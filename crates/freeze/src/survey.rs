@@ -17,6 +17,7 @@ use crate::namespaces::{self, Beside};
 use crate::nested::Nested;
 use crate::pipes;
 use crate::proc_file::{self, Lines};
+use crate::process_descriptors;
 use crate::refusal::Refusal;
 use crate::sockets;
 use crate::staging::STAGING;
@@ -123,6 +124,7 @@ fn survey_members(
         descriptors.push((member, found));
     }
     refusals.extend(nested.complete(&descriptors, ahead.is_some())?);
+    refusals.extend(process_descriptors::objections(init, members, &descriptors, outside));
     refusals.extend(pipes::objections(&descriptors, outside));
     refusals.extend(sockets::objections(init, &descriptors, outside, (&nested.nets, ahead.is_some()))?);
     refusals.extend(inotify::objections(init, &descriptors, outside, searched)?);

@@ -99,6 +99,9 @@ pub(crate) const CASES: &[Case] = &[
     case("freeze::queues_and_devices_of_nested_namespaces_are_mounted_again", |sandbox| {
         plays(sandbox, include_str!("../../actors/service_spaces.py"))
     }),
+    case("freeze::descriptors_of_processes_lead_to_the_clones_own", |sandbox| {
+        plays(sandbox, include_str!("../../actors/process_descriptors.py"))
+    }),
     case("freeze::message_queues_keep_what_waits_in_them", |sandbox| {
         plays(sandbox, include_str!("../../actors/message_queues.py"))
     }),
@@ -371,7 +374,10 @@ const UNSUPPORTED: [(&str, &[&str]); 25] = [
          wish = (ctypes.c_int * 16)(0, 0, 10, 0)\nassert libc.mq_notify(kept, wish) == 0",
         &["the message queue /told, of which it wants to be told"],
     ),
-    ("kept = os.pidfd_open(os.getpid())", &["descriptor", "a process descriptor"]),
+    (
+        "gone = os.fork() or os._exit(0)\nkept = os.pidfd_open(gone)\nos.waitpid(gone, 0)",
+        &["descriptor", "a descriptor of a process that is gone"],
+    ),
 ];
 
 /// What has a mount namespace of its own, and something in it that a clone could not have.
