@@ -18,6 +18,9 @@ use std::os::fd::AsRawFd;
 /// More than this are not captured: each is open here meanwhile.
 pub(crate) const MOST: usize = 512;
 
+/// And than this not looked at while the processes run: until then they are open in the daemon itself, which needs descriptors for others.
+const MOST_EARLY: usize = 64;
+
 /// What one message brings at most (`SCM_MAX_FD`).
 pub(crate) const MOST_AT_ONCE: usize = 253;
 
@@ -185,6 +188,9 @@ impl Carrier {
     fn look(&mut self, total: usize, stopped: bool) -> Result<(), CallError> {
         if total > MOST {
             self.objection = Some((format!("more than {MOST} descriptors that wait in unix sockets"), RECEIVE));
+            return Ok(());
+        }
+        if total > MOST_EARLY && !stopped {
             return Ok(());
         }
         // One that has been closed meanwhile has nothing against it.

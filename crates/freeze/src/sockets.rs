@@ -24,7 +24,7 @@ fn option(socket: &OwnedFd, number: i32) -> Result<i32, CallError> {
 /// What an open socket is, in the image; of a unix socket the rest follows when all are known.
 pub(crate) fn kind(outer: i32, number: i32, nets: &Beside, image: &mut Image) -> Result<FileKind, CallError> {
     let socket = borrow(outer, number)?;
-    let net_space = net_spaces::of_socket(&socket, nets).flatten();
+    let net_space = if nets.all().is_empty() { None } else { net_spaces::of_socket(&socket, nets).flatten() };
     if option(&socket, libc::SO_DOMAIN)? != libc::AF_UNIX {
         let socket = plain_socket::capture(&socket)?;
         return Ok(FileKind::Plain(PlainSocket { net_space, ..socket }));
