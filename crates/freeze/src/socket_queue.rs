@@ -4,6 +4,7 @@ use crate::socket_options::{self, PEEK_OFF};
 use pando_kernel::socket_peek::{self, Peeked};
 use pando_kernel::{CallError, Context, socket_option};
 use rustix::event::{PollFd, PollFlags, Timespec};
+use std::cell::Cell;
 use std::io;
 use std::os::fd::OwnedFd;
 
@@ -54,50 +55,57 @@ pub(crate) fn all(socket: &OwnedFd, kind: i32) -> Result<Vec<Message>, CallError
     if kind == libc::SOCK_STREAM { stream(socket) } else { messages(socket, kind) }
 }
 
-/// While there is one, one look at a socket goes on behind the last.
+/// Where looks at a socket begin: each goes on behind the last. Dropped, that is as it was.
 struct Offset<'a> {
     socket: &'a OwnedFd,
     before: i32,
+    is_changed: Cell<bool>,
 }
 
+/// Each look begins at what comes next.
+const NONE: i32 = -1;
+
 impl<'a> Offset<'a> {
-    fn begin(socket: &'a OwnedFd, before: i32) -> Result<Self, CallError> {
-        let offset = Self { socket, before };
-        offset.set(0).map(|()| offset)
+    fn of(socket: &'a OwnedFd) -> Result<Self, CallError> {
+        Ok(Self { socket, before: option(socket, PEEK_OFF)?, is_changed: Cell::new(false) })
     }
 
     fn set(&self, to: i32) -> Result<(), CallError> {
+        self.is_changed.set(true);
         socket_option::set_number(self.socket, libc::SOL_SOCKET, PEEK_OFF, to).context(what)
     }
 }
 
 impl Drop for Offset<'_> {
     fn drop(&mut self) {
-        let _ = self.set(self.before);
+        if self.is_changed.get() {
+            let _ = self.set(self.before);
+        }
     }
 }
 
 /// With an offset the kernel shows an empty message once: whoever looks again does not see it, and the one for whom it is receives it all the same. Without one it
 /// shows the first message each time.
 fn messages(socket: &OwnedFd, kind: i32) -> Result<Vec<Message>, CallError> {
-    let before = option(socket, PEEK_OFF)?;
-    let room = (option(socket, socket_options::RCVBUF)? as usize).max(LARGEST);
-    let mut messages = Vec::new();
-    // Of datagrams the length is that of the first.
-    let may_be_empty = kind == libc::SOCK_SEQPACKET || length(socket) == 0;
-    let offset = Offset::begin(socket, before)?;
-    if may_be_empty {
-        offset.set(-1)?;
-        let is_empty = |first: &Message| first.bytes.is_empty() && !is_end(socket, kind, first);
-        messages.extend(look(socket, 1).unwrap_or_default().filter(is_empty));
-        offset.set(0)?;
+    let offset = Offset::of(socket)?;
+    if offset.before != NONE {
+        offset.set(NONE)?;
     }
+    let mut messages = match look(socket, 1) {
+        Ok(None) => return Ok(Vec::new()),
+        Ok(Some(first)) if is_end(socket, kind, &first) && length(socket) == 0 => return Ok(Vec::new()),
+        Ok(Some(first)) if first.bytes.is_empty() => vec![first],
+        Ok(Some(_)) => Vec::new(),
+        Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => return Ok(Vec::new()),
+        Err(error) => return Err(error).context(what),
+    };
+    offset.set(0)?;
+    let room = (option(socket, socket_options::RCVBUF)? as usize).max(LARGEST);
     while messages.len() < MOST {
         match look(socket, room) {
             Ok(Some(message)) if is_end(socket, kind, &message) => break,
             Ok(Some(message)) => messages.push(message),
             Ok(None) => break,
-            Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => break,
             Err(error) => return Err(error).context(what),
         }
     }
@@ -120,15 +128,15 @@ fn stream(socket: &OwnedFd) -> Result<Vec<Message>, CallError> {
     if waiting == 0 {
         return Ok(Vec::new());
     }
-    let before = option(socket, PEEK_OFF)?;
-    if before < 0 {
+    let offset = Offset::of(socket)?;
+    if offset.before == NONE {
         let all = look(socket, waiting).context(what)?;
         let is_plain = |all: &Message| all.bytes.len() == waiting && all.descriptors.is_empty() && !all.lacks;
         if let Some(all) = all.filter(is_plain) {
             return Ok(vec![all]);
         }
     }
-    let offset = Offset::begin(socket, before)?;
+    offset.set(0)?;
     let (mut messages, mut at) = (Vec::new(), 0);
     while at < waiting && messages.len() < MOST {
         let Some(mut message) = look(socket, waiting - at).context(what)?.filter(|one| !one.bytes.is_empty()) else {
@@ -218,6 +226,9 @@ mod tests {
         packet::send(&one, b"last", &[]).unwrap();
         assert_eq!(shown(&two, libc::SOCK_SEQPACKET), [some("", 0), some("last", 0)]);
         drop(one);
-        assert_eq!(shown(&two, libc::SOCK_SEQPACKET), [some("last", 0)], "an empty one is shown once");
+        assert_eq!(shown(&two, libc::SOCK_SEQPACKET), [some("", 0), some("last", 0)]);
+        packet::receive(&two, &mut []).unwrap();
+        packet::receive(&two, &mut []).unwrap();
+        assert_eq!(shown(&two, libc::SOCK_SEQPACKET), []);
     }
 }
