@@ -8,11 +8,14 @@ use crate::frame;
 use crate::freeze::{Known, Subject};
 use crate::host_names;
 use crate::image::{Area, Image, Layout, MountChange, Process, ProcessFlags, Scheduling, Thread};
+use crate::in_flight::Flight;
 use crate::limits;
 use crate::mount_spaces;
 use crate::mounts;
+use crate::net_spaces;
 use crate::onlooker::{Onlooker, Told};
 use crate::proc_file::{self, Lines, Stat};
+use crate::refusal::FreezeError;
 use crate::stop::Stopped;
 use crate::survey::Findings;
 use crate::sysv;
@@ -23,24 +26,27 @@ use crate::unix_socket;
 use pando_kernel::trace::{self, Registers};
 use pando_kernel::{CallError, Context};
 
-/// Reads every process, except for which pages it has, which [`crate::areas::find_pages`] tells, and their content. Parents come before children.
+/// Reads every process and what is in flight between them, except for which pages it has, which [`crate::areas::find_pages`] tells, and their content. Parents come before children.
 pub(crate) fn capture(
     subject: &Subject<'_>,
     stopped: &[Stopped],
     known: &Known<'_>,
     found: Findings,
-) -> Result<Image, CallError> {
+) -> Result<(Image, Flight), FreezeError> {
     let Known { searched, ipc: kept, ahead, onlooker } = *known;
     let Subject { init, outside, in_memory, .. } = *subject;
     let mut image = Image { init: tree::inner(&Lines::read(init, "status")?).unwrap_or(init), ..Image::default() };
     let maps = IdMaps::of(init)?;
-    let Findings { mut areas, mut descriptors, spaces, ipc, groups, .. } = found;
-    let mut notebook = Notebook::new(init, &spaces, searched, &kept.queues)?;
+    let Findings { mut areas, mut descriptors, nested, groups, flight: (mut flight, waiting), .. } = found;
+    let spaces = &nested.mounts;
+    let mut notebook = Notebook::new(init, &nested, searched, &kept.queues)?;
     image.queues = notebook.queues.capture(&maps)?;
     if let Some(number) = subject.console {
         terminals::console(init, number, &mut image)?;
     }
-    let mut host_names = host_names::Notes::of(init)?;
+    image.host_names = host_names::capture(&nested.host_names)?;
+    image.ipc_spaces = nested.ipc.all().len();
+    image.net_spaces = net_spaces::capture(&nested.networks);
     if let Some(groups) = &groups {
         image.control_groups = groups.capture(&maps)?;
     }
@@ -53,12 +59,13 @@ pub(crate) fn capture(
             fill(&mut captured, (process, &areas), (&stat, &status), &maps, onlooker)?;
             captured.areas = areas;
             spaces.translate(process.member.outer, &mut captured);
-            captured.host_names = host_names.note(process.member.outer, &mut image)?;
+            captured.host_names = nested.host_names.of_process(process.member.outer)?;
             if let Some(groups) = &groups {
                 captured.control_group = image.control_groups.place(&groups.of_process(process.member.outer)?);
             }
             captured.mount_space = spaces.of_process(process.member.outer);
-            captured.ipc_space = ipc.of_process(process.member.outer)?;
+            captured.ipc_space = nested.ipc.of_process(process.member.outer)?;
+            captured.net_space = nested.nets.of_process(process.member.outer)?;
             let found = descriptors.remove(&outer).map_or_else(|| descriptors::list(outer), Ok)?;
             notebook.contents.of_areas(process.member.outer, captured.pid, &mut captured.areas, &mut image)?;
             captured.descriptors = notebook.capture(&process.member, &found, outside, &mut image)?;
@@ -67,6 +74,7 @@ pub(crate) fn capture(
         }
         image.processes.push(captured);
     }
+    flight.capture(&waiting, &mut notebook, outside, &mut image)?;
     image.mounts = mounts::capture(subject)?;
     let mounted: Vec<String> = image.mounts.iter().map(|mount| mount.path.clone()).collect();
     let own = mounted.iter().map(String::as_str);
@@ -75,19 +83,23 @@ pub(crate) fn capture(
     }
     for (mut space, outer, pid) in spaces.each() {
         for change in &mut space.changes {
-            if let MountChange::Memory { path, contents, .. } = change {
-                *contents = notebook.contents.of_mount((outer, pid), path, &mut image)?;
+            match change {
+                MountChange::Memory { path, contents, .. } => {
+                    *contents = notebook.contents.of_mount((outer, pid), path, &mut image)?;
+                }
+                MountChange::Queues { space, device, .. } => *space = nested.queues_on(device).unwrap_or(0),
+                MountChange::Devices { space, device, .. } => *space = nested.devices_on(device).unwrap_or(0),
+                _ => {}
             }
         }
         image.mount_spaces.push(space);
     }
     image.shared_mounts = mount_spaces::is_shared(subject)?;
-    image.ipc_spaces = ipc.count();
     image.keyed = sysv::capture(&kept.keys, init, &maps)?;
     terminals::sessions(&mut image, stopped);
-    unix_socket::capture(init, &spaces, &mut image, notebook.places())?;
+    unix_socket::capture(init, &nested, &mut image, (notebook.places(), &mut flight))?;
     parents_first(&mut image.processes);
-    Ok(image)
+    Ok((image, flight))
 }
 
 /// Orders processes so that each comes before its children, and a subtree lies together.

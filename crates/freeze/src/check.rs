@@ -2,17 +2,14 @@
 //! what comes from a file. What its processes may do as guests is not looked at here; that is up to what confines them.
 
 use crate::areas::USER_END;
-use crate::control_groups;
+use crate::check_spaces;
 use crate::host_names;
-use crate::image::{
-    Area, AreaKind, ContentKind, FileKind, HostNames, Image, MountChange, Process, Queue, Terminal, Thread,
-};
+use crate::image::{Area, AreaKind, ContentKind, FileKind, HostNames, Image, Process, Queue, Terminal, Thread};
+use crate::in_flight;
 use crate::inotify;
-use crate::ipc_spaces;
-use crate::mount_difference;
-use crate::mount_making;
-use crate::mount_spaces;
 use crate::mounts;
+use crate::own_proc;
+use crate::process_descriptors;
 use crate::queues;
 use crate::staging::{self, STAGING};
 use crate::sysv_making::steps_to;
@@ -21,7 +18,7 @@ use pando_kernel::terminal::SETTINGS;
 use pando_restorer::REGION;
 use std::collections::HashSet;
 
-const PAGE: u64 = 4096;
+pub(crate) const PAGE: u64 = 4096;
 const MOST_PROCESSES: usize = 16_384;
 const MOST_THREADS: usize = 16_384;
 const DEEPEST: usize = 512;
@@ -33,9 +30,9 @@ const LONGEST_STATE: usize = 64 << 10;
 const SIGNAL: usize = 128;
 
 /// What is wrong, in a few words.
-type Wrong = String;
+pub(crate) type Wrong = String;
 
-fn ensure(right: bool, what: impl FnOnce() -> String) -> Result<(), Wrong> {
+pub(crate) fn ensure(right: bool, what: impl FnOnce() -> String) -> Result<(), Wrong> {
     if right { Ok(()) } else { Err(what()) }
 }
 
@@ -183,7 +180,7 @@ fn belongings(image: &Image, process: &Process) -> Result<(), Wrong> {
     })
 }
 
-fn is_path(path: &str) -> Result<(), Wrong> {
+pub(crate) fn is_path(path: &str) -> Result<(), Wrong> {
     let plain = path.starts_with('/') && !path.contains('\0') && path.len() < PAGE as usize;
     ensure(plain, || format!("'{}' is no path", path.chars().take(80).collect::<String>()))
 }
@@ -199,6 +196,10 @@ fn objects_of(image: &Image) -> Result<(), Wrong> {
             FileKind::Unix { socket } => image.unix.get(*socket).is_some_and(|socket| socket.file == number),
             FileKind::Plain(socket) => socket.name.len() <= 128 && socket.options.len() <= 1024,
             FileKind::Queue { queue } => *queue < image.queues.len(),
+            FileKind::Process { pid } => {
+                *pid == image.init || image.processes.iter().any(|process| process.pid == *pid)
+            }
+            FileKind::Namespace { kind, space } => check_spaces::is_namespace(image, *kind, *space),
             FileKind::Terminal { terminal, .. } => *terminal < image.terminals.len(),
             FileKind::Inotify { watches } => {
                 watches.iter().try_for_each(|watch| is_path(&watch.path)).map_err(|what| of(&what))?;
@@ -221,6 +222,7 @@ fn objects_of(image: &Image) -> Result<(), Wrong> {
         })?;
         ensure(!socket.directory.contains('\0') && socket.options.len() <= 1024, || "a unix socket is none".into())?;
     }
+    in_flight(image)?;
     let mut numbers = HashSet::new();
     let whole = |one: &Terminal| one.number <= HIGHEST && one.settings.len() == SETTINGS;
     let alone = image.terminals.iter().all(|one| whole(one) && numbers.insert(one.number));
@@ -232,8 +234,8 @@ fn objects_of(image: &Image) -> Result<(), Wrong> {
     image.contents.iter().try_for_each(content)?;
     ensure(image.mounts.len() <= mounts::MOST, || "it has too many file systems".into())?;
     image.mounts.iter().try_for_each(|mount| is_path(&mount.path))?;
-    spaces(image)?;
-    control_groups(image)?;
+    check_spaces::spaces(image)?;
+    check_spaces::control_groups(image)?;
     ensure(image.queues.len() <= queues::MOST && image.queues.iter().all(is_queue), || {
         "a message queue is none".into()
     })?;
@@ -241,70 +243,15 @@ fn objects_of(image: &Image) -> Result<(), Wrong> {
     ensure(image.keyed.iter().all(|one| counted(one.id)), || "an object of System V has no such number".into())
 }
 
-/// Namespaces of mounts and of ipc, and who and what is in them.
-fn spaces(image: &Image) -> Result<(), Wrong> {
-    let count = image.mount_spaces.len();
-    let bounded = count <= mount_spaces::MOST && image.ipc_spaces <= ipc_spaces::MOST;
-    ensure(bounded, || "it has too many namespaces".into())?;
-    let mut behind = 0;
-    for contents in mount_making::contents(image) {
-        // Each is in one of them.
-        let follows =
-            contents.start >= behind && contents.start <= contents.end && contents.end <= image.contents.len();
-        ensure(follows, || "a file system in memory is none".into())?;
-        behind = contents.end;
-    }
-    for (number, space) in image.mount_spaces.iter().enumerate() {
-        ensure(space.changes.len() <= mount_difference::MOST, || "a mount namespace has too many mounts".into())?;
-        space.changes.iter().try_for_each(|change| mount_change(number, change))?;
-    }
-    let known = |space: Option<usize>| space.is_none_or(|space| space < count);
-    let of_processes = |process: &Process| {
-        known(process.mount_space) && process.ipc_space.is_none_or(|space| space < image.ipc_spaces)
-    };
-    let of_files =
-        image.files.iter().map(|file| file.mount_space).chain(image.pipes.iter().map(|pipe| pipe.mount_space));
-    let right = image.processes.iter().all(of_processes) && of_files.into_iter().all(known);
-    ensure(right, || "a namespace is none".into())
-}
-
-/// Control groups, and who is in them.
-fn control_groups(image: &Image) -> Result<(), Wrong> {
-    let all = &image.control_groups;
-    ensure(all.groups.len() <= control_groups::MOST, || "it has too many control groups".into())?;
-    let word = |name: &String| name.len() <= 32 && name.chars().all(|one| one.is_ascii_alphanumeric() || one == '_');
-    // They are names and no way back up.
-    let is_plain = |path: &str| path.split('/').skip(1).all(|name| !matches!(name, "" | "." | ".."));
-    let known = |(name, value): &(String, String)| {
-        control_groups::SETTINGS.iter().any(|(one, _)| one == name) && value.len() <= PAGE as usize
-    };
-    for group in &all.groups {
-        is_path(&group.path)?;
-        let deep = group.path.matches('/').count() > control_groups::DEEPEST;
-        let right = is_plain(&group.path) && !deep && group.given.iter().all(word) && group.settings.iter().all(known);
-        ensure(right, || format!("the control group {} is none", group.path))?;
-    }
-    if !all.groups.is_empty() {
-        is_path(&all.root)?;
-    }
-    let entered = |process: &Process| process.control_group.is_none_or(|group| group < all.groups.len());
-    ensure(all.given.iter().all(word) && image.processes.iter().all(entered), || "a control group is none".into())
-}
-
-fn mount_change(number: usize, change: &MountChange) -> Result<(), Wrong> {
-    match change {
-        MountChange::Gone { path } | MountChange::Set { path, .. } => is_path(path),
-        MountChange::Bind { path, from, .. } => {
-            is_path(path).and_then(|()| is_path(&from.path))?;
-            // Those before are there when it is made, and what it has itself by then.
-            ensure(from.space.is_none_or(|space| space <= number), || "a mount is of no namespace".into())
-        }
-        MountChange::Memory { path, options, .. } | MountChange::Proc { path, options, .. } => {
-            is_path(path)?;
-            let bounded = !options.contains('\0') && options.len() < PAGE as usize;
-            ensure(bounded, || "a file system of a namespace is none".into())
-        }
-    }
+/// What waits in unix sockets to be received.
+fn in_flight(image: &Image) -> Result<(), Wrong> {
+    let messages = || image.unix.iter().flat_map(|socket| &socket.queue);
+    let bounded = messages().all(|message| message.files.len() <= in_flight::MOST_AT_ONCE);
+    ensure(bounded && image.in_flight().count() <= in_flight::MOST, || "it has too many descriptors in flight".into())?;
+    // What a process opens itself nobody has before.
+    let has_owner = |file: usize| own_proc::is_one(image, file) || process_descriptors::of(image, file).is_some();
+    let there = |file: usize| file < image.files.len() && !has_owner(file);
+    ensure(image.in_flight().all(there), || "a descriptor in flight is none".into())
 }
 
 fn is_queue(queue: &Queue) -> bool {
@@ -348,7 +295,10 @@ fn content(content: &crate::image::Content) -> Result<(), Wrong> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::image::{ControlGroup, ControlGroups, Descriptor, FileWatch, MountSource, MountSpace, OpenFile};
+    use crate::image::{
+        ControlGroup, ControlGroups, Descriptor, FileWatch, MountChange, MountSource, MountSpace, OpenFile, UnixSocket,
+        Waiting,
+    };
 
     fn area(start: u64, end: u64) -> Area {
         Area { pages: vec![(start, PAGE)], ..Area::new(start, end, 3, AreaKind::Anonymous) }
@@ -381,10 +331,18 @@ mod tests {
         image.mount_spaces.push(MountSpace { changes: vec![change], ..MountSpace::default() });
     }
 
+    fn carrying(image: &mut Image, files: Vec<usize>) {
+        let file = OpenFile { kind: FileKind::Unix { socket: 0 }, ..image.files[0].clone() };
+        let queue = vec![Waiting { files, ..Waiting::default() }];
+        image.unix.push(UnixSocket { file: image.files.len(), queue, ..UnixSocket::default() });
+        image.files.push(file);
+    }
+
     #[test]
     fn what_was_captured_is_right() {
         assert_eq!(check(&image()), Ok(()));
         let mut other = image();
+        carrying(&mut other, vec![0, 1]);
         changed(&mut other, MountChange::Gone { path: "/run".into() });
         (other.processes[0].mount_space, other.files[0].mount_space) = (Some(0), Some(0));
         assert_eq!(check(&other), Ok(()));
@@ -392,7 +350,7 @@ mod tests {
 
     #[test]
     fn what_would_lead_a_script_astray_is_found() {
-        let wrongs: [fn(&mut Image); 23] = [
+        let wrongs: [fn(&mut Image); 29] = [
             |image| image.init = 0,
             |image| (image.processes[0].pid, image.processes[0].parent) = (1, 3),
             |image| image.processes[0].parent = 2,
@@ -408,8 +366,14 @@ mod tests {
             |image| image.files[0].kind = FileKind::PipeEnd { pipe: 0, writes: false },
             |image| image.files[0].kind = FileKind::Inotify { watches: vec![FileWatch::default()] },
             |image| image.processes[0].threads.clear(),
+            |image| carrying(image, vec![2]),
+            |image| carrying(image, vec![0; 254]),
             |image| image.processes[0].mount_space = Some(0),
             |image| image.processes[0].ipc_space = Some(0),
+            |image| image.processes[0].net_space = Some(0),
+            |image| image.files[0].kind = FileKind::Namespace { kind: libc::CLONE_NEWNET, space: Some(0) },
+            |image| image.files[0].kind = FileKind::Namespace { kind: 7, space: None },
+            |image| image.files[0].kind = FileKind::Process { pid: 3 },
             |image| image.processes[0].control_group = Some(0),
             |image| {
                 let group = ControlGroup { path: "/../x".into(), ..ControlGroup::default() };

@@ -93,9 +93,9 @@ impl Connection {
 pub(crate) struct Connected(Vec<(usize, OwnedFd, Ends)>);
 
 impl Connected {
-    /// Those of an image that was just captured. `outer` tells the pid here of a process of it.
+    /// Those of an image that was just captured, in the first process's network. `outer` tells the pid here of a process of it.
     pub(crate) fn find(image: &Image, outer: impl Fn(i32) -> Option<i32>) -> Self {
-        let lost = |kind: &FileKind| matches!(kind, FileKind::Plain(socket) if socket.role == Role::Lost);
+        let lost = |kind: &FileKind| matches!(kind, FileKind::Plain(socket) if socket.role == Role::Lost && socket.net_space.is_none());
         let files = image.files.iter().enumerate().filter(|(_, file)| lost(&file.kind));
         let found = files.filter_map(|(number, _)| {
             let (pid, descriptor) = owner(image, number)?;

@@ -23,7 +23,7 @@ pub struct Content {
     pub mode: u32,
     /// Its owner and group.
     pub owner: (u32, u32),
-    /// Which process has it.
+    /// Which process has it; −1 for one that is in flight.
     pub holder: i32,
     /// Its path below that process's directory in /proc.
     pub path: String,

@@ -4,9 +4,12 @@ use crate::contents::{self, Contents};
 use crate::credentials::IdMaps;
 use crate::image::{Descriptor, FileKind, Image, OpenFile, Pipe, Watch};
 use crate::inotify;
-use crate::mount_spaces::Spaces;
+use crate::nested::Nested;
+use crate::open_namespaces;
+use crate::origin::NOBODY;
 use crate::pipes;
 use crate::proc_file::{self, Lines};
+use crate::process_descriptors;
 use crate::queues::Queues;
 use crate::sockets;
 use crate::terminals;
@@ -42,19 +45,21 @@ pub(crate) fn list(outer: i32) -> Result<Vec<Found>, CallError> {
     let entries = std::fs::read_dir(&directory).context(|| format!("reading {directory}"))?;
     let mut numbers: Vec<i32> = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
     numbers.sort_unstable();
-    let one = |number: i32| {
-        let path = format!("{directory}/{number}");
-        let info = proc_file::text(outer, &format!("fdinfo/{number}"))?;
-        Ok(Found {
-            number,
-            target: proc_file::link(outer, &format!("fd/{number}"))?,
-            stat: rustix::fs::stat(&path).context(|| format!("looking at {path}"))?,
-            lines: Lines::parse(&info),
-            path,
-            info,
-        })
-    };
-    numbers.into_iter().map(one).collect()
+    numbers.into_iter().map(|number| one(outer, number)).collect()
+}
+
+/// One descriptor of a process.
+pub(crate) fn one(outer: i32, number: i32) -> Result<Found, CallError> {
+    let path = format!("/proc/{outer}/fd/{number}");
+    let info = proc_file::text(outer, &format!("fdinfo/{number}"))?;
+    Ok(Found {
+        number,
+        target: proc_file::link(outer, &format!("fd/{number}"))?,
+        stat: rustix::fs::stat(&path).context(|| format!("looking at {path}"))?,
+        lines: Lines::parse(&info),
+        path,
+        info,
+    })
 }
 
 /// Why a descriptor cannot be captured, if it cannot: what it is, and what to do.
@@ -68,10 +73,11 @@ pub(crate) fn objection(found: &Found, outside: &[Outside]) -> Option<(String, &
     if let Some(kind) = target.strip_prefix("anon_inode:") {
         return match kind {
             "[eventfd]" | "[eventpoll]" | "[timerfd]" | "[signalfd]" => None,
+            // Whose it is: see `process_descriptors`.
+            "[pidfd]" => None,
             "[io_uring]" => named("an io_uring instance", "make the program use epoll"),
             "[userfaultfd]" => named("a userfaultfd", "make the program do without it"),
             "[perf_event]" => named("a performance counter", "stop profiling"),
-            "[pidfd]" => named("a process descriptor", "it is not supported yet; close it"),
             // What it watches, nobody can tell by its number: see `inotify`.
             "inotify" => None,
             _ => named("a kernel object", "it cannot be captured; close it"),
@@ -142,7 +148,7 @@ pub(crate) struct Notebook<'a> {
     pipes: Vec<(u64, u64)>,
     maps: IdMaps,
     mounts: inotify::Mounts<'a>,
-    spaces: &'a Spaces,
+    nested: &'a Nested,
     pub(crate) contents: Contents,
     pub(crate) queues: &'a Queues,
 }
@@ -151,7 +157,7 @@ impl<'a> Notebook<'a> {
     /// An empty one, for the processes below a first process.
     pub(crate) fn new(
         init: i32,
-        spaces: &'a Spaces,
+        nested: &'a Nested,
         searched: &'a inotify::Searched,
         queues: &'a Queues,
     ) -> Result<Self, CallError> {
@@ -160,7 +166,7 @@ impl<'a> Notebook<'a> {
             pipes: Vec::new(),
             maps: IdMaps::of(init)?,
             mounts: inotify::Mounts::of(init, searched)?,
-            spaces,
+            nested,
             contents: Contents::of(init)?,
             queues,
         })
@@ -218,7 +224,7 @@ impl<'a> Notebook<'a> {
         let lock = flock(&found.info);
         let ranges = ranges(&found.info, "OFDLCK");
         let mount_space = match kind {
-            FileKind::Named { .. } => self.spaces.of_file(member.outer, found),
+            FileKind::Named { .. } => self.nested.mounts.of_file(member.outer, found),
             _ => None,
         };
         image.files.push(OpenFile { flags: flags & lasting, position, lock, ranges, kind, mount_space });
@@ -235,7 +241,7 @@ impl<'a> Notebook<'a> {
                 Some(pipe) => pipe,
                 None => {
                     let path = (found.target.starts_with('/') && found.stat.st_nlink > 0).then(|| found.target.clone());
-                    let mount_space = path.as_ref().and_then(|_| self.spaces.of_file(member.outer, found));
+                    let mount_space = path.as_ref().and_then(|_| self.nested.mounts.of_file(member.outer, found));
                     image.pipes.push(Pipe { path, mount_space, ..pipes::capture(member.outer, found.number)? });
                     self.pipes.push(identity);
                     image.pipes.len() - 1
@@ -243,20 +249,24 @@ impl<'a> Notebook<'a> {
             };
             return Ok(FileKind::PipeEnd { pipe, writes: flags & libc::O_ACCMODE as u32 != 0 });
         }
+        if open_namespaces::is_one(found) {
+            return self.nested.file(found);
+        }
         if self.queues.is_one(found) {
             return self.queues.kind(found, image);
         }
         if is(found, FileType::RegularFile) && found.stat.st_nlink == 0 {
             let (device, inode) = (found.stat.st_dev, found.stat.st_ino);
             let place = Place { outer: member.outer, number: found.number, device, inode };
-            let content = self.contents.of_descriptor(member.pid, place, &found.target, image)?;
+            // Who stands for what is in flight has no pid.
+            let content = self.contents.of_descriptor(member.pid.max(NOBODY), place, &found.target, image)?;
             return Ok(FileKind::Nameless { content });
         }
         if is(found, FileType::CharacterDevice) && terminals::is_terminal(found) {
             return terminals::kind(member, found, &self.maps, image);
         }
         if is(found, FileType::Socket) {
-            return sockets::kind(member.outer, found.number, image);
+            return sockets::kind(member.outer, found.number, &self.nested.nets, image);
         }
         Ok(match found.target.as_str() {
             "anon_inode:[eventfd]" => FileKind::Event {
@@ -266,6 +276,7 @@ impl<'a> Notebook<'a> {
             "anon_inode:[eventpoll]" => FileKind::Epoll,
             "anon_inode:[signalfd]" => FileKind::SignalFd { mask: found.lines.number("sigmask", 16)? },
             "anon_inode:[timerfd]" => timer(&found.lines)?,
+            "anon_inode:[pidfd]" => FileKind::Process { pid: process_descriptors::pid(found) },
             "anon_inode:inotify" => FileKind::Inotify { watches: self.mounts.capture(found)? },
             path => FileKind::Named { path: path.to_owned() },
         })

@@ -77,12 +77,12 @@ mod tests {
         let contents = vec![content("a", b"one", vec![(0, 3)]), content("b", b"..two..six", vec![(2, 3), (7, 3)])];
         let image = Image { contents, ..Image::default() };
         let me = std::process::id() as i32;
-        let here = Origin::Processes { sources: Vec::new(), init: me, early: None };
+        let here = Origin::Processes { sources: Vec::new(), init: me, keeper: 0, early: None };
         let early = EarlyContents::copy(&image, &here).unwrap().unwrap();
         let mut bytes = [0; 9];
         File::open(early.path()).unwrap().read_exact_at(&mut bytes, 0).unwrap();
         assert_eq!(&bytes, b"onetwosix");
-        let origin = Origin::Processes { sources: Vec::new(), init: me, early: Some(early.path()) };
+        let origin = Origin::Processes { sources: Vec::new(), init: me, keeper: 0, early: Some(early.path()) };
         assert_eq!(origin.content(&image, 1), (early.path(), Some(3)));
     }
 }

@@ -8,6 +8,7 @@ use crate::descriptors::Outside;
 use crate::early_contents::EarlyContents;
 use crate::holder::Holder;
 use crate::image::Image;
+use crate::in_flight::Flight;
 use crate::inotify::Searched;
 use crate::ipc::Ipc;
 use crate::machine::{self, MappedFile};
@@ -102,7 +103,7 @@ pub fn freeze_with<T>(
         standing.let_run();
         let pause = begun.elapsed();
         let root = root(files)?;
-        let origin = Origin::Processes { sources, init: subject.init, early: Some(early.path()) };
+        let origin = Origin::Processes { sources, init: subject.init, keeper: 0, early: Some(early.path()) };
         hold(origin, &mut image, &mut holder, &root)?;
         (root, pause)
     } else {
@@ -192,19 +193,19 @@ fn lasting_refusals(subject: &Subject<'_>, roots: &Roots, searched: &Searched) -
     Ok(refusals)
 }
 
-/// Reads what there is, but for memory.
-fn look(subject: &Subject<'_>, stopped: &[Stopped], known: &Known<'_>) -> Result<Image, FreezeError> {
+/// Reads what there is, but for memory. What is in flight is kept: it may be nowhere else.
+fn look(subject: &Subject<'_>, stopped: &[Stopped], known: &Known<'_>) -> Result<(Image, Flight), FreezeError> {
     let members: Vec<_> = stopped.iter().map(|process| process.member.clone()).collect();
     // What was looked at before may have changed until the stop.
     let mut found = survey::survey_stopped(subject, &members, known)?;
     if !found.refusals.is_empty() {
         return Err(FreezeError::Refused(std::mem::take(&mut found.refusals)));
     }
-    let image = capture::capture(subject, stopped, known, found)?;
+    let (image, flight) = capture::capture(subject, stopped, known, found)?;
     let mut late = sockets::late_objections(&image);
     late.extend(sysv::late_objections(&image));
     late.extend(own_proc::objections(&image));
-    if late.is_empty() { Ok(image) } else { Err(FreezeError::Refused(late)) }
+    if late.is_empty() { Ok((image, flight)) } else { Err(FreezeError::Refused(late)) }
 }
 
 /// Has the holder copy memory.

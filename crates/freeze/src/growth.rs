@@ -8,8 +8,10 @@ use crate::ipc_spaces;
 use crate::landing::{self, Landing};
 use crate::lineage::Birth;
 use crate::mount_making;
+use crate::net_spaces;
 use crate::objects::Slots;
 use crate::own_proc;
+use crate::process_descriptors;
 use crate::rebirth::{self, Inherited};
 use crate::script::{Chapter, Writer};
 use crate::staging::{self, AT_FDCWD, Stage};
@@ -83,6 +85,7 @@ impl Ground<'_> {
         control_groups::enter(writer, chapter, self.image, process, self.slots);
         host_names::enter(writer, chapter, self.image, process, self.slots);
         ipc_spaces::enter(writer, chapter, self.image, process, self.slots);
+        net_spaces::enter(writer, chapter, self.image, process, self.slots);
         mount_making::enter(writer, chapter, self.image, process, self.slots);
         let forks = !birth.early.is_empty() || !birth.late.is_empty();
         if forks {
@@ -123,6 +126,7 @@ impl Ground<'_> {
     /// Descriptors, directory, and what else is the process's and not a thread's.
     fn belongings(&self, writer: &mut Writer, chapter: Chapter, process: &Process) {
         own_proc::open(writer, chapter, self.image, process, self.slots);
+        process_descriptors::open(writer, chapter, self.image, process, self.slots);
         let mut next = 0;
         for one in &process.descriptors {
             let number = one.number as u64;
@@ -148,7 +152,7 @@ impl Ground<'_> {
                 writer.call(chapter, "closing descriptors", libc::SYS_close_range, &[first, last, 0]);
             }
         }
-        for watch in &process.watches {
+        for watch in process.watches.iter().filter(|one| !process_descriptors::is_anothers(self.image, process, one)) {
             let mut event = watch.events.to_le_bytes().to_vec();
             event.extend(watch.data.to_le_bytes());
             let event = writer.data(&event, 8);

@@ -1,11 +1,12 @@
 //! Host names of a process's own (uts_namespaces(7)): those beside the guest's, which each clone has one of for itself.
 
 use crate::image::{Image, Process};
-use crate::namespaces::HOST_NAMES;
+use crate::namespaces::{Beside, HOST_NAMES, Space};
 use crate::objects::Slots;
 use crate::script::{Chapter, Writer};
-use pando_kernel::{CallError, uts};
+use pando_kernel::{CallError, Context, uts};
 use serde::{Deserialize, Serialize};
+use std::fs::File;
 
 /// What such a namespace holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,30 +20,14 @@ pub struct HostNames {
 /// The longest of either (`__NEW_UTS_LEN`).
 pub(crate) const LONGEST: usize = 64;
 
-/// Notes the namespaces of one process after another.
-#[derive(Debug)]
-pub(crate) struct Notes {
-    /// As /proc/PID/ns shows them, that of the first process first.
-    known: Vec<String>,
-}
-
-impl Notes {
-    /// Of the processes below a first one.
-    pub(crate) fn of(init: i32) -> Result<Self, CallError> {
-        Ok(Self { known: vec![HOST_NAMES.of(init)?] })
-    }
-
-    /// Which names a process has, an index into [`Image::host_names`]; none of its own if those of the first process.
-    pub(crate) fn note(&mut self, outer: i32, image: &mut Image) -> Result<Option<usize>, CallError> {
-        let link = HOST_NAMES.of(outer)?;
-        if let Some(known) = self.known.iter().position(|known| *known == link) {
-            return Ok(known.checked_sub(1));
-        }
-        let (host, domain) = uts::names(outer)?;
-        image.host_names.push(HostNames { host, domain });
-        self.known.push(link);
-        Ok(Some(image.host_names.len() - 1))
-    }
+/// Those of an image.
+pub(crate) fn capture(spaces: &Beside) -> Result<Vec<HostNames>, CallError> {
+    let names = |space: &Space| {
+        let what = || format!("reading the host name of {}", space.at);
+        let (host, domain) = uts::names(File::open(&space.at).context(what)?).context(what)?;
+        Ok(HostNames { host, domain })
+    };
+    spaces.all().iter().map(names).collect()
 }
 
 /// Writes the maker's steps: a namespace for each, and one to go back to.

@@ -10,6 +10,7 @@ pub use crate::inotify::FileWatch;
 pub use crate::mount_difference::{Link, MountChange, MountSource};
 pub use crate::mount_spaces::MountSpace;
 pub use crate::mounts::MemoryMount;
+pub use crate::net_spaces::NetSpace;
 pub use crate::plain_socket::{PlainSocket, Role};
 pub use crate::queues::Queue;
 pub use crate::socket_options::SocketOption;
@@ -51,6 +52,8 @@ pub struct Image {
     pub mount_spaces: Vec<MountSpace>,
     /// How many ipc namespaces there are beside the first process's. There is nothing in them.
     pub ipc_spaces: usize,
+    /// Network namespaces beside the first process's.
+    pub net_spaces: Vec<NetSpace>,
     /// Control groups below the guest's own.
     pub control_groups: ControlGroups,
     /// The pid of the namespace's first process. Where it is not one of the image, what it was the parent of falls to a clone's first process.
@@ -61,6 +64,11 @@ impl Image {
     /// The namespace's first process, if it is one of the image: an index into [`Self::processes`].
     pub fn first(&self) -> Option<usize> {
         self.processes.iter().position(|process| process.pid == self.init)
+    }
+
+    /// The open files that wait in unix sockets: indices into [`Self::files`].
+    pub(crate) fn in_flight(&self) -> impl Iterator<Item = usize> {
+        self.unix.iter().flat_map(|socket| &socket.queue).flat_map(|message| message.files.iter().copied())
     }
 }
 
@@ -109,6 +117,8 @@ pub struct Process {
     pub mount_space: Option<usize>,
     /// Which ipc namespace it is in, one of [`Image::ipc_spaces`]; none if the first process's.
     pub ipc_space: Option<usize>,
+    /// Which network namespace it is in, an index into [`Image::net_spaces`]; none if the first process's.
+    pub net_space: Option<usize>,
     /// Which control group it is in, an index into [`ControlGroups::groups`]; none if the guest's own.
     pub control_group: Option<usize>,
     /// Resource limits: number, soft, hard.
@@ -426,6 +436,19 @@ pub enum FileKind {
     Inotify {
         /// The watches.
         watches: Vec<FileWatch>,
+    },
+    /// A process (pidfd_open(2)).
+    Process {
+        /// Its pid.
+        pid: i32,
+    },
+    /// A namespace, as /proc/PID/ns has it.
+    Namespace {
+        /// `CLONE_NEW*`.
+        kind: i32,
+        /// Which of the image's own of that kind, for [host names](Image::host_names), [mounts](Image::mount_spaces), [ipc](Image::ipc_spaces) or
+        /// [networks](Image::net_spaces); none if the first process's.
+        space: Option<usize>,
     },
     /// A message queue, an index into [`Image::queues`].
     Queue {

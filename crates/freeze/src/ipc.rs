@@ -1,6 +1,7 @@
 //! What an ipc namespace keeps whether or not a process uses it: POSIX message queues, and what System V's calls make. Opened before anybody is stopped, since
 //! to enter a namespace takes a thread.
 
+use crate::namespaces::IPC;
 use crate::queues::Queues;
 use crate::sysv::Keys;
 use pando_kernel::CallError;
@@ -15,6 +16,7 @@ pub(crate) struct Ipc {
 impl Ipc {
     /// That of a process.
     pub(crate) fn of(init: i32) -> Result<Self, CallError> {
-        Ok(Self { queues: Queues::of(init)?, keys: Keys::of(init)? })
+        let at = IPC.at(init);
+        Ok(Self { queues: Queues::of(&at)?, keys: Keys::of(&at)? })
     }
 }

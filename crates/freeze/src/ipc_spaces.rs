@@ -2,77 +2,51 @@
 //! `sysv` and `queues`.
 
 use crate::image::{Image, Process};
-use crate::namespaces::IPC;
+use crate::namespaces::{Beside, IPC};
 use crate::objects::Slots;
 use crate::queues::Queues;
 use crate::refusal::Refusal;
 use crate::script::{Chapter, Writer};
 use crate::sysv;
-use crate::tree::Member;
 use pando_kernel::CallError;
 
 /// The most of them.
 pub(crate) const MOST: usize = 256;
 
-/// Those beside the first process's, as /proc/PID/ns shows them, and a process that is in each.
-#[derive(Debug)]
-pub(crate) struct Notes(Vec<(String, Member)>);
-
-impl Notes {
-    /// Of some processes below a first one. One that has gone meanwhile is in none.
-    pub(crate) fn of<'a>(init: i32, members: impl IntoIterator<Item = &'a Member>) -> Result<Self, CallError> {
-        let (home, mut others) = (IPC.of(init)?, Vec::<(String, Member)>::new());
-        for member in members.into_iter().filter(|member| member.state != 'Z') {
-            let Ok(link) = IPC.of(member.outer) else { continue };
-            if link != home && others.iter().all(|(other, _)| *other != link) {
-                others.push((link, member.clone()));
-            }
+/// On which device the message queues of each are, and what is in them, which a clone's would not have. While processes stand still nobody waits for what was looked through to go: it goes with who looks.
+pub(crate) fn look(spaces: &Beside, stopped: bool) -> Result<(Vec<String>, Vec<Refusal>), CallError> {
+    const ADVICE: &str = "remove it (ipcrm, mq_unlink), or start the program in the guest's own ipc namespace";
+    let (mut devices, mut refusals) = (Vec::new(), Vec::new());
+    for (number, space) in spaces.all().iter().enumerate() {
+        if number >= MOST {
+            refusals.push(space.refusal(format!("more than {MOST} ipc namespaces"), "stop what made them"));
+            break;
         }
-        Ok(Self(others))
-    }
-
-    /// How many there are beside the first process's.
-    pub(crate) fn count(&self) -> usize {
-        self.0.len()
-    }
-
-    /// Which one a process is in; none if it is in that of the first process.
-    pub(crate) fn of_process(&self, outer: i32) -> Result<Option<usize>, CallError> {
-        let link = IPC.of(outer)?;
-        Ok(self.0.iter().position(|(other, _)| *other == link))
-    }
-
-    /// What is in them, which a clone's would not have. While processes stand still nobody waits for what was looked through to go: it goes with who looks.
-    pub(crate) fn objections(&self, stopped: bool) -> Result<Vec<Refusal>, CallError> {
-        const ADVICE: &str = "remove it (ipcrm, mq_unlink), or start the program in the guest's own ipc namespace";
-        let mut refusals = Vec::new();
-        for (number, (_, member)) in self.0.iter().enumerate() {
-            let held = match sysv::held(member.outer) {
-                Ok(None) => queue(member.outer, stopped),
-                held => held,
-            };
-            let kind = match held {
-                _ if number >= MOST => format!("more than {MOST} ipc namespaces"),
-                Ok(Some(what)) => format!("{what} in an ipc namespace of its own"),
-                Ok(None) => continue,
-                // One that has ended meanwhile has nothing against it.
-                Err(_) if IPC.of(member.outer).is_err() => continue,
-                Err(error) => return Err(error),
-            };
-            let (pid, name) = (member.pid, member.name.clone());
-            refusals.push(Refusal { pid, name, descriptor: None, kind, advice: ADVICE });
+        let (device, held) = match queues(&space.at, stopped) {
+            Ok((device, true)) => (device, Ok(Some("a message queue"))),
+            Ok((device, false)) => (device, sysv::held(&space.at)),
+            Err(error) => (String::new(), Err(error)),
+        };
+        devices.push(device);
+        match held {
+            Ok(Some(what)) => refusals.push(space.refusal(format!("{what} in an ipc namespace of its own"), ADVICE)),
+            Ok(None) => {}
+            // One whose processes have ended meanwhile has nothing against it.
+            Err(_) if space.is_gone() => {}
+            Err(error) => return Err(error),
         }
-        Ok(refusals)
     }
+    Ok((devices, refusals))
 }
 
-fn queue(outer: i32, stopped: bool) -> Result<Option<&'static str>, CallError> {
-    let queues = Queues::of(outer)?;
-    let any = queues.any();
+/// The device that message queues are on, and whether there are any.
+fn queues(at: &str, stopped: bool) -> Result<(String, bool), CallError> {
+    let queues = Queues::of(at)?;
+    let (device, any) = (queues.device(), queues.any());
     if stopped {
         std::mem::forget(queues);
     }
-    any.map(|any| any.then_some("a message queue"))
+    Ok((device, any?))
 }
 
 /// Writes the maker's steps: a namespace for each, and one to go back to.

@@ -8,10 +8,11 @@
 //!   is stopped                                            clone: entrant ▷ maker ▷ processes ▷ threads ▷ gate ▷ rt_sigreturn
 //! ```
 //!
-//! Each kind of object has a file that captures it and writes how it is made: `descriptors` and `objects` (files, pipes, events), `own_proc`, `unix_socket` and
-//! `unix_making`, `plain_socket` (TCP, UDP, netlink), `connections` (TCP, of who ends), `contents` and `content_making` (what has no name: shared
+//! Each kind of object has a file that captures it and writes how it is made: `descriptors` and `objects` (files, pipes, events), `own_proc`, `pressure`, `process_descriptors`, `unix_socket` and
+//! `unix_making`, `socket_queue` and `in_flight` (what waits in them), `plain_socket` (TCP, UDP, netlink), `connections` (TCP, of who ends), `contents` and `content_making` (what has no name: shared
 //! memory, deleted files), `sysv` and `sysv_making`, `queues`, `timers`, `credentials`, `terminals`, `inotify`, `mounts`,
-//! `namespaces`, `mount_spaces` and `mount_making`, `ipc_spaces`, `host_names`, `control_groups`.
+//! `nested` (namespaces beside the first process's: `namespaces`, `mount_spaces` and `mount_making`, `ipc_spaces`, `net_spaces`, `host_names`,
+//! `open_namespaces`), `control_groups`.
 //!
 //! An image can be kept as files (`keep`: a `sheet` each, out of the holder) and a holder be made from those (`thaw`), once all that was read has been
 //! looked at (`check`), and the `machine` with it.
@@ -28,6 +29,7 @@ mod areas;
 mod asking;
 mod capture;
 mod check;
+mod check_spaces;
 mod clone;
 mod connections;
 mod content_making;
@@ -45,6 +47,7 @@ mod handle_walk;
 mod holder;
 mod host_names;
 pub mod image;
+mod in_flight;
 mod injection;
 mod inotify;
 mod ipc;
@@ -60,15 +63,20 @@ mod mount_spaces;
 mod mount_tree;
 mod mounts;
 mod namespaces;
+mod nested;
+mod net_spaces;
 mod objects;
 mod onlooker;
+mod open_namespaces;
 mod origin;
 mod own_proc;
 mod pid_counter;
 mod pipes;
 mod plain_socket;
 mod plan;
+mod pressure;
 mod proc_file;
+mod process_descriptors;
 mod queues;
 mod rebirth;
 mod refusal;
@@ -76,6 +84,7 @@ mod script;
 mod sheet;
 mod snapshot;
 mod socket_options;
+mod socket_queue;
 mod sockets;
 mod staging;
 mod standing;

@@ -50,6 +50,30 @@ pub enum MountChange {
         /// `MOUNT_ATTR_*`.
         attributes: u64,
     },
+    /// The message queues of an ipc namespace (mq_overview(7)) are mounted at a path.
+    Queues {
+        /// The path.
+        path: String,
+        /// Which ipc namespace's, one of [`ipc_spaces`](crate::image::Image::ipc_spaces).
+        space: usize,
+        /// `MOUNT_ATTR_*`.
+        attributes: u64,
+        /// The device that they are on, by which the namespace is found.
+        #[serde(skip)]
+        device: String,
+    },
+    /// The devices of a network namespace (sysfs(5)) are mounted at a path.
+    Devices {
+        /// The path.
+        path: String,
+        /// Which network namespace's, an index into [`net_spaces`](crate::image::Image::net_spaces).
+        space: usize,
+        /// `MOUNT_ATTR_*`.
+        attributes: u64,
+        /// The device that the file system is on, by which the namespace is found.
+        #[serde(skip)]
+        device: String,
+    },
 }
 
 /// Where files are that are mounted once more.
@@ -143,7 +167,9 @@ fn path(change: &MountChange) -> &str {
         | MountChange::Set { path, .. }
         | MountChange::Bind { path, .. }
         | MountChange::Memory { path, .. }
-        | MountChange::Proc { path, .. } => path,
+        | MountChange::Proc { path, .. }
+        | MountChange::Queues { path, .. }
+        | MountChange::Devices { path, .. } => path,
     }
 }
 
@@ -226,7 +252,7 @@ impl Comparison<'_> {
     fn is_own(&self, number: usize) -> bool {
         let mount = self.other.get(number);
         let has = |tree: &MountTree| tree.all().iter().any(|one| one.device == mount.device);
-        let kind = matches!(mount.kind.as_str(), "tmpfs" | "proc") && mount.root == "/";
+        let kind = matches!(mount.kind.as_str(), "tmpfs" | "proc" | "mqueue" | "sysfs") && mount.root == "/";
         kind && !self.own.iter().any(|own| self.other.get(*own).device == mount.device)
             && !has(self.first)
             && !self.earlier.iter().any(|tree| has(tree))
@@ -247,11 +273,14 @@ impl Comparison<'_> {
                 return false;
             }
             self.own.push(number);
-            self.found.changes.push(if mount.kind == "tmpfs" {
-                let options = mounts::bounds(&mount.options);
-                MountChange::Memory { path, options, attributes, contents: (0, 0) }
-            } else {
-                MountChange::Proc { path, options: seen(&mount.options), attributes }
+            self.found.changes.push(match mount.kind.as_str() {
+                "tmpfs" => {
+                    let options = mounts::bounds(&mount.options);
+                    MountChange::Memory { path, options, attributes, contents: (0, 0) }
+                }
+                "mqueue" => MountChange::Queues { path, space: 0, attributes, device: mount.device.clone() },
+                "sysfs" => MountChange::Devices { path, space: 0, attributes, device: mount.device.clone() },
+                _ => MountChange::Proc { path, options: seen(&mount.options), attributes },
             });
             return true;
         }
@@ -328,6 +357,8 @@ mod tests {
             MountChange::Bind { path, from, .. } => format!("{}>{path}", from.path),
             MountChange::Memory { path, options, .. } => format!("{options}>{path}"),
             MountChange::Proc { path, options, .. } => format!("proc {options}>{path}"),
+            MountChange::Queues { path, device, .. } => format!("queues {device}>{path}"),
+            MountChange::Devices { path, device, .. } => format!("devices {device}>{path}"),
         };
         difference.changes.iter().map(|change| shown(change).leak() as &str).collect()
     }
@@ -401,14 +432,22 @@ mod tests {
 70 58 0:98 /x /mnt rw,relatime - tmpfs x rw
 71 58 0:98 / /dev rw,relatime - tmpfs x rw
 72 58 0:99 / /proc rw,relatime - proc proc rw,hidepid=invisible
+74 71 0:95 / /dev/mqueue rw,relatime - mqueue mqueue rw
 73 72 0:99 /sys /proc/sys ro,relatime - proc proc rw,hidepid=invisible
 ";
         let found = difference(|line| (!line.contains(" /proc")).then(|| line.to_owned()), more);
         assert_eq!(found.objections, []);
-        let wanted = ["-/proc", "proc hidepid=invisible>/proc", "/proc/sys>/proc/sys", ">/dev", "/dev/x>/mnt"];
+        let wanted = [
+            "-/proc",
+            "proc hidepid=invisible>/proc",
+            "/proc/sys>/proc/sys",
+            ">/dev",
+            "queues 0:95>/dev/mqueue",
+            "/dev/x>/mnt",
+        ];
         assert_eq!(paths(&found), wanted);
         let from = MountSource { space: Some(0), path: "/dev/x".into() };
-        assert_eq!(found.changes[4], MountChange::Bind { path: "/mnt".into(), from, attributes: 0 });
+        assert_eq!(found.changes[5], MountChange::Bind { path: "/mnt".into(), from, attributes: 0 });
         let grouped = difference(same, "72 58 0:99 / /mnt rw,relatime - proc proc rw,gid=7\n");
         assert!(grouped.objections[0].0.contains("(proc on /mnt)"), "{grouped:?}");
     }

@@ -5,7 +5,8 @@
 
 use crate::content_making;
 use crate::image::{Image, Link, MountChange, MountSpace, Process};
-use crate::namespaces::MOUNTS;
+use crate::namespaces::{IPC, MOUNTS};
+use crate::net_spaces;
 use crate::objects::Slots;
 use crate::script::{Chapter, Writer};
 use crate::staging::AT_FDCWD;
@@ -19,8 +20,11 @@ pub(crate) fn most_made(image: &Image) -> usize {
 }
 
 fn made(space: &MountSpace) -> impl Iterator<Item = &MountChange> {
-    use MountChange::{Bind, Memory, Proc};
-    space.changes.iter().filter(|change| matches!(change, Bind { .. } | Memory { .. } | Proc { .. }))
+    use MountChange::{Bind, Devices, Memory, Proc, Queues};
+    let is_made = |change: &&MountChange| {
+        matches!(change, Bind { .. } | Memory { .. } | Proc { .. } | Queues { .. } | Devices { .. })
+    };
+    space.changes.iter().filter(is_made)
 }
 
 /// The contents of an image that are made in other mount namespaces.
@@ -94,6 +98,16 @@ impl Making<'_> {
         for (change, slot) in self.made() {
             match change {
                 MountChange::Proc { path, options, .. } => self.create(writer, "proc", path, options, slot),
+                MountChange::Queues { path, space, .. } => {
+                    IPC.enter(writer, MAKING, self.slots.ipc_space(Some(*space)));
+                    self.create(writer, "mqueue", path, "", slot);
+                    IPC.enter(writer, MAKING, self.slots.ipc_space(None));
+                }
+                MountChange::Devices { path, space, .. } => {
+                    net_spaces::inside(writer, self.slots, Some(*space), |writer| {
+                        self.create(writer, "sysfs", path, "", slot);
+                    });
+                }
                 MountChange::Bind { from, .. } if from.space.is_none() => self.clone_of(writer, &from.path, slot),
                 MountChange::Bind { from, .. } if from.space != Some(self.number) => {
                     MOUNTS.enter(writer, MAKING, self.slots.mount_space(from.space));
@@ -140,7 +154,9 @@ impl Making<'_> {
                     }
                     self.attach(writer, path, slot);
                 }
-                MountChange::Proc { path, .. } => {
+                MountChange::Proc { path, .. }
+                | MountChange::Queues { path, .. }
+                | MountChange::Devices { path, .. } => {
                     let Some(slot) = waiting.next() else { return };
                     self.attach(writer, path, slot);
                 }
@@ -180,7 +196,9 @@ impl Making<'_> {
         for (change, slot) in self.made() {
             if let MountChange::Bind { path, attributes, .. }
             | MountChange::Memory { path, attributes, .. }
-            | MountChange::Proc { path, attributes, .. } = change
+            | MountChange::Proc { path, attributes, .. }
+            | MountChange::Queues { path, attributes, .. }
+            | MountChange::Devices { path, attributes, .. } = change
             {
                 attribute(writer, path, slot, [*attributes, ALL, 0]);
                 writer.call(MAKING, "closing what is mounted", libc::SYS_close, &[slot]);
@@ -253,7 +271,7 @@ mod tests {
         let lines = lines(&image);
         let place = |label: &str| lines.iter().position(|line| line == label).unwrap_or_else(|| panic!("{lines:?}"));
         let order = [
-            "making a mount namespace",
+            "making a mnt namespace",
             "setting a mount namespace apart",
             "taking /from",
             "unmounting /old",
@@ -264,10 +282,6 @@ mod tests {
         ]
         .map(place);
         assert!(order.is_sorted(), "{lines:?}");
-        assert_eq!(
-            lines.iter().filter(|line| *line == "entering a mount namespace").count(),
-            2,
-            "back, and the process"
-        );
+        assert_eq!(lines.iter().filter(|line| *line == "entering a mnt namespace").count(), 2, "back, and the process");
     }
 }

@@ -8,6 +8,7 @@ use crate::image::{Area, AreaKind, Process};
 use crate::mount_difference::{Difference, Link, MountChange};
 use crate::mount_tree::MountTree;
 use crate::namespaces::MOUNTS;
+use crate::open_namespaces;
 use crate::proc_file;
 use crate::refusal::Refusal;
 use crate::tree::{self, Member};
@@ -48,6 +49,7 @@ struct Space {
 #[derive(Debug)]
 pub(crate) struct Spaces {
     init: i32,
+    home: String,
     first: MountTree,
     all: Vec<Space>,
     /// Which one a process is in.
@@ -63,12 +65,11 @@ impl Spaces {
     /// Those of some processes below a first one. One that has gone meanwhile is in none.
     pub(crate) fn of(subject: &Subject<'_>, members: &[Member]) -> Result<Self, CallError> {
         let init = subject.init;
-        let home = MOUNTS.of(init)?;
-        let mut spaces =
-            Self { init, first: MountTree::default(), all: Vec::new(), of: HashMap::new(), mounts: HashMap::new() };
+        let (home, first) = (MOUNTS.of(init)?, MountTree::default());
+        let mut spaces = Self { init, home, first, all: Vec::new(), of: HashMap::new(), mounts: HashMap::new() };
         for member in members.iter().filter(|member| member.state != 'Z') {
             let Ok(link) = MOUNTS.of(member.outer) else { continue };
-            if link != home {
+            if link != spaces.home {
                 spaces.note(member, link, subject.given)?;
             }
         }
@@ -112,6 +113,12 @@ impl Spaces {
         self.of.get(&outer).copied()
     }
 
+    /// The same by how /proc tells of it. `None` if no process is in it.
+    pub(crate) fn place(&self, link: &str) -> Option<Option<usize>> {
+        let known = || self.all.iter().position(|space| space.link == link);
+        if link == self.home { Some(None) } else { known().map(Some) }
+    }
+
     /// Each of them, and a process that is in it: its pid here, and in its namespace.
     pub(crate) fn each(&self) -> impl Iterator<Item = (MountSpace, i32, i32)> {
         self.all.iter().map(|space| {
@@ -129,7 +136,7 @@ impl Spaces {
     fn place_of_file(&self, outer: i32, found: &Found) -> Result<Option<usize>, ()> {
         let named =
             found.target.starts_with('/') && found.stat.st_nlink > 0 && !descriptors::is(found, FileType::Socket);
-        if self.all.is_empty() || !named {
+        if self.all.is_empty() || !named || open_namespaces::is_one(found) {
             return Ok(None);
         }
         let identity = Some((found.stat.st_dev, found.stat.st_ino));
@@ -188,11 +195,18 @@ impl Spaces {
         }
     }
 
-    /// What stands in the way.
-    pub(crate) fn objections(&self) -> Vec<Refusal> {
+    /// Whether devices are mounted of another network than the first process's.
+    pub(crate) fn have_devices(&self) -> bool {
+        let are_devices = |change: &MountChange| matches!(change, MountChange::Devices { .. });
+        self.all.iter().any(|space| space.difference.changes.iter().any(are_devices))
+    }
+
+    /// What stands in the way. `is_nested` tells whether what is on a device is of a namespace beside the first process's.
+    pub(crate) fn objections(&self, is_nested: impl Fn(&str) -> bool) -> Vec<Refusal> {
         let mut refusals = Vec::new();
         for (number, space) in self.all.iter().enumerate() {
-            let lost = space.difference.changes.iter().filter_map(|change| self.lost(number, change));
+            let lost = |change| self.lost(number, change).or_else(|| stray(change, &is_nested));
+            let lost = space.difference.changes.iter().filter_map(lost);
             for (kind, advice) in space.difference.objections.iter().cloned().chain(lost) {
                 refusals.push(Refusal { pid: space.pid, name: space.name.clone(), descriptor: None, kind, advice });
             }
@@ -278,17 +292,19 @@ impl Spaces {
 
 type Objection = (String, &'static str);
 
-fn refused(kind: String) -> Difference {
-    Difference { objections: vec![(kind, "stop what made it")], ..Difference::default() }
+/// Whether message queues or devices are mounted that are of no namespace of a process's own.
+fn stray(change: &MountChange, is_nested: impl Fn(&str) -> bool) -> Option<Objection> {
+    let (kind, path, device) = match change {
+        MountChange::Queues { path, device, .. } => ("mqueue", path, device),
+        MountChange::Devices { path, device, .. } => ("sysfs", path, device),
+        _ => return None,
+    };
+    let kind = || format!("a file system that only its mnt namespace has ({kind} on {path})");
+    (!is_nested(device)).then(|| (kind(), "unmount it there, or stop what made it"))
 }
 
-/// Threads of a process that are in a namespace of their own.
-pub(crate) fn thread_objection(outer: i32) -> Option<Objection> {
-    let own = MOUNTS.of(outer).ok()?;
-    let other = |tid: &i32| MOUNTS.of_thread(outer, *tid).is_ok_and(|other| other != own);
-    let threads = tree::threads(outer).unwrap_or_default();
-    let found = threads.iter().skip(1).any(other);
-    found.then(|| ("a thread with a mnt namespace of its own".into(), "stop what made it"))
+fn refused(kind: String) -> Difference {
+    Difference { objections: vec![(kind, "stop what made it")], ..Difference::default() }
 }
 
 /// Whether a name of /proc is one of a file that has it.

@@ -1,40 +1,70 @@
-//! Namespaces that the maker makes beside those of the first process: a descriptor keeps each, by which processes enter it and the maker comes back.
+//! Namespaces beside those of the first process: which there are of a kind, by the processes that are in them and the descriptors that lead to them; and how the
+//! maker makes them. A descriptor keeps each, by which processes enter it and the maker comes back.
 
+use crate::open_namespaces::OpenNamespaces;
 use crate::proc_file;
+use crate::refusal::Refusal;
 use crate::script::{Chapter, Writer};
 use crate::staging::AT_FDCWD;
-use pando_kernel::CallError;
+use crate::tree::{self, Member};
+use pando_kernel::{CallError, Context};
+use std::os::unix::fs::MetadataExt;
 
 /// A kind of them.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kind {
-    /// What it is called.
-    name: &'static str,
-    /// Its link below a process's directory in /proc.
+    /// What one is called.
+    pub(crate) name: &'static str,
+    /// The name of its link in /proc/PID/ns.
     link: &'static str,
     /// `CLONE_NEW*`.
-    flag: i32,
+    pub(crate) flag: i32,
 }
 
-pub(crate) const HOST_NAMES: Kind =
-    Kind { name: "a namespace of host names", link: "ns/uts", flag: libc::CLONE_NEWUTS };
-pub(crate) const IPC: Kind = Kind { name: "an ipc namespace", link: "ns/ipc", flag: libc::CLONE_NEWIPC };
-pub(crate) const MOUNTS: Kind = Kind { name: "a mount namespace", link: "ns/mnt", flag: libc::CLONE_NEWNS };
+pub(crate) const HOST_NAMES: Kind = Kind { name: "a namespace of host names", link: "uts", flag: libc::CLONE_NEWUTS };
+pub(crate) const IPC: Kind = Kind { name: "an ipc namespace", link: "ipc", flag: libc::CLONE_NEWIPC };
+pub(crate) const MOUNTS: Kind = Kind { name: "a mnt namespace", link: "mnt", flag: libc::CLONE_NEWNS };
+pub(crate) const NETWORK: Kind = Kind { name: "a net namespace", link: "net", flag: libc::CLONE_NEWNET };
+
+/// Those of which a clone has none but the first process's.
+const ONLY: [Kind; 4] = [
+    Kind { name: "a pid namespace", link: "pid", flag: libc::CLONE_NEWPID },
+    Kind { name: "a user namespace", link: "user", flag: libc::CLONE_NEWUSER },
+    Kind { name: "a cgroup namespace", link: "cgroup", flag: libc::CLONE_NEWCGROUP },
+    Kind { name: "a time namespace", link: "time", flag: libc::CLONE_NEWTIME },
+];
 
 impl Kind {
-    /// Which one a process is in, as /proc tells them apart.
-    pub(crate) fn of(self, outer: i32) -> Result<String, CallError> {
-        proc_file::link(outer, self.link)
+    /// That of a flag.
+    pub(crate) fn of_flag(flag: i32) -> Option<Self> {
+        [HOST_NAMES, IPC, MOUNTS, NETWORK].into_iter().chain(ONLY).find(|kind| kind.flag == flag)
     }
 
-    /// Whether a process is in the same as we are.
-    pub(crate) fn is_ours(self, outer: i32) -> Result<bool, CallError> {
-        Ok(self.of(outer)? == self.of(std::process::id() as i32)?)
+    /// Which one a process is in, as /proc tells them apart.
+    pub(crate) fn of(self, outer: i32) -> Result<String, CallError> {
+        proc_file::link(outer, &format!("ns/{}", self.link))
+    }
+
+    /// What leads to the one that a process is in.
+    pub(crate) fn at(self, outer: i32) -> String {
+        format!("/proc/{outer}/ns/{}", self.link)
+    }
+
+    /// How /proc tells of one with an inode.
+    pub(crate) fn told(self, inode: u64) -> String {
+        format!("{}:[{inode}]", self.link)
+    }
+
+    /// Whether a path leads to the same as we are in.
+    pub(crate) fn is_ours(self, at: &str) -> Result<bool, CallError> {
+        let inode =
+            |path: &str| std::fs::metadata(path).map(|about| about.ino()).context(|| format!("looking at {path}"));
+        Ok(inode(at)? == inode(&self.at(std::process::id() as i32))?)
     }
 
     /// Which one a thread of a process is in.
-    pub(crate) fn of_thread(self, outer: i32, tid: i32) -> Result<String, CallError> {
-        proc_file::link(outer, &format!("task/{tid}/{}", self.link))
+    fn of_thread(self, outer: i32, tid: i32) -> Result<String, CallError> {
+        proc_file::link(outer, &format!("task/{tid}/ns/{}", self.link))
     }
 
     /// Writes the maker's leaving what it is in for a new one.
@@ -44,7 +74,12 @@ impl Kind {
 
     /// Writes the keeping of the one that the maker is in.
     pub(crate) fn keep(self, writer: &mut Writer, slot: u64) {
-        let path = writer.string(&format!("/proc/self/{}", self.link));
+        self.open(writer, &format!("/proc/self/ns/{}", self.link), slot);
+    }
+
+    /// Writes the opening of one, by a path that leads to it.
+    pub(crate) fn open(self, writer: &mut Writer, path: &str, slot: u64) {
+        let path = writer.string(path);
         let arguments = [AT_FDCWD, path, (libc::O_RDONLY | libc::O_CLOEXEC) as u64];
         writer.open(Writer::MAKING, format!("keeping {}", self.name), libc::SYS_openat, &arguments, slot);
     }
@@ -53,4 +88,97 @@ impl Kind {
     pub(crate) fn enter(self, writer: &mut Writer, chapter: Chapter, slot: u64) {
         writer.call(chapter, format!("entering {}", self.name), libc::SYS_setns, &[slot, self.flag as u64]);
     }
+}
+
+/// One beside the first process's.
+#[derive(Debug)]
+pub(crate) struct Space {
+    link: String,
+    /// What leads to it.
+    pub(crate) at: String,
+    /// A process that is in it, or one that has a descriptor of it.
+    member: Member,
+    descriptor: Option<i32>,
+}
+
+impl Space {
+    /// What is said against it.
+    pub(crate) fn refusal(&self, kind: String, advice: &'static str) -> Refusal {
+        let (pid, name) = (self.member.pid, self.member.name.clone());
+        Refusal { pid, name, descriptor: self.descriptor, kind, advice }
+    }
+
+    /// Whether nothing leads to it any more.
+    pub(crate) fn is_gone(&self) -> bool {
+        std::fs::metadata(&self.at).is_err()
+    }
+}
+
+/// Those of a kind.
+#[derive(Debug)]
+pub(crate) struct Beside {
+    kind: Kind,
+    home: String,
+    all: Vec<Space>,
+}
+
+impl Beside {
+    /// Those that some processes below a first one are in. One that has gone meanwhile is in none.
+    pub(crate) fn of<'a>(
+        kind: Kind,
+        init: i32,
+        members: impl IntoIterator<Item = &'a Member>,
+    ) -> Result<Self, CallError> {
+        let mut beside = Self { kind, home: kind.of(init)?, all: Vec::new() };
+        for member in members.into_iter().filter(|member| member.state != 'Z') {
+            let Ok(link) = kind.of(member.outer) else { continue };
+            if beside.place(&link).is_none() {
+                let (at, member) = (kind.at(member.outer), member.clone());
+                beside.all.push(Space { link, at, member, descriptor: None });
+            }
+        }
+        Ok(beside)
+    }
+
+    /// Adds those that only descriptors lead to.
+    pub(crate) fn add(&mut self, open: &OpenNamespaces) {
+        for one in open.all().filter(|one| one.kind == self.kind) {
+            if self.place(&one.link).is_none() {
+                let (link, at, member) = (one.link.clone(), one.at.clone(), one.member.clone());
+                self.all.push(Space { link, at, member, descriptor: Some(one.descriptor) });
+            }
+        }
+    }
+
+    /// All of them.
+    pub(crate) fn all(&self) -> &[Space] {
+        &self.all
+    }
+
+    /// Which one is told so; none of them if the first process's. `None` if nobody is in it.
+    pub(crate) fn place(&self, link: &str) -> Option<Option<usize>> {
+        let known = || self.all.iter().position(|other| other.link == link);
+        if link == self.home { Some(None) } else { known().map(Some) }
+    }
+
+    /// Which one a process is in; none if it is in that of the first process.
+    pub(crate) fn of_process(&self, outer: i32) -> Result<Option<usize>, CallError> {
+        Ok(self.place(&self.kind.of(outer)?).flatten())
+    }
+}
+
+/// Threads of a process that are in a namespace of their own.
+pub(crate) fn thread_objection(outer: i32) -> Option<(String, &'static str)> {
+    let threads = tree::threads(outer).unwrap_or_default();
+    let strays = |kind: &Kind| {
+        let Ok(own) = kind.of(outer) else { return false };
+        threads.iter().skip(1).any(|tid| kind.of_thread(outer, *tid).is_ok_and(|other| other != own))
+    };
+    let kind = [MOUNTS, IPC, NETWORK, HOST_NAMES].into_iter().find(strays)?;
+    Some((format!("a thread with {} of its own", kind.name), "stop what made it"))
+}
+
+/// How many are kept open: those of an image and the first process's, if there are any.
+pub(crate) fn with_first(count: usize) -> u64 {
+    if count == 0 { 0 } else { count as u64 + 1 }
 }

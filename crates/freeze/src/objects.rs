@@ -1,11 +1,12 @@
 //! What the maker makes before it forks: the open files that processes share.
 
 use crate::image::{FileKind, Image, OpenFile};
+use crate::namespaces::{HOST_NAMES, IPC, Kind, MOUNTS, NETWORK, with_first};
 use crate::script::{Chapter, Writer};
 use crate::staging::AT_FDCWD;
 use crate::{
-    content_making, control_groups, host_names, inotify, ipc_spaces, mount_making, mounts, own_proc, plain_socket,
-    queues, terminals, unix_making,
+    content_making, control_groups, host_names, inotify, ipc_spaces, mount_making, mounts, net_spaces, open_namespaces,
+    own_proc, plain_socket, pressure, process_descriptors, queues, terminals, unix_making,
 };
 use pando_restorer::Special;
 
@@ -21,6 +22,8 @@ pub(crate) struct Slots {
     files: u64,
     pipes: u64,
     terminals: u64,
+    /// Other ends of sockets, which go when those are filled.
+    late_widows: u64,
     /// Terminals that are only there to be counted.
     passing: u64,
     contents: u64,
@@ -29,6 +32,7 @@ pub(crate) struct Slots {
     mounting: u64,
     mount_spaces: u64,
     ipc_spaces: u64,
+    net_spaces: u64,
 }
 
 /// The restorer has a few descriptors of its own below this one.
@@ -64,12 +68,14 @@ impl Slots {
             files: image.files.len() as u64,
             pipes: image.pipes.len() as u64,
             terminals: image.terminals.len() as u64,
+            late_widows: unix_making::count_late_widows(image) as u64,
             passing: image.terminals.iter().map(|one| u64::from(one.number) + 1).max().unwrap_or(0),
             contents: image.contents.len() as u64,
             host_names: image.host_names.len() as u64,
             mounting: mount_making::most_made(image) as u64,
             mount_spaces: with_first(image.mount_spaces.len()),
             ipc_spaces: with_first(image.ipc_spaces),
+            net_spaces: with_first(image.net_spaces.len()),
         }
     }
 
@@ -102,9 +108,14 @@ impl Slots {
         self.pipe(0, false) + 2 * self.pipes + 2 * number as u64 + u64::from(master)
     }
 
+    /// The other end of a socket that it is filled by.
+    pub(crate) fn late_widow(self, number: usize) -> u64 {
+        self.terminal(0, false) + 2 * self.terminals + number as u64
+    }
+
     /// A terminal that goes again.
     pub(crate) fn passing(self, number: u64) -> u64 {
-        self.terminal(0, false) + 2 * self.terminals + number
+        self.late_widow(0) + self.late_widows + number
     }
 
     /// One that is used for a moment.
@@ -162,27 +173,39 @@ impl Slots {
         self.mount_space(None) + self.mount_spaces + number.map_or(0, |number| number as u64 + 1)
     }
 
+    /// Where network namespaces are, and that of the first process.
+    pub(crate) fn net_space(self, number: Option<usize>) -> u64 {
+        self.ipc_space(None) + self.ipc_spaces + number.map_or(0, |number| number as u64 + 1)
+    }
+
+    /// Where a namespace of a kind is, if the image can have such.
+    pub(crate) fn namespace(self, kind: Kind, number: usize) -> Option<u64> {
+        match kind {
+            HOST_NAMES => Some(self.host_names(Some(number))),
+            MOUNTS => Some(self.mount_space(Some(number))),
+            IPC => Some(self.ipc_space(Some(number))),
+            NETWORK => Some(self.net_space(Some(number))),
+            _ => None,
+        }
+    }
+
     /// Where an executable waits to become the process's.
     pub(crate) fn executable(self, number: usize) -> u64 {
-        self.ipc_space(None) + self.ipc_spaces + number as u64
+        self.net_space(None) + self.net_spaces + number as u64
     }
-}
-
-/// How many namespaces of a kind are kept open: those of an image and the first process's, if there are any.
-fn with_first(count: usize) -> u64 {
-    if count == 0 { 0 } else { count as u64 + 1 }
 }
 
 /// Writes the maker's steps up to the first fork. `executables` are paths.
 pub(crate) fn write(writer: &mut Writer, image: &Image, slots: Slots, executables: &[String]) {
     host_names::make(writer, image, slots);
     ipc_spaces::make(writer, image, slots);
+    net_spaces::make(writer, image, slots);
     control_groups::make(writer, image);
     mounts::make(writer, image);
     content_making::make(writer, image, slots);
     mounts::protect(writer, image);
     pipes(writer, image, slots, None);
-    unix_making::write(writer, image, slots);
+    unix_making::make(writer, image, slots);
     terminals::make(writer, image, slots);
     queues::make(writer, image, slots);
     // What they mount once more is there by now, sockets too.
@@ -191,6 +214,7 @@ pub(crate) fn write(writer: &mut Writer, image: &Image, slots: Slots, executable
         files(writer, image, slots, Some(space));
     });
     files(writer, image, slots, None);
+    unix_making::fill(writer, image, slots);
     for (number, path) in executables.iter().enumerate() {
         let path_at = writer.string(path);
         let arguments = [AT_FDCWD, path_at, (libc::O_RDONLY | libc::O_CLOEXEC) as u64];
@@ -201,7 +225,7 @@ pub(crate) fn write(writer: &mut Writer, image: &Image, slots: Slots, executable
 /// Those that are opened in a mount namespace.
 fn files(writer: &mut Writer, image: &Image, slots: Slots, space: Option<usize>) {
     for (number, file) in image.files.iter().enumerate().filter(|(_, file)| file.mount_space == space) {
-        if own_proc::is_one(image, number) {
+        if own_proc::is_one(image, number) || process_descriptors::of(image, number).is_some() {
             continue;
         }
         make(writer, image, file, slots, number);
@@ -260,11 +284,14 @@ fn make(writer: &mut Writer, image: &Image, file: &OpenFile, slots: Slots, numbe
                 writer.exact(chapter, "setting an eventfd", libc::SYS_write, &[slot, word, 8], 8);
             }
         }
-        FileKind::Unix { .. } => {}
+        FileKind::Unix { .. } | FileKind::Process { .. } => {}
         FileKind::Terminal { terminal, end } => {
             terminals::open(writer, file, image, slots, (*terminal, *end), slot);
         }
-        FileKind::Plain(socket) => plain_socket::make(writer, socket, slot, slots.spare()),
+        FileKind::Plain(socket) => net_spaces::inside(writer, slots, socket.net_space, |writer| {
+            plain_socket::make(writer, socket, slot, slots.spare());
+        }),
+        FileKind::Namespace { kind, space } => open_namespaces::open(writer, slots, (*kind, *space), slot),
         FileKind::Inotify { watches } => {
             let early = watches.iter().filter(|watch| !image.control_groups.has(&watch.path));
             inotify::make(writer, early, slot);
@@ -285,7 +312,10 @@ fn make(writer: &mut Writer, image: &Image, file: &OpenFile, slots: Slots, numbe
             }
         }
     }
-    if !matches!(file.kind, FileKind::Named { .. } | FileKind::Nameless { .. } | FileKind::Supplied { .. }) {
+    if !matches!(
+        file.kind,
+        FileKind::Named { .. } | FileKind::Nameless { .. } | FileKind::Supplied { .. } | FileKind::Namespace { .. }
+    ) {
         let flags = u64::from(file.flags) & (libc::O_NONBLOCK | libc::O_ASYNC | libc::O_APPEND) as u64;
         writer.call(
             chapter,
@@ -305,6 +335,7 @@ pub(crate) fn named(writer: &mut Writer, chapter: Chapter, file: &OpenFile, path
     // A device or fifo in this place must not make the maker wait, nor become its terminal.
     let flags = u64::from(file.flags) | (libc::O_NOCTTY | libc::O_CLOEXEC) as u64;
     writer.open(chapter, format!("opening {path}"), libc::SYS_openat, &[AT_FDCWD, at, flags], slot);
+    pressure::ask(writer, chapter, file, path, slot);
     place(writer, chapter, file, path, slot);
 }
 

@@ -11,6 +11,8 @@ pub(crate) enum Origin {
         sources: Vec<i32>,
         /// That of the frozen namespace's first process.
         init: i32,
+        /// That of who has what is in flight between the processes: it has copies of those descriptors.
+        keeper: i32,
         /// What has the contents of files without a name, one behind another, if that is not they themselves.
         early: Option<String>,
     },
@@ -23,9 +25,12 @@ pub(crate) enum Origin {
     },
 }
 
+/// Instead of the pid of a process: what is in flight no process has.
+pub(crate) const NOBODY: i32 = -1;
+
 impl Default for Origin {
     fn default() -> Self {
-        Self::Processes { sources: Vec::new(), init: 0, early: None }
+        Self::Processes { sources: Vec::new(), init: 0, keeper: 0, early: None }
     }
 }
 
@@ -42,10 +47,11 @@ impl Origin {
     pub(crate) fn content(&self, image: &Image, number: usize) -> (String, Option<u64>) {
         match self {
             Self::Processes { early: Some(path), .. } => (path.clone(), Some(before(image, number))),
-            Self::Processes { sources, init, early: None } => {
+            Self::Processes { sources, init, keeper, early: None } => {
                 let content = &image.contents[number];
                 let process = image.processes.iter().position(|process| process.pid == content.holder);
-                let source = process.and_then(|process| sources.get(process)).copied().unwrap_or(*init);
+                let nobodys = if content.holder == NOBODY { keeper } else { init };
+                let source = process.and_then(|process| sources.get(process)).copied().unwrap_or(*nobodys);
                 (format!("/proc/{source}/{}", content.path), None)
             }
             Self::File { path, start } => (path.clone(), Some(start + pages(image) + before(image, number))),

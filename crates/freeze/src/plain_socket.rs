@@ -24,6 +24,8 @@ pub struct PlainSocket {
     pub role: Role,
     /// Options.
     pub options: Vec<SocketOption>,
+    /// Which network namespace it belongs to, an index into [`net_spaces`](crate::image::Image::net_spaces); none if the first process's.
+    pub net_space: Option<usize>,
 }
 
 /// What a socket does.
@@ -96,6 +98,7 @@ pub(crate) fn capture(socket: &OwnedFd) -> Result<PlainSocket, CallError> {
         name: if bound { name } else { Vec::new() },
         role: role(socket, family, kind).context(what)?,
         options: socket_options::differing(socket, &fresh),
+        net_space: None,
     })
 }
 

@@ -42,25 +42,35 @@ pub(crate) const MOST: usize = 256;
 /// The queues of an ipc namespace.
 #[derive(Debug)]
 pub(crate) struct Queues {
-    /// Their file system; none where the kernel has no queues.
-    root: Option<OwnedFd>,
+    /// Their file system, and its root; none where the kernel has no queues.
+    root: Option<[OwnedFd; 2]>,
     device: u64,
     /// Whether the namespace is our own: what is there is not the guest's.
     ours: bool,
 }
 
 impl Queues {
-    /// Those of a process's namespace.
-    pub(crate) fn of(init: i32) -> Result<Self, CallError> {
+    /// Those of the namespace that a path leads to.
+    pub(crate) fn of(at: &str) -> Result<Self, CallError> {
         let what = || "looking for message queues".to_owned();
-        let ours = IPC.is_ours(init)?;
-        let root = inside(init, || match mqueue::all() {
+        let ours = IPC.is_ours(at)?;
+        let root = inside(at, || match mqueue::all() {
             Ok(root) => Ok(Some(root)),
             Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(None),
             Err(error) => Err(error).context(what),
         })?;
-        let device = root.as_ref().map(rustix::fs::fstat).transpose().context(what)?.map_or(0, |stat| stat.st_dev);
+        let device = root
+            .as_ref()
+            .map(|[_, root]| rustix::fs::fstat(root))
+            .transpose()
+            .context(what)?
+            .map_or(0, |stat| stat.st_dev);
         Ok(Self { root, device, ours })
+    }
+
+    /// The device that they are on, as /proc/PID/mountinfo has it.
+    pub(crate) fn device(&self) -> String {
+        format!("{}:{}", rustix::fs::major(self.device), rustix::fs::minor(self.device))
     }
 
     /// Whether there are any.
@@ -75,7 +85,7 @@ impl Queues {
 
     /// Each of them, open, by name.
     fn each(&self) -> io::Result<Vec<(String, OwnedFd)>> {
-        let Some(root) = self.root.as_ref().filter(|_| !self.ours) else { return Ok(Vec::new()) };
+        let Some([_, root]) = self.root.as_ref().filter(|_| !self.ours) else { return Ok(Vec::new()) };
         let mut all = Vec::new();
         for entry in rustix::fs::Dir::read_from(root)? {
             let entry = entry?;

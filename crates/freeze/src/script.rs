@@ -132,6 +132,18 @@ impl Writer {
         self.push(chapter, label, number as u64 | ONTO | FORGIVE, arguments, slot);
     }
 
+    /// The same for one that there is when another process has come as far.
+    pub(crate) fn await_open(
+        &mut self,
+        chapter: Chapter,
+        label: impl Into<String>,
+        number: i64,
+        arguments: &[u64],
+        slot: u64,
+    ) {
+        self.push(chapter, label, number as u64 | ONTO | PATIENT, arguments, slot);
+    }
+
     /// A special step. Those that start a task take its chapter in the place of its first step; see [`Self::finish`].
     pub(crate) fn special(&mut self, chapter: Chapter, label: impl Into<String>, special: Special, arguments: &[u64]) {
         self.push(chapter, label, special as u64, arguments, 0);

@@ -1,14 +1,15 @@
 //! What kind a socket is, and what stands in the way of capturing it. Its number says nothing: it is borrowed from its process and asked.
 
 use crate::descriptors::{self, Found, Outside, Place};
-use crate::image::{FileKind, Image, Process, UnixSocket};
+use crate::image::{FileKind, Image, PlainSocket, Process, UnixSocket};
+use crate::namespaces::Beside;
+use crate::net_spaces;
 use crate::plain_socket;
 use crate::refusal::Refusal;
-use crate::socket_options::PASSCRED;
 use crate::tree::Member;
 use crate::unix_socket;
 use pando_kernel::unix_diag::UnixEntry;
-use pando_kernel::{CallError, Context, socket_option, socket_peek};
+use pando_kernel::{CallError, Context, socket_option};
 use rustix::fs::FileType;
 use std::os::fd::OwnedFd;
 
@@ -21,12 +22,14 @@ fn option(socket: &OwnedFd, number: i32) -> Result<i32, CallError> {
 }
 
 /// What an open socket is, in the image; of a unix socket the rest follows when all are known.
-pub(crate) fn kind(outer: i32, number: i32, image: &mut Image) -> Result<FileKind, CallError> {
+pub(crate) fn kind(outer: i32, number: i32, nets: &Beside, image: &mut Image) -> Result<FileKind, CallError> {
     let socket = borrow(outer, number)?;
+    let net_space = if nets.all().is_empty() { None } else { net_spaces::of_socket(&socket, nets).flatten() };
     if option(&socket, libc::SO_DOMAIN)? != libc::AF_UNIX {
-        return plain_socket::capture(&socket).map(FileKind::Plain);
+        let socket = plain_socket::capture(&socket)?;
+        return Ok(FileKind::Plain(PlainSocket { net_space, ..socket }));
     }
-    image.unix.push(UnixSocket { file: image.files.len(), ..UnixSocket::default() });
+    image.unix.push(UnixSocket { file: image.files.len(), net_space, ..UnixSocket::default() });
     Ok(FileKind::Unix { socket: image.unix.len() - 1 })
 }
 
@@ -37,7 +40,7 @@ pub(crate) fn objections(
     init: i32,
     all: &[(&Member, Vec<Found>)],
     outside: &[Outside],
-    stopped: bool,
+    (nets, stopped): (&Beside, bool),
 ) -> Result<Vec<Refusal>, CallError> {
     let sockets: Vec<_> = all
         .iter()
@@ -47,7 +50,7 @@ pub(crate) fn objections(
     if sockets.is_empty() {
         return Ok(Vec::new());
     }
-    let table = unix_socket::table(init)?;
+    let table = unix_socket::table(init, nets)?;
     let inodes: Vec<u32> = sockets.iter().map(|(_, one)| one.stat.st_ino as u32).collect();
     let mut seen = Vec::new();
     let mut refusals = Vec::new();
@@ -57,7 +60,11 @@ pub(crate) fn objections(
         }
         // One that has been closed meanwhile has nothing against it.
         let Ok(socket) = borrow(member.outer, found.number) else { continue };
-        if let Some((kind, advice)) = objection(&socket, found, &table, &inodes, stopped)? {
+        let objection = match net_spaces::of_socket(&socket, nets) {
+            Some(_) => objection(&socket, found, &table, &inodes, stopped)?,
+            None => Some((format!("a socket of a net namespace that nobody is in ({})", found.target), "close it")),
+        };
+        if let Some((kind, advice)) = objection {
             refusals.push(Refusal {
                 pid: member.pid,
                 name: member.name.clone(),
@@ -87,7 +94,6 @@ fn objection(
     let Some(entry) = entry_of(inode) else {
         return if stopped { named("a unix socket that the kernel does not list", "close it") } else { Ok(None) };
     };
-    let kind = option(socket, libc::SO_TYPE)?;
     if let Some(peer) = entry.peer.filter(|peer| *peer != 0) {
         if !inodes.contains(&peer) {
             return named("a unix socket whose other end is outside", "close it, or start the other end inside");
@@ -106,28 +112,24 @@ fn objection(
             return named("a unix socket that nobody has accepted, to which data was sent", "try again in a moment");
         }
     }
-    if carries(socket, kind)? {
-        return Ok(Some(carrying(&found.target)));
-    }
     Ok(None)
 }
 
-fn carrying(target: &str) -> Objection {
-    let kind = format!("a unix socket in which descriptors wait (SCM_RIGHTS) ({target})");
-    (kind, "let the program receive them first")
-}
-
-/// The sockets of an image in which descriptors wait: what comes next was looked at before, all that waits only now. And those whose names lead nowhere but in
-/// a mount namespace of their own.
+/// The sockets of an image in which descriptors wait that were not there when one looked. And those whose names lead nowhere but in a mount namespace of their
+/// own.
 pub(crate) fn late_objections(image: &Image) -> Vec<Refusal> {
     let mut refusals = Vec::new();
     for socket in image.unix.iter().filter(|socket| socket.carries || socket.is_elsewhere) {
         let holds = |process: &&Process| process.descriptors.iter().any(|one| one.file == socket.file);
-        let Some(process) = image.processes.iter().find(holds) else { continue };
+        // What nobody holds is in flight.
+        let lives = |process: &&Process| !process.threads.is_empty();
+        let process = image.processes.iter().find(holds).or_else(|| image.processes.iter().find(lives));
+        let Some(process) = process else { continue };
         let descriptor = process.descriptors.iter().find(|one| one.file == socket.file).map(|one| one.number);
         let name = process.threads.first().map(|thread| String::from_utf8_lossy(&thread.name).into_owned());
         let (kind, advice) = if socket.carries {
-            carrying("socket")
+            let kind = "a unix socket in which descriptors wait (SCM_RIGHTS) that cannot be had".to_owned();
+            (kind, "let the program receive them first")
         } else {
             let path = socket.path().unwrap_or_default();
             let kind = format!("a unix socket whose file only its mnt namespace has ({path})");
@@ -140,19 +142,4 @@ pub(crate) fn late_objections(image: &Image) -> Vec<Refusal> {
 
 fn unnamed_peer(socket: &OwnedFd) -> bool {
     socket_option::peer_name(socket).is_ok_and(|name| name.len() <= 2)
-}
-
-/// Whether descriptors wait in a socket, as far as one sees from what comes next. An empty message is not looked at: it could be seen only once.
-fn carries(socket: &OwnedFd, kind: i32) -> Result<bool, CallError> {
-    if option(socket, libc::SO_ACCEPTCONN)? != 0 {
-        return Ok(false);
-    }
-    if kind == libc::SOCK_STREAM {
-        return Ok(unix_socket::queue(socket, kind)?.iter().any(|message| message.carries));
-    }
-    if rustix::io::ioctl_fionread(socket).unwrap_or(0) == 0 {
-        return Ok(false);
-    }
-    let credentials = option(socket, PASSCRED)? != 0;
-    Ok(socket_peek::peek(socket, 1, credentials).is_ok_and(|next| next.is_some_and(|next| next.carries)))
 }

@@ -3,6 +3,7 @@
 use crate::connections::{Connected, Connection, Ends, Taken};
 use crate::freeze::Subject;
 use crate::image::Image;
+use crate::in_flight::Flight;
 use crate::origin::Origin;
 use crate::refusal::FreezeError;
 use crate::snapshot::{self, Snapshots};
@@ -19,6 +20,8 @@ pub(crate) struct Standing {
     tracer: Outliving,
     stopped: Vec<Stopped>,
     snapshots: Option<Snapshots>,
+    /// What is in flight between them, for as long as they stand still.
+    flight: Option<ManuallyDrop<Flight>>,
     /// Their connections. Like all descriptors here the tracer's: whoever else dropped them would close what has those numbers elsewhere.
     connected: Option<ManuallyDrop<Connected>>,
     taken: Option<ManuallyDrop<Taken>>,
@@ -37,23 +40,23 @@ impl Standing {
     ) -> Result<(Self, ManuallyDrop<T>), CallError> {
         let tracer = Outliving::new(c"pando-freezer").context(what)?;
         let prepared = tracer.run(|| prepare().map(ManuallyDrop::new)).context(what)??;
-        let (stopped, snapshots) = (Vec::new(), None);
-        Ok((Self { tracer, stopped, snapshots, connected: None, taken: None, first: None }, prepared))
+        let (stopped, snapshots, flight) = (Vec::new(), None, None);
+        Ok((Self { tracer, stopped, snapshots, flight, connected: None, taken: None, first: None }, prepared))
     }
 
-    /// Stops every process below some roots, and looks at them.
+    /// Stops every process below some roots, and looks at them and at what is in flight between them.
     pub(crate) fn stop<T>(
         mut self,
         roots: &Roots,
-        look: impl FnOnce(&[Stopped]) -> Result<T, FreezeError>,
+        look: impl FnOnce(&[Stopped]) -> Result<(T, Flight), FreezeError>,
     ) -> Result<(Self, T), FreezeError> {
         let outcome = self.tracer.run(|| {
             let stopped = stop::stop_all(roots)?;
-            let seen = look(&stopped)?;
-            Ok::<_, FreezeError>((stopped, seen))
+            let (seen, flight) = look(&stopped)?;
+            Ok::<_, FreezeError>((stopped, seen, ManuallyDrop::new(flight)))
         });
-        let (stopped, seen) = outcome.context(what)??;
-        self.stopped = stopped;
+        let (stopped, seen, flight) = outcome.context(what)??;
+        (self.stopped, self.flight) = (stopped, Some(flight));
         Ok((self, seen))
     }
 
@@ -78,7 +81,7 @@ impl Standing {
     /// The processes as what has their memory.
     pub(crate) fn themselves(&self, subject: &Subject<'_>, image: &Image) -> Origin {
         let sources = image.processes.iter().map(|process| self.outer(process.pid).unwrap_or(0)).collect();
-        Origin::Processes { sources, init: subject.init, early: None }
+        Origin::Processes { sources, init: subject.init, keeper: self.tracer.pid(), early: None }
     }
 
     /// Finds the TCP connections that they have; their ends. `init` is the first process of their pid namespace.
@@ -103,9 +106,9 @@ impl Standing {
 
     /// Lets them run on. Their snapshots stay.
     pub(crate) fn let_run(&mut self) {
-        let stopped = std::mem::take(&mut self.stopped);
+        let (stopped, flight) = (std::mem::take(&mut self.stopped), self.flight.take());
         // Where the tracer is gone they run already.
-        let _ = self.tracer.run(|| drop(stopped));
+        let _ = self.tracer.run(|| drop((flight.map(ManuallyDrop::into_inner), stopped)));
     }
 
     /// Ends them, and nobody hears of it from the connections that were read; first of all the first process of their pid namespace, where that was
@@ -137,13 +140,18 @@ impl Standing {
 
 impl Drop for Standing {
     fn drop(&mut self) {
-        let snapshots = self.snapshots.take();
+        let (snapshots, flight) = (self.snapshots.take(), self.flight.take());
         let stopped = std::mem::take(&mut self.stopped);
         let (connected, taken, first) = (&mut self.connected, &mut self.taken, &mut self.first);
         let _ = self.tracer.run(|| {
             // Connections are in order before anybody runs who has them.
             drop((taken.take().map(ManuallyDrop::into_inner), connected.take().map(ManuallyDrop::into_inner)));
-            drop((stopped, snapshots, first.take().map(ManuallyDrop::into_inner)));
+            drop((
+                flight.map(ManuallyDrop::into_inner),
+                stopped,
+                snapshots,
+                first.take().map(ManuallyDrop::into_inner),
+            ));
         });
     }
 }

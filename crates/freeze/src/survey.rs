@@ -4,17 +4,20 @@ use crate::ahead::Ahead;
 use crate::areas::{self, Seen, USER_END};
 use crate::contents::DELETED;
 use crate::control_groups;
-use crate::descriptors::{self, Found};
+use crate::descriptors::{self, Found, Outside};
 use crate::first;
 use crate::freeze::{Known, Subject};
 use crate::image::{Area, AreaKind};
+use crate::in_flight::Flight;
 use crate::inotify::{self, Searched};
 use crate::ipc::Ipc;
-use crate::ipc_spaces;
 use crate::mount_spaces::{self, Spaces};
 use crate::mounts;
+use crate::namespaces::{self, Beside};
+use crate::nested::Nested;
 use crate::pipes;
 use crate::proc_file::{self, Lines};
+use crate::process_descriptors;
 use crate::refusal::Refusal;
 use crate::sockets;
 use crate::staging::STAGING;
@@ -51,10 +54,10 @@ pub(crate) struct Findings {
     pub(crate) areas: HashMap<i32, Vec<Area>>,
     /// What each has open.
     pub(crate) descriptors: HashMap<i32, Vec<Found>>,
-    /// The mount namespaces that they are in.
-    pub(crate) spaces: Spaces,
-    /// The ipc namespaces that they are in.
-    pub(crate) ipc: ipc_spaces::Notes,
+    /// What waits in their unix sockets, and what that is.
+    pub(crate) flight: (Flight, Vec<Vec<Found>>),
+    /// The namespaces that they are in, or have open.
+    pub(crate) nested: Nested,
     /// Their control groups, where an init makes any.
     pub(crate) groups: Option<control_groups::Tree>,
 }
@@ -85,8 +88,7 @@ fn survey_members(
     let mut descriptors: Vec<(&Member, Vec<Found>)> = Vec::new();
     let mut areas = HashMap::new();
     let home = Home::of(init)?;
-    let spaces = Spaces::of(subject, members)?;
-    let ipc = ipc_spaces::Notes::of(init, members)?;
+    let mut nested = Nested::of(subject, members)?;
     let groups = control_groups::Tree::of(subject)?;
     for member in members.iter().filter(|member| member.state != 'Z') {
         let status = Lines::read(member.outer, "status").ok();
@@ -95,12 +97,12 @@ fn survey_members(
         if let Ok(seen) = ahead.map_or_else(|| areas::read(member.outer), |ahead| ahead.read(member.outer)) {
             objections.extend(memory_objections(&seen));
             let plain: Vec<_> = seen.into_iter().map(|seen| seen.area).collect();
-            objections.extend(spaces.member_objections(member, &plain));
-            objections.extend(ipc_objection(&ipc, member, &plain));
+            objections.extend(nested.mounts.member_objections(member, &plain));
+            objections.extend(ipc_objection(&nested.ipc, member, &plain));
             areas.insert(member.outer, plain);
         }
         if ahead.is_none() {
-            objections.extend(mount_spaces::thread_objection(member.outer));
+            objections.extend(namespaces::thread_objection(member.outer));
         }
         if member.outer == init {
             objections.extend(first::objections(init));
@@ -108,27 +110,42 @@ fn survey_members(
             objections.extend(groups.iter().flat_map(control_groups::Tree::objections));
         }
         if let Ok(found) = descriptors::list(member.outer) {
-            for one in &found {
-                let elsewhere = || spaces.file_objection(member.outer, one, outside);
-                if let Some((kind, advice)) = descriptors::objection(one, outside).or_else(elsewhere) {
-                    refusals.push(refusal(member, Some(one.number), kind, advice));
-                }
-            }
+            refusals.extend(file_objections(member, &found, outside, &nested.mounts));
             descriptors.push((member, found));
         }
         refusals.extend(objections.into_iter().map(|(kind, advice)| refusal(member, None, kind, advice)));
     }
-    refusals.extend(spaces.objections());
-    refusals.extend(ipc.objections(ahead.is_some())?);
+    // What is in flight is looked at as what one more process has.
+    let (flight, waiting) = Flight::look(&descriptors, outside, ahead.is_some())?;
+    refusals.extend(flight.objections(&waiting));
+    let (held, carriers) = (descriptors.len(), flight.members());
+    for (member, found) in carriers.iter().zip(waiting) {
+        refusals.extend(file_objections(member, &found, outside, &nested.mounts));
+        descriptors.push((member, found));
+    }
+    refusals.extend(nested.complete(&descriptors, ahead.is_some())?);
+    refusals.extend(process_descriptors::objections(init, members, &descriptors, outside));
     refusals.extend(pipes::objections(&descriptors, outside));
-    refusals.extend(sockets::objections(init, &descriptors, outside, ahead.is_some())?);
+    refusals.extend(sockets::objections(init, &descriptors, outside, (&nested.nets, ahead.is_some()))?);
     refusals.extend(inotify::objections(init, &descriptors, outside, searched)?);
     refusals.extend(sysv::objections(&kept.keys, members)?);
     refusals.extend(kept.queues.objections(members, &descriptors, outside)?);
     let supplied = |one: &Found| self::descriptors::supplied(one, outside).is_some();
     refusals.extend(terminals::objections(&descriptors, subject.console, supplied));
+    flight.explain(&mut refusals);
+    let waiting = descriptors.split_off(held).into_iter().map(|(_, found)| found).collect();
     let descriptors = descriptors.into_iter().map(|(member, found)| (member.outer, found)).collect();
-    Ok(Findings { refusals, areas, descriptors, spaces, ipc, groups })
+    Ok(Findings { refusals, areas, descriptors, flight: (flight, waiting), nested, groups })
+}
+
+/// What stands in the way of some open files by themselves.
+fn file_objections(member: &Member, found: &[Found], outside: &[Outside], spaces: &Spaces) -> Vec<Refusal> {
+    let objection = |one: &Found| {
+        let elsewhere = || spaces.file_objection(member.outer, one, outside);
+        let (kind, advice) = descriptors::objection(one, outside).or_else(elsewhere)?;
+        Some(refusal(member, Some(one.number), kind, advice))
+    };
+    found.iter().filter_map(objection).collect()
 }
 
 fn refusal(member: &Member, descriptor: Option<i32>, kind: String, advice: &'static str) -> Refusal {
@@ -160,13 +177,12 @@ pub fn written_mappings(subject: &Subject<'_>) -> Result<Vec<String>, CallError>
 
 type Objection = (String, &'static str);
 
-/// The namespaces of the first process: a clone has those and no others, but for [host names](crate::host_names), [mounts](crate::mount_spaces) and
-/// [ipc](crate::ipc_spaces).
+/// The namespaces of the first process: a clone has those and no others, but for [those that are nested](crate::nested).
 struct Home(Vec<(&'static str, String)>);
 
 impl Home {
     fn of(init: i32) -> Result<Self, CallError> {
-        const KINDS: [&str; 4] = ["pid", "user", "net", "cgroup"];
+        const KINDS: [&str; 3] = ["pid", "user", "cgroup"];
         let link = |kind: &'static str| proc_file::link(init, &format!("ns/{kind}")).map(|target| (kind, target));
         KINDS.into_iter().map(link).collect::<Result<_, _>>().map(Self)
     }
@@ -180,7 +196,7 @@ impl Home {
                 let what = format!("a {kind} namespace of its own");
                 objections.push((
                     what,
-                    "stop what made it; of nested namespaces those of host names, mounts and ipc come along",
+                    "stop what made it; of nested namespaces those of host names, mounts, ipc and networks come along",
                 ));
             }
         }
@@ -225,7 +241,7 @@ fn stray_group(status: &Lines, members: &[Member]) -> Option<Objection> {
 }
 
 /// Memory that is kept by another ipc namespace than the process is in.
-fn ipc_objection(ipc: &ipc_spaces::Notes, member: &Member, areas: &[Area]) -> Option<Objection> {
+fn ipc_objection(ipc: &Beside, member: &Member, areas: &[Area]) -> Option<Objection> {
     let is_kept = |area: &Area| matches!(area.kind, AreaKind::Segment { .. });
     let elsewhere = ipc.of_process(member.outer).is_ok_and(|space| space.is_some());
     (elsewhere && areas.iter().any(is_kept)).then(|| {

@@ -113,14 +113,14 @@ const MOST_STEPS: u32 = 4096;
 /// Captures all of a namespace, the first made first.
 pub(crate) fn capture(keys: &Keys, init: i32, maps: &IdMaps) -> Result<Vec<Keyed>, CallError> {
     match keys.lists()?.filter(|lists| lists.any().is_some()) {
-        Some(lists) => inside(init, || lists.read(maps)),
+        Some(lists) => inside(&IPC.at(init), || lists.read(maps)),
         None => Ok(Vec::new()),
     }
 }
 
 /// The first kind of thing that an ipc namespace keeps for System V, if it keeps any.
-pub(crate) fn held(process: i32) -> Result<Option<&'static str>, CallError> {
-    Ok(Keys::of(process)?.lists()?.and_then(|lists| lists.any()))
+pub(crate) fn held(at: &str) -> Result<Option<&'static str>, CallError> {
+    Ok(Keys::of(at)?.lists()?.and_then(|lists| lists.any()))
 }
 
 /// The namespace's lists, open: /proc/sysvipc shows those of whoever opened it. None if the namespace is our own: what is there is not the guest's.
@@ -128,16 +128,16 @@ pub(crate) fn held(process: i32) -> Result<Option<&'static str>, CallError> {
 pub(crate) struct Keys(Option<[File; 3]>);
 
 impl Keys {
-    /// Those of a process's namespace.
-    pub(crate) fn of(process: i32) -> Result<Self, CallError> {
-        if IPC.is_ours(process)? {
+    /// Those of the namespace that a path leads to.
+    pub(crate) fn of(at: &str) -> Result<Self, CallError> {
+        if IPC.is_ours(at)? {
             return Ok(Self(None));
         }
         let open = |name: &str| {
             let path = format!("/proc/sysvipc/{name}");
             File::open(&path).context(|| format!("opening {path}"))
         };
-        inside(process, || Ok(Self(Some([open("shm")?, open("sem")?, open("msg")?]))))
+        inside(at, || Ok(Self(Some([open("shm")?, open("sem")?, open("msg")?]))))
     }
 
     /// As they are now.
@@ -222,10 +222,10 @@ fn keyed(
     Ok(Keyed { id, key: number(row, 0)? as i32, mode: number(row, 2)? as u32, owner, kind: kind(id)? })
 }
 
-/// Does something in the ipc namespace of a process.
-pub(crate) fn inside<T: Send>(init: i32, act: impl FnOnce() -> Result<T, CallError> + Send) -> Result<T, CallError> {
+/// Does something in the ipc namespace that a path leads to.
+pub(crate) fn inside<T: Send>(at: &str, act: impl FnOnce() -> Result<T, CallError> + Send) -> Result<T, CallError> {
     let what = || "entering an ipc namespace".to_owned();
-    let namespace = File::open(format!("/proc/{init}/ns/ipc")).context(what)?;
+    let namespace = File::open(at).context(what)?;
     let done = std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
             let kind = Some(rustix::thread::LinkNameSpaceType::InterProcessCommunication);

@@ -17,7 +17,7 @@ use crate::stop::Stopped;
 use crate::tree::{self, Member};
 use crate::unix_socket::borrow;
 use pando_kernel::{CallError, Context, terminal};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{FileType, Mode, OFlags};
 use serde::{Deserialize, Serialize};
 use std::os::fd::OwnedFd;
 
@@ -82,6 +82,11 @@ fn end(found: &Found) -> Option<End> {
 /// Whether it is one.
 pub(crate) fn is_terminal(found: &Found) -> bool {
     end(found).is_some()
+}
+
+/// Whether it is /dev/tty: the terminal of whoever has it.
+pub(crate) fn is_own(found: &Found) -> bool {
+    FileType::from_raw_mode(found.stat.st_mode) == FileType::CharacterDevice && end(found) == Some(End::Own)
 }
 
 /// The number of the terminal that a process's session has.

@@ -77,8 +77,8 @@ mod tests {
     use super::*;
     use crate::image::{
         Area, AreaKind, Content, ContentKind, ControlGroup, ControlGroups, Descriptor, FileKind, HostNames, Image,
-        Keyed, KeyedKind, MemoryMount, MountChange, MountSource, MountSpace, OpenFile, Pipe, Process, Queue, Terminal,
-        TerminalEnd, Thread, UnixSocket,
+        Keyed, KeyedKind, MemoryMount, MountChange, MountSource, MountSpace, NetSpace, OpenFile, Pipe, Process, Queue,
+        Terminal, TerminalEnd, Thread, UnixSocket, Waiting,
     };
     use crate::plan::Facts;
     use proptest::prelude::*;
@@ -130,22 +130,27 @@ mod tests {
             FileKind::Nameless { content: 0 },
             FileKind::Unix { socket: 0 },
             FileKind::Terminal { terminal: 0, end: TerminalEnd::Other },
+            FileKind::Namespace { kind: libc::CLONE_NEWIPC, space: Some(0) },
         ];
         let (path, from) = ("/mnt".to_owned(), MountSource { space: None, path: "/srv".into() });
         let changes = vec![
             MountChange::Gone { path: path.clone() },
             MountChange::Set { path: path.clone(), attributes: 1 },
             MountChange::Bind { path: path.clone(), from, attributes: 1 },
-            MountChange::Memory { path, options: "size=5k".into(), attributes: 0, contents: (0, 1) },
+            MountChange::Memory { path: path.clone(), options: "size=5k".into(), attributes: 0, contents: (0, 1) },
+            MountChange::Queues { path: path.clone(), space: 0, attributes: 0, device: String::new() },
+            MountChange::Devices { path, space: 0, attributes: 0, device: String::new() },
         ];
         let settings = vec![("pids.max".to_owned(), "9".to_owned())];
         let group = ControlGroup { path: "/init.scope".into(), owner: (1, 1), given: Vec::new(), settings };
+        let (name, waiting) = (b"\x01\0/run/x\0".to_vec(), b"with two".to_vec());
+        let queue = vec![Waiting { bytes: waiting, from: Vec::new(), files: vec![0, 3] }];
         let segment = KeyedKind::Segment { length: 4096, content: vec![1; 9] };
         Image {
             processes: vec![process(2, 1), process(3, 2), process(4, 3)],
             files: kinds.into_iter().map(file).collect(),
             pipes: vec![Pipe { capacity: 4096, content: b"content".to_vec(), path: None, mount_space: Some(0) }],
-            unix: vec![UnixSocket { file: 3, kind: 1, name: b"\x01\0/run/x\0".to_vec(), ..UnixSocket::default() }],
+            unix: vec![UnixSocket { file: 3, kind: 1, name, connected: true, queue, ..UnixSocket::default() }],
             contents: vec![content],
             terminals: vec![Terminal { number: 2, settings: vec![0; 44], session: 2, ..Terminal::default() }],
             keyed: vec![Keyed { id: 0, key: 5, mode: 0o600, owner: (0, 0), kind: segment }],
@@ -155,6 +160,7 @@ mod tests {
             shared_mounts: true,
             mount_spaces: vec![MountSpace { changes, ..MountSpace::default() }],
             ipc_spaces: 1,
+            net_spaces: vec![NetSpace { up: true }],
             control_groups: ControlGroups {
                 root: "/sys/fs/cgroup".into(),
                 given: vec!["pids".into()],

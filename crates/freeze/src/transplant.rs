@@ -66,6 +66,7 @@ pub fn transplant(
     let mut shared = segments(&image);
     shared.extend(queues(&image));
     shared.extend(spaces(&image));
+    shared.extend(in_flight(&image));
     // What System V IPC and the message queues keep is not the processes' own, and stays.
     image.keyed.clear();
     image.queues.clear();
@@ -117,12 +118,42 @@ fn spaces(image: &Image) -> Vec<Refusal> {
         if process.ipc_space.is_some() {
             refusals.push(refusal(process, None, "an ipc namespace of its own"));
         }
+        if process.net_space.is_some() {
+            refusals.push(refusal(process, None, "a net namespace of its own"));
+        }
+        for one in process.descriptors.iter().filter(|one| leads_to_namespace(image, one.file)) {
+            refusals.push(refusal(process, Some(one.number), "a namespace, or a socket of another"));
+        }
         let elsewhere = |file: usize| image.files.get(file).is_some_and(|file| file.mount_space.is_some());
         for one in process.descriptors.iter().filter(|one| process.mount_space.is_none() && elsewhere(one.file)) {
             refusals.push(refusal(process, Some(one.number), "a file of another mnt namespace"));
         }
     }
     refusals
+}
+
+/// Whether an open file is a namespace, or a socket of another than its process's.
+fn leads_to_namespace(image: &Image, file: usize) -> bool {
+    match image.files.get(file).map(|file| &file.kind) {
+        Some(FileKind::Namespace { .. }) => true,
+        Some(FileKind::Plain(socket)) => socket.net_space.is_some(),
+        Some(FileKind::Unix { socket }) => image.unix.get(*socket).is_some_and(|socket| socket.net_space.is_some()),
+        _ => false,
+    }
+}
+
+/// The same of what waits in unix sockets, which nobody has.
+fn in_flight(image: &Image) -> Vec<Refusal> {
+    let is_guests = |number: &usize| {
+        let of_it =
+            |file: &crate::image::OpenFile| file.mount_space.is_some() || matches!(file.kind, FileKind::Queue { .. });
+        leads_to_namespace(image, *number) || image.files.get(*number).is_some_and(of_it)
+    };
+    let first = image.processes.first().filter(|_| image.in_flight().any(|file| is_guests(&file)));
+    first
+        .map(|process| refusal(process, None, "a file of its guest's own that waits in a unix socket"))
+        .into_iter()
+        .collect()
 }
 
 fn refusal(process: &Process, descriptor: Option<i32>, kind: &str) -> Refusal {

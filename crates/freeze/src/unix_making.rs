@@ -1,13 +1,15 @@
-//! How a clone's unix sockets are made. All at once: pairs; sockets that have names; connections, through whoever listens; then what waits in them.
+//! How a clone's unix sockets are made. All at once: pairs; sockets that have names; connections, through whoever listens. What waits in them comes when all
+//! other open files are made, for those may be among it.
 //!
 //! What was accepted has its listener's name, which no second socket can have: it is had by connecting to the listener and accepting that.
 
 use crate::image::Image;
+use crate::net_spaces;
 use crate::objects::Slots;
 use crate::script::Writer;
 use crate::socket_options::{SNDBUF, SocketOption};
 use crate::staging::AT_FDCWD;
-use crate::unix_socket::UnixSocket;
+use crate::unix_socket::{UnixSocket, Waiting};
 use pando_restorer::Special;
 
 const MAKING: crate::script::Chapter = Writer::MAKING;
@@ -28,12 +30,11 @@ enum Origin {
     Widow,
 }
 
-/// Writes the steps.
-pub(crate) fn write(writer: &mut Writer, image: &Image, slots: Slots) {
+/// Writes the steps that make them.
+pub(crate) fn make(writer: &mut Writer, image: &Image, slots: Slots) {
     let all = &image.unix;
-    let origins: Vec<_> = (0..all.len()).map(|number| origin(all, number)).collect();
-    let making = Making { all, origins: &origins, slots };
-    for (number, origin) in origins.iter().enumerate() {
+    let making = Making::of(image, slots);
+    for (number, origin) in making.origins.iter().enumerate() {
         making.make(writer, number, *origin);
     }
     // A name whose file is gone may be another's by now.
@@ -45,19 +46,35 @@ pub(crate) fn write(writer: &mut Writer, image: &Image, slots: Slots) {
             }
         }
     }
-    for (number, socket) in all.iter().enumerate() {
+}
+
+/// Writes those that fill them, when all open files are there.
+pub(crate) fn fill(writer: &mut Writer, image: &Image, slots: Slots) {
+    let making = Making::of(image, slots);
+    for (number, socket) in image.unix.iter().enumerate() {
         making.fill(writer, number, socket);
     }
-    for (number, socket) in all.iter().enumerate() {
+    for (number, socket) in image.unix.iter().enumerate() {
         making.finish(writer, number, socket);
     }
+}
+
+/// The sockets whose other ends go only when they are filled.
+fn late_widows(all: &[UnixSocket]) -> impl Iterator<Item = usize> {
+    let carries = |socket: &UnixSocket| socket.queue.iter().any(|message| !message.files.is_empty());
+    (0..all.len()).filter(move |number| origin(all, *number) == Origin::Widow && carries(&all[*number]))
+}
+
+/// How many of them there are.
+pub(crate) fn count_late_widows(image: &Image) -> usize {
+    late_widows(&image.unix).count()
 }
 
 fn origin(all: &[UnixSocket], number: usize) -> Origin {
     let socket = &all[number];
     let stream = socket.kind != libc::SOCK_DGRAM;
     let listener_of = |one: &UnixSocket| {
-        let is_it = |other: &UnixSocket| other.backlog.is_some() && other.name == one.name && one.is_named();
+        let is_it = |other: &UnixSocket| other.backlog.is_some() && one.is_named() && has_name(other, one, &one.name);
         if stream { all.iter().position(is_it) } else { None }
     };
     match socket.peer {
@@ -72,18 +89,43 @@ fn origin(all: &[UnixSocket], number: usize) -> Origin {
     }
 }
 
+/// Whether a socket has a name that another one knows: each network namespace has abstract names of its own.
+fn has_name(one: &UnixSocket, for_whom: &UnixSocket, name: &[u8]) -> bool {
+    one.name == name && (one.path().is_some() || one.net_space == for_whom.net_space)
+}
+
 struct Making<'a> {
     all: &'a [UnixSocket],
-    origins: &'a [Origin],
+    origins: Vec<Origin>,
     slots: Slots,
 }
 
-impl Making<'_> {
+impl<'a> Making<'a> {
+    fn of(image: &'a Image, slots: Slots) -> Self {
+        let all = &image.unix;
+        Self { all, origins: (0..all.len()).map(|number| origin(all, number)).collect(), slots }
+    }
+
+    /// Where the other end of a socket waits to go.
+    fn widowed(&self, number: usize) -> Option<u64> {
+        late_widows(self.all).position(|late| late == number).map(|place| self.slots.late_widow(place))
+    }
+
     fn slot(&self, number: usize) -> u64 {
         self.slots.file(self.all[number].file)
     }
 
     fn make(&self, writer: &mut Writer, number: usize, origin: Origin) {
+        let space = self.all[number].net_space;
+        net_spaces::inside(writer, self.slots, space, |writer| self.create(writer, number, origin));
+        if origin == Origin::Widow && self.widowed(number).is_none() {
+            let other = self.slots.spare();
+            self.fill_from(writer, number, other);
+            writer.call(MAKING, "closing the other end", libc::SYS_close, &[other]);
+        }
+    }
+
+    fn create(&self, writer: &mut Writer, number: usize, origin: Origin) {
         let kind = self.all[number].kind as u64;
         let slot = self.slot(number);
         match origin {
@@ -94,10 +136,8 @@ impl Making<'_> {
                 writer.special(MAKING, "making two sockets", Special::Pair, &[slot, self.slot(other), kind]);
             }
             Origin::Widow => {
-                let other = self.slots.spare();
+                let other = self.widowed(number).unwrap_or(self.slots.spare());
                 writer.special(MAKING, "making two sockets", Special::Pair, &[slot, other, kind]);
-                self.fill_from(writer, number, other);
-                writer.call(MAKING, "closing the other end", libc::SYS_close, &[other]);
             }
             Origin::Paired | Origin::Accepted { .. } => {}
         }
@@ -166,6 +206,10 @@ impl Making<'_> {
 
     /// Who a socket's messages come from: the one that is connected to it, the one that has the sender's name.
     fn fill(&self, writer: &mut Writer, number: usize, socket: &UnixSocket) {
+        if let Some(other) = self.widowed(number) {
+            self.fill_from(writer, number, other);
+            writer.call(MAKING, "closing the other end", libc::SYS_close, &[other]);
+        }
         if socket.queue.is_empty() || self.origins[number] == Origin::Widow {
             return;
         }
@@ -176,11 +220,13 @@ impl Making<'_> {
         let spare = self.slots.spare();
         let address = writer.data(&socket.name, 8);
         for message in &socket.queue {
-            let known = self.all.iter().position(|one| one.is_named() && one.name == message.from);
+            let known = self.all.iter().position(|one| one.is_named() && has_name(one, socket, &message.from));
             let from = known.map_or(spare, |known| self.slot(known));
             if known.is_none() {
                 let kind = socket.kind as u64;
-                writer.open(MAKING, "making a sender", libc::SYS_socket, &[AF_UNIX, kind, 0], spare);
+                net_spaces::inside(writer, self.slots, socket.net_space, |writer| {
+                    writer.open(MAKING, "making a sender", libc::SYS_socket, &[AF_UNIX, kind, 0], spare);
+                });
                 // A sender that is gone: its name, too, unless that is a file.
                 if message.from.get(2) == Some(&0) {
                     let name = writer.data(&message.from, 8);
@@ -189,7 +235,7 @@ impl Making<'_> {
                 }
             }
             enter(writer, socket);
-            send(writer, from, &message.bytes, Some((address, socket.name.len() as u64)));
+            self.send(writer, from, message, Some((address, socket.name.len() as u64)));
             leave(writer, socket);
             if known.is_none() {
                 writer.call(MAKING, "closing a sender", libc::SYS_close, &[spare]);
@@ -206,8 +252,36 @@ impl Making<'_> {
             set(writer, slot, &(libc::SOL_SOCKET, SNDBUFFORCE, ROOM.to_le_bytes().to_vec()));
         }
         for message in queue {
-            send(writer, slot, &message.bytes, None);
+            self.send(writer, slot, message, None);
         }
+    }
+
+    /// Sends a whole message with all that comes with it, or fails.
+    fn send(&self, writer: &mut Writer, slot: u64, message: &Waiting, to: Option<(u64, u64)>) {
+        let (at, length) = (writer.data(&message.bytes, 1), message.bytes.len() as u64);
+        let (address, address_length) = to.unwrap_or((0, 0));
+        let flags = (libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) as u64;
+        if message.files.is_empty() {
+            let arguments = [slot, at, length, flags, address, address_length];
+            writer.exact(MAKING, "filling a unix socket", libc::SYS_sendto, &arguments, length);
+            return;
+        }
+        let (part, rights) = (writer.words(&[at, length]), self.rights(&message.files));
+        let control = writer.data(&rights, 8);
+        // `struct msghdr`.
+        let header = writer.words(&[address, address_length, part, 1, control, rights.len() as u64, 0]);
+        let arguments = [slot, header, flags];
+        writer.exact(MAKING, "putting descriptors into a unix socket", libc::SYS_sendmsg, &arguments, length);
+    }
+
+    /// `struct cmsghdr` and the descriptors behind it.
+    fn rights(&self, files: &[usize]) -> Vec<u8> {
+        const HEADER: usize = 16;
+        let mut bytes = ((HEADER + 4 * files.len()) as u64).to_le_bytes().to_vec();
+        bytes.extend([libc::SOL_SOCKET, libc::SCM_RIGHTS].iter().flat_map(|word| word.to_le_bytes()));
+        bytes.extend(files.iter().flat_map(|file| (self.slots.file(*file) as u32).to_le_bytes()));
+        bytes.resize(bytes.len().next_multiple_of(8), 0);
+        bytes
     }
 
     fn finish(&self, writer: &mut Writer, number: usize, socket: &UnixSocket) {
@@ -263,15 +337,6 @@ fn is_automatic(name: &[u8]) -> bool {
     matches!(name, [_, _, 0, digits @ ..] if digits.len() == 5 && digits.iter().all(u8::is_ascii_hexdigit))
 }
 
-/// Sends a whole message, or fails.
-fn send(writer: &mut Writer, slot: u64, bytes: &[u8], to: Option<(u64, u64)>) {
-    let (at, length) = (writer.data(bytes, 1), bytes.len() as u64);
-    let (address, address_length) = to.unwrap_or((0, 0));
-    let flags = (libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) as u64;
-    let arguments = [slot, at, length, flags, address, address_length];
-    writer.exact(MAKING, "filling a unix socket", libc::SYS_sendto, &arguments, length);
-}
-
 /// Sets an option; some can be set by nobody but root, and say nothing about the data.
 pub(crate) fn set(writer: &mut Writer, slot: u64, (level, number, value): &SocketOption) {
     let at = writer.data(value, 8);
@@ -313,5 +378,34 @@ mod tests {
             Origin::Widow,
         ];
         assert_eq!(origins, wanted);
+    }
+
+    #[test]
+    fn what_is_in_flight_is_sent_when_all_is_made() {
+        use crate::image::{FileKind, OpenFile};
+        let file = |kind| OpenFile { flags: 0, position: 0, lock: None, ranges: Vec::new(), kind, mount_space: None };
+        let waiting = Waiting { bytes: b"x".to_vec(), from: Vec::new(), files: vec![1, 1, 0] };
+        let widow = UnixSocket {
+            kind: libc::SOCK_STREAM,
+            name: b"\x01\x00".to_vec(),
+            connected: true,
+            queue: vec![waiting],
+            ..UnixSocket::default()
+        };
+        let files = vec![file(FileKind::Unix { socket: 0 }), file(FileKind::Epoll)];
+        let image = Image { files, unix: vec![widow], ..Image::default() };
+        let slots = Slots::of(&image);
+        let making = Making::of(&image, slots);
+        let rights = making.rights(&[1, 1, 0]);
+        assert_eq!((rights.len(), rights[0], &rights[16..20]), (32, 28, &(slots.file(1) as u32).to_le_bytes()[..]));
+        let mut writer = Writer::new();
+        make(&mut writer, &image, slots);
+        writer.call(MAKING, "all is made", 0, &[]);
+        fill(&mut writer, &image, slots);
+        let text = format!("{:?}", writer.finish(1, 1, 0, 0));
+        let place = |label: &str| text.find(label).unwrap_or_else(|| panic!("{text}"));
+        assert!(place("making two sockets") < place("all is made"));
+        assert!(place("all is made") < place("putting descriptors"));
+        assert!(place("putting descriptors") < place("closing the other end"));
     }
 }

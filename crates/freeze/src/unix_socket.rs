@@ -2,10 +2,12 @@
 
 use crate::descriptors::Place;
 use crate::image::Image;
-use crate::mount_spaces::Spaces;
+use crate::in_flight::Flight;
+use crate::namespaces::{Beside, NETWORK};
+use crate::nested::Nested;
 use crate::proc_file::{self, malformed};
-use crate::socket_options::{self, PASSCRED, PEEK_OFF, SocketOption};
-use pando_kernel::socket_peek::{self, Peeked};
+use crate::socket_options::{self, SocketOption};
+use crate::socket_queue;
 use pando_kernel::unix_diag::{self, UnixEntry};
 use pando_kernel::{CallError, Context, foreign_memory, pidfd, socket_option};
 use serde::{Deserialize, Serialize};
@@ -17,6 +19,8 @@ use std::os::fd::{AsFd, OwnedFd};
 pub struct UnixSocket {
     /// Its open file, an index into [`Image::files`].
     pub file: usize,
+    /// Which network namespace it belongs to, an index into [`Image::net_spaces`]; none if the first process's.
+    pub net_space: Option<usize>,
     /// `SOCK_STREAM`, `SOCK_DGRAM` or `SOCK_SEQPACKET`.
     pub kind: i32,
     /// Its address as the kernel has it, a family and a name; nothing but the family if it has no name.
@@ -39,7 +43,7 @@ pub struct UnixSocket {
     pub waiting: Vec<usize>,
     /// Options.
     pub options: Vec<SocketOption>,
-    /// Whether descriptors wait in it, so that it cannot be captured.
+    /// Whether descriptors wait in it of which nobody knows, so that it cannot be captured.
     #[serde(skip)]
     pub(crate) carries: bool,
     /// Whether only a mount namespace of its process's own has its file, so that it cannot be made.
@@ -47,13 +51,15 @@ pub struct UnixSocket {
     pub(crate) is_elsewhere: bool,
 }
 
-/// A message, or all of a stream.
+/// A message, or a part of a stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waiting {
     /// What.
     pub bytes: Vec<u8>,
     /// The sender's address, as the kernel has it.
     pub from: Vec<u8>,
+    /// The open files that come with it, indices into [`Image::files`]: with the first byte, if it is part of a stream.
+    pub files: Vec<usize>,
 }
 
 impl UnixSocket {
@@ -76,13 +82,23 @@ fn path(address: &[u8], directory: &str) -> Option<String> {
     Some(if name.starts_with('/') { name.into_owned() } else { format!("{}/{name}", directory.trim_end_matches('/')) })
 }
 
-/// The unix sockets of the network namespace of a process.
-pub(crate) fn table(init: i32) -> Result<Vec<UnixEntry>, CallError> {
+/// The unix sockets of the network namespace of a process, and of those beside it.
+pub(crate) fn table(init: i32, nets: &Beside) -> Result<Vec<UnixEntry>, CallError> {
     let what = || "listing unix sockets".to_owned();
-    let own = proc_file::link(init, "ns/net")? == proc_file::link(std::process::id() as i32, "ns/net")?;
-    let path = format!("/proc/{init}/ns/net");
-    let namespace = (!own).then(|| File::open(&path)).transpose().context(what)?;
-    unix_diag::list(namespace.as_ref().map(AsFd::as_fd)).context(what)
+    let home = NETWORK.at(init);
+    let own = NETWORK.is_ours(&home)?;
+    let namespace = (!own).then(|| File::open(&home)).transpose().context(what)?;
+    let mut table = unix_diag::list(namespace.as_ref().map(AsFd::as_fd)).context(what)?;
+    for space in nets.all() {
+        let list = || unix_diag::list(Some(File::open(&space.at)?.as_fd()));
+        match list() {
+            Ok(more) => table.extend(more),
+            // One whose processes have ended meanwhile has none.
+            Err(_) if space.is_gone() => {}
+            Err(error) => return Err(error).context(what),
+        }
+    }
+    Ok(table)
 }
 
 /// A descriptor of another process.
@@ -92,48 +108,17 @@ pub(crate) fn borrow(place: Place) -> Result<OwnedFd, CallError> {
     foreign_memory::descriptor(&process, place.number).context(what)
 }
 
-/// Everything that waits in a socket. What is connected as a stream comes in one piece. The kernel shows an empty message once: whoever looks again does
-/// not see it, and the one for whom it is receives it all the same.
-pub(crate) fn queue(socket: &OwnedFd, kind: i32) -> Result<Vec<Peeked>, CallError> {
-    let what = || "looking into a unix socket".to_owned();
-    const MOST: usize = 100_000;
-    const LARGEST: usize = 1 << 20;
-    let option = |number: i32| socket_option::number(socket, libc::SOL_SOCKET, number).context(what);
-    let credentials = option(PASSCRED)? != 0;
-    let waiting = rustix::io::ioctl_fionread(socket).unwrap_or(0) as usize;
-    if kind == libc::SOCK_STREAM {
-        let seen = if waiting == 0 { None } else { socket_peek::peek(socket, waiting, credentials).context(what)? };
-        return Ok(seen.into_iter().collect());
-    }
-    let before = option(PEEK_OFF)?;
-    let offset = |to: i32| socket_option::set_number(socket, libc::SOL_SOCKET, PEEK_OFF, to).context(what);
-    offset(0)?;
-    let room = (option(socket_options::RCVBUF)? as usize).max(LARGEST);
-    let mut messages = Vec::new();
-    let mut outcome = Ok(());
-    while messages.len() < MOST {
-        match socket_peek::peek(socket, room, credentials) {
-            // The end of what is connected looks like an empty message that has no end.
-            Ok(Some(message)) if kind == libc::SOCK_SEQPACKET && message.bytes.is_empty() => break,
-            Ok(Some(message)) => messages.push(message),
-            Ok(None) => break,
-            Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => break,
-            Err(error) => {
-                outcome = Err(error).context(what);
-                break;
-            }
-        }
-    }
-    offset(before)?;
-    outcome.map(|()| messages)
-}
-
 /// Captures what is not known of a socket when its descriptor is found: `places` are where each open file was found.
-pub(crate) fn capture(init: i32, spaces: &Spaces, image: &mut Image, places: &[Place]) -> Result<(), CallError> {
+pub(crate) fn capture(
+    init: i32,
+    nested: &Nested,
+    image: &mut Image,
+    (places, flight): (&[Place], &mut Flight),
+) -> Result<(), CallError> {
     if image.unix.is_empty() {
         return Ok(());
     }
-    let table = table(init)?;
+    let table = table(init, &nested.nets)?;
     let maps = crate::credentials::IdMaps::of(init)?;
     let inodes: Vec<u32> = image.unix.iter().map(|socket| places[socket.file].inode as u32).collect();
     let index = |inode: u32| inodes.iter().position(|known| *known == inode && inode != 0);
@@ -143,13 +128,13 @@ pub(crate) fn capture(init: i32, spaces: &Spaces, image: &mut Image, places: &[P
         let entry = entry.ok_or_else(|| malformed(format!("looking for unix socket {}", inodes[number])))?;
         let handle = borrow(place)?;
         let socket = &mut image.unix[number];
-        describe(socket, &handle, entry)?;
+        describe(socket, &handle, entry, flight.take(place.inode))?;
         socket.peer = entry.peer.and_then(index);
         socket.waiting = entry.waiting.iter().copied().filter_map(index).collect();
         if let Some(path) = path(&socket.name, "/").filter(|_| entry.file.is_some()) {
             (socket.directory, socket.place) = find_place(init, place, socket, &path, &maps)?;
             let path = if socket.name.get(2) == Some(&b'/') { path } else { format!("{}/{path}", socket.directory) };
-            socket.is_elsewhere = spaces.is_elsewhere(place.outer, &path);
+            socket.is_elsewhere = nested.mounts.is_elsewhere(place.outer, &path);
         }
     }
     // What waits to be accepted is connected to nothing that has an inode.
@@ -160,7 +145,13 @@ pub(crate) fn capture(init: i32, spaces: &Spaces, image: &mut Image, places: &[P
     Ok(())
 }
 
-fn describe(socket: &mut UnixSocket, handle: &OwnedFd, entry: &UnixEntry) -> Result<(), CallError> {
+/// Describes one. `waiting` is what waits in it, if descriptors do and it has been looked at already.
+fn describe(
+    socket: &mut UnixSocket,
+    handle: &OwnedFd,
+    entry: &UnixEntry,
+    waiting: Option<Vec<Waiting>>,
+) -> Result<(), CallError> {
     let what = || "reading a unix socket".to_owned();
     socket.kind = socket_option::number(handle, libc::SOL_SOCKET, libc::SO_TYPE).context(what)?;
     socket.name = socket_option::name(handle).context(what)?;
@@ -171,10 +162,13 @@ fn describe(socket: &mut UnixSocket, handle: &OwnedFd, entry: &UnixEntry) -> Res
     let kind = rustix::net::SocketType::from_raw(socket.kind as u32);
     let fresh = rustix::net::socket(rustix::net::AddressFamily::UNIX, kind, None).context(what)?;
     socket.options = socket_options::differing(handle, fresh);
-    if !listens {
-        let queue = queue(handle, socket.kind)?;
-        socket.carries = queue.iter().any(|seen| seen.carries);
-        socket.queue = queue.into_iter().map(|seen| Waiting { bytes: seen.bytes, from: seen.from }).collect();
+    if let Some(waiting) = waiting {
+        socket.queue = waiting;
+    } else if !listens {
+        let queue = socket_queue::all(handle, socket.kind)?;
+        socket.carries = queue.iter().any(|seen| seen.lacks || !seen.descriptors.is_empty());
+        let plain = |seen: socket_queue::Message| Waiting { bytes: seen.bytes, from: seen.from, files: Vec::new() };
+        socket.queue = queue.into_iter().map(plain).collect();
     }
     Ok(())
 }
@@ -200,6 +194,10 @@ fn find_place(
     maps: &crate::credentials::IdMaps,
 ) -> Result<Placed, CallError> {
     let relative = socket.name.get(2) != Some(&b'/');
+    // What is in flight has no owner, only who looks at it.
+    if relative && place.outer == std::process::id() as i32 {
+        return Ok(("/".to_owned(), None));
+    }
     let directory = if relative { proc_file::link(place.outer, "cwd")? } else { "/".to_owned() };
     let Some(stat) = look_inside(init, &format!("{}/{path}", if relative { directory.as_str() } else { "" })) else {
         return Ok((directory, None));
@@ -214,7 +212,6 @@ fn find_place(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::net::{UnixDatagram, UnixStream};
 
     #[test]
     fn names_are_paths_or_abstract() {
@@ -224,20 +221,5 @@ mod tests {
         assert_eq!(socket(b"\x01\x00a").path().as_deref(), Some("/run/x/a"));
         assert_eq!(socket(b"\x01\x00\0a").path(), None);
         assert!(socket(b"\x01\x00\0a").is_named() && !socket(b"\x01\x00").is_named());
-    }
-
-    #[test]
-    fn all_messages_are_seen_and_none_is_taken() {
-        let (one, two) = UnixDatagram::pair().unwrap();
-        for message in ["one", "", "three"] {
-            one.send(message.as_bytes()).unwrap();
-        }
-        let two = OwnedFd::from(two);
-        let seen: Vec<_> = queue(&two, libc::SOCK_DGRAM).unwrap().into_iter().map(|one| one.bytes).collect();
-        assert_eq!(seen, [&b"one"[..], b"", b"three"]);
-        assert!(socket_peek::peek(&two, 9, false).unwrap().unwrap().bytes == b"one");
-        let (one, two) = UnixStream::pair().unwrap();
-        std::io::Write::write_all(&mut &one, b"kept").unwrap();
-        assert_eq!(queue(&OwnedFd::from(two), libc::SOCK_STREAM).unwrap()[0].bytes, b"kept");
     }
 }

@@ -26,7 +26,8 @@
 //!   socket_option, socket_peek  sockets as bytes                   unix_diag  which of them are connected
 //!   sysv      segments, semaphores and messages by number        terminal  pseudo-terminals
 //!   mqueue    message queues by name                             pid_namespace  processes as others number them
-//!   user_namespace  which lie in which
+//!   user_namespace  which lie in which                            namespace  kind and owner of open ones
+//!   network   what a network namespace has besides sockets
 //! ```
 
 pub mod attach;
@@ -58,6 +59,8 @@ pub mod memory_map;
 pub mod mount;
 pub mod mount_lock;
 pub mod mqueue;
+pub mod namespace;
+pub mod network;
 pub mod outliving;
 pub mod overlay;
 mod owed;

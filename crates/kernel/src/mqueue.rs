@@ -17,14 +17,16 @@ pub struct Attributes {
     pub waiting: u64,
 }
 
-/// The root of the file system of this thread's ipc namespace, mounted nowhere: each queue is a file in it. Needs CAP_SYS_ADMIN there.
-pub fn all() -> io::Result<OwnedFd> {
+/// The file system of this thread's ipc namespace, mounted nowhere, and its root: each queue is a file in it. Needs CAP_SYS_ADMIN there. To close the first
+/// waits for a grace period.
+pub fn all() -> io::Result<[OwnedFd; 2]> {
     let context = rustix::mount::fsopen("mqueue", FsOpenFlags::FSOPEN_CLOEXEC)?;
     rustix::mount::fsconfig_create(context.as_fd())?;
     let mount = rustix::mount::fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?;
     // What fsmount(2) gives is a mere place, which cannot be read.
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    Ok(rustix::fs::openat(&mount, ".", flags, Mode::empty())?)
+    let root = rustix::fs::openat(&mount, ".", flags, Mode::empty())?;
+    Ok([mount, root])
 }
 
 /// The attributes of an open queue (mq_getsetattr(2)).

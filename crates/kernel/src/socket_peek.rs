@@ -1,7 +1,7 @@
-//! What waits in a socket, left where it is: recvmsg(2) with MSG_PEEK. Descriptors that wait with it are not taken.
+//! What waits in a socket, left where it is: recvmsg(2) with MSG_PEEK. Of descriptors that wait with it one gets copies, or none.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 /// What was seen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -10,21 +10,102 @@ pub struct Peeked {
     pub bytes: Vec<u8>,
     /// Who sent it: an address as the kernel has it, empty if the sender has no name.
     pub from: Vec<u8>,
-    /// Whether descriptors come with it.
+    /// Whether descriptors come with it of which one did not get copies.
     pub carries: bool,
 }
 
 /// Room for the sender's credentials and nothing else.
 const CREDENTIALS: usize = 32;
 
+/// Room for all that a message can bring: 253 descriptors (`SCM_MAX_FD`), credentials, a pidfd, a security label.
+const ALL: usize = 4096;
+
 /// What comes next, at most `room` bytes of it. `None` if nothing waits; an empty message is something.
 ///
 /// Descriptors need room in the control buffer, of which there is none: the kernel only says that something did not fit. With `credentials`, which says
 /// whether the socket wants those of its senders (SO_PASSCRED), there is room for just them.
 pub fn peek(socket: impl AsFd, room: usize, credentials: bool) -> io::Result<Option<Peeked>> {
+    let mut control = [0_u64; CREDENTIALS / 8];
+    let length = if credentials { CREDENTIALS } else { 0 };
+    Ok(look(socket, room, &mut control[..length / 8])?.map(|(seen, _)| seen))
+}
+
+/// The same, and copies of the descriptors that come with it: those of a stream belong to the last of its bytes. Where not all of them could be had it still
+/// [carries](Peeked::carries) some.
+pub fn peek_with_descriptors(socket: impl AsFd, room: usize) -> io::Result<Option<(Peeked, Vec<OwnedFd>)>> {
+    let mut control = [0_u64; ALL / 8];
+    let Some((seen, length)) = look(socket, room, &mut control)? else { return Ok(None) };
+    let bytes: Vec<u8> = control.iter().flat_map(|word| word.to_le_bytes()).take(length).collect();
+    let found = numbers(&bytes);
+    // SAFETY: the kernel has just made these descriptors for us, and nobody else knows of them.
+    let own = |number: &RawFd| unsafe { OwnedFd::from_raw_fd(*number) };
+    // A pidfd that tells who sent it is no descriptor of the message's.
+    drop(found.senders.iter().map(own).collect::<Vec<_>>());
+    Ok(Some((seen, found.sent.iter().map(own).collect())))
+}
+
+/// Of the next `end` bytes of a stream: how many come before the part that the last of them belongs to, as parts were sent.
+///
+/// The kernel glues parts together, and tells the descriptors of one also to who has no room for its bytes. But where a part cannot be copied it gives
+/// those before; so the last byte has its place where nobody may write.
+pub fn parts_before(socket: impl AsFd, end: usize) -> io::Result<usize> {
+    let guarded = Guarded::new(end.saturating_sub(1))?;
+    let mut part = libc::iovec { iov_base: guarded.first(), iov_len: end };
+    // SAFETY: all zeroes is a valid `struct msghdr`.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = &raw mut part;
+    message.msg_iovlen = 1;
+    let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
+    // SAFETY: of the bytes all but the last are memory of ours that nobody else uses, and the last is none that can be written to.
+    let count = unsafe { libc::recvmsg(socket.as_fd().as_raw_fd(), &raw mut message, flags) };
+    usize::try_from(count).or_else(|_| match io::Error::last_os_error() {
+        error if error.raw_os_error() == Some(libc::EFAULT) => Ok(0),
+        error => Err(error),
+    })
+}
+
+/// Memory that ends where nobody may write.
+struct Guarded {
+    start: *mut libc::c_void,
+    /// Bytes before the end.
+    length: usize,
+    /// Bytes of memory for them.
+    room: usize,
+}
+
+impl Guarded {
+    const PAGE: usize = 4096;
+
+    fn new(length: usize) -> io::Result<Self> {
+        let room = length.next_multiple_of(Self::PAGE);
+        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: a new mapping, where the kernel likes.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), room + Self::PAGE, protection, flags, -1, 0) };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let guarded = Self { start, length, room };
+        // SAFETY: the mapping's own last page.
+        let protected = unsafe { libc::mprotect(start.wrapping_byte_add(room), Self::PAGE, libc::PROT_NONE) };
+        if protected < 0 { Err(io::Error::last_os_error()) } else { Ok(guarded) }
+    }
+
+    fn first(&self) -> *mut libc::c_void {
+        self.start.wrapping_byte_add(self.room - self.length)
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        // SAFETY: it is our mapping, and nobody else knows of it.
+        unsafe { libc::munmap(self.start, self.room + Self::PAGE) };
+    }
+}
+
+/// What comes next, and how many bytes there are in the control buffer.
+fn look(socket: impl AsFd, room: usize, control: &mut [u64]) -> io::Result<Option<(Peeked, usize)>> {
     let mut bytes = vec![0_u8; room];
     let mut from = vec![0_u8; size_of::<libc::sockaddr_storage>()];
-    let mut control = [0_u64; CREDENTIALS / 8];
     let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
     // SAFETY: all zeroes is a valid `struct msghdr`.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
@@ -32,11 +113,11 @@ pub fn peek(socket: impl AsFd, room: usize, credentials: bool) -> io::Result<Opt
     message.msg_namelen = from.len() as libc::socklen_t;
     message.msg_iov = &raw mut part;
     message.msg_iovlen = 1;
-    if credentials {
+    if !control.is_empty() {
         message.msg_control = control.as_mut_ptr().cast();
-        message.msg_controllen = CREDENTIALS;
+        message.msg_controllen = size_of_val(control);
     }
-    let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
+    let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
     // SAFETY: every pointer of the message is to memory of ours that is as long as it says.
     let count = unsafe { libc::recvmsg(socket.as_fd().as_raw_fd(), &raw mut message, flags) };
     let Ok(count) = usize::try_from(count) else {
@@ -45,7 +126,37 @@ pub fn peek(socket: impl AsFd, room: usize, credentials: bool) -> io::Result<Opt
     };
     bytes.truncate(count);
     from.truncate(message.msg_namelen as usize);
-    Ok(Some(Peeked { bytes, from, carries: message.msg_flags & libc::MSG_CTRUNC != 0 }))
+    let carries = message.msg_flags & libc::MSG_CTRUNC != 0;
+    Ok(Some((Peeked { bytes, from, carries }, message.msg_controllen.min(size_of_val(control)))))
+}
+
+/// Descriptors in a control buffer.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Numbers {
+    sent: Vec<RawFd>,
+    /// Those of who sent it.
+    senders: Vec<RawFd>,
+}
+
+/// Takes `struct cmsghdr`s apart: length, level, type, data, each at a multiple of eight.
+fn numbers(mut control: &[u8]) -> Numbers {
+    const HEADER: usize = 16;
+    /// Since Linux 6.5.
+    const SCM_PIDFD: i32 = 4;
+    let word = |at: usize, bytes: &[u8]| i32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+    let mut found = Numbers::default();
+    while control.len() >= HEADER {
+        let length = (word(0, control) as usize).clamp(HEADER, control.len());
+        let (level, kind) = (word(8, control), word(12, control));
+        let data = control[HEADER..length].chunks_exact(4).map(|bytes| word(0, bytes)).filter(|number| *number >= 0);
+        match (level, kind) {
+            (libc::SOL_SOCKET, libc::SCM_RIGHTS) => found.sent.extend(data),
+            (libc::SOL_SOCKET, SCM_PIDFD) => found.senders.extend(data),
+            _ => {}
+        }
+        control = &control[length.next_multiple_of(8).min(control.len())..];
+    }
+    found
 }
 
 #[cfg(test)]
@@ -71,6 +182,44 @@ mod tests {
         crate::packet::send(&one, b"with", &[one.as_fd()]).unwrap();
         let seen = peek(&two, 100, false).unwrap().unwrap();
         assert_eq!((seen.bytes.as_slice(), seen.carries), (&b"with"[..], true));
+    }
+
+    #[test]
+    fn copies_of_descriptors_are_the_same_files() {
+        let (one, two) = crate::packet::pair().unwrap();
+        let file = tempfile::tempfile().unwrap();
+        crate::packet::send(&one, b"with", &[file.as_fd(), one.as_fd()]).unwrap();
+        crate::socket_option::set_number(&two, libc::SOL_SOCKET, libc::SO_PASSCRED, 1).unwrap();
+        for _ in 0..2 {
+            let (seen, copies) = peek_with_descriptors(&two, 100).unwrap().unwrap();
+            assert_eq!((seen.bytes.as_slice(), seen.carries, copies.len()), (&b"with"[..], false, 2));
+            let inode = |file: &dyn AsFd| rustix::fs::fstat(file.as_fd()).unwrap().st_ino;
+            assert_eq!(inode(&copies[0]), inode(&file));
+        }
+    }
+
+    #[test]
+    fn parts_of_a_stream_are_told_apart() {
+        let (one, two) = UnixStream::pair().unwrap();
+        for part in [&b"before"[..], &[7; 10_000], b"x"] {
+            (&one).write_all(part).unwrap();
+        }
+        let before = |end: usize| parts_before(&two, end).unwrap();
+        assert_eq!([before(1), before(6), before(7), before(10_006), before(10_007)], [0, 0, 6, 6, 10_006]);
+    }
+
+    #[test]
+    fn control_data_is_taken_apart_with_bounds() {
+        let part = |length: u64, kind: i32, data: &[i32]| {
+            let head = length.to_le_bytes().into_iter().chain(libc::SOL_SOCKET.to_le_bytes()).chain(kind.to_le_bytes());
+            head.chain(data.iter().flat_map(|word| word.to_le_bytes())).collect::<Vec<u8>>()
+        };
+        let rights = [part(28, libc::SCM_RIGHTS, &[5, 6, 7, 0]), part(20, 4, &[9, 0])].concat();
+        assert_eq!(numbers(&rights), Numbers { sent: vec![5, 6, 7], senders: vec![9] });
+        for length in 0..rights.len() {
+            let _ = numbers(&rights[..length]);
+            let _ = numbers(&part(u64::MAX, libc::SCM_RIGHTS, &[1]));
+        }
     }
 
     #[test]

@@ -13,20 +13,20 @@ use std::os::fd::AsFd;
 /// EPERM without CAP_SYS_ADMIN over the namespace, ENAMETOOLONG for more than 64 bytes.
 pub fn set_host_name(pid: i32, name: &str) -> Result<(), CallError> {
     let what = || format!("setting the host name of process {pid}");
-    inside(pid, || rustix::system::sethostname(name.as_bytes()).map_err(Into::into)).context(what)
+    let theirs = File::open(format!("/proc/{pid}/ns/uts")).context(what)?;
+    inside(theirs, || rustix::system::sethostname(name.as_bytes()).map_err(Into::into)).context(what)
 }
 
-/// The host name and the NIS domain that a process sees.
-pub fn names(pid: i32) -> Result<(Vec<u8>, Vec<u8>), CallError> {
+/// The host name and the NIS domain of a namespace. This thread enters it and comes back.
+pub fn names(namespace: impl AsFd) -> io::Result<(Vec<u8>, Vec<u8>)> {
     let look = || {
         let names = rustix::system::uname();
         Ok((names.nodename().to_bytes().to_vec(), names.domainname().to_bytes().to_vec()))
     };
-    inside(pid, look).context(|| format!("reading the host name of process {pid}"))
+    inside(namespace, look)
 }
 
-fn inside<T>(pid: i32, act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-    let theirs = File::open(format!("/proc/{pid}/ns/uts"))?;
+fn inside<T>(theirs: impl AsFd, act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     let own = File::open("/proc/thread-self/ns/uts")?;
     let kind = Some(LinkNameSpaceType::HostNameAndNISDomainName);
     move_into_link_name_space(theirs.as_fd(), kind)?;

@@ -64,6 +64,7 @@ pub(crate) const CASES: &[Case] = &[
     case("freeze::unix_sockets_keep_names_peers_and_queues", |sandbox| {
         plays(sandbox, include_str!("../../actors/unix_sockets.py"))
     }),
+    case("freeze::descriptors_in_flight_arrive", |sandbox| plays(sandbox, include_str!("../../actors/in_flight.py"))),
     case("freeze::named_pipes_keep_what_is_in_them", |sandbox| plays(sandbox, include_str!("../../actors/fifos.py"))),
     case("freeze::listeners_listen_on_and_connections_are_reset", |sandbox| {
         plays(sandbox, include_str!("../../actors/internet.py"))
@@ -88,6 +89,18 @@ pub(crate) const CASES: &[Case] = &[
     }),
     case("freeze::ipc_namespaces_with_nothing_in_them_are_made_again", |sandbox| {
         plays(sandbox, include_str!("../../actors/ipc_spaces.py"))
+    }),
+    case("freeze::descriptors_of_namespaces_lead_to_the_clones_own", |sandbox| {
+        plays(sandbox, include_str!("../../actors/open_namespaces.py"))
+    }),
+    case("freeze::network_namespaces_with_sockets_are_made_again", |sandbox| {
+        plays(sandbox, include_str!("../../actors/net_spaces.py"))
+    }),
+    case("freeze::queues_and_devices_of_nested_namespaces_are_mounted_again", |sandbox| {
+        plays(sandbox, include_str!("../../actors/service_spaces.py"))
+    }),
+    case("freeze::descriptors_of_processes_lead_to_the_clones_own", |sandbox| {
+        plays(sandbox, include_str!("../../actors/process_descriptors.py"))
     }),
     case("freeze::message_queues_keep_what_waits_in_them", |sandbox| {
         plays(sandbox, include_str!("../../actors/message_queues.py"))
@@ -273,14 +286,29 @@ fn again_and_again(sandbox: &Sandbox, script: &str, prepare: fn(&Space)) {
 }
 
 /// What stands in the way, and words of the refusal.
-const UNSUPPORTED: [(&str, &[&str]); 16] = [
+const UNSUPPORTED: [(&str, &[&str]); 25] = [
     (
         "libc = __import__('ctypes').CDLL(None)\nkept = libc.inotify_init()\nlibc.inotify_add_watch(kept, b'/proc/self', 2)",
         &["descriptor", "an inotify instance with 1 watches"],
     ),
     (
-        "import socket\nkept = socket.socketpair()\nsocket.send_fds(kept[0], [b'x'], [0])",
-        &["descriptor", "a unix socket in which descriptors wait"],
+        "import socket\nkept = socket.socketpair()\nkept[0].send(b'before')\nsocket.send_fds(kept[0], [b'x'], [os.pidfd_open(os.getpid())])",
+        &["descriptor", "a process descriptor", "that waits to be received from a unix socket (SCM_RIGHTS)"],
+    ),
+    (
+        "import select, socket\nkept = socket.socketpair()\nwatching = select.epoll()\nwatching.register(kept[1], 1)\n\
+         socket.send_fds(kept[0], [b'x'], [watching.fileno()])\nwatching.close()",
+        &["descriptor", "an epoll instance that watches something that waits to be received"],
+    ),
+    (
+        "import socket\nkept = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)\n\
+         for _ in range(3):\n    socket.send_fds(kept[0], [b'x'], [0] * 200)",
+        &["descriptor", "more than 512 descriptors that wait in unix sockets"],
+    ),
+    (
+        "import socket\nserver = socket.socket(socket.AF_UNIX)\nserver.bind(STAGE + '/it')\nserver.listen()\n\
+         kept = socket.socket(socket.AF_UNIX)\nkept.connect(STAGE + '/it')\nsocket.send_fds(kept, [b'x'], [0])",
+        &["descriptor", "a unix socket with connections that nobody has accepted, in which descriptors wait"],
     ),
     ("import socket\nkept = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)", &["descriptor", "a socket of packets"]),
     ("import socket\nkept = socket.socket(socket.AF_INET, socket.SOCK_RAW, 1)", &["descriptor", "a raw socket"]),
@@ -308,6 +336,33 @@ const UNSUPPORTED: [(&str, &[&str]); 16] = [
         "libc = __import__('ctypes').CDLL(None)\nlibc.unshare(0x08000000)\nlibc.mq_open(b'/x', os.O_CREAT | os.O_RDWR, 0o600, None)",
         &["a message queue in an ipc namespace of its own"],
     ),
+    (
+        "libc = __import__('ctypes').CDLL(None)\nif os.fork() == 0:\n    libc.unshare(0x08000000)\n    libc.shmget(7, 4096, 0o1600)\n\
+         \x20   open(STAGE + '/made', 'w')\n    lingers()\nwhile not os.path.exists(STAGE + '/made'):\n    time.sleep(0.01)",
+        &["shared memory in an ipc namespace of its own"],
+    ),
+    (
+        "libc = __import__('ctypes').CDLL(None)\nlibc.unshare(0x40000000)\nos.system('ip link add strange type veth peer name stranger')",
+        &["a network device (strange", "in a net namespace of its own", "the loopback device comes along"],
+    ),
+    (
+        "libc = __import__('ctypes').CDLL(None)\nlibc.unshare(0x40000000)\nos.system('ip addr add 10.9.8.7/24 dev lo')",
+        &["an address (10.9.8.7/24) in a net namespace of its own"],
+    ),
+    (
+        "libc = __import__('ctypes').CDLL(None)\nlibc.unshare(0x40000000)\nos.system('ip rule add from 10.0.0.1 lookup 7 prio 70')",
+        &["a rule for routes (with priority 70) in a net namespace of its own"],
+    ),
+    (
+        "libc = __import__('ctypes').CDLL(None)\nhome = os.open('/proc/self/ns/net', 0)\nlibc.unshare(0x40000000)\n\
+         kept = __import__('socket').socket()\nlibc.setns(home, 0)",
+        &["descriptor", "a socket of a net namespace that nobody is in"],
+    ),
+    (
+        "libc = __import__('ctypes').CDLL(None)\nhome = os.open('/proc/self/ns/mnt', 0)\nlibc.unshare(0x20000)\n\
+         kept = os.open('/proc/self/ns/mnt', 0)\nlibc.setns(home, 0)",
+        &["descriptor", "a descriptor of a mnt namespace of which no process is"],
+    ),
     ("__import__('ctypes').CDLL(None).unshare(0x02000000)", &["a cgroup namespace of its own", "come along"]),
     ("kept = os.openpty(); os.close(kept[0])", &["descriptor", "a terminal whose other end is outside"]),
     (
@@ -319,7 +374,10 @@ const UNSUPPORTED: [(&str, &[&str]); 16] = [
          wish = (ctypes.c_int * 16)(0, 0, 10, 0)\nassert libc.mq_notify(kept, wish) == 0",
         &["the message queue /told, of which it wants to be told"],
     ),
-    ("kept = os.pidfd_open(os.getpid())", &["descriptor", "a process descriptor"]),
+    (
+        "gone = os.fork() or os._exit(0)\nkept = os.pidfd_open(gone)\nos.waitpid(gone, 0)",
+        &["descriptor", "a descriptor of a process that is gone"],
+    ),
 ];
 
 /// What has a mount namespace of its own, and something in it that a clone could not have.

@@ -12,6 +12,8 @@ const VM: &[Tag] = &[Tag::Vm];
 pub(crate) const CASES: &[Case] = &[
     Case::new("systemd::boots_reboots_powers_off_and_stops", boots_reboots_powers_off_and_stops).tags(VM),
     Case::new("systemd::is_cloned_with_its_services", is_cloned_with_its_services).tags(VM),
+    Case::new("systemd::is_cloned_with_services_that_share_nothing", is_cloned_with_services_that_share_nothing)
+        .tags(VM),
 ];
 
 /// Where the emulated machine has the system.
@@ -181,4 +183,62 @@ fn is_cloned_with_its_services(sandbox: &Sandbox) {
     sandbox.pando(["stop", "two"]).limit(LIMIT).ok();
     inside_of(sandbox, "one", "systemctl poweroff");
     eventually("a clone powers off", || sandbox.state("one") == "stopped");
+}
+
+/// Services in namespaces of their own, which systemd keeps in sockets: of one the only process has ended, and another has yet to come. `$1` is written to each.
+const APART: &str = r#"
+unit() { printf '%s\n' '[Unit]' "JoinsNamespaceOf=$2" '[Service]' "$3" "$4" "$5" 'ExecStart=/bin/sleep 100000' >/run/systemd/system/$1.service; }
+unit ipc '' PrivateIPC=yes
+unit net '' PrivateNetwork=yes
+unit both '' PrivateIPC=yes PrivateNetwork=yes PrivateTmp=yes
+unit joiner both.service PrivateIPC=yes PrivateNetwork=yes PrivateTmp=yes
+printf '%s\n' '[Service]' Type=oneshot RemainAfterExit=yes PrivateNetwork=yes 'ExecStart=/bin/readlink /proc/self/ns/net' >/run/systemd/system/ended.service
+printf '%s\n' '[Unit]' JoinsNamespaceOf=ended.service '[Service]' PrivateNetwork=yes 'ExecStart=/bin/sleep 100000' >/run/systemd/system/late.service
+systemctl daemon-reload && systemctl start ipc net both ended
+busctl call org.freedesktop.hostname1 /org/freedesktop/hostname1 org.freedesktop.DBus.Peer Ping
+for unit in ipc net both; do until [ "$(cat /proc/$(systemctl show -P MainPID $unit)/comm)" = sleep ]; do sleep 0.1; done; done
+"#;
+
+/// Says which namespaces services are in.
+const SPACES: &str = r#"
+space() { readlink /proc/$(systemctl show -P MainPID $1)/ns/$2; }
+own() { [ $(space $1 $2) != $(readlink /proc/1/ns/$2) ] || { echo "$1 has no $2 namespace of its own"; exit 1; }; }
+same() { [ $(space $1 $3) = $(space $2 $3) ] || { echo "$1 and $2 are not in one $3 namespace"; exit 1; }; }
+runs() { until [ "$(cat /proc/$(systemctl show -P MainPID $1)/comm)" = sleep ]; do sleep 0.1; done; }
+"#;
+
+/// What services share with nobody is theirs in each clone, and shared there by those that join them, restarted or new.
+const SHARED: &str = r#"
+set -e
+own ipc ipc; own net net; own both ipc; own both net
+[ -e /proc/$(systemctl show -P MainPID both)/root/tmp/own ]
+systemctl start joiner late; runs joiner; runs late
+same joiner both ipc; same joiner both net; own late net
+[ -e /proc/$(systemctl show -P MainPID joiner)/root/tmp/own ]
+systemctl restart both ipc net; runs both; runs ipc; runs net
+same joiner both ipc; same joiner both net; own ipc ipc; own net net
+nsenter -t $(systemctl show -P MainPID net) -n sh -c '[ "$(ls /proc/self/net/dev_snmp6)" = lo ] && grep -q 00000000000000000000000000000001 /proc/self/net/if_inet6'
+busctl call org.freedesktop.hostname1 /org/freedesktop/hostname1 org.freedesktop.DBus.Peer Ping
+systemctl daemon-reexec
+systemctl restart joiner; runs joiner; same joiner both net
+systemctl stop joiner both late ended; systemctl start both joiner; runs both; runs joiner; same joiner both net; own both net
+"#;
+
+fn is_cloned_with_services_that_share_nothing(sandbox: &Sandbox) {
+    let image = tarball().to_string_lossy().into_owned();
+    sandbox.pando(["create", "sd", "--from", &image, "--init", "/sbin/init", "--stop-timeout", "90"]).limit(300).ok();
+    sandbox.pando(["start", "sd"]).ok();
+    boots(sandbox);
+    inside(sandbox, APART).succeeded();
+    inside(sandbox, "touch /proc/$(systemctl show -P MainPID both)/root/tmp/own").succeeded();
+    println!("systemd: {}", sandbox.pando(["freeze", "sd", "warm", "--wait"]).limit(LIMIT).ok().trim());
+    sandbox.pando(["clone", "warm", "one"]).limit(LIMIT).ok();
+    sandbox.pando(["clone", "warm", "two"]).limit(LIMIT).ok();
+    // And one that is made of a clone, out of the disk.
+    sandbox.pando(["freeze", "two", "warmer", "--wait"]).limit(LIMIT).ok();
+    sandbox.end_daemon();
+    sandbox.pando(["clone", "warmer", "three"]).limit(LIMIT).ok();
+    for name in ["one", "three", "sd"] {
+        inside_of(sandbox, name, &format!("{SPACES}{SHARED}")).succeeded();
+    }
 }

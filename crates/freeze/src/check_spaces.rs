@@ -1,0 +1,113 @@
+//! Whether the namespaces and control groups of an image that was read can be: who and what is in each, and that all is bounded.
+
+use crate::check::{PAGE, Wrong, ensure, is_path};
+use crate::control_groups;
+use crate::image::{FileKind, Image, MountChange, Process};
+use crate::ipc_spaces;
+use crate::mount_difference;
+use crate::mount_making;
+use crate::mount_spaces;
+use crate::namespaces::{HOST_NAMES, IPC, Kind, MOUNTS, NETWORK};
+use crate::net_spaces;
+
+/// Namespaces, and who and what is in them.
+pub(crate) fn spaces(image: &Image) -> Result<(), Wrong> {
+    let count = image.mount_spaces.len();
+    let bounded = count <= mount_spaces::MOST
+        && image.ipc_spaces <= ipc_spaces::MOST
+        && image.net_spaces.len() <= net_spaces::MOST;
+    ensure(bounded, || "it has too many namespaces".into())?;
+    let mut behind = 0;
+    for contents in mount_making::contents(image) {
+        // Each is in one of them.
+        let follows =
+            contents.start >= behind && contents.start <= contents.end && contents.end <= image.contents.len();
+        ensure(follows, || "a file system in memory is none".into())?;
+        behind = contents.end;
+    }
+    for (number, space) in image.mount_spaces.iter().enumerate() {
+        ensure(space.changes.len() <= mount_difference::MOST, || "a mount namespace has too many mounts".into())?;
+        space.changes.iter().try_for_each(|change| mount_change(image, number, change))?;
+    }
+    let known = |space: Option<usize>| space.is_none_or(|space| space < count);
+    let of_processes = |process: &Process| {
+        known(process.mount_space)
+            && process.ipc_space.is_none_or(|space| space < image.ipc_spaces)
+            && is_network(image, process.net_space)
+    };
+    let of_files =
+        image.files.iter().map(|file| file.mount_space).chain(image.pipes.iter().map(|pipe| pipe.mount_space));
+    let plain = image.files.iter().filter_map(|file| match &file.kind {
+        FileKind::Plain(socket) => Some(socket.net_space),
+        _ => None,
+    });
+    let mut of_sockets = image.unix.iter().map(|socket| socket.net_space).chain(plain);
+    let right = image.processes.iter().all(of_processes)
+        && of_files.into_iter().all(known)
+        && of_sockets.all(|space| is_network(image, space));
+    ensure(right, || "a namespace is none".into())
+}
+
+fn is_network(image: &Image, space: Option<usize>) -> bool {
+    space.is_none_or(|space| space < image.net_spaces.len())
+}
+
+/// Whether there is such a namespace for a descriptor to lead to.
+pub(crate) fn is_namespace(image: &Image, kind: i32, space: Option<usize>) -> bool {
+    let count = match Kind::of_flag(kind) {
+        Some(HOST_NAMES) => image.host_names.len(),
+        Some(MOUNTS) => image.mount_spaces.len(),
+        Some(IPC) => image.ipc_spaces,
+        Some(NETWORK) => image.net_spaces.len(),
+        Some(_) => 0,
+        None => return false,
+    };
+    space.is_none_or(|space| space < count)
+}
+
+/// Control groups, and who is in them.
+pub(crate) fn control_groups(image: &Image) -> Result<(), Wrong> {
+    let all = &image.control_groups;
+    ensure(all.groups.len() <= control_groups::MOST, || "it has too many control groups".into())?;
+    let word = |name: &String| name.len() <= 32 && name.chars().all(|one| one.is_ascii_alphanumeric() || one == '_');
+    // They are names and no way back up.
+    let is_plain = |path: &str| path.split('/').skip(1).all(|name| !matches!(name, "" | "." | ".."));
+    let known = |(name, value): &(String, String)| {
+        control_groups::SETTINGS.iter().any(|(one, _)| one == name) && value.len() <= PAGE as usize
+    };
+    for group in &all.groups {
+        is_path(&group.path)?;
+        let deep = group.path.matches('/').count() > control_groups::DEEPEST;
+        let right = is_plain(&group.path) && !deep && group.given.iter().all(word) && group.settings.iter().all(known);
+        ensure(right, || format!("the control group {} is none", group.path))?;
+    }
+    if !all.groups.is_empty() {
+        is_path(&all.root)?;
+    }
+    let entered = |process: &Process| process.control_group.is_none_or(|group| group < all.groups.len());
+    ensure(all.given.iter().all(word) && image.processes.iter().all(entered), || "a control group is none".into())
+}
+
+fn mount_change(image: &Image, number: usize, change: &MountChange) -> Result<(), Wrong> {
+    match change {
+        MountChange::Gone { path } | MountChange::Set { path, .. } => is_path(path),
+        MountChange::Bind { path, from, .. } => {
+            is_path(path).and_then(|()| is_path(&from.path))?;
+            // Those before are there when it is made, and what it has itself by then.
+            ensure(from.space.is_none_or(|space| space <= number), || "a mount is of no namespace".into())
+        }
+        MountChange::Memory { path, options, .. } | MountChange::Proc { path, options, .. } => {
+            is_path(path)?;
+            let bounded = !options.contains('\0') && options.len() < PAGE as usize;
+            ensure(bounded, || "a file system of a namespace is none".into())
+        }
+        MountChange::Queues { path, space, .. } => {
+            is_path(path)?;
+            ensure(*space < image.ipc_spaces, || "message queues are of no namespace".into())
+        }
+        MountChange::Devices { path, space, .. } => {
+            is_path(path)?;
+            ensure(*space < image.net_spaces.len(), || "devices are of no namespace".into())
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! Network namespaces of a process's own (network_namespaces(7)), as services have that are kept from the network: a clone has them again where there is nothing
+//! but the loopback device, and sockets. A socket belongs to the one that it was made in, wherever its process is by now.
+
+use crate::image::{Image, Process};
+use crate::namespaces::{Beside, NETWORK};
+use crate::objects::Slots;
+use crate::refusal::Refusal;
+use crate::script::{Chapter, Writer};
+use pando_kernel::network::{self, Network};
+use pando_kernel::{CallError, Context, namespace};
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::{AsFd, OwnedFd};
+
+/// Such a namespace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NetSpace {
+    /// Whether its loopback device is up, with the addresses that it has then.
+    pub up: bool,
+}
+
+/// The most of them.
+pub(crate) const MOST: usize = 256;
+
+const LOOPBACK: &str = "lo";
+
+/// What is in each, and what of that a clone's would not have.
+pub(crate) fn look(nets: &Beside) -> Result<(Vec<Network>, Vec<Refusal>), CallError> {
+    const ADVICE: &str =
+        "remove it; of a net namespace of a process's own the loopback device comes along, with 127.0.0.1/8 and ::1";
+    let (mut networks, mut refusals) = (Vec::new(), Vec::new());
+    for space in nets.all() {
+        if networks.len() >= MOST {
+            refusals.push(space.refusal(format!("more than {MOST} net namespaces"), "stop what made them"));
+            break;
+        }
+        let look = || Network::of(File::open(&space.at)?.as_fd());
+        let network = match look() {
+            // One whose processes have ended meanwhile has nothing against it.
+            Err(_) if space.is_gone() => Network::default(),
+            found => found.context(|| format!("looking into the net namespace of {}", space.at))?,
+        };
+        if let Some(what) = strange(&network) {
+            refusals.push(space.refusal(format!("{what} in a net namespace of its own"), ADVICE));
+        }
+        networks.push(network);
+    }
+    Ok((networks, refusals))
+}
+
+/// The first thing in a network that is not in each that has just the loopback device.
+fn strange(network: &Network) -> Option<String> {
+    /// The table of addresses of one's own (`RT_TABLE_LOCAL`).
+    const LOCAL: u32 = 255;
+    /// Those that choose the tables local, main and default.
+    const RULES: [u32; 3] = [0, 32_766, 32_767];
+    const LENGTH: u32 = 65_536;
+    // What some modules make in each new one.
+    const TUNNELS: [&str; 9] =
+        ["tunl0", "gre0", "gretap0", "erspan0", "ip_vti0", "ip6_vti0", "sit0", "ip6tnl0", "ip6gre0"];
+    let usual = |name: &str, up: bool| name == LOOPBACK || !up && TUNNELS.contains(&name);
+    if let Some(device) = network.devices.iter().find(|one| !usual(&one.name, one.up)) {
+        return Some(format!("a network device ({})", device.name));
+    }
+    let loopback = network.devices.iter().find(|one| one.name == LOOPBACK);
+    let standard = [(IpAddr::V4(Ipv4Addr::LOCALHOST), 8), (IpAddr::V6(Ipv6Addr::LOCALHOST), 128)];
+    if let Some((address, bits)) = network.addresses.iter().find(|address| !standard.contains(address)) {
+        return Some(format!("an address ({address}/{bits})"));
+    }
+    if loopback.is_some_and(|one| one.up && !network.addresses.contains(&standard[0]) || one.longest != LENGTH) {
+        return Some("a loopback device that was changed".into());
+    }
+    let of_loopback = |to: IpAddr, bits: u8, table: u32| match to {
+        IpAddr::V4(to) => table == LOCAL && to.is_loopback(),
+        IpAddr::V6(to) => to.is_loopback() || table == LOCAL && to.is_multicast() && bits == 8,
+    };
+    let other = network.routes.iter().find(|one| one.to.is_none_or(|(to, bits)| !of_loopback(to, bits, one.table)));
+    if let Some(route) = other {
+        return Some(route.to.map_or("a default route".into(), |(to, bits)| format!("a route (to {to}/{bits})")));
+    }
+    if let Some(priority) = network.rules.iter().find(|priority| !RULES.contains(priority)) {
+        return Some(format!("a rule for routes (with priority {priority})"));
+    }
+    network.filters.then(|| "packet filters (nftables, iptables)".into())
+}
+
+/// What sysfs(5) of each is on, as /proc/PID/mountinfo has it; nothing where it cannot be had. While processes stand still nobody waits for it to go.
+pub(crate) fn devices(nets: &Beside, stopped: bool) -> Vec<String> {
+    let device = |at: &str| -> io::Result<String> {
+        let mount = network::system(File::open(at)?.as_fd())?;
+        let device = rustix::fs::fstat(&mount)?.st_dev;
+        if stopped {
+            std::mem::forget(mount);
+        }
+        Ok(format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device)))
+    };
+    nets.all().iter().map(|space| device(&space.at).unwrap_or_default()).collect()
+}
+
+/// Those of an image.
+pub(crate) fn capture(networks: &[Network]) -> Vec<NetSpace> {
+    let up = |network: &Network| network.devices.iter().any(|one| one.name == LOOPBACK && one.up);
+    networks.iter().map(|network| NetSpace { up: up(network) }).collect()
+}
+
+/// Which one a socket belongs to; none of the image's own if the first process's. `None` if nobody is in that.
+pub(crate) fn of_socket(socket: &OwnedFd, nets: &Beside) -> Option<Option<usize>> {
+    let inode = namespace::of_socket(socket).and_then(|found| Ok(rustix::fs::fstat(found)?.st_ino));
+    // Where the kernel does not tell there are no others.
+    inode.map_or(Some(None), |inode| nets.place(&NETWORK.told(inode)))
+}
+
+/// Writes the maker's steps: a namespace for each, and one to go back to.
+pub(crate) fn make(writer: &mut Writer, image: &Image, slots: Slots) {
+    if image.net_spaces.is_empty() {
+        return;
+    }
+    NETWORK.keep(writer, slots.net_space(None));
+    for (number, space) in image.net_spaces.iter().enumerate() {
+        NETWORK.make(writer);
+        if space.up {
+            raise(writer, slots.spare());
+        }
+        NETWORK.keep(writer, slots.net_space(Some(number)));
+    }
+    NETWORK.enter(writer, Writer::MAKING, slots.net_space(None));
+}
+
+/// Writes the raising of the loopback device, which gets its addresses by that.
+fn raise(writer: &mut Writer, spare: u64) {
+    const RUNNING: u16 = (libc::IFF_UP | libc::IFF_RUNNING) as u16;
+    let arguments = [libc::AF_INET as u64, libc::SOCK_DGRAM as u64, 0];
+    writer.open(Writer::MAKING, "asking for a network", libc::SYS_socket, &arguments, spare);
+    // `struct ifreq`: a name of 16 bytes, flags.
+    let mut request = LOOPBACK.as_bytes().to_vec();
+    request.resize(16, 0);
+    request.extend(RUNNING.to_le_bytes());
+    request.resize(40, 0);
+    let request = writer.data(&request, 8);
+    let arguments = [spare, libc::SIOCSIFFLAGS, request];
+    writer.call(Writer::MAKING, "raising the loopback device", libc::SYS_ioctl, &arguments);
+    writer.call(Writer::MAKING, "asking no more", libc::SYS_close, &[spare]);
+}
+
+/// Writes the making of a socket in the namespace that it belongs to.
+pub(crate) fn inside<T>(
+    writer: &mut Writer,
+    slots: Slots,
+    space: Option<usize>,
+    make: impl FnOnce(&mut Writer) -> T,
+) -> T {
+    if space.is_some() {
+        NETWORK.enter(writer, Writer::MAKING, slots.net_space(space));
+    }
+    let made = make(writer);
+    if space.is_some() {
+        NETWORK.enter(writer, Writer::MAKING, slots.net_space(None));
+    }
+    made
+}
+
+/// Writes a process's entering of its own, whosever it has been forked with. The first process of an image is in its own.
+pub(crate) fn enter(writer: &mut Writer, chapter: Chapter, image: &Image, process: &Process, slots: Slots) {
+    if !image.net_spaces.is_empty() && process.pid != image.init {
+        NETWORK.enter(writer, chapter, slots.net_space(process.net_space));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pando_kernel::network::{Device, Route};
+
+    fn network() -> Network {
+        let device = |name: &str, up, longest| Device { name: name.into(), up, longest };
+        let to = |to: &str, bits| Some((to.parse().unwrap(), bits));
+        Network {
+            devices: vec![device("lo", true, 65_536), device("sit0", false, 1480)],
+            addresses: vec![(Ipv4Addr::LOCALHOST.into(), 8), (Ipv6Addr::LOCALHOST.into(), 128)],
+            routes: vec![
+                Route { table: 255, to: to("127.0.0.0", 8) },
+                Route { table: 254, to: to("::1", 128) },
+                Route { table: 255, to: to("ff00::", 8) },
+            ],
+            rules: vec![0, 32_766, 32_767, 0, 32_766],
+            filters: false,
+        }
+    }
+
+    #[test]
+    fn what_is_not_in_each_is_named() {
+        assert_eq!(strange(&network()), None);
+        assert_eq!(strange(&Network::default()), None);
+        type Change = fn(&mut Network);
+        let cases: [(Change, &str); 7] = [
+            (|network| network.devices[1].up = true, "a network device (sit0)"),
+            (|network| network.devices[1].name = "eth0".into(), "a network device (eth0)"),
+            (|network| network.addresses[1].1 = 64, "an address (::1/64)"),
+            (|network| network.devices[0].longest = 1500, "a loopback device that was changed"),
+            (|network| network.routes[0].table = 254, "a route (to 127.0.0.0/8)"),
+            (|network| network.rules[2] = 7, "a rule for routes (with priority 7)"),
+            (|network| network.filters = true, "packet filters"),
+        ];
+        for (change, wanted) in cases {
+            let mut network = network();
+            change(&mut network);
+            assert!(strange(&network).is_some_and(|said| said.starts_with(wanted)), "{wanted}");
+        }
+    }
+
+    #[test]
+    fn each_process_enters_its_own_and_nobody_where_there_is_but_one() {
+        let mut image =
+            Image { processes: vec![Process { pid: 2, ..Process::default() }], init: 1, ..Image::default() };
+        let steps = |image: &Image| {
+            let mut writer = Writer::new();
+            let slots = Slots::of(image);
+            make(&mut writer, image, slots);
+            enter(&mut writer, Writer::MAKING, image, &image.processes[0], slots);
+            format!("{:?}", writer.finish(1, 1, 0, 0)).lines().count()
+        };
+        assert_eq!(steps(&image), 0);
+        image.net_spaces = vec![NetSpace { up: true }, NetSpace { up: false }];
+        assert_eq!(steps(&image), 1 + (2 + 3) + 2 + 1 + 1);
+    }
+}

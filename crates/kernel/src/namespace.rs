@@ -1,0 +1,60 @@
+//! Open namespaces (ioctl_ns(2)): of which kind one is, whose, and which one a socket belongs to.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+
+/// `NS_GET_USERNS`, since Linux 4.9: `_IO(0xb7, 1)`.
+const OWNER: libc::c_ulong = 0xb701;
+/// `NS_GET_NSTYPE`, since Linux 4.11: `_IO(0xb7, 3)`.
+const KIND: libc::c_ulong = 0xb703;
+/// `SIOCGSKNS`, since Linux 4.10.
+const OF_SOCKET: libc::c_ulong = 0x894c;
+
+/// Of which kind a namespace is: `CLONE_NEW*`. ENOTTY for what is none.
+pub fn kind(namespace: impl AsFd) -> io::Result<i32> {
+    ask(namespace, KIND)
+}
+
+/// The user namespace that a namespace belongs to. EPERM where that is not ours nor lies in it.
+pub fn owner(namespace: impl AsFd) -> io::Result<OwnedFd> {
+    ask(namespace, OWNER).map(own)
+}
+
+/// The network namespace that a socket belongs to, wherever its process is by now. Needs CAP_NET_ADMIN there.
+pub fn of_socket(socket: impl AsFd) -> io::Result<OwnedFd> {
+    ask(socket, OF_SOCKET).map(own)
+}
+
+fn ask(file: impl AsFd, what: libc::c_ulong) -> io::Result<i32> {
+    // SAFETY: none of these calls touches memory.
+    let answer = unsafe { libc::ioctl(file.as_fd().as_raw_fd(), what) };
+    if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(answer) }
+}
+
+fn own(number: i32) -> OwnedFd {
+    // SAFETY: the kernel has just made this descriptor for us, and nobody else knows of it.
+    unsafe { OwnedFd::from_raw_fd(number) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+
+    #[test]
+    fn namespaces_tell_of_themselves() {
+        let open = |name: &str| File::open(format!("/proc/self/ns/{name}")).unwrap();
+        assert_eq!(kind(open("net")).unwrap(), libc::CLONE_NEWNET);
+        assert_eq!(kind(File::open("/").unwrap()).unwrap_err().raw_os_error(), Some(libc::ENOTTY));
+        let inode = |file: &dyn AsFd| rustix::fs::fstat(file.as_fd()).unwrap().st_ino;
+        let (socket, _) = std::os::unix::net::UnixStream::pair().unwrap();
+        match of_socket(&socket) {
+            Ok(namespace) => assert_eq!(inode(&namespace), inode(&open("net"))),
+            Err(error) => eprintln!("skipped: {error}"),
+        }
+        match owner(open("uts")) {
+            Ok(owner) => assert_eq!(kind(owner).unwrap(), libc::CLONE_NEWUSER),
+            Err(error) => eprintln!("skipped: {error}"),
+        }
+    }
+}
