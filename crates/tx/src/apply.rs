@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// An operation that could not be done.
 #[derive(Debug, thiserror::Error)]
@@ -38,8 +38,10 @@ pub(crate) struct Apply {
     live: Tree,
     upper: Tree,
     index: Option<Tree>,
-    stage: Tree,
-    trash: Tree,
+    /// Where the steps put things aside, if they do.
+    stage: Option<Tree>,
+    /// Where what they remove goes, if they remove anything.
+    trash: Option<Tree>,
     /// In a realm nothing can be moved from the upper directory.
     realm: Option<Aside>,
     /// Whether some of it may have been done before.
@@ -55,7 +57,7 @@ fn make(directory: &Path) -> io::Result<()> {
 
 impl Apply {
     /// Opens them. `again` tells that an earlier run, or a part of one, may have come before a crash.
-    pub(crate) fn new(part: &Part, again: bool) -> Result<Self, ApplyError> {
+    pub(crate) fn new(part: &Part, steps: &Steps, again: bool) -> Result<Self, ApplyError> {
         let open = |path: &Path| {
             Tree::open(path).map_err(|source| ApplyError::new(format!("opening {}", path.display()), source))
         };
@@ -64,13 +66,16 @@ impl Apply {
         let (realm, stage, trash) = match &part.realm {
             Some(realm) => {
                 let (aside, stage, trash) = Aside::prepare(realm, &live).map_err(failed)?;
-                (Some(aside), stage, trash)
+                (Some(aside), Some(stage), Some(trash))
             }
             None => {
-                for path in [part.stage(), part.trash()] {
+                let made = |path: PathBuf| {
                     make(&path).map_err(|error| ApplyError::new(format!("making {}", path.display()), error))?;
-                }
-                (None, open(&part.stage())?, open(&part.trash())?)
+                    open(&path)
+                };
+                let removes = steps.change.iter().any(|op| matches!(op, Op::Remove { .. }));
+                let stage = (!steps.stage.is_empty()).then(|| made(part.stage())).transpose()?;
+                (None, stage, removes.then(|| made(part.trash())).transpose()?)
             }
         };
         let index = part.index();
@@ -83,6 +88,14 @@ impl Apply {
             realm,
             again,
         })
+    }
+
+    fn stage_tree(&self) -> io::Result<&Tree> {
+        self.stage.as_ref().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    fn trash_tree(&self) -> io::Result<&Tree> {
+        self.trash.as_ref().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     /// Removes what was put aside where others could come across it.
@@ -125,11 +138,11 @@ impl Apply {
     fn words(&self, op: &Op) -> String {
         let target = |target: &Target| match target {
             Target::Live(path) => self.live.shown(path),
-            Target::Staged(slot) => format!("{} in {}", slot, self.stage.path().display()),
+            Target::Staged(slot) => format!("file {slot}, which was put aside,"),
         };
         match op {
             Op::StageDirectory { from, .. } => format!("putting {} aside", self.live.shown(from)),
-            Op::StageLink { slot, .. } => format!("putting file {slot} aside in {}", self.stage.path().display()),
+            Op::StageLink { slot, .. } => format!("putting file {slot} aside on {}", self.live.path().display()),
             Op::Remove { at, .. } => format!("removing {}", self.live.shown(at)),
             Op::Place { at, .. } | Op::Move { at, .. } => format!("putting {} in place", self.live.shown(at)),
             Op::MakeDirectory { at } => format!("making {}", self.live.shown(at)),
@@ -143,7 +156,7 @@ impl Apply {
             return Ok(());
         }
         let (directory, name) = self.live.place(from)?;
-        rustix::fs::renameat(&*directory, name, self.stage.root(), slot_name(slot))?;
+        rustix::fs::renameat(&*directory, name, self.stage_tree()?.root(), slot_name(slot))?;
         self.live.forget();
         Ok(())
     }
@@ -154,7 +167,7 @@ impl Apply {
             Err(error) if error.raw_os_error() == Some(Errno::STALE.raw_os_error()) => return Err(error),
             object => object?,
         };
-        match rustix::fs::linkat(&object, "", self.stage.root(), slot_name(slot), AtFlags::EMPTY_PATH) {
+        match rustix::fs::linkat(&object, "", self.stage_tree()?.root(), slot_name(slot), AtFlags::EMPTY_PATH) {
             Ok(()) | Err(Errno::EXIST) => Ok(()),
             Err(errno) => Err(errno.into()),
         }
@@ -164,7 +177,7 @@ impl Apply {
         let is_it = |ino_now: u64| ino_now == ino || planted("replay-not-idempotent");
         let Some((stat, _)) = self.live.look_ident(at)?.filter(|(_, found)| is_it(*found)) else { return Ok(()) };
         let (directory, name) = self.live.place(at)?;
-        rustix::fs::renameat(&*directory, name, self.trash.root(), slot_name(slot))?;
+        rustix::fs::renameat(&*directory, name, self.trash_tree()?.root(), slot_name(slot))?;
         if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
             self.live.forget();
         }
@@ -177,20 +190,26 @@ impl Apply {
         }
         let (directory, name) = self.live.place(at)?;
         if is_directory {
-            rustix::fs::renameat(self.stage.root(), slot_name(slot), &*directory, name)?;
+            rustix::fs::renameat(self.stage_tree()?.root(), slot_name(slot), &*directory, name)?;
             self.live.forget();
             return Ok(());
         }
         // The file stays in the stage directory: it may have more places to go to.
         let mut copy = slot_name(slot);
         copy.push("-link");
-        match rustix::fs::unlinkat(self.stage.root(), &*copy, AtFlags::empty()) {
+        match rustix::fs::unlinkat(self.stage_tree()?.root(), &*copy, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => {}
             Err(errno) => return Err(errno.into()),
         }
-        rustix::fs::linkat(self.stage.root(), slot_name(slot), self.stage.root(), &*copy, AtFlags::empty())?;
+        rustix::fs::linkat(
+            self.stage_tree()?.root(),
+            slot_name(slot),
+            self.stage_tree()?.root(),
+            &*copy,
+            AtFlags::empty(),
+        )?;
         step();
-        rustix::fs::renameat(self.stage.root(), &*copy, &*directory, name)?;
+        rustix::fs::renameat(self.stage_tree()?.root(), &*copy, &*directory, name)?;
         Ok(())
     }
 
@@ -207,7 +226,8 @@ impl Apply {
         if self.again || self.realm.is_some() {
             let Some(stat) = self.upper.look(at)?.filter(|stat| stat.st_ino == ino) else { return Ok(()) };
             if let Some(aside) = &self.realm {
-                return BringIn { upper: &self.upper, stage: &self.stage, live: &self.live, aside }.bring(at, &stat);
+                return BringIn { upper: &self.upper, stage: self.stage_tree()?, live: &self.live, aside }
+                    .bring(at, &stat);
             }
         }
         if is_marked {
@@ -244,17 +264,17 @@ impl Apply {
         }
     }
 
-    fn target(&self, target: &Target) -> (&Tree, TreePath) {
-        match target {
+    fn target(&self, target: &Target) -> io::Result<(&Tree, TreePath)> {
+        Ok(match target {
             Target::Live(path) => (&self.live, path.clone()),
-            Target::Staged(slot) => (&self.stage, TreePath::ROOT.join(&slot_name(*slot))),
-        }
+            Target::Staged(slot) => (self.stage_tree()?, TreePath::ROOT.join(&slot_name(*slot))),
+        })
     }
 
     fn update(&self, source: &Source, target: &Target) -> io::Result<()> {
         let (from, path) = self.source(source)?;
         let from: File = from.file(&path, false)?;
-        let (to, path) = self.target(target);
+        let (to, path) = self.target(target)?;
         bring(&from, &to.file(&path, true)?)
     }
 
@@ -273,7 +293,7 @@ impl Apply {
         if let Some(modified) = modified {
             attributes.modified = modified;
         }
-        let (to, path) = self.target(target);
+        let (to, path) = self.target(target)?;
         attributes.give(&CallPath::of(to.object(&path)?)?)
     }
 }

@@ -35,6 +35,9 @@ use std::path::{Path, PathBuf};
 /// Kept free beside the content of changed files, for directories that grow.
 const SLACK: u64 = 256 << 10;
 
+/// Nobody fills so much within a commit: then none is kept free.
+const PLENTY: u64 = 1 << 30;
+
 /// Why a transaction was not committed, or not wholly.
 #[derive(Debug, thiserror::Error)]
 pub enum CommitError {
@@ -294,7 +297,7 @@ fn apply(file: &JournalFile, journal: &Journal, circumstances: Circumstances) ->
         .parts
         .iter()
         .filter(|(part, _)| !is_lost_memory(part))
-        .map(|(part, steps)| Ok((Apply::new(part, again)?, part, steps)))
+        .map(|(part, steps)| Ok((Apply::new(part, steps, again)?, part, steps)))
         .collect::<Result<_, ApplyError>>()?;
     if !file.is_applied() {
         do_all(file, &trees)?;
@@ -366,6 +369,10 @@ fn keep_room(part: &PartChanges) -> io::Result<()> {
     let copied = |change: &&Change| part.part.realm.is_some() || content(change);
     let bytes: u64 = part.changes.iter().filter(copied).map(|change| change.bytes).sum();
     let wanted = SLACK + if rewritten || part.part.realm.is_some() { bytes } else { 0 };
+    let free = rustix::fs::statvfs(&part.part.base)?;
+    if free.f_bavail.saturating_mul(free.f_frsize) > PLENTY.saturating_add(wanted) {
+        return Ok(());
+    }
     let room = File::create(part.part.room())?;
     match fallocate(&room, FallocateFlags::empty(), 0, wanted) {
         Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
