@@ -16,6 +16,10 @@ const CLONE_CLEAR_SIGHAND: u64 = 0x1_0000_0000;
 /// The number of bytes of the kernel's signal set.
 const SIGNAL_SET: usize = 8;
 
+/// Bytes of the child's stack until then, far more than it uses, and what the ABI has its ends be multiples of.
+const STACK: usize = 64 << 10;
+const ALIGNED: usize = 16;
+
 /// The kernel's search path where there is no PATH, as the C library has it.
 const PATHS: &str = "/usr/local/bin:/bin:/usr/bin";
 
@@ -126,35 +130,78 @@ fn clone(prepared: &Prepared, group: Option<BorrowedFd<'_>>) -> io::Result<Start
     let mut process: i32 = -1;
     // SAFETY: the structure is plain numbers, for which zero means "nothing".
     let mut arguments: libc::clone_args = unsafe { std::mem::zeroed() };
-    arguments.flags = libc::CLONE_PIDFD as u64 | libc::CLONE_VFORK as u64 | CLONE_CLEAR_SIGHAND;
+    arguments.flags = libc::CLONE_PIDFD as u64 | libc::CLONE_VM as u64 | libc::CLONE_VFORK as u64 | CLONE_CLEAR_SIGHAND;
     arguments.pidfd = (&raw mut process) as u64;
     arguments.exit_signal = libc::SIGCHLD as u64;
     if let Some(group) = &group {
         arguments.flags |= CLONE_INTO_CGROUP;
         arguments.cgroup = group.as_fd().as_raw_fd() as u64;
     }
-    // SAFETY: no memory is shared, so the child returns here on a copy of this stack; being the copy of one thread of perhaps many, it makes
-    // only system calls, which take no lock, and never returns from this block.
-    let pid = unsafe {
-        let pid = libc::syscall(libc::SYS_clone3, &raw const arguments, size_of_val(&arguments));
-        if pid == 0 {
-            become_program(prepared);
-        }
-        pid
-    };
+    let mut stack = Vec::<u8>::with_capacity(STACK);
+    let bottom = stack.spare_capacity_mut().as_mut_ptr() as usize;
+    arguments.stack = bottom.next_multiple_of(ALIGNED) as u64;
+    arguments.stack_size = (STACK - ALIGNED) as u64;
+    // SAFETY: this thread does not go on before the child has left its memory, and nobody else knows of the stack; what the child does is system calls, which take no
+    // lock that others may hold, and it never returns. The handlers that it has are none, so that no signal has anything else run in this memory.
+    let pid = unsafe { begin(&arguments, prepared) };
     if pid < 0 {
-        return Err(io::Error::last_os_error());
+        return Err(io::Error::from_raw_os_error(-pid as i32));
     }
     // SAFETY: the kernel has just made this descriptor for us, and nobody else knows of it.
     let process = unsafe { OwnedFd::from_raw_fd(process) };
     Ok(Started { pid: pid as i32, process })
 }
 
+/// Begins the child's life, in this process's memory and on a stack of its own (clone(2), CLONE_VM | CLONE_VFORK): to copy the memory, and to throw the copy away,
+/// takes longer than all that the child does with it. What the kernel says.
+///
+/// # Safety
+///
+/// Those of [`become_program`]; the stack must be nobody else's.
+#[cfg(target_arch = "x86_64")]
+unsafe fn begin(arguments: &libc::clone_args, prepared: &Prepared) -> i64 {
+    unsafe extern "C" fn child(prepared: &Prepared) -> ! {
+        // SAFETY: whoever began it vouches for that.
+        unsafe { become_program(prepared) }
+    }
+    let result: i64;
+    // SAFETY: the kernel reads the arguments, and gives the child the registers that this thread has, but for the stack, whose end is aligned as at any call.
+    unsafe {
+        std::arch::asm!(
+            "syscall", "test rax, rax", "jnz 2f", "xor ebp, ebp", "mov rdi, r12", "call r13", "ud2", "2:",
+            inlateout("rax") libc::SYS_clone3 => result, in("rdi") arguments, in("rsi") size_of_val(arguments),
+            in("r12") prepared, in("r13") child as unsafe extern "C" fn(_) -> ! as *const (),
+            lateout("rcx") _, lateout("r11") _,
+        );
+    }
+    result
+}
+
+/// The same elsewhere, in a copy of this process's memory.
+///
+/// # Safety
+///
+/// As above.
+#[cfg(not(target_arch = "x86_64"))]
+unsafe fn begin(arguments: &libc::clone_args, prepared: &Prepared) -> i64 {
+    let mut arguments = *arguments;
+    (arguments.stack, arguments.stack_size) = (0, 0);
+    arguments.flags &= !(libc::CLONE_VM as u64);
+    // SAFETY: no memory is shared, so the child returns here on a copy of this stack, and never from this block.
+    unsafe {
+        match libc::syscall(libc::SYS_clone3, &raw const arguments, size_of_val(&arguments)) {
+            0 => become_program(prepared),
+            -1 => -i64::from(last_errno()),
+            pid => pid,
+        }
+    }
+}
+
 /// The child's life until it is another program.
 ///
 /// # Safety
 ///
-/// Only in a child that shares no memory with its parent; the pointers of `prepared` must be what [`Program::prepare`] made.
+/// Only in a child whose parent waits for it, or whose memory is a copy; the pointers of `prepared` must be what [`Program::prepare`] made.
 unsafe fn become_program(prepared: &Prepared) -> ! {
     // SAFETY: all of it is system calls on numbers and on memory that `prepared` owns; the action is as large as the kernel's.
     unsafe {
