@@ -13,6 +13,9 @@ const MANY: usize = 10_000;
 /// How long what is done behind the end of a transaction takes at most.
 const BEHIND: Duration = Duration::from_millis(150);
 
+/// One without such a pause.
+const AT_ONCE: &str = "durable, beside a daemon, right behind another";
+
 fn milliseconds(span: Duration) -> f64 {
     span.as_secs_f64() * 1000.0
 }
@@ -32,10 +35,10 @@ pub(super) fn measure(bed: &Bed<'_>, report: &mut Report) -> anyhow::Result<()> 
 fn one_file(bed: &Bed<'_>, report: &mut Report) -> anyhow::Result<()> {
     let series = |way: &str| format!("{}: one file, {way}", bed.name);
     let directory = bed.fresh("one")?;
-    let writer = |mut command: Command, number: usize| -> anyhow::Result<f64> {
+    let writer = |mut command: Command, number: usize, pause: Duration| -> anyhow::Result<f64> {
         // Nobody pays for what others left unwritten, or for what is done behind their end: a view is taken apart, the next one made.
         settle(&directory)?;
-        std::thread::sleep(BEHIND);
+        std::thread::sleep(pause);
         timed(command.arg(&bed.me).arg("tx-write").arg(directory.join(number.to_string())))
     };
     let plain = || {
@@ -53,14 +56,15 @@ fn one_file(bed: &Bed<'_>, report: &mut Report) -> anyhow::Result<()> {
     let alone = |durable| with_env(bed.run(durable));
     for round in 0..=bed.settings.samples(60, 5) {
         let ways = [
-            ("plainly", plain()),
-            ("durable, beside a daemon", beside(true)),
-            ("not durable, beside a daemon", beside(false)),
-            ("durable", alone(true)),
-            ("not durable", alone(false)),
+            ("plainly", plain(), BEHIND),
+            ("durable, beside a daemon", beside(true), BEHIND),
+            (AT_ONCE, beside(true), Duration::ZERO),
+            ("not durable, beside a daemon", beside(false), BEHIND),
+            ("durable", alone(true), BEHIND),
+            ("not durable", alone(false), BEHIND),
         ];
-        for (way, command) in ways {
-            let time = writer(command, round)?;
+        for (way, command, pause) in ways {
+            let time = writer(command, round, pause)?;
             if round > 0 {
                 report.add(&series(way), "ms", time);
             }
@@ -73,7 +77,7 @@ fn one_file(bed: &Bed<'_>, report: &mut Report) -> anyhow::Result<()> {
         let time = over(report, way);
         report.hold(what, time, 6.0, "ms");
     }
-    for way in ["not durable, beside a daemon", "not durable"] {
+    for way in [AT_ONCE, "not durable, beside a daemon", "not durable"] {
         if let Some(time) = over(report, way) {
             report
                 .note(format!("{}: begin and commit of a one-file command, {way}, over plain: {time:.2} ms", bed.name));

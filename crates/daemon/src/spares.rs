@@ -10,7 +10,6 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::Interest;
 use tokio::sync::Notify;
@@ -36,7 +35,7 @@ pub(crate) struct Spares {
     /// Counts those that were made.
     made: Cell<u32>,
     /// Who need not be looked at when the next is made.
-    still: RefCell<Arc<Still>>,
+    still: RefCell<Still>,
     /// When one was last asked for.
     asked: Cell<Option<Instant>>,
     /// When anything was last mounted or unmounted.
@@ -99,10 +98,10 @@ impl Spares {
     async fn make_one(&self) -> Result<(), String> {
         let (home, number, moved) = (self.home.clone(), self.made.get(), self.moved.get());
         self.made.set(number.wrapping_add(1));
-        let still = Arc::clone(&self.still.borrow());
+        let still = self.still.borrow().clone();
         let made = tokio::task::spawn_blocking(move || Spare::make(&home, number, &still)).await;
         let spare = made.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
-        self.still.replace(Arc::new(spare.still().clone()));
+        self.still.replace(spare.still().clone());
         if self.closed.get() || self.moved.get() != moved {
             discard([spare]).await;
         } else {

@@ -12,6 +12,7 @@ use crate::in_flight::Flight;
 use crate::limits;
 use crate::mount_spaces;
 use crate::mounts;
+use crate::nested::Nested;
 use crate::net_spaces;
 use crate::onlooker::{Onlooker, Told};
 use crate::proc_file::{self, Lines, Stat};
@@ -59,13 +60,10 @@ pub(crate) fn capture(
             fill(&mut captured, (process, &areas), (&stat, &status), &maps, onlooker)?;
             captured.areas = areas;
             spaces.translate(process.member.outer, &mut captured);
-            captured.host_names = nested.host_names.of_process(process.member.outer)?;
+            nested.note(outer, &mut captured)?;
             if let Some(groups) = &groups {
                 captured.control_group = image.control_groups.place(&groups.of_process(process.member.outer)?);
             }
-            captured.mount_space = spaces.of_process(process.member.outer);
-            captured.ipc_space = nested.ipc.of_process(process.member.outer)?;
-            captured.net_space = nested.nets.of_process(process.member.outer)?;
             let found = descriptors.remove(&outer).map_or_else(|| descriptors::list(outer), Ok)?;
             notebook.contents.of_areas(process.member.outer, captured.pid, &mut captured.areas, &mut image)?;
             captured.descriptors = notebook.capture(&process.member, &found, outside, &mut image)?;
@@ -81,11 +79,22 @@ pub(crate) fn capture(
     for directory in in_memory.iter().copied().filter(|given| !mounted.iter().any(|path| path == given)).chain(own) {
         notebook.contents.of_tree(directory, &mut image)?;
     }
-    for (mut space, outer, pid) in spaces.each() {
+    own_mounts(&nested, &mut notebook, &mut image)?;
+    image.shared_mounts = mount_spaces::is_shared(subject)?;
+    image.keyed = sysv::capture(&kept.keys, init, &maps)?;
+    terminals::sessions(&mut image, stopped);
+    unix_socket::capture(init, &nested, &mut image, (notebook.places(), &mut flight))?;
+    parents_first(&mut image.processes);
+    Ok((image, flight))
+}
+
+/// Mounts of processes' own, and what is in those that are in memory.
+fn own_mounts(nested: &Nested, notebook: &mut Notebook<'_>, image: &mut Image) -> Result<(), FreezeError> {
+    for (mut space, outer, pid) in nested.mounts.each() {
         for change in &mut space.changes {
             match change {
                 MountChange::Memory { path, contents, .. } => {
-                    *contents = notebook.contents.of_mount((outer, pid), path, &mut image)?;
+                    *contents = notebook.contents.of_mount((outer, pid), path, image)?;
                 }
                 MountChange::Queues { space, device, .. } => *space = nested.queues_on(device).unwrap_or(0),
                 MountChange::Devices { space, device, .. } => *space = nested.devices_on(device).unwrap_or(0),
@@ -94,12 +103,7 @@ pub(crate) fn capture(
         }
         image.mount_spaces.push(space);
     }
-    image.shared_mounts = mount_spaces::is_shared(subject)?;
-    image.keyed = sysv::capture(&kept.keys, init, &maps)?;
-    terminals::sessions(&mut image, stopped);
-    unix_socket::capture(init, &nested, &mut image, (notebook.places(), &mut flight))?;
-    parents_first(&mut image.processes);
-    Ok((image, flight))
+    Ok(())
 }
 
 /// Orders processes so that each comes before its children, and a subtree lies together.

@@ -2,13 +2,10 @@
 
 use crate::content_making;
 use crate::control_groups;
-use crate::host_names;
 use crate::image::{AreaKind, Image, Process, Thread};
-use crate::ipc_spaces;
 use crate::landing::{self, Landing};
 use crate::lineage::Birth;
-use crate::mount_making;
-use crate::net_spaces;
+use crate::nested;
 use crate::objects::Slots;
 use crate::own_proc;
 use crate::process_descriptors;
@@ -83,10 +80,7 @@ impl Ground<'_> {
     pub(crate) fn process(&self, writer: &mut Writer, chapter: Chapter, birth: &Birth, index: usize) {
         let process = &self.image.processes[index];
         control_groups::enter(writer, chapter, self.image, process, self.slots);
-        host_names::enter(writer, chapter, self.image, process, self.slots);
-        ipc_spaces::enter(writer, chapter, self.image, process, self.slots);
-        net_spaces::enter(writer, chapter, self.image, process, self.slots);
-        mount_making::enter(writer, chapter, self.image, process, self.slots);
+        nested::enter(writer, chapter, self.image, process, self.slots);
         let forks = !birth.early.is_empty() || !birth.late.is_empty();
         if forks {
             self.keep_below(writer, chapter, birth);

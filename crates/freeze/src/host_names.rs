@@ -1,9 +1,9 @@
 //! Host names of a process's own (uts_namespaces(7)): those beside the guest's, which each clone has one of for itself.
 
-use crate::image::{Image, Process};
+use crate::image::Image;
 use crate::namespaces::{Beside, HOST_NAMES, Space};
 use crate::objects::Slots;
-use crate::script::{Chapter, Writer};
+use crate::script::Writer;
 use pando_kernel::{CallError, Context, uts};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -48,31 +48,4 @@ pub(crate) fn make(writer: &mut Writer, image: &Image, slots: Slots) {
         HOST_NAMES.keep(writer, slots.host_names(Some(number)));
     }
     HOST_NAMES.enter(writer, Writer::MAKING, slots.host_names(None));
-}
-
-/// Writes a process's entering of its own, whosever it has been forked with.
-pub(crate) fn enter(writer: &mut Writer, chapter: Chapter, image: &Image, process: &Process, slots: Slots) {
-    if !image.host_names.is_empty() {
-        HOST_NAMES.enter(writer, chapter, slots.host_names(process.host_names));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_process_enters_its_own_and_nobody_where_there_is_but_one() {
-        let mut image = Image { processes: vec![Process::default()], ..Image::default() };
-        let steps = |image: &Image| {
-            let mut writer = Writer::new();
-            let slots = Slots::of(image);
-            make(&mut writer, image, slots);
-            enter(&mut writer, Writer::MAKING, image, &image.processes[0], slots);
-            format!("{:?}", writer.finish(1, 1, 0, 0)).lines().count()
-        };
-        assert_eq!(steps(&image), 0);
-        image.host_names.push(HostNames::default());
-        assert_eq!(steps(&image), 1 + 4 + 1 + 1);
-    }
 }

@@ -1,12 +1,12 @@
 //! Ipc namespaces of a process's own (ipc_namespaces(7)): a clone has them again where nothing is in them. What is in the first process's is another matter: see
 //! `sysv` and `queues`.
 
-use crate::image::{Image, Process};
+use crate::image::Image;
 use crate::namespaces::{Beside, IPC};
 use crate::objects::Slots;
 use crate::queues::Queues;
 use crate::refusal::Refusal;
-use crate::script::{Chapter, Writer};
+use crate::script::Writer;
 use crate::sysv;
 use pando_kernel::CallError;
 
@@ -60,32 +60,4 @@ pub(crate) fn make(writer: &mut Writer, image: &Image, slots: Slots) {
         IPC.keep(writer, slots.ipc_space(Some(number)));
     }
     IPC.enter(writer, Writer::MAKING, slots.ipc_space(None));
-}
-
-/// Writes a process's entering of its own, whosever it has been forked with. The first process of an image is in its own.
-pub(crate) fn enter(writer: &mut Writer, chapter: Chapter, image: &Image, process: &Process, slots: Slots) {
-    if image.ipc_spaces > 0 && process.pid != image.init {
-        IPC.enter(writer, chapter, slots.ipc_space(process.ipc_space));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_process_enters_its_own_and_nobody_where_there_is_but_one() {
-        let mut image =
-            Image { processes: vec![Process { pid: 2, ..Process::default() }], init: 1, ..Image::default() };
-        let steps = |image: &Image| {
-            let mut writer = Writer::new();
-            let slots = Slots::of(image);
-            make(&mut writer, image, slots);
-            enter(&mut writer, Writer::MAKING, image, &image.processes[0], slots);
-            format!("{:?}", writer.finish(1, 1, 0, 0)).lines().count()
-        };
-        assert_eq!(steps(&image), 0);
-        image.ipc_spaces = 2;
-        assert_eq!(steps(&image), 1 + 4 + 1 + 1);
-    }
 }

@@ -4,7 +4,7 @@
 //! Everything is a path inside the clone's own root, and no link is followed: the kernel told the paths of mounts, which have none.
 
 use crate::content_making;
-use crate::image::{Image, Link, MountChange, MountSpace, Process};
+use crate::image::{Image, Link, MountChange, MountSpace};
 use crate::namespaces::{IPC, MOUNTS};
 use crate::net_spaces;
 use crate::objects::Slots;
@@ -69,13 +69,6 @@ pub(crate) fn make(writer: &mut Writer, image: &Image, slots: Slots, mut inside:
         }
         inside(writer, number);
         MOUNTS.enter(writer, MAKING, slots.mount_space(None));
-    }
-}
-
-/// Writes a process's entering of its own, whosever it has been forked with. The first process of an image is in its own.
-pub(crate) fn enter(writer: &mut Writer, chapter: Chapter, image: &Image, process: &Process, slots: Slots) {
-    if !image.mount_spaces.is_empty() && process.pid != image.init {
-        MOUNTS.enter(writer, chapter, slots.mount_space(process.mount_space));
     }
 }
 
@@ -242,13 +235,13 @@ const MOVE_MOUNT_EMPTY_PATHS: u64 = 0x4 | 0x40;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::image::MountSource;
+    use crate::image::{MountSource, Process};
 
     fn lines(image: &Image) -> Vec<String> {
         let mut writer = Writer::new();
         let slots = Slots::of(image);
         make(&mut writer, image, slots, |writer, _| writer.call(MAKING, "inside", 0, &[]));
-        enter(&mut writer, MAKING, image, &image.processes[0], slots);
+        crate::nested::enter(&mut writer, MAKING, image, &image.processes[0], slots);
         let text = format!("{:?}", writer.finish(1, 1, 0, 0));
         let label = |line: &str| Some(line.split_once(' ')?.1.split_once(": 0x")?.0.to_owned());
         text.lines().filter_map(label).collect()

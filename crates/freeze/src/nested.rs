@@ -2,14 +2,16 @@
 
 use crate::descriptors::Found;
 use crate::freeze::Subject;
-use crate::image::FileKind;
+use crate::image::{FileKind, Image, Process};
 use crate::ipc_spaces;
 use crate::mount_spaces::Spaces;
 use crate::namespaces::{Beside, HOST_NAMES, IPC, MOUNTS, NETWORK};
 use crate::net_spaces;
+use crate::objects::Slots;
 use crate::open_namespaces::{OpenNamespace, OpenNamespaces};
 use crate::proc_file::malformed;
 use crate::refusal::Refusal;
+use crate::script::{Chapter, Writer};
 use crate::tree::Member;
 use pando_kernel::CallError;
 use pando_kernel::network::Network;
@@ -81,6 +83,15 @@ impl Nested {
         }
     }
 
+    /// Notes which ones a process is in.
+    pub(crate) fn note(&self, outer: i32, process: &mut Process) -> Result<(), CallError> {
+        process.host_names = self.host_names.of_process(outer)?;
+        process.mount_space = self.mounts.of_process(outer);
+        process.ipc_space = self.ipc.of_process(outer)?;
+        process.net_space = self.nets.of_process(outer)?;
+        Ok(())
+    }
+
     /// The ipc namespace whose message queues are on a device.
     pub(crate) fn queues_on(&self, device: &str) -> Option<usize> {
         self.queues.iter().position(|other| other == device)
@@ -96,5 +107,52 @@ impl Nested {
         let found = self.open.find(found).and_then(|one| Some((one.kind.flag, self.place(one)?)));
         let (kind, space) = found.ok_or_else(|| malformed("looking for a namespace"))?;
         Ok(FileKind::Namespace { kind, space })
+    }
+}
+
+/// Writes a process's entering of its own, whosever it has been forked with. The first process of an image is in its own.
+pub(crate) fn enter(writer: &mut Writer, chapter: Chapter, image: &Image, process: &Process, slots: Slots) {
+    if process.pid == image.init {
+        return;
+    }
+    for (kind, count, slot) in [
+        (HOST_NAMES, image.host_names.len(), slots.host_names(process.host_names)),
+        (IPC, image.ipc_spaces, slots.ipc_space(process.ipc_space)),
+        (NETWORK, image.net_spaces.len(), slots.net_space(process.net_space)),
+        (MOUNTS, image.mount_spaces.len(), slots.mount_space(process.mount_space)),
+    ] {
+        // Where there is but the first process's, everybody is in that.
+        if count > 0 {
+            kind.enter(writer, chapter, slot);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host_names::{self, HostNames};
+    use crate::net_spaces::NetSpace;
+
+    #[test]
+    fn each_process_enters_its_own_and_nobody_where_there_is_but_one() {
+        let image = || Image { processes: vec![Process { pid: 2, ..Process::default() }], init: 1, ..Image::default() };
+        let steps = |image: &Image, process: &Process| {
+            let (mut writer, slots) = (Writer::new(), Slots::of(image));
+            host_names::make(&mut writer, image, slots);
+            ipc_spaces::make(&mut writer, image, slots);
+            net_spaces::make(&mut writer, image, slots);
+            enter(&mut writer, Writer::MAKING, image, process, slots);
+            format!("{:?}", writer.finish(1, 1, 0, 0)).lines().count()
+        };
+        let names = Image { host_names: vec![HostNames::default()], ..image() };
+        let ipc = Image { ipc_spaces: 2, ..image() };
+        let net = Image { net_spaces: vec![NetSpace { up: true }, NetSpace { up: false }], ..image() };
+        // What the maker is in is kept, the others are made and kept, and it goes back.
+        for (image, made) in [(image(), 0), (names, 1 + 4 + 1), (ipc, 1 + 4 + 1), (net, 1 + (2 + 3) + 2 + 1)] {
+            let entered = usize::from(made > 0);
+            assert_eq!(steps(&image, &image.processes[0]), made + entered);
+            assert_eq!(steps(&image, &Process { pid: 1, ..Process::default() }), made);
+        }
     }
 }

@@ -1,11 +1,11 @@
 //! Network namespaces of a process's own (network_namespaces(7)), as services have that are kept from the network: a clone has them again where there is nothing
 //! but the loopback device, and sockets. A socket belongs to the one that it was made in, wherever its process is by now.
 
-use crate::image::{Image, Process};
+use crate::image::Image;
 use crate::namespaces::{Beside, NETWORK};
 use crate::objects::Slots;
 use crate::refusal::Refusal;
-use crate::script::{Chapter, Writer};
+use crate::script::Writer;
 use pando_kernel::network::{self, Network};
 use pando_kernel::{CallError, Context, namespace};
 use serde::{Deserialize, Serialize};
@@ -161,13 +161,6 @@ pub(crate) fn inside<T>(
     made
 }
 
-/// Writes a process's entering of its own, whosever it has been forked with. The first process of an image is in its own.
-pub(crate) fn enter(writer: &mut Writer, chapter: Chapter, image: &Image, process: &Process, slots: Slots) {
-    if !image.net_spaces.is_empty() && process.pid != image.init {
-        NETWORK.enter(writer, chapter, slots.net_space(process.net_space));
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -208,21 +201,5 @@ mod tests {
             change(&mut network);
             assert!(strange(&network).is_some_and(|said| said.starts_with(wanted)), "{wanted}");
         }
-    }
-
-    #[test]
-    fn each_process_enters_its_own_and_nobody_where_there_is_but_one() {
-        let mut image =
-            Image { processes: vec![Process { pid: 2, ..Process::default() }], init: 1, ..Image::default() };
-        let steps = |image: &Image| {
-            let mut writer = Writer::new();
-            let slots = Slots::of(image);
-            make(&mut writer, image, slots);
-            enter(&mut writer, Writer::MAKING, image, &image.processes[0], slots);
-            format!("{:?}", writer.finish(1, 1, 0, 0)).lines().count()
-        };
-        assert_eq!(steps(&image), 0);
-        image.net_spaces = vec![NetSpace { up: true }, NetSpace { up: false }];
-        assert_eq!(steps(&image), 1 + (2 + 3) + 2 + 1 + 1);
     }
 }

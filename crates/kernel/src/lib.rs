@@ -27,7 +27,7 @@
 //!   sysv      segments, semaphores and messages by number        terminal  pseudo-terminals
 //!   mqueue    message queues by name                             pid_namespace  processes as others number them
 //!   user_namespace  which lie in which                            namespace  kind and owner of open ones
-//!   network   what a network namespace has besides sockets
+//!   network   what a network namespace has besides sockets        netlink_dump  all answers to one question
 //! ```
 
 pub mod attach;
@@ -60,6 +60,7 @@ pub mod mount;
 pub mod mount_lock;
 pub mod mqueue;
 pub mod namespace;
+mod netlink_dump;
 pub mod network;
 pub mod outliving;
 pub mod overlay;

@@ -1,7 +1,7 @@
 //! Open namespaces (ioctl_ns(2)): of which kind one is, whose, and which one a socket belongs to.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// `NS_GET_USERNS`, since Linux 4.9: `_IO(0xb7, 1)`.
 const OWNER: libc::c_ulong = 0xb701;
@@ -23,6 +23,21 @@ pub fn owner(namespace: impl AsFd) -> io::Result<OwnedFd> {
 /// The network namespace that a socket belongs to, wherever its process is by now. Needs CAP_NET_ADMIN there.
 pub fn of_socket(socket: impl AsFd) -> io::Result<OwnedFd> {
     ask(socket, OF_SOCKET).map(own)
+}
+
+/// Does something in a network namespace: sockets that are made there belong to it for good.
+pub(crate) fn inside_network<T: Send>(
+    namespace: BorrowedFd<'_>,
+    act: impl FnOnce() -> io::Result<T> + Send,
+) -> io::Result<T> {
+    let enter = || {
+        let kind = rustix::thread::LinkNameSpaceType::Network;
+        rustix::thread::move_into_link_name_space(namespace, Some(kind))?;
+        act()
+    };
+    // A thread is in a namespace by itself.
+    let acted = std::thread::scope(|scope| scope.spawn(enter).join());
+    acted.map_err(|_| io::Error::other("a thread failed"))?
 }
 
 fn ask(file: impl AsFd, what: libc::c_ulong) -> io::Result<i32> {

@@ -1,7 +1,9 @@
 //! What a network namespace has besides sockets: devices, addresses, routes, rules, packet filters (rtnetlink(7), nfnetlink).
 
+use crate::namespace::inside_network;
+use crate::netlink_dump::{self, attributes, word};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
-use rustix::net::{AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
+use rustix::net::netlink;
 use std::fs::File;
 use std::io::{self, Read};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -42,30 +44,22 @@ pub struct Network {
     pub filters: bool,
 }
 
-const HEADER: usize = 16;
-
 /// More than this of a kind is not read.
 const MOST: usize = 4096;
 
 impl Network {
     /// Looks at a network namespace. Needs CAP_SYS_ADMIN over it.
     pub fn of(namespace: BorrowedFd<'_>) -> io::Result<Self> {
-        // Sockets belong to the namespace that their maker was in.
-        let made = std::thread::scope(|scope| {
-            let enter = || {
-                let kind = rustix::thread::LinkNameSpaceType::Network;
-                rustix::thread::move_into_link_name_space(namespace, Some(kind))?;
-                let filters = match open(Some(netlink::NETFILTER)) {
-                    Ok(socket) => Some(socket),
-                    Err(error) if error.raw_os_error() == Some(libc::EPROTONOSUPPORT) => None,
-                    Err(error) => return Err(error),
-                };
-                // Routes and all that is NETLINK_ROUTE, which is 0.
-                Ok::<_, io::Error>((open(None)?, filters, ["ip", "ip6"].map(has_tables)))
+        let made = inside_network(namespace, || {
+            let filters = match netlink_dump::open(Some(netlink::NETFILTER)) {
+                Ok(socket) => Some(socket),
+                Err(error) if error.raw_os_error() == Some(libc::EPROTONOSUPPORT) => None,
+                Err(error) => return Err(error),
             };
-            scope.spawn(enter).join()
+            // Routes and all that is NETLINK_ROUTE, which is 0.
+            Ok((netlink_dump::open(None)?, filters, ["ip", "ip6"].map(has_tables)))
         });
-        let (routes, filters, tables) = made.map_err(|_| io::Error::other("a thread failed"))??;
+        let (routes, filters, tables) = made?;
         let mut network = Self {
             devices: each(&routes, RTM_GETLINK, &[0; 16])?.iter().filter_map(|one| device(one)).collect(),
             addresses: each(&routes, RTM_GETADDR, &[0; 8])?.iter().filter_map(|one| address(one)).collect(),
@@ -87,26 +81,18 @@ impl Network {
 
 /// The file system that shows a network namespace's devices (sysfs(5)), mounted nowhere, as a mere place. To close it waits for a grace period.
 pub fn system(namespace: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    let mount = || {
-        let kind = rustix::thread::LinkNameSpaceType::Network;
-        rustix::thread::move_into_link_name_space(namespace, Some(kind))?;
+    inside_network(namespace, || {
         let context = rustix::mount::fsopen("sysfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
         rustix::mount::fsconfig_create(context.as_fd())?;
         let flags = (FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty());
         Ok(rustix::mount::fsmount(context.as_fd(), flags.0, flags.1)?)
-    };
-    let made = std::thread::scope(|scope| scope.spawn(mount).join());
-    made.map_err(|_| io::Error::other("a thread failed"))?
+    })
 }
 
 const RTM_GETLINK: u16 = 18;
 const RTM_GETADDR: u16 = 22;
 const RTM_GETROUTE: u16 = 26;
 const RTM_GETRULE: u16 = 34;
-
-fn open(protocol: Option<Protocol>) -> io::Result<OwnedFd> {
-    Ok(rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, protocol)?)
-}
 
 /// Whether iptables' modules keep tables in the namespace that this thread is in.
 fn has_tables(family: &str) -> bool {
@@ -129,60 +115,13 @@ fn has_filters(socket: &OwnedFd) -> io::Result<bool> {
 
 /// The bodies of all answers to a request.
 fn each(socket: &OwnedFd, kind: u16, body: &[u8]) -> io::Result<Vec<Vec<u8>>> {
-    const REQUEST_DUMP: u16 = 0x301;
-    let mut request = Vec::with_capacity(HEADER + body.len());
-    request.extend(((HEADER + body.len()) as u32).to_le_bytes());
-    request.extend(kind.to_le_bytes());
-    request.extend(REQUEST_DUMP.to_le_bytes());
-    request.extend([0; 8]);
-    request.extend(body);
-    rustix::net::send(socket, &request, SendFlags::empty())?;
-    let (mut bodies, mut buffer) = (Vec::new(), vec![0_u8; 64 * 1024]);
-    loop {
-        let (count, _) = rustix::net::recv(socket.as_fd(), &mut buffer[..], RecvFlags::empty())?;
-        if parse(&buffer[..count], &mut bodies)? || count == 0 {
-            return Ok(bodies);
+    let mut bodies = Vec::new();
+    netlink_dump::ask(socket, kind, body, |body| {
+        if bodies.len() < MOST {
+            bodies.push(body.to_vec());
         }
-    }
-}
-
-fn half(bytes: &[u8], at: usize) -> u16 {
-    bytes.get(at..at + 2).map_or(0, |part| u16::from_le_bytes([part[0], part[1]]))
-}
-
-fn word(bytes: &[u8], at: usize) -> u32 {
-    bytes.get(at..at + 4).map_or(0, |part| u32::from_le_bytes([part[0], part[1], part[2], part[3]]))
-}
-
-/// Takes messages apart; whether the last one was among them.
-fn parse(mut bytes: &[u8], bodies: &mut Vec<Vec<u8>>) -> io::Result<bool> {
-    const ERROR: u16 = 2;
-    const DONE: u16 = 3;
-    while bytes.len() >= HEADER {
-        let length = (word(bytes, 0) as usize).clamp(HEADER, bytes.len());
-        match half(bytes, 4) {
-            DONE => return Ok(true),
-            ERROR => return Err(io::Error::from_raw_os_error((word(bytes, HEADER) as i32).wrapping_neg())),
-            _ if bodies.len() < MOST => bodies.push(bytes[HEADER..length].to_vec()),
-            _ => {}
-        }
-        bytes = &bytes[length.next_multiple_of(4).min(bytes.len())..];
-    }
-    Ok(false)
-}
-
-/// The attributes behind the fixed part of a body: number and value.
-fn attributes(body: &[u8], fixed: usize) -> impl Iterator<Item = (u16, &[u8])> {
-    let mut rest = body.get(fixed..).unwrap_or_default();
-    std::iter::from_fn(move || {
-        if rest.len() < 4 {
-            return None;
-        }
-        let length = usize::from(half(rest, 0)).clamp(4, rest.len());
-        let found = (half(rest, 2) & 0x3fff, &rest[4..length]);
-        rest = &rest[length.next_multiple_of(4).min(rest.len())..];
-        Some(found)
-    })
+    })?;
+    Ok(bodies)
 }
 
 fn find(body: &[u8], fixed: usize, number: u16) -> Option<&[u8]> {
@@ -265,7 +204,6 @@ mod tests {
         for length in 0..64 {
             for byte in [0, 1, 4, 0xff] {
                 let bytes = vec![byte; length];
-                let _ = parse(&bytes, &mut Vec::new());
                 let _ = (device(&bytes), address(&bytes), route(&bytes), priority(&bytes));
             }
         }

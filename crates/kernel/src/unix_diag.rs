@@ -1,8 +1,10 @@
 //! The unix sockets of a network namespace and who is connected to whom (sock_diag(7), UNIX_DIAG, since Linux 3.3).
 
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
+use crate::namespace::inside_network;
+use crate::netlink_dump::{self, attributes, word};
+use rustix::net::netlink;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 /// A socket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,86 +25,32 @@ pub struct UnixEntry {
 
 /// Every unix socket of a network namespace, open as `namespace`; of our own if it is `None`. Needs CAP_SYS_ADMIN for another's.
 pub fn list(namespace: Option<BorrowedFd<'_>>) -> io::Result<Vec<UnixEntry>> {
-    let Some(namespace) = namespace else { return dump(&open()?) };
-    // A socket belongs to the namespace that its maker was in.
-    let made = std::thread::scope(|scope| {
-        scope
-            .spawn(|| {
-                let kind = rustix::thread::LinkNameSpaceType::Network;
-                rustix::thread::move_into_link_name_space(namespace, Some(kind))?;
-                open()
-            })
-            .join()
-    });
-    dump(&made.map_err(|_| io::Error::other("a thread failed"))??)
+    let open = || netlink_dump::open(Some(netlink::SOCK_DIAG));
+    dump(match namespace {
+        None => open()?,
+        Some(namespace) => inside_network(namespace, open)?,
+    })
 }
 
-fn open() -> io::Result<OwnedFd> {
-    let protocol = Some(netlink::SOCK_DIAG);
-    Ok(rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, protocol)?)
-}
-
-const HEADER: usize = 16;
-
-fn dump(socket: impl AsFd) -> io::Result<Vec<UnixEntry>> {
+fn dump(socket: OwnedFd) -> io::Result<Vec<UnixEntry>> {
     const SOCK_DIAG_BY_FAMILY: u16 = 20;
-    const REQUEST_DUMP: u16 = 0x301;
     /// Files, peers, waiting connections, queues.
     const SHOW: u32 = 2 | 4 | 8 | 16;
-    const REQUEST: usize = HEADER + 24;
-    let mut request = Vec::with_capacity(REQUEST);
-    request.extend((REQUEST as u32).to_le_bytes());
-    request.extend(SOCK_DIAG_BY_FAMILY.to_le_bytes());
-    request.extend(REQUEST_DUMP.to_le_bytes());
-    request.extend([0; 8]);
-    request.extend([libc::AF_UNIX as u8, 0, 0, 0]);
+    let mut request = vec![libc::AF_UNIX as u8, 0, 0, 0];
     for word in [u32::MAX, 0, SHOW, u32::MAX, u32::MAX] {
         request.extend(word.to_le_bytes());
     }
-    rustix::net::send(&socket, &request, SendFlags::empty())?;
     let mut entries = Vec::new();
-    let mut buffer = vec![0_u8; 64 * 1024];
-    loop {
-        let (count, _) = rustix::net::recv(&socket, &mut buffer, RecvFlags::empty())?;
-        if parse(&buffer[..count], &mut entries)? || count == 0 {
-            return Ok(entries);
-        }
-    }
-}
-
-fn half(bytes: &[u8], at: usize) -> u16 {
-    bytes.get(at..at + 2).map_or(0, |part| u16::from_le_bytes([part[0], part[1]]))
-}
-
-fn word(bytes: &[u8], at: usize) -> u32 {
-    bytes.get(at..at + 4).map_or(0, |part| u32::from_le_bytes([part[0], part[1], part[2], part[3]]))
-}
-
-/// Takes messages apart; whether the last one was among them.
-fn parse(mut bytes: &[u8], entries: &mut Vec<UnixEntry>) -> io::Result<bool> {
-    const ERROR: u16 = 2;
-    const DONE: u16 = 3;
-    while bytes.len() >= HEADER {
-        let length = (word(bytes, 0) as usize).clamp(HEADER, bytes.len());
-        match half(bytes, 4) {
-            DONE => return Ok(true),
-            ERROR => return Err(io::Error::from_raw_os_error((word(bytes, HEADER) as i32).wrapping_neg())),
-            _ => entries.push(entry(&bytes[HEADER..length])),
-        }
-        bytes = &bytes[length.next_multiple_of(4).min(bytes.len())..];
-    }
-    Ok(false)
+    netlink_dump::ask(socket, SOCK_DIAG_BY_FAMILY, &request, |body| entries.push(entry(body)))?;
+    Ok(entries)
 }
 
 /// `struct unix_diag_msg` and its attributes.
 fn entry(body: &[u8]) -> UnixEntry {
     const FIXED: usize = 16;
     let mut entry = UnixEntry { inode: word(body, 4), ..UnixEntry::default() };
-    let mut rest = body.get(FIXED..).unwrap_or_default();
-    while rest.len() >= 4 {
-        let length = usize::from(half(rest, 0)).clamp(4, rest.len());
-        let value = &rest[4..length];
-        match half(rest, 2) {
+    for (number, value) in attributes(body, FIXED) {
+        match number {
             1 => entry.file = Some(word(value, 0)),
             2 => entry.peer = Some(word(value, 0)),
             3 => entry.waiting = (0..value.len() / 4).map(|place| word(value, place * 4)).collect(),
@@ -110,7 +58,6 @@ fn entry(body: &[u8]) -> UnixEntry {
             6 => entry.shut = value.first().copied().unwrap_or(0),
             _ => {}
         }
-        rest = &rest[length.next_multiple_of(4).min(rest.len())..];
     }
     entry
 }
@@ -133,10 +80,8 @@ mod tests {
 
     #[test]
     fn broken_messages_are_no_harm() {
-        let mut entries = Vec::new();
         for length in 0..40 {
-            let _ = parse(&vec![0xff; length], &mut entries);
-            let _ = parse(&vec![4; length], &mut entries);
+            let _ = (entry(&vec![0xff; length]), entry(&vec![4; length]));
         }
     }
 }

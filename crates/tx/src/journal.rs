@@ -205,4 +205,14 @@ mod tests {
             assert!(file.read().is_err(), "cut at {at}");
         }
     }
+
+    #[test]
+    fn one_of_another_version_is_not_called_damaged() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = JournalFile::of(directory.path());
+        std::fs::write(file.path(), b"PandoTx\x02and so on").unwrap();
+        assert_eq!(file.read().unwrap_err().to_string(), OTHERS);
+        std::fs::write(file.path(), b"PandoTy\x03and so on").unwrap();
+        assert_eq!(file.read().unwrap_err().to_string(), "the journal is damaged");
+    }
 }

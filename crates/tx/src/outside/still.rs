@@ -6,10 +6,11 @@ use pando_kernel::{memory_map, process};
 use std::collections::HashSet;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
-/// Those.
+/// Those. Copies share what is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Still(HashSet<Tenant>);
+pub struct Still(Arc<HashSet<Tenant>>);
 
 impl Still {
     /// Looks at those who have memory now; at whom `before` knows already, no more.
@@ -21,7 +22,8 @@ impl Still {
         let wrote_to_none =
             |tenant: &Tenant| memory_map::written_by(tenant.pid).is_ok_and(|written| written.is_empty());
         let tenants = walker.tenants()?.into_iter().filter(Tenant::has_known_maps);
-        Ok(Self(tenants.filter(|tenant| before.0.contains(tenant) || wrote_to_none(tenant)).collect()))
+        let still = tenants.filter(|tenant| before.has(tenant) || wrote_to_none(tenant));
+        Ok(Self(Arc::new(still.collect())))
     }
 
     /// Whether a process is one of them, and its maps are the same.
@@ -36,7 +38,7 @@ impl Still {
 
     /// Reads what was written.
     pub(crate) fn read(path: &Path) -> io::Result<Self> {
-        Ok(Self(Tenant::all_of_bytes(&std::fs::read(path)?).collect()))
+        Ok(Self(Arc::new(Tenant::all_of_bytes(&std::fs::read(path)?).collect())))
     }
 }
 
