@@ -32,8 +32,18 @@ client.bind(own + "/client")
 client.connect(at)
 accepted, _ = listener.accept()
 client.sendall(b"to the server")
+# What it has sent waits where nobody can look before it is accepted.
+eager = socket.socket(socket.AF_UNIX)
+eager.connect(at)
+eager.sendall(b"unheard")
 pending = socket.socket(socket.AF_UNIX)
 pending.connect(at)
+# And it does not wait for an answer, as some do.
+bearer = socket.socket(socket.AF_UNIX)
+bearer.connect(at)
+socket.send_fds(bearer, [b"x"], [0])
+bearer.shutdown(socket.SHUT_WR)
+here = os.stat("/proc/self/ns/pid").st_ino
 abstract = socket.socket(socket.AF_UNIX)
 abstract.bind("\0an abstract name")
 abstract.listen()
@@ -109,9 +119,21 @@ def check():
     assert client.recv(100) == b"to the client"
     assert (accepted.getsockname(), accepted.getpeername()) == (at, own + "/client")
     assert client.getpeername() == at and listener.getsockname() == at
+    if os.stat("/proc/self/ns/pid").st_ino == here:
+        heard, _ = listener.accept()
+        assert heard.recv(100) == b"unheard"
+        heard.sendall(b"heard")
+        assert eager.recv(100) == b"heard"
+    else:
+        for one in (eager, bearer):
+            fails(ConnectionResetError, one.recv, 100)
+            assert one.recv(100) == b""
     first, _ = listener.accept()
     pending.sendall(b"I waited")
     assert first.recv(100) == b"I waited"
+    if os.stat("/proc/self/ns/pid").st_ino == here:
+        last, _ = listener.accept()
+        assert socket.recv_fds(last, 100, 5)[0] == b"x"
     for name, server in ((at, listener), ("\0an abstract name", abstract), ("beside", relative)):
         new = socket.socket(socket.AF_UNIX)
         new.connect(name)

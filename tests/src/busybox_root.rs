@@ -51,9 +51,9 @@ pub(crate) fn with_python(root: &Path, copy: &Path) -> io::Result<()> {
         root=$1 copy=$2
         cp -a "$root" "$copy"
         take() { mkdir -p "$copy${1%/*}"; cp -L "$1" "$copy$1"; }
-        for library in $(ldd /usr/bin/python3 | grep -o '/[^ ]*'); do take "$library"; done
-        take /usr/bin/python3
         modules=$(/usr/bin/python3 -c 'import os; print(os.path.dirname(os.__file__))')
+        for library in $(ldd /usr/bin/python3 "$modules"/lib-dynload/*.so | grep -o '[[:space:]]/[^ :]*' | sort -u); do take "$library"; done
+        take /usr/bin/python3
         mkdir -p "$copy${modules%/*}"
         cp -a "$modules" "$copy$modules"
         rm -rf "$copy$modules"/config-* "$copy$modules"/test

@@ -9,6 +9,9 @@ use std::sync::Mutex;
 
 const SUITE: &str = "bookworm";
 
+/// The one after it.
+pub(crate) const NEXT_SUITE: &str = "trixie";
+
 /// Which packages a system has besides the essential ones.
 pub(crate) type Packages = &'static [&'static str];
 
@@ -43,25 +46,31 @@ pub(crate) fn tarball(sandbox: &Sandbox) -> String {
 /// The same for a system with other packages.
 #[track_caller]
 pub(crate) fn tarball_with(sandbox: &Sandbox, packages: Packages) -> String {
+    tarball_of(sandbox, SUITE, packages)
+}
+
+/// The same for a system of another suite.
+#[track_caller]
+pub(crate) fn tarball_of(sandbox: &Sandbox, suite: &str, packages: Packages) -> String {
     let _turn = MAKING.lock().unwrap_or_else(|failed| failed.into_inner());
-    let path = place(packages);
+    let path = place(suite, packages);
     if !path.is_file() {
-        make(sandbox, packages, &path);
+        make(sandbox, (suite, packages), &path);
     }
     path.to_string_lossy().into_owned()
 }
 
-fn place(packages: Packages) -> PathBuf {
+fn place(suite: &str, packages: Packages) -> PathBuf {
     let mut hasher = DefaultHasher::new();
-    (SUITE, packages).hash(&mut hasher);
+    (suite, packages).hash(&mut hasher);
     let program = std::env::current_exe().expect("this program has a path");
-    program.with_file_name(format!("debian-{SUITE}-{:016x}.tar", hasher.finish()))
+    program.with_file_name(format!("debian-{suite}-{:016x}.tar", hasher.finish()))
 }
 
 #[track_caller]
-fn make(sandbox: &Sandbox, packages: Packages, path: &std::path::Path) {
+fn make(sandbox: &Sandbox, (suite, packages): (&str, Packages), path: &std::path::Path) {
     const NAME: &str = "debian-to-keep";
-    let source = format!("debian:{SUITE}+{}", packages.join(","));
+    let source = format!("debian:{suite}+{}", packages.join(","));
     sandbox.pando(["create", NAME, "--from", &source]).limit(LIMIT).ok();
     sandbox.pando(["start", NAME]).ok();
     // Named at the end, since another program may look for it at the same time.

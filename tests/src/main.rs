@@ -22,6 +22,7 @@ mod case;
 mod choice;
 mod debian_image;
 mod dice;
+mod disk_server;
 mod disorder;
 mod file_watcher;
 mod history;
@@ -46,19 +47,24 @@ mod world;
 use choice::Choice;
 use std::process::ExitCode;
 
+/// Something that this program does for its own tests, as another process.
+type Part = fn(&[String]) -> std::io::Result<()>;
+
+/// By the word that asks for it.
+const PARTS: [(&str, Part); 5] = [
+    (disorder::WORD, disorder::obey),
+    (history::WORD, history::obey),
+    (race::WORD, race::obey),
+    (power_loss::WORD, power_loss::obey),
+    (disk_server::WORD, disk_server::obey),
+];
+
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    if words.first().is_some_and(|word| word == disorder::WORD) {
-        return disorder::obey(&words[1..]).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
-    }
-    if words.first().is_some_and(|word| word == history::WORD) {
-        return history::obey(&words[1..]).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
-    }
-    if words.first().is_some_and(|word| word == race::WORD) {
-        return race::obey(&words[1..]).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
-    }
-    if words.first().is_some_and(|word| word == power_loss::WORD) {
-        return power_loss::obey(&words[1..]).map_or_else(
+    if let Some((word, rest)) = words.split_first()
+        && let Some((_, part)) = PARTS.iter().find(|(name, _)| word == name)
+    {
+        return part(rest).map_or_else(
             |error| {
                 eprintln!("{error}");
                 ExitCode::FAILURE

@@ -150,7 +150,7 @@ impl Order {
 
     /// A transaction on a new disk, and all that it writes.
     fn record(&self, seed: u64) -> io::Result<Recorded> {
-        let disk = RecordingDisk::new(vec![0; SIZE]);
+        let disk = RecordingDisk::new(&vec![0; SIZE])?;
         let attached = self.attach(&disk)?;
         self.kind.format(attached.device.path())?;
         let mounted = self.mount(attached.device.path())?;
@@ -159,23 +159,23 @@ impl Order {
         disorder::make(&self.tree(), &mut dice, 50);
         let before = tree_state::lines(&self.tree());
         rustix::fs::syncfs(std::fs::File::open(self.mounted())?)?;
-        let start = disk.bytes();
-        disk.start();
+        let start = disk.bytes()?;
+        disk.start()?;
         let program = std::env::current_exe()?;
         let count = [1, 2, 3, 10, 40][dice.throw(5) as usize];
         let mut command = self.pando();
         command.args(["run", "-q", "--retry", "0", "--"]).arg(program).arg(disorder::WORD);
         command.args([(seed + 500_000).to_string(), count.to_string()]).arg(self.tree());
         let after = done(&mut command)?;
-        let acknowledged = disk.position();
+        let acknowledged = disk.position()?;
         drop(mounted);
         let after = after.lines().map(str::to_owned).collect();
-        Ok(Recorded { recording: disk.recording(start), acknowledged, before, after })
+        Ok(Recorded { recording: disk.recording(start)?, acknowledged, before, after })
     }
 
     /// The tree after the power has come back; in words, if it cannot be had.
     fn after_cut(&self, bytes: &[u8]) -> io::Result<Result<Vec<String>, String>> {
-        let disk = RecordingDisk::new(bytes.to_vec());
+        let disk = RecordingDisk::new(bytes)?;
         let attached = self.attach(&disk)?;
         let _mounted = match self.mount(attached.device.path()) {
             Ok(mounted) => mounted,

@@ -1,23 +1,18 @@
-//! A disk that remembers in which order it was written to, and when it was told to keep what it has: a file on a file system of this process's own, under
-//! a loop device. From what it remembers every disk can be made that a loss of power could have left.
+//! A disk that remembers in which order it was written to, and when it was told to keep what it has: a file on a file system of a process of its own
+//! ([`disk_server`](crate::disk_server)), under a loop device. From what it remembers every disk can be made that a loss of power could have left.
+//!
+//! Its content and what happened to it lie in memory that both processes have open.
 
 use crate::dice::Dice;
-use fuser::{
-    Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, LockOwner, OpenFlags,
-    ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, Request, WriteFlags,
-};
+use crate::disk_server::{self, FLUSHED};
+use crate::patience::comes_true;
 use pando_kernel::loop_device::LoopDevice;
-use std::ffi::OsStr;
+use rustix::fs::{MemfdFlags, OFlags, fcntl_setfl, memfd_create};
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, UNIX_EPOCH};
-
-/// The name of the one file.
-const NAME: &str = "disk";
-const INODE: INodeNo = INodeNo(2);
-const FOR_A_WHILE: Duration = Duration::from_secs(3600);
+use std::process::{Child, Command};
 
 /// What happened to the disk.
 #[derive(Clone, Debug)]
@@ -30,21 +25,30 @@ enum Event {
     Flushed,
 }
 
-#[derive(Debug, Default)]
-struct Content {
-    bytes: Vec<u8>,
-    events: Vec<Event>,
-}
-
 /// The disk.
-#[derive(Clone, Debug)]
-pub(crate) struct RecordingDisk(Arc<Mutex<Content>>);
+#[derive(Debug)]
+pub(crate) struct RecordingDisk {
+    content: File,
+    log: File,
+}
 
 /// The disk as a device; it is gone with this value.
 #[derive(Debug)]
 pub(crate) struct Attached {
+    // In this order: the device lets go of the file before nobody serves that any more.
     pub(crate) device: LoopDevice,
-    _session: fuser::BackgroundSession,
+    _server: Server,
+}
+
+#[derive(Debug)]
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Who waits for the disk nevertheless, such as a file system that somebody still uses, gets an error.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 /// What happened from some moment on.
@@ -55,43 +59,80 @@ pub(crate) struct Recording {
 }
 
 impl RecordingDisk {
-    pub(crate) fn new(bytes: Vec<u8>) -> Self {
-        Self(Arc::new(Mutex::new(Content { bytes, events: Vec::new() })))
+    pub(crate) fn new(bytes: &[u8]) -> io::Result<Self> {
+        let memory = |name: &str| io::Result::Ok(File::from(memfd_create(name, MemfdFlags::CLOEXEC)?));
+        let (content, log) = (memory("disk")?, memory("disk-log")?);
+        content.write_all_at(bytes, 0)?;
+        // Begun anew, the log goes on from its beginning.
+        fcntl_setfl(&log, OFlags::APPEND)?;
+        Ok(Self { content, log })
     }
 
-    fn content(&self) -> MutexGuard<'_, Content> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Makes a device of it, by way of a file system that is mounted at `at`.
+    /// Makes a device of it, by way of a file system that is mounted at `at`, for its server alone: to a transaction it would be one more mount to make changes on. And the
+    /// server must not see what is mounted from the device: as the last who does it would have to wait for that disk, which it serves.
     pub(crate) fn attach(&self, at: &Path) -> io::Result<Attached> {
-        let session = fuser::spawn_mount(Served(self.clone()), at, &Config::default())?;
-        let file = File::options().read(true).write(true).open(at.join(NAME))?;
+        let mut command = Command::new("unshare");
+        command
+            .arg("-m")
+            .arg(std::env::current_exe()?)
+            .arg(disk_server::WORD)
+            .arg(at)
+            .arg(std::process::id().to_string());
+        let mut server = Server(command.stdin(self.content.try_clone()?).stdout(self.log.try_clone()?).spawn()?);
+        let (mut file, path) = (None, at.join(disk_server::NAME));
+        let path = format!("/proc/{}/root{}", server.0.id(), path.display());
+        comes_true(|| {
+            file = File::options().read(true).write(true).open(&path).ok();
+            file.is_some() || matches!(server.0.try_wait(), Ok(Some(_)))
+        });
+        let file = file.ok_or_else(|| io::Error::other("no disk was served through /dev/fuse"))?;
         let device = LoopDevice::over(&file).map_err(|error| error.source)?;
-        // The device holds the file from now on. Nobody else needs to see it: to a transaction it would be one more mount to make changes on.
-        rustix::mount::unmount(at, rustix::mount::UnmountFlags::DETACH)?;
-        Ok(Attached { device, _session: session })
+        Ok(Attached { device, _server: server })
     }
 
     /// Forgets what happened so far.
-    pub(crate) fn start(&self) {
-        self.content().events.clear();
+    pub(crate) fn start(&self) -> io::Result<()> {
+        self.log.set_len(0)
     }
 
     /// How much has happened since.
-    pub(crate) fn position(&self) -> usize {
-        self.content().events.len()
+    pub(crate) fn position(&self) -> io::Result<usize> {
+        Ok(self.events()?.len())
+    }
+
+    fn events(&self) -> io::Result<Vec<Event>> {
+        let log = whole(&self.log)?;
+        let (mut rest, mut events) = (&log[..], Vec::new());
+        while let Some((head, behind)) = rest.split_at_checked(16) {
+            let number = |from: usize| head[from..from + 8].try_into().map_or(0, u64::from_ne_bytes);
+            let (at, length) = (number(0) as usize, number(8));
+            rest = behind;
+            if length == FLUSHED {
+                events.push(Event::Flushed);
+                continue;
+            }
+            let (bytes, behind) = rest.split_at_checked(length as usize).ok_or(io::ErrorKind::UnexpectedEof)?;
+            events.push(Event::Written { at, bytes: bytes.to_vec() });
+            rest = behind;
+        }
+        Ok(events)
     }
 
     /// What it holds.
-    pub(crate) fn bytes(&self) -> Vec<u8> {
-        self.content().bytes.clone()
+    pub(crate) fn bytes(&self) -> io::Result<Vec<u8>> {
+        whole(&self.content)
     }
 
     /// What happened to a disk that held `start` then.
-    pub(crate) fn recording(&self, start: Vec<u8>) -> Recording {
-        Recording { start, events: self.content().events.clone() }
+    pub(crate) fn recording(&self, start: Vec<u8>) -> io::Result<Recording> {
+        Ok(Recording { start, events: self.events()? })
     }
+}
+
+fn whole(file: &File) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; file.metadata()?.len() as usize];
+    file.read_exact_at(&mut bytes, 0)?;
+    Ok(bytes)
 }
 
 impl Recording {
@@ -115,92 +156,5 @@ impl Recording {
             }
         }
         bytes
-    }
-}
-
-struct Served(RecordingDisk);
-
-impl Served {
-    fn attributes(&self, inode: INodeNo) -> FileAttr {
-        let directory = inode == INodeNo::ROOT;
-        let size = if directory { 0 } else { self.0.content().bytes.len() as u64 };
-        FileAttr {
-            ino: inode,
-            size,
-            blocks: size / 512,
-            atime: UNIX_EPOCH,
-            mtime: UNIX_EPOCH,
-            ctime: UNIX_EPOCH,
-            crtime: UNIX_EPOCH,
-            kind: if directory { FileType::Directory } else { FileType::RegularFile },
-            perm: if directory { 0o755 } else { 0o600 },
-            nlink: 1,
-            uid: 0,
-            gid: 0,
-            rdev: 0,
-            flags: 0,
-            blksize: 4096,
-        }
-    }
-}
-
-impl Filesystem for Served {
-    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        if parent == INodeNo::ROOT && name == NAME {
-            reply.entry(&FOR_A_WHILE, &self.attributes(INODE), Generation(0));
-        } else {
-            reply.error(Errno::ENOENT);
-        }
-    }
-
-    fn getattr(&self, _: &Request, inode: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        reply.attr(&FOR_A_WHILE, &self.attributes(inode));
-    }
-
-    fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        // Nothing is kept back: what the device gets is written, in that order.
-        reply.opened(FileHandle(0), FopenFlags::FOPEN_DIRECT_IO);
-    }
-
-    fn read(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        _: FileHandle,
-        offset: u64,
-        size: u32,
-        _: OpenFlags,
-        _: Option<LockOwner>,
-        reply: ReplyData,
-    ) {
-        let content = self.0.content();
-        let from = (offset as usize).min(content.bytes.len());
-        let to = (from + size as usize).min(content.bytes.len());
-        reply.data(&content.bytes[from..to]);
-    }
-
-    fn write(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        _: FileHandle,
-        offset: u64,
-        data: &[u8],
-        _: WriteFlags,
-        _: OpenFlags,
-        _: Option<LockOwner>,
-        reply: ReplyWrite,
-    ) {
-        let mut content = self.0.content();
-        let at = offset as usize;
-        let Some(place) = content.bytes.get_mut(at..at + data.len()) else { return reply.error(Errno::ENOSPC) };
-        place.copy_from_slice(data);
-        content.events.push(Event::Written { at, bytes: data.to_vec() });
-        reply.written(data.len() as u32);
-    }
-
-    fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        self.0.content().events.push(Event::Flushed);
-        reply.ok();
     }
 }

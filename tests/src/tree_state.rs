@@ -28,6 +28,16 @@ pub(crate) fn lines(root: &Path) -> Vec<String> {
     found.iter().map(line).collect()
 }
 
+/// The same, and of each file which it is and when anything of it last changed.
+pub(crate) fn exact(root: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    collect(root, Path::new(""), &mut found);
+    let touched = |(path, stat, _): &(PathBuf, Stat, String)| {
+        format!("/{} {} {}.{:09}", path.display(), stat.st_ino, stat.st_ctime, stat.st_ctime_nsec)
+    };
+    lines(root).into_iter().chain(found.iter().map(touched)).collect()
+}
+
 fn collect(root: &Path, path: &Path, into: &mut Vec<(PathBuf, Stat, String)>) {
     let at = root.join(path);
     let stat = statat(CWD, &at, AtFlags::SYMLINK_NOFOLLOW).unwrap_or_else(|error| panic!("{}: {error}", at.display()));

@@ -21,15 +21,15 @@ pub(crate) enum PlainLine {
 /// Reads `words` if they are such a line; anything else, wrong or right, is clap's.
 pub(crate) fn read(words: &[OsString]) -> Option<PlainLine> {
     let words: Vec<&str> = words.iter().skip(1).map(|word| word.to_str()).collect::<Option<_>>()?;
-    if let ["tx", "run", rest @ ..] = &words[..] {
-        return Tx::plain_run(rest).map(PlainLine::Tx);
-    }
     Some(match pando_front::read(&words)? {
         Line::Run { options: Options { name, source, network }, command } => {
             let text = |word: Option<&&str>| word.map(|word| (*word).to_owned());
             PlainLine::Run(Run::plain(text(name), text(source), network.copied(), owned(command)))
         }
         Line::Exec { name, command } => PlainLine::Exec(Exec::plain((*name).to_owned(), owned(command))),
+        Line::Transaction { quiet, no_durable, command } => {
+            PlainLine::Tx(Tx::plain_run(quiet, no_durable, owned(command)))
+        }
         Line::Clone { image, name } => PlainLine::Clone(Clone::plain((*image).to_owned(), (*name).to_owned())),
     })
 }
@@ -83,6 +83,7 @@ mod tests {
             "pando run --net none --name a --from /srv/root -- x -- y",
             "pando exec web -- ls -l",
             "pando clone warm ü\"",
+            "pando tx run -q -- x",
         ] {
             let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
             let texts: Vec<&str> = line.split(' ').skip(1).collect();
@@ -90,7 +91,7 @@ mod tests {
             let sent = pando_front::Request::write(&pando_front::read(&texts).expect(line), &mut space).expect("room");
             let call: serde_json::Value =
                 serde_json::from_slice(sent.strip_suffix(b"\0").expect("a NUL")).expect("JSON");
-            assert_eq!(call["more"] == true, !line.starts_with("pando clone"));
+            assert_eq!(call["more"] == true, line.starts_with("pando run") || line.starts_with("pando exec"));
             let call: pando_api::MethodCall = serde_json::from_value(call).expect("a call");
             let expected = match read(&words).expect(line) {
                 PlainLine::Run(run) => run.into_order().expect("an order").1(Process::default()),
@@ -99,7 +100,7 @@ mod tests {
                     method(process)
                 }
                 PlainLine::Clone(clone) => clone.into_order().expect("an order").1,
-                PlainLine::Tx(_) => unreachable!("the front sends none of those"),
+                PlainLine::Tx(_) => pando_api::Method::TakeSpare {},
             };
             assert_eq!(call.typed().expect("a method"), expected, "{line}");
         }

@@ -5,10 +5,11 @@
 
 use crate::readable::urgent;
 use pando_guest::Places;
+use pando_kernel::mount_watch::MountWatch;
 use pando_tx::{Home, Remains, Spare, Still};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::io::Interest;
@@ -148,8 +149,7 @@ pub(crate) async fn clear_after(remains: Vec<Remains>) {
 pub(crate) async fn watch(spares: Rc<Spares>) {
     loop {
         spares.wanted.notified().await;
-        // Readable with priority whenever anything was mounted or unmounted since it was last looked at (proc_pid_mountinfo(5)).
-        let table = File::open("/proc/self/mountinfo").and_then(urgent);
+        let table = MountWatch::begin().map(OwnedFd::from).and_then(urgent);
         let Ok(table) = table else { return };
         while spares.is_wanted() {
             tokio::select! {

@@ -24,8 +24,12 @@ use crate::terminals;
 use crate::timers;
 use crate::tree;
 use crate::unix_socket;
+use crate::user_spaces;
 use pando_kernel::trace::{self, Registers};
 use pando_kernel::{CallError, Context};
+use rustix::process::Pid;
+use rustix::thread::{CpuSet, sched_getaffinity};
+use std::io;
 
 /// Reads every process and what is in flight between them, except for which pages it has, which [`crate::areas::find_pages`] tells, and their content. Parents come before children.
 pub(crate) fn capture(
@@ -48,6 +52,7 @@ pub(crate) fn capture(
     image.host_names = host_names::capture(&nested.host_names)?;
     image.ipc_spaces = nested.ipc.all().len();
     image.net_spaces = net_spaces::capture(&nested.networks);
+    image.user_spaces = user_spaces::capture(&nested.users, &maps)?;
     if let Some(groups) = &groups {
         image.control_groups = groups.capture(&maps)?;
     }
@@ -85,6 +90,7 @@ pub(crate) fn capture(
     terminals::sessions(&mut image, stopped);
     unix_socket::capture(init, &nested, &mut image, (notebook.places(), &mut flight))?;
     parents_first(&mut image.processes);
+    leave_out_usual(&mut image.processes, init)?;
     Ok((image, flight))
 }
 
@@ -210,7 +216,7 @@ fn read_thread(
         robust: thread.robust_list().context(what)?,
         rseq: (rseq.address, rseq.length, rseq.signature),
         credentials: credentials::read(&status, maps, secure_bits)?,
-        scheduling: scheduling(outer, &below)?,
+        scheduling: scheduling(outer, &below, thread.tid())?,
         filters: filters(thread, &status)?,
         parent_death,
         slack,
@@ -231,9 +237,31 @@ fn filters(thread: &trace::Thread, status: &Lines) -> Result<Vec<Vec<u8>>, CallE
     Ok(filters)
 }
 
-fn scheduling(outer: i32, below: &str) -> Result<Scheduling, CallError> {
+fn scheduling(outer: i32, below: &str, tid: i32) -> Result<Scheduling, CallError> {
     let stat = Stat::read(outer, below)?;
-    Ok(Scheduling { nice: stat.field(19)?, policy: stat.field(41)?, priority: stat.field(40)? })
+    let processors = processors(tid).context(|| format!("asking where thread {tid} may run"))?;
+    Ok(Scheduling { nice: stat.field(19)?, policy: stat.field(41)?, priority: stat.field(40)?, processors })
+}
+
+/// The processors that a thread may run on.
+fn processors(tid: i32) -> io::Result<Vec<u8>> {
+    let set = sched_getaffinity(Pid::from_raw(tid))?;
+    let byte = |number: usize| (0..8).fold(0, |byte, bit| byte | u8::from(set.is_set(number * 8 + bit)) << bit);
+    let mut bytes: Vec<u8> = (0..CpuSet::MAX_CPU / 8).map(byte).collect();
+    // The kernel takes words.
+    let length = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| (last + 1).next_multiple_of(8));
+    bytes.truncate(length);
+    Ok(bytes)
+}
+
+/// Who may run where the first process may is not told of: a clone's may have others.
+fn leave_out_usual(processes: &mut [Process], init: i32) -> Result<(), CallError> {
+    let usual = processors(init).context(|| format!("asking where process {init} may run"))?;
+    let threads = processes.iter_mut().flat_map(|process| &mut process.threads);
+    for thread in threads.filter(|thread| thread.scheduling.processors == usual) {
+        thread.scheduling.processors.clear();
+    }
+    Ok(())
 }
 
 /// What all threads of a process have in common.

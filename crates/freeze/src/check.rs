@@ -106,6 +106,7 @@ fn thread(thread: &Thread) -> Result<(), Wrong> {
     ensure(thread.extended.len() <= LONGEST_STATE, || of("its vector state is too long"))?;
     ensure(thread.waiting.iter().all(|info| info.len() == SIGNAL), || of("a waiting signal is none"))?;
     ensure(thread.name.len() <= 64, || of("its name is too long"))?;
+    ensure(thread.scheduling.processors.len() <= 1024, || of("it has too many processors"))?;
     ensure(thread.credentials.further.len() <= 65_536, || of("it has too many groups"))?;
     let filters = thread.filters.iter().all(|filter| filter.len() % 8 == 0 && filter.len() <= 4096 * 8);
     ensure(filters && thread.filters.len() <= 64, || of("a filter is none"))

@@ -2,20 +2,22 @@
 
 use crate::check::{PAGE, Wrong, ensure, is_path};
 use crate::control_groups;
-use crate::image::{FileKind, Image, MountChange, Process};
+use crate::image::{FileKind, Image, MountChange, Process, Thread};
 use crate::ipc_spaces;
 use crate::mount_difference;
 use crate::mount_making;
 use crate::mount_spaces;
-use crate::namespaces::{HOST_NAMES, IPC, Kind, MOUNTS, NETWORK};
+use crate::namespaces::{HOST_NAMES, IPC, Kind, MOUNTS, NETWORK, USERS};
 use crate::net_spaces;
+use crate::user_spaces;
 
 /// Namespaces, and who and what is in them.
 pub(crate) fn spaces(image: &Image) -> Result<(), Wrong> {
     let count = image.mount_spaces.len();
     let bounded = count <= mount_spaces::MOST
         && image.ipc_spaces <= ipc_spaces::MOST
-        && image.net_spaces.len() <= net_spaces::MOST;
+        && image.net_spaces.len() <= net_spaces::MOST
+        && image.user_spaces.len() <= user_spaces::MOST;
     ensure(bounded, || "it has too many namespaces".into())?;
     let mut behind = 0;
     for contents in mount_making::contents(image) {
@@ -34,6 +36,7 @@ pub(crate) fn spaces(image: &Image) -> Result<(), Wrong> {
         known(process.mount_space)
             && process.ipc_space.is_none_or(|space| space < image.ipc_spaces)
             && is_network(image, process.net_space)
+            && knows_itself(image, process)
     };
     let of_files =
         image.files.iter().map(|file| file.mount_space).chain(image.pipes.iter().map(|pipe| pipe.mount_space));
@@ -52,6 +55,21 @@ fn is_network(image: &Image, space: Option<usize>) -> bool {
     space.is_none_or(|space| space < image.net_spaces.len())
 }
 
+/// Whether a process can be in its user namespace, if it has one of its own.
+fn knows_itself(image: &Image, process: &Process) -> bool {
+    let Some(number) = process.user_space else { return true };
+    let bounded = |map: &Vec<[u32; 3]>| {
+        map.len() <= user_spaces::MOST_RANGES
+            && map
+                .iter()
+                .all(|[first, outer, count]| first.checked_add(*count).is_some() && outer.checked_add(*count).is_some())
+    };
+    image.user_spaces.get(number).is_some_and(|space| {
+        let known = |thread: &Thread| space.knows(&thread.credentials);
+        bounded(&space.users) && bounded(&space.groups) && process.threads.iter().all(known)
+    })
+}
+
 /// Whether there is such a namespace for a descriptor to lead to.
 pub(crate) fn is_namespace(image: &Image, kind: i32, space: Option<usize>) -> bool {
     let count = match Kind::of_flag(kind) {
@@ -59,6 +77,7 @@ pub(crate) fn is_namespace(image: &Image, kind: i32, space: Option<usize>) -> bo
         Some(MOUNTS) => image.mount_spaces.len(),
         Some(IPC) => image.ipc_spaces,
         Some(NETWORK) => image.net_spaces.len(),
+        Some(USERS) => image.user_spaces.len(),
         Some(_) => 0,
         None => return false,
     };

@@ -8,7 +8,6 @@
 //! A restored process has a socket in the place of each that was connected; it was made by the process itself, in its network and control group, and is
 //! given its connection from here, which takes privilege over the network.
 
-use crate::descriptors::Place;
 use crate::image::{FileKind, Image, Role};
 use crate::socket_options::SocketOption;
 use crate::unix_socket;
@@ -99,7 +98,7 @@ impl Connected {
         let files = image.files.iter().enumerate().filter(|(_, file)| lost(&file.kind));
         let found = files.filter_map(|(number, _)| {
             let (pid, descriptor) = owner(image, number)?;
-            let socket = borrow(outer(pid)?, descriptor).ok()?;
+            let socket = unix_socket::take(outer(pid)?, descriptor).ok()?;
             let ends = ends(&socket).ok()?;
             is_established(&socket).then_some((number, socket, ends))
         });
@@ -172,10 +171,6 @@ fn owner(image: &Image, file: usize) -> Option<(i32, i32)> {
     })
 }
 
-fn borrow(outer: i32, number: i32) -> Result<OwnedFd, CallError> {
-    unix_socket::borrow(Place { outer, number, device: 0, inode: 0 })
-}
-
 fn ends(socket: &OwnedFd) -> io::Result<Ends> {
     let address = |found: rustix::net::SocketAddrAny| SocketAddr::try_from(found).map_err(io::Error::other);
     let peer = rustix::net::getpeername(socket)?.ok_or(io::ErrorKind::NotConnected)?;
@@ -246,7 +241,7 @@ pub fn revive(image: &Image, connections: &[Connection], outer: impl Fn(i32) -> 
         };
         let what = || format!("connecting {} with {}", connection.local, connection.remote);
         let put = place().context(what).and_then(|(outer, descriptor)| {
-            let socket = borrow(outer, descriptor)?;
+            let socket = unix_socket::take(outer, descriptor)?;
             put(&socket, connection).context(what)?;
             Ok(socket)
         });

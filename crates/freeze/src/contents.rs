@@ -153,6 +153,11 @@ impl Contents {
     pub(crate) fn of_tree(&mut self, directory: &str, image: &mut Image) -> Result<(), CallError> {
         let first = (self.init, image.init);
         let mounted = image.mounts.iter().any(|mount| mount.path == directory);
+        let is_it = |one: &Content| matches!(&one.kind, ContentKind::Directory { path } if path == directory);
+        // One that lies in another was looked through with that.
+        if image.contents.iter().any(is_it) {
+            return Ok(());
+        }
         self.of_tree_of(first, directory, mounted, image)
     }
 

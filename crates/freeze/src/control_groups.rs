@@ -10,7 +10,7 @@ use crate::inotify;
 use crate::mount_tree::{MountTree, joined};
 use crate::objects::Slots;
 use crate::proc_file;
-use crate::script::{Chapter, Writer};
+use crate::script::{Call, Chapter, Writer};
 use crate::staging::AT_FDCWD;
 use pando_kernel::{CallError, Context};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
@@ -245,7 +245,7 @@ fn put(writer: &mut Writer, chapter: Chapter, path: &str, text: &str, (slot, man
     let arguments = [AT_FDCWD, at, (libc::O_WRONLY | libc::O_CLOEXEC) as u64];
     let write = [slot, bytes, text.len() as u64];
     if manner == Manner::Perhaps {
-        writer.try_open(chapter, label(), libc::SYS_openat, &arguments, slot);
+        writer.open(chapter, label(), Call::forgiven(libc::SYS_openat), &arguments, slot);
         writer.attempt(chapter, label(), libc::SYS_write, &write);
         writer.attempt(chapter, "closing a control group", libc::SYS_close, &[slot]);
         return;

@@ -266,7 +266,7 @@ impl<'a> Notebook<'a> {
             return terminals::kind(member, found, &self.maps, image);
         }
         if is(found, FileType::Socket) {
-            return sockets::kind(member.outer, found.number, &self.nested.nets, image);
+            return sockets::kind(member.outer, found, &self.nested.nets, image);
         }
         Ok(match found.target.as_str() {
             "anon_inode:[eventfd]" => FileKind::Event {

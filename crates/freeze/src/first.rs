@@ -95,7 +95,7 @@ pub(crate) fn script(image: &Image, facts: &Facts) -> Result<Option<Script>, Fre
         kernel: &facts.kernel,
         moves_many: facts.moves_many,
         ids_chosen: facts.ids_chosen,
-        inherited: Inherited { filters: facts.filtered, bounding: u64::MAX, plain: false },
+        inherited: Inherited { filters: facts.filtered, bounding: u64::MAX, plain: false, space: None },
     };
     ground.process(&mut writer, Writer::MAKING, first, index);
     Ok(Some(writer.finish(family.maker, slots.free, 0, 0)))

@@ -14,7 +14,8 @@ use crate::script::{Chapter, Writer};
 use crate::staging::{self, AT_FDCWD, Stage};
 use crate::sysv_making;
 use crate::terminals;
-use pando_restorer::{PARKING, REGION, REGION_LENGTH, STACK_LENGTH, STACKS, Special, thread_stack};
+use crate::user_spaces;
+use pando_restorer::{NEXT_NUMBER, PARKING, REGION, REGION_LENGTH, STACK_LENGTH, STACKS, Special, thread_stack};
 use std::ops::Range;
 
 /// What the steps of all processes are made from.
@@ -30,7 +31,7 @@ pub(crate) struct Ground<'a> {
     /// Whether timers can be made with a number (Linux 6.15).
     pub(crate) ids_chosen: bool,
     /// What whoever takes the steps has already of what threads were.
-    pub(crate) inherited: Inherited,
+    pub(crate) inherited: Inherited<'a>,
 }
 
 /// Where a program's addresses begin, and end.
@@ -113,8 +114,10 @@ impl Ground<'_> {
         self.belongings(writer, chapter, process);
         self.memory(writer, chapter, index);
         let landing = landing::lay(writer, chapter, process);
-        let threads = self.threads(writer, chapter, process, &landing);
-        rebirth::first_thread(writer, chapter, process, threads, (self.ids_chosen, self.inherited, &landing));
+        user_spaces::enter(writer, chapter, process, self.slots);
+        let inherited = self.inherited_by(process);
+        let threads = self.threads(writer, chapter, process, (&landing, inherited));
+        rebirth::first_thread(writer, chapter, process, threads, (self.ids_chosen, inherited, &landing));
     }
 
     /// Descriptors, directory, and what else is the process's and not a thread's.
@@ -139,11 +142,12 @@ impl Ground<'_> {
         let number = self.executables.iter().position(|path| *path == process.executable).unwrap_or(0);
         let scratch = self.slots.scratch();
         writer.call(chapter, "keeping the executable", libc::SYS_dup3, &[self.slots.executable(number), scratch, 0]);
-        // What is yet to be mapped stays, too.
-        let kept = self.slots.contents();
-        for (first, last) in [(scratch + 1, kept.start - 1), (kept.end, u64::from(u32::MAX))] {
-            if first <= last {
-                writer.call(chapter, "closing descriptors", libc::SYS_close_range, &[first, last, 0]);
+        // What is yet to be entered and to be mapped stays, too.
+        user_spaces::keep(writer, chapter, self.image, process, self.slots);
+        let (enters, maps) = (self.slots.kept_to_enter(), self.slots.contents());
+        for closed in [scratch + 1..enters.start, enters.end..maps.start, maps.end..1 << 32] {
+            if !closed.is_empty() {
+                writer.call(chapter, "closing descriptors", libc::SYS_close_range, &[closed.start, closed.end - 1, 0]);
             }
         }
         for watch in process.watches.iter().filter(|one| !process_descriptors::is_anothers(self.image, process, one)) {
@@ -247,7 +251,13 @@ impl Ground<'_> {
     }
 
     /// Writes the making of the further threads; how many there are.
-    fn threads(&self, writer: &mut Writer, chapter: Chapter, process: &Process, landing: &Landing) -> u64 {
+    fn threads(
+        &self,
+        writer: &mut Writer,
+        chapter: Chapter,
+        process: &Process,
+        (landing, inherited): (&Landing, Inherited<'_>),
+    ) -> u64 {
         let further = process.threads.get(1..).unwrap_or_default();
         if further.is_empty() {
             return 0;
@@ -257,19 +267,35 @@ impl Ground<'_> {
         writer.exact(chapter, "making stacks", libc::SYS_mmap, &arguments, STACKS);
         for (number, thread) in (0..).zip(further) {
             let own = writer.chapter();
-            let stack = (thread_stack(number), self.inherited);
+            let stack = (thread_stack(number), inherited);
             rebirth::further_thread(writer, own, process, thread, stack, (landing, number as usize + 1));
-            self.make_thread(writer, chapter, thread, number, own);
+            if inherited.space.is_some() {
+                let make = |writer: &mut Writer| make_thread(writer, chapter, (thread, NEXT_NUMBER), number, own);
+                user_spaces::take_turn(writer, chapter, self.slots, make);
+            } else {
+                make_thread(writer, chapter, (thread, 0), number, own);
+            }
+        }
+        if inherited.space.is_some() {
+            writer.call(chapter, "taking no more turns", libc::SYS_close, &[self.slots.own_turn()]);
         }
         further.len() as u64
     }
 
-    fn make_thread(&self, writer: &mut Writer, chapter: Chapter, thread: &Thread, number: u64, own: Chapter) {
-        let end = thread_stack(number) + STACK_LENGTH;
-        let pointer = rebirth::bases(thread)[0];
-        let arguments = [thread.tid as u64, pointer, thread.clear, end];
-        writer.thread(chapter, format!("making thread {}", thread.tid), arguments, own);
+    /// Who has entered a user namespace has all powers in it, and its further groups.
+    fn inherited_by(&self, process: &Process) -> Inherited<'_> {
+        match user_spaces::of(self.image, process) {
+            Some(space) => Inherited { bounding: u64::MAX, plain: false, space: Some(space), ..self.inherited },
+            None => self.inherited,
+        }
     }
+}
+
+fn make_thread(writer: &mut Writer, chapter: Chapter, (thread, how): (&Thread, u64), number: u64, own: Chapter) {
+    let end = thread_stack(number) + STACK_LENGTH;
+    let pointer = rebirth::bases(thread)[0];
+    let arguments = [thread.tid as u64 | how, pointer, thread.clear, end];
+    writer.thread(chapter, format!("making thread {}", thread.tid), arguments, own);
 }
 
 /// Writes the moving of the kernel's own mappings to where they are out of the way, unless they lie there already; where they lie then.

@@ -17,6 +17,7 @@ pub use crate::socket_options::SocketOption;
 pub use crate::sysv::{Keyed, KeyedKind};
 pub use crate::terminals::{Terminal, TerminalEnd};
 pub use crate::unix_socket::{UnixSocket, Waiting};
+pub use crate::user_spaces::UserSpace;
 use serde::{Deserialize, Serialize};
 
 /// A frozen tree of processes.
@@ -54,6 +55,8 @@ pub struct Image {
     pub ipc_spaces: usize,
     /// Network namespaces beside the first process's.
     pub net_spaces: Vec<NetSpace>,
+    /// User namespaces beside the first process's.
+    pub user_spaces: Vec<UserSpace>,
     /// Control groups below the guest's own.
     pub control_groups: ControlGroups,
     /// The pid of the namespace's first process. Where it is not one of the image, what it was the parent of falls to a clone's first process.
@@ -119,6 +122,8 @@ pub struct Process {
     pub ipc_space: Option<usize>,
     /// Which network namespace it is in, an index into [`Image::net_spaces`]; none if the first process's.
     pub net_space: Option<usize>,
+    /// Which user namespace it is in, an index into [`Image::user_spaces`]; none if the first process's.
+    pub user_space: Option<usize>,
     /// Which control group it is in, an index into [`ControlGroups::groups`]; none if the guest's own.
     pub control_group: Option<usize>,
     /// Resource limits: number, soft, hard.
@@ -202,6 +207,8 @@ pub struct Scheduling {
     pub policy: u32,
     /// Real-time priority.
     pub priority: u32,
+    /// The processors that it may run on, a bit each; none if the same as the first process.
+    pub processors: Vec<u8>,
 }
 
 /// A timer of timer_create(2).

@@ -11,8 +11,8 @@
 //! Each kind of object has a file that captures it and writes how it is made: `descriptors` and `objects` (files, pipes, events), `own_proc`, `pressure`, `process_descriptors`, `unix_socket` and
 //! `unix_making`, `socket_queue` and `in_flight` (what waits in them), `plain_socket` (TCP, UDP, netlink), `connections` (TCP, of who ends), `contents` and `content_making` (what has no name: shared
 //! memory, deleted files), `sysv` and `sysv_making`, `queues`, `timers`, `credentials`, `terminals`, `inotify`, `mounts`,
-//! `nested` (namespaces beside the first process's: `namespaces`, `mount_spaces` and `mount_making`, `ipc_spaces`, `net_spaces`, `host_names`,
-//! `open_namespaces`), `control_groups`.
+//! `nested` (namespaces beside the first process's: `namespaces`, `mount_spaces` and `mount_making`, `ipc_spaces`, `net_spaces`, `user_spaces`,
+//! `host_names`, `open_namespaces`), `control_groups`.
 //!
 //! An image can be kept as files (`keep`: a `sheet` each, out of the holder) and a holder be made from those (`thaw`), once all that was read has been
 //! looked at (`check`), and the `machine` with it.
@@ -99,6 +99,7 @@ mod transplant;
 mod tree;
 mod unix_making;
 mod unix_socket;
+mod user_spaces;
 mod verdict;
 
 pub use clone::{CloneError, Cradle, Going, Ready, Target};

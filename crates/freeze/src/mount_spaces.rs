@@ -127,6 +127,14 @@ impl Spaces {
         })
     }
 
+    /// A process that is in each, and what is said where it may not be.
+    pub(crate) fn refusals(&self, kind: &str, advice: &'static str) -> impl Iterator<Item = (i32, Refusal)> {
+        self.all.iter().map(move |space| {
+            let (pid, name, kind) = (space.pid, space.name.clone(), kind.to_owned());
+            (space.outer, Refusal { pid, name, descriptor: None, kind, advice })
+        })
+    }
+
     /// Which one an open file is of: where its path leads to it.
     pub(crate) fn of_file(&self, outer: i32, found: &Found) -> Option<usize> {
         self.place_of_file(outer, found).unwrap_or(None)

@@ -25,11 +25,11 @@ pub(crate) const HOST_NAMES: Kind = Kind { name: "a namespace of host names", li
 pub(crate) const IPC: Kind = Kind { name: "an ipc namespace", link: "ipc", flag: libc::CLONE_NEWIPC };
 pub(crate) const MOUNTS: Kind = Kind { name: "a mnt namespace", link: "mnt", flag: libc::CLONE_NEWNS };
 pub(crate) const NETWORK: Kind = Kind { name: "a net namespace", link: "net", flag: libc::CLONE_NEWNET };
+pub(crate) const USERS: Kind = Kind { name: "a user namespace", link: "user", flag: libc::CLONE_NEWUSER };
 
 /// Those of which a clone has none but the first process's.
-const ONLY: [Kind; 4] = [
+const ONLY: [Kind; 3] = [
     Kind { name: "a pid namespace", link: "pid", flag: libc::CLONE_NEWPID },
-    Kind { name: "a user namespace", link: "user", flag: libc::CLONE_NEWUSER },
     Kind { name: "a cgroup namespace", link: "cgroup", flag: libc::CLONE_NEWCGROUP },
     Kind { name: "a time namespace", link: "time", flag: libc::CLONE_NEWTIME },
 ];
@@ -37,7 +37,7 @@ const ONLY: [Kind; 4] = [
 impl Kind {
     /// That of a flag.
     pub(crate) fn of_flag(flag: i32) -> Option<Self> {
-        [HOST_NAMES, IPC, MOUNTS, NETWORK].into_iter().chain(ONLY).find(|kind| kind.flag == flag)
+        [HOST_NAMES, IPC, MOUNTS, NETWORK, USERS].into_iter().chain(ONLY).find(|kind| kind.flag == flag)
     }
 
     /// Which one a process is in, as /proc tells them apart.
@@ -77,6 +77,11 @@ impl Kind {
         self.open(writer, &format!("/proc/self/ns/{}", self.link), slot);
     }
 
+    /// Writes the keeping of the one that another process is in.
+    pub(crate) fn keep_of(self, writer: &mut Writer, pid: i32, slot: u64) {
+        self.open(writer, &format!("/proc/{pid}/ns/{}", self.link), slot);
+    }
+
     /// Writes the opening of one, by a path that leads to it.
     pub(crate) fn open(self, writer: &mut Writer, path: &str, slot: u64) {
         let path = writer.string(path);
@@ -102,10 +107,20 @@ pub(crate) struct Space {
 }
 
 impl Space {
+    /// A process that is in it, as we know it. None where only a descriptor leads to it.
+    pub(crate) fn process(&self) -> Option<i32> {
+        self.descriptor.is_none().then_some(self.member.outer)
+    }
+
     /// What is said against it.
     pub(crate) fn refusal(&self, kind: String, advice: &'static str) -> Refusal {
         let (pid, name) = (self.member.pid, self.member.name.clone());
         Refusal { pid, name, descriptor: self.descriptor, kind, advice }
+    }
+
+    /// Whether it is told so.
+    pub(crate) fn is(&self, link: &str) -> bool {
+        self.link == link
     }
 
     /// Whether nothing leads to it any more.

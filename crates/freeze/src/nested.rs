@@ -5,7 +5,7 @@ use crate::freeze::Subject;
 use crate::image::{FileKind, Image, Process};
 use crate::ipc_spaces;
 use crate::mount_spaces::Spaces;
-use crate::namespaces::{Beside, HOST_NAMES, IPC, MOUNTS, NETWORK};
+use crate::namespaces::{Beside, HOST_NAMES, IPC, Kind, MOUNTS, NETWORK, Space, USERS};
 use crate::net_spaces;
 use crate::objects::Slots;
 use crate::open_namespaces::{OpenNamespace, OpenNamespaces};
@@ -13,6 +13,7 @@ use crate::proc_file::malformed;
 use crate::refusal::Refusal;
 use crate::script::{Chapter, Writer};
 use crate::tree::Member;
+use crate::user_spaces;
 use pando_kernel::CallError;
 use pando_kernel::network::Network;
 
@@ -24,6 +25,7 @@ pub(crate) struct Nested {
     pub(crate) host_names: Beside,
     pub(crate) ipc: Beside,
     pub(crate) nets: Beside,
+    pub(crate) users: Beside,
     /// What is in each of those.
     pub(crate) networks: Vec<Network>,
     /// On which device the message queues of each ipc namespace are, and what shows the devices of each network.
@@ -42,6 +44,7 @@ impl Nested {
             host_names: beside(HOST_NAMES)?,
             ipc: beside(IPC)?,
             nets: beside(NETWORK)?,
+            users: beside(USERS)?,
             networks: Vec::new(),
             queues: Vec::new(),
             devices: Vec::new(),
@@ -52,11 +55,12 @@ impl Nested {
     /// Adds those that only their descriptors lead to, and says what stands in the way of all.
     pub(crate) fn complete(
         &mut self,
+        members: &[Member],
         descriptors: &[(&Member, Vec<Found>)],
         stopped: bool,
     ) -> Result<Vec<Refusal>, CallError> {
         self.open = OpenNamespaces::of(self.init, descriptors);
-        for beside in [&mut self.host_names, &mut self.ipc, &mut self.nets] {
+        for beside in [&mut self.host_names, &mut self.ipc, &mut self.nets, &mut self.users] {
             beside.add(&self.open);
         }
         let mut refusals = self.open.objections(self.init, |one| self.place(one).is_some());
@@ -69,7 +73,21 @@ impl Nested {
         let is_nested = |device: &str| self.queues_on(device).or(self.devices_on(device)).is_some();
         refusals.extend(self.mounts.objections(is_nested));
         refusals.extend(held.into_iter().chain(strange));
+        refusals.extend(user_spaces::objections(&self.users, members, self.init, self.others().into_iter())?);
         Ok(refusals)
+    }
+
+    /// All but user namespaces, each with what leads to it, and what is to be said where it belongs to one of those.
+    fn others(&self) -> Vec<(String, Refusal)> {
+        let belongs = |kind: Kind| format!("{} that belongs to a user namespace of its own", kind.name);
+        let beside = [(HOST_NAMES, &self.host_names), (IPC, &self.ipc), (NETWORK, &self.nets)];
+        let plain = beside.into_iter().flat_map(|(kind, beside)| {
+            let refusal = move |space: &Space| (space.at.clone(), space.refusal(belongs(kind), user_spaces::STOP));
+            beside.all().iter().map(refusal)
+        });
+        let kind = belongs(MOUNTS);
+        let mounts = self.mounts.refusals(&kind, user_spaces::STOP);
+        plain.chain(mounts.map(|(outer, refusal)| (MOUNTS.at(outer), refusal))).collect()
     }
 
     /// Which one of its kind an open one is; none of the image's own if the first process's. `None` if it is of no use in a clone.
@@ -79,6 +97,7 @@ impl Nested {
             HOST_NAMES => self.host_names.place(&one.link),
             IPC => self.ipc.place(&one.link),
             NETWORK => self.nets.place(&one.link),
+            USERS => self.users.place(&one.link),
             kind => kind.of(self.init).is_ok_and(|home| home == one.link).then_some(None),
         }
     }
@@ -89,6 +108,7 @@ impl Nested {
         process.mount_space = self.mounts.of_process(outer);
         process.ipc_space = self.ipc.of_process(outer)?;
         process.net_space = self.nets.of_process(outer)?;
+        process.user_space = self.users.of_process(outer)?;
         Ok(())
     }
 

@@ -1,12 +1,12 @@
 //! What the maker makes before it forks: the open files that processes share.
 
 use crate::image::{FileKind, Image, OpenFile};
-use crate::namespaces::{HOST_NAMES, IPC, Kind, MOUNTS, NETWORK, with_first};
+use crate::namespaces::{HOST_NAMES, IPC, Kind, MOUNTS, NETWORK, USERS, with_first};
 use crate::script::{Chapter, Writer};
 use crate::staging::AT_FDCWD;
 use crate::{
     content_making, control_groups, host_names, inotify, ipc_spaces, mount_making, mounts, net_spaces, open_namespaces,
-    own_proc, plain_socket, pressure, process_descriptors, queues, terminals, unix_making,
+    own_proc, plain_socket, pressure, process_descriptors, queues, terminals, unix_making, user_spaces,
 };
 use pando_restorer::Special;
 
@@ -33,6 +33,9 @@ pub(crate) struct Slots {
     mount_spaces: u64,
     ipc_spaces: u64,
     net_spaces: u64,
+    user_spaces: u64,
+    /// Processes in those that have threads.
+    turns: u64,
 }
 
 /// The restorer has a few descriptors of its own below this one.
@@ -76,6 +79,8 @@ impl Slots {
             mount_spaces: with_first(image.mount_spaces.len()),
             ipc_spaces: with_first(image.ipc_spaces),
             net_spaces: with_first(image.net_spaces.len()),
+            user_spaces: image.user_spaces.len() as u64,
+            turns: user_spaces::count_turns(image) as u64,
         }
     }
 
@@ -123,9 +128,24 @@ impl Slots {
         self.passing(0) + self.passing
     }
 
+    /// The user namespace that a process is about to enter.
+    pub(crate) fn own_users(self) -> u64 {
+        self.spare() + 1
+    }
+
+    /// Where it hears that the next number is a thread's.
+    pub(crate) fn own_turn(self) -> u64 {
+        self.own_users() + 1
+    }
+
+    /// Both, where the image has such namespaces.
+    pub(crate) fn kept_to_enter(self) -> std::ops::Range<u64> {
+        self.own_users()..self.own_users() + if self.user_spaces > 0 { 2 } else { 0 }
+    }
+
     /// What is about to be mounted.
     pub(crate) fn mounting(self, number: usize) -> u64 {
-        self.spare() + 1 + number as u64
+        self.kept_to_enter().end + number as u64
     }
 
     /// A clone's own version of a file without a name.
@@ -185,13 +205,24 @@ impl Slots {
             MOUNTS => Some(self.mount_space(Some(number))),
             IPC => Some(self.ipc_space(Some(number))),
             NETWORK => Some(self.net_space(Some(number))),
+            USERS => Some(self.user_space(number)),
             _ => None,
         }
     }
 
+    /// Where user namespaces are.
+    pub(crate) fn user_space(self, number: usize) -> u64 {
+        self.net_space(None) + self.net_spaces + number as u64
+    }
+
+    /// The maker's end of what goes to and fro between it and a process with threads in such a namespace, and the process's.
+    pub(crate) fn turn(self, number: usize, of_process: bool) -> u64 {
+        self.user_space(0) + self.user_spaces + 2 * number as u64 + u64::from(of_process)
+    }
+
     /// Where an executable waits to become the process's.
     pub(crate) fn executable(self, number: usize) -> u64 {
-        self.net_space(None) + self.net_spaces + number as u64
+        self.turn(0, false) + 2 * self.turns + number as u64
     }
 }
 

@@ -13,6 +13,7 @@ use crate::refusal::{FreezeError, Refusal};
 use crate::script::{Script, Writer};
 use crate::staging;
 use crate::sysv_making;
+use crate::user_spaces;
 use crate::verdict;
 
 /// What a script depends on besides the image.
@@ -52,6 +53,7 @@ fn written(image: &Image, facts: &Facts, filters: &[Vec<u8>]) -> Result<Option<S
     pid_counter::stage(&mut writer, slots);
     content_making::stage(&mut writer, image, slots, facts);
     staging::write(&mut writer, image, &stages, slots, &facts.origin);
+    user_spaces::make(&mut writer, image, slots, maker + 1);
     objects::write(&mut writer, image, slots, &executables);
     sysv_making::write(&mut writer, image, maker);
     pid_counter::set(&mut writer, slots, maker);
@@ -72,6 +74,7 @@ fn written(image: &Image, facts: &Facts, filters: &[Vec<u8>]) -> Result<Option<S
     }
     ground.fork_all(&mut writer, Writer::MAKING, &family.roots);
     content_making::seal_late(&mut writer, image, slots);
+    user_spaces::give_turns(&mut writer, image, slots, maker);
     if !verdict::lets_pass(filters, writer.made_from(filtered)) {
         return Ok(None);
     }

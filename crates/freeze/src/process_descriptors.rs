@@ -5,7 +5,7 @@ use crate::descriptors::{Found, Outside, supplied};
 use crate::image::{FileKind, Image, Process, Watch};
 use crate::objects::Slots;
 use crate::refusal::Refusal;
-use crate::script::{Chapter, Writer};
+use crate::script::{Call, Chapter, Writer};
 use crate::tree::Member;
 
 /// Whether a descriptor is one.
@@ -65,7 +65,8 @@ pub(crate) fn open(writer: &mut Writer, chapter: Chapter, image: &Image, process
     for (file, pid) in own {
         let flags = u64::from(image.files[file].flags) & libc::O_NONBLOCK as u64;
         let label = format!("finding process {pid}");
-        writer.await_open(chapter, label, libc::SYS_pidfd_open, &[pid as u64, flags], slots.file(file));
+        let open = Call::patient(libc::SYS_pidfd_open);
+        writer.open(chapter, label, open, &[pid as u64, flags], slots.file(file));
     }
 }
 

@@ -1,7 +1,7 @@
 //! The steps of each thread of a clone, from its first instruction in the restorer to its return into the frozen program.
 
 use crate::frame;
-use crate::image::{Credentials, Image, Process, Thread};
+use crate::image::{Credentials, Image, Process, Thread, UserSpace};
 use crate::landing::Landing;
 use crate::script::{Chapter, Writer};
 use crate::timers;
@@ -17,23 +17,25 @@ pub(crate) fn bases(thread: &Thread) -> [u64; 2] {
 
 /// What a thread has already of what it was when it was frozen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Inherited {
+pub(crate) struct Inherited<'a> {
     /// So many filters of system calls, the guest's own.
     pub(crate) filters: usize,
     /// Capabilities that it can ever have.
     pub(crate) bounding: u64,
     /// Whether it is root without further groups.
     pub(crate) plain: bool,
+    /// The user namespace that it has entered, with all further groups.
+    pub(crate) space: Option<&'a UserSpace>,
 }
 
-impl Inherited {
+impl Inherited<'_> {
     /// Of the maker, which gives up what no thread of the image has: each call that it makes is one less for every thread.
     pub(crate) fn of_maker(writer: &mut Writer, image: &Image, filters: &[Vec<u8>]) -> Self {
         let threads = image.processes.iter().flat_map(|process| &process.threads);
         let bounding = threads.fold(0, |all, thread| all | thread.credentials.capabilities[3]);
         bound(writer, Writer::MAKING, bounding, u64::MAX);
         install(writer, Writer::MAKING, filters, 0);
-        Self { filters: filters.len(), bounding, plain: true }
+        Self { filters: filters.len(), bounding, plain: true, space: None }
     }
 }
 
@@ -53,7 +55,7 @@ pub(crate) fn first_thread(
     chapter: Chapter,
     process: &Process,
     others: u64,
-    (ids_chosen, inherited, landing): (bool, Inherited, &Landing),
+    (ids_chosen, inherited, landing): (bool, Inherited<'_>, &Landing),
 ) {
     const ARCH_SET_FS: u64 = 0x1002;
     let Some(thread) = process.threads.first() else { return };
@@ -95,7 +97,7 @@ pub(crate) fn further_thread(
     chapter: Chapter,
     process: &Process,
     thread: &Thread,
-    (stack, inherited): (u64, Inherited),
+    (stack, inherited): (u64, Inherited<'_>),
     (landing, number): (&Landing, usize),
 ) {
     common(writer, chapter, process, thread);
@@ -149,6 +151,11 @@ fn common(writer: &mut Writer, chapter: Chapter, process: &Process, thread: &Thr
         let arguments = [0, 0, scheduling.nice as i64 as u64];
         writer.attempt(chapter, "setting the niceness", libc::SYS_setpriority, &arguments);
     }
+    if !scheduling.processors.is_empty() {
+        let set = writer.data(&scheduling.processors, 8);
+        let arguments = [0, scheduling.processors.len() as u64, set];
+        writer.attempt(chapter, "setting the processors", libc::SYS_sched_setaffinity, &arguments);
+    }
     for info in &thread.waiting {
         let (signal, info) = (signal(info), writer.data(info, 8));
         let arguments = [process.pid as u64, thread.tid as u64, signal, info];
@@ -161,17 +168,23 @@ fn signal(info: &[u8]) -> u64 {
     info.first().copied().map_or(0, u64::from)
 }
 
-/// Becomes who the thread was. Filters come first, while there is the right to have them; they let pass what the thread itself did after.
-fn identity(writer: &mut Writer, chapter: Chapter, thread: &Thread, inherited: Inherited, flags: u64) {
-    let who = &thread.credentials;
-    install(writer, chapter, thread.filters.get(inherited.filters..).unwrap_or_default(), flags);
+/// Becomes who the thread was. Filters come last where it has the right to have them then, for they may end who becomes somebody else, as those of services do. Where
+/// it has not, they come first, and let pass what the thread itself did after.
+fn identity(writer: &mut Writer, chapter: Chapter, thread: &Thread, inherited: Inherited<'_>, flags: u64) {
+    let seen = inherited.space.map(|space| space.seen(&thread.credentials));
+    let who = seen.as_ref().unwrap_or(&thread.credentials);
+    let filters = thread.filters.get(inherited.filters..).unwrap_or_default();
+    let may_have_them = who.no_new_privileges || who.capabilities[2] & SYS_ADMIN != 0;
+    if !may_have_them {
+        install(writer, chapter, filters, flags);
+    }
     bound(writer, chapter, who.capabilities[3], inherited.bounding);
     // They may be set only while all capabilities are there.
     if who.secure_bits != 0 {
         let arguments = [libc::PR_SET_SECUREBITS as u64, who.secure_bits];
         writer.call(chapter, "setting the secure bits", libc::SYS_prctl, &arguments);
     }
-    if !(inherited.plain && who.further.is_empty()) {
+    if inherited.space.is_none() && !(inherited.plain && who.further.is_empty()) {
         let further: Vec<u8> = who.further.iter().flat_map(|group| group.to_le_bytes()).collect();
         let further = writer.data(&further, 8);
         let arguments = [who.further.len() as u64, further];
@@ -185,7 +198,7 @@ fn identity(writer: &mut Writer, chapter: Chapter, thread: &Thread, inherited: I
         writer.call(chapter, "setting the file-system group", libc::SYS_setfsgid, &[of_files]);
     }
     let [real, effective, saved, of_files] = who.users.map(u64::from);
-    if [real, effective, saved, of_files] != [0; 4] {
+    if inherited.space.is_some() || [real, effective, saved, of_files] != [0; 4] {
         // Capabilities outlive the change of user, to be set as they were.
         writer.attempt(chapter, "keeping capabilities", libc::SYS_prctl, &[libc::PR_SET_KEEPCAPS as u64, 1]);
         writer.call(chapter, "setting the users", libc::SYS_setresuid, &[real, effective, saved]);
@@ -205,7 +218,13 @@ fn identity(writer: &mut Writer, chapter: Chapter, thread: &Thread, inherited: I
         let arguments = [libc::PR_SET_NO_NEW_PRIVS as u64, 1];
         writer.call(chapter, "giving up new privileges", libc::SYS_prctl, &arguments);
     }
+    if may_have_them {
+        install(writer, chapter, filters, flags);
+    }
 }
+
+/// CAP_SYS_ADMIN.
+const SYS_ADMIN: u64 = 1 << 21;
 
 /// The highest capability of any kernel so far is 40; more are tried.
 const CAPABILITIES: u64 = 48;
@@ -261,7 +280,7 @@ mod tests {
         let thread = Thread { tid: 7, registers: vec![0; 25], extended: vec![0; 576], ..Thread::default() };
         let process = Process { pid: 7, threads: vec![thread], ..Process::default() };
         let mut writer = Writer::new();
-        let inherited = Inherited { filters: 0, bounding: u64::MAX, plain: true };
+        let inherited = Inherited { filters: 0, bounding: u64::MAX, plain: true, space: None };
         first_thread(&mut writer, Writer::MAKING, &process, 0, (true, inherited, &Landing::default()));
         let text = format!("{:?}", writer.finish(9, 3, 1, 0));
         let place = |label: &str| text.lines().position(|line| line.contains(label)).unwrap();
@@ -281,7 +300,7 @@ mod tests {
         let made = |filters: [usize; 2], had| {
             let threads = vec![thread(7, filters[0]), thread(8, filters[1])];
             let process = Process { pid: 7, threads, ..Process::default() };
-            let inherited = Inherited { filters: had, bounding: u64::MAX, plain: true };
+            let inherited = Inherited { filters: had, bounding: u64::MAX, plain: true, space: None };
             let mut writer = Writer::new();
             let landing = Landing::default();
             first_thread(&mut writer, Writer::MAKING, &process, 1, (true, inherited, &landing));
@@ -295,6 +314,26 @@ mod tests {
         assert_eq!(made([2, 2], 1), (1, 1));
         assert_eq!(made([1, 1], 1), (0, 0));
         assert_eq!(made([2, 1], 0), (3, 0));
+    }
+
+    #[test]
+    fn filters_come_last_where_a_thread_may_have_them_then() {
+        let order = |no_new_privileges, effective| {
+            let credentials = Credentials {
+                users: [7; 4],
+                capabilities: [0, effective, effective, 0, 0],
+                no_new_privileges,
+                ..Credentials::default()
+            };
+            let thread = Thread { credentials, filters: vec![vec![0; 8]], ..Thread::default() };
+            let inherited = Inherited { filters: 0, bounding: 0, plain: true, space: None };
+            let mut writer = Writer::new();
+            identity(&mut writer, Writer::MAKING, &thread, inherited, 0);
+            let text = format!("{:?}", writer.finish(9, 3, 1, 0));
+            let place = |label: &str| text.lines().position(|line| line.contains(label)).unwrap();
+            place("setting the users") < place("installing")
+        };
+        assert_eq!([order(true, 0), order(false, SYS_ADMIN), order(false, 1)], [true, true, false]);
     }
 
     #[test]

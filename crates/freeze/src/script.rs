@@ -28,6 +28,28 @@ pub(crate) struct Script {
     pub(crate) supplied: usize,
 }
 
+/// A system call by its number: one that must succeed, unless it is said otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Call(u64);
+
+impl From<i64> for Call {
+    fn from(number: i64) -> Self {
+        Self(number as u64)
+    }
+}
+
+impl Call {
+    /// One that may fail.
+    pub(crate) fn forgiven(number: i64) -> Self {
+        Self(number as u64 | FORGIVE)
+    }
+
+    /// One that fails until another process has come as far.
+    pub(crate) fn patient(number: i64) -> Self {
+        Self(number as u64 | PATIENT)
+    }
+}
+
 /// What the memory file is called that holds a script.
 pub(crate) const NAME: &str = "pando-script";
 
@@ -88,12 +110,12 @@ impl Writer {
 
     /// A system call that may fail.
     pub(crate) fn attempt(&mut self, chapter: Chapter, label: impl Into<String>, number: i64, arguments: &[u64]) {
-        self.push(chapter, label, number as u64 | FORGIVE, arguments, 0);
+        self.push(chapter, label, Call::forgiven(number).0, arguments, 0);
     }
 
     /// A system call that fails until another process has come as far.
     pub(crate) fn await_call(&mut self, chapter: Chapter, label: impl Into<String>, number: i64, arguments: &[u64]) {
-        self.push(chapter, label, number as u64 | PATIENT, arguments, 0);
+        self.push(chapter, label, Call::patient(number).0, arguments, 0);
     }
 
     /// A system call that must give a value.
@@ -113,35 +135,11 @@ impl Writer {
         &mut self,
         chapter: Chapter,
         label: impl Into<String>,
-        number: i64,
+        call: impl Into<Call>,
         arguments: &[u64],
         slot: u64,
     ) {
-        self.push(chapter, label, number as u64 | ONTO, arguments, slot);
-    }
-
-    /// The same for one that there may not be.
-    pub(crate) fn try_open(
-        &mut self,
-        chapter: Chapter,
-        label: impl Into<String>,
-        number: i64,
-        arguments: &[u64],
-        slot: u64,
-    ) {
-        self.push(chapter, label, number as u64 | ONTO | FORGIVE, arguments, slot);
-    }
-
-    /// The same for one that there is when another process has come as far.
-    pub(crate) fn await_open(
-        &mut self,
-        chapter: Chapter,
-        label: impl Into<String>,
-        number: i64,
-        arguments: &[u64],
-        slot: u64,
-    ) {
-        self.push(chapter, label, number as u64 | ONTO | PATIENT, arguments, slot);
+        self.push(chapter, label, call.into().0 | ONTO, arguments, slot);
     }
 
     /// A special step. Those that start a task take its chapter in the place of its first step; see [`Self::finish`].

@@ -13,8 +13,9 @@ use pando_kernel::{CallError, Context, socket_option};
 use rustix::fs::FileType;
 use std::os::fd::OwnedFd;
 
-fn borrow(outer: i32, number: i32) -> Result<OwnedFd, CallError> {
-    unix_socket::borrow(Place { outer, number, device: 0, inode: 0 })
+fn borrow(outer: i32, found: &Found) -> Result<OwnedFd, CallError> {
+    let (device, inode) = (found.stat.st_dev, found.stat.st_ino);
+    unix_socket::borrow(Place { outer, number: found.number, device, inode })
 }
 
 fn option(socket: &OwnedFd, number: i32) -> Result<i32, CallError> {
@@ -22,8 +23,8 @@ fn option(socket: &OwnedFd, number: i32) -> Result<i32, CallError> {
 }
 
 /// What an open socket is, in the image; of a unix socket the rest follows when all are known.
-pub(crate) fn kind(outer: i32, number: i32, nets: &Beside, image: &mut Image) -> Result<FileKind, CallError> {
-    let socket = borrow(outer, number)?;
+pub(crate) fn kind(outer: i32, found: &Found, nets: &Beside, image: &mut Image) -> Result<FileKind, CallError> {
+    let socket = borrow(outer, found)?;
     let net_space = if nets.all().is_empty() { None } else { net_spaces::of_socket(&socket, nets).flatten() };
     if option(&socket, libc::SO_DOMAIN)? != libc::AF_UNIX {
         let socket = plain_socket::capture(&socket)?;
@@ -59,7 +60,7 @@ pub(crate) fn objections(
             continue;
         }
         // One that has been closed meanwhile has nothing against it.
-        let Ok(socket) = borrow(member.outer, found.number) else { continue };
+        let Ok(socket) = borrow(member.outer, found) else { continue };
         let objection = match net_spaces::of_socket(&socket, nets) {
             Some(_) => objection(&socket, found, &table, &inodes, stopped)?,
             None => Some((format!("a socket of a net namespace that nobody is in ({})", found.target), "close it")),
@@ -105,12 +106,6 @@ fn objection(
     }
     if entry.waiting.iter().any(|client| *client != 0 && !inodes.contains(client)) {
         return named("a unix socket to which somebody outside is connecting", "let the program accept it first");
-    }
-    for client in table.iter().filter(|_| !entry.waiting.is_empty()) {
-        let waits = entry.waiting.contains(&client.inode);
-        if waits && client.queues.1 > 0 {
-            return named("a unix socket that nobody has accepted, to which data was sent", "try again in a moment");
-        }
     }
     Ok(None)
 }

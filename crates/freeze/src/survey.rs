@@ -123,7 +123,7 @@ fn survey_members(
         refusals.extend(file_objections(member, &found, outside, &nested.mounts));
         descriptors.push((member, found));
     }
-    refusals.extend(nested.complete(&descriptors, ahead.is_some())?);
+    refusals.extend(nested.complete(members, &descriptors, ahead.is_some())?);
     refusals.extend(process_descriptors::objections(init, members, &descriptors, outside));
     refusals.extend(pipes::objections(&descriptors, outside));
     refusals.extend(sockets::objections(init, &descriptors, outside, (&nested.nets, ahead.is_some()))?);
@@ -182,7 +182,7 @@ struct Home(Vec<(&'static str, String)>);
 
 impl Home {
     fn of(init: i32) -> Result<Self, CallError> {
-        const KINDS: [&str; 3] = ["pid", "user", "cgroup"];
+        const KINDS: [&str; 2] = ["pid", "cgroup"];
         let link = |kind: &'static str| proc_file::link(init, &format!("ns/{kind}")).map(|target| (kind, target));
         KINDS.into_iter().map(link).collect::<Result<_, _>>().map(Self)
     }
@@ -196,7 +196,7 @@ impl Home {
                 let what = format!("a {kind} namespace of its own");
                 objections.push((
                     what,
-                    "stop what made it; of nested namespaces those of host names, mounts, ipc and networks come along",
+                    "stop what made it; of nested namespaces those of host names, mounts, ipc, networks and users come along",
                 ));
             }
         }

@@ -6,7 +6,7 @@
 //! Of one terminal the other end may be outside: a console, which each clone has as well when it begins, under the same number.
 
 use crate::credentials::IdMaps;
-use crate::descriptors::{Found, Place};
+use crate::descriptors::Found;
 use crate::image::{FileKind, Image, OpenFile, Process};
 use crate::objects::Slots;
 use crate::proc_file::{Lines, Stat};
@@ -15,7 +15,7 @@ use crate::script::{Chapter, Writer};
 use crate::staging::AT_FDCWD;
 use crate::stop::Stopped;
 use crate::tree::{self, Member};
-use crate::unix_socket::borrow;
+use crate::unix_socket;
 use pando_kernel::{CallError, Context, terminal};
 use rustix::fs::{FileType, Mode, OFlags};
 use serde::{Deserialize, Serialize};
@@ -100,12 +100,8 @@ fn number(outer: i32, found: &Found) -> Option<u32> {
     match end(found)? {
         End::Other(number) => Some(number),
         End::Own => own_number(outer),
-        End::Master => terminal::number(take(outer, found.number).ok()?).ok(),
+        End::Master => terminal::number(unix_socket::take(outer, found.number).ok()?).ok(),
     }
-}
-
-fn take(outer: i32, number: i32) -> Result<OwnedFd, CallError> {
-    borrow(Place { outer, number, device: 0, inode: 0 })
 }
 
 /// What stands in the way: terminals whose master is outside, as those of `pando exec -t` are, unless it is the console; and high numbers.
@@ -159,7 +155,7 @@ pub(crate) fn kind(member: &Member, found: &Found, maps: &IdMaps, image: &mut Im
         }
     };
     let one = &mut image.terminals[terminal];
-    let file = take(member.outer, found.number)?;
+    let file = unix_socket::take(member.outer, found.number)?;
     if one.settings.is_empty() {
         one.look(&file).context(what)?;
     }

@@ -78,7 +78,7 @@ mod tests {
     use crate::image::{
         Area, AreaKind, Content, ContentKind, ControlGroup, ControlGroups, Descriptor, FileKind, HostNames, Image,
         Keyed, KeyedKind, MemoryMount, MountChange, MountSource, MountSpace, NetSpace, OpenFile, Pipe, Process, Queue,
-        Terminal, TerminalEnd, Thread, UnixSocket, Waiting,
+        Terminal, TerminalEnd, Thread, UnixSocket, UserSpace, Waiting,
     };
     use crate::plan::Facts;
     use proptest::prelude::*;
@@ -161,6 +161,7 @@ mod tests {
             mount_spaces: vec![MountSpace { changes, ..MountSpace::default() }],
             ipc_spaces: 1,
             net_spaces: vec![NetSpace { up: true }],
+            user_spaces: vec![UserSpace { users: vec![[0, 0, 1]], groups: vec![[0, 0, 1]], ..UserSpace::default() }],
             control_groups: ControlGroups {
                 root: "/sys/fs/cgroup".into(),
                 given: vec!["pids".into()],

@@ -121,6 +121,9 @@ fn spaces(image: &Image) -> Vec<Refusal> {
         if process.net_space.is_some() {
             refusals.push(refusal(process, None, "a net namespace of its own"));
         }
+        if process.user_space.is_some() {
+            refusals.push(refusal(process, None, "a user namespace of its own"));
+        }
         for one in process.descriptors.iter().filter(|one| leads_to_namespace(image, one.file)) {
             refusals.push(refusal(process, Some(one.number), "a namespace, or a socket of another"));
         }

@@ -191,7 +191,12 @@ impl<'a> Making<'a> {
                 writer.open(MAKING, "accepting", libc::SYS_accept4, &[self.slot(to), 0, 0, 0], self.slot(number));
             }
         }
-        for client in &target.waiting {
+        // Each is the only one that waits when it is accepted.
+        for client in target.waiting.iter().filter(|client| self.all[**client].is_reset) {
+            connect(writer, *client);
+            self.reset(writer, *client, to);
+        }
+        for client in target.waiting.iter().filter(|client| !self.all[**client].is_reset) {
             connect(writer, *client);
         }
         let follows = |number: &usize| {
@@ -202,6 +207,15 @@ impl<'a> Making<'a> {
             connect(writer, client);
         }
         leave(writer, target);
+    }
+
+    /// Who closes a connection without having received all resets it.
+    fn reset(&self, writer: &mut Writer, client: usize, listener: usize) {
+        let (spare, unread) = (self.slots.spare(), writer.data(&[0], 1));
+        writer.open(MAKING, "accepting", libc::SYS_accept4, &[self.slot(listener), 0, 0, 0], spare);
+        let arguments = [self.slot(client), unread, 1, libc::MSG_NOSIGNAL as u64, 0, 0];
+        writer.exact(MAKING, "sending what nobody reads", libc::SYS_sendto, &arguments, 1);
+        writer.call(MAKING, "resetting a connection", libc::SYS_close, &[spare]);
     }
 
     /// Who a socket's messages come from: the one that is connected to it, the one that has the sender's name.

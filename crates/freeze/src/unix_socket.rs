@@ -41,6 +41,8 @@ pub struct UnixSocket {
     pub backlog: Option<u32>,
     /// Those that wait: indices into [`Image::unix`].
     pub waiting: Vec<usize>,
+    /// Whether it is one that waits, and has sent something. That is where nobody can look, so it is reset where it is made.
+    pub is_reset: bool,
     /// Options.
     pub options: Vec<SocketOption>,
     /// Whether descriptors wait in it of which nobody knows, so that it cannot be captured.
@@ -101,11 +103,19 @@ pub(crate) fn table(init: i32, nets: &Beside) -> Result<Vec<UnixEntry>, CallErro
     Ok(table)
 }
 
-/// A descriptor of another process.
+/// A descriptor of another process, whatever it is.
+pub(crate) fn take(outer: i32, number: i32) -> Result<OwnedFd, CallError> {
+    let what = || format!("taking descriptor {number} of process {outer}");
+    let process = pidfd::open(outer).context(what)?;
+    foreign_memory::descriptor(&process, number).context(what)
+}
+
+/// The same of one that was found. A program that runs may have closed that, and opened something else by the same number.
 pub(crate) fn borrow(place: Place) -> Result<OwnedFd, CallError> {
     let what = || format!("taking descriptor {} of process {}", place.number, place.outer);
-    let process = pidfd::open(place.outer).context(what)?;
-    foreign_memory::descriptor(&process, place.number).context(what)
+    let borrowed = take(place.outer, place.number)?;
+    let stat = rustix::fs::fstat(&borrowed).context(what)?;
+    if (stat.st_dev, stat.st_ino) == (place.device, place.inode) { Ok(borrowed) } else { Err(malformed(what())) }
 }
 
 /// Captures what is not known of a socket when its descriptor is found: `places` are where each open file was found.
@@ -141,6 +151,7 @@ pub(crate) fn capture(
     let waiting: Vec<usize> = image.unix.iter().flat_map(|socket| socket.waiting.clone()).collect();
     for client in waiting {
         image.unix[client].connected = false;
+        image.unix[client].is_reset = table.iter().any(|entry| entry.inode == inodes[client] && entry.queues.1 > 0);
     }
     Ok(())
 }

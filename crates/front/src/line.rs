@@ -24,6 +24,15 @@ pub enum Line<'a, W> {
         /// The clone's name.
         name: &'a W,
     },
+    /// `tx run [-q] [--no-durable] -- COMMAND`, in which the daemon has no part but to give what it has made ahead
+    Transaction {
+        /// `-q`
+        quiet: bool,
+        /// `--no-durable`
+        no_durable: bool,
+        /// The command and its arguments, at least one word.
+        command: &'a [W],
+    },
 }
 
 /// The options of a plain `run`, each of which is a word of its own with its value behind it.
@@ -47,7 +56,26 @@ pub fn read<W: AsRef<str>>(words: &[W]) -> Option<Line<'_, W>> {
         [verb, image, name] if verb.as_ref() == "clone" => {
             (is_name(image.as_ref()) && is_name(name.as_ref())).then_some(Line::Clone { image, name })
         }
+        [verb, action, rest @ ..] if verb.as_ref() == "tx" && action.as_ref() == "run" => transaction(rest),
         _ => None,
+    }
+}
+
+fn transaction<W: AsRef<str>>(mut words: &[W]) -> Option<Line<'_, W>> {
+    let (mut quiet, mut no_durable) = (false, false);
+    loop {
+        let (option, rest) = words.split_first()?;
+        let place = match option.as_ref() {
+            "--" => return (!rest.is_empty()).then_some(Line::Transaction { quiet, no_durable, command: rest }),
+            "-q" => &mut quiet,
+            "--no-durable" => &mut no_durable,
+            _ => return None,
+        };
+        // What is given twice is wrong, and `main` says so.
+        if core::mem::replace(place, true) {
+            return None;
+        }
+        words = rest;
     }
 }
 
@@ -95,6 +123,8 @@ mod tests {
         assert_eq!(read(&["run", "--", "ls", "-l"]), Some(Line::Run { options: NONE, command: &["ls", "-l"] }));
         assert_eq!(read(&["exec", "web", "--", "--", "x"]), Some(Line::Exec { name: &"web", command: &["--", "x"] }));
         assert_eq!(read(&["clone", "warm", "web"]), Some(Line::Clone { image: &"warm", name: &"web" }));
+        let line = Line::Transaction { quiet: true, no_durable: false, command: &["ls", "-q"] };
+        assert_eq!(read(&["tx", "run", "-q", "--", "ls", "-q"]), Some(line));
         let options = Options { name: Some(&"a"), source: Some(&"/srv/root"), network: Some(&"host") };
         let line = ["run", "--net", "host", "--from", "/srv/root", "--name", "a", "--", "x"];
         assert_eq!(read(&line), Some(Line::Run { options, command: &["x"] }));
@@ -126,6 +156,12 @@ mod tests {
             "clone warm -n",
             "clone -n 2",
             "clone warm web more",
+            "tx run",
+            "tx run ls",
+            "tx run -q --",
+            "tx run -q -q -- ls",
+            "tx run --retry 0 -- ls",
+            "tx ls",
         ] {
             let words: Vec<&str> = line.split(' ').collect();
             assert_eq!(read(&words), None, "{line}");

@@ -35,6 +35,7 @@ impl<'a> Request<'a> {
                 request.string(name.as_ref())?;
                 request.plain("]}}")?;
             }
+            Line::Transaction { .. } => request.plain(r#"{"method":"org.pando.Guests.TakeSpare","parameters":{}}"#)?,
             Line::Exec { name, command } => {
                 request.plain(r#"{"method":"org.pando.Guests.Exec","parameters":{"name":"#)?;
                 request.string(name.as_ref())?;

@@ -1,6 +1,7 @@
 //! Talking to a seed: the program itself, and the daemon's end of its socket.
 
 use pando_kernel::{CallError, Context, packet};
+pub use pando_seed::FIRST_LOOKED_UP;
 use pando_seed::{Answer, MAX_MESSAGE, Report, Request};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};

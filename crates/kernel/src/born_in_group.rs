@@ -1,7 +1,7 @@
 //! A program started as a child that is born in a control group: moving it there afterwards costs milliseconds, and a process could escape before.
 
 use crate::{CallError, Context};
-use std::ffi::{CString, OsStr, OsString};
+use std::ffi::{CStr, CString, OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -35,6 +35,8 @@ pub struct Program<'a> {
     pub death_signal: Option<i32>,
     /// Standard input, output and error, where they are not the caller's.
     pub stdio: [Option<BorrowedFd<'a>>; 3],
+    /// A name that the child looks up in directories, once it is in its group and before it is the program: whatever the kernel keeps of that is charged to the group.
+    pub looks_up: Option<(&'a [BorrowedFd<'a>], &'a CStr)>,
 }
 
 /// A child that was started.
@@ -55,6 +57,8 @@ struct Prepared {
     death_signal: Option<i32>,
     parent: i32,
     report: i32,
+    looks_up: Vec<i32>,
+    name: CString,
     _strings: Vec<CString>,
 }
 
@@ -112,6 +116,8 @@ impl Program<'_> {
             death_signal: self.death_signal,
             parent: std::process::id() as i32,
             report: told.as_raw_fd(),
+            looks_up: self.looks_up.iter().flat_map(|(directories, _)| *directories).map(AsRawFd::as_raw_fd).collect(),
+            name: self.looks_up.map(|(_, name)| name.to_owned()).unwrap_or_default(),
             _strings: strings,
         })
     }
@@ -229,6 +235,10 @@ unsafe fn become_program(prepared: &Prepared) -> ! {
             std::ptr::null_mut::<u64>(),
             SIGNAL_SET,
         );
+        // What is answered does not matter.
+        for directory in &prepared.looks_up {
+            libc::syscall(libc::SYS_faccessat, *directory, prepared.name.as_ptr(), libc::F_OK);
+        }
         for (number, fd) in prepared.stdio.iter().enumerate() {
             if let Some(fd) = fd
                 && libc::syscall(libc::SYS_dup3, *fd, number, 0) < 0
@@ -279,7 +289,14 @@ mod tests {
 
     fn start(words: &[&str]) -> Result<Started, CallError> {
         let arguments: Vec<OsString> = words.iter().map(OsString::from).collect();
-        Program { arguments: &arguments, group: None, death_signal: Some(libc::SIGKILL), stdio: [None; 3] }.start()
+        Program {
+            arguments: &arguments,
+            group: None,
+            death_signal: Some(libc::SIGKILL),
+            stdio: [None; 3],
+            looks_up: None,
+        }
+        .start()
     }
 
     #[test]
@@ -304,7 +321,8 @@ mod tests {
         let said = tempfile::NamedTempFile::new().unwrap();
         let arguments = ["cat", "/proc/self/status"].map(OsString::from);
         let stdio = [None, Some(said.as_file().as_fd()), None];
-        let started = Program { arguments: &arguments, group: None, death_signal: None, stdio }.start().unwrap();
+        let started =
+            Program { arguments: &arguments, group: None, death_signal: None, stdio, looks_up: None }.start().unwrap();
         waitpid(Pid::from_raw(started.pid), WaitOptions::empty()).unwrap();
         let status = std::fs::read_to_string(said.path()).unwrap();
         let set = |name: &str| {

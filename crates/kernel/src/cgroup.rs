@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!   version 2:  …/pando/SLOT        limits; its cgroup.procs is delegated, so that a seed may put children below
-//!               …/pando/SLOT/seed   the seed
+//!               …/pando/SLOT/seed   the seed, where the limits of some controller are handed down; else it is in the group above
 //!               …/pando/SLOT/guest  the guest: the root of what it sees
 //!   version 1:  …/pando/SLOT        both
 //! ```
@@ -23,8 +23,15 @@ const WANTED: [&str; 7] = ["cpu", "cpuacct", "cpuset", "memory", "blkio", "pids"
 /// Version 2 does by a program what this one does, and wherever it is mounted.
 const DEVICES: &str = "devices";
 
+/// Controllers of version 2 that are handed down to guests. Each takes memory in every group, whether anybody uses it or not: that of huge pages more than a group has
+/// without.
+const HANDED_DOWN: [&str; 5] = ["cpu", "cpuset", "io", "memory", "pids"];
+
 /// Files of version 2 that a guest's own init needs to write to manage its part of the tree.
 const DELEGATED: [&str; 3] = ["cgroup.procs", "cgroup.threads", "cgroup.subtree_control"];
+
+/// The name of a seed's group.
+const SEED: &str = "seed";
 
 /// How deep a guest's own groups are followed when they are removed.
 const DEEPEST: usize = 64;
@@ -188,8 +195,9 @@ impl Plot {
         }
         if let Some(group) = &self.unified {
             make(group)?;
-            hand_down(group);
-            make(&group.join("seed"))?;
+            if hand_down(group) {
+                make(&group.join(SEED))?;
+            }
             make(&group.join("guest"))?;
         }
         Ok(())
@@ -203,7 +211,7 @@ impl Plot {
         };
         let (read, write) = (std::fs::File::options().read(true).clone(), std::fs::File::options().write(true).clone());
         Ok(Entrances {
-            unified: self.unified.as_ref().map(|group| open(group.join("seed"), &read)).transpose()?,
+            unified: self.seed().map(|group| open(group, &read)).transpose()?,
             tasks: self.legacy.iter().map(|group| open(group.join("tasks"), &write)).collect::<Result<_, _>>()?,
         })
     }
@@ -218,6 +226,13 @@ impl Plot {
                 .context(|| format!("handing {} to the guest", path.display()))?;
         }
         Ok(())
+    }
+
+    /// The group of the unified hierarchy that the seed is born in.
+    fn seed(&self) -> Option<PathBuf> {
+        let group = self.unified.as_ref()?;
+        let apart = Some(group.join(SEED)).filter(|apart| apart.exists());
+        Some(apart.unwrap_or_else(|| group.clone()))
     }
 
     /// The group of the unified hierarchy that the guest's processes are born in.
@@ -288,12 +303,15 @@ fn bequeath_processors(group: &Path) {
     let _ = std::fs::write(group.join("cgroup.clone_children"), "1");
 }
 
-/// Offers every controller that a group of ours has to the groups below it. One that refuses is missing there, which its user will be told.
-fn hand_down(group: &Path) {
+/// Offers the controllers that a group of ours has to the groups below it. One that refuses is missing there, which its user will be told. Whether there are any:
+/// then the group takes no processes itself.
+fn hand_down(group: &Path) -> bool {
     let offered = std::fs::read_to_string(group.join("cgroup.controllers")).unwrap_or_default();
-    for controller in offered.split_ascii_whitespace() {
+    let wanted = || offered.split_ascii_whitespace().filter(|controller| HANDED_DOWN.contains(controller));
+    for controller in wanted() {
         let _ = std::fs::write(group.join("cgroup.subtree_control"), format!("+{controller}"));
     }
+    wanted().next().is_some()
 }
 
 fn remove_below(group: &Path, depth: usize) -> io::Result<()> {

@@ -13,7 +13,7 @@
 //!   page_cache  what of a file is in memory
 //!   erofs    images of metadata, from a file                        io_priority  stepping back for others
 //!   inheritance  what an executed program gets of ours             probe    what this kernel grants
-//!   attach    trees in another mount namespace
+//!   attach    trees in another mount namespace                    mount_watch  hearing of changes to one
 //!   read_gate  reads of files, held up until somebody lets them through
 //!   real_time  a thread that runs before all others              time_slice  one that has its turn sooner
 //!   fanotify  who opens what on a file system                     file_handle  files by inode and generation
@@ -58,6 +58,7 @@ pub mod memory_file;
 pub mod memory_map;
 pub mod mount;
 pub mod mount_lock;
+pub mod mount_watch;
 pub mod mqueue;
 pub mod namespace;
 mod netlink_dump;

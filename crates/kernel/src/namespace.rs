@@ -1,10 +1,14 @@
-//! Open namespaces (ioctl_ns(2)): of which kind one is, whose, and which one a socket belongs to.
+//! Open namespaces (ioctl_ns(2)): of which kind one is, whose, in which it lies, who made it, and which one a socket belongs to.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// `NS_GET_USERNS`, since Linux 4.9: `_IO(0xb7, 1)`.
 const OWNER: libc::c_ulong = 0xb701;
+/// `NS_GET_PARENT`, since Linux 4.9: `_IO(0xb7, 2)`.
+const PARENT: libc::c_ulong = 0xb702;
+/// `NS_GET_OWNER_UID`, since Linux 4.11: `_IO(0xb7, 4)`.
+const MAKER: libc::c_ulong = 0xb704;
 /// `NS_GET_NSTYPE`, since Linux 4.11: `_IO(0xb7, 3)`.
 const KIND: libc::c_ulong = 0xb703;
 /// `SIOCGSKNS`, since Linux 4.10.
@@ -18,6 +22,19 @@ pub fn kind(namespace: impl AsFd) -> io::Result<i32> {
 /// The user namespace that a namespace belongs to. EPERM where that is not ours nor lies in it.
 pub fn owner(namespace: impl AsFd) -> io::Result<OwnedFd> {
     ask(namespace, OWNER).map(own)
+}
+
+/// The namespace that a user namespace lies in. EPERM where that is not ours nor lies in it.
+pub fn parent(namespace: impl AsFd) -> io::Result<OwnedFd> {
+    ask(namespace, PARENT).map(own)
+}
+
+/// The user who made a user namespace, as we know him.
+pub fn maker(namespace: impl AsFd) -> io::Result<u32> {
+    let mut user: libc::uid_t = 0;
+    // SAFETY: the call writes one `uid_t`, which outlives it.
+    let answer = unsafe { libc::ioctl(namespace.as_fd().as_raw_fd(), MAKER, &raw mut user) };
+    if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(user) }
 }
 
 /// The network namespace that a socket belongs to, wherever its process is by now. Needs CAP_NET_ADMIN there.
@@ -67,6 +84,11 @@ mod tests {
             Ok(namespace) => assert_eq!(inode(&namespace), inode(&open("net"))),
             Err(error) => eprintln!("skipped: {error}"),
         }
+        match maker(open("user")) {
+            Ok(user) => assert!(user == rustix::process::geteuid().as_raw() || user != u32::MAX),
+            Err(error) => eprintln!("skipped: {error}"),
+        }
+        assert!(maker(open("net")).is_err() && parent(open("net")).is_err());
         match owner(open("uts")) {
             Ok(owner) => assert_eq!(kind(owner).unwrap(), libc::CLONE_NEWUSER),
             Err(error) => eprintln!("skipped: {error}"),

@@ -205,13 +205,15 @@ pub(crate) fn fork(pid: i32) -> Result<bool, Errno> {
 /// A thread to be.
 pub(crate) struct NewThread {
     pub(crate) tid: i32,
+    /// Whether it can say which one, which takes CAP_CHECKPOINT_RESTORE in the user namespace of the pid namespace.
+    pub(crate) chooses: bool,
     pub(crate) pointer: u64,
     pub(crate) clear: u64,
     pub(crate) stack: u64,
     pub(crate) stack_length: u64,
 }
 
-/// Makes a thread.
+/// Makes a thread. EAGAIN if another tid was the next.
 pub(crate) fn thread(new: &NewThread, entry: extern "C" fn(usize) -> !, argument: usize) -> Result<(), Errno> {
     let arguments = CloneArguments {
         flags: THREAD,
@@ -219,12 +221,13 @@ pub(crate) fn thread(new: &NewThread, entry: extern "C" fn(usize) -> !, argument
         child_tid: new.clear,
         stack: new.stack,
         stack_size: new.stack_length,
-        set_tid: (&raw const new.tid) as u64,
-        set_tid_size: 1,
+        set_tid: if new.chooses { (&raw const new.tid) as u64 } else { 0 },
+        set_tid_size: u64::from(new.chooses),
         ..CloneArguments::default()
     };
     // SAFETY: the script gives each thread a stack of its own; threads share only the counters of `gate.rs`, which are atomic.
-    unsafe { start(&arguments, entry, argument) }.map(drop)
+    let tid = unsafe { start(&arguments, entry, argument) }?;
+    if tid == new.tid { Ok(()) } else { Err(EAGAIN) }
 }
 
 /// The landing of a process that has no other.
@@ -255,6 +258,7 @@ pub(crate) fn process_stack() -> (u64, u64) {
 }
 
 pub(crate) const EINTR: Errno = 4;
+const EAGAIN: Errno = 11;
 pub(crate) const ECHILD: Errno = 10;
 
 /// Blocks every signal; the frames that threads resume through hold their own masks.

@@ -5,7 +5,8 @@ use crate::gate;
 use crate::handover;
 use core::ops::Range;
 use pando_restorer::{
-    Answer, FORGIVE, Header, ONTO, PATIENT, REGION, REGION_LENGTH, Report, SCRIPT, STACK_LENGTH, Special, Step,
+    Answer, FORGIVE, Header, NEXT_NUMBER, ONTO, PATIENT, REGION, REGION_LENGTH, Report, SCRIPT, STACK_LENGTH, Special,
+    Step,
 };
 
 /// A script, mapped for good.
@@ -88,6 +89,7 @@ fn take(script: &Script, step: &Step) -> Result<(), Errno> {
         Some(Special::Thread) => {
             let new = NewThread {
                 tid: a[0] as i32,
+                chooses: a[0] & NEXT_NUMBER == 0,
                 pointer: a[1],
                 clear: a[2],
                 stack: a[3] - STACK_LENGTH,

@@ -41,13 +41,16 @@ pub const ONTO: u64 = 1 << 33;
 /// A failure may be due to another process that has not come as far: it is tried again for some seconds.
 pub const PATIENT: u64 = 1 << 34;
 
+/// A thread's tid is the next that there is, and not to be asked for.
+pub const NEXT_NUMBER: u64 = 1 << 32;
+
 /// Steps that are no single system call. Numbers lie above all of those.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Special {
     /// Fork a process: its pid, its first step, how many it has.
     Fork = 0x1_0000,
-    /// Make a thread: its tid, thread pointer, clear-tid address, end of its stack, its first step, how many it has.
+    /// Make a thread: its tid, or'ed with [`NEXT_NUMBER`], thread pointer, clear-tid address, end of its stack, its first step, how many it has.
     Thread = 0x1_0001,
     /// Report and wait at the gate. The argument is how many further threads the process has, for its first one; `u64::MAX` for the others.
     Gate = 0x1_0002,

@@ -135,11 +135,11 @@ pub(crate) enum Forked {
     },
 }
 
-/// Forks into new namespaces and, if given, into a cgroup (clone3(2); CLONE_INTO_CGROUP since Linux 5.7).
-pub(crate) fn fork(namespaces: u32, cgroup: Option<BorrowedFd<'_>>) -> Result<Forked, Errno> {
+/// Forks, into a cgroup if one is given (clone3(2); CLONE_INTO_CGROUP since Linux 5.7).
+pub(crate) fn fork(cgroup: Option<BorrowedFd<'_>>) -> Result<Forked, Errno> {
     let mut pidfd: RawFd = -1;
     let mut arguments = CloneArguments {
-        flags: u64::from(namespaces) | CLONE_PIDFD,
+        flags: CLONE_PIDFD,
         pidfd: (&raw mut pidfd) as u64,
         exit_signal: SIGCHLD,
         ..CloneArguments::default()
@@ -161,6 +161,56 @@ pub(crate) fn fork(namespaces: u32, cgroup: Option<BorrowedFd<'_>>) -> Result<Fo
     }
     // SAFETY: the kernel has just made this descriptor for us.
     Ok(Forked::Parent { pid: pid as i32, pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) } })
+}
+
+/// Starts a process that does `act` with a copy of `with` in this one's memory, on a stack of its own, beside this one and in new namespaces and, if given,
+/// in a cgroup (clone3(2), CLONE_VM). A guest keeps the two for as long as it runs, and what they have in memory is the same. Not what they do upon signals: when the
+/// first process of a pid namespace ends the kernel has it ignore its children's ends, and who shares that (CLONE_SIGHAND) never learns how it ended.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn share<T>(
+    (namespaces, cgroup): (u32, Option<BorrowedFd<'_>>),
+    stack: &mut Room,
+    with: &T,
+    act: fn(T) -> !,
+) -> Result<(i32, OwnedFd), Errno> {
+    struct Passed<T> {
+        with: T,
+        act: fn(T) -> !,
+    }
+    // As the SysV ABI has it at a call: the stack is aligned to 16 bytes, and the argument is in rdi.
+    extern "C" fn begin<T>(passed: *const Passed<T>) -> ! {
+        // SAFETY: it stands above this process's stack, for this process alone, which reads it once.
+        let Passed { with, act } = unsafe { passed.read() };
+        act(with)
+    }
+    const ALIGNED: usize = !63;
+    let room = stack.bytes();
+    let base = room.as_ptr() as usize;
+    let passed = (base + room.len()).checked_sub(size_of::<Passed<T>>()).ok_or(Errno::NOMEM)? & ALIGNED;
+    let mut pidfd: RawFd = -1;
+    let arguments = CloneArguments {
+        flags: u64::from(namespaces) | CLONE_PIDFD | CLONE_VM as u64 | cgroup.map_or(0, |_| CLONE_INTO_CGROUP),
+        pidfd: (&raw mut pidfd) as u64,
+        exit_signal: SIGCHLD,
+        stack: base as u64,
+        stack_size: (passed - base) as u64,
+        cgroup: cgroup.map_or(0, |cgroup| cgroup.as_raw_fd() as u64),
+        ..CloneArguments::default()
+    };
+    let begin = begin::<T> as extern "C" fn(_) -> ! as *const ();
+    let result: isize;
+    // SAFETY: the copy lies in the room, which is large enough and which nothing else uses. What it owns are descriptors, and each of the two processes has a table
+    // of its own with all of them. The child touches nothing else of this one's but what nobody writes to: this program has no variables outside of its
+    // stacks. It gets there with registers that the kernel keeps, and never returns.
+    unsafe {
+        (passed as *mut Passed<T>).write(Passed { with: core::ptr::read(with), act });
+        asm!("syscall", "test rax, rax", "jnz 2f", "xor ebp, ebp", "mov rdi, r12", "call r13", "ud2", "2:",
+             inlateout("rax") number::CLONE3 as isize => result, in("rdi") &raw const arguments, in("rsi") size_of_val(&arguments),
+             in("r12") passed, in("r13") begin, lateout("rcx") _, lateout("r11") _);
+    }
+    let pid = outcome(result)?;
+    // SAFETY: the kernel has just made this descriptor for us.
+    Ok((pid as i32, unsafe { OwnedFd::from_raw_fd(pidfd) }))
 }
 
 /// Starts a process that does `act` with `with` in this one's memory, on a stack of its own, and waits until it has executed a program or ended (clone(2),
@@ -200,8 +250,17 @@ pub(crate) struct Vector {
 }
 
 impl Vector {
-    /// A vector of the strings in `packed`, each of which ends in NUL.
-    pub(crate) fn new(packed: &'static [u8]) -> Result<Self, Errno> {
+    /// A vector of a program's arguments: of the strings in `packed`, each of which ends in NUL.
+    pub(crate) fn arguments(packed: &'static [u8]) -> Result<Self, Errno> {
+        Self::new(packed, memory::VECTORS[0])
+    }
+
+    /// One of its environment.
+    pub(crate) fn environment(packed: &'static [u8]) -> Result<Self, Errno> {
+        Self::new(packed, memory::VECTORS[1])
+    }
+
+    fn new(packed: &'static [u8], place: usize) -> Result<Self, Errno> {
         const READ_WRITE: usize = 3;
         const MAP_PRIVATE_ANONYMOUS: usize = 0x22;
         if packed.last().is_some_and(|last| *last != 0) {
@@ -211,7 +270,7 @@ impl Vector {
         let length = entries * size_of::<usize>();
         // SAFETY: a new mapping at a place of the kernel's choice, large enough for every entry written below; page-aligned, zeroed.
         unsafe {
-            let at = call(number::MMAP, [0, length, READ_WRITE, MAP_PRIVATE_ANONYMOUS, usize::MAX, 0])?;
+            let at = call(number::MMAP, [place, length, READ_WRITE, MAP_PRIVATE_ANONYMOUS, usize::MAX, 0])?;
             let mut entry = at as *mut *const u8;
             let mut rest = packed;
             while let Some(end) = rest.iter().position(|byte| *byte == 0) {
@@ -319,7 +378,8 @@ fn filter(program: &[u8], flags: usize) -> Result<usize, Errno> {
     unsafe { call(number::SECCOMP, [SET_MODE_FILTER, flags, (&raw const program) as usize, 0, 0, 0]) }
 }
 
-/// Makes this process's memory unreadable for others, `/proc` included (prctl(2), PR_SET_DUMPABLE).
+/// Makes this process's memory unreadable for others, `/proc` included (prctl(2), PR_SET_DUMPABLE). A change of credentials may undo that, where
+/// fs.suid_dumpable says so, for all who share the memory: it is said again after each.
 pub(crate) fn undumpable() {
     const PR_SET_DUMPABLE: usize = 4;
     // SAFETY: touches no memory.

@@ -5,7 +5,7 @@ use crate::grow::Luggage;
 use crate::mountpoint;
 use core::ffi::CStr;
 use core::mem::MaybeUninit;
-use pando_seed::{Capabilities, Make, Step};
+use pando_seed::{Capabilities, FIRST_LOOKED_UP, Make, Step};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, IoSlice};
@@ -39,7 +39,7 @@ pub(crate) fn take(luggage: &Luggage, terminal: bool, step: Step<'static>) -> Re
         Step::Exec { arguments, environment, search } => Err(execute(arguments, environment, search)),
         Step::ExecFd { fd, arguments } => {
             signals::unblock();
-            let (arguments, environment) = (Vector::new(arguments)?, Vector::new(&[])?);
+            let (arguments, environment) = (Vector::arguments(arguments)?, Vector::environment(&[])?);
             Err(bare::execute_fd(luggage.fd(fd)?, &arguments, &environment))
         }
         _ => Err(Errno::NOSYS),
@@ -49,6 +49,8 @@ pub(crate) fn take(luggage: &Luggage, terminal: bool, step: Step<'static>) -> Re
 /// Tells by number where the calls of this process wait, and waits until whoever answers them has taken it: it cannot be sent, since to send a descriptor takes a
 /// call that waits for an answer itself.
 fn supervise(socket: BorrowedFd<'_>, listener: &OwnedFd) -> Result<(), Errno> {
+    // Charged to the guest as all that the command will look up, and older: as long as the kernel knows it, it has forgotten none of that. What is answered does not matter.
+    let _ = rustix::fs::access(FIRST_LOOKED_UP, rustix::fs::Access::EXISTS);
     rustix::net::send(socket, &listener.as_raw_fd().to_ne_bytes(), SendFlags::NOSIGNAL)?;
     match rustix::net::recv(socket, &mut [0_u8; 1], RecvFlags::empty())? {
         // Nobody answers.
@@ -99,7 +101,10 @@ fn user(terminal: bool, uid: u32, gid: u32, groups: &[u8]) -> Result<(), Errno> 
     }
     rustix::thread::set_thread_groups(list.get(..count).ok_or(Errno::INVAL)?)?;
     rustix::thread::set_thread_res_gid(gid, gid, gid)?;
-    rustix::thread::set_thread_res_uid(uid, uid, uid)
+    rustix::thread::set_thread_res_uid(uid, uid, uid)?;
+    // The memory is lent by the first process, who keeps it.
+    bare::undumpable();
+    Ok(())
 }
 
 /// Opens a terminal of the guest's own, makes it this process's, and sends its master away.
@@ -149,7 +154,7 @@ fn send_away(socket: BorrowedFd<'_>, fd: &OwnedFd) -> Result<(), Errno> {
 
 /// Executes a program as execvp(3) does: a name with a slash as it stands, any other in each directory of `search`.
 fn execute(arguments: &'static [u8], environment: &'static [u8], search: &[u8]) -> Errno {
-    let (vector, environment) = match (Vector::new(arguments), Vector::new(environment)) {
+    let (vector, environment) = match (Vector::arguments(arguments), Vector::environment(environment)) {
         (Ok(arguments), Ok(environment)) => (arguments, environment),
         (Err(errno), _) | (_, Err(errno)) => return errno,
     };

@@ -32,6 +32,7 @@ impl Console {
     }
 
     /// Does it. None where there is no console to be kept any more.
+    #[inline(never)]
     pub(crate) fn serve(self) -> Option<Self> {
         match self.end {
             None => self.take_master().ok(),

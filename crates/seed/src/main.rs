@@ -50,6 +50,7 @@ fn say(handshake: &OwnedFd, word: i32) -> Result<(), Errno> {
 }
 
 /// Moves into the namespaces that the spawner names (four bytes, `CLONE_NEW*`) and becomes root there.
+#[inline(never)]
 fn settle(handshake: &OwnedFd) -> Result<(), Errno> {
     let mut wanted = [0; 4];
     if rustix::io::read(handshake, &mut wanted)? != wanted.len() {
@@ -66,6 +67,7 @@ fn settle(handshake: &OwnedFd) -> Result<(), Errno> {
         set_thread_groups(&[])?;
         set_thread_res_gid(Gid::ROOT, Gid::ROOT, Gid::ROOT)?;
         set_thread_res_uid(Uid::ROOT, Uid::ROOT, Uid::ROOT)?;
+        bare::undumpable();
     }
     let scopes = Scopes::from_bits_truncate(namespaces);
     if !scopes.is_empty() {

@@ -1,5 +1,6 @@
 //! The messages on a seed's socket (`SOCK_SEQPACKET`): one request, one answer, and an answer unasked whenever a process of the guest ends.
 
+use core::ffi::CStr;
 use serde::{Deserialize, Serialize};
 
 /// The largest message, in bytes. Plans travel beside it, in a memory file.
@@ -19,6 +20,10 @@ pub const ROUSED: u8 = 2;
 
 /// A message of this byte alone says that the guest has been admitted ([`Step::Admission`](crate::Step::Admission)).
 pub const ADMITTED: u8 = 3;
+
+/// What a process whose calls are answered ([`Step::Supervise`](crate::Step::Supervise)) looks up before anything else: nothing has that name. As long as the kernel knows that it
+/// was looked up, it has forgotten nothing that the process has looked up since.
+pub const FIRST_LOOKED_UP: &CStr = c"/.pando-tx-canary-inside";
 
 /// The most file descriptors that a request carries.
 pub const MAX_FDS: usize = 64;

@@ -24,7 +24,8 @@ pub(crate) struct Newborn {
     pub(crate) listener: OwnedFd,
 }
 
-/// Forks a seed for each order on standard input, until that closes. Returns in the seeds only.
+/// Forks a seed for each order on standard input, until that closes. Returns in the seeds only, which need nothing of its frame.
+#[inline(never)]
 pub(crate) fn tend() -> Newborn {
     signals::forget_children();
     loop {
@@ -66,7 +67,7 @@ impl Order {
     /// Forks; what it takes besides is done in the seed, and its failure ends the seed.
     fn fill(&mut self, version_2: bool) -> Result<Option<Newborn>, Errno> {
         let (group, tasks) = if version_2 { (Some(self.fd(GROUP)?), GROUP + 1) } else { (None, GROUP) };
-        match bare::fork(0, group)? {
+        match bare::fork(group)? {
             Forked::Parent { .. } => Ok(None),
             Forked::Child => match self.settle(tasks) {
                 Ok(newborn) => Ok(Some(newborn)),

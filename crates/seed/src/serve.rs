@@ -4,7 +4,8 @@
 //! client, or with the spawner before there is one. A seed whose trunk is a guest's stays, also if that has ended unheard: after a crash of the
 //! daemon the next one asks it.
 
-use crate::bare::{self, Forked, memory};
+use crate::bare::memory::{self, Room};
+use crate::bare::{self, Forked};
 use crate::console::Console;
 use crate::grow::{self, Luggage};
 use crate::packet;
@@ -19,19 +20,19 @@ use rustix::process::{Pid, Signal, WaitOptions};
 /// How many processes of one guest the daemon may have started and not seen end.
 const MAX_PROCESSES: usize = 256;
 
+/// Two words, as there is room for many of them on the stack.
 struct Process {
-    pid: i32,
+    pid: Pid,
     pidfd: OwnedFd,
-    trunk: bool,
 }
 
-struct Seed {
+struct Seed<'a> {
     listener: OwnedFd,
     /// Until there is a client. The spawner's end closes with the spawner.
     handshake: Option<OwnedFd>,
     client: Option<OwnedFd>,
     console: Option<Console>,
-    processes: [Option<Process>; MAX_PROCESSES],
+    processes: &'a mut [Option<Process>; MAX_PROCESSES],
     trunk: i32,
     trunk_ended: Option<i32>,
     settled: bool,
@@ -39,12 +40,14 @@ struct Seed {
 
 /// Serves until there is nothing left to do.
 pub(crate) fn serve(handshake: OwnedFd, listener: OwnedFd) -> ! {
+    // Apart, to be there once: what is moved into its place was made in another.
+    let mut processes = [const { None }; MAX_PROCESSES];
     let mut seed = Seed {
         listener,
         handshake: Some(handshake),
         client: None,
         console: None,
-        processes: [const { None }; MAX_PROCESSES],
+        processes: &mut processes,
         trunk: 0,
         trunk_ended: None,
         settled: false,
@@ -63,6 +66,9 @@ const PROCESSES: u16 = 4;
 
 const MOST: usize = MAX_PROCESSES + PROCESSES as usize;
 
+/// As many as an idle guest's seed watches, and some.
+const FEW: usize = 16;
+
 /// What it found, a bit each: small, since it stays on the stack for as long as a guest lives.
 #[derive(Default)]
 struct Happened([u64; MOST.div_ceil(u64::BITS as usize)]);
@@ -77,7 +83,8 @@ impl Happened {
     }
 }
 
-impl Seed {
+/// What is dealt with has frames of its own, which are gone while it waits: inlined, they would be part of that of the loop.
+impl Seed<'_> {
     /// Waits for something to happen and deals with it.
     fn turn(&mut self) {
         let mut happened = Happened::default();
@@ -93,17 +100,25 @@ impl Seed {
         }
     }
 
+    /// With room for no more than there is as a rule: what a seed has on its stack while it waits stays as long as its guest, and it is to be a page.
     fn wait(&self, happened: &mut Happened) {
-        let mut fds: [PollFd<'_>; MOST] = core::array::from_fn(|_| PollFd::new(&self.listener, PollFlags::IN));
-        let mut sources = [LISTENER; MOST];
+        match self.processes.iter().flatten().count() + usize::from(PROCESSES) {
+            0..=FEW => self.wait_for::<FEW>(happened),
+            _ => self.wait_for::<MOST>(happened),
+        }
+    }
+
+    #[inline(never)]
+    fn wait_for<const ROOM: usize>(&self, happened: &mut Happened) {
+        let mut fds: [PollFd<'_>; ROOM] = core::array::from_fn(|_| PollFd::new(&self.listener, PollFlags::IN));
+        let mut sources = [LISTENER; ROOM];
         let others = (self.handshake.iter().map(|fd| (fd, HANDSHAKE)))
             .chain(self.client.iter().map(|fd| (fd, CLIENT)))
             .chain(self.console.iter().map(|console| (console.watched(), CONSOLE)))
-            .chain((PROCESSES..).zip(&self.processes).filter_map(|(at, slot)| Some((&slot.as_ref()?.pidfd, at))));
+            .chain((PROCESSES..).zip(self.processes.iter()).filter_map(|(at, slot)| Some((&slot.as_ref()?.pidfd, at))));
         let mut count = 1;
-        for (fd, source) in others {
-            fds[count] = PollFd::new(fd, PollFlags::IN);
-            sources[count] = source;
+        for ((fd, source), (place, of)) in others.zip(fds[1..].iter_mut().zip(&mut sources[1..])) {
+            (*place, *of) = (PollFd::new(fd, PollFlags::IN), source);
             count += 1;
         }
         memory::give_back_stack();
@@ -114,6 +129,7 @@ impl Seed {
         }
     }
 
+    #[inline(never)]
     fn accept(&mut self) {
         if let Ok(client) = rustix::net::accept_with(&self.listener, SocketFlags::CLOEXEC) {
             self.client = Some(client);
@@ -129,6 +145,7 @@ impl Seed {
         }
     }
 
+    #[inline(never)]
     fn request(&mut self) {
         let Some(client) = &self.client else { return };
         let mut bytes = [0; MAX_MESSAGE];
@@ -168,7 +185,7 @@ impl Seed {
                 let copy = rustix::io::fcntl_dupfd_cloexec(&pidfd, 3).ok();
                 let free = self.processes.iter_mut().find(|slot| slot.is_none());
                 if let Some(slot) = free {
-                    *slot = Some(Process { pid, pidfd, trunk: start.trunk });
+                    *slot = Pid::from_raw(pid).map(|pid| Process { pid, pidfd });
                 }
                 if start.trunk {
                     self.trunk = pid;
@@ -187,25 +204,24 @@ impl Seed {
             return Err(Errno::AGAIN);
         }
         let cgroup = start.into_cgroup.map(|index| luggage.fd(index)).transpose()?;
-        let namespaces = if start.trunk { start.namespaces } else { 0 };
-        if !start.trunk {
-            // For children alone: the seed itself stays outside, where no process of the guest can name it.
-            bare::enter(luggage.fd(start.pid_namespace)?)?;
+        if start.trunk {
+            return bare::share((start.namespaces, cgroup), &mut Room::for_trunk()?, &luggage, grow::grow);
         }
-        match bare::fork(namespaces, cgroup)? {
+        // For children alone: the seed itself stays outside, where no process of the guest can name it.
+        bare::enter(luggage.fd(start.pid_namespace)?)?;
+        match bare::fork(cgroup)? {
             Forked::Child => grow::grow(luggage),
             Forked::Parent { pid, pidfd } => Ok((pid, pidfd)),
         }
     }
 
+    #[inline(never)]
     fn ended(&mut self, index: usize) {
         let Some(process) = &self.processes[index] else { return };
-        let status =
-            Pid::from_raw(process.pid).and_then(|pid| rustix::process::waitpid(Some(pid), WaitOptions::NOHANG).ok()?);
-        let Some((_, status)) = status else { return };
-        let (pid, trunk) = (process.pid, process.trunk);
+        let Ok(Some((pid, status))) = rustix::process::waitpid(Some(process.pid), WaitOptions::NOHANG) else { return };
+        let pid = pid.as_raw_nonzero().get();
         self.processes[index] = None;
-        if trunk {
+        if pid == self.trunk && self.trunk_ended.is_none() {
             self.trunk_ended = Some(status.as_raw());
         }
         self.answer(Answer::Ended { pid, status: status.as_raw() }, None);

@@ -28,6 +28,7 @@ pub(crate) fn stand(command: Option<i32>, word: Option<BorrowedFd<'_>>, plan: im
     bare::close_range(if heard { WORD + 1 } else { 0 }, u32::MAX);
     // Of its capabilities it needs the one to signal a command that runs as another user.
     let _ = command::hold(CAP_KILL);
+    bare::undumpable();
     memory::alone(plan, wait, command, heard)
 }
 

@@ -21,13 +21,11 @@ use crate::tree_path::TreePath;
 use crate::upper::{Beginning, Node, WalkError, walk};
 use crate::validate::{Conflict, conflict};
 use pando_kernel::mount::{mounts, mounts_of};
-use pando_kernel::page_cache;
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 use std::collections::HashSet;
 use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -249,10 +247,8 @@ pub(crate) fn commit(directory: &Path, parts: Vec<PartChanges>, durable: bool) -
         _ if !durable || forgets => {}
         Some(files) => {
             // A bug for the tests to find: new files have their names before their content.
-            if !planted("no-write-out") {
-                order::write_out(files).map_err(failed)?;
-            }
-            page_cache::write_out(written.as_fd()).map_err(failed)?;
+            let files = if planted("no-write-out") { &[] } else { &files[..] };
+            order::write_out(files, written).map_err(failed)?;
         }
         None => sync_all(&journal, &written)?,
     }

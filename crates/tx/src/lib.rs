@@ -62,11 +62,11 @@ pub use gate::Exclusive;
 pub use home::Home;
 pub use name::{BadName, TxName};
 pub use outside::{
-    Answered, Bystanders, HeldSignals, Listener, Network, Passed, Still, Supervisor, Unsupported, WhenUnsupported,
-    filter, note_places,
+    Answered, Bystanders, HeldSignals, Listener, Network, Passed, Reached, Still, Supervisor, Unsupported,
+    WhenUnsupported, filter, note_reached,
 };
 pub use part::Part;
-pub use read_set::Watch;
+pub use read_set::{Watch, note_canary};
 pub use realm::{Realm, RealmRoot};
 pub use record::Record;
 pub use recover::{Recovered, recover, recover_in};
@@ -75,7 +75,7 @@ pub use session::{
     commit_open, doomed_open, end_processes_of_open, gate_of, processes,
 };
 pub use spare::{HandedOver, Remains, Spare};
-pub use trash::{rubbish, sweep, sweep_mounts};
+pub use trash::{Sweep, rubbish, sweep, sweep_mounts};
 pub use tree_path::TreePath;
 pub use validate::Conflict;
 pub use view::{How, ViewPlan};

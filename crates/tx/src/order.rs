@@ -57,11 +57,11 @@ fn keeps_order(directory: &Path, device: u64) -> bool {
     }
 }
 
-/// Brings the content of files to the disk, or on its way there before anything that is done to names from now on.
-pub(crate) fn write_out(files: &[PathBuf]) -> io::Result<()> {
+/// Brings the content of files, and the journal that is written, to the disk, or on its way there before anything that is done to names from now on.
+pub(crate) fn write_out(files: &[PathBuf], written: File) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let open = |path: &PathBuf| rustix::fs::open(path, flags, Mode::empty()).map(File::from);
-    let files = files.iter().map(open).collect::<Result<Vec<_>, _>>()?;
+    let files = files.iter().map(open).chain([Ok(written)]).collect::<Result<Vec<_>, _>>()?;
     // All are under way before the first is waited for.
     files.iter().try_for_each(|file| page_cache::write_back(file.as_fd()))?;
     files.iter().try_for_each(|file| page_cache::write_out(file.as_fd()))

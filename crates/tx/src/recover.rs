@@ -3,12 +3,14 @@
 use crate::commit::{CommitError, finish};
 use crate::gate;
 use crate::home::{Home, wait_for_lock};
-use crate::journal::JournalFile;
+use crate::journal::{Journal, JournalFile};
 use crate::name::TxName;
+use crate::realm::Realm;
 use crate::record::Record;
 use crate::scope::Scope;
 use crate::{spare, trash};
 use pando_kernel::{CallError, Context};
+use std::io::ErrorKind;
 use std::path::Path;
 use std::time::Duration;
 
@@ -19,6 +21,8 @@ pub enum Recovered {
     Finished(TxName),
     /// It was not, and left no trace.
     Dropped(TxName),
+    /// It was committed, in a realm that does not run: it is finished when that is put together again, before anything runs there.
+    Waits(TxName),
     /// It cannot be finished now.
     Stuck(TxName, CommitError),
 }
@@ -67,6 +71,7 @@ fn recover_one(home: &Home, name: TxName, realm: Option<(&Path, u32)>) -> Result
         })
     });
     let outcome = match read {
+        Ok(Some(journal)) if waits_for_its_realm(&journal) => return Ok(Some(Recovered::Waits(name))),
         Ok(Some(journal)) => match finish(&file, &journal) {
             Ok(()) => Recovered::Finished(name),
             Err(error) => return Ok(Some(Recovered::Stuck(name, error))),
@@ -81,4 +86,10 @@ fn recover_one(home: &Home, name: TxName, realm: Option<(&Path, u32)>) -> Result
     };
     trash::throw_away(home, &directory).context(|| format!("removing {}", directory.display()))?;
     Ok(Some(outcome))
+}
+
+/// Whether there is nothing at present that a commit's changes could be made to.
+fn waits_for_its_realm(journal: &Journal) -> bool {
+    let missing = |realm: &Realm| realm.root().is_err_and(|error| error.kind() == ErrorKind::NotFound);
+    journal.parts.iter().filter_map(|(part, _)| part.realm.as_ref()).any(missing)
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   keeper (a daemon):  mounts ─▶ plan ─▶ directories, group, view, watch, program   = spare
-//!                                                    │ a name, six descriptors (its lock among them)
+//!                                                    │ a name, seven descriptors (its lock among them)
 //!                                                    ▼
 //!   taker:              is it current? ─▶ rename ─▶ begun ─▶ joined, instead of a view that is made now
 //! ```
@@ -17,17 +17,18 @@ use crate::attributes::Moment;
 use crate::home::Home;
 use crate::name::TxName;
 use crate::outside::Still;
-use crate::read_set::{Watch, load_ahead};
+use crate::part::Part;
+use crate::read_set::{Walker, Watch, load_ahead};
 use crate::record::Record;
 use crate::scope::Scope;
-use crate::trash;
+use crate::trash::{self, Sweep};
 use crate::view::{View, ViewNamespaces, ViewPlan, listening};
 use pando_kernel::lock::FileLock;
+use pando_kernel::mount_watch::MountWatch;
 use pando_kernel::{CallError, Context};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io;
-use std::iter;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -36,13 +37,14 @@ use std::path::{Path, PathBuf};
 const PREFIX: &str = ".spare-";
 
 /// How many descriptors a spare consists of.
-const DESCRIPTORS: usize = 6;
+const DESCRIPTORS: usize = 7;
 
 /// One that is nobody's transaction yet. It is removed with this value.
 #[derive(Debug)]
 pub struct Spare {
     site: Site,
     state: State,
+    mounts: MountWatch,
     namespaces: ViewNamespaces,
     still: Still,
     watch: Watch,
@@ -64,25 +66,40 @@ pub struct HandedOver {
 #[derive(Debug)]
 pub struct Remains {
     home: Home,
+    sweep: Sweep,
     held: Vec<OwnedFd>,
 }
 
 impl Remains {
-    /// Lets go of the view, and deletes what was thrown away.
+    /// Lets go of the view, and deletes what was thrown away: the spare itself, where the taker ended before it had taken it.
     pub fn clear(self) {
         drop(self.held);
-        trash::sweep(&self.home);
+        clear(&self.home);
+        self.sweep.run();
     }
 }
 
-/// What is on disk of it.
+/// What is on disk of it. It is removed with this value.
 #[derive(Debug)]
-struct Site {
+pub(crate) struct Site {
     home: Home,
     directory: PathBuf,
     group: PathBuf,
+    sweep: Sweep,
     /// Whether it is still this value's to remove.
     owned: bool,
+}
+
+impl Site {
+    fn new<'a>(home: &Home, directory: &Path, group: &Path, parts: impl IntoIterator<Item = &'a Part>) -> Self {
+        let sweep = Sweep::behind(home, parts.into_iter());
+        Self { home: home.clone(), directory: directory.to_owned(), group: group.to_owned(), sweep, owned: true }
+    }
+
+    /// From now on somebody else answers for it.
+    pub(crate) fn leave(mut self) {
+        self.owned = false;
+    }
 }
 
 /// What whoever takes it has to know, kept in its directory.
@@ -99,9 +116,10 @@ pub(crate) struct State {
 pub(crate) struct Taken {
     pub(crate) state: State,
     pub(crate) namespaces: ViewNamespaces,
-    pub(crate) still: Still,
     pub(crate) watch: Watch,
     pub(crate) lock: FileLock,
+    /// To be [left](Site::leave) once it is a transaction.
+    pub(crate) site: Site,
 }
 
 impl Drop for Site {
@@ -110,17 +128,16 @@ impl Drop for Site {
             // What cannot be removed now is by the next recovery.
             Scope::at(&self.group).remove();
             let _ = trash::throw_away(&self.home, &self.directory);
-            trash::sweep(&self.home);
+            self.sweep.run();
         }
     }
 }
 
-/// What a view was made of, and where it was made.
+/// What a view was made of, beside the mounts, and where it was made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Outside {
     /// What the maker and whoever takes it must have in common.
     namespaces: Vec<PathBuf>,
-    mounts: String,
     sockets: Vec<PathBuf>,
     /// Each place, and each directory on the way to one.
     places: BTreeMap<PathBuf, Option<Identity>>,
@@ -156,7 +173,7 @@ impl Outside {
                 }
             }
         }
-        Ok(Self { namespaces, mounts: std::fs::read_to_string("/proc/self/mountinfo")?, sockets: listening(), places })
+        Ok(Self { namespaces, sockets: listening(), places })
     }
 }
 
@@ -175,7 +192,9 @@ impl Spare {
         let lock = home.claim(&new)?;
         std::fs::rename(&new, &directory).context(|| format!("making {}", directory.display()))?;
         let group = home.group(&name)?;
-        let site = Site { home: home.clone(), directory: directory.clone(), group: group.clone(), owned: true };
+        let mut site = Site::new(home, &directory, &group, []);
+        let looking = || "looking at what a view is made of".to_owned();
+        let mounts = MountWatch::begin().context(looking)?;
         let mut plan = ViewPlan::of_now(home, &name)?;
         plan.move_parts(&home.of(&name), &directory);
         let mut record = Record {
@@ -195,8 +214,8 @@ impl Spare {
         record.write(&directory)?;
         plan.make_parts()?;
         record.parts = plan.parts().cloned().collect();
+        site.sweep = Sweep::behind(home, record.parts.iter());
         Scope::make(&record.group)?;
-        let looking = || "looking at what a view is made of".to_owned();
         let outside = Outside::of_now(&plan).context(looking)?;
         let watch = Watch::new(home).context(|| "listening to what is opened".into())?;
         let (namespaces, watch) = in_a_thread(&plan, &directory, watch)?;
@@ -204,14 +223,15 @@ impl Spare {
         let still = watch.loaded().and_then(|walker| Still::look(walker, before).ok()).unwrap_or_default();
         let path = Self::still_path(&directory);
         still.write(&path).context(|| format!("writing {}", path.display()))?;
-        if Outside::of_now(&plan).context(looking)? != outside {
+        if !mounts.is_silent() || Outside::of_now(&plan).context(looking)? != outside {
             return Err(io::Error::from(io::ErrorKind::ResourceBusy)).context(looking);
         }
         let state = State { record, plan, outside, maps: watch.maps() };
-        let text = serde_json::to_vec(&state).map_err(io::Error::other);
+        // Not as text: whoever takes it reads it while somebody waits.
+        let bytes = postcard::to_stdvec(&state).map_err(io::Error::other);
         let path = Self::state_path(&directory);
-        text.and_then(|text| std::fs::write(&path, text)).context(|| format!("writing {}", path.display()))?;
-        Ok(Self { site, state, namespaces, still, watch, lock })
+        bytes.and_then(|bytes| std::fs::write(&path, bytes)).context(|| format!("writing {}", path.display()))?;
+        Ok(Self { site, state, mounts, namespaces, still, watch, lock })
     }
 
     /// Who wrote to no file through its memory when it was made.
@@ -224,10 +244,10 @@ impl Spare {
     }
 
     fn state_path(directory: &Path) -> PathBuf {
-        directory.join("spare.json")
+        directory.join("spare")
     }
 
-    /// Gives it to another process, which [accepts](Self::accept) it. From now on it is removed by whoever holds its descriptors, or by the next recovery.
+    /// Gives it to another process, which [accepts](Self::accept) it. From now on it is removed by whoever holds its descriptors, behind [him](Remains::clear) or by the next recovery.
     pub fn hand_over(mut self) -> HandedOver {
         self.site.owned = false;
         let name = self.site.directory.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -236,8 +256,10 @@ impl Spare {
         // Its lock is the taker's alone. Without a copy of the others the taker waits, no more.
         let shared: Vec<_> = [ipc, mounts, listener].into_iter().chain(programs.into_iter().flatten()).collect();
         let held = shared.iter().filter_map(|descriptor| descriptor.try_clone().ok()).collect();
-        let remains = Remains { home: self.site.home.clone(), held };
-        HandedOver { name, descriptors: iter::once(self.lock.into()).chain(shared).collect(), remains }
+        let home = self.site.home.clone();
+        let remains = Remains { sweep: Sweep::behind(&home, self.state.plan.parts()), home, held };
+        let descriptors = [self.lock.into(), self.mounts.into()].into_iter().chain(shared).collect();
+        HandedOver { name, descriptors, remains }
     }
 
     /// Takes over one that another process has handed over.
@@ -248,32 +270,44 @@ impl Spare {
     pub fn accept(home: &Home, name: &str, descriptors: Vec<OwnedFd>) -> io::Result<Self> {
         let invalid = || io::Error::from(io::ErrorKind::InvalidData);
         let descriptors = <[OwnedFd; DESCRIPTORS]>::try_from(descriptors).map_err(|_| invalid())?;
-        let [lock, ipc, mounts, listener, walk, memory] = descriptors;
+        let [lock, watched, ipc, mounts, listener, walk, memory] = descriptors;
         if !name.starts_with(PREFIX) || name.contains('/') {
             return Err(invalid());
         }
         let directory = home.directory().join(name);
-        let state: State = serde_json::from_slice(&std::fs::read(Self::state_path(&directory))?)?;
+        let bytes = std::fs::read(Self::state_path(&directory))?;
+        let state: State = postcard::from_bytes(&bytes).map_err(|_| invalid())?;
         let still = Still::read(&Self::still_path(&directory))?;
-        let site = Site { home: home.clone(), directory, group: state.record.group.clone(), owned: true };
+        let site = Site::new(home, &directory, &state.record.group, state.plan.parts());
         let watch = Watch::handed_over(home, listener, [walk, memory], state.maps)?;
-        Ok(Self { site, state, namespaces: ViewNamespaces { ipc, mounts }, still, watch, lock: lock.into() })
+        let namespaces = ViewNamespaces { ipc, mounts };
+        Ok(Self { site, state, mounts: watched.into(), namespaces, still, watch, lock: lock.into() })
+    }
+
+    pub(crate) fn plan(&self) -> &ViewPlan {
+        &self.state.plan
+    }
+
+    /// The program that tells what is read, if it is still here.
+    pub(crate) fn give_loaded(&mut self) -> Option<Walker> {
+        self.watch.give_loaded()
     }
 
     /// Whether a view that were made now, here, would be the same, and nobody has been in it.
-    pub fn is_current(&self) -> bool {
-        Outside::of_now(&self.state.plan).is_ok_and(|now| now == self.state.outside) && self.watch.is_silent()
+    pub(crate) fn is_current(&self) -> bool {
+        self.mounts.is_silent()
+            && Outside::of_now(&self.state.plan).is_ok_and(|now| now == self.state.outside)
+            && self.watch.is_silent()
     }
 
     pub(crate) fn directory(&self) -> &Path {
         &self.site.directory
     }
 
-    /// Its parts; from now on whoever takes it answers for what is on disk.
-    pub(crate) fn take_apart(mut self) -> Taken {
-        self.site.owned = false;
-        let Self { state, namespaces, still, watch, lock, .. } = self;
-        Taken { state, namespaces, still, watch, lock }
+    /// Its parts.
+    pub(crate) fn take_apart(self) -> Taken {
+        let Self { site, state, namespaces, watch, lock, .. } = self;
+        Taken { state, namespaces, watch, lock, site }
     }
 }
 
@@ -307,8 +341,8 @@ pub(crate) fn clear(home: &Home) {
         let directory = entry.path();
         let Ok(Some(_held)) = FileLock::try_take(&Record::lock(&directory)) else { continue };
         // Without a record nothing but its directory was made.
-        let group = Record::read(&directory).map(|record| record.group).unwrap_or_default();
-        drop(Site { home: home.clone(), directory, group, owned: true });
+        let (group, parts) = Record::read(&directory).map(|record| (record.group, record.parts)).unwrap_or_default();
+        drop(Site::new(home, &directory, &group, &parts));
     }
 }
 

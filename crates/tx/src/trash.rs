@@ -53,6 +53,41 @@ pub fn sweep(home: &Home) {
     }
 }
 
+/// A [`sweep`] that is done later. It knows by itself what was thrown away at the roots of other mounts: where the home has been removed by then, with all that it says
+/// of that, nobody else would ever find it.
+#[derive(Debug)]
+pub struct Sweep {
+    home: Home,
+    elsewhere: Vec<Part>,
+}
+
+impl Sweep {
+    /// One of all that was thrown away.
+    pub fn of(home: &Home) -> Self {
+        let elsewhere = entries(&home.trash()).flat_map(|entry| parts_elsewhere(home, &entry)).collect();
+        Self { home: home.clone(), elsewhere }
+    }
+
+    /// One behind a transaction with these parts, of which nothing was thrown away yet.
+    pub(crate) fn behind<'a>(home: &Home, parts: impl Iterator<Item = &'a Part>) -> Self {
+        Self { home: home.clone(), elsewhere: parts.filter(|part| is_elsewhere(home, part)).cloned().collect() }
+    }
+
+    /// Sweeps. As long as there is a home, what it says of a transaction counts: that may have to be finished.
+    pub fn run(&self) {
+        sweep(&self.home);
+        if !self.home.directory().exists() {
+            for part in &self.elsewhere {
+                remove(part);
+            }
+        }
+    }
+}
+
+fn is_elsewhere(home: &Home, part: &Part) -> bool {
+    !part.base.starts_with(home.directory())
+}
+
 /// Deletes what of it lies at the roots of other mounts.
 pub fn sweep_mounts(home: &Home) {
     for entry in entries(&home.trash()) {
@@ -78,7 +113,7 @@ fn entries(trash: &Path) -> impl Iterator<Item = PathBuf> {
 /// The parts that a transaction that was thrown away has on other mounts.
 fn parts_elsewhere(home: &Home, thrown: &Path) -> Vec<Part> {
     let parts = Record::read(thrown).map(|record| record.parts).unwrap_or_default();
-    parts.into_iter().filter(|part| !part.base.starts_with(home.directory())).collect()
+    parts.into_iter().filter(|part| is_elsewhere(home, part)).collect()
 }
 
 /// How many names are in what was thrown away, counted up to `most`.
@@ -107,14 +142,12 @@ mod tests {
     use crate::attributes::Moment;
     use crate::home::HIDDEN;
 
-    #[test]
-    fn what_was_thrown_away_is_swept_with_its_parts_on_other_mounts() {
-        let [root, mount] = [(); 2].map(|()| tempfile::tempdir().unwrap());
-        let home = Home::new(root.path());
+    /// A transaction that was thrown away, with two parts on another mount.
+    fn thrown_away(home: &Home, mount: &Path) {
         home.prepare().unwrap();
         let name = "t".parse().unwrap();
-        let hidden = mount.path().join(HIDDEN);
-        let part = |at: &str| Part { live: mount.path().to_owned(), base: hidden.join(at), realm: None };
+        let hidden = mount.join(HIDDEN);
+        let part = |at: &str| Part { live: mount.to_owned(), base: hidden.join(at), realm: None };
         let parts = vec![part("0.t"), part("1.t")];
         parts.iter().for_each(|part| part.make().unwrap());
         std::fs::write(parts[1].upper().join("new"), "").unwrap();
@@ -134,10 +167,33 @@ mod tests {
             command: Vec::new(),
         };
         record.write(&home.of(&name)).unwrap();
-        throw_away(&home, &home.of(&name)).unwrap();
-        assert!(!home.of(&name).exists() && rubbish(&home, 100) > 2);
+        throw_away(home, &home.of(&name)).unwrap();
+        assert!(!home.of(&name).exists() && rubbish(home, 100) > 2);
+    }
+
+    #[test]
+    fn what_was_thrown_away_is_swept_with_its_parts_on_other_mounts() {
+        let [root, mount] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let home = Home::new(root.path());
+        thrown_away(&home, mount.path());
         sweep(&home);
-        assert!(!hidden.exists());
+        assert!(!mount.path().join(HIDDEN).exists());
         assert_eq!(rubbish(&home, 100), 0);
+    }
+
+    #[test]
+    fn parts_on_other_mounts_go_also_if_the_home_was_removed_meanwhile_and_stay_as_long_as_it_may_need_them() {
+        let [root, mount] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let home = Home::new(root.path());
+        thrown_away(&home, mount.path());
+        let later = Sweep::of(&home);
+        // It is a transaction again, that of a commit that was killed for example.
+        let thrown = entries(&home.trash()).next().unwrap();
+        std::fs::rename(thrown, home.directory().join("t")).unwrap();
+        later.run();
+        assert!(mount.path().join(HIDDEN).join("1.t").exists());
+        std::fs::remove_dir_all(home.directory()).unwrap();
+        later.run();
+        assert!(!mount.path().join(HIDDEN).exists());
     }
 }

@@ -72,18 +72,19 @@ fn what_it_mounted_in_memory_is_there(sandbox: &Sandbox) {
         mount -t tmpfs -o nosuid,nodev,mode=1777 tmpfs /run/lock && echo inner >/run/lock/held
         mount -t tmpfs tmpfs /dev/shm && echo shared >/dev/shm/word
         mkdir /run/sealed && mount -t tmpfs tmpfs /run/sealed && echo kept >/run/sealed/word && mount -t tmpfs -o remount,ro tmpfs /run/sealed
-        echo outer >/run/deep/word; chown 7:8 /run/deep/word; chmod 640 /run/deep/word; ln -s deep /run/link; mkfifo -m 622 /run/pipe";
+        echo outer >/run/deep/word; chown 7:8 /run/deep/word; chmod 640 /run/deep/word; ln -s deep /run/link; mkfifo -m 622 /run/pipe
+        ln -s /run/deep /dev/log; mkdir -m 711 /dev/own; echo device >/dev/own/word";
     booted(sandbox, "source", first, "exec 9<>/run/pipe; echo waits >&9; exec sleep 100000");
     eventually("it is up", || !inside(sandbox, "source", "pidof sleep || :").is_empty());
     sandbox.pando(["freeze", "source", "warm"]).ok();
     sandbox.pando(["clone", "warm", "one"]).ok();
-    let told = "cd /run; cat deep/word link/word lock/held /dev/shm/word sealed/word
+    let told = "cd /run; cat deep/word link/word lock/held /dev/shm/word sealed/word /dev/own/word; ls -A /dev; readlink /dev/log; stat -c %a /dev/own
         stat -c '%n %a %u %g %F' . deep deep/word link lock pipe sealed /dev/shm
         grep -E ' (/run|/dev/shm)' /proc/mounts | sed 's/,[ug]id=[0-9]*//g; s/tmpfs r[ow]/tmpfs/'
         touch sealed/more 2>&1; df -k /run | tail -n 1 | awk '{print $2}'";
     let here = inside(sandbox, "one", told);
     assert_eq!(here, inside(sandbox, "source", told));
-    assert!(here.starts_with("outer\nouter\ninner\nshared\nkept\n") && here.contains("Read-only"), "{here}");
+    assert!(here.starts_with("outer\nouter\ninner\nshared\nkept\ndevice\n") && here.contains("Read-only"), "{here}");
     assert_eq!(inside(sandbox, "one", "timeout 5 head -n 1 /run/pipe"), "waits");
     // Its own, not the source's.
     inside(sandbox, "one", "echo changed >/run/deep/word");

@@ -1,6 +1,6 @@
 //! `pando freeze`, `clone`, `images`, `image rm`: clones as their users see them.
 
-use crate::case::{Case, Tag};
+use crate::case::{Case, Tag, skip};
 use crate::file_watcher;
 use crate::need::Need;
 use crate::patience::eventually;
@@ -21,6 +21,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("clones::clones_are_ordinary_guests", clones_are_ordinary_guests),
     Case::new("clones::an_image_outlives_its_guest", an_image_outlives_its_guest),
     Case::new("clones::a_refusal_changes_nothing", a_refusal_changes_nothing),
+    Case::new("clones::a_guest_that_lies_around_its_image_is_refused", a_guest_that_lies_around_its_image),
     Case::new("clones::names_are_checked", names_are_checked),
     Case::new("clones::a_hundred_at_once", a_hundred_at_once),
     Case::new("clones::little_of_what_made_them_stays", little_of_what_made_them_stays),
@@ -237,6 +238,22 @@ fn a_refusal_changes_nothing(sandbox: &Sandbox) {
     before.is_unchanged(sandbox, "a refusal");
     assert_eq!(sandbox.pando(["images", "-q"]).ok(), "");
     assert_eq!(sandbox.state("web"), "running");
+}
+
+/// The host's own files have those of this test's root among them.
+fn a_guest_that_lies_around_its_image(sandbox: &Sandbox) {
+    let command = ["run", "--name", "web", "--", "/bin/sh", "-c", "exec sleep 100000 </dev/null >/dev/null 2>&1"];
+    let _guest = sandbox.pando(command).limit(600).start();
+    eventually("the guest runs", || sandbox.state("web") == "running");
+    use std::os::unix::fs::MetadataExt;
+    let device = |path: &std::path::Path| std::fs::metadata(path).expect("it is there").dev();
+    if device(sandbox.root()) != device("/".as_ref()) {
+        skip("temporary files are not on the root's disk here");
+    }
+    let before = World::of(sandbox);
+    let refused = sandbox.pando(["freeze", "web"]).run().ended_with(125);
+    refused.complains_of(&["web", "cannot be frozen", "the host's own files", "--from host"]);
+    before.is_unchanged(sandbox, "a refusal");
 }
 
 fn names_are_checked(sandbox: &Sandbox) {

@@ -7,6 +7,8 @@ use crate::process;
 use crate::sandbox::Sandbox;
 use crate::world::World;
 use pando_kernel::cgroup::Hierarchies;
+use pando_kernel::foreign_memory::{Shared, compare};
+use std::cmp::Ordering;
 
 const VM: &[Tag] = &[Tag::Vm];
 
@@ -25,6 +27,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("lifecycle::rm_leaves_nothing", rm_leaves_nothing).tags(VM),
     Case::new("lifecycle::what_has_ended_keeps_nothing_of_the_kernel", what_has_ended_keeps_nothing_of_the_kernel)
         .tags(VM),
+    Case::new("lifecycle::what_waits_with_a_guest_has_one_memory", what_waits_with_a_guest_has_one_memory).tags(VM),
     Case::new("lifecycle::an_own_init_is_process_one", an_own_init_is_process_one).tags(VM),
     Case::new("lifecycle::orphans_are_reaped", orphans_are_reaped),
 ];
@@ -180,6 +183,23 @@ fn what_has_ended_keeps_nothing_of_the_kernel(sandbox: &Sandbox) {
         count.parse::<u32>().expect("a number")
     };
     eventually("the kernel has let go of their groups", || dying() == 0);
+}
+
+/// The seed and the first process, which a guest has beside its own: page tables, stacks and all that there is of a process's memory in the kernel are there once.
+fn what_waits_with_a_guest_has_one_memory(sandbox: &Sandbox) {
+    sandbox.guest("web", &["--", "sleep", "100000"]);
+    sandbox.pando(["freeze", "web", "image"]).ok();
+    sandbox.pando(["clone", "image", "twin"]).ok();
+    for name in ["web", "twin"] {
+        let first = sandbox.first_process(name);
+        let seed = process::parent(first).expect("its first process has a parent");
+        let same = |other| compare(Shared::Memory, (first, 0), (other, 0)).map(Ordering::is_eq);
+        assert!(same(seed).unwrap(), "{name}");
+        assert!(
+            process::all().iter().all(|other| [first, seed].contains(&other.pid) || !same(other.pid).unwrap_or(false))
+        );
+        sandbox.exec_sh(name, "cat /proc/1/maps; echo done").run().says("done\n");
+    }
 }
 
 fn an_own_init_is_process_one(sandbox: &Sandbox) {

@@ -7,6 +7,7 @@ mod clone_crash;
 mod clone_identity;
 mod clone_inits;
 mod clone_kills;
+mod clone_load;
 mod clone_programs;
 mod clones;
 mod confinement;
@@ -47,6 +48,7 @@ mod tx;
 mod tx_bystanders;
 mod tx_contention;
 mod tx_crash;
+mod tx_filesystems;
 mod tx_guest;
 mod tx_guest_meetings;
 mod tx_guest_outside;
@@ -57,8 +59,10 @@ mod tx_packages;
 mod tx_power;
 mod tx_programs;
 mod tx_race;
+mod tx_refused;
 mod tx_root;
 mod tx_spares;
+mod tx_unseen;
 mod views;
 mod volumes;
 mod wrong_limits;
@@ -74,6 +78,7 @@ const AREAS: &[&[Case]] = &[
     tx_contention::CASES,
     tx_crash::CASES,
     tx_power::CASES,
+    tx_filesystems::CASES,
     tx::CASES,
     tx_local_sockets::CASES,
     tx_outside::CASES,
@@ -84,14 +89,17 @@ const AREAS: &[&[Case]] = &[
     tx_isolation::CASES,
     tx_programs::CASES,
     tx_race::CASES,
+    tx_refused::CASES,
     tx_root::CASES,
     tx_spares::CASES,
+    tx_unseen::CASES,
     xfstests::CASES,
     crash::CASES,
     freeze::CASES,
     clone_crash::CASES,
     freeze_kills::CASES,
     clone_kills::CASES,
+    clone_load::CASES,
     clones::CASES,
     clone_identity::CASES,
     clone_inits::CASES,

@@ -1,19 +1,36 @@
 //! A Debian system under systemd: booted, rebooted, powered off from inside and stopped from outside.
 
 use crate::case::{Case, Tag, skip};
+use crate::debian_image::{NEXT_SUITE, tarball_of};
 use crate::line::Ended;
+use crate::need::Need;
 use crate::patience::eventually;
 use crate::sandbox::Sandbox;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 const VM: &[Tag] = &[Tag::Vm];
+const NEEDS: &[Need] = &[Need::Root, Need::Program("mmdebstrap", "mmdebstrap")];
 
 pub(crate) const CASES: &[Case] = &[
     Case::new("systemd::boots_reboots_powers_off_and_stops", boots_reboots_powers_off_and_stops).tags(VM),
-    Case::new("systemd::is_cloned_with_its_services", is_cloned_with_its_services).tags(VM),
-    Case::new("systemd::is_cloned_with_services_that_share_nothing", is_cloned_with_services_that_share_nothing)
+    Case::new("systemd::is_cloned_with_its_services", |sandbox| is_cloned_with_its_services(sandbox, &tarball()))
         .tags(VM),
+    Case::new("systemd::is_cloned_with_services_that_share_nothing", |sandbox| {
+        is_cloned_with_services_that_share_nothing(sandbox, &tarball());
+    })
+    .tags(VM),
+    Case::new("systemd::of_the_next_debian_is_cloned_with_its_services", |sandbox| {
+        is_cloned_with_its_services(sandbox, &next_tarball(sandbox));
+    })
+    .needs(NEEDS),
+    Case::new("systemd::of_the_next_debian_is_cloned_with_services_that_share_nothing", |sandbox| {
+        is_cloned_with_services_that_share_nothing(sandbox, &next_tarball(sandbox));
+    })
+    .needs(NEEDS),
+    Case::new("systemd::of_the_next_debian_is_cloned_ten_times_with_its_daemons", is_cloned_ten_times)
+        .needs(NEEDS)
+        .tags(&[Tag::Slow]),
 ];
 
 /// Where the emulated machine has the system.
@@ -22,8 +39,9 @@ const IN_MACHINE: &str = "/opt/images/debian-systemd.tar";
 /// Where the machine's build leaves it, relative to a directory above this program.
 const BUILT: &str = "vm/systemd-root.tar";
 
-/// What a guest cannot have: file systems that show the whole kernel, and a console.
-const KNOWN: [&str; 3] = ["sys-kernel-debug.mount", "sys-kernel-tracing.mount", "console-getty.service"];
+/// What a guest cannot have: file systems that show the whole kernel, a console, modules of the kernel.
+const KNOWN: [&str; 4] =
+    ["sys-kernel-debug.mount", "sys-kernel-tracing.mount", "console-getty.service", "systemd-modules-load.service"];
 
 /// Seconds for a boot on a laden machine.
 const LIMIT: u64 = 120;
@@ -31,7 +49,12 @@ const LIMIT: u64 = 120;
 /// How often a guest that is between two lives is asked again.
 const ATTEMPTS: u32 = 20;
 
-fn tarball() -> PathBuf {
+/// The next Debian's, which this program makes itself.
+fn next_tarball(sandbox: &Sandbox) -> String {
+    tarball_of(sandbox, NEXT_SUITE, &["dbus", "systemd-sysv"])
+}
+
+fn tarball() -> String {
     let program = std::env::current_exe().expect("this program has a path");
     let built = program.ancestors().map(|place| place.join(BUILT)).find(|path| path.is_file());
     let cache = std::env::var_os("PANDO_VM_CACHE").map(|cache| Path::new(&cache).join("systemd-root.tar"));
@@ -40,6 +63,17 @@ fn tarball() -> PathBuf {
         .into_iter()
         .find(|path| path.is_file())
         .unwrap_or_else(|| skip("there is no system to boot: tests/vm/run --build makes it"))
+        .to_string_lossy()
+        .into_owned()
+}
+
+/// Creates and boots one.
+#[track_caller]
+fn booted(sandbox: &Sandbox, image: &str, options: &[&str]) {
+    let words = ["create", "sd", "--from", image, "--init", "/sbin/init", "--stop-timeout", "90"];
+    sandbox.pando(words).args(options).limit(300).ok();
+    sandbox.pando(["start", "sd"]).ok();
+    boots(sandbox);
 }
 
 #[track_caller]
@@ -80,11 +114,8 @@ fn told(what: &str, since: Instant) {
 }
 
 fn boots_reboots_powers_off_and_stops(sandbox: &Sandbox) {
-    let image = tarball().to_string_lossy().into_owned();
-    sandbox.pando(["create", "sd", "--from", &image, "--init", "/sbin/init", "--stop-timeout", "90"]).limit(300).ok();
     let begin = Instant::now();
-    sandbox.pando(["start", "sd"]).ok();
-    boots(sandbox);
+    booted(sandbox, &tarball(), &[]);
     told("boot", begin);
     manages_units(sandbox);
     reboots(sandbox);
@@ -137,18 +168,15 @@ fn reboots(sandbox: &Sandbox) {
 }
 
 /// What a service sees that systemd keeps from the rest: logind, where the system has it, and one of ours.
-const KEPT: &str = "grep -q ' /tmp ' /proc/$1/mountinfo && grep -q ' / ro' /proc/$1/mountinfo && [ -e /proc/$1/root/tmp/own ] && ! [ -e /proc/$1/root/dev/console ] && [ -c /proc/$1/root/dev/null ] && ! [ -e /tmp/own ]";
+const KEPT: &str = "[ $(wc -l </proc/$1/uid_map) = 1 ] && grep -qx ' *0 *0 *1' /proc/$1/uid_map && [ $(stat -Lc %i /proc/$1/ns/user) != $(stat -Lc %i /proc/self/ns/user) ] && grep -q ' /tmp ' /proc/$1/mountinfo && grep -q ' / ro' /proc/$1/mountinfo && [ -e /proc/$1/root/tmp/own ] && ! [ -e /proc/$1/root/dev/console ] && [ -c /proc/$1/root/dev/null ] && ! [ -e /tmp/own ]";
 
 /// Everything that it keeps running is there in each clone, in its control group and with the mounts of its own, and goes on to be managed.
-fn is_cloned_with_its_services(sandbox: &Sandbox) {
-    let image = tarball().to_string_lossy().into_owned();
-    sandbox.pando(["create", "sd", "--from", &image, "--init", "/sbin/init", "--stop-timeout", "90"]).limit(300).ok();
-    sandbox.pando(["start", "sd"]).ok();
-    boots(sandbox);
+fn is_cloned_with_its_services(sandbox: &Sandbox, image: &str) {
+    booted(sandbox, image, &[]);
     inside(
         sandbox,
         "systemd-run --quiet --unit=own -p PrivateTmp=yes -p ProtectSystem=strict -p ProtectHome=yes -p ProtectControlGroups=yes \
-         -p ProtectKernelTunables=yes -p PrivateDevices=yes -p SystemCallFilter=@system-service -p NoNewPrivileges=yes -p ExecStopPost='/bin/touch /run/stopped' \
+         -p ProtectKernelTunables=yes -p PrivateDevices=yes -p SystemCallFilter=@system-service -p 'SystemCallFilter=~@privileged @resources' -p NoNewPrivileges=yes -p PrivateUsers=yes -p ExecStopPost='/bin/touch /run/stopped' \
          sh -c 'touch /tmp/own; exec sleep 100000'",
     )
     .succeeded();
@@ -224,11 +252,8 @@ systemctl restart joiner; runs joiner; same joiner both net
 systemctl stop joiner both late ended; systemctl start both joiner; runs both; runs joiner; same joiner both net; own both net
 "#;
 
-fn is_cloned_with_services_that_share_nothing(sandbox: &Sandbox) {
-    let image = tarball().to_string_lossy().into_owned();
-    sandbox.pando(["create", "sd", "--from", &image, "--init", "/sbin/init", "--stop-timeout", "90"]).limit(300).ok();
-    sandbox.pando(["start", "sd"]).ok();
-    boots(sandbox);
+fn is_cloned_with_services_that_share_nothing(sandbox: &Sandbox, image: &str) {
+    booted(sandbox, image, &[]);
     inside(sandbox, APART).succeeded();
     inside(sandbox, "touch /proc/$(systemctl show -P MainPID both)/root/tmp/own").succeeded();
     println!("systemd: {}", sandbox.pando(["freeze", "sd", "warm", "--wait"]).limit(LIMIT).ok().trim());
@@ -240,5 +265,86 @@ fn is_cloned_with_services_that_share_nothing(sandbox: &Sandbox) {
     sandbox.pando(["clone", "warmer", "three"]).limit(LIMIT).ok();
     for name in ["one", "three", "sd"] {
         inside_of(sandbox, name, &format!("{SPACES}{SHARED}")).succeeded();
+    }
+}
+
+/// Daemons that people run, as their packages set them up.
+const DAEMONS: &[&str] = &[
+    "cron",
+    "dbus",
+    "iproute2",
+    "nginx",
+    "openssh-server",
+    "postgresql",
+    "procps",
+    "redis-server",
+    "rsyslog",
+    "systemd-sysv",
+];
+
+/// Succeeds when all of them answer.
+const ANSWERS: &str = r#"
+asked() { timeout 5 bash -c "exec 3<>/dev/tcp/127.0.0.1/$1 && printf '$2' >&3 && head -n 1 <&3" 2>/dev/null | grep -q "$3"; }
+asked 80 'GET / HTTP/1.0\r\n\r\n' '200 OK' && asked 22 '' '^SSH-2.0' && [ "$(redis-cli ping)" = PONG ] &&
+    su postgres -c "psql -Atc 'select 6 * 7'" 2>/dev/null | grep -qx 42 && systemctl is-active --quiet cron rsyslog nginx ssh redis-server
+"#;
+
+/// Each of them keeps a word.
+const KEEP: &str = r#"set -e
+su postgres -c "psql -qc \"create table words as select '$1' as word\""
+redis-cli set word $1 >/dev/null; echo $1 >/var/www/html/word; logger -t test "from $1"
+"#;
+
+/// All that is kept, and who it is: name, machine, address, key of its sshd.
+const TELL: &str = r#"set -e
+su postgres -c "psql -Atc 'select word from words'"; redis-cli get word
+bash -c "exec 3<>/dev/tcp/127.0.0.1/80; printf 'GET /word HTTP/1.0\r\n\r\n' >&3; tail -n 1 <&3"
+grep -o 'test: from .*' /var/log/syslog | cut -d' ' -f3
+hostname; cat /etc/machine-id; ip -4 -brief address show scope global | awk '{ print $3 }'; ssh-keyscan -t ed25519 127.0.0.1 2>/dev/null | grep -v '^#' | cut -d' ' -f3
+"#;
+
+/// A clone's sshd has a key of its own, which it takes when it is told to.
+const OWN_KEY: &str = "mkdir -p /etc/pando/clone.d; cat >/etc/pando/clone.d/key <<'END'
+#!/bin/sh
+rm /etc/ssh/ssh_host_*; ssh-keygen -q -t ed25519 -N '' -f /etc/ssh/ssh_host_ed25519_key; kill -HUP $(cat /run/sshd.pid)
+END
+chmod 755 /etc/pando/clone.d/key";
+
+fn is_cloned_ten_times(sandbox: &Sandbox) {
+    const CLONES: usize = 10;
+    const LATER: Duration = Duration::from_secs(60);
+    booted(sandbox, &tarball_of(sandbox, NEXT_SUITE, DAEMONS), &["--net", "private"]);
+    inside(sandbox, &format!("until {{ {ANSWERS} }}; do sleep 0.1; done; {OWN_KEY}")).succeeded();
+    println!("systemd: {}", sandbox.pando(["freeze", "sd", "warm"]).limit(LIMIT).ok().trim());
+    let begin = Instant::now();
+    sandbox.pando(["clone", "warm", "-n", &CLONES.to_string()]).limit(LIMIT).ok();
+    told("ten clones", begin);
+    let names: Vec<_> = (1..=CLONES).map(|number| format!("warm-{number}")).chain(["sd".to_owned()]).collect();
+    for name in &names {
+        inside_of(sandbox, name, &format!("until {{ {ANSWERS} }}; do sleep 0.1; done")).succeeded();
+        sandbox.pando(["exec", name, "--", "sh", "-c", KEEP, "sh", name]).limit(LIMIT).ok();
+    }
+    std::thread::sleep(LATER);
+    let mut all = Vec::new();
+    for name in &names {
+        let said = inside_of(sandbox, name, TELL).succeeded().out();
+        let lines: Vec<String> = said.lines().map(str::to_owned).collect();
+        assert_eq!(lines.len(), 8, "{name}: {said}");
+        // The source is called as its own files say.
+        let own = if name == "sd" { 4 } else { 5 };
+        assert!(lines[..own].iter().all(|line| line == name), "{name}: {said}");
+        all.push(lines);
+        inside_of(
+            sandbox,
+            name,
+            "systemd-run --wait --quiet true && systemctl restart nginx redis-server && ! systemctl is-failed cron",
+        )
+        .succeeded();
+    }
+    for what in 4..8 {
+        let mut different: Vec<&String> = all.iter().map(|lines| &lines[what]).collect();
+        different.sort();
+        different.dedup();
+        assert_eq!(different.len(), names.len(), "{different:?}");
     }
 }

@@ -6,7 +6,7 @@
 use crate::case::{Case, Tag, skip};
 use crate::dice::Dice;
 use crate::disorder;
-use crate::line::Line;
+use crate::line::{Ended, Line};
 use crate::sandbox::Sandbox;
 use crate::tree_state;
 use std::path::Path;
@@ -25,6 +25,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("tx::commits_killed_at_random_steps", at_random_steps),
     Case::new("tx::commits_on_spares_killed_at_random_steps", on_spares),
     Case::new("tx::2000_commits_killed_at_random_steps", at_very_many_steps).tags(&[Tag::Slow]),
+    Case::new("tx::a_commit_killed_at_each_of_its_steps", at_each_step).tags(&[Tag::Slow]),
     Case::new("tx::planted_bugs_are_found", planted_bugs_are_found).tags(&[Tag::Slow]),
 ];
 
@@ -68,6 +69,65 @@ fn commits(sandbox: &Sandbox, count: u64) {
     println!("     {tally:?}");
     assert!(tally.killed > count / 4 && tally.killed_again > 0, "the steps were missed: {tally:?}");
     assert!(tally.before > 0 && tally.after > 0, "only one outcome was seen: {tally:?}");
+}
+
+/// Not at random: a few commits, each killed at its first step, at its second, and so on until it comes to its end; and of those that were left half done some killed
+/// at each step of their recovery.
+fn at_each_step(sandbox: &Sandbox) {
+    let (mut commits, mut recoveries) = (0, 0);
+    for seed in 9_000_000..9_000_003 {
+        for step in 0.. {
+            let (ended, tree) = killed_at(sandbox, seed, step);
+            if ended.code() == 0 {
+                break;
+            }
+            commits += 1;
+            recover_and_compare(sandbox, seed, step, &tree);
+        }
+        for step in [8, 16, 24] {
+            for again in 0.. {
+                let (ended, tree) = killed_at(sandbox, seed, step);
+                assert_eq!(ended.code(), 137, "commit {seed} has fewer steps than {step}");
+                let recovery = sandbox.pando(["tx", "recover"]).env("PANDO_TX_CRASH_STEP", again.to_string()).run();
+                recover_and_compare(sandbox, seed, step, &tree);
+                if recovery.code() == 0 {
+                    break;
+                }
+                recoveries += 1;
+            }
+        }
+    }
+    println!("     {commits} commits and {recoveries} recoveries, killed at each step in turn");
+    assert!(commits > 60 && recoveries > 20);
+}
+
+/// What a tree was, and what it was to be.
+struct Trees([Vec<String>; 2]);
+
+/// The same commit each time, killed at a step.
+fn killed_at(sandbox: &Sandbox, seed: u64, step: u64) -> (Ended, Trees) {
+    let tree = sandbox.scratch().join("tree");
+    let _ = std::fs::remove_dir_all(&tree);
+    std::fs::create_dir(&tree).expect("a directory can be made");
+    disorder::make(&tree, &mut Dice::new(seed), 60);
+    let before = tree_state::lines(&tree);
+    std::thread::sleep(std::time::Duration::from_millis(12));
+    let line = sandbox.pando(["tx", "run", "-q", "--retry", "0", "--no-durable", "--"]);
+    let line = line.args(disorder_words(seed, 40, &tree)).env("PANDO_TX_CRASH_STEP", step.to_string());
+    let ended = line.run();
+    assert!([0, 137].contains(&ended.code()), "seed {seed}, step {step}: {}", ended.err());
+    let after = ended.out().lines().map(str::to_owned).collect();
+    (ended, Trees([before, after]))
+}
+
+fn recover_and_compare(sandbox: &Sandbox, seed: u64, step: u64, trees: &Trees) {
+    let said = sandbox.pando(["tx", "recover"]).ok();
+    let now = tree_state::lines(&sandbox.scratch().join("tree"));
+    // Whether it was committed only the last recovery that came to its end says.
+    let fits = trees.0.iter().position(|tree| *tree == now);
+    let wrong = compare(&now, &trees.0[1]).err().unwrap_or_default();
+    assert!(fits.is_some(), "commit {seed}, killed at step {step}: neither before nor after: {wrong}");
+    assert!(fits == Some(1) || !said.contains("committed, and in place") || trees.0[0] == trees.0[1], "{said}");
 }
 
 fn planted_bugs_are_found(sandbox: &Sandbox) {

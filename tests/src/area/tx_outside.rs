@@ -16,6 +16,8 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("tx::signals_of_entered_commands_wait_too", signals_of_entered),
     Case::new("tx::what_an_entered_command_cannot_undo_is_refused", entered_is_refused),
     Case::new("tx::connections_are_named", connections_are_named),
+    Case::new("tx::connections_of_entered_commands_are_named_at_the_end", connections_of_entered),
+    Case::new("tx::connections_of_runs_that_were_lost_or_stopped_are_named", connections_of_lost),
     Case::new("tx::the_network_can_be_refused", network_refused),
     Case::new("tx::piped_input_comes_again", input_comes_again),
     Case::new("tx::piped_input_that_is_not_read_stays", input_stays),
@@ -151,6 +153,36 @@ fn connections_are_named(sandbox: &Sandbox) {
     ended.complains_of(&["1 connection had passed", &address]);
     let ended = sandbox.pando(["tx", "run", "--", "bash", "-c", &format!("{connect}; exit 3")]).run().ended_with(3);
     ended.complains_of(&["nothing was changed", "1 connection had passed"]);
+}
+
+fn connections_of_entered(sandbox: &Sandbox) {
+    let (_server, address, connect) = server();
+    for (end, ended) in [("commit", "committed: 0 paths"), ("abort", "aborted: as asked; nothing was changed")] {
+        sandbox.pando(["tx", "begin", "work"]).ok();
+        sandbox.pando(["tx", "enter", "work", "--", "bash", "-c", &connect]).ok();
+        sandbox.pando(["tx", "enter", "work", "--", "true"]).ok();
+        let said = sandbox.pando(["tx", end, "work"]).run().succeeded();
+        said.complains_of(&[ended, "1 connection had passed", &address]);
+    }
+}
+
+fn connections_of_lost(sandbox: &Sandbox) {
+    let directory = sandbox.scratch();
+    let (_server, address, connect) = server();
+    let passed = ["1 connection had passed", &address];
+    let bash = |options: &[&str], script: &str| {
+        let line = sandbox.pando(["tx", "run"]).args(options).args(["--", "bash", "-c", script]);
+        line.directory(&directory)
+    };
+    let stopped = format!("{connect}; mkdir -p m; mount -t tmpfs none m; sleep 5");
+    bash(&[], &stopped).run().ended_with(125).complains_of(&["mount by process"]).complains_of(&passed);
+    bash(&["--timeout", "0.5"], &format!("{connect}; sleep 1000")).run().ended_with(125).complains_of(&passed);
+    // Only the first run connects, and is lost.
+    let script = format!("test -e again || {{ {connect}; }}; {}", lost_once(&directory, "5.31415"));
+    let other = changed_meanwhile(&directory, "5.31415");
+    let ended = bash(&[], &script).run().succeeded();
+    other.join().expect("it does not panic");
+    ended.complains_of(&["running it again"]).complains_of(&passed);
 }
 
 fn network_refused(sandbox: &Sandbox) {

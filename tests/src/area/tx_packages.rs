@@ -148,7 +148,17 @@ fn broken_package(sandbox: &Sandbox, root: &Path) {
 fn package_that_fails(sandbox: &Sandbox) {
     let root = debian(sandbox);
     broken_package(sandbox, &root);
-    let paths = ["opt/broken", "opt/broken/file", "etc/broken", "var/lib/dpkg/info/broken.list"];
+    let paths = [
+        "opt/broken",
+        "opt/broken/file",
+        "opt/broken/file.dpkg-new",
+        "etc/broken",
+        "var/lib/dpkg/info/broken.list",
+        "var/lib/dpkg/info/broken.md5sums",
+        "var/lib/dpkg/info/broken.postinst",
+        "var/lib/dpkg/status-new",
+        "var/lib/dpkg/tmp.ci/control",
+    ];
     let over = Arc::new(AtomicBool::new(false));
     let (told, watched) = (Arc::clone(&over), paths.map(|path| root.join(path)));
     let reader = std::thread::spawn(move || {

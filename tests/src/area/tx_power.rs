@@ -6,8 +6,12 @@
 use crate::case::{Case, Tag, skip};
 use crate::line::{Ended, Line};
 use crate::need::Need;
+use crate::patience::eventually;
 use crate::power_loss::{Kind, WORD};
 use crate::sandbox::Sandbox;
+use crate::{disk_server, process};
+use rustix::process::Signal;
+use std::time::Duration;
 
 const NEEDS: &[Need] = &[
     Need::Root,
@@ -26,6 +30,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("tx::1000_losses_of_power_on_xfs_leave_all_or_nothing", |sandbox| cuts(sandbox, Kind::Xfs, 50, 20))
         .needs(NEEDS)
         .tags(&[Tag::Slow]),
+    Case::new("tx::a_power_test_that_is_killed_leaves_nobody_waiting", killed).needs(NEEDS),
     Case::new("tx::planted_bugs_of_durability_are_found", planted).needs(NEEDS).tags(&[Tag::Slow]),
 ];
 
@@ -33,6 +38,14 @@ pub(crate) const CASES: &[Case] = &[
 const LIMIT: u64 = 900;
 
 fn power_loss(sandbox: &Sandbox, kind: Kind, commits: u32, cuts: u32, bug: Option<&str>) -> Ended {
+    let ended = line(sandbox, kind, commits, cuts, bug).limit(LIMIT).run();
+    if ended.err().contains("/dev/fuse") || ended.err().contains("loop device") {
+        skip(format!("a disk of the test's own cannot be made here: {}", ended.err()));
+    }
+    ended
+}
+
+fn line(sandbox: &Sandbox, kind: Kind, commits: u32, cuts: u32, bug: Option<&str>) -> Line {
     let seed = std::env::var("PANDO_TEST_SEED").unwrap_or_else(|_| "3".to_owned());
     println!("     PANDO_TEST_SEED={seed}");
     let directory = sandbox.scratch().join("power");
@@ -42,12 +55,29 @@ fn power_loss(sandbox: &Sandbox, kind: Kind, commits: u32, cuts: u32, bug: Optio
     let line = line
         .args([WORD, kind.name(), &seed, &commits.to_string(), &cuts.to_string()])
         .args([sandbox.program(), &directory]);
-    // Killed in the midst of it, its file system would wait for ever for the disk that it was.
-    let ended = line.args(bug).limit(LIMIT).run();
-    if ended.err().contains("/dev/fuse") || ended.err().contains("loop device") {
-        skip(format!("a disk of the test's own cannot be made here: {}", ended.err()));
+    line.args(bug)
+}
+
+/// In the midst of whatever it does: who waits for the disk gets an answer, or an error.
+fn killed(sandbox: &Sandbox) {
+    let directory = sandbox.scratch().join("power").display().to_string();
+    let ours = || {
+        let is_ours = |process: &process::Process| process.words.iter().any(|word| word.contains(&directory));
+        process::all().into_iter().filter(is_ours).collect::<Vec<_>>()
+    };
+    for (number, kind) in [Kind::Xfs, Kind::Ext4, Kind::Xfs, Kind::Xfs].into_iter().enumerate() {
+        let mut started = line(sandbox, kind, 1000, 20, None).start();
+        eventually("the disk is served", || {
+            started.has_ended() || ours().iter().any(|one| one.words.iter().any(|word| word == disk_server::WORD))
+        });
+        if started.has_ended() {
+            skip("a disk of the test's own cannot be made here");
+        }
+        std::thread::sleep(Duration::from_millis(700 + 170 * number as u64));
+        started.signal(Signal::KILL);
+        started.wait().ended_with(137);
+        eventually("nobody waits for the disk", || ours().is_empty());
     }
-    ended
 }
 
 fn cuts(sandbox: &Sandbox, kind: Kind, commits: u32, cuts: u32) {

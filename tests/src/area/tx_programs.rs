@@ -63,9 +63,9 @@ fn git(sandbox: &Sandbox) {
     let state =
         |to: &str| sh(&at.join(to), "git fsck 2>&1; git status --porcelain; git log --format=%H%T; git ls-files -s");
     assert_eq!(state("inside"), state("native"));
-    let before = tree_state::lines(&at.join("inside"));
+    let before = tree_state::exact(&at.join("inside"));
     tx(sandbox, &at, "cd inside; git checkout -q main; git status >/dev/null; exit 3").run().ended_with(3);
-    assert_eq!(tree_state::lines(&at.join("inside")), before);
+    assert_eq!(tree_state::exact(&at.join("inside")), before);
 }
 
 fn pip(sandbox: &Sandbox) {
@@ -81,9 +81,9 @@ fn pip(sandbox: &Sandbox) {
     }
     tx(sandbox, &at, &script("inside")).ok();
     assert_eq!(sh(&at.join("inside"), SUMS), sh(&at.join("native"), SUMS));
-    let before = tree_state::lines(&at);
+    let before = tree_state::exact(&at);
     tx(sandbox, &at, &format!("{}; exit 4", script("never"))).run().ended_with(4);
-    assert_eq!(tree_state::lines(&at), before);
+    assert_eq!(tree_state::exact(&at), before);
 }
 
 /// What fsx does: in one transaction after another, on a file that is there already, and natively.
@@ -145,9 +145,9 @@ fn npm(sandbox: &Sandbox) {
     // Its list has the name of the directory in it.
     let sums = "find node_modules -name .package-lock.json -o -printf '%p %m %l ' -type f -exec sha256sum {} \\; -o -printf '\\n' | sort; cat package.json | sed 1,2d";
     assert_eq!(sh(&at.join("inside"), sums), sh(&at.join("native"), sums));
-    let before = tree_state::lines(&at);
+    let before = tree_state::exact(&at);
     tx(sandbox, &at, &format!("{}; exit 4", script("never"))).limit(300).run().ended_with(4);
-    assert_eq!(tree_state::lines(&at), before);
+    assert_eq!(tree_state::exact(&at), before);
 }
 
 /// A small package as they are: programs, a library with its links, manual pages, over an older release.
@@ -168,9 +168,9 @@ fn make_install(sandbox: &Sandbox) {
     };
     for release in 1..=2 {
         sh(&at, &script("native", release));
-        let before = tree_state::lines(&at);
+        let before = tree_state::exact(&at);
         tx(sandbox, &at, &format!("{}; exit 5", script("inside", release))).run().ended_with(5);
-        assert_eq!(tree_state::lines(&at), before);
+        assert_eq!(tree_state::exact(&at), before);
         tx(sandbox, &at, &script("inside", release)).ok();
         assert_eq!(sh(&at.join("inside"), SUMS), sh(&at.join("native"), SUMS));
     }
@@ -186,7 +186,7 @@ fn useradd(sandbox: &Sandbox) {
     sh(&at, copy);
     let accounts = ["passwd", "shadow", "group", "gshadow"];
     let named = || accounts.map(|name| sh(&at, &format!("grep -c '^somebody:' root/etc/{name} || true")).trim() == "1");
-    let before = tree_state::lines(&at);
+    let before = tree_state::exact(&at);
     let add = "useradd -P \"$PWD/root\" -M -U somebody";
     // It is stopped as soon as one file has the name, if that is seen before it has ended, and killed then.
     let watched = format!(
@@ -199,7 +199,7 @@ fn useradd(sandbox: &Sandbox) {
     assert!(!started.has_ended(), "it did not wait: {:?}", started.wait());
     started.signal(Signal::TERM);
     assert_ne!(started.wait().code(), 0);
-    assert_eq!(tree_state::lines(&at), before);
+    assert_eq!(tree_state::exact(&at), before);
     assert_eq!(named(), [false; 4]);
     tx(sandbox, &at, add).ok();
     assert_eq!(named(), [true; 4]);
@@ -227,13 +227,13 @@ fn fork(sandbox: &Sandbox) {
 fn interrupted(sandbox: &Sandbox) {
     let at = sandbox.scratch();
     fs::write(at.join("keep"), "old").expect("a file can be written");
-    let before = tree_state::lines(&at);
+    let before = tree_state::exact(&at);
     let started = tx(sandbox, &at, "echo new >keep; mkdir d; touch d/f; echo ready; exec sleep 1000").start();
     let changed = || sandbox.pando(["tx", "ls", "--json"]).ok().contains("sleep 1000") && in_upper(sandbox);
     eventually("the script has changed its files", changed);
     started.signal(Signal::INT);
     started.wait().ended_with(130).complains_of(&["nothing was changed"]);
-    assert_eq!(tree_state::lines(&at), before);
+    assert_eq!(tree_state::exact(&at), before);
 }
 
 fn in_upper(sandbox: &Sandbox) -> bool {

@@ -1,6 +1,7 @@
 //! Transactions whose beginning a daemon has made ahead: they see what is live when they begin, are validated as all others, and leave nothing.
 
-use crate::case::Case;
+use super::tx_filesystems::Small;
+use crate::case::{Case, Tag};
 use crate::line::{Ended, Line};
 use crate::need::Need;
 use crate::sandbox::Sandbox;
@@ -22,6 +23,12 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("tx::a_daemon_that_ends_takes_its_spares_along", ended).needs(NEEDS),
     Case::new("tx::a_daemon_that_is_stuck_is_not_waited_for", stuck).needs(NEEDS),
     Case::new("tx::a_spare_can_be_given_a_name", named).needs(NEEDS),
+    Case::new("tx::a_spare_whose_name_is_taken_at_the_last_moment_is_removed", taken).needs(NEEDS),
+    Case::new("tx::a_spare_that_was_asked_for_and_not_used_is_removed", not_used).needs(NEEDS),
+    Case::new("tx::what_was_read_on_a_spare_before_memory_ran_short_is_validated", forgotten)
+        .tags(&[Tag::Slow])
+        .needs(NEEDS),
+    Case::new("tx::what_a_removed_state_left_on_other_mounts_goes_too", state_removed).needs(NEEDS),
 ];
 
 /// What the scripts have: a daemon in namespaces of their own, where nobody else mounts anything or listens on a socket: either puts spares out of date. On `other` there
@@ -34,6 +41,8 @@ spares() { ls -A $HOME_OF_TX | grep '^\.spare-' || true; }
 ready() { for try in $(seq 500); do [ $(spares | wc -l) -ge 3 ] && return; sleep .02; done; echo "no spares" >&2; exit 1; }
 # Runs in a transaction, and says how many of the spares were there before and are gone.
 on_spare() { spares >before; pando tx run "$@"; spares >after; echo "taken: $(grep -cvxFf after before)"; }
+# Waits until one of those in a file is gone; how many are left.
+unused() { for try in $(seq 500); do [ $(spares | grep -cxFf $1) -le 2 ] && break; sleep .02; done; spares | grep -cxFf $1; }
 daemon() { for try in $(seq 500); do [ -S $ROOT/run/pando/pando.sock ] && break; sleep .02; done; }
 "$PANDO" --root "$ROOT" daemon >daemon.log 2>&1 </dev/null & DAEMON=$!; trap "kill -9 $DAEMON 2>/dev/null || true" EXIT; daemon
 # The first that asks finds none.
@@ -175,9 +184,10 @@ fn ended(sandbox: &Sandbox) {
 fn stuck(sandbox: &Sandbox) {
     let ended = script(
         sandbox,
-        "kill -STOP $DAEMON; pando tx run -- touch d/file; ls d; kill -CONT $DAEMON; ready; on_spare -q -- true",
+        "spares >first; kill -STOP $DAEMON; pando tx run -- touch d/file; ls d; kill -CONT $DAEMON; unused first; ready; on_spare -q -- true",
     );
-    assert_eq!(ended.out(), "file\ntaken: 1\n");
+    // What it gives once nobody waits any more is removed.
+    assert_eq!(ended.out(), "file\n2\ntaken: 1\n");
     ended.complains_of(&["committed: 1 path,"]);
 }
 
@@ -188,4 +198,61 @@ fn named(sandbox: &Sandbox) {
          pando tx begin held; pando tx run -q --name held -- true || echo refused; pando tx abort held; pando tx ls | wc -l",
     );
     assert!(ended.out().starts_with("taken: 1\n") && ended.out().ends_with("refused\n1\n"), "{}", ended.out());
+}
+
+/// A link that leads nowhere is no transaction, and nothing can be put in its place.
+fn taken(sandbox: &Sandbox) {
+    let ended = script(
+        sandbox,
+        &format!(
+            "{LEFT} ln -s nowhere $HOME_OF_TX/work; on_spare -q --name work -- true || true; rm $HOME_OF_TX/work
+             MARK=$(ls -A way/other/.pando-tx | sed -n 's/.*-//p' | head -n 1); kill $DAEMON; wait $DAEMON 2>/dev/null || true; left"
+        ),
+    );
+    assert_eq!(ended.out(), "taken: 1\n");
+    ended.complains_of(&["already"]);
+}
+
+/// The front asks for one before it is known whether there will be a transaction.
+fn not_used(sandbox: &Sandbox) {
+    let ended = script(
+        sandbox,
+        "mkdir -p $ROOT/etc/pando; echo '[transactions' >$ROOT/etc/pando/pando.toml; spares >before; PANDO_ROOT=$ROOT \"$PANDO\" tx run -- true || echo refused
+         unused before; ready; rm $ROOT/etc/pando/pando.toml; on_spare -q -- true",
+    );
+    assert_eq!(ended.out(), "refused\n2\ntaken: 1\n");
+    ended.complains_of(&["pando.toml"]);
+}
+
+/// All that tells of a transaction is removed right behind its end, before the daemon has cleared away: that stands still then, by a signal that is sent with the commit.
+fn state_removed(sandbox: &Sandbox) {
+    let ended = script(
+        sandbox,
+        &format!(
+            "{LEFT} MARK=$(ls -A way/other/.pando-tx | sed -n 's/.*-//p' | head -n 1)
+             on_spare -q -- sh -c \"touch d/file way/other/file; kill -STOP $DAEMON\"; rm -rf $HOME_OF_TX; rm way/other/file
+             kill -CONT $DAEMON; sleep .3; kill $DAEMON; wait $DAEMON 2>/dev/null || true
+             for try in $(seq 300); do [ -z \"$(left 2>/dev/null)\" ] && break; sleep .02; done; left 2>/dev/null || true"
+        ),
+    );
+    assert_eq!(ended.out(), "taken: 1\n");
+}
+
+/// What the daemon has looked up in the view is charged to the daemon, and stays: only what the command itself has looked up first tells that what it read was forgotten.
+fn forgotten(sandbox: &Sandbox) {
+    let group = Small::make();
+    let fills =
+        "for round in 1 2 3; do dd if=/dev/zero of=large bs=1M count=160 2>/dev/null; cat large >/dev/null; done";
+    let ended = script(
+        sandbox,
+        &format!(
+            "echo old >d/file; mkdir names; for n in $(seq 300); do echo $n >names/$n; done; ready; rm -f out
+             (echo $BASHPID >{}/cgroup.procs; {{ until grep -q ready out; do sleep .05; done; echo new >d/file; echo; }} |
+             on_spare --retry 0 -- sh -c 'cat d/file names/* >/dev/null; {fills}; echo ready; read line' >out || true); tail -n 1 out; rm -f large",
+            group.0.display()
+        ),
+    );
+    assert_eq!(ended.out(), "taken: 1\n");
+    let err = ended.err();
+    assert!(err.contains("d/file was changed by others") || err.contains("was forgotten by the kernel"), "{err}");
 }

@@ -186,6 +186,7 @@ impl Scene {
         end: Option<End>,
     ) -> Result<Self, Fault> {
         let spec = guest.spec.borrow().clone();
+        refuse_around(daemon, guest)?;
         let layer = format!("{name}-{}", layers::unique());
         let path = daemon.places.layers().join(&layer);
         let mut below = layers::root(daemon, guest)?;
@@ -228,7 +229,7 @@ impl Scene {
             whole,
             console: whole.then(|| console(self.init)).flatten(),
             outside: &outside,
-            in_memory: &["/dev/shm"],
+            in_memory: &["/dev", "/dev/shm"],
             given: &self.given,
             onlooker: self.onlooker.as_ref().as_ref(),
         };
@@ -265,6 +266,27 @@ impl Scene {
         let connections = self.keeping.good(&frozen.connections);
         ImageRecord { connections, ..self.caption.record(frozen) }
     }
+}
+
+/// An image's files are laid over the layers of its guest: over none in which they would lie themselves, as below the host's own root.
+fn refuse_around(daemon: &Daemon, guest: &Guest) -> Result<(), Fault> {
+    let own = daemon.places.layers();
+    let device = |path: &Path| std::fs::metadata(path).map(|about| about.dev()).ok();
+    let lies_in = |layer: &String| {
+        let layer = layers::path(&daemon.places, layer);
+        own.starts_with(&layer) && device(&own) == device(&layer)
+    };
+    let record = guest.record.borrow();
+    if !record.layers.iter().any(lies_in) {
+        return Ok(());
+    }
+    let name = &guest.name;
+    let message = format!(
+        "guest '{name}' cannot be frozen: it runs over the host's own files, and {}, where its image would lie, is among them; \
+             use 'pando create --from host', which takes a copy, or keep Pando's state on a disk of its own",
+        own.display()
+    );
+    Err(failure::bad(name.as_ref(), message))
 }
 
 /// The number of the terminal that a guest has for a console.

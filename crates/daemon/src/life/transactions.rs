@@ -48,6 +48,8 @@ pub(crate) fn recover(home: &Home, name: &str, root: &Tree, first_id: u32) -> Re
         match one {
             Recovered::Finished(tx) => tracing::info!("transaction '{tx}' in guest '{name}' is in place now"),
             Recovered::Dropped(tx) => tracing::info!("transaction '{tx}' in guest '{name}' was not committed"),
+            // Its root was given.
+            Recovered::Waits(tx) => tracing::warn!("transaction '{tx}' in guest '{name}' was not looked after"),
             Recovered::Stuck(tx, error) => {
                 let message = format!(
                     "guest '{name}' cannot be started: transaction '{tx}' is half committed, and cannot be finished: {error}"

@@ -1,13 +1,17 @@
-//! A process in two megabytes: its stack lies beside the program, and the mappings that the kernel gave it are gone. They would take three further page tables
-//! of each of a guest's two processes.
+//! Two processes in two megabytes: their stacks lie beside the program, and the mappings that the kernel gave it are gone. They would take three further page tables
+//! of every guest.
 
 use super::memory::give_back_stack;
 use super::{call, number};
 use core::arch::asm;
+use core::ops::Range;
 
 /// Where the stack is: the last of the two megabytes that the program lies in.
 const STACK: usize = 0x3c_0000;
 const END: usize = 0x40_0000;
+
+/// Where that of the trunk is, which shares the seed's memory: with nothing mapped on either side, so that neither stack grows into another.
+pub(super) const TRUNK: Range<usize> = 0x3a_0000..0x3b_0000;
 
 /// Where addresses end (x86-64 with four levels of page tables); the kernel puts nothing above unless it is asked to.
 const USER_END: usize = 0x7fff_ffff_f000;
@@ -78,7 +82,7 @@ pub(super) fn leave_the_kernels() {
     let _ = unsafe { call(number::MUNMAP, [END, USER_END - END, 0, 0, 0, 0]) };
 }
 
-/// Goes on with `act` for good at the top of the stack, if that is the program's own, and without what earlier calls have used of it.
+/// Goes on with `act` for good at the top of the trunk's stack, if that is where it was wished for, and without what earlier calls have used of it.
 pub(super) fn from_the_top(act: fn(Option<i32>, bool) -> !, command: Option<i32>, heard: bool) -> ! {
     #[expect(
         improper_ctypes_definitions,
@@ -91,13 +95,13 @@ pub(super) fn from_the_top(act: fn(Option<i32>, bool) -> !, command: Option<i32>
     let here: usize;
     // SAFETY: reads a register.
     unsafe { asm!("mov {}, rsp", out(reg) here, options(nomem, nostack, preserves_flags)) };
-    let (command, heard) = (command.unwrap_or(0), usize::from(heard));
-    if !(STACK..TOP).contains(&here) {
-        go_on(act, command, heard);
+    if !TRUNK.contains(&here) {
+        act(command, heard);
     }
+    let (command, heard) = (command.unwrap_or(0), usize::from(heard));
     // SAFETY: whoever called this does not go on, and what is passed on are numbers and a function: nothing on the stack is needed any more.
     unsafe {
-        asm!("mov rsp, {top}", "xor ebp, ebp", "call {go_on}", "ud2", top = const TOP, go_on = sym go_on,
+        asm!("mov rsp, {top}", "xor ebp, ebp", "call {go_on}", "ud2", top = const TRUNK.end, go_on = sym go_on,
              in("rdi") act, in("esi") command, in("rdx") heard, options(noreturn));
     }
 }

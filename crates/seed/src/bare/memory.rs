@@ -8,8 +8,11 @@ use rustix::io::Errno;
 const PAGE: usize = 4096;
 
 /// Where mappings are wished for: in the two megabytes that the program itself lies in, whose page table is there anyway. Elsewhere they cost two
-/// more. What is taken already the kernel puts where it likes. The stack lies above: see [`compact`].
+/// more. What is taken already the kernel puts where it likes. The stacks lie above: see [`compact`].
 const NEAR: [usize; 3] = [0x28_0000, 0x30_0000, 0x38_0000];
+
+/// The same for what a program is executed with, arguments and environment: whoever executes it in the trunk's memory leaves them there.
+pub(super) const VECTORS: [usize; 2] = [0x24_0000, 0x26_0000];
 
 /// Bytes that stay mapped for as long as the process lives, or is not [`alone`].
 #[derive(Clone, Copy)]
@@ -57,6 +60,11 @@ impl Room {
         Self::at(NEAR[2], DEEPEST)
     }
 
+    /// The trunk's stack.
+    pub(crate) fn for_trunk() -> Result<Self, Errno> {
+        Self::at(compact::TRUNK.start, compact::TRUNK.end - compact::TRUNK.start)
+    }
+
     fn at(place: usize, length: usize) -> Result<Self, Errno> {
         const READ_WRITE: usize = 3;
         const PRIVATE_ANONYMOUS: usize = 0x22;
@@ -90,6 +98,9 @@ pub(crate) fn alone(
         // SAFETY: mapped by this file, and nobody refers to it any more: whoever called this does not go on, and what `act` is given are numbers.
         let _ = unsafe { call(number::MUNMAP, [bytes.as_ptr() as usize, bytes.len(), 0, 0, 0, 0]) };
     }
+    let [first, ..] = VECTORS;
+    // SAFETY: between the program and the trunk's stack there is nothing but what was wished for here, and of that the same holds.
+    let _ = unsafe { call(number::MUNMAP, [first, compact::TRUNK.start - first, 0, 0, 0, 0]) };
     compact::from_the_top(act, command, heard)
 }
 

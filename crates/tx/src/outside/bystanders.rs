@@ -101,7 +101,7 @@ pub(super) fn open_fifos(outside: &Surroundings, holders: &Holders) -> BTreeSet<
 }
 
 /// Notes in a transaction that another process holds that Pando itself looked these paths up in its view.
-pub fn note_places(home: &Home, record: &Record, places: &BTreeSet<PathBuf>) -> Result<(), CallError> {
+pub(super) fn note_places(home: &Home, record: &Record, places: &BTreeSet<PathBuf>) -> Result<(), CallError> {
     let directory = home.of(&record.name);
     if places.is_empty() { Ok(()) } else { Record::read(&directory)?.with_places(places).write(&directory) }
 }

@@ -1,5 +1,6 @@
 //! What a call that is not supported is about, as far as its arguments say so: a path, a key, a group of processes. It is told to people, and decides nothing.
 
+use super::namespace::Entered;
 use super::receiver::pid_of_descriptor;
 use pando_kernel::foreign_memory;
 use pando_kernel::seccomp_notify::Call;
@@ -25,6 +26,10 @@ pub(super) fn of(call: &Call, name: &str) -> Option<String> {
         "kill" if number(0) == 0 => Some("its process group".to_owned()),
         "kill" if number(0) < 0 => Some(format!("process group {}", number(0).unsigned_abs())),
         "kill" | "tkill" | "rt_sigqueueinfo" | "rt_tgsigqueueinfo" | "tgkill" => Some(format!("process {}", number(0))),
+        "setns" => match Entered::by(call)? {
+            Entered::OfProcess(pid) => Some(format!("process {pid}")),
+            Entered::Namespace { link, .. } => Some(format!("namespace {}", link.display())),
+        },
         "pidfd_getfd" => pid_of_descriptor(call.pid, number(0)).map(|pid| format!("process {pid}")),
         _ => None,
     }

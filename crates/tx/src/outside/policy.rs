@@ -40,6 +40,8 @@ pub(crate) enum Rule {
     },
     /// It takes a descriptor from a process, which is a way around the view if that one is outside.
     Descriptor,
+    /// It enters a namespace: one of mounts or of System V objects, if it is outside, is a way around the view.
+    Namespace,
     /// It makes a socket of a family, which is a matter only where the network is refused.
     Socket,
     /// All calls on sockets in one; only 32-bit programs have it.
@@ -95,7 +97,7 @@ impl Rule {
     /// The capability without which the kernel refuses the call in any case.
     pub(crate) fn needs(self) -> Option<u32> {
         match self {
-            Self::Mounts => Some(ADMIN),
+            Self::Mounts | Self::Namespace => Some(ADMIN),
             Self::Machine(capability) => capability,
             _ => None,
         }
@@ -139,6 +141,7 @@ pub(crate) const CAUGHT: &[Caught] = &[
     caught(libc::SYS_sendmsg, 370, "sendmsg", Rule::Message { several: false }),
     caught(libc::SYS_sendmmsg, 345, "sendmmsg", Rule::Message { several: true }),
     caught(libc::SYS_pidfd_getfd, 438, "pidfd_getfd", Rule::Descriptor),
+    caught(libc::SYS_setns, 346, "setns", Rule::Namespace),
     caught(libc::SYS_socket, 359, "socket", Rule::Socket),
     caught(NONE, 22, "umount", Rule::Mounts),
     caught(NONE, 25, "stime", machine(TIME)),

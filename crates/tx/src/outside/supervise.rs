@@ -5,6 +5,7 @@ use super::fifos::{Fifos, Opened};
 use super::held_signals::HeldSignals;
 use super::object;
 use super::policy::{Network, of};
+use super::reached::Reached;
 use super::surroundings::Surroundings;
 use super::verdict::{Outside, Verdict};
 use crate::record::Record;
@@ -13,7 +14,6 @@ use pando_kernel::seccomp_notify::{Answer, Listener};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
@@ -84,8 +84,7 @@ pub struct Supervisor {
     /// The transaction's directory, where signals are written down if another process will commit.
     noted_in: Option<PathBuf>,
     held: HeldSignals,
-    connections: BTreeSet<SocketAddr>,
-    sockets: BTreeSet<String>,
+    reached: Reached,
     pub(super) bystanders: Bystanders,
     /// Paths that were looked up in the view to watch what is there.
     places: BTreeSet<PathBuf>,
@@ -96,10 +95,8 @@ pub struct Supervisor {
 pub struct Passed {
     /// Signals that wait for the commit.
     pub held: HeldSignals,
-    /// Other machines that were connected to.
-    pub connections: BTreeSet<SocketAddr>,
-    /// Sockets of this machine that were.
-    pub sockets: BTreeSet<String>,
+    /// What was reached at once.
+    pub reached: Reached,
     /// Paths that Pando itself looked up in the view meanwhile.
     pub places: BTreeSet<PathBuf>,
     /// Where calls arrive: those of processes that go on are to be let through.
@@ -133,8 +130,7 @@ impl Supervisor {
         // The last two names tell it from every other group; what stands before them depends on where the hierarchy is mounted.
         let around = group.parent().map(name).unwrap_or_default();
         let group = format!("/{around}/{}", name(group));
-        let (held, connections, sockets) = (HeldSignals::default(), BTreeSet::new(), BTreeSet::new());
-        let bystanders = Bystanders::default();
+        let (held, reached, bystanders) = (HeldSignals::default(), Reached::default(), Bystanders::default());
         listener.take_turns();
         Self {
             listener,
@@ -144,8 +140,7 @@ impl Supervisor {
             network,
             noted_in: None,
             held,
-            connections,
-            sockets,
+            reached,
             bystanders,
             places: BTreeSet::new(),
         }
@@ -249,18 +244,22 @@ impl Supervisor {
     }
 
     fn has_passed(&mut self, one: Outside) {
+        let Reached { connections, sockets } = &mut self.reached;
         match one {
-            Outside::Machine(address) if self.connections.len() < MOST_CONNECTIONS => {
-                self.connections.insert(address);
-            }
-            Outside::Socket(path) if self.sockets.len() < MOST_CONNECTIONS => drop(self.sockets.insert(path)),
+            Outside::Machine(address) if connections.len() < MOST_CONNECTIONS => drop(connections.insert(address)),
+            Outside::Socket(path) if sockets.len() < MOST_CONNECTIONS => drop(sockets.insert(path)),
             Outside::Machine(_) | Outside::Socket(_) => {}
         }
     }
 
+    /// What was reached outside so far.
+    pub fn reached(&self) -> &Reached {
+        &self.reached
+    }
+
     /// What reached outside, or is to.
     pub fn into_passed(self) -> Passed {
-        let Self { held, connections, sockets, places, listener, .. } = self;
-        Passed { held, connections, sockets, places, listener: Some(listener) }
+        let Self { held, reached, places, listener, .. } = self;
+        Passed { held, reached, places, listener: Some(listener) }
     }
 }

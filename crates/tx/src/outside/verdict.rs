@@ -3,6 +3,7 @@
 use super::connection::{self, Packed};
 use super::local_socket::LocalSocket;
 use super::message::{self, At};
+use super::namespace::{Entered, namespace_of};
 use super::policy::{Caught, Network, Receiver, Rule};
 use super::receiver::{Meant, is_unheard, pid_of_descriptor};
 use super::rights::{holds, may_signal, may_take_from};
@@ -57,10 +58,13 @@ impl Supervisor {
                 Some(Packed::Connect { .. }) | None => Verdict::Inside,
             },
             // The kernel refuses what it has not the right to; until it is answered, it gets none.
-            Rule::Mounts | Rule::Machine(_) if caught.rule.needs().is_some_and(|one| !holds(call.pid, one)) => {
+            Rule::Mounts | Rule::Machine(_) | Rule::Namespace
+                if caught.rule.needs().is_some_and(|one| !holds(call.pid, one)) =>
+            {
                 Verdict::Inside
             }
             Rule::Mounts | Rule::Machine(_) => Verdict::Unsupported(None),
+            Rule::Namespace => self.namespace(call),
         }
     }
 
@@ -107,6 +111,19 @@ impl Supervisor {
             // The kernel says that there is none, or that it may not.
             _ => Verdict::Inside,
         }
+    }
+
+    /// The namespaces of processes outside lead to the live tree, and to its objects of System V; those that the transaction itself has made are its own.
+    fn namespace(&self, call: &Call) -> Verdict {
+        let own = || process::all().unwrap_or_default().into_iter().filter(|pid| self.is_inside(*pid));
+        let outside = match Entered::by(call) {
+            Some(Entered::OfProcess(pid)) => !self.is_inside(pid),
+            Some(Entered::Namespace { kind, link }) => {
+                link != self.view && !own().any(|pid| namespace_of(pid, kind).is_ok_and(|its| its == link))
+            }
+            None => false,
+        };
+        if outside { Verdict::Unsupported(None) } else { Verdict::Inside }
     }
 
     /// Where the network is refused, there is no socket that could be connected to another machine.

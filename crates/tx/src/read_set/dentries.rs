@@ -1,11 +1,12 @@
 //! Records of the walk, put together to paths.
 
 use crate::tree_path::TreePath;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 /// A name that nothing has, looked up first of all: the kernel forgets the oldest names first, so that as long as it knows this one it knows all.
+/// Each control group that is charged for memory forgets by itself, so that there is one of each command's, behind whose name stands a number.
 pub(super) const CANARY: &str = ".pando-tx-canary";
 
 /// Bytes of a record before the name; see `struct record` of the BPF program.
@@ -50,12 +51,12 @@ impl Seen {
     }
 }
 
-/// The names that the live tree answered for: those in directories that it has. `None` if the canary is not among them.
-pub(super) fn looked(seen: &[Seen]) -> Option<Vec<Looked>> {
+/// The names that the live tree answered for: those in directories that it has. `None` if one of the canaries is not among them.
+pub(super) fn looked(seen: &[Seen], canaries: &[String]) -> Option<Vec<Looked>> {
     let by_address: HashMap<u64, &Seen> = seen.iter().map(|one| (one.address, one)).collect();
     let mut paths: HashMap<u64, TreePath> = HashMap::new();
     let mut found = Vec::new();
-    let mut canary = false;
+    let mut missing: HashSet<&[u8]> = canaries.iter().map(String::as_bytes).chain([CANARY.as_bytes()]).collect();
     // The walk goes down first: a directory's record stands before those in it.
     for one in seen {
         if one.parent == 0 {
@@ -65,7 +66,7 @@ pub(super) fn looked(seen: &[Seen]) -> Option<Vec<Looked>> {
         let Some(path) = paths.get(&one.parent).map(|parent| parent.join(OsStr::from_bytes(&one.name))) else {
             continue;
         };
-        canary |= path.as_bytes() == CANARY.as_bytes();
+        missing.remove(path.as_bytes());
         let parent_is_live = by_address.get(&one.parent).is_some_and(|parent| parent.lower.is_some());
         if parent_is_live && (one.lower.is_some() || !one.positive) {
             found.push(Looked {
@@ -76,7 +77,7 @@ pub(super) fn looked(seen: &[Seen]) -> Option<Vec<Looked>> {
         }
         paths.insert(one.address, path);
     }
-    canary.then_some(found)
+    missing.is_empty().then_some(found)
 }
 
 #[cfg(test)]
@@ -103,7 +104,7 @@ mod tests {
             new,
             seen(6, 4, None, "missing in what is new"),
         ];
-        let looked = looked(&all).unwrap();
+        let looked = looked(&all, &[]).unwrap();
         let expected = [(CANARY, None), ("etc", Some(7)), ("etc/missing", None)];
         assert_eq!(
             looked.iter().map(|one| (one.path.clone(), one.found)).collect::<Vec<_>>(),
@@ -113,7 +114,9 @@ mod tests {
 
     #[test]
     fn without_its_canary_a_read_set_is_not_whole() {
-        assert_eq!(looked(&[seen(1, 0, Some(2), "/"), seen(3, 1, Some(7), "etc")]), None);
+        assert_eq!(looked(&[seen(1, 0, Some(2), "/"), seen(3, 1, Some(7), "etc")], &[]), None);
+        let known = [seen(1, 0, Some(2), "/"), seen(2, 1, None, CANARY)];
+        assert!(looked(&known, &[]).is_some() && looked(&known, &[format!("{CANARY}-7")]).is_none());
     }
 
     #[test]

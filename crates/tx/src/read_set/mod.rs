@@ -21,8 +21,9 @@ pub(crate) use check::{Known, check, pandos_own};
 pub(crate) use dentries::Looked;
 pub(crate) use tenant::Tenant;
 pub(crate) use walk::{Walker, load_ahead};
-pub use watch::Watch;
+pub(crate) use watch::Canary;
 pub(crate) use watch::looked_so_far;
+pub use watch::{Watch, note_canary};
 
 use crate::tree_path::TreePath;
 use std::collections::BTreeSet;

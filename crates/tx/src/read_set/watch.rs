@@ -5,13 +5,16 @@ use super::walk::{self, Walker};
 use super::{ReadSet, ReadSetError};
 use crate::home::Home;
 use crate::part::Part;
+use crate::record::Record;
 use crate::tree_path::TreePath;
 use crate::view::{ViewNamespaces, ViewPlan};
 use pando_kernel::fanotify::Listener;
 use pando_kernel::mount::Tree;
 use rustix::fs::{Access, AtFlags, Mode, OFlags};
 use std::cell::RefCell;
-use std::io;
+use std::ffi::{CStr, CString};
+use std::fs::File;
+use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -29,6 +32,58 @@ pub struct Watch {
     held: Vec<OwnedFd>,
     /// Directories that the kernel has told of: it does so once.
     listed: RefCell<Vec<PathBuf>>,
+    /// The canaries of its commands.
+    canaries: Vec<String>,
+}
+
+/// Where the canaries of commands that were entered are noted, in their transaction's directory.
+fn noted_in(directory: &Path) -> PathBuf {
+    directory.join("canaries")
+}
+
+/// Notes in a transaction that another process holds what a command has looked up at its root before it was executed: a name that nothing has.
+pub fn note_canary(home: &Home, record: &Record, path: &CStr) -> io::Result<()> {
+    let name = path.to_string_lossy();
+    Canary::notes_in(&home.of(&record.name))?.write_all(format!("{}\n", name.trim_start_matches('/')).as_bytes())
+}
+
+/// The roots in which a command looks up a canary of its own before it is executed, and that.
+#[derive(Debug)]
+pub(crate) struct Canary {
+    roots: Vec<OwnedFd>,
+    name: CString,
+}
+
+impl Canary {
+    /// One for a command that enters a view in which the calling thread is.
+    pub(crate) fn of_entered(parts: &[Part]) -> io::Result<Self> {
+        let roots = roots(Path::new("/"), parts)?.into_iter().map(|(_, root)| root).collect();
+        Self::new(roots)
+    }
+
+    fn new(roots: Vec<OwnedFd>) -> io::Result<Self> {
+        Ok(Self { roots, name: CString::new(format!("{CANARY}-{}", std::process::id()))? })
+    }
+
+    /// The roots.
+    pub(crate) fn roots(&self) -> Vec<BorrowedFd<'_>> {
+        self.roots.iter().map(AsFd::as_fd).collect()
+    }
+
+    /// The name.
+    pub(crate) fn name(&self) -> &CStr {
+        &self.name
+    }
+
+    /// Where those of a transaction are noted, for whoever commits it.
+    pub(crate) fn notes_in(directory: &Path) -> io::Result<File> {
+        File::options().append(true).create(true).open(noted_in(directory))
+    }
+
+    /// Notes that there is this one.
+    pub(crate) fn note(&self, mut file: File) -> io::Result<()> {
+        file.write_all(format!("{}\n", self.name.to_string_lossy()).as_bytes())
+    }
 }
 
 /// The roots of a view's overlays, by a path that leads into it.
@@ -51,7 +106,7 @@ pub(crate) fn looked_so_far(
     let files: Vec<_> = roots.iter().map(|(_, root)| root).collect();
     let walked = walk::walk(&files, home.kept(), None)?;
     let all = roots.iter().zip(walked);
-    Ok(all.map(|((part, _), seen)| (part.clone(), looked(&seen).unwrap_or_default())).collect())
+    Ok(all.map(|((part, _), seen)| (part.clone(), looked(&seen, &[]).unwrap_or_default())).collect())
 }
 
 impl Watch {
@@ -64,6 +119,7 @@ impl Watch {
             roots: Vec::new(),
             held: Vec::new(),
             listed: RefCell::default(),
+            canaries: Vec::new(),
         })
     }
 
@@ -99,8 +155,8 @@ impl Watch {
     ) -> io::Result<Self> {
         let walker = Walker::of_programs(programs, maps).map_err(|error| io::Error::other(error.to_string()))?;
         let (listener, listed) = (Listener::from(listener), RefCell::default());
-        let (roots, held) = (Vec::new(), Vec::new());
-        Ok(Self { listener, kept: home.kept().to_owned(), walker: Some(walker), roots, held, listed })
+        let (roots, held, canaries) = (Vec::new(), Vec::new(), Vec::new());
+        Ok(Self { listener, kept: home.kept().to_owned(), walker: Some(walker), roots, held, listed, canaries })
     }
 
     /// Takes the roots of a view that the calling thread is in, and keeps its mounts.
@@ -121,12 +177,28 @@ impl Watch {
         self.held.extend(mounts.into_iter().map(OwnedFd::from));
     }
 
-    /// One that another process began: its listener, and its view by a path that leads into it.
-    pub(crate) fn of_another(home: &Home, listener: OwnedFd, view: &Path, parts: &[Part]) -> io::Result<Self> {
+    /// One that another process began: its listener, and its view by a path that leads into it. `directory` is its transaction's.
+    pub(crate) fn of_another(
+        home: &Home,
+        listener: OwnedFd,
+        view: &Path,
+        parts: &[Part],
+        directory: &Path,
+    ) -> io::Result<Self> {
         let (listener, listed) = (Listener::from(listener), RefCell::default());
         let (kept, roots) = (home.kept().to_owned(), roots(view, parts)?);
         // Whoever holds it is in the view.
-        Ok(Self { listener, kept, walker: None, roots, held: Vec::new(), listed })
+        let noted = std::fs::read_to_string(noted_in(directory)).unwrap_or_default();
+        let canaries = noted.lines().map(str::to_owned).collect();
+        Ok(Self { listener, kept, walker: None, roots, held: Vec::new(), listed, canaries })
+    }
+
+    /// A canary for a command that is about to run in the view.
+    pub(crate) fn canary(&mut self) -> io::Result<Canary> {
+        let roots = self.roots.iter().map(|(_, root)| root.try_clone()).collect::<io::Result<_>>()?;
+        let canary = Canary::new(roots)?;
+        self.canaries.push(canary.name.to_string_lossy().into_owned());
+        Ok(canary)
     }
 
     /// The listener's descriptor.
@@ -173,7 +245,7 @@ impl Watch {
         let roots: Vec<_> = self.roots.iter().map(|(_, root)| root).collect();
         let mut sets = Vec::new();
         for ((part, _), seen) in self.roots.iter().zip(walk::walk(&roots, &self.kept, self.walker.as_ref())?) {
-            let looked = looked(&seen).ok_or(ReadSetError::Forgotten)?;
+            let looked = looked(&seen, &self.canaries).ok_or(ReadSetError::Forgotten)?;
             let of_part = listed.iter().filter(|path| self.part_of(path) == Some(part));
             let below = |path: &PathBuf| TreePath::new(path.strip_prefix(&part.live).ok()?.as_os_str().as_bytes());
             sets.push((part.clone(), ReadSet { looked, listed: of_part.filter_map(below).collect() }));

@@ -287,19 +287,25 @@ fn watch_of_holder(home: &Home, record: &Record) -> Result<Option<Watch>, EndErr
     let take = || {
         let holder = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
         let listener = rustix::process::pidfd_getfd(&holder, listener, PidfdGetfdFlags::empty())?;
-        Watch::of_another(home, listener, Path::new(&format!("/proc/{}/root", record.holder)), &record.parts)
+        Watch::of_another(
+            home,
+            listener,
+            Path::new(&format!("/proc/{}/root", record.holder)),
+            &record.parts,
+            &home.of(&record.name),
+        )
     };
     Ok(Some(take().context(|| format!("looking into the view that process {} holds", record.holder))?))
 }
 
-/// Aborts a transaction that another process holds.
-pub fn abort_open(home: &Home, name: &TxName, exclusive: Option<&Exclusive>) -> Result<(), EndError> {
+/// Aborts a transaction that another process holds; how many processes were left in it, which are ended.
+pub fn abort_open(home: &Home, name: &TxName, exclusive: Option<&Exclusive>) -> Result<usize, EndError> {
     home.prepare()?;
     let _lock = exclusive.is_none().then(|| home.lock()).transpose()?;
     let record = Record::read(&home.of(name)).map_err(|_| EndError::Unknown(name.clone()))?;
-    Scope::at(&record.group).kill()?;
+    let left = end_processes_of_open(&record)?;
     take_from_holder(home, record)?.abort()?;
-    Ok(())
+    Ok(left)
 }
 
 /// Ends the process that holds a transaction, and owns it from then on.

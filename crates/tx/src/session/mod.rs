@@ -2,8 +2,10 @@
 
 mod begin;
 mod end;
+mod looking;
 mod on_spare;
 mod running;
+mod starting;
 
 pub use begin::BeginError;
 pub use end::{
@@ -12,8 +14,8 @@ pub use end::{
 };
 pub use running::{Ended, Rest, Running, StartError};
 
+use self::looking::Looking;
 use crate::home::Home;
-use crate::outside::Still;
 use crate::read_set::Watch;
 use crate::record::Record;
 use crate::scope::Scope;
@@ -43,8 +45,8 @@ pub struct Transaction {
 struct Ahead {
     /// The view.
     namespaces: ViewNamespaces,
-    /// Who was looked at.
-    still: Still,
+    /// The look around, under way since the transaction began.
+    looking: Looking,
 }
 
 impl Transaction {

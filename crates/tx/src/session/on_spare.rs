@@ -1,5 +1,6 @@
 //! The beginning of a transaction out of what was made ahead.
 
+use super::looking::Looking;
 use super::{Ahead, BeginError, Transaction};
 use crate::attributes::Moment;
 use crate::home::Home;
@@ -15,19 +16,27 @@ use rustix::io::Errno;
 use std::os::fd::AsRawFd;
 
 impl Transaction {
-    /// Begins one about the host, as [`begin`](Self::begin) does, on a spare that is [current](Spare::is_current).
+    /// Begins one about the host, as [`begin`](Self::begin) does, on a spare; nothing where that is not current any more, and so is thrown away.
     pub fn on_spare(
         home: &Home,
         name: &TxName,
         command: &[String],
         first_begun: Option<Moment>,
-        spare: Spare,
-    ) -> Result<(Self, ViewPlan), BeginError> {
+        mut spare: Spare,
+    ) -> Result<Option<(Self, ViewPlan)>, BeginError> {
         let (former, directory) = (spare.directory().to_owned(), home.of(name));
         if directory.exists() {
             return Err(BeginError::Exists(name.clone()));
         }
-        let Taken { state, namespaces, still, watch, lock } = spare.take_apart();
+        // All that the spare's making did to the live tree was done before.
+        let begun = watershed::now(&former, spare.plan().fine_times).context(|| "taking the time".into())?;
+        let loaded = spare.give_loaded();
+        let looking = Looking::begin(move || loaded, spare.still().clone())?;
+        if !spare.is_current() {
+            return Ok(None);
+        }
+        // Whatever fails from here on, what is on disk of the spare goes with `site`.
+        let Taken { state, namespaces, watch, lock, site } = spare.take_apart();
         let (mut plan, mut record) = (state.plan, state.record);
         for part in plan.parts() {
             take_time(part)?;
@@ -39,18 +48,19 @@ impl Transaction {
         record.holder = std::process::id().cast_signed();
         record.listener = Some(watch.listener().as_raw_fd());
         record.command = command.to_vec();
-        // All that the spare's making did to the live tree was done before.
-        record.begun = watershed::now(&former, plan.fine_times).context(|| "taking the time".into())?;
+        record.begun = begun;
         record.write(&former)?;
         match rustix::fs::renameat_with(CWD, &former, CWD, &directory, RenameFlags::NOREPLACE) {
-            Ok(()) => {}
-            // What is left under the former name is the next recovery's.
+            Ok(()) => site.leave(),
             Err(Errno::EXIST) => return Err(BeginError::Exists(name.clone())),
             Err(errno) => Err(errno).context(|| format!("making {}", directory.display()))?,
         }
         let scope = Scope::at(&record.group);
-        let (watch, made) = (Some(watch), Some(Ahead { namespaces, still }));
-        Ok((Self { home: home.clone(), directory, record, scope, watch, made, on_spare: true, _lock: lock }, plan))
+        let (watch, made) = (Some(watch), Some(Ahead { namespaces, looking }));
+        Ok(Some((
+            Self { home: home.clone(), directory, record, scope, watch, made, on_spare: true, _lock: lock },
+            plan,
+        )))
     }
 }
 

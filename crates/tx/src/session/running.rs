@@ -1,25 +1,24 @@
 //! Commands inside a transaction.
 
 use super::end::conflict_now;
+use super::looking::Looking;
+use super::starting::{Beginning, Manner};
 use super::{Ahead, Transaction};
 use crate::home::Home;
-
-use crate::outside::{
-    self, Answered, Bystanders, Holders, Network, Passed, Still, Supervisor, Unsupported, WhenUnsupported,
-};
-use crate::read_set::{Walker, Watch, load_ahead};
+use crate::outside::{Answered, Network, Passed, Reached, Still, Supervisor, Unsupported, WhenUnsupported};
+use crate::read_set::{Canary, Watch, load_ahead};
 use crate::record::Record;
 use crate::scope::Scope;
 use crate::view::{View, ViewPlan, join};
-use pando_kernel::born_in_group::{Program, Started};
-use pando_kernel::{CallError, Context, inheritance, process, seccomp_notify};
+use pando_kernel::born_in_group::Started;
+use pando_kernel::{CallError, Context};
 use rustix::process::{Pid, Signal, WaitOptions, waitpid};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -100,56 +99,6 @@ impl Drop for Running {
     }
 }
 
-/// Catches the calls of this thread, and of all that it starts, that would reach outside.
-fn supervisor(group: &Path, network: Network) -> Result<Supervisor, CallError> {
-    let (numbers, with, older) = outside::numbers(network);
-    let listener = seccomp_notify::listen(&numbers, &with, &older);
-    listener.and_then(|listener| Supervisor::new(listener, group, network)).context(|| "catching system calls".into())
-}
-
-/// What tells of processes as they are called here: it counts as the first pid namespace does.
-fn who_counts_likewise(walker: Option<&Walker>) -> Option<&Walker> {
-    walker.filter(|_| process::counts_as_the_kernel())
-}
-
-/// Who may have a named fifo open, as far as the kernel tells.
-fn holders_of_fifos(walker: Option<&Walker>) -> Holders {
-    let told = who_counts_likewise(walker).and_then(|walker| walker.holders_of_fifos().ok());
-    told.flatten().map_or(Holders::Anybody, Holders::These)
-}
-
-/// Who may write to files through its memory, as far as it does.
-fn writers(walker: Option<&Walker>, still: &Still) -> Option<BTreeSet<i32>> {
-    let tenants = who_counts_likewise(walker)?.tenants().ok()?;
-    Some(tenants.into_iter().filter(|tenant| !still.has(tenant)).map(|tenant| tenant.pid).collect())
-}
-
-/// Looks at who is outside when a command is about to begin, and has it told.
-fn look(walker: Option<&Walker>, still: &Still, tell: &Sender<Bystanders>) {
-    let mut bystanders = Bystanders::look(None, writers(walker, still));
-    let asks = bystanders.holders_of_fifos();
-    // Where nobody listens any more the command has failed to begin.
-    let _ = tell.send(bystanders);
-    if let Some(asks) = asks {
-        // It is gone only where there is nothing to be told of.
-        let _ = asks.send(holders_of_fifos(walker));
-    }
-}
-
-/// How a command is run.
-#[derive(Debug, Default)]
-struct Manner {
-    /// Its standard descriptors, where they are not this process's.
-    stdio: [Option<File>; 3],
-    /// It gets this when this process ends.
-    death_signal: Option<Signal>,
-    network: Network,
-    /// Where its signals are written down, if another process will commit.
-    noted_in: Option<PathBuf>,
-    /// Who need not be looked at.
-    still: Still,
-}
-
 impl Transaction {
     /// Makes the view and runs a command in it.
     ///
@@ -166,11 +115,9 @@ impl Transaction {
             .context(|| "becoming a subreaper".into())
             .map_err(StartError::View)?;
         let (directory, mut watch) = (self.directory.clone(), self.watch.take());
-        let (made, still) = self.made.take().map(|Ahead { namespaces, still }| (namespaces, still)).unzip();
-        let (death_signal, still) = (Some(Signal::KILL), still.unwrap_or_default());
-        let manner = Manner { stdio, death_signal, network, noted_in: None, still };
+        let (made, looking) = self.made.take().map(|Ahead { namespaces, looking }| (namespaces, looking)).unzip();
+        let manner = Manner { stdio, death_signal: Some(Signal::KILL), network, ..Manner::default() };
         let kept = watch.as_ref().map(|watch| watch.kept().to_owned());
-        let loaded = watch.as_mut().and_then(Watch::give_loaded);
         let enter = move || {
             if let Some(made) = made {
                 made.join()?;
@@ -182,7 +129,10 @@ impl Transaction {
             let view = View::enter(&plan, &directory, watch.as_mut())?;
             Ok((watch, Some(view)))
         };
-        Running::new(&self.scope, command, manner, enter, || loaded.or_else(|| load_ahead(&kept?)))
+        // A view that is made now takes its time, on another processor if there is one.
+        let now = || Looking::begin(move || load_ahead(&kept?), Still::default()).map_err(StartError::View);
+        let looking = looking.map_or_else(now, Ok)?;
+        Running::new(&self.scope, command, manner, enter, looking)
     }
 
     /// More paths that Pando itself looked up in the view.
@@ -211,9 +161,13 @@ impl Running {
     /// What it leaves running when this process ends cannot make the calls that are caught any more: they fail (ENOSYS).
     pub fn entering(home: &Home, record: &Record, command: &[OsString]) -> Result<Self, StartError> {
         let holder = record.holder;
-        let manner = Manner { noted_in: Some(home.of(&record.name)), ..Manner::default() };
+        let (noted_in, parts) = (Some(home.of(&record.name)), record.parts.clone());
+        let canaries = Canary::notes_in(&home.of(&record.name)).context(|| "noting a command".into());
+        let canaries = Some(canaries.map_err(StartError::View)?);
+        let manner = Manner { noted_in, parts, canaries, ..Manner::default() };
         let join = move || join(holder).map(|()| (None, None));
-        Self::new(&Scope::at(&record.group), command, manner, join, || None)
+        let looking = Looking::begin(|| None, Still::default()).map_err(StartError::View)?;
+        Self::new(&Scope::at(&record.group), command, manner, join, looking)
     }
 
     fn new(
@@ -221,36 +175,22 @@ impl Running {
         command: &[OsString],
         manner: Manner,
         enter: impl FnOnce() -> Result<(Option<Watch>, Option<View>), CallError> + Send + 'static,
-        meanwhile: impl FnOnce() -> Option<Walker>,
+        looking: Looking,
     ) -> Result<Self, StartError> {
-        let group = scope.entrance().map_err(StartError::View)?;
-        let (arguments, path) = (command.to_vec(), scope.path().to_owned());
-        let Manner { stdio, death_signal, network, noted_in, still } = manner;
+        let Looking { told, walker } = looking;
+        let beginning = Beginning {
+            command: command.to_vec(),
+            group: scope.path().to_owned(),
+            entrance: scope.entrance().map_err(StartError::View)?,
+            manner,
+            looked_around: told,
+        };
         let (tell, told) = channel();
         let (release, released) = channel::<()>();
-        let (look_around, looked_around) = channel();
         let start = move || {
-            let (watch, view) = enter().map_err(StartError::View)?;
-            // A file that the caller has open outside would be a way around the view.
-            inheritance::close_range_on_exec(3)
-                .context(|| "keeping descriptors back".into())
-                .map_err(StartError::View)?;
-            let supervisor = supervisor(&path, network).map_err(StartError::View)?;
-            let supervisor = match &noted_in {
-                Some(directory) => supervisor.noting_in(directory),
-                None => supervisor,
-            };
-            // Known before the command is there, which may listen itself.
-            let mut bystanders: Bystanders = looked_around.recv().unwrap_or_default();
-            let me = rustix::thread::gettid().as_raw_nonzero();
-            bystanders.beside_view(PathBuf::from(format!("/proc/self/task/{me}/root")));
-            let supervisor = supervisor.beside(bystanders);
-            let stdio = stdio.each_ref().map(|file| file.as_ref().map(AsFd::as_fd));
-            let (group, death_signal) = (Some(group.as_fd()), death_signal.map(Signal::as_raw));
-            Program { arguments: &arguments, group, death_signal, stdio }
-                .start()
-                .map(|started| ((started, watch, Some(supervisor)), view))
-                .map_err(StartError::Command)
+            let (mut watch, view) = enter().map_err(StartError::View)?;
+            let (started, supervisor) = beginning.start_within(watch.as_mut())?;
+            Ok(((started, watch, Some(supervisor)), view))
         };
         let body = move || {
             let (started, view) =
@@ -269,9 +209,6 @@ impl Running {
             result.context(|| "starting a thread for the view".into()).map_err(StartError::View)
         };
         let thread = view(std::thread::Builder::new().name("pando-view".into()).spawn(body))?;
-        // The view takes its time, on another processor if there is one.
-        let walker = meanwhile();
-        look(walker.as_ref(), &still, &look_around);
         let (started, mut watch, supervisor) = match told.recv() {
             Ok(started) => started?,
             Err(gone) => {
@@ -282,7 +219,7 @@ impl Running {
             }
         };
         if let Some(watch) = &mut watch {
-            watch.take_loaded(walker);
+            watch.take_loaded(walker.join().unwrap_or_default());
         }
         Ok(Self { started, watch, supervisor, release: Some(release), thread: Some(thread), looked: None })
     }
@@ -325,6 +262,11 @@ impl Running {
             conflict.map(|conflict| conflict.to_string())
         };
         supervisor.answer_one(when, &mut lost)
+    }
+
+    /// What was reached outside so far.
+    pub fn reached(&self) -> Reached {
+        self.supervisor.as_ref().map(|supervisor| supervisor.reached().clone()).unwrap_or_default()
     }
 
     /// Passes a signal on.

@@ -5,7 +5,7 @@ use super::recover::sweep_soon;
 use super::report::{Outcome, PassedOutside, Report};
 use crate::state_root::StateRoot;
 use anyhow::Context;
-use pando_tx::TxName;
+use pando_tx::{Reached, TxName};
 use std::time::Instant;
 
 #[derive(Debug, clap::Args)]
@@ -34,6 +34,7 @@ impl Commit {
         let home = &guest::home(root, self.guest.as_deref())?;
         let begun = Instant::now();
         let gate = if self.guest.is_some() { "freeze" } else { "none" };
+        let reached = Reached::of(home, &self.name);
         let committed = pando_tx::commit_open(home, &self.name, !self.no_durable, None, None, false);
         let (figures, settled) = committed.with_context(|| format!("cannot commit '{}'", self.name))?;
         sweep_soon(home, None, None);
@@ -45,7 +46,7 @@ impl Commit {
             gate,
             ended: 0,
             read_only: &[],
-            passed: PassedOutside::nothing(),
+            passed: PassedOutside::of(&reached),
         };
         eprintln!("pando: {report}");
         Ok(0)
@@ -55,8 +56,21 @@ impl Commit {
 impl Abort {
     pub(super) fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
         let home = &guest::home(root, self.guest.as_deref())?;
-        pando_tx::abort_open(home, &self.name, None).with_context(|| format!("cannot abort '{}'", self.name))?;
+        let begun = Instant::now();
+        let reached = Reached::of(home, &self.name);
+        let ended = pando_tx::abort_open(home, &self.name, None);
+        let ended = ended.with_context(|| format!("cannot abort '{}'", self.name))?;
         sweep_soon(home, None, None);
+        let report = Report {
+            outcome: Outcome::Aborted("as asked"),
+            time: begun.elapsed(),
+            retries: 0,
+            gate: "",
+            ended,
+            read_only: &[],
+            passed: PassedOutside::of(&reached),
+        };
+        eprintln!("pando: {report}");
         Ok(0)
     }
 }

@@ -58,9 +58,9 @@ enum Action {
 }
 
 impl Tx {
-    /// What the line `pando tx run [-q] [--no-durable] -- CMD…` means, without its first two words; nothing for any other.
-    pub(crate) fn plain_run(words: &[&str]) -> Option<Self> {
-        run::Run::plain(words).map(|run| Self { action: Action::Run(run) })
+    /// What the line `pando tx run [-q] [--no-durable] -- CMD…` means.
+    pub(crate) fn plain_run(quiet: bool, no_durable: bool, command: Vec<String>) -> Self {
+        Self { action: Action::Run(run::Run::plain(quiet, no_durable, command)) }
     }
 }
 

@@ -94,11 +94,10 @@ impl Enter {
         match Running::entering(home, &record, &command) {
             Ok(running) => match waiting.wait(running, None, self.unsupported.when(), None)? {
                 Waited::Ended(rest) => {
-                    pando_tx::note_places(home, &record, &rest.passed.places)
-                        .context("cannot note what was looked at")?;
+                    pando_tx::note_reached(home, &record, &rest.passed).context("cannot note what it has reached")?;
                     Ok(rest.ended.code())
                 }
-                Waited::TooLong | Waited::Stopped(_) => bail!("the command's end was not seen"),
+                Waited::TooLong(_) | Waited::Stopped(..) => bail!("the command's end was not seen"),
             },
             Err(StartError::Command(error)) => {
                 let code = if error.source.kind() == ErrorKind::NotFound { 127 } else { 126 };

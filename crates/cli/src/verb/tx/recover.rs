@@ -5,7 +5,7 @@ use super::spare::Clearer;
 use crate::state_root::StateRoot;
 use anyhow::Context;
 use pando_kernel::follower::Follower;
-use pando_tx::{Home, Recovered, Watch};
+use pando_tx::{Home, Recovered, Sweep, Watch};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Recover {}
@@ -21,6 +21,7 @@ impl Recover {
             match recovered {
                 Recovered::Finished(name) => println!("{name}: committed, and in place now"),
                 Recovered::Dropped(name) => println!("{name}: not committed, and removed"),
+                Recovered::Waits(name) => println!("{name}: committed, and will be in place before its guest starts"),
                 Recovered::Stuck(name, error) => {
                     let error = anyhow::Error::new(error).context(format!("'{name}' cannot be finished now"));
                     eprintln!("pando: {}", crate::complaint::sentences(&error));
@@ -45,6 +46,7 @@ pub(crate) fn recover_first(root: &StateRoot) {
         match one {
             Recovered::Finished(name) => tracing::info!("transaction '{name}' was committed, and is in place now"),
             Recovered::Dropped(name) => tracing::info!("transaction '{name}' was not committed, and is removed"),
+            Recovered::Waits(name) => tracing::info!("transaction '{name}' was committed; its guest does not run"),
             Recovered::Stuck(name, error) => {
                 let error = crate::complaint::sentences(&error.into());
                 tracing::warn!("transaction '{name}' cannot be finished now: {error}");
@@ -68,11 +70,11 @@ pub(super) fn sweep_soon(home: &Home, watch: Option<Watch>, clearer: Option<Clea
     if at_once {
         pando_tx::sweep_mounts(home);
     }
-    let sweep = || pando_tx::sweep(home);
-    let follower = Follower::stand_by(sweep);
+    let later = Sweep::of(home);
+    let follower = Follower::stand_by(|| later.run());
     drop(watch);
     // Let go only now, so that the last to close what was watched is not this process.
     if follower.map(drop).is_err() {
-        sweep();
+        later.run();
     }
 }

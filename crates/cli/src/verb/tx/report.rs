@@ -1,6 +1,6 @@
 //! What became of a transaction, in a line.
 
-use pando_tx::{Figures, Settled};
+use pando_tx::{Figures, Reached, Settled};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::SocketAddr;
@@ -30,11 +30,9 @@ pub(super) struct PassedOutside<'a> {
     pub(super) sockets: &'a BTreeSet<String>,
 }
 
-impl PassedOutside<'static> {
-    pub(super) fn nothing() -> Self {
-        const NO_MACHINE: &BTreeSet<SocketAddr> = &BTreeSet::new();
-        const NO_SOCKET: &BTreeSet<String> = &BTreeSet::new();
-        Self { connections: NO_MACHINE, sockets: NO_SOCKET }
+impl<'a> PassedOutside<'a> {
+    pub(super) fn of(reached: &'a Reached) -> Self {
+        Self { connections: &reached.connections, sockets: &reached.sockets }
     }
 }
 
@@ -153,7 +151,7 @@ mod tests {
             report.to_string(),
             "committed: 1 path, 1.5 KiB; 1.500 s, 2 retries, gate none, 7 names validated, 1 process left in it ended, 1 process goes on: sshd, pid 7; read-only inside: /boot/efi; 1 connection had passed: 10.0.0.1:80; 1 local connection had passed: /dev/log"
         );
-        let outcome = Outcome::Aborted("exit code 1");
+        let (outcome, nothing) = (Outcome::Aborted("exit code 1"), &Reached::default());
         let settled = &Settled { moved: Vec::new(), ended: vec!["sh, pid 7 (its root is /x)".into()] };
         let report = Report { ended: 0, outcome: Outcome::Committed(figures, settled), ..report };
         assert!(report.to_string().contains("1 process left in it ended: sh, pid 7 (its root is /x); start again"));
@@ -164,7 +162,7 @@ mod tests {
             gate: "none",
             ended: 0,
             read_only: &[],
-            passed: PassedOutside::nothing(),
+            passed: PassedOutside::of(nothing),
         };
         assert_eq!(report.to_string(), "aborted: exit code 1; nothing was changed; 1.500 s, 1 retry");
         assert_eq!((bytes(5), bytes(3 << 40).as_str()), ("5 B".to_owned(), "3.0 TiB"));

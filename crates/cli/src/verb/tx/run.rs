@@ -13,13 +13,11 @@ use crate::complaint::Usage;
 use crate::state_root::StateRoot;
 use anyhow::Context;
 use pando_tx::{
-    CommitError, Contention, EndError, Ended, Figures, HeldSignals, Home, Moment, Network, Passed, Rest, Settled,
-    Transaction, TxName, Watch, WhenUnsupported,
+    CommitError, Contention, EndError, Ended, Figures, HeldSignals, Home, Moment, Network, Passed, Reached, Rest,
+    Settled, Transaction, TxName, Watch, WhenUnsupported,
 };
-use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io::ErrorKind;
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 /// What a shell says of a program that is not there, and of one that cannot be executed.
@@ -136,8 +134,7 @@ struct Tried {
     attempt: Attempt,
     ended: usize,
     read_only: Vec<String>,
-    connections: BTreeSet<SocketAddr>,
-    sockets: BTreeSet<String>,
+    reached: Reached,
 }
 
 /// What lasts from one attempt to the next.
@@ -152,25 +149,9 @@ struct Trial<'a> {
 }
 
 impl Run {
-    /// What `[-q] [--no-durable] -- CMD…` means; nothing for other words.
-    pub(super) fn plain(mut words: &[&str]) -> Option<Self> {
-        let (mut quiet, mut no_durable) = (false, false);
-        loop {
-            let (word, rest) = words.split_first()?;
-            words = rest;
-            let option = match *word {
-                "--" => break,
-                "-q" => &mut quiet,
-                "--no-durable" => &mut no_durable,
-                _ => return None,
-            };
-            // What is given twice is wrong, and clap says so.
-            if std::mem::replace(option, true) {
-                return None;
-            }
-        }
-        let command: Vec<OsString> = words.iter().map(OsString::from).collect();
-        (!command.is_empty()).then_some(Self {
+    /// With nothing said but this.
+    pub(super) fn plain(quiet: bool, no_durable: bool, command: Vec<String>) -> Self {
+        Self {
             guest: None,
             name: None,
             retry: RETRIES,
@@ -183,8 +164,8 @@ impl Run {
             no_durable,
             no_daemons: false,
             quiet,
-            command,
-        })
+            command: command.into_iter().map(OsString::from).collect(),
+        }
     }
 
     pub(super) fn run(self, root: &StateRoot, home: &Home) -> anyhow::Result<u8> {
@@ -201,9 +182,11 @@ impl Run {
         let input = ReplayedInput::of_this_process(self.retry == 0)?;
         let contention = super::settings::contention(root)?;
         let mut trial = Trial { root, home, waiting: Waiting::take()?, input, contention, begun: None };
-        let mut retries = 0;
+        let (mut retries, mut reached) = (0, Reached::default());
         loop {
             let tried = self.attempt(&mut trial, retries)?;
+            // What a run has reached is not undone by its being lost.
+            reached.add(tried.reached.clone());
             if let Attempt::Lost(what) = &tried.attempt
                 && retries < self.retry
             {
@@ -211,7 +194,7 @@ impl Run {
                 eprintln!("pando: {what}; running it again ({retries} of {})", self.retry);
                 continue;
             }
-            return Ok(self.conclude(&tried, begun.elapsed(), retries));
+            return Ok(self.conclude(&Tried { reached, ..tried }, begun.elapsed(), retries));
         }
     }
 
@@ -219,9 +202,8 @@ impl Run {
         let (outcome, code) = tried.attempt.outcome();
         let failed = matches!(tried.attempt, Attempt::Lost(_));
         if !self.quiet || failed {
-            let Tried { ended, read_only, connections, sockets, .. } = tried;
-            let ended = *ended;
-            let passed = PassedOutside { connections, sockets };
+            let Tried { ended, read_only, reached, .. } = tried;
+            let (ended, passed) = (*ended, PassedOutside::of(reached));
             let report = Report { outcome, time, retries, gate: "none", ended, read_only, passed };
             eprintln!("pando: {report}");
         }
@@ -232,11 +214,11 @@ impl Run {
         let home = trial.home;
         let name = self.name.clone().unwrap_or_else(|| TxName::fresh(number));
         let shown: Vec<String> = self.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-        let (begun, clearer) = match spare::take(trial.root, home) {
-            Some((spare, clearer)) => (Transaction::on_spare(home, &name, &shown, trial.begun, spare), Some(clearer)),
-            None => (Transaction::begin(home, &name, &shown, trial.begun), None),
-        };
-        let (mut transaction, plan) = begun.context("cannot begin a transaction")?;
+        let begun = spare::begin(trial.root, home, &name, &shown, trial.begun).and_then(|ahead| match ahead {
+            Some((transaction, plan, clearer)) => Ok((transaction, plan, Some(clearer))),
+            None => Transaction::begin(home, &name, &shown, trial.begun).map(|(one, plan)| (one, plan, None)),
+        });
+        let (mut transaction, plan, clearer) = begun.context("cannot begin a transaction")?;
         trial.begun.get_or_insert(transaction.record().begun);
         let read_only = plan.read_only().map(|path| path.display().to_string()).collect();
         let held = (self.output == Output::Commit).then(HeldOutput::new).transpose()?;
@@ -255,7 +237,7 @@ impl Run {
         let doomed = transaction.doomed();
         let (attempt, left_over) = match waited {
             Waited::Ended(Rest { ended: Ended::Exited(0), watch, passed }) if doomed.is_none() => {
-                let Passed { held, connections, sockets, places, listener } = passed;
+                let Passed { held, reached, places, listener } = passed;
                 transaction.knows(&places);
                 let attempt = self.finish(transaction, watch.as_ref(), held, trial.contention)?;
                 if let (Attempt::Committed(_, settled), Some(listener)) = (&attempt, listener)
@@ -263,19 +245,19 @@ impl Run {
                 {
                     Keep::start(listener)?;
                 }
-                (attempt, Left { watch, connections, sockets })
+                (attempt, Left { watch, reached })
             }
             other => {
                 transaction.abort()?;
                 (doomed.map_or_else(|| why(&other), Attempt::Lost), other.left())
             }
         };
-        let Left { watch, connections, sockets } = left_over;
+        let Left { watch, reached } = left_over;
         sweep_soon(home, watch, clearer);
         if let (Attempt::Committed(..), Some(held)) = (&attempt, held) {
             held.release()?;
         }
-        Ok(Tried { attempt, ended: left, read_only, connections, sockets })
+        Ok(Tried { attempt, ended: left, read_only, reached })
     }
 
     pub(super) fn when_unsupported(&self) -> WhenUnsupported {
@@ -336,8 +318,8 @@ fn why(waited: &Waited) -> Attempt {
         Waited::Ended(Rest { ended: ended @ Ended::Killed(signal), .. }) => {
             (ended.code(), format!("ended by {}", pando_kernel::signal::name(*signal)))
         }
-        Waited::TooLong => (crate::complaint::OWN_FAILURE, "it took too long".to_owned()),
-        Waited::Stopped(stopped) => return stopped.into(),
+        Waited::TooLong(_) => (crate::complaint::OWN_FAILURE, "it took too long".to_owned()),
+        Waited::Stopped(stopped, _) => return stopped.into(),
     };
     Attempt::Aborted(code, words)
 }
@@ -360,8 +342,7 @@ fn cannot_start(
                 attempt: Attempt::Aborted(code, why),
                 ended: 0,
                 read_only: Vec::new(),
-                connections: BTreeSet::new(),
-                sockets: BTreeSet::new(),
+                reached: Reached::default(),
             })
         }
         pando_tx::StartError::View(error) => {

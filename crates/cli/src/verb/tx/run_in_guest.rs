@@ -16,11 +16,9 @@ use crate::session::{TerminalOptions, attach_instead};
 use crate::state_root::StateRoot;
 use anyhow::Context;
 use pando_api::Method;
-use pando_tx::{CommitError, Contention, EndError, Exclusive, Home, Moment, Passed, Realm, TxName};
-use std::collections::BTreeSet;
+use pando_tx::{CommitError, Contention, EndError, Exclusive, Home, Moment, Passed, Reached, Realm, TxName};
 use std::ffi::OsString;
 use std::fs::File;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -44,8 +42,7 @@ struct Tried {
     /// Processes that were left in it.
     ended: usize,
     read_only: Vec<String>,
-    connections: BTreeSet<SocketAddr>,
-    sockets: BTreeSet<String>,
+    reached: Reached,
 }
 
 impl Run {
@@ -57,12 +54,14 @@ impl Run {
         let input = ReplayedInput::of_this_process(false)?;
         let contention = super::settings::contention(root)?;
         let mut trial = Trial { root, home, guest, realm, input, contention, begun: None };
-        let mut retries = 0;
+        let (mut retries, mut reached) = (0, Reached::default());
         loop {
             // A run that has lost all its retries has the guest to itself: it ends.
             let alone = (retries > self.retry).then(|| Exclusive::over(home, realm)).transpose();
             let alone = alone.context("cannot have the guest's other processes wait")?;
             let tried = self.attempt_in_guest(&mut trial, retries, alone.as_ref())?;
+            // What a run has reached is not undone by its being lost.
+            reached.add(tried.reached.clone());
             if let Attempt::Lost(what) = &tried.attempt
                 && alone.is_none()
             {
@@ -75,7 +74,7 @@ impl Run {
                 eprintln!("pando: {what}; running it again ({how})");
                 continue;
             }
-            return Ok(self.conclude_in_guest(&tried, begun.elapsed(), retries, alone.is_some()));
+            return Ok(self.conclude_in_guest(&Tried { reached, ..tried }, begun.elapsed(), retries, alone.is_some()));
         }
     }
 
@@ -84,7 +83,7 @@ impl Run {
         if !self.quiet || matches!(tried.attempt, Attempt::Lost(_)) {
             let gate = if alone { "freeze for the whole run" } else { "freeze" };
             let read_only = &tried.read_only[..];
-            let passed = PassedOutside { connections: &tried.connections, sockets: &tried.sockets };
+            let passed = PassedOutside::of(&tried.reached);
             let ended = tried.ended;
             let report = Report { outcome, time, retries, gate, ended, read_only, passed };
             eprintln!("pando: {report}");
@@ -161,14 +160,14 @@ impl Run {
         if let (Attempt::Committed(..), Some(held)) = (&attempt, held) {
             held.release()?;
         }
-        let Passed { held: signals, connections, sockets, listener, .. } = passed;
+        let Passed { held: signals, reached, listener, .. } = passed;
         if let Attempt::Committed(_, settled) = &attempt {
             signals.send();
             if let Some(listener) = listener.filter(|_| !settled.moved.is_empty()) {
                 Keep::start(listener)?;
             }
         }
-        Ok(Tried { attempt, ended, read_only: holder.read_only().to_vec(), connections, sockets })
+        Ok(Tried { attempt, ended, read_only: holder.read_only().to_vec(), reached })
     }
 
     fn commit_in_guest(

@@ -5,7 +5,7 @@ use crate::daemon_start::if_running;
 use crate::replies::SpareTaken;
 use crate::state_root::StateRoot;
 use pando_api::Method;
-use pando_tx::{Home, Spare};
+use pando_tx::{BeginError, Home, Moment, Spare, Transaction, TxName, ViewPlan};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// How many may turn out to be out of date: no more than a daemon keeps.
@@ -29,17 +29,46 @@ impl Clearer {
     }
 }
 
-/// One, if there is a daemon that has one and it is current. Whatever goes wrong, a transaction can begin without.
-pub(super) fn take(root: &StateRoot, home: &Home) -> Option<(Spare, Clearer)> {
-    let mut client = if_running(root).ok()??;
-    let spare = (0..=STALE).map_while(|_| ask(&mut client, home)).find(Spare::is_current)?;
-    Some((spare, Clearer(client)))
+/// A daemon that may have some.
+struct Keeper {
+    client: Client,
+    /// Whether it has been asked for one that it has not given yet.
+    asked: bool,
 }
 
-fn ask(client: &mut Client, home: &Home) -> Option<Spare> {
-    client.send(Method::TakeSpare {}, false, Vec::new()).ok()?;
-    let waited = poll(&mut [PollFd::new(&*client, PollFlags::IN)], Some(&PATIENCE));
-    waited.ok().filter(|ready| *ready > 0)?;
-    let Answer { reply, descriptors, .. } = client.receive::<SpareTaken>().ok()?;
-    Spare::accept(home, &reply.spare?, descriptors).ok()
+impl Keeper {
+    fn of(root: &StateRoot) -> Option<Self> {
+        match pando_front::handed_over() {
+            Some(call) => Some(Self { client: Client::after(call.socket.into(), call.heard).ok()?, asked: true }),
+            None => Some(Self { client: if_running(root).ok()??, asked: false }),
+        }
+    }
+
+    fn give(&mut self, home: &Home) -> Option<Spare> {
+        if !std::mem::take(&mut self.asked) {
+            self.client.send(Method::TakeSpare {}, false, Vec::new()).ok()?;
+        }
+        let waited = poll(&mut [PollFd::new(&self.client, PollFlags::IN)], Some(&PATIENCE));
+        waited.ok().filter(|ready| *ready > 0)?;
+        let Answer { reply, descriptors, .. } = self.client.receive::<SpareTaken>().ok()?;
+        Spare::accept(home, &reply.spare?, descriptors).ok()
+    }
+}
+
+/// Begins on one, if there is a daemon that has one and it is current. Whatever goes wrong before, a transaction can begin without.
+pub(super) fn begin(
+    root: &StateRoot,
+    home: &Home,
+    name: &TxName,
+    command: &[String],
+    first_begun: Option<Moment>,
+) -> Result<Option<(Transaction, ViewPlan, Clearer)>, BeginError> {
+    let Some(mut keeper) = Keeper::of(root) else { return Ok(None) };
+    for _ in 0..=STALE {
+        let Some(spare) = keeper.give(home) else { break };
+        if let Some((transaction, plan)) = Transaction::on_spare(home, name, command, first_begun, spare)? {
+            return Ok(Some((transaction, plan, Clearer(keeper.client))));
+        }
+    }
+    Ok(None)
 }

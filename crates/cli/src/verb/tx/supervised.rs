@@ -7,6 +7,7 @@
 
 use super::heed::{Stopped, heed};
 use anyhow::Context;
+use pando_guest::seed::FIRST_LOOKED_UP;
 use pando_kernel::{foreign_memory, packet, pidfd};
 use pando_tx::{Answered, Bystanders, Home, Listener, Network, Passed, Record, Supervisor, WhenUnsupported};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -81,6 +82,7 @@ struct Answering {
 impl Answering {
     fn run(self, socket: &OwnedFd, bystanders: Bystanders) -> io::Result<Heard> {
         let Some(listener) = self.listener(socket)? else { return Ok(Heard::default()) };
+        pando_tx::note_canary(&self.home, &self.record, FIRST_LOOKED_UP)?;
         let supervisor = Supervisor::of(&self.record, listener, self.manner.network, bystanders)?;
         let mut supervisor = match self.manner.note_signals {
             true => supervisor.noting_in(&self.home.of(&self.record.name)),
@@ -88,7 +90,7 @@ impl Answering {
         };
         let stopped = self.answer(&mut supervisor).inspect_err(|_| self.end_processes())?;
         let passed = supervisor.into_passed();
-        pando_tx::note_places(&self.home, &self.record, &passed.places).map_err(io::Error::other)?;
+        pando_tx::note_reached(&self.home, &self.record, &passed).map_err(io::Error::other)?;
         Ok(Heard { passed, stopped })
     }
 

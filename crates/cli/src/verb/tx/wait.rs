@@ -3,10 +3,8 @@
 use super::heed::{Stopped, heed};
 use crate::session::signals::{Asked, Signals};
 use anyhow::Context;
-use pando_tx::{Answered, Ended, Passed, Record, Rest, Running, Watch, WhenUnsupported};
+use pando_tx::{Answered, Ended, Passed, Reached, Record, Rest, Running, Watch, WhenUnsupported};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use std::collections::BTreeSet;
-use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -30,7 +28,7 @@ impl Waiting {
         loop {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             if left.is_some_and(|left| left.is_zero()) {
-                return Ok(Waited::TooLong);
+                return Ok(Waited::TooLong(running.reached()));
             }
             let [ended, signalled, called, opened] = self.poll(&running, left)?;
             if signalled {
@@ -39,7 +37,7 @@ impl Waiting {
             if called {
                 let answered = running.answer_one(when, record).context("cannot answer for the command")?;
                 if let Some(stopped) = heed(answered, when) {
-                    return Ok(Waited::Stopped(stopped));
+                    return Ok(Waited::Stopped(stopped, running.reached()));
                 }
             }
             if ended {
@@ -49,7 +47,7 @@ impl Waiting {
                 let opened = running.opened().context("cannot hear of what the command opens")?;
                 let mut heeded = opened.into_iter().map(|one| heed(Answered::Unsupported(one), when));
                 if let Some(stopped) = heeded.find_map(|stopped| stopped) {
-                    return Ok(Waited::Stopped(stopped));
+                    return Ok(Waited::Stopped(stopped, running.reached()));
                 }
             }
             if ended {
@@ -89,19 +87,16 @@ impl Waiting {
 pub(super) enum Waited {
     /// The command has ended.
     Ended(Rest),
-    /// It has not, in time.
-    TooLong,
-    /// It is not to go on.
-    Stopped(Stopped),
+    /// It has not, in time. What it has reached outside until then.
+    TooLong(Reached),
+    /// It is not to go on. What it has reached outside until then.
+    Stopped(Stopped, Reached),
 }
 
 /// What is left of a command beside how it ended.
-#[derive(Default)]
 pub(super) struct Left {
     pub(super) watch: Option<Watch>,
-    /// The machines that were connected to, as far as they are known.
-    pub(super) connections: BTreeSet<SocketAddr>,
-    pub(super) sockets: BTreeSet<String>,
+    pub(super) reached: Reached,
 }
 
 impl Waited {
@@ -112,10 +107,8 @@ impl Waited {
 
     pub(super) fn left(self) -> Left {
         match self {
-            Self::Ended(Rest { watch, passed: Passed { connections, sockets, .. }, .. }) => {
-                Left { watch, connections, sockets }
-            }
-            Self::TooLong | Self::Stopped(_) => Left::default(),
+            Self::Ended(Rest { watch, passed: Passed { reached, .. }, .. }) => Left { watch, reached },
+            Self::TooLong(reached) | Self::Stopped(_, reached) => Left { watch: None, reached },
         }
     }
 }

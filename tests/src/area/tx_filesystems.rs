@@ -1,0 +1,161 @@
+//! Transactions on each kind of file system that a mount can have: committed, they leave what was done in them; aborted, nothing; what others changed is found.
+
+use crate::case::{Case, Tag, skip};
+use crate::disorder;
+use crate::line::{Ended, Line};
+use crate::need::Need;
+use crate::sandbox::Sandbox;
+use pando_kernel::cgroup::Hierarchies;
+use std::path::PathBuf;
+
+const TMPFS: &[Need] = &[Need::Root, Need::Program("unshare", "util-linux")];
+const EXT4: &[Need] = &[Need::Root, Need::Program("unshare", "util-linux"), Need::Program("mkfs.ext4", "e2fsprogs")];
+const XFS: &[Need] = &[Need::Root, Need::Program("unshare", "util-linux"), Need::Program("mkfs.xfs", "xfsprogs")];
+const BTRFS: &[Need] =
+    &[Need::Root, Need::Program("unshare", "util-linux"), Need::Program("mkfs.btrfs", "btrfs-progs")];
+
+pub(crate) const CASES: &[Case] = &[
+    Case::new("tx_filesystems::ext4", |sandbox| commits(sandbox, "mkfs.ext4 -q disk", "-o loop disk")).needs(EXT4),
+    Case::new("tx_filesystems::xfs", |sandbox| commits(sandbox, "mkfs.xfs -q disk", "-o loop disk")).needs(XFS),
+    Case::new("tx_filesystems::btrfs", |sandbox| commits(sandbox, "mkfs.btrfs -q disk", "-o loop disk")).needs(BTRFS),
+    Case::new("tx_filesystems::tmpfs", |sandbox| commits(sandbox, "true", "-t tmpfs none")).needs(TMPFS),
+    Case::new("tx_filesystems::changes_larger_than_memory_are_committed_whole_or_refused", larger_than_memory)
+        .tags(&[Tag::Slow])
+        .needs(EXT4),
+    Case::new("tx_filesystems::changes_larger_than_a_guests_memory", larger_than_a_guests).tags(&[Tag::Slow]),
+    Case::new("tx_filesystems::what_was_read_before_memory_ran_short_is_validated", forgotten_in_a_guest)
+        .tags(&[Tag::Slow]),
+];
+
+/// Bytes of a disk in a file; only what is written takes room.
+const SIZE: &str = "400M";
+
+/// What the scripts have: the file system at `at`, where nobody else sees it; `$TX` is `pando tx` with its state outside of that, or with the argument `there` on it;
+/// `gone` unmounts, once what is deleted behind the end of a transaction is deleted: nothing of it may keep a file system busy for good.
+fn script(sandbox: &Sandbox, format: &str, mount: &str, there: bool, text: &str) -> Ended {
+    let all = format!(
+        "mount --make-rprivate /; rm -f disk; truncate -s {SIZE} disk; {format} >&2; mkdir -p at; mount {mount} at; cd at; mkdir tree
+         STATE=$ROOT; {}TX=\"$PANDO --root $STATE tx\"
+         disorder() {{ $TESTS {} \"$@\"; }}
+         gone() {{ for try in $(seq 300); do umount $1 2>/dev/null && return; sleep .1; done; umount $1; }}
+         all() {{ disorder 1 0 tree; find tree -printf '%P %i %T@ %C@\\n' | sort; }}
+         {text}",
+        if there { "mkdir state; STATE=$PWD/state; " } else { "" },
+        disorder::WORD
+    );
+    let line = Line::new("unshare").args(["-m", "bash", "-ec", &all]).directory(sandbox.scratch());
+    let line = line.env("ROOT", sandbox.root()).env("PANDO", sandbox.program());
+    line.env("TESTS", std::env::current_exe().expect("this program has a path")).limit(300).run()
+}
+
+/// Random changes of all kinds, with the state on the same file system and on another.
+fn commits(sandbox: &Sandbox, format: &str, mount: &str) {
+    for there in [false, true] {
+        let ended = script(
+            sandbox,
+            format,
+            mount,
+            there,
+            "for seed in 1 2 3 4; do
+               rm -rf tree; mkdir tree; disorder $seed 80 tree >/dev/null; sleep .02
+               all >../before; $TX run --retry 0 -- sh -c \"$TESTS --disorder 9$seed 60 tree >/dev/null; exit 3\" 2>../said || [ $? = 3 ]
+               all | cmp - ../before
+               $TX run --retry 0 -- $TESTS --disorder 7$seed 60 tree >../after; disorder 1 0 tree | diff ../after - >&2
+             done
+             echo old >file; seq 100000 >large; ln large alias; sleep .02; inode=$(stat -c %i large)
+             $TX begin work; $TX enter work -- sh -c 'echo in >>file; echo x >made'; echo out >>file
+             $TX commit work && exit 9; $TX abort work; cat file; [ ! -e made ]
+             $TX run -- sh -c 'printf y | dd of=alias conv=notrunc status=none; cp /bin/sleep new; ./new 0; rm file'
+             [ $inode = $(stat -c %i large) ] && head -c 1 large; cmp new /bin/sleep; ls .pando-tx 2>/dev/null || true; cd ..; gone at",
+        );
+        if ended.err().contains("unknown filesystem type") || ended.err().contains("failed to setup loop device") {
+            skip(format!("it cannot be mounted here: {}", ended.err()));
+        }
+        assert_eq!(ended.succeeded().out(), "old\nout\ny");
+    }
+}
+
+/// Bytes of memory, and MiB of what is new and of what is changed.
+const MEMORY: u64 = 48 << 20;
+const LARGE: u64 = 160;
+
+/// A group of version 1 with that much memory. One of version 2 would not do on the host: a transaction's processes are in a group of their own there.
+pub(super) struct Small(pub(super) PathBuf);
+
+impl Small {
+    pub(super) fn make() -> Self {
+        let legacy = Hierarchies::detect().expect("there are control groups").legacy;
+        let Some((root, _)) = legacy.iter().find(|(_, held)| held.iter().any(|name| name == "memory")) else {
+            skip("there is no memory controller of cgroup version 1");
+        };
+        let path = root.join(format!("pando-test-memory-{}", std::process::id()));
+        std::fs::create_dir(&path).expect("a group can be made");
+        std::fs::write(path.join("memory.limit_in_bytes"), MEMORY.to_string()).expect("it can be limited");
+        Self(path)
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        // A process that has ended leaves its group a little later.
+        crate::patience::comes_true(|| std::fs::remove_dir(&self.0).is_ok());
+    }
+}
+
+/// A new file, and one changed in place: either is three times the memory of everybody who takes part.
+const CHANGES: &str = "tr '\\0' n </dev/zero | dd of=new bs=1024k count=$LARGE iflag=fullblock status=none; printf y | dd of=old conv=notrunc bs=1 seek=100000000 status=none; echo more >>old";
+
+fn larger_than_memory(sandbox: &Sandbox) {
+    let group = Small::make();
+    let text = format!(
+        "export LARGE={LARGE}; tr '\\0' o </dev/zero | dd of=old bs=1024k count=$LARGE iflag=fullblock status=none; cp old expected; cp old ../before; sync -f .; echo $$ >{}/cgroup.procs
+         (mkdir beside; cd beside; mv ../expected old; {CHANGES}); inode=$(stat -c %i old)
+         $TX run --retry 0 -- bash -ec '{}' || {{ [ $? = 125 ]; cmp old ../before; [ ! -e new ]; echo refused; exit 0; }}
+         cmp old beside/old; cmp new beside/new; [ $inode = $(stat -c %i old) ] && echo same",
+        group.0.display(),
+        CHANGES.replace('\'', "\""),
+    );
+    let ended = script(sandbox, "truncate -s 1500M disk; mkfs.ext4 -q -F disk", "-o loop disk", true, &text);
+    let ended = ended.succeeded();
+    match ended.out().as_str() {
+        "same\n" => {}
+        // The kernel may have forgotten what it has read, to make room for what it wrote.
+        "refused\n" => drop(ended.complains_of(&["was forgotten by the kernel", "nothing was changed"])),
+        other => panic!("{other}"),
+    }
+}
+
+fn larger_than_a_guests(sandbox: &Sandbox) {
+    sandbox.guest("g", &["--memory", "48M"]);
+    let changes = CHANGES.replace("$LARGE", &LARGE.to_string());
+    let make = format!(
+        "cd /srv; tr '\\0' o </dev/zero | dd of=old bs=1024k count={LARGE} iflag=fullblock status=none; mkdir beside; cp old beside; cd beside; {changes}"
+    );
+    sandbox.exec_sh("g", &make).limit(300).ok();
+    let script = format!("cd /srv; {changes}");
+    let line = sandbox.pando(["tx", "run", "--guest", "g", "--retry", "0", "--", "sh", "-ec", &script]);
+    line.limit(300).run().succeeded().complains_of(&["committed"]);
+    sandbox.exec_sh("g", "cd /srv; cmp old beside/old && cmp new beside/new").limit(300).ok();
+}
+
+/// The kernel forgets the names that a transaction has looked up where memory runs short.
+fn forgotten_in_a_guest(sandbox: &Sandbox) {
+    sandbox.guest("g", &["--memory", "48M"]);
+    sandbox.exec_sh("g", "cd /srv; echo old >read; mkdir names; for n in $(seq 300); do echo $n >names/$n; done").ok();
+    let script = format!(
+        "cd /srv; cat read names/* >/dev/null; for round in 1 2 3; do dd if=/dev/zero of=new bs=1024k count={LARGE} 2>/dev/null; cat new >/dev/null; done; echo >ready; read line || true"
+    );
+    let line = sandbox.pando(["tx", "run", "--guest", "g", "--retry", "0", "--no-durable", "--", "sh", "-ec", &script]);
+    let started = line.limit(300).start_with_open_input();
+    let at = sandbox.places().guests().join("g/tx");
+    let is_ready = || !Line::new("find").args([&at]).args(["-name", "ready"]).run().out().is_empty();
+    let begun = std::time::Instant::now();
+    while !is_ready() && begun.elapsed() < crate::patience::seconds(200) {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    sandbox.exec_sh("g", "echo new >/srv/read").ok();
+    // Either it is known that it was read, or that this is not known; a run alone follows.
+    let ended = started.close_input().wait().succeeded();
+    let err = ended.err();
+    assert!(err.contains("/srv/read was changed by others") || err.contains("was forgotten by the kernel"), "{err}");
+}
