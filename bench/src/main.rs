@@ -84,6 +84,7 @@ fn run() -> anyhow::Result<bool> {
         ["net-sink", count, time] => return net::flow::sink(count.parse()?, time.parse()?).map(|()| true),
         ["net-load", ip, load, time] => return net::load::make(ip, load, time).map(|()| true),
         ["tx-calls", at] => return tx::calls::make(at.as_ref()).map(|()| true),
+        ["tx-some", call, count, at] => return tx::ends::make(call, count.parse()?, at.as_ref()).map(|()| true),
         ["tx-write", path] => return Ok(std::fs::write(path, "written").map(|()| true)?),
         ["tx-fill", at] => return tx::whole::fill(at.as_ref()).map(|()| true),
         ["tx-program", name, at, scale, sync] => {

@@ -1,6 +1,7 @@
 //! Control groups for what is measured natively, as deep and as heavy as a guest's: every service of systemd is in some, and the scheduler gives a group among
 //! others its part of the processors, whatever it does there. Without them it would be compared how many neighbours each has, and how heavy it is.
 
+use crate::many::group_charge;
 use anyhow::Context;
 use pando_kernel::cgroup::{Field, Hierarchies, Plot};
 use pando_limit::{Groups, meter};
@@ -53,6 +54,14 @@ impl ServiceGroup {
             std::fs::write(&path, pid.to_string()).with_context(|| format!("cannot write {}", path.display()))?;
         }
         Ok(())
+    }
+
+    /// Kilobytes that the kernel charges it.
+    pub(crate) fn charge(&self) -> anyhow::Result<f64> {
+        let files = self.plot.paths().into_iter().flat_map(|group| group_charge::FILES.map(|file| group.join(file)));
+        let file =
+            files.into_iter().find(|file| file.exists()).context("no control group is charged for memory here")?;
+        group_charge::kib(&file)
     }
 
     /// Bounds what it has of the processors: so many microseconds in every period of so many.

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   image (ext4, xfs on loop devices) ─▶ calls     eight calls, a million times less    table 4
+//!                                      ▶ ends      the same with begin and end          its last column
 //!                                      ▶ whole     begin, commit, abort                 the figures of a transaction as such
 //!                                      ▶ programs  postmark, LFS, RAB                   table 5
 //!                                      ▶ packages  make, make install, dpkg             table 5
@@ -10,10 +11,12 @@
 //! The images and everything on them are in a mount namespace of this process, and gone with it.
 
 pub(crate) mod calls;
+pub(crate) mod ends;
 pub(crate) mod image;
 mod memory;
 mod packages;
 mod programs;
+mod table5;
 pub(crate) mod whole;
 pub(crate) mod workload;
 
@@ -104,6 +107,7 @@ pub(crate) fn measure(settings: &Settings) -> anyhow::Result<Report> {
         let plain = bed(name, make(settings)?);
         if settings.wants("calls") {
             calls::measure(&plain, &mut report)?;
+            ends::measure(&plain, &mut report)?;
         }
         if settings.wants("whole") {
             whole::measure(&plain, &mut report)?;
@@ -117,6 +121,9 @@ pub(crate) fn measure(settings: &Settings) -> anyhow::Result<Report> {
         }
         if let Some(debian) = &debian {
             packages::measure(&plain, &lasting, debian, &mut report)?;
+        }
+        if let Some(table) = table5::text(name, &report) {
+            report.text(table);
         }
     }
     Ok(report)

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::Instant;
 
 /// How many clones are made at once, and alive at once when their memory is read.
-const CROWD: usize = 100;
+pub(super) const CROWD: usize = 100;
 
 /// How many of the smallest guest there are to be alive at once.
 const MULTITUDE: usize = 1000;

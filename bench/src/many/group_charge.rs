@@ -7,6 +7,16 @@ use pando_kernel::cgroup::Hierarchies;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+/// The file of a memory group that tells it, in version 1 and in version 2.
+pub(crate) const FILES: [&str; 2] = ["memory.usage_in_bytes", "memory.current"];
+
+/// Kilobytes by such a file.
+pub(crate) fn kib(file: &Path) -> anyhow::Result<f64> {
+    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    let bytes: f64 = text.trim().parse().with_context(|| format!("{} is no number", file.display()))?;
+    Ok(bytes / 1024.0)
+}
+
 /// The groups as they were before the guests started.
 #[derive(Debug)]
 pub(crate) struct GroupCharge {
@@ -22,8 +32,8 @@ impl GroupCharge {
         let unified =
             hierarchies.unified.as_ref().filter(|_| hierarchies.unified_controllers().contains(&"memory".into()));
         let (root, file) = legacy
-            .map(|(root, _)| (root, "memory.usage_in_bytes"))
-            .or(unified.map(|root| (root, "memory.current")))
+            .map(|(root, _)| (root, FILES[0]))
+            .or(unified.map(|root| (root, FILES[1])))
             .context("no cgroup hierarchy of this machine has the memory controller")?;
         Ok(Self { field: root.join(pando.field()), file })
     }
@@ -51,10 +61,8 @@ impl GroupCharge {
         let directories = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
         directories
             .map(|entry| {
-                let path = entry.path().join(self.file);
-                let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-                let bytes: f64 = text.trim().parse().with_context(|| format!("{} is no number", path.display()))?;
-                Ok((entry.file_name().to_string_lossy().into_owned(), bytes / 1024.0))
+                let charge = kib(&entry.path().join(self.file))?;
+                Ok((entry.file_name().to_string_lossy().into_owned(), charge))
             })
             .collect()
     }

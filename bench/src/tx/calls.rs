@@ -12,7 +12,7 @@ use std::process::Command;
 use std::time::Instant;
 
 /// The paper's calls, and by how much each is slower in TxOS: inside a transaction, and with its begin and end.
-const PAPER: [(&str, f64, f64); 8] = [
+pub(super) const PAPER: [(&str, f64, f64); 8] = [
     ("access", 4.7, 7.8),
     ("stat", 4.1, 7.3),
     ("open", 5.2, 8.0),
@@ -29,7 +29,7 @@ const BESIDE: [&str; 2] = ["create", "rename"];
 /// The first time that the transaction meets an object of the live system.
 const FIRST: [&str; 3] = ["first lookup", "first chmod", "first write (4 KiB copied up)"];
 
-const NATIVE: &str = "outside";
+pub(super) const NATIVE: &str = "outside";
 const INSIDE: &str = "inside";
 const BACKGROUND: &str = "outside, one open";
 /// What a view is made of, with nothing of Pando's: the kernel's own part of what a transaction costs.
@@ -39,7 +39,7 @@ const OVERLAY: &str = "an overlay alone";
 const PREPARED: usize = 300;
 
 /// How often each call is made, of which the first and last tenth are not counted, and in how many batches.
-const TIMES: usize = 20_000;
+pub(super) const TIMES: usize = 20_000;
 const BATCHES: usize = 100;
 
 /// `pando-bench tx-calls DIR`: makes the calls in a directory that [`prepare`] filled, and prints a line each.
@@ -131,7 +131,7 @@ pub(super) fn measure(bed: &Bed<'_>, report: &mut Report) -> anyhow::Result<()> 
     Ok(())
 }
 
-fn series(bed: &Bed<'_>, call: &str, way: &str) -> String {
+pub(super) fn series(bed: &Bed<'_>, call: &str, way: &str) -> String {
     format!("{}: {call}, {way}", bed.name)
 }
 

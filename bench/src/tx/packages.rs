@@ -21,24 +21,18 @@ deb http://deb.debian.org/debian bookworm main
 deb-src http://deb.debian.org/debian bookworm main
 ";
 
-/// One of them: its name, TxOS's figures without and with durability, what it may cost here.
+/// One of them: its name, and what it may cost here.
 struct Job {
     name: &'static str,
-    paper: (f64, f64),
     most: f64,
     /// A script of a shell in the Debian.
     script: &'static str,
 }
 
 const JOBS: [Job; 3] = [
-    Job {
-        name: "dpkg",
-        paper: (1.1, 1.1),
-        most: 1.1,
-        script: "exec dpkg --force-confdef -i /var/cache/apt/archives/*.deb",
-    },
-    Job { name: "make", paper: (1.0, 1.1), most: 1.1, script: "exec make -s -j1 -C /build" },
-    Job { name: "make install", paper: (1.4, 1.7), most: 1.4, script: "exec make -s -C /tree install" },
+    Job { name: "dpkg", most: 1.1, script: "exec dpkg --force-confdef -i /var/cache/apt/archives/*.deb" },
+    Job { name: "make", most: 1.1, script: "exec make -s -j1 -C /build" },
+    Job { name: "make install", most: 1.4, script: "exec make -s -C /tree install" },
 ];
 
 /// Makes a tree that has a package's files, and a Makefile that installs them as automake's do: a program each directory, for all of its files.
@@ -135,7 +129,7 @@ pub(super) fn measure(
                 report.add(&way.series(&name), "s", one(bed, job, &root, way)?);
             }
         }
-        let durable = compare(&name, job.paper, report);
+        let durable = compare(&name, job.name, report);
         report.hold(format!("{name}: durable, against the same outside"), durable, job.most, "times");
     }
     Ok(())

@@ -2,38 +2,37 @@
 //! or xfs, where every file is synced.
 
 use super::workload::{How, prepare};
-use super::{Bed, done, memory, settle};
+use super::{Bed, done, memory, settle, table5};
 use crate::report::Report;
 use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-/// A program: its name, what TxOS needs of Linux's time without and with durability, and what it may need here, durable.
+/// A program: its name, and what it may need here of the time outside, durable.
 struct Program {
     name: &'static str,
-    paper: (f64, f64),
     most: Option<f64>,
     /// Whether it syncs each file where nothing is a transaction: what a program does that wants durability.
     syncs: bool,
 }
 
-const fn program(name: &'static str, paper: (f64, f64), most: Option<f64>, syncs: bool) -> Program {
-    Program { name, paper, most, syncs }
+const fn program(name: &'static str, most: Option<f64>, syncs: bool) -> Program {
+    Program { name, most, syncs }
 }
 
 const PROGRAMS: [Program; 12] = [
-    program("postmark", (0.2, 0.9), None, true),
-    program("lfs-create", (0.1, 0.1), Some(0.25), true),
-    program("lfs-read", (1.2, 1.3), None, false),
-    program("lfs-delete", (2.0, 2.4), None, false),
-    program("lfs-write", (0.2, 0.6), None, true),
-    program("lfs-scan", (1.1, 1.1), None, false),
-    program("lfs-rewrite", (0.03, 0.05), None, true),
-    program("lfs-probe", (0.9, 1.0), None, false),
-    program("rab-mkdir", (0.3, 0.2), None, false),
-    program("rab-cp", (0.2, 0.2), None, false),
-    program("rab-du", (1.0, 0.8), None, false),
-    program("rab-grep", (1.4, 0.9), None, false),
+    program("postmark", None, true),
+    program("lfs-create", Some(0.25), true),
+    program("lfs-read", None, false),
+    program("lfs-delete", None, false),
+    program("lfs-write", None, true),
+    program("lfs-scan", None, false),
+    program("lfs-rewrite", None, true),
+    program("lfs-probe", None, false),
+    program("rab-mkdir", None, false),
+    program("rab-cp", None, false),
+    program("rab-du", None, false),
+    program("rab-grep", None, false),
 ];
 
 /// One of the four ways that a program is run in.
@@ -75,7 +74,7 @@ pub(super) fn measure(plain: &Bed<'_>, journalled: &Bed<'_>, report: &mut Report
                 report.add(&way.series(&name), "s", one(bed, program, way, how)?);
             }
         }
-        let durable = compare(&name, program.paper, report);
+        let durable = compare(&name, program.name, report);
         if let Some(most) = program.most {
             report.hold(format!("{name}: durable, against the same outside"), durable, most, "times");
         }
@@ -109,7 +108,8 @@ pub(super) fn arguments(command: &mut Command, name: &str, directory: &Path, how
 }
 
 /// Notes a program's ratios, inside to outside, beside the paper's; the durable one.
-pub(super) fn compare(name: &str, (aci, acid): (f64, f64), report: &mut Report) -> Option<f64> {
+pub(super) fn compare(name: &str, program: &str, report: &mut Report) -> Option<f64> {
+    let (aci, acid) = table5::ratios(program)?;
     let ratio = |inside: usize, outside: usize| {
         Some(report.median(&WAYS[inside].series(name))? / report.median(&WAYS[outside].series(name))?)
     };

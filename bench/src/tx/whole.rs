@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 const MANY: usize = 10_000;
 
 /// How long what is done behind the end of a transaction takes at most.
-const BEHIND: Duration = Duration::from_millis(150);
+pub(super) const BEHIND: Duration = Duration::from_millis(150);
 
 /// One without such a pause.
 const AT_ONCE: &str = "durable, beside a daemon, right behind another";
@@ -20,7 +20,7 @@ fn milliseconds(span: Duration) -> f64 {
     span.as_secs_f64() * 1000.0
 }
 
-fn timed(command: &mut Command) -> anyhow::Result<f64> {
+pub(super) fn timed(command: &mut Command) -> anyhow::Result<f64> {
     let begun = Instant::now();
     done(command)?;
     Ok(milliseconds(begun.elapsed()))
