@@ -1,4 +1,4 @@
-//! Builds what is embedded in this crate: the restorer, and the BPF program, for whatever kernel it will be loaded into: the loader fits it.
+//! Builds what is embedded in this crate: the restorer, and the BPF programs, for whatever kernel they will be loaded into: the loader fits them.
 
 use pando_freestanding::{Kind, build};
 use std::env;
@@ -10,10 +10,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let out = PathBuf::from(env::var("OUT_DIR")?);
     // Where distributions that hold several architectures keep the headers of this one.
     let headers = format!("-I/usr/include/{}-linux-gnu", env::var("CARGO_CFG_TARGET_ARCH")?);
-    libbpf_cargo::SkeletonBuilder::new()
-        .source("bpf/onlooker.bpf.c")
-        .obj(out.join("onlooker.bpf.o"))
-        .clang_args(["-Wall", "-mcpu=v3", headers.as_str()])
-        .build()?;
+    for program in ["onlooker", "touched"] {
+        libbpf_cargo::SkeletonBuilder::new()
+            .source(format!("bpf/{program}.bpf.c"))
+            .obj(out.join(format!("{program}.bpf.o")))
+            .clang_args(["-Wall", "-mcpu=v3", headers.as_str()])
+            .build()?;
+    }
     Ok(())
 }

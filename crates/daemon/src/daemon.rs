@@ -18,7 +18,7 @@ use crate::resources::Resources;
 use crate::spares::Spares;
 use crate::unsettled::Unsettled;
 use pando_api::Fault;
-use pando_freeze::Onlooker;
+use pando_freeze::{Onlooker, Touched};
 use pando_guest::root::LayerStore;
 use pando_guest::{GuestName, Places};
 use pando_kernel::CallError;
@@ -56,6 +56,8 @@ pub(crate) struct Daemon {
     pub(crate) buds: Buds,
     /// What tells of processes while they stand still, loaded when it is first needed.
     pub(crate) onlooker: Arc<LazyLock<Option<Onlooker>>>,
+    /// What tells which of a guest's files were touched, likewise.
+    pub(crate) touched: Arc<LazyLock<Option<Touched>>>,
     /// Who owns which addresses.
     pub(crate) networks: Rc<Networks>,
     /// What is withheld of connections to guests that are frozen.
@@ -90,6 +92,12 @@ pub(crate) struct Daemon {
     pub(crate) quit: Notify,
 }
 
+/// Without it each file is asked for.
+fn touched() -> Option<Touched> {
+    let refused = |error: &std::io::Error| tracing::debug!(%error, "no BPF program tells of touched files");
+    Touched::load().inspect_err(refused).ok()
+}
+
 /// Without it processes are asked.
 fn onlooker() -> Option<Onlooker> {
     let refused = |error: &std::io::Error| tracing::debug!(%error, "no BPF program tells of frozen processes");
@@ -107,6 +115,7 @@ impl Daemon {
         let store = Arc::new(LayerStore::new(places.store()));
         Ok(Rc::new(Self {
             onlooker: Arc::new(LazyLock::new(onlooker)),
+            touched: Arc::new(LazyLock::new(touched)),
             resources: Resources::new(&field, &places),
             logs: Logs::new(&places),
             guests: RefCell::default(),

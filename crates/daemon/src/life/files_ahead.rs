@@ -10,6 +10,7 @@
 
 use super::files_recheck::{self, Prepared};
 use super::plain_copy;
+use pando_freeze::{Since, Touched};
 use pando_kernel::{CallError, Context};
 use rustix::fs::{AtFlags, CWD, Gid, Mode, Timespec, Timestamps, Uid};
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,6 +42,8 @@ pub(super) struct Ahead {
     to: PathBuf,
     /// As it was before it was copied; nothing if the copy is of no use.
     before: Option<Tree>,
+    /// When that was, by the clock that files have their times from.
+    since: Since,
     /// The same, to be looked at again quickly; nothing if that has to be done the long way.
     prepared: Option<Prepared>,
     /// Files that may change unseen.
@@ -51,6 +54,7 @@ impl Ahead {
     /// Copies while the guest runs. `mapped` tells which files are mapped for writing, as paths below the guest's root; `None` if nobody can. What goes
     /// wrong, as files come and go, is put right later. Blocking.
     pub(super) fn begin(from: &Path, to: &Path, mapped: impl FnOnce() -> Option<Vec<String>>) -> Self {
+        let since = Since::now();
         let before = look(from).ok();
         // A clock tick must lie between what was seen and what is done later, or a change might not show in the ctime.
         std::thread::sleep(TICK);
@@ -66,15 +70,17 @@ impl Ahead {
             from: from.to_owned(),
             to: to.to_owned(),
             before: before.filter(|_| to.is_dir()),
+            since,
             prepared,
             mapped: mapped.iter().flatten().map(relative).collect(),
         }
     }
 
-    /// Brings the copy up to date, now that nothing changes any more. Blocking.
-    pub(super) fn finish(self) -> Result<(), CallError> {
+    /// Brings the copy up to date, now that nothing changes any more. `touched` tells what has, where it can be had. Blocking.
+    pub(super) fn finish(self, touched: Option<&Touched>) -> Result<(), CallError> {
         let what = || format!("copying {} to {}", self.from.display(), self.to.display());
-        let quickly = self.prepared.as_ref().and_then(Prepared::look).zip(self.before.as_ref());
+        let touched = touched.map(|touched| (touched, self.since));
+        let quickly = self.prepared.as_ref().and_then(|prepared| prepared.look(touched)).zip(self.before.as_ref());
         let (before, now) = match quickly {
             Some((differing, before)) => {
                 let (before, now) = files_recheck::narrowed(before, &differing, &self.mapped);
@@ -323,7 +329,7 @@ mod tests {
             let (_directory, from, to) = scene();
             let ahead = Ahead::begin(&from, &to, || Some(Vec::new()));
             change(&from);
-            ahead.finish().unwrap();
+            ahead.finish(None).unwrap();
             assert_eq!(shown(&to), shown(&from), "change {number}");
         }
     }
@@ -336,7 +342,7 @@ mod tests {
         std::fs::write(from.join("a/one"), "other").unwrap();
         // As if it had been written to through a mapping.
         std::fs::write(to.join("a/b/two"), "stale").unwrap();
-        ahead.finish().unwrap();
+        ahead.finish(None).unwrap();
         assert_eq!(shown(&to), shown(&from));
         assert_eq!(to.join("a/b/c/three").metadata().unwrap().ino(), before);
     }

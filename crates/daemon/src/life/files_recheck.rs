@@ -1,22 +1,27 @@
 //! What of a guest's own files has changed since they were looked at: asked while the guest stands still, so by as few calls as there can be. Directories
-//! stay open from one look to the next; one whose ctime has not changed has the same entries, and only their own ctimes are asked for.
+//! stay open from one look to the next; one whose ctime has not changed has the same entries. Which of these may have changed the kernel's cache of names tells at once
+//! ([`Touched`]), and only they are asked for their own ctimes; all are where it has forgotten some, or nothing of ours can be told of it.
 //!
 //! What is more than that (directories that came, went or were moved) is not found out here: then all is looked at anew.
 
 use super::files_ahead::{Seen, Tree};
+use pando_freeze::{Entries, Since, Touched};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CString, OsStr};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// More directories than this are not kept open.
 const MOST_DIRECTORIES: usize = 512;
 
-/// How many threads ask. More would wait for one another in the kernel.
+/// How many threads ask, where there is much to ask for. More would wait for one another in the kernel.
 const THREADS: usize = 2;
+
+/// Fewer entries than this are asked for sooner than a thread is made.
+const FEW: usize = 500;
 
 /// A directory as it was.
 #[derive(Debug)]
@@ -25,7 +30,16 @@ struct Directory {
     open: OwnedFd,
     seen: Seen,
     /// Its entries: name, and how they were.
-    entries: Vec<(CString, Seen)>,
+    entries: Vec<Entry>,
+}
+
+type Entry = (CString, Seen);
+
+/// A directory that is looked at again, and those of its entries that may have changed if it has not.
+#[derive(Debug)]
+struct Suspicion<'a> {
+    directory: &'a Directory,
+    entries: Vec<&'a Entry>,
 }
 
 /// Everything as it was, ready to be looked at again.
@@ -57,11 +71,18 @@ impl Prepared {
         Some(Self(directories))
     }
 
-    /// Looks again. `None` where more has changed than can be told this way.
-    pub(super) fn look(&self) -> Option<Differing> {
-        let part = self.0.len().div_ceil(THREADS).max(1);
+    /// Looks again. `None` where more has changed than can be told this way. `touched` is what tells of entries, and when they were seen.
+    pub(super) fn look(&self, touched: Option<(&Touched, Since)>) -> Option<Differing> {
+        let open: Vec<_> = self.0.iter().map(|directory| directory.open.as_fd()).collect();
+        let told = touched.and_then(|(program, since)| program.among(&open, since).ok()).unwrap_or_default();
+        let suspicions: Vec<_> = self.0.iter().map(|one| one.suspect(told.get(&one.open.as_raw_fd()))).collect();
+        let entries: usize = suspicions.iter().map(|one| one.entries.len()).sum();
+        if entries < FEW {
+            return look_at_all(&suspicions);
+        }
+        let part = suspicions.len().div_ceil(THREADS).max(1);
         let parts: Vec<Option<Differing>> = std::thread::scope(|scope| {
-            let threads: Vec<_> = self.0.chunks(part).map(|part| scope.spawn(move || look_at_all(part))).collect();
+            let threads: Vec<_> = suspicions.chunks(part).map(|part| scope.spawn(move || look_at_all(part))).collect();
             threads.into_iter().map(|thread| thread.join().ok().flatten()).collect()
         });
         parts.into_iter().try_fold(Differing::new(), |mut all, part| {
@@ -71,39 +92,64 @@ impl Prepared {
     }
 }
 
-fn look_at_all(directories: &[Directory]) -> Option<Differing> {
+impl Directory {
+    /// Which entries may have changed, by what was told of them.
+    fn suspect(&self, told: Option<&Entries>) -> Suspicion<'_> {
+        let touched = |told: &Entries| {
+            let was_touched = |seen: &Seen| told.touched.binary_search(&seen.inode).is_ok();
+            let some: Vec<_> = self.entries.iter().filter(|(_, seen)| was_touched(seen)).collect();
+            let is_all = told.untouched + told.touched.len() == self.entries.len() && some.len() == told.touched.len();
+            is_all.then_some(some)
+        };
+        let entries = told.and_then(touched).unwrap_or_else(|| self.entries.iter().collect());
+        Suspicion { directory: self, entries }
+    }
+}
+
+fn look_at_all(suspicions: &[Suspicion<'_>]) -> Option<Differing> {
     let mut differing = Differing::new();
-    for directory in directories {
+    for Suspicion { directory, entries } in suspicions {
         let own = Seen::at(&directory.open, c"", AtFlags::EMPTY_PATH).ok()?;
         // Another one of that name.
         if own.inode != directory.seen.inode {
             return None;
         }
-        let same_entries = own == directory.seen;
-        for (name, seen) in &directory.entries {
-            let now = match Seen::at(&directory.open, name, AtFlags::SYMLINK_NOFOLLOW) {
-                Ok(now) => Some(now),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-                Err(_) => return None,
-            };
-            if now.as_ref() == Some(seen) {
-                continue;
-            }
-            let moved = now.as_ref().is_none_or(|now| now.inode != seen.inode || !now.is_directory());
-            if now.as_ref().is_some_and(Seen::is_directory) && !seen.is_directory() || seen.is_directory() && moved {
-                return None;
-            }
-            // A directory that is the same one tells of itself below.
-            if !seen.is_directory() {
-                differing.insert(directory.path.join(OsStr::from_bytes(name.to_bytes())), now);
-            }
-        }
-        if !same_entries {
+        if own == directory.seen {
+            look_at(directory, entries.iter().copied(), &mut differing)?;
+        } else {
+            look_at(directory, &directory.entries, &mut differing)?;
             newcomers(directory, &mut differing)?;
             differing.insert(directory.path.clone(), Some(own));
         }
     }
     Some(differing)
+}
+
+/// Looks at entries that were there. `None` where more than their own attributes and content have changed.
+fn look_at<'a>(
+    directory: &Directory,
+    entries: impl IntoIterator<Item = &'a Entry>,
+    differing: &mut Differing,
+) -> Option<()> {
+    for (name, seen) in entries {
+        let now = match Seen::at(&directory.open, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(now) => Some(now),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(_) => return None,
+        };
+        if now.as_ref() == Some(seen) {
+            continue;
+        }
+        let moved = now.as_ref().is_none_or(|now| now.inode != seen.inode || !now.is_directory());
+        if now.as_ref().is_some_and(Seen::is_directory) && !seen.is_directory() || seen.is_directory() && moved {
+            return None;
+        }
+        // A directory that is the same one tells of itself below.
+        if !seen.is_directory() {
+            differing.insert(directory.path.join(OsStr::from_bytes(name.to_bytes())), now);
+        }
+    }
+    Some(())
 }
 
 /// Entries that were not there.
@@ -171,7 +217,8 @@ mod tests {
 
     #[test]
     fn it_sees_what_a_whole_look_sees_or_says_that_it_cannot() {
-        let changes: [Change; 8] = [
+        let changes: [Change; 9] = [
+            (|top| std::fs::write(top.join("a/b/67"), "other").unwrap(), true),
             (|_| {}, true),
             (|top| std::fs::write(top.join("a/one"), "longer").unwrap(), true),
             (|top| std::fs::remove_file(top.join("a/b/two")).unwrap(), true),
@@ -181,17 +228,24 @@ mod tests {
             (|top| std::fs::remove_dir_all(top.join("a/b")).unwrap(), false),
             (|top| std::fs::rename(top.join("a/b"), top.join("a/c")).unwrap(), false),
         ];
-        for (number, (change, told)) in changes.into_iter().enumerate() {
+        let mut asked_for_all = false;
+        // Where it cannot be loaded, all is asked for each time.
+        let touched = Touched::load().ok().filter(|_| pando_kernel::process::counts_as_the_kernel());
+        for (number, (change, told)) in changes.into_iter().enumerate().flat_map(|one| [one; 2]) {
+            asked_for_all = !asked_for_all;
             let scratch = tempfile::tempdir().unwrap();
             let top = scratch.path();
             std::fs::create_dir_all(top.join("a/b")).unwrap();
             std::fs::write(top.join("a/one"), "one").unwrap();
             std::fs::write(top.join("a/b/two"), "two").unwrap();
+            (0..100).for_each(|number| std::fs::write(top.join(format!("a/b/{number}")), "same").unwrap());
+            std::thread::sleep(3 * super::super::files_ahead::TICK);
+            let since = Since::now();
             let before = look(top).unwrap();
             let prepared = Prepared::of(top, &before).unwrap();
             std::thread::sleep(super::super::files_ahead::TICK);
             change(top);
-            let differing = prepared.look();
+            let differing = prepared.look(touched.as_ref().filter(|_| !asked_for_all).map(|touched| (touched, since)));
             assert_eq!(differing.is_some(), told, "change {number}");
             let Some(differing) = differing else { continue };
             let after = look(top).unwrap();

@@ -10,7 +10,8 @@ use crate::guest::{Guest, Running};
 use crate::image::{HeldImage, ImageRecord};
 use pando_api::{Fault, FaultKind, Spec};
 use pando_freeze::{
-    Ends, FreezeError, Frozen, Manner, Onlooker, Outside, Subject, freeze_and_end, freeze_with as freeze_processes,
+    Ends, FreezeError, Frozen, Manner, Onlooker, Outside, Subject, Touched, freeze_and_end,
+    freeze_with as freeze_processes,
 };
 use pando_guest::GuestName;
 use pando_guest::root::{self, Layer, LayerStore, Root};
@@ -56,6 +57,7 @@ struct Scene {
     /// Where file systems are mounted that each guest of its kind has.
     given: Vec<String>,
     onlooker: Arc<LazyLock<Option<Onlooker>>>,
+    touched: Arc<LazyLock<Option<Touched>>>,
 }
 
 /// What the record of an image says that its processes do not.
@@ -212,6 +214,7 @@ impl Scene {
             keeping: Keeping::of(daemon, &spec, (slot, name)),
             given: given(&spec),
             onlooker: Arc::clone(&daemon.onlooker),
+            touched: Arc::clone(&daemon.touched),
             caption: Caption { guest: guest.name.to_string(), spec, layers, answer: None },
             end,
         })
@@ -241,14 +244,16 @@ impl Scene {
             let free = pando_freeze::survey(&subject).is_ok_and(|refusals| refusals.is_empty());
             free.then(|| pando_freeze::written_mappings(&subject).ok()).flatten()
         });
+        // Loaded while the guest runs, if it is not yet.
+        let touched = self.touched.as_ref().as_ref();
         let root = || {
             let mounted = self.root.mount(None, &self.store);
             mounted.map(|mounted| OwnedFd::from(mounted.tree)).map_err(StoreError::into_call)
         };
         let frozen = match &self.end {
-            None => freeze_processes(&subject, self.manner, || ahead.finish(), |()| root())?,
+            None => freeze_processes(&subject, self.manner, || ahead.finish(touched), |()| root())?,
             Some(end) => {
-                let at_rest = || ahead.finish().and_then(|()| root());
+                let at_rest = || ahead.finish(touched).and_then(|()| root());
                 let mut withheld = Vec::new();
                 let withhold = |all: &[Ends]| {
                     withheld = all.to_vec();

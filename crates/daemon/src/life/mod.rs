@@ -32,6 +32,7 @@ pub(crate) mod restore;
 mod room;
 pub(crate) mod run;
 pub(crate) mod set;
+pub(crate) mod signal;
 mod site;
 pub(crate) mod start;
 pub(crate) mod stop;

@@ -1,0 +1,55 @@
+//! Calls that wait for nothing.
+
+use crate::daemon::Daemon;
+use crate::life::{image, signal, stop};
+use crate::resources::{self, accounting};
+use crate::{failure, inspection, processes};
+use pando_api::{Fault, Method, Reply};
+use std::rc::Rc;
+
+/// Carries one out.
+pub(super) fn immediate(daemon: &Rc<Daemon>, method: Method) -> Result<Reply, Fault> {
+    match method {
+        Method::Version {} => Ok(Reply::Version {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: i32::try_from(std::process::id()).unwrap_or(0),
+            root: daemon.places.root().to_string_lossy().into_owned(),
+        }),
+        Method::List {} => {
+            let guests = daemon.guests.borrow();
+            // What is merely being cleared away is nobody's guest any more.
+            Ok(Reply::Guests {
+                guests: guests.values().filter(|guest| !guest.is_leaving()).map(|guest| guest.status()).collect(),
+            })
+        }
+        Method::Images {} => {
+            Ok(Reply::Images { images: daemon.images.borrow().values().map(|held| held.status()).collect() })
+        }
+        Method::RemoveImage { image } => image::remove(daemon, &image).map(|()| Reply::Done {}),
+        Method::InspectImage { image } => image::inspect(daemon, &image).map(|image| Reply::ImageInspection { image }),
+        Method::Inspect { name } => inspection::inspect(daemon, &name),
+        Method::Security { name } => {
+            crate::security::in_force(daemon, &name).map(|security| Reply::Security { security })
+        }
+        Method::Processes { name: Some(name), .. } => {
+            let guest = daemon.guest(&name)?;
+            guest.life()?;
+            Ok(Reply::Processes { processes: processes::of_guest(daemon, &guest) })
+        }
+        Method::Processes { name: None, host: true } => Ok(Reply::Processes { processes: processes::of_host(daemon) }),
+        Method::Processes { name: None, host: false } => {
+            let guests: Vec<_> = daemon.guests.borrow().values().cloned().collect();
+            Ok(Reply::Processes {
+                processes: guests.iter().flat_map(|guest| processes::of_guest(daemon, guest)).collect(),
+            })
+        }
+        Method::Signal { name, pid, signal } => signal::send(daemon, &name, pid, signal),
+        Method::Kill { name, signal } => {
+            stop::kill(daemon, &daemon.guest(&name)?, signal.as_deref())?;
+            Ok(Reply::Done {})
+        }
+        Method::Stats { name, history } => accounting::stats(daemon, name.as_deref(), history),
+        Method::Watchdog { policy } => resources::watching::state(daemon, policy.as_deref()),
+        _ => Err(failure::bad("method", "the daemon does not know what to do with this call")),
+    }
+}

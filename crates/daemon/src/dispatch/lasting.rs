@@ -1,0 +1,68 @@
+//! Calls that take their time and have one reply.
+
+use super::immediate::immediate;
+use crate::daemon::Daemon;
+use crate::failure;
+use crate::life::{
+    address, clone, collect, connections, freeze, identity, image, moving, remove, restore, set, start, stop, storage,
+};
+use pando_api::{Fault, Method, Reply};
+use std::rc::Rc;
+
+/// Carries one out.
+pub(super) async fn lasting(daemon: &Rc<Daemon>, method: Method) -> Result<Reply, Fault> {
+    match method {
+        Method::Start { name } => start::start(daemon, &daemon.guest(&name)?).await?,
+        Method::Stop { name, signal, grace } => {
+            stop::stop(daemon, &daemon.guest(&name)?, signal.as_deref(), grace).await?;
+        }
+        Method::Restart { name, grace } => stop::restart(daemon, &daemon.guest(&name)?, grace).await?,
+        Method::Freeze { name, image, stop, memory, wait } => {
+            let order = freeze::Order { image, stop, memory, answer: None };
+            let held = freeze::freeze(daemon, &daemon.guest(&name)?, order).await?;
+            if !memory && !held.is_kept() {
+                let kept = image::keep(daemon, &held);
+                if wait {
+                    kept.await.map_err(|error| {
+                        failure::bad(&name, format!("keeping the image failed inside Pando: {error}"))
+                    })??;
+                }
+            }
+            return Ok(Reply::Image { image: held.status() });
+        }
+        Method::Clone { image, names, addresses, signal } => {
+            let identity = identity::Identity::wished(&image, &names, addresses, signal.as_deref())?;
+            clone::clone_all(daemon, &image, &names, identity).await?;
+        }
+        Method::Move { pids, to } => {
+            let (from, moved) = moving::move_processes(daemon, &pids, &to).await?;
+            let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+            let (processes, threads) = (number(moved.processes), number(moved.threads));
+            let pause_us = i64::try_from(moved.pause.as_micros()).unwrap_or(i64::MAX);
+            return Ok(Reply::Moved { from, processes, threads, pause_us });
+        }
+        Method::Restore { image, replace } => {
+            return restore::restore(daemon, &image, replace).await.map(|name| Reply::Restored { name });
+        }
+        Method::Remove { name, force } => {
+            let guest = daemon.guest(&name)?;
+            remove::remove(daemon, &guest, force).await?;
+            connections::give_up_of(daemon, &guest);
+        }
+        Method::Address { name, change, address } => {
+            address::change(daemon, &daemon.guest(&name)?, change, address).await?;
+        }
+        Method::Set { name, assignments } => {
+            let outcome = set::set(daemon, &daemon.guest(&name)?, &assignments).await?;
+            return Ok(Reply::Applied { applied: outcome.applied, at_next_start: outcome.at_next_start });
+        }
+        Method::Usage {} => return storage::usage(daemon).await.map(|usage| Reply::Usage { usage }),
+        Method::Verify { repair, places } => {
+            let verified = storage::verify(daemon, repair, places).await;
+            return verified.map(|verification| Reply::Verification { verification });
+        }
+        Method::Collect {} => return collect::told(daemon).await.map(|collection| Reply::Collection { collection }),
+        at_once => return immediate(daemon, at_once),
+    }
+    Ok(Reply::Done {})
+}

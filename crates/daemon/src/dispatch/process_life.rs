@@ -1,0 +1,82 @@
+//! Calls that start a process: told of when it runs, and when it has ended.
+
+use super::{Client, Gone};
+use crate::guest::{Guest, Running};
+use crate::life::{exec, run, stop};
+use pando_api::{Fault, ProcessNotice, Reply};
+use std::rc::Rc;
+use std::time::Instant;
+
+impl Client {
+    pub(super) async fn run(&mut self, order: run::Order, more: bool, since: Instant) -> Result<(), Gone> {
+        let daemon = Rc::clone(&self.daemon);
+        let (guest, running) = match run::run(&daemon, order).await {
+            Ok(started) => started,
+            Err(fault) => return self.fault(&fault).await,
+        };
+        let (notice, exit_code) = self.life_of(&guest, &running, more).await?;
+        self.ended(notice, exit_code, since).await
+    }
+
+    /// Tells that a guest runs; how it ends.
+    pub(super) async fn life_of(
+        &mut self,
+        guest: &Guest,
+        running: &Running,
+        more: bool,
+    ) -> Result<(ProcessNotice, Option<i32>), Gone> {
+        let notice = ProcessNotice { guest: guest.name.to_string(), pid: running.pid, ..ProcessNotice::default() };
+        if more {
+            self.reply(Reply::Notice { notice: notice.clone() }, true, vec![]).await?;
+        }
+        Ok((notice, run::outcome(running).await))
+    }
+
+    /// Tells of a process that was started, and of its end.
+    pub(super) async fn follow(
+        &mut self,
+        name: &str,
+        started: Result<exec::Started, Fault>,
+        more: bool,
+        since: Instant,
+    ) -> Result<(), Gone> {
+        let started = match started {
+            Ok(started) => started,
+            Err(fault) => return self.fault(&fault).await,
+        };
+        let notice = ProcessNotice { guest: name.to_owned(), pid: started.pid, ..ProcessNotice::default() };
+        if more && let Err(gone) = self.reply(Reply::Notice { notice: notice.clone() }, true, vec![]).await {
+            // The process lives on; somebody has to see its end all the same.
+            tokio::task::spawn_local(async move { exec::outcome(&started).await });
+            return Err(gone);
+        }
+        let exit_code = exec::outcome(&started).await;
+        self.ended(notice, exit_code, since).await
+    }
+
+    /// The same of a guest that runs for an errand: what its end leaves is cleared away before that is told, and it may be started at once.
+    pub(super) async fn see_home(
+        &mut self,
+        guest: &Rc<Guest>,
+        running: &Running,
+        more: bool,
+        since: Instant,
+    ) -> Result<(), Gone> {
+        let (notice, exit_code) = self.life_of(guest, running, more).await?;
+        match stop::has_ended(guest).await {
+            Ok(()) => self.ended(notice, exit_code, since).await,
+            Err(fault) => self.fault(&fault).await,
+        }
+    }
+
+    pub(super) async fn ended(
+        &mut self,
+        notice: ProcessNotice,
+        exit_code: Option<i32>,
+        since: Instant,
+    ) -> Result<(), Gone> {
+        let micros = i64::try_from(since.elapsed().as_micros()).ok();
+        self.reply(Reply::Notice { notice: ProcessNotice { exited: true, exit_code, micros, ..notice } }, false, vec![])
+            .await
+    }
+}

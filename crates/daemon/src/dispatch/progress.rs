@@ -1,0 +1,72 @@
+//! Calls that are long, and tell of their progress.
+
+use super::{Client, Gone};
+use crate::failure;
+use crate::life::{create, unify};
+use pando_api::{Fault, Progress, Reply};
+use std::rc::Rc;
+use std::sync::mpsc;
+use std::time::Duration;
+
+/// How often a long call tells of its progress.
+const PULSE: Duration = Duration::from_millis(100);
+
+impl Client {
+    pub(super) async fn create(&mut self, order: create::Order, more: bool) -> Result<(), Gone> {
+        let (sender, progress) = mpsc::channel();
+        let daemon = Rc::clone(&self.daemon);
+        let making = tokio::task::spawn_local(async move { create::create(&daemon, order, sender).await });
+        match self.accompany(making, &progress, more, "making the guest").await? {
+            Ok(()) => self.reply(Reply::Progress { progress: None }, false, vec![]).await,
+            Err(fault) => self.fault(&fault).await,
+        }
+    }
+
+    pub(super) async fn unify(&mut self, dry_run: bool, more: bool) -> Result<(), Gone> {
+        let (sender, progress) = mpsc::channel();
+        let daemon = Rc::clone(&self.daemon);
+        let unifying = tokio::task::spawn_local(async move { unify::unify(&daemon, dry_run, &sender).await });
+        match self.accompany(unifying, &progress, more, "unifying the guests").await? {
+            Ok(unification) => self.reply(Reply::Unification { unification }, false, vec![]).await,
+            Err(fault) => self.fault(&fault).await,
+        }
+    }
+
+    /// Tells of the progress of something long until it is done. It goes on without a client: half of it is worth nothing to anybody.
+    pub(super) async fn accompany<T>(
+        &mut self,
+        mut work: tokio::task::JoinHandle<Result<T, Fault>>,
+        progress: &mpsc::Receiver<Progress>,
+        more: bool,
+        doing: &str,
+    ) -> Result<Result<T, Fault>, Gone> {
+        let mut stage = String::new();
+        loop {
+            match tokio::time::timeout(PULSE, &mut work).await {
+                Ok(Ok(outcome)) => return Ok(outcome),
+                Ok(Err(error)) => {
+                    return Ok(Err(failure::bad("call", format!("{doing} failed inside Pando: {error}"))));
+                }
+                Err(_) => {
+                    if let Some(latest) = latest(progress, &mut stage).filter(|_| more) {
+                        self.reply(Reply::Progress { progress: Some(latest) }, true, vec![]).await?;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The newest progress that was told since the last time, with its stage.
+fn latest(progress: &mpsc::Receiver<Progress>, stage: &mut String) -> Option<Progress> {
+    let mut newest = None;
+    for mut told in progress.try_iter() {
+        if told.stage.is_empty() {
+            told.stage.clone_from(stage);
+        } else {
+            stage.clone_from(&told.stage);
+        }
+        newest = Some(told);
+    }
+    newest
+}

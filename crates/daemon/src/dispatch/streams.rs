@@ -1,0 +1,42 @@
+//! What a client listens to or reads by itself: events, and a guest's log.
+
+use super::{Client, Gone};
+use crate::failure;
+use pando_api::{Event, Reply};
+use std::fs::File;
+use tokio::sync::broadcast::error::RecvError;
+
+impl Client {
+    pub(super) async fn events(&mut self) -> Result<(), Gone> {
+        let mut events = self.daemon.events.listen();
+        loop {
+            let event = match events.recv().await {
+                Ok(event) => event,
+                Err(RecvError::Lagged(missed)) => Event {
+                    time_ms: 0,
+                    guest: String::new(),
+                    what: "missed".to_owned(),
+                    detail: Some(format!("{missed} events: this listener is too slow")),
+                },
+                Err(RecvError::Closed) => return Err(Gone),
+            };
+            self.reply(Reply::Event { event }, true, vec![]).await?;
+        }
+    }
+
+    pub(super) async fn log(&mut self, name: &str) -> Result<(), Gone> {
+        let opened = self.daemon.guest(name).and_then(|guest| {
+            let path = guest.log(&self.daemon.places);
+            let open = || match File::open(&path) {
+                // It has said nothing yet.
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => File::open("/dev/null"),
+                opened => opened,
+            };
+            open().map_err(|error| failure::io("opening the guest's log", name, &error))
+        });
+        match opened {
+            Ok(log) => self.reply(Reply::Done {}, false, vec![log.into()]).await,
+            Err(fault) => self.fault(&fault).await,
+        }
+    }
+}
