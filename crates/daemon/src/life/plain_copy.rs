@@ -3,13 +3,16 @@
 use super::files_ahead::{Seen, extended};
 use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags};
 use std::fs::File;
-use std::io;
+use std::io::{self, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// More files than this, or a larger one, is worth a program.
 const MOST: usize = 64;
 const LARGEST: u64 = 4 << 20;
+
+/// From so many bytes on blocks are shared, where the file system can: the kernel then waits first until what was written is on the disk.
+const SHARED_FROM: u64 = 256 << 10;
 
 /// Bytes of a block, as file systems count them.
 const BLOCK: u64 = 512;
@@ -34,7 +37,11 @@ pub(super) fn copy(from: &Path, to: &Path, seen: &Seen) -> io::Result<()> {
     let mut source = File::from(rustix::fs::openat(CWD, from, flags, Mode::empty())?);
     let about = source.metadata()?;
     let mut target = File::create_new(to)?;
-    if rustix::fs::ioctl_ficlone(&target, &source).is_err() {
+    if seen.length < SHARED_FROM {
+        let mut content = Vec::with_capacity(seen.length as usize + 1);
+        source.read_to_end(&mut content)?;
+        target.write_all(&content)?;
+    } else if rustix::fs::ioctl_ficlone(&target, &source).is_err() {
         io::copy(&mut source, &mut target)?;
     }
     let (user, group) = seen.owner;
