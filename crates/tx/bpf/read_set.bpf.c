@@ -82,7 +82,7 @@ struct bpf_iter__task_file {
 struct record {
 	u64 self, parent;
 	u64 lower_ino;
-	u8 positive, directory, has_lower, pad;
+	u8 positive, directory, has_lower, again;
 	u16 length;
 	u16 pad2;
 	unsigned char name[NAME_MAX + 1];
@@ -125,7 +125,7 @@ struct {
 struct walk {
 	struct dentry *root, *at;
 	struct outcome *outcome;
-	u32 leaving;
+	u8 leaving, again;
 };
 
 static __always_inline struct inode *lower_of(struct inode *inode)
@@ -151,12 +151,15 @@ static __always_inline void tell(struct walk *walk)
 	if (!record || (at != walk->root && !BPF_CORE_READ(at, d_hash.pprev)))
 		return;
 	struct inode *inode = BPF_CORE_READ(at, d_inode);
+	if (walk->again && inode)
+		return;
 	struct inode *lower = inode ? lower_of(inode) : 0;
 	record->self = (u64)at;
 	record->parent = at == walk->root ? 0 : (u64)BPF_CORE_READ(at, d_parent);
 	record->positive = inode != 0;
 	record->directory = inode && (BPF_CORE_READ(inode, i_mode) & S_IFMT) == S_IFDIR;
 	record->has_lower = lower != 0;
+	record->again = walk->again;
 	record->lower_ino = lower ? BPF_CORE_READ(lower, i_ino) : 0;
 	u32 length = BPF_CORE_READ(at, d_name.len) & NAME_MAX;
 	record->length = length;
@@ -169,21 +172,29 @@ static __always_inline void tell(struct walk *walk)
 		walk->outcome->lost++;
 }
 
-/* One step of the walk, down first, then to the side, then up. */
+/*
+ * One step of the walk, down first, then to the side, then up. Back at the root it tells the missing names there once more: one that is still among them was
+ * there as long as the walk went on, wherever in the order it stands.
+ */
 static long step(u64 number, struct walk *walk)
 {
 	struct dentry *at = walk->at;
 	if (!walk->leaving) {
 		tell(walk);
 		struct hlist_node *first = BPF_CORE_READ(at, d_children.first);
-		if (first) {
+		if (first && (at == walk->root || !walk->again)) {
 			walk->at = sibling(first);
 			return 0;
 		}
 	}
 	if (at == walk->root) {
-		walk->outcome->done = 1;
-		return 1;
+		if (walk->again) {
+			walk->outcome->done = 1;
+			return 1;
+		}
+		walk->again = 1;
+		walk->leaving = 0;
+		return 0;
 	}
 	struct hlist_node *next = BPF_CORE_READ(at, d_sib.next);
 	if (next) {

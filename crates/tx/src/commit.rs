@@ -149,6 +149,11 @@ fn read_part(
     let open = |path: &Path| {
         Tree::open(path).map_err(|source| CommitError::Prepare { what: format!("opening {}", path.display()), source })
     };
+    // What it has changed lies on the mount itself.
+    if basis.is_some() && !part.base.exists() {
+        let path = part.live.display().to_string();
+        return Err(CommitError::Conflict(Conflict { path, what: "was unmounted by others" }));
+    }
     let live = Tree::live(part);
     let live =
         live.map_err(|source| CommitError::Prepare { what: format!("opening {}", part.live.display()), source })?;

@@ -18,7 +18,7 @@ use crate::home::Home;
 use crate::name::TxName;
 use crate::outside::Still;
 use crate::part::Part;
-use crate::read_set::{Walker, Watch, load_ahead};
+use crate::read_set::{Walker, Watch, digest, load_ahead};
 use crate::record::Record;
 use crate::scope::Scope;
 use crate::trash::{self, Sweep};
@@ -110,6 +110,8 @@ pub(crate) struct State {
     outside: Outside,
     /// The maps of the program that tells what is read, by the kernel's numbers.
     maps: [u32; 3],
+    /// Which version of it: a daemon may be older than whoever asks it.
+    program: u32,
 }
 
 /// A spare, taken apart by whoever makes a transaction of it.
@@ -226,7 +228,7 @@ impl Spare {
         if !mounts.is_silent() || Outside::of_now(&plan).context(looking)? != outside {
             return Err(io::Error::from(io::ErrorKind::ResourceBusy)).context(looking);
         }
-        let state = State { record, plan, outside, maps: watch.maps() };
+        let state = State { record, plan, outside, maps: watch.maps(), program: digest() };
         // Not as text: whoever takes it reads it while somebody waits.
         let bytes = postcard::to_stdvec(&state).map_err(io::Error::other);
         let path = Self::state_path(&directory);
@@ -266,7 +268,7 @@ impl Spare {
     ///
     /// # Errors
     ///
-    /// InvalidData for what is no spare of this home.
+    /// InvalidData for what is no spare of this home, or one of another version of this program.
     pub fn accept(home: &Home, name: &str, descriptors: Vec<OwnedFd>) -> io::Result<Self> {
         let invalid = || io::Error::from(io::ErrorKind::InvalidData);
         let descriptors = <[OwnedFd; DESCRIPTORS]>::try_from(descriptors).map_err(|_| invalid())?;
@@ -277,6 +279,9 @@ impl Spare {
         let directory = home.directory().join(name);
         let bytes = std::fs::read(Self::state_path(&directory))?;
         let state: State = postcard::from_bytes(&bytes).map_err(|_| invalid())?;
+        if state.program != digest() {
+            return Err(invalid());
+        }
         let still = Still::read(&Self::still_path(&directory))?;
         let site = Site::new(home, &directory, &state.record.group, state.plan.parts());
         let watch = Watch::handed_over(home, listener, [walk, memory], state.maps)?;

@@ -40,12 +40,12 @@ fn run(sandbox: &Sandbox, nice: u32, directory: &Path, script: &str) -> Line {
 /// Counts on, and then waits for a line of its input.
 const COUNTS: &str = "read n <count; echo $((n + 1)) >count; echo counted; read line || true";
 
-/// Whether the transaction of such a script has counted.
+/// Whether the transaction of such a script has counted. One that has ended may be there still, thrown away.
 fn has_counted(sandbox: &Sandbox) -> bool {
     let at = sandbox.root().join("var/lib/pando/tx");
     Line::new("find")
         .args([at.as_path()])
-        .args(["-path", "*/upper/*/count", "-size", "-2"])
+        .args(["-name", ".trash", "-prune", "-o", "-path", "*/upper/*/count", "-size", "-2", "-print"])
         .run()
         .out()
         .contains("count")

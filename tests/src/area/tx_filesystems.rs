@@ -19,6 +19,8 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("tx_filesystems::xfs", |sandbox| commits(sandbox, "mkfs.xfs -q disk", "-o loop disk")).needs(XFS),
     Case::new("tx_filesystems::btrfs", |sandbox| commits(sandbox, "mkfs.btrfs -q disk", "-o loop disk")).needs(BTRFS),
     Case::new("tx_filesystems::tmpfs", |sandbox| commits(sandbox, "true", "-t tmpfs none")).needs(TMPFS),
+    Case::new("tx_filesystems::a_full_one_is_read_only_inside", full).needs(EXT4),
+    Case::new("tx_filesystems::one_that_others_unmount_is_a_conflict", unmounted).needs(EXT4),
     Case::new("tx_filesystems::changes_larger_than_memory_are_committed_whole_or_refused", larger_than_memory)
         .tags(&[Tag::Slow])
         .needs(EXT4),
@@ -73,6 +75,23 @@ fn commits(sandbox: &Sandbox, format: &str, mount: &str) {
         }
         assert_eq!(ended.succeeded().out(), "old\nout\ny");
     }
+}
+
+/// Where nothing can be kept of what would be changed there, nothing can be changed, and everything else can.
+fn full(sandbox: &Sandbox) {
+    let text = "head -c 500M /dev/zero >filler 2>/dev/null || true; mkdir ../beside
+         $TX run -- sh -ec 'echo x >../beside/made; ! rm filler 2>/dev/null; ! touch made 2>/dev/null' 2>../said; cat ../said >&2
+         [ -e ../beside/made ] && [ -e filler ] && rm filler; sleep .02; $TX run -- touch made; [ -e made ] && echo both; cd ..; gone at";
+    let ended = script(sandbox, "mkfs.ext4 -q -m 0 disk", "-o loop disk", false, text).succeeded();
+    ended.complains_of(&["read-only", "/at"]);
+}
+
+/// Whoever runs in a transaction is run again without it, whether anything was changed there or not.
+fn unmounted(sandbox: &Sandbox) {
+    let text = "mkdir ../beside; $TX begin work; $TX enter work -- touch ../beside/made; cd ..; umount -l at
+         $TX commit work && exit 9; $TX abort work; [ ! -e beside/made ] && $TX run -- touch beside/made; ls beside";
+    let ended = script(sandbox, "mkfs.ext4 -q disk", "-o loop disk", false, text).succeeded();
+    assert_eq!(ended.complains_of(&["/at was unmounted by others"]).out(), "made\n");
 }
 
 /// Bytes of memory, and MiB of what is new and of what is changed.

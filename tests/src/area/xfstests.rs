@@ -1,6 +1,6 @@
 //! fsstress and fsx themselves, of the xfstests: in unified guests and in transactions they leave what they leave on plain files.
 //!
-//! They come from the xfstests' sources, and no distribution has them: whoever built those puts their directory `ltp` into the PATH.
+//! They come from the xfstests' sources, and no distribution has them: `./x test slow` builds both of those that `PANDO_XFSTESTS` names.
 
 use super::store_disorder::{GUESTS, assert_same, data, lines, now, three_guests, unify};
 use crate::case::{Case, Tag};
@@ -16,8 +16,8 @@ pub(crate) const CASES: &[Case] = &[
 
 const NEEDS: &[Need] = &[
     Need::Root,
-    Need::Program("fsstress", "xfstests, whose sources have it in ltp"),
-    Need::Program("fsx", "xfstests, whose sources have it in ltp"),
+    Need::Program("fsstress", "xfstests, of whose sources in PANDO_XFSTESTS `./x test slow` builds it"),
+    Need::Program("fsx", "xfstests, of whose sources in PANDO_XFSTESTS `./x test slow` builds it"),
 ];
 
 /// Operations in all, half of them before a unification and half after it.

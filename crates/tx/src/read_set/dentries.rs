@@ -1,12 +1,13 @@
 //! Records of the walk, put together to paths.
 
 use crate::tree_path::TreePath;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 /// A name that nothing has, looked up first of all: the kernel forgets the oldest names first, so that as long as it knows this one it knows all.
-/// Each control group that is charged for memory forgets by itself, so that there is one of each command's, behind whose name stands a number.
+/// Each control group that is charged for memory forgets by itself, so that there is one of each command's, behind whose name stands a number. It forgets while the
+/// names are told, too: what counts is that a canary is there when all others have been told.
 pub(super) const CANARY: &str = ".pando-tx-canary";
 
 /// Bytes of a record before the name; see `struct record` of the BPF program.
@@ -20,6 +21,8 @@ pub(super) struct Seen {
     lower: Option<u64>,
     positive: bool,
     directory: bool,
+    /// One of those without an object in the root, which are told again at the end.
+    again: bool,
     name: Vec<u8>,
 }
 
@@ -46,17 +49,23 @@ impl Seen {
             lower: flag(26)?.then_some(number(16)?),
             positive: flag(24)?,
             directory: flag(25)?,
+            again: flag(27)?,
             name: bytes.get(HEAD..HEAD + length)?.to_vec(),
         })
     }
 }
 
-/// The names that the live tree answered for: those in directories that it has. `None` if one of the canaries is not among them.
+/// The names that the live tree answered for: those in directories that it has. `None` if one of the canaries was gone when they had all been told.
 pub(super) fn looked(seen: &[Seen], canaries: &[String]) -> Option<Vec<Looked>> {
+    let last = seen.partition_point(|one| !one.again);
+    let (seen, at_the_end) = seen.split_at(last);
+    let is_there = |canary: &str| at_the_end.iter().any(|one| one.name == canary.as_bytes());
+    if !canaries.iter().map(String::as_str).chain([CANARY]).all(is_there) {
+        return None;
+    }
     let by_address: HashMap<u64, &Seen> = seen.iter().map(|one| (one.address, one)).collect();
     let mut paths: HashMap<u64, TreePath> = HashMap::new();
     let mut found = Vec::new();
-    let mut missing: HashSet<&[u8]> = canaries.iter().map(String::as_bytes).chain([CANARY.as_bytes()]).collect();
     // The walk goes down first: a directory's record stands before those in it.
     for one in seen {
         if one.parent == 0 {
@@ -66,7 +75,6 @@ pub(super) fn looked(seen: &[Seen], canaries: &[String]) -> Option<Vec<Looked>> 
         let Some(path) = paths.get(&one.parent).map(|parent| parent.join(OsStr::from_bytes(&one.name))) else {
             continue;
         };
-        missing.remove(path.as_bytes());
         let parent_is_live = by_address.get(&one.parent).is_some_and(|parent| parent.lower.is_some());
         if parent_is_live && (one.lower.is_some() || !one.positive) {
             found.push(Looked {
@@ -77,7 +85,7 @@ pub(super) fn looked(seen: &[Seen], canaries: &[String]) -> Option<Vec<Looked>> 
         }
         paths.insert(one.address, path);
     }
-    missing.is_empty().then_some(found)
+    Some(found)
 }
 
 #[cfg(test)]
@@ -86,7 +94,11 @@ mod tests {
 
     fn seen(address: u64, parent: u64, lower: Option<u64>, name: &str) -> Seen {
         let positive = lower.is_some();
-        Seen { address, parent, lower, positive, directory: positive, name: name.as_bytes().to_vec() }
+        Seen { address, parent, lower, positive, directory: positive, again: false, name: name.as_bytes().to_vec() }
+    }
+
+    fn again(address: u64, name: &str) -> Seen {
+        Seen { again: true, ..seen(address, 1, None, name) }
     }
 
     fn path(text: &str) -> TreePath {
@@ -103,6 +115,7 @@ mod tests {
             seen(5, 3, None, "missing"),
             new,
             seen(6, 4, None, "missing in what is new"),
+            again(2, CANARY),
         ];
         let looked = looked(&all, &[]).unwrap();
         let expected = [(CANARY, None), ("etc", Some(7)), ("etc/missing", None)];
@@ -115,8 +128,15 @@ mod tests {
     #[test]
     fn without_its_canary_a_read_set_is_not_whole() {
         assert_eq!(looked(&[seen(1, 0, Some(2), "/"), seen(3, 1, Some(7), "etc")], &[]), None);
-        let known = [seen(1, 0, Some(2), "/"), seen(2, 1, None, CANARY)];
+        let known = [seen(1, 0, Some(2), "/"), seen(2, 1, None, CANARY), again(2, CANARY)];
         assert!(looked(&known, &[]).is_some() && looked(&known, &[format!("{CANARY}-7")]).is_none());
+    }
+
+    #[test]
+    fn a_canary_that_goes_while_others_are_told_is_gone() {
+        let other = format!("{CANARY}-7");
+        let all = [seen(1, 0, Some(2), "/"), seen(3, 1, None, &other), seen(2, 1, None, CANARY), again(2, CANARY)];
+        assert_eq!(looked(&all, &[other]), None);
     }
 
     #[test]
@@ -125,13 +145,21 @@ mod tests {
         for number in [1_u64, 2, 3] {
             bytes.extend(number.to_ne_bytes());
         }
-        bytes.extend([1, 0, 1, 0]);
+        bytes.extend([1, 0, 1, 1]);
         bytes.extend(2_u16.to_ne_bytes());
         bytes.extend([0, 0, b'a', b'b']);
         let read = Seen::from_bytes(&bytes).unwrap();
         assert_eq!(
             read,
-            Seen { address: 1, parent: 2, lower: Some(3), positive: true, directory: false, name: b"ab".into() }
+            Seen {
+                address: 1,
+                parent: 2,
+                lower: Some(3),
+                positive: true,
+                directory: false,
+                again: true,
+                name: b"ab".into()
+            }
         );
         assert_eq!(Seen::from_bytes(&bytes[..bytes.len() - 1]), None);
     }

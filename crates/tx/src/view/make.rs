@@ -11,7 +11,8 @@ use pando_kernel::file_handle::FileHandle;
 use pando_kernel::mount::{Attributes, MountEntry, Tree, mounts};
 use pando_kernel::overlay::Overlay;
 use pando_kernel::{CallError, Context};
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, StatxFlags};
+use rustix::fs::{AtFlags, CWD, FallocateFlags, FileType, Mode, OFlags, ResolveFlags, StatxFlags};
+use rustix::io::Errno;
 use rustix::mount::{MountPropagationFlags, MoveMountFlags, UnmountFlags};
 use std::fs::File;
 use std::io;
@@ -21,6 +22,10 @@ use std::path::{Path, PathBuf};
 /// How the overlays are mounted: directories may be renamed, a change of mode copies no content, hard links stay together, and nothing is synced,
 /// since the commit does that and an abort needs none. Numbers of inodes are the lower file systems'.
 const OPTIONS: [(&str, &str); 4] = [("redirect_dir", "on"), ("metacopy", "on"), ("index", "on"), ("xino", "off")];
+
+/// What an overlay takes of a file system by being there, amply: bytes, and inodes where they are counted.
+const ROOM: u64 = 128 << 10;
+const INODES: u64 = 32;
 
 /// A view that this thread is in.
 #[derive(Debug)]
@@ -53,12 +58,28 @@ fn is_reachable(mount: &MountEntry) -> bool {
     rustix::fs::statx(CWD, &mount.at, flags, StatxFlags::MNT_ID).is_ok_and(|found| found.stx_mnt_id == mount.id)
 }
 
-/// Whether an overlay over a mount would know which files its files were copied from.
+/// Whether an overlay over a mount would know which files its files were copied from, and have room. Beside the root a full disk is no reason to run nothing.
 fn usable(at: &Path) -> Use {
     let known = File::open(at).is_ok_and(|directory| {
         directory.metadata().is_ok_and(|metadata| metadata.is_dir()) && FileHandle::of(&directory).is_ok()
     });
-    if known { Use::Overlay } else { Use::Other }
+    if known && (at == Path::new("/") || has_room(at)) { Use::Overlay } else { Use::Other }
+}
+
+fn has_room(at: &Path) -> bool {
+    let has_plenty = rustix::fs::statvfs(at).is_ok_and(|found| {
+        // Zero in all is said by who does not count.
+        (found.f_blocks == 0 || found.f_bavail * found.f_frsize >= ROOM)
+            && (found.f_files == 0 || found.f_favail >= INODES)
+    });
+    has_plenty || takes_more(at)
+}
+
+/// What is full for others may have room for root, and what says to be nearly full keep all of it for itself: it is tried, by a file without a name.
+fn takes_more(at: &Path) -> bool {
+    let file = rustix::fs::open(at, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR);
+    let taken = file.and_then(|file| rustix::fs::fallocate(file, FallocateFlags::empty(), 0, ROOM));
+    !matches!(taken, Err(Errno::NOSPC | Errno::DQUOT))
 }
 
 impl View {
@@ -120,7 +141,21 @@ fn overlay(part: &Part, beside: &Path, watch: Option<&mut Watch>, made_of: &mut 
     Ok(tree)
 }
 
+/// Shows a mount, unless others have taken it away since it was seen, and its place with it.
 fn set_up(
+    fixture: &Fixture,
+    root: &Tree,
+    directory: &Path,
+    watch: Option<&mut Watch>,
+    made_of: &mut Vec<Tree>,
+) -> Result<(), CallError> {
+    match show(fixture, root, directory, watch, made_of) {
+        Err(error) if error.source.kind() == io::ErrorKind::NotFound && !fixture.at.exists() => Ok(()),
+        shown => shown,
+    }
+}
+
+fn show(
     fixture: &Fixture,
     root: &Tree,
     directory: &Path,

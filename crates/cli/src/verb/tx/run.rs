@@ -239,7 +239,13 @@ impl Run {
             Waited::Ended(Rest { ended: Ended::Exited(0), watch, passed }) if doomed.is_none() => {
                 let Passed { held, reached, places, listener } = passed;
                 transaction.knows(&places);
-                let attempt = self.finish(transaction, watch.as_ref(), held, trial.contention)?;
+                let attempt = match self.finish(transaction, watch.as_ref(), held, trial.contention) {
+                    Ok(attempt) => attempt,
+                    Err(error) => {
+                        sweep_soon(home, watch, clearer);
+                        return Err(error);
+                    }
+                };
                 if let (Attempt::Committed(_, settled), Some(listener)) = (&attempt, listener)
                     && !settled.moved.is_empty()
                 {
