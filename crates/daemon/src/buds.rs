@@ -253,7 +253,7 @@ async fn make(daemon: &Rc<Daemon>, image: &Arc<HeldImage>) -> Result<Bud, Fault>
         daemon.roots.discard(root);
         return Err(inside("its place is not complete".into()));
     }
-    let nest = match Nest::new(daemon, &root.ready, &root.files.path().join(LOG)) {
+    let nest = match Nest::new(daemon, &root.ready, &root.files.path().join(LOG), &image.record.spec) {
         Ok(nest) => nest,
         Err(error) => {
             daemon.roots.discard(root);

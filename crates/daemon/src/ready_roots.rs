@@ -83,7 +83,7 @@ impl RootKind {
     pub(crate) fn of_clones(layers: &[String], ancestor: Ancestor) -> Self {
         let disk = grants::read(&ancestor.spec).map(|grants| grants.disk).unwrap_or_default();
         Self {
-            sprout: SproutKind::of(&ancestor.spec),
+            sprout: SproutKind::of_clones(&ancestor.spec),
             layers: layers.to_vec(),
             identities: Vec::new(),
             files: FilesKind::Clone { room: (disk.size, disk.inodes), quotas: ancestor.spec.user_namespace },

@@ -21,25 +21,59 @@ typedef __s64 s64;
 /* The kernel's types, as far as they are needed; the loader finds the fields' places in the running kernel. */
 struct upid { int nr; } OURS;
 struct pid { unsigned int level; struct upid numbers[1]; } OURS;
-struct cred { unsigned int securebits; } OURS;
+struct key;
+struct cred {
+	unsigned int securebits;
+	struct key *process_keyring, *thread_keyring;
+	void *security;
+} OURS;
+struct fs_struct;
+struct files_struct;
+struct nsproxy;
+struct ldt_struct;
+struct landlock_ruleset { u32 num_layers; } OURS;
+struct thread_info { unsigned long syscall_work; } OURS;
+enum syscall_work_bit { SYSCALL_WORK_BIT_SYSCALL_USER_DISPATCH = 5 };
 struct sigset { unsigned long sig[1]; } OURS;
 struct k_sigaction { char bytes[0]; } OURS;
+struct restart_block {
+	void *fn;
+	union {
+		struct { u64 time; } futex;
+		struct { int clockid; u64 expires; } nanosleep;
+		struct { int has_timeout; unsigned long tv_sec, tv_nsec; } poll;
+	};
+} OURS;
+struct pt_regs { unsigned long ax; } OURS;
 struct sighand_struct { struct k_sigaction action[64]; } OURS;
 struct hrtimer { u8 state; } OURS;
 struct cpu_itimer { u64 expires, incr; } OURS;
 struct signal_struct {
 	unsigned int is_child_subreaper : 1;
+	short oom_score_adj;
 	struct hrtimer real_timer;
 	s64 it_real_incr;
 	struct cpu_itimer it[2];
 } OURS;
 /* Since Linux 6.18 a structure. */
 typedef struct { unsigned long __mm_flags[1]; } mm_flags_t;
-struct mm_struct { unsigned long brk; mm_flags_t flags; } OURS;
+typedef struct { struct ldt_struct *ldt; } mm_context_t;
+typedef struct { int counter; } atomic_t;
+struct mm_struct {
+	unsigned long brk;
+	mm_flags_t flags;
+	mm_context_t context;
+	atomic_t membarrier_state;
+} OURS;
 struct mm_struct___before { unsigned long flags; } OURS;
 struct task_struct {
+	struct thread_info thread_info;
 	int pid, tgid;
+	struct task_struct *group_leader;
 	struct mm_struct *mm;
+	struct fs_struct *fs;
+	struct files_struct *files;
+	struct nsproxy *nsproxy;
 	struct pid *thread_pid;
 	const struct cred *cred;
 	struct signal_struct *signal;
@@ -49,6 +83,8 @@ struct task_struct {
 	u64 timer_slack_ns;
 	unsigned long sas_ss_sp, sas_ss_size;
 	unsigned int sas_ss_flags;
+	unsigned int personality;
+	struct restart_block restart_block;
 } OURS;
 struct seq_file;
 struct bpf_iter_meta { struct seq_file *seq; } OURS;
@@ -61,7 +97,16 @@ struct bpf_iter__task {
 #define ACTION 32
 #define SIGNALS 64
 
-#define DUMPABLE 3
+/* What a clone's thread would not have: `oddities` of a record. */
+#define OTHER_DIRECTORIES 1
+#define OTHER_DESCRIPTORS 2
+#define OTHER_NAMESPACES 4
+#define OWN_KEYS 8
+#define USER_DISPATCH 16
+#define OWN_SEGMENTS 32
+
+/* What security modules keep for who somebody is begins with so many words; the reader has found out which of them, if any, leads to a Landlock domain. */
+#define SECURITY 4
 
 struct thread {
 	/* In its own pid namespace. */
@@ -72,16 +117,30 @@ struct thread {
 	u64 clear;
 	u64 stack, stack_size;
 	u64 slack;
+	u64 oddities;
+	u64 security[SECURITY];
+	/* If it does, how many domains lie around one another there. */
+	u32 layers[SECURITY];
 	/* Whether the process's record follows, which stands behind its first thread. */
 	u64 leads;
+	u64 personality;
+	/* Until when it would sleep, wait for a word, or for files, and by which clock the first; whichever of them the following is about. Others are by the
+	 * monotonic clock. 0: for ever. */
+	u64 sleeps_until, word_until, files_until, clock;
+	/* What the kernel would go on with a call by in which it was interrupted, if it is in one. */
+	char restart[40];
 };
+
+#define SECOND 1000000000UL
 
 struct process {
 	u64 heap_end;
 	u32 subreaper;
-	u32 dumpable;
+	s32 oom_score;
 	/* Whether an interval timer runs, or has run and is yet to be wound up again. */
 	u64 intervals;
+	/* Of its memory: the kernel's flags, and what it has registered for by membarrier(2). */
+	u64 flags, barriers;
 	u8 actions[SIGNALS * ACTION];
 };
 
@@ -108,6 +167,48 @@ static __always_inline u64 flags_of(struct mm_struct *mm)
 	return BPF_CORE_READ((struct mm_struct___before *)mm, flags);
 }
 
+/* -ERESTART_RESTARTBLOCK, where a call's result will be. */
+#define GOES_ON ((unsigned long)-516)
+
+static __always_inline void tell_restart(struct task_struct *task, struct thread *thread)
+{
+	static const char name[] = "%ps";
+	struct pt_regs *registers = (struct pt_regs *)bpf_task_pt_regs(task);
+	u64 function = (u64)BPF_CORE_READ(task, restart_block.fn);
+	if (BPF_CORE_READ(registers, ax) != GOES_ON)
+		return;
+	bpf_snprintf(thread->restart, sizeof(thread->restart), name, &function, sizeof(function));
+	thread->sleeps_until = BPF_CORE_READ(task, restart_block.nanosleep.expires);
+	thread->clock = BPF_CORE_READ(task, restart_block.nanosleep.clockid);
+	thread->word_until = BPF_CORE_READ(task, restart_block.futex.time);
+	if (bpf_core_field_exists(task->restart_block.poll.tv_sec) && BPF_CORE_READ(task, restart_block.poll.has_timeout))
+		thread->files_until = BPF_CORE_READ(task, restart_block.poll.tv_sec) * SECOND +
+				      BPF_CORE_READ(task, restart_block.poll.tv_nsec);
+}
+
+static __always_inline u64 oddities(struct task_struct *task, struct mm_struct *mm, const struct cred *cred)
+{
+	struct task_struct *leader = BPF_CORE_READ(task, group_leader);
+	u64 found = 0;
+	if (BPF_CORE_READ(task, fs) != BPF_CORE_READ(leader, fs))
+		found |= OTHER_DIRECTORIES;
+	if (BPF_CORE_READ(task, files) != BPF_CORE_READ(leader, files))
+		found |= OTHER_DESCRIPTORS;
+	if (BPF_CORE_READ(task, nsproxy) != BPF_CORE_READ(leader, nsproxy))
+		found |= OTHER_NAMESPACES;
+	if (bpf_core_field_exists(cred->thread_keyring) &&
+	    (BPF_CORE_READ(cred, thread_keyring) || BPF_CORE_READ(cred, process_keyring)))
+		found |= OWN_KEYS;
+	if (bpf_core_field_exists(task->thread_info.syscall_work) &&
+	    bpf_core_enum_value_exists(enum syscall_work_bit, SYSCALL_WORK_BIT_SYSCALL_USER_DISPATCH) &&
+	    BPF_CORE_READ(task, thread_info.syscall_work) >>
+			    bpf_core_enum_value(enum syscall_work_bit, SYSCALL_WORK_BIT_SYSCALL_USER_DISPATCH) & 1)
+		found |= USER_DISPATCH;
+	if (bpf_core_field_exists(mm->context.ldt) && BPF_CORE_READ(mm, context.ldt))
+		found |= OWN_SEGMENTS;
+	return found;
+}
+
 SEC("iter/task")
 int onlooker(struct bpf_iter__task *context)
 {
@@ -120,22 +221,32 @@ int onlooker(struct bpf_iter__task *context)
 	struct signal_struct *signal = BPF_CORE_READ(task, signal);
 	struct sighand_struct *hands = BPF_CORE_READ(task, sighand);
 	struct pid *number = BPF_CORE_READ(task, thread_pid);
+	const struct cred *cred = BPF_CORE_READ(task, cred);
 	/* It has ended. */
-	if (!mm || !signal || !hands || !number)
+	if (!mm || !signal || !hands || !number || !cred)
 		return 0;
 	u32 level = BPF_CORE_READ(number, level);
 	void *inner = (void *)number + bpf_core_field_offset(struct pid, numbers) + level * bpf_core_type_size(struct upid) +
 		      bpf_core_field_offset(struct upid, nr);
 	struct thread thread = {
 		.parent_death = BPF_CORE_READ(task, pdeath_signal),
-		.secure_bits = BPF_CORE_READ(task, cred, securebits),
+		.secure_bits = BPF_CORE_READ(cred, securebits),
 		.stack_flags = BPF_CORE_READ(task, sas_ss_flags),
 		.clear = (u64)BPF_CORE_READ(task, clear_child_tid),
 		.stack = BPF_CORE_READ(task, sas_ss_sp),
 		.stack_size = BPF_CORE_READ(task, sas_ss_size),
 		.slack = BPF_CORE_READ(task, timer_slack_ns),
+		.oddities = oddities(task, mm, cred),
 		.leads = BPF_CORE_READ(task, pid) == BPF_CORE_READ(task, tgid),
+		.personality = BPF_CORE_READ(task, personality),
 	};
+	tell_restart(task, &thread);
+	if (bpf_core_field_exists(cred->security))
+		bpf_probe_read_kernel(thread.security, sizeof(thread.security), BPF_CORE_READ(cred, security));
+	if (bpf_core_field_exists(struct landlock_ruleset, num_layers))
+		for (int word = 0; word < SECURITY; word++)
+			bpf_probe_read_kernel(&thread.layers[word], sizeof(u32),
+					      (void *)thread.security[word] + bpf_core_field_offset(struct landlock_ruleset, num_layers));
 	if (bpf_probe_read_kernel(&thread.tid, sizeof(thread.tid), inner))
 		return 0;
 	if (bpf_seq_write(seq, &thread, sizeof(thread)) || !thread.leads)
@@ -145,7 +256,9 @@ int onlooker(struct bpf_iter__task *context)
 		return 0;
 	process->heap_end = BPF_CORE_READ(mm, brk);
 	process->subreaper = BPF_CORE_READ_BITFIELD_PROBED(signal, is_child_subreaper);
-	process->dumpable = flags_of(mm) & DUMPABLE;
+	process->oom_score = BPF_CORE_READ(signal, oom_score_adj);
+	process->flags = flags_of(mm);
+	process->barriers = bpf_core_field_exists(mm->membarrier_state) ? BPF_CORE_READ(mm, membarrier_state.counter) : 0;
 	process->intervals = intervals(signal);
 	if (bpf_core_type_size(struct k_sigaction) != ACTION ||
 	    bpf_probe_read_kernel(process->actions, sizeof(process->actions), &hands->action))

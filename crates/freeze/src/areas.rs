@@ -49,7 +49,7 @@ pub(crate) fn refresh(pid: i32, areas: &mut [Area]) -> Result<(), CallError> {
             return Err(malformed(format!("finding memory at {:#x} again; try once more", area.start)));
         };
         area.advice.clone_from(&now.advice);
-        (area.grows, area.unreserved) = (now.grows, now.unreserved);
+        (area.grows, area.unreserved, area.sealed) = (now.grows, now.unreserved, now.sealed);
     }
     Ok(())
 }
@@ -62,15 +62,21 @@ fn parse(text: &str) -> Result<Vec<Seen>, CallError> {
             if let Some(seen) = areas.last_mut() {
                 heed_flags(seen, flags);
             }
+        } else if let Some(key) = line.strip_prefix("ProtectionKey:") {
+            if let Some(seen) = areas.last_mut() {
+                heed_key(seen, key);
+            }
         } else if is_header(line) {
             areas.push(header(line)?);
         }
     }
+    let is_script = |seen: &Seen| matches!(&seen.area.kind, AreaKind::Private { path, .. } if landing::is_one(path));
+    let is_restored = areas.iter().any(is_script);
     let region = pando_restorer::REGION..pando_restorer::REGION + pando_restorer::REGION_LENGTH;
     areas.retain(|seen| {
         let leftover = match &seen.area.kind {
-            AreaKind::Anonymous => region.contains(&seen.area.start),
-            AreaKind::Private { path, .. } => region.contains(&seen.area.start) || landing::is_one(path),
+            AreaKind::Anonymous => is_restored && region.contains(&seen.area.start),
+            AreaKind::Private { .. } => is_script(seen) || is_restored && region.contains(&seen.area.start),
             _ => false,
         };
         !leftover && seen.area.end <= USER_END
@@ -127,6 +133,10 @@ fn kind(name: &str, file: bool, shared: bool, offset: u64) -> (AreaKind, Option<
         _ if name.starts_with("anon_inode:") => {
             Some((format!("memory of {}", &name[11..]), "make the program do without it"))
         }
+        // Its file is the kernel's alone; what was asked for and has not come back is nobody's to see.
+        _ if name.starts_with("/[aio]") => {
+            Some(("a context of asynchronous input and output (io_setup)".into(), "make the program do without it"))
+        }
         _ if name.starts_with("/secretmem") => Some(("secret memory".into(), "make the program do without it")),
         _ => None,
     };
@@ -142,6 +152,7 @@ fn heed_flags(seen: &mut Seen, flags: &str) {
             "gd" => area.grows = true,
             "lo" => area.locked = true,
             "nr" => area.unreserved = true,
+            "sl" => area.sealed = true,
             "dc" => area.advice.push(libc::MADV_DONTFORK as u32),
             "wf" => area.advice.push(libc::MADV_WIPEONFORK as u32),
             "dd" => area.advice.push(libc::MADV_DONTDUMP as u32),
@@ -167,6 +178,7 @@ fn heed_flags(seen: &mut Seen, flags: &str) {
         ("pf", "memory of a device", "close the device"),
         ("um", "memory watched by userfaultfd", "make the program do without it"),
         ("uw", "memory watched by userfaultfd", "make the program do without it"),
+        ("ui", "memory watched by userfaultfd", "make the program do without it"),
         ("ss", "a shadow stack", "start the program without it"),
     ];
     for (flag, what, advice) in objections {
@@ -174,9 +186,22 @@ fn heed_flags(seen: &mut Seen, flags: &str) {
             seen.objection.get_or_insert((format!("{what} at {:#x}", seen.area.start), advice));
         }
     }
+    // Of memory that is the process's own its pages tell.
+    if has("gu") && !seen.area.kind.is_own() {
+        let kind = format!("guards in shared memory at {:#x} (MADV_GUARD_INSTALL)", seen.area.start);
+        seen.objection.get_or_insert((kind, "make the program do without them"));
+    }
 }
 
-/// Notes which pages of each area are the process's own: written to, present or swapped out. What a fork wipes, a clone begins without: it is there to
+/// Pages that are for who has a key (pkeys(7)): a clone's process would have no such key.
+fn heed_key(seen: &mut Seen, key: &str) {
+    if key.trim() != "0" {
+        let kind = format!("memory with a protection key (pkey_mprotect) at {:#x}", seen.area.start);
+        seen.objection.get_or_insert((kind, "make the program do without it"));
+    }
+}
+
+/// Notes which pages of each area are the process's own: written to, present or swapped out; and which are guards. What a fork wipes, a clone begins without: it is there to
 /// tell a program that it is not the only one any more, and generators of random numbers keep their state so.
 pub(crate) fn find_pages(pid: i32, areas: &mut [Area]) -> Result<(), CallError> {
     let what = || format!("reading which pages process {pid} has");
@@ -184,7 +209,8 @@ pub(crate) fn find_pages(pid: i32, areas: &mut [Area]) -> Result<(), CallError> 
     for area in areas {
         let wiped = area.advice.contains(&(libc::MADV_WIPEONFORK as u32));
         if area.kind.is_own() && !wiped {
-            area.pages = pagemap.own_pages(area.start, area.end).context(what)?;
+            let found = pagemap.pages(area.start, area.end).context(what)?;
+            (area.pages, area.guards) = (found.own, found.guards);
         }
     }
     Ok(())
@@ -197,7 +223,7 @@ mod tests {
     const TEXT: &str = "\
 555555554000-555555556000 r-xp 00001000 08:01 77    /usr/bin/a program
 Size: 8 kB
-VmFlags: rd ex mr mw me
+VmFlags: rd ex mr mw me sl
 7ffff7fc0000-7ffff7fc4000 r--p 00000000 00:00 0     [vvar]
 VmFlags: rd mr de dd
 7ffffffde000-7ffffffff000 rw-p 00000000 00:00 0     [stack]
@@ -218,9 +244,30 @@ VmFlags: ex
         assert_eq!(areas.len(), 4, "the restorers' leftovers and vsyscall are not the process's: {areas:?}");
         let program = AreaKind::Private { path: "/usr/bin/a program".into(), offset: 0x1000 };
         assert_eq!(areas[0].area.kind, program);
+        assert!(areas[0].area.sealed && !areas[2].area.sealed);
         assert_eq!(areas[1].area.kind, AreaKind::Kernel { name: "[vvar]".into() });
         assert!(areas[2].area.grows);
         assert_eq!(areas[2].area.advice, [libc::MADV_WIPEONFORK as u32]);
         assert_eq!(areas[3].area.kind, AreaKind::Segment { id: 9, writable: true });
+    }
+
+    #[test]
+    fn what_a_clone_would_not_have_is_named() {
+        let said = |name: &str, rights: &str, lines: &str| {
+            let text = format!("7ffff0000000-7ffff0001000 {rights} 00000000 00:13 9     {name}\n{lines}\n");
+            parse(&text).unwrap().pop().unwrap().objection.map(|(kind, _)| kind).unwrap_or_default()
+        };
+        for (name, rights, lines, wanted) in [
+            ("/[aio] (deleted)", "rw-s", "VmFlags: rd wr sh", "io_setup"),
+            ("/secretmem (deleted)", "rw-s", "VmFlags: rd wr sh", "secret memory"),
+            ("anon_inode:[io_uring]", "rw-s", "VmFlags: rd wr sh", "memory of [io_uring]"),
+            ("/file", "rw-p", "VmFlags: rd ht", "huge pages of hugetlbfs"),
+            ("/file", "rw-p", "VmFlags: rd uw", "userfaultfd"),
+            ("/file", "rw-s", "VmFlags: rd gu sh", "guards in shared memory"),
+            ("/file", "rw-p", "ProtectionKey:         1\nVmFlags: rd", "a protection key"),
+        ] {
+            assert!(said(name, rights, lines).contains(wanted), "{name}: {wanted}");
+        }
+        assert_eq!(said("/file", "rw-p", "ProtectionKey:         0\nVmFlags: rd gu"), "");
     }
 }

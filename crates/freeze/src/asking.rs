@@ -2,8 +2,10 @@
 //! ask for all of it ([`crate::injection`]), which takes two switches to it for every answer; so it is asked only for what the kernel tells nobody else
 //! ([`crate::onlooker`]).
 
+use crate::host_settings::ByHost;
 use crate::image::Area;
 use crate::injection::{self, Injection};
+use crate::interrupted::{self, Interrupted};
 use pando_kernel::CallError;
 use pando_kernel::trace::{Registers, Thread};
 use std::cell::OnceCell;
@@ -20,6 +22,10 @@ pub(crate) struct OfThread {
     /// Nanoseconds by which its sleeps may be late.
     pub(crate) slack: u64,
     pub(crate) secure_bits: u64,
+    /// What personality(2) says of it.
+    pub(crate) personality: u32,
+    /// The call that it is in, if the kernel would go on with that.
+    pub(crate) interrupted: Option<Interrupted>,
 }
 
 /// What its process is.
@@ -31,6 +37,9 @@ pub(crate) struct OfProcess {
     pub(crate) heap_end: u64,
     pub(crate) subreaper: bool,
     pub(crate) dumpable: bool,
+    pub(crate) by_host: ByHost,
+    /// What it has registered for by membarrier(2), as that tells of it.
+    pub(crate) barriers: u32,
 }
 
 /// Whether the action (handler, flags, restorer, mask) of a signal is another than that of a process that has just begun. What is done by default has flags
@@ -67,17 +76,21 @@ impl<'a> Asking<'a> {
     /// What it is.
     pub(crate) fn thread(&self) -> Result<OfThread, CallError> {
         const PR_GET_TID_ADDRESS: u64 = 40;
+        const NOTHING_NEW: u64 = 0xffff_ffff;
         let asked = self.injection()?;
         asked.call(libc::SYS_prctl, &[PR_GET_TID_ADDRESS, asked.room()])?;
         asked.call(libc::SYS_sigaltstack, &[0, asked.room() + 64])?;
         asked.call(libc::SYS_prctl, &[libc::PR_GET_PDEATHSIG as u64, asked.room() + 128])?;
         let slack = asked.call(libc::SYS_prctl, &[libc::PR_GET_TIMERSLACK as u64])?;
         let secure_bits = asked.call(libc::SYS_prctl, &[libc::PR_GET_SECUREBITS as u64])?;
+        let personality = asked.call(libc::SYS_personality, &[NOTHING_NEW])? as u32;
+        let interrupted = interrupted::by_code(self.thread.tid(), &self.registers);
         let [clear] = asked.words(0)?;
         let mut signal_stack: [u64; 3] = asked.words(64)?;
         signal_stack[1] &= u64::from(u32::MAX);
         let [parent_death] = asked.words(128)?;
-        Ok(OfThread { clear, signal_stack, parent_death: (parent_death & 0xff) as i32, slack, secure_bits })
+        let parent_death = (parent_death & 0xff) as i32;
+        Ok(OfThread { clear, signal_stack, parent_death, slack, secure_bits, personality, interrupted })
     }
 
     /// What its process is; `handled` are the signals that are not left to the kernel, the first of them in the lowest bit.
@@ -94,7 +107,25 @@ impl<'a> Asking<'a> {
         asked.call(libc::SYS_prctl, &[libc::PR_GET_CHILD_SUBREAPER as u64, asked.room()])?;
         let [subreaper] = asked.words(0)?;
         let heap_end = asked.call(libc::SYS_brk, &[0])?;
-        Ok(OfProcess { actions, heap_end, subreaper: subreaper & 0xff == 1, dumpable })
+        let (by_host, barriers) = (ByHost::of(self.thread.tid())?, self.barriers()?);
+        Ok(OfProcess { actions, heap_end, subreaper: subreaper & 0xff == 1, dumpable, by_host, barriers })
+    }
+
+    /// What its memory is registered for; nothing where membarrier(2) cannot tell (before Linux 6.3).
+    fn barriers(&self) -> Result<u32, CallError> {
+        const GET_REGISTRATIONS: u64 = 1 << 9;
+        let asked = self.injection()?;
+        asked.call_if_known(libc::SYS_membarrier, &[GET_REGISTRATIONS]).map(|told| told.unwrap_or(0) as u32)
+    }
+
+    /// What its process has asked for its memory as a whole: that nothing of it becomes executable, as PR_GET_MDWE has it (since Linux 6.3), and that equal
+    /// pages of it are merged (since 6.4).
+    pub(crate) fn memory(&self) -> Result<(u32, bool), CallError> {
+        const PR_GET_MDWE: u64 = 66;
+        const PR_GET_MEMORY_MERGE: u64 = 68;
+        let asked = self.injection()?;
+        let tell = |what| asked.call_if_known(libc::SYS_prctl, &[what]).map(|told| told.unwrap_or(0));
+        Ok((tell(PR_GET_MDWE)? as u32, tell(PR_GET_MEMORY_MERGE)? == 1))
     }
 
     /// The interval timers of its process, each as getitimer(2) tells of it.

@@ -10,23 +10,26 @@ use crate::host_names;
 use crate::image::{Area, Image, Layout, MountChange, Process, ProcessFlags, Scheduling, Thread};
 use crate::in_flight::Flight;
 use crate::limits;
+use crate::memory_rules;
 use crate::mount_spaces;
 use crate::mounts;
 use crate::nested::Nested;
 use crate::net_spaces;
-use crate::onlooker::{Onlooker, Told};
 use crate::proc_file::{self, Lines, Stat};
 use crate::refusal::FreezeError;
+use crate::resumption;
 use crate::stop::Stopped;
 use crate::survey::Findings;
 use crate::sysv;
 use crate::terminals;
+use crate::thread_settings;
 use crate::timers;
+use crate::told::Told;
 use crate::tree;
 use crate::unix_socket;
 use crate::user_spaces;
 use pando_kernel::trace::{self, Registers};
-use pando_kernel::{CallError, Context};
+use pando_kernel::{CallError, Context, io_priority, scheduling_policy};
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity};
 use std::io;
@@ -38,11 +41,11 @@ pub(crate) fn capture(
     known: &Known<'_>,
     found: Findings,
 ) -> Result<(Image, Flight), FreezeError> {
-    let Known { searched, ipc: kept, ahead, onlooker } = *known;
+    let Known { searched, ipc: kept, ahead, .. } = *known;
     let Subject { init, outside, in_memory, .. } = *subject;
-    let mut image = Image { init: tree::inner(&Lines::read(init, "status")?).unwrap_or(init), ..Image::default() };
+    let mut image = Image { init: tree::number_inside(init), ..Image::default() };
     let maps = IdMaps::of(init)?;
-    let Findings { mut areas, mut descriptors, nested, groups, flight: (mut flight, waiting), .. } = found;
+    let Findings { mut areas, mut descriptors, told, nested, groups, flight: (mut flight, waiting), .. } = found;
     let spaces = &nested.mounts;
     let mut notebook = Notebook::new(init, &nested, searched, &kept.queues)?;
     image.queues = notebook.queues.capture(&maps)?;
@@ -62,7 +65,8 @@ pub(crate) fn capture(
         let mut captured = relatives(process, &stat, &status)?;
         if !process.threads.is_empty() {
             let areas = areas.remove(&outer).map_or_else(|| read_areas(outer, ahead), Ok)?;
-            fill(&mut captured, (process, &areas), (&stat, &status), &maps, onlooker)?;
+            // Whom it tells nothing of is asked.
+            fill(&mut captured, (process, &areas), (&stat, &status), &maps, told.get(&outer))?;
             captured.areas = areas;
             spaces.translate(process.member.outer, &mut captured);
             nested.note(outer, &mut captured)?;
@@ -158,23 +162,22 @@ fn fill(
     (process, areas): (&Stopped, &[Area]),
     (stat, status): (&Stat, &Lines),
     maps: &IdMaps,
-    onlooker: Option<&Onlooker>,
+    told: Option<&Told>,
 ) -> Result<(), CallError> {
     let outer = process.member.outer;
     captured.executable = proc_file::link(outer, "exe")?;
     captured.directory = proc_file::link(outer, "cwd")?;
     captured.limits = limits::read(outer)?;
     captured.umask = status.number("Umask", 8)? as u32;
-    // Whom it tells nothing of is asked.
-    let told = onlooker.and_then(|onlooker| onlooker.of(outer).ok().flatten());
     for (number, thread) in process.threads.iter().enumerate() {
         let what = || format!("reading thread {}", thread.tid());
         let (registers, mask) = (thread.registers().context(what)?, thread.signal_mask().context(what)?);
         let asking = Asking::new(thread, (registers, mask), areas);
-        captured.threads.push(read_thread(outer, (thread, &registers, mask), &asking, told.as_ref(), maps)?);
+        let seen = resumption::undone(thread.tid(), &registers, areas);
+        captured.threads.push(read_thread(outer, (thread, &seen, mask), &asking, told, maps)?);
         if number == 0 {
             captured.waiting = waiting(thread, true)?;
-            read_first(captured, outer, (stat, status), &asking, told.as_ref())?;
+            read_first(captured, outer, (stat, status), &asking, told)?;
         }
     }
     Ok(())
@@ -194,15 +197,15 @@ fn read_thread(
 ) -> Result<Thread, CallError> {
     let what = || format!("reading thread {}", thread.tid());
     let below = format!("task/{}/", thread.tid());
-    let status = Lines::read(outer, &format!("{below}status"))?;
+    let (stat, status) = (Stat::read(outer, &below)?, Lines::read(outer, &format!("{below}status"))?);
     let tid = tree::inner(&status).unwrap_or(thread.tid());
     let told = told.and_then(|told| told.thread(tid, registers.rsp));
-    let OfThread { clear, signal_stack, parent_death, slack, secure_bits } =
+    let OfThread { clear, signal_stack, parent_death, slack, secure_bits, personality, interrupted } =
         told.map_or_else(|| asking.thread(), Ok)?;
     let rseq = thread.rseq().context(what)?;
     let mut name = proc_file::bytes(outer, &format!("{below}comm"))?;
     name.pop();
-    let mut general = frame::general(registers);
+    let mut general = frame::general(registers, interrupted);
     general.extend(frame::bases(registers));
     Ok(Thread {
         tid,
@@ -216,10 +219,12 @@ fn read_thread(
         robust: thread.robust_list().context(what)?,
         rseq: (rseq.address, rseq.length, rseq.signature),
         credentials: credentials::read(&status, maps, secure_bits)?,
-        scheduling: scheduling(outer, &below, thread.tid())?,
+        scheduling: scheduling(&stat, thread.tid())?,
         filters: filters(thread, &status)?,
         parent_death,
         slack,
+        left: interrupted.and_then(|call| call.left),
+        settings: thread_settings::read(stat.field(9)?, &status, personality),
     })
 }
 
@@ -237,10 +242,11 @@ fn filters(thread: &trace::Thread, status: &Lines) -> Result<Vec<Vec<u8>>, CallE
     Ok(filters)
 }
 
-fn scheduling(outer: i32, below: &str, tid: i32) -> Result<Scheduling, CallError> {
-    let stat = Stat::read(outer, below)?;
+fn scheduling(stat: &Stat, tid: i32) -> Result<Scheduling, CallError> {
     let processors = processors(tid).context(|| format!("asking where thread {tid} may run"))?;
-    Ok(Scheduling { nice: stat.field(19)?, policy: stat.field(41)?, priority: stat.field(40)?, processors })
+    let what = || format!("asking how thread {tid} is scheduled");
+    let (policy, disk) = (scheduling_policy::of(tid).context(what)?, io_priority::of(tid).context(what)?);
+    Ok(Scheduling { nice: stat.field(19)?, policy, priority: stat.field(40)?, disk, processors })
 }
 
 /// The processors that a thread may run on.
@@ -273,9 +279,11 @@ fn read_first(
     told: Option<&Told>,
 ) -> Result<(), CallError> {
     let handled = status.number("SigCgt", 16)? | status.number("SigIgn", 16)?;
-    let OfProcess { actions, heap_end, subreaper, dumpable } =
+    let OfProcess { actions, heap_end, subreaper, dumpable, by_host, barriers } =
         told.map_or_else(|| asking.process(handled), |told| Ok(told.process.clone()))?;
-    captured.actions = actions;
+    (captured.actions, captured.by_host) = (actions, by_host);
+    let is_usual = told.is_some_and(|told| !told.unusual);
+    captured.memory_rules = memory_rules::read(barriers, (!is_usual).then_some(asking))?;
     if told.is_none_or(|told| told.intervals) {
         captured.intervals = asking.intervals()?;
     }

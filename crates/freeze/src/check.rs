@@ -156,13 +156,15 @@ fn kind(image: &Image, area: &Area) -> Result<(), Wrong> {
 }
 
 fn pages(area: &Area) -> Result<(), Wrong> {
-    ensure(area.kind.is_own() || area.pages.is_empty(), || "it cannot have pages".into())?;
-    let mut behind = area.start;
-    for (at, length) in &area.pages {
-        let end = at.checked_add(*length).unwrap_or(u64::MAX);
-        let inside = *at >= behind && end <= area.end && *length > 0;
-        ensure(inside && at % PAGE == 0 && length % PAGE == 0, || "its pages have no place".into())?;
-        behind = end;
+    ensure(area.kind.is_own() || area.pages.is_empty() && area.guards.is_empty(), || "it cannot have pages".into())?;
+    for runs in [&area.pages, &area.guards] {
+        let mut behind = area.start;
+        for (at, length) in runs {
+            let end = at.checked_add(*length).unwrap_or(u64::MAX);
+            let inside = *at >= behind && end <= area.end && *length > 0;
+            ensure(inside && at % PAGE == 0 && length % PAGE == 0, || "its pages have no place".into())?;
+            behind = end;
+        }
     }
     Ok(())
 }
@@ -176,6 +178,7 @@ fn belongings(image: &Image, process: &Process) -> Result<(), Wrong> {
     }
     is_path(&process.executable)?;
     is_path(&process.directory)?;
+    ensure(process.memory_rules.are_known(), || "it has registered for what there is not".into())?;
     ensure(process.locks.len() <= MOST_OBJECTS && process.watches.len() <= MOST_OBJECTS, || {
         "it has too many locks".into()
     })

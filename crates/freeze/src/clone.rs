@@ -1,12 +1,14 @@
 //! Making a clone: below a first process that somebody else has started, in its namespaces.
 
+use crate::arrivals;
 use crate::freeze::Frozen;
 use crate::holder::{self, Holder};
+use crate::host_settings;
 use crate::image::Image;
 use crate::refusal::FreezeError;
 use crate::script::{self, Script};
 use pando_kernel::{CallError, Context, memory_file, packet, pidfd};
-use pando_restorer::{Report, Request};
+use pando_restorer::Request;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::pipe::PipeFlags;
 use std::io;
@@ -29,6 +31,8 @@ pub struct Target<'a> {
     pub supplied: &'a [BorrowedFd<'a>],
     /// What the first process waits at, if it is to become one of the image.
     pub cradle: Option<Cradle<'a>>,
+    /// What a Landlock domain around all others keeps inside (`LANDLOCK_SCOPE_*`): what is executed there has another, and cannot be joined.
+    pub scopes: u32,
 }
 
 /// The other end of the socket that a first process has as its descriptor 0, which runs [`crate::program`] and waits to become one of the image.
@@ -53,6 +57,16 @@ pub enum CloneError {
     /// A process of the clone ended before it ran.
     #[error("a process of the clone ended before it ran")]
     Ended,
+    /// The same of one that is known.
+    #[error("process {pid} ({name}) of the clone {how} before it ran")]
+    Lost {
+        /// Its pid inside.
+        pid: i32,
+        /// Its name.
+        name: String,
+        /// By what, if that is known.
+        how: String,
+    },
     /// Some thread does not become ready.
     #[error("the clone did not become ready within {SECONDS} seconds")]
     Late,
@@ -78,7 +92,7 @@ pub enum CloneError {
     },
 }
 
-const SECONDS: u64 = 30;
+pub(crate) const SECONDS: u64 = 30;
 const LIMIT: Duration = Duration::from_secs(SECONDS);
 
 /// A clone every thread of which waits to run. Dropped, it ends; [`Self::go`] lets it run.
@@ -92,7 +106,7 @@ pub struct Ready {
 impl Ready {
     /// Whether it still waits. What it waits in may have been ended.
     pub fn waits(&self) -> bool {
-        matches!(is_readable(&self.reports, Duration::ZERO), Ok(false))
+        matches!(arrivals::is_readable(&self.reports, Duration::ZERO), Ok(false))
     }
 
     /// Opens the gate: from here on it runs, thread after thread.
@@ -108,7 +122,7 @@ impl Ready {
     /// Lets the clone run, and waits until every thread of it does.
     pub fn go(self) -> Result<(), CloneError> {
         let going = self.open()?;
-        if !is_readable(&going.reports, LIMIT)? {
+        if !arrivals::is_readable(&going.reports, LIMIT)? {
             return Err(CloneError::Late);
         }
         going.gone().unwrap_or(Err(CloneError::Ended))
@@ -125,9 +139,9 @@ pub struct Going {
 impl Going {
     /// What came of it, once every thread of it runs: a process lets go of its end of the reports when its last thread has passed.
     pub fn gone(&self) -> Option<Result<(), CloneError>> {
-        let look = || match is_readable(&self.reports, Duration::ZERO)? {
+        let look = || match arrivals::is_readable(&self.reports, Duration::ZERO)? {
             false => Ok(None),
-            true if report(&self.reports)?.is_some() => Err(CloneError::Ended),
+            true if arrivals::report(&self.reports)?.is_some() => Err(CloneError::Ended),
             // Each took a byte; one that was killed while it waited left its own.
             true => match rustix::io::ioctl_fionread(&self.gate).context(|| "letting a clone run".into())? {
                 0 => Ok(Some(())),
@@ -184,20 +198,20 @@ impl Holder {
             groups: target.groups.len() as u32,
             namespaces,
             supplied: (supplied.len() + usize::from(first.is_some())) as u32,
+            scopes: target.scopes,
         };
         let answer = self.ask(request, &fds).context(what)?;
         drop((report, theirs));
         // It must be gone where the maker is.
         let first = first.map(|First { script, cradle, .. }| (script, cradle));
-        let stands = || {
+        let stands = || -> Result<(), Hindrance> {
             if answer.errno != 0 {
-                return Err((answer.errno, answer.step).into());
+                // Who helps the maker says itself at what it has failed.
+                let said = arrivals::failure(&reports)?;
+                return Err(said.unwrap_or((answer.errno, answer.step)).into());
             }
-            (0..script.reports).try_for_each(|_| match self::report(&reports)? {
-                Some(Report { errno: 0, .. }) => Ok(()),
-                Some(Report { errno, step }) => Err((errno, step).into()),
-                None => Err(Hindrance::Other(CloneError::Ended)),
-            })
+            arrivals::stand(&reports, image, target.init)?;
+            host_settings::restore(image, self.pid(), target.init).map_err(|error| CloneError::from(error).into())
         };
         match stands() {
             Ok(()) => Ok(Ready { gate, reports, processes: script.reports }),
@@ -207,7 +221,8 @@ impl Holder {
 }
 
 /// Why the processes of a clone do not stand.
-enum Hindrance {
+#[derive(Debug)]
+pub(crate) enum Hindrance {
     /// A step, and the error.
     Step {
         errno: i32,
@@ -278,26 +293,6 @@ impl<'a> First<'a> {
         holder::send(cradle, Request::Become { length }, &fds).context(what)?;
         Ok(Self { script, cradle, handover })
     }
-}
-
-/// The next report; `None` when nobody is left who could make one.
-fn report(reports: &OwnedFd) -> Result<Option<Report>, CloneError> {
-    if !is_readable(reports, LIMIT)? {
-        return Err(CloneError::Late);
-    }
-    let mut bytes = [0; Report::LENGTH];
-    match rustix::io::read(reports, &mut bytes).context(|| "waiting for a clone".into())? {
-        Report::LENGTH => Ok(Some(Report::from_bytes(bytes))),
-        _ => Ok(None),
-    }
-}
-
-/// Whether there is a report, or the end of them, within a time.
-fn is_readable(reports: &OwnedFd, within: Duration) -> Result<bool, CallError> {
-    let mut polled = [PollFd::new(reports, PollFlags::IN)];
-    let limit = Timespec { tv_sec: within.as_secs() as i64, tv_nsec: within.subsec_nanos().into() };
-    let ready = rustix::io::retry_on_intr(|| rustix::event::poll(&mut polled, Some(&limit)));
-    ready.map(|ready| ready > 0).context(|| "waiting for a clone".into())
 }
 
 /// The kinds of namespaces, by their names in /proc.

@@ -31,18 +31,23 @@ pub(crate) fn stage(writer: &mut Writer, image: &Image, slots: Slots, facts: &Fa
 }
 
 /// Writes the maker's steps: a file of the clone's own for each content, but for what other mount namespaces have.
-pub(crate) fn make(writer: &mut Writer, image: &Image, slots: Slots) {
+pub(crate) fn make(writer: &mut Writer, image: &Image, (slots, helper): (Slots, i32)) {
     let elsewhere = mount_making::contents(image);
     let here = (0..image.contents.len()).filter(|number| !elsewhere.iter().any(|range| range.contains(number)));
-    make_some(writer, image, slots, here);
+    make_some(writer, image, (slots, helper), here);
     if writers(image) > 0 {
         let ends = [slots.unmapped(), slots.mapped()];
         writer.special(Writer::MAKING, "making a pipe to count mappings", Special::Pipe, &ends);
     }
 }
 
-/// Writes those for some of them, in the namespace that the maker is in.
-pub(crate) fn make_some(writer: &mut Writer, image: &Image, slots: Slots, numbers: impl Iterator<Item = usize>) {
+/// Writes those for some of them, in the namespace that the maker is in. `helper` is a pid that is free.
+pub(crate) fn make_some(
+    writer: &mut Writer,
+    image: &Image,
+    (slots, helper): (Slots, i32),
+    numbers: impl Iterator<Item = usize>,
+) {
     let chapter = Writer::MAKING;
     for (number, content) in numbers.filter_map(|number| Some((number, image.contents.get(number)?))) {
         let slot = slots.content(number);
@@ -85,7 +90,7 @@ pub(crate) fn make_some(writer: &mut Writer, image: &Image, slots: Slots, number
                 writer.call(chapter, "deleting a file", libc::SYS_unlink, &[path]);
             }
         }
-        fill(writer, chapter, content, (slots.held(number), None), slot);
+        fill_own(writer, content, slots.held(number), slot, helper);
         let (user, group) = content.owner;
         writer.attempt(chapter, "setting an owner", libc::SYS_fchown, &[slot, user.into(), group.into()]);
         writer.attempt(chapter, "setting a mode", libc::SYS_fchmod, &[slot, content.mode.into()]);
@@ -160,6 +165,24 @@ fn create_memory(writer: &mut Writer, chapter: Chapter, name: &str, slot: u64) {
     let name = writer.string(name);
     let arguments = [name, (libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING).into()];
     writer.open(chapter, "making a memory file", libc::SYS_memfd_create, &arguments, slot);
+}
+
+/// Fills a clone's own. The kernel charges memory to whom the memory belongs that whoever takes it runs in, and the maker runs in the holder's: so what is much is filled by
+/// a process that is forked for it, and has a memory and the clone's control groups. One that is ended there, for want of memory, has not come to the end of the file.
+fn fill_own(writer: &mut Writer, content: &Content, held: u64, slot: u64, helper: i32) {
+    const LITTLE: u64 = 256 << 10;
+    let bytes = content.runs.iter().fold(0_u64, |bytes, (_, length)| bytes.saturating_add(*length));
+    let end = content.runs.last().map_or(0, |(at, length)| at + length);
+    if bytes <= LITTLE {
+        return fill(writer, Writer::MAKING, content, (held, None), slot);
+    }
+    let chapter = writer.chapter();
+    writer.fork(Writer::MAKING, helper, chapter);
+    fill(writer, chapter, content, (held, None), slot);
+    writer.special(chapter, "ending a helper", Special::Exit, &[0, 0]);
+    writer.call(Writer::MAKING, "waiting for a helper's end", libc::SYS_wait4, &[helper as u64, 0, 0, 0]);
+    let label = "copying memory that the processes share, which has to fit the limit of the guest's memory";
+    writer.exact(Writer::MAKING, label, libc::SYS_lseek, &[slot, 0, libc::SEEK_CUR as u64], end);
 }
 
 /// Copies what is in it out of `from`, where it lies in its place, or run after run from `base` on.

@@ -316,12 +316,17 @@ fn runs(file: &File, length: u64) -> rustix::io::Result<Vec<(u64, u64)>> {
     Ok(runs)
 }
 
+/// Whether it is memory that not even the kernel can read (memfd_secret(2)). On some kernels such a file counts a link, and has no name all the same.
+pub(crate) fn is_secret(target: &str) -> bool {
+    target.starts_with("/secretmem")
+}
+
 /// Why a file without a name cannot be captured, if it cannot.
 pub(crate) fn objection(found: &Found) -> Option<(String, &'static str)> {
     const HUGETLBFS: u64 = 0x9584_58f6;
     const LARGEST: i64 = 1 << 30;
     let named = |what: &str, advice| Some((format!("{what} ({})", found.target), advice));
-    if found.target.starts_with("/secretmem") {
+    if is_secret(&found.target) {
         return named("secret memory", "make the program do without it");
     }
     if rustix::fs::statfs(&found.path).is_ok_and(|fs| fs.f_type as u64 == HUGETLBFS) {

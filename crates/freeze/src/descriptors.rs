@@ -70,6 +70,9 @@ pub(crate) fn objection(found: &Found, outside: &[Outside]) -> Option<(String, &
     let target = found.target.as_str();
     let named = |what: &str, advice| Some((format!("{what} ({target})"), advice));
     let flags = found.lines.number("flags", 8).unwrap_or(0) as u32;
+    if is_name_alone(found) {
+        return named("a name of what cannot be opened (O_PATH)", "close it");
+    }
     if let Some(kind) = target.strip_prefix("anon_inode:") {
         return match kind {
             "[eventfd]" | "[eventpoll]" | "[timerfd]" | "[signalfd]" => None,
@@ -94,7 +97,7 @@ pub(crate) fn objection(found: &Found, outside: &[Outside]) -> Option<(String, &
         FileType::RegularFile if found.info.lines().any(|line| line.contains(" LEASE ")) => {
             named("a file with a lease (F_SETLEASE)", "make the program do without it")
         }
-        FileType::RegularFile if deleted => contents::objection(found),
+        FileType::RegularFile if deleted || contents::is_secret(target) => contents::objection(found),
         FileType::RegularFile if target.ends_with(contents::DELETED) => {
             named("a file that lost this name and has others", "close it")
         }
@@ -105,6 +108,12 @@ pub(crate) fn objection(found: &Found, outside: &[Outside]) -> Option<(String, &
         FileType::CharacterDevice => device_objection(found),
         _ => named("a device", "close it"),
     }
+}
+
+/// Whether a descriptor stands for a name alone, of something that is neither file nor directory.
+pub(crate) fn is_name_alone(found: &Found) -> bool {
+    let flags = found.lines.number("flags", 8).unwrap_or(0) as i32;
+    flags & libc::O_PATH != 0 && !is(found, FileType::RegularFile) && !is(found, FileType::Directory)
 }
 
 /// Devices that have no state: null, zero, full, random, urandom.
@@ -372,6 +381,8 @@ mod tests {
             assert!(kind.contains(word), "{kind}");
         }
         assert_eq!(objection(&found("/etc", 0o040_755, "flags:\t02\n"), &[]), None);
+        let (kind, _) = objection(&found("/x", 0o140_777, "flags:\t010000000\n"), &[]).unwrap();
+        assert!(kind.contains("O_PATH"), "{kind}");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! mask and the alternative stack from it.
 
 use crate::image::Thread;
+use crate::interrupted::Interrupted;
 use pando_kernel::trace::Registers;
 
 /// Bytes of a frame before the vector state. That must lie on a multiple of 64.
@@ -19,9 +20,10 @@ const SOFTWARE_BYTES: usize = 464;
 /// How many registers a frame holds (`gregset_t`).
 const REGISTERS: usize = 23;
 
-/// The registers of a stopped thread in the order of a frame. A system call that was interrupted is made again, as the kernel would have it.
-pub(crate) fn general(stopped: &Registers) -> Vec<u64> {
-    let r = restarted(stopped);
+/// The registers of a stopped thread in the order of a frame. A system call that was interrupted is made again, as the kernel would have it; where that
+/// would go on with one that was interrupted before, `before` tells of that.
+pub(crate) fn general(stopped: &Registers, before: Option<Interrupted>) -> Vec<u64> {
+    let r = restarted(stopped, before);
     vec![
         r.r8,
         r.r9,
@@ -54,7 +56,7 @@ pub(crate) fn bases(stopped: &Registers) -> [u64; 2] {
     [stopped.fs_base, stopped.gs_base]
 }
 
-fn restarted(stopped: &Registers) -> Registers {
+fn restarted(stopped: &Registers, before: Option<Interrupted>) -> Registers {
     /// ERESTARTSYS, ERESTARTNOINTR, ERESTARTNOHAND, ERESTART_RESTARTBLOCK.
     const RESTARTS: [i64; 4] = [-512, -513, -514, -516];
     const SYSCALL_LENGTH: u64 = 2;
@@ -62,15 +64,17 @@ fn restarted(stopped: &Registers) -> Registers {
     if !interrupted {
         return *stopped;
     }
-    Registers { rax: stopped.orig_rax, rip: stopped.rip - SYSCALL_LENGTH, ..*stopped }
+    let goes_on = stopped.orig_rax == libc::SYS_restart_syscall as u64;
+    let call = before.filter(|_| goes_on).map_or(stopped.orig_rax, |call| call.wait.call(stopped.rdi));
+    Registers { rax: call, rip: stopped.rip.wrapping_sub(SYSCALL_LENGTH), ..*stopped }
 }
 
-/// The frame of a thread, to lie at `address`, a multiple of 64.
-pub(crate) fn build(thread: &Thread, address: u64) -> Vec<u8> {
+/// The frame of a thread that goes on with some registers, to lie at `address`, a multiple of 64.
+pub(crate) fn build(thread: &Thread, registers: &[u64], address: u64) -> Vec<u8> {
     let mut words = vec![FLAGS, 0];
     // The signal stack: address; flags in four bytes; length.
     words.extend(thread.signal_stack);
-    let mut registers = thread.registers.clone();
+    let mut registers = registers.to_vec();
     registers.resize(REGISTERS, 0);
     words.extend(registers);
     words.push(address + STATE as u64);
@@ -105,22 +109,34 @@ fn state(extended: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::interrupted::Wait;
 
     #[test]
     fn an_interrupted_call_is_made_again_and_a_finished_one_is_not() {
         let stopped = Registers { rax: -512_i64 as u64, orig_rax: 7, rip: 100, ..Registers::default() };
-        let frame = general(&stopped);
+        let frame = general(&stopped, None);
         assert_eq!((frame[13], frame[16]), (7, 98));
         let finished = Registers { rax: -4_i64 as u64, ..stopped };
-        assert_eq!(general(&finished)[16], 100);
+        assert_eq!(general(&finished, None)[16], 100);
         let no_call = Registers { orig_rax: u64::MAX, ..stopped };
-        assert_eq!(general(&no_call)[16], 100);
+        assert_eq!(general(&no_call, None)[16], 100);
+    }
+
+    #[test]
+    fn a_call_that_was_interrupted_before_is_made_again_itself() {
+        let stopped = Registers { rax: -516_i64 as u64, orig_rax: 219, rip: 100, ..Registers::default() };
+        let poll = Some(Interrupted { wait: Wait::Files, left: None });
+        let frame = general(&stopped, poll);
+        assert_eq!((frame[13], frame[16]), (7, 98));
+        // One that waits anew is known by its own number.
+        let anew = Registers { orig_rax: 35, ..stopped };
+        assert_eq!(general(&anew, poll)[13], 35);
     }
 
     #[test]
     fn the_vector_state_is_framed_by_its_magic_numbers() {
         let thread = Thread { extended: vec![0; 832], mask: 5, ..Thread::default() };
-        let frame = build(&thread, 0x1000);
+        let frame = build(&thread, &thread.registers, 0x1000);
         assert_eq!(frame.len(), STATE + 832 + 4);
         assert_eq!(frame[frame.len() - 4..], MAGIC_2.to_le_bytes());
         let pointer = 5 * 8 + REGISTERS * 8;

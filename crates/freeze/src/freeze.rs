@@ -5,8 +5,10 @@ use crate::areas;
 use crate::capture;
 use crate::connections::{Connection, Ends};
 use crate::descriptors::Outside;
+use crate::dispatched_calls;
 use crate::early_contents::EarlyContents;
 use crate::holder::Holder;
+use crate::host_settings;
 use crate::image::Image;
 use crate::in_flight::Flight;
 use crate::inotify::Searched;
@@ -14,16 +16,15 @@ use crate::ipc::Ipc;
 use crate::machine::{self, MappedFile};
 use crate::onlooker::Onlooker;
 use crate::origin::Origin;
-use crate::own_proc;
 use crate::plan;
 use crate::refusal::{FreezeError, Refusal};
 use crate::sockets;
 use crate::standing::Standing;
 use crate::stop::Stopped;
 use crate::survey;
-use crate::sysv;
 use crate::tree::Roots;
 use pando_kernel::CallError;
+use std::collections::HashSet;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -155,22 +156,29 @@ pub(crate) struct Known<'a> {
     pub(crate) ipc: &'a Ipc,
     pub(crate) ahead: &'a Ahead,
     pub(crate) onlooker: Option<&'a Onlooker>,
+    /// The processes that were there before the first look.
+    pub(crate) looked_at: &'a HashSet<i32>,
 }
 
 /// Stops the processes below some roots.
 pub(crate) fn stand_still(subject: &Subject<'_>, roots: &Roots) -> Result<Still, FreezeError> {
     let searched = Searched::default();
+    let looked_at = roots.members().iter().map(|member| member.outer).collect();
     let refusals = lasting_refusals(subject, roots, &searched)?;
     if !refusals.is_empty() {
         return Err(FreezeError::Refused(refusals));
     }
     let holder = Holder::start()?;
+    let refusals = host_settings::objections(&roots.members(), holder.pid())?;
+    if !refusals.is_empty() {
+        return Err(FreezeError::Refused(refusals));
+    }
     // What waits is done before anybody is stopped.
     let prepare = || Ok((Ipc::of(subject.init)?, subject.onlooker.and_then(|onlooker| onlooker.again().ok())));
     let (standing, prepared) = Standing::nobody(prepare)?;
     let (ipc, onlooker) = &*prepared;
     let ahead = Ahead::of(roots);
-    let known = Known { searched: &searched, ipc, ahead: &ahead, onlooker: onlooker.as_ref() };
+    let known = Known { searched: &searched, ipc, ahead: &ahead, onlooker: onlooker.as_ref(), looked_at: &looked_at };
     let begun = Instant::now();
     let (standing, image) = standing.stop(roots, |stopped| look(subject, stopped, &known))?;
     Ok(Still { image, holder, standing, begun })
@@ -202,9 +210,8 @@ fn look(subject: &Subject<'_>, stopped: &[Stopped], known: &Known<'_>) -> Result
         return Err(FreezeError::Refused(std::mem::take(&mut found.refusals)));
     }
     let (image, flight) = capture::capture(subject, stopped, known, found)?;
-    let mut late = sockets::late_objections(&image);
-    late.extend(sysv::late_objections(&image));
-    late.extend(own_proc::objections(&image));
+    let mut late = dispatched_calls::objections(stopped)?;
+    late.extend(sockets::late_objections(&image));
     if late.is_empty() { Ok((image, flight)) } else { Err(FreezeError::Refused(late)) }
 }
 

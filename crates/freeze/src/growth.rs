@@ -5,6 +5,7 @@ use crate::control_groups;
 use crate::image::{AreaKind, Image, Process, Thread};
 use crate::landing::{self, Landing};
 use crate::lineage::Birth;
+use crate::memory_rules;
 use crate::nested;
 use crate::objects::Slots;
 use crate::own_proc;
@@ -33,6 +34,9 @@ pub(crate) struct Ground<'a> {
     /// What whoever takes the steps has already of what threads were.
     pub(crate) inherited: Inherited<'a>,
 }
+
+/// Since Linux 6.13.
+const MADV_GUARD_INSTALL: u64 = 102;
 
 /// Where a program's addresses begin, and end.
 const USER: Range<u64> = 0x1_0000..crate::areas::USER_END;
@@ -114,6 +118,7 @@ impl Ground<'_> {
         self.belongings(writer, chapter, process);
         self.memory(writer, chapter, index);
         let landing = landing::lay(writer, chapter, process);
+        memory_rules::ask_again(writer, chapter, process.memory_rules);
         user_spaces::enter(writer, chapter, process, self.slots);
         let inherited = self.inherited_by(process);
         let threads = self.threads(writer, chapter, process, (&landing, inherited));
@@ -228,8 +233,15 @@ impl Ground<'_> {
                     &[area.start, length, u64::from(*advice)],
                 );
             }
+            for (at, length) in &area.guards {
+                let arguments = [*at, *length, MADV_GUARD_INSTALL];
+                writer.call(chapter, "guarding memory", libc::SYS_madvise, &arguments);
+            }
             if area.locked {
                 writer.attempt(chapter, "locking memory", libc::SYS_mlock, &[area.start, length]);
+            }
+            if area.sealed {
+                writer.call(chapter, "sealing memory", libc::SYS_mseal, &[area.start, length, 0]);
             }
         }
     }

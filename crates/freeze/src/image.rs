@@ -6,7 +6,9 @@
 pub use crate::contents::{Content, ContentKind};
 pub use crate::control_groups::{ControlGroup, ControlGroups};
 pub use crate::host_names::HostNames;
+pub use crate::host_settings::ByHost;
 pub use crate::inotify::FileWatch;
+pub use crate::memory_rules::MemoryRules;
 pub use crate::mount_difference::{Link, MountChange, MountSource};
 pub use crate::mount_spaces::MountSpace;
 pub use crate::mounts::MemoryMount;
@@ -16,6 +18,7 @@ pub use crate::queues::Queue;
 pub use crate::socket_options::SocketOption;
 pub use crate::sysv::{Keyed, KeyedKind};
 pub use crate::terminals::{Terminal, TerminalEnd};
+pub use crate::thread_settings::ThreadSettings;
 pub use crate::unix_socket::{UnixSocket, Waiting};
 pub use crate::user_spaces::UserSpace;
 use serde::{Deserialize, Serialize};
@@ -130,6 +133,10 @@ pub struct Process {
     pub limits: Vec<(u32, u64, u64)>,
     /// Flags of prctl(2).
     pub flags: ProcessFlags,
+    /// What it has asked for its memory.
+    pub memory_rules: MemoryRules,
+    /// What is set of it from the outside.
+    pub by_host: ByHost,
 }
 
 /// What prctl(2) says of a process.
@@ -176,6 +183,10 @@ pub struct Thread {
     pub parent_death: i32,
     /// Nanoseconds by which its sleeps may be late.
     pub slack: u64,
+    /// Nanoseconds that it had yet to wait in the call that it makes first; none if it says itself when that ends, or waits for ever.
+    pub left: Option<u64>,
+    /// How the kernel treats it.
+    pub settings: ThreadSettings,
 }
 
 /// A signal that was sent and not taken: the kernel's `siginfo_t` of 128 bytes.
@@ -203,10 +214,12 @@ pub struct Credentials {
 pub struct Scheduling {
     /// Niceness.
     pub nice: i32,
-    /// `SCHED_*`.
+    /// `SCHED_*`, with SCHED_RESET_ON_FORK.
     pub policy: u32,
     /// Real-time priority.
     pub priority: u32,
+    /// Class and priority of what it reads from disks and writes to them, as ioprio_get(2) has them; 0 if they follow the niceness.
+    pub disk: u32,
     /// The processors that it may run on, a bit each; none if the same as the first process.
     pub processors: Vec<u8>,
 }
@@ -249,6 +262,10 @@ pub struct Area {
     pub locked: bool,
     /// Whether swap is reserved for it.
     pub unreserved: bool,
+    /// Whether nobody may ever change what it is (mseal(2)).
+    pub sealed: bool,
+    /// Pages that nobody may touch (`MADV_GUARD_INSTALL`), as runs of (address, length).
+    pub guards: Vec<(u64, u64)>,
     /// Pages that are this process's own, as runs of (address, length).
     pub pages: Vec<(u64, u64)>,
 }
@@ -265,6 +282,8 @@ impl Area {
             grows: false,
             locked: false,
             unreserved: false,
+            sealed: false,
+            guards: Vec::new(),
             pages: Vec::new(),
         }
     }

@@ -56,6 +56,14 @@ impl<'a> Injection<'a> {
         Ok(result as u64)
     }
 
+    /// The same for a call that not every kernel has: `None` where it is not known.
+    pub(crate) fn call_if_known(&self, number: i64, arguments: &[u64]) -> Result<Option<u64>, CallError> {
+        match self.call(number, arguments) {
+            Err(error) if matches!(error.source.raw_os_error(), Some(libc::EINVAL | libc::ENOSYS)) => Ok(None),
+            told => told.map(Some),
+        }
+    }
+
     /// Has it execute one instruction.
     fn execute(&self, registers: &Registers) -> io::Result<(Stop, Registers)> {
         let _undivided = Undivided::begin();

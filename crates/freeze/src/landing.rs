@@ -6,9 +6,11 @@
 
 use crate::areas::USER_END;
 use crate::frame;
-use crate::image::{Area, AreaKind, Process};
+use crate::image::{Area, AreaKind, Process, Thread};
+use crate::resumption;
 use crate::script::{self, Chapter, Writer};
 use pando_restorer::landing::CODE;
+use std::ops::Range;
 
 const PAGE: usize = 4096;
 
@@ -43,8 +45,11 @@ pub(crate) fn lay(writer: &mut Writer, chapter: Chapter, process: &Process) -> L
     let mut frames = Vec::new();
     for (thread, offset) in process.threads.iter().zip(offsets) {
         let frame = at + offset as u64;
-        bytes.resize(offset, 0);
-        bytes.extend(frame::build(thread, frame));
+        let goes_on = resumption::lay(thread, frame - resumption::LENGTH as u64);
+        bytes.resize(offset - if goes_on.is_some() { resumption::LENGTH } else { 0 }, 0);
+        let (instructions, registers) = goes_on.unwrap_or_else(|| (Vec::new(), thread.registers.clone()));
+        bytes.extend(instructions);
+        bytes.extend(frame::build(thread, &registers, frame));
         frames.push(frame);
     }
     bytes.resize(length, 0);
@@ -57,25 +62,35 @@ pub(crate) fn lay(writer: &mut Writer, chapter: Chapter, process: &Process) -> L
     Landing { code: at, frames }
 }
 
-/// Where the frames lie behind the code, one after the other; last, where the last one ends.
+/// Where the frames lie behind the code, one after the other, each with room before it for what its thread [goes on](resumption) by, if it needs any; last, where the
+/// last one ends.
 fn offsets(process: &Process) -> Vec<usize> {
     let mut end = CODE.len();
     let mut offsets: Vec<usize> = Vec::new();
     for thread in &process.threads {
-        let offset = end.next_multiple_of(ALIGNMENT);
+        let offset = (end + room_before(thread)).next_multiple_of(ALIGNMENT);
         offsets.push(offset);
-        end = offset + frame::build(thread, 0).len();
+        end = offset + frame::build(thread, &thread.registers, 0).len();
     }
     offsets.push(end);
     offsets
 }
 
-/// Room above the stack. Below another area that grows there is none: it would be in that one's way.
+fn room_before(thread: &Thread) -> usize {
+    resumption::lay(thread, 0).map_or(0, |_| resumption::LENGTH)
+}
+
 fn place(areas: &[Area], length: u64) -> Option<u64> {
+    let room = room(areas)?;
+    (room.start + length <= room.end).then_some(room.start)
+}
+
+/// Room above the stack. Below another area that grows there is none: it would be in that one's way.
+pub(crate) fn room(areas: &[Area]) -> Option<Range<u64>> {
     let at = areas.iter().rev().find(|area| area.grows && area.kind == AreaKind::Anonymous)?.end;
     let next = areas.iter().filter(|area| area.start >= at).min_by_key(|area| area.start);
     let end = next.map_or(USER_END, |next| if next.grows { at } else { next.start });
-    (at + length <= end).then_some(at)
+    Some(at..end)
 }
 
 #[cfg(test)]
@@ -111,6 +126,18 @@ mod tests {
         assert_eq!((landing.code, landing.of(3)), (0x7002_0000, None));
         let text = format!("{:?}", writer.finish(9, 3, 1, 0));
         assert!(text.contains("laying the landing") && text.contains("protecting the landing"), "{text}");
+    }
+
+    #[test]
+    fn what_a_thread_goes_on_by_lies_before_its_frame() {
+        let mut registers = vec![0; 25];
+        registers[13] = libc::SYS_nanosleep as u64;
+        let thread = Thread { tid: 7, registers, extended: vec![0; 2696], left: Some(5), ..Thread::default() };
+        let stack = area(0x7000_0000, 0x7002_0000, true);
+        let process = Process { pid: 7, threads: vec![thread], areas: vec![stack], ..Process::default() };
+        let landing = lay(&mut Writer::new(), Writer::MAKING, &process);
+        let (frame, code) = landing.of(0).unwrap();
+        assert!(frame - code >= (CODE.len() + resumption::LENGTH) as u64 && frame % ALIGNMENT as u64 == 0);
     }
 
     #[test]

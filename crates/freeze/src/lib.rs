@@ -8,11 +8,13 @@
 //!   is stopped                                            clone: entrant ▷ maker ▷ processes ▷ threads ▷ gate ▷ rt_sigreturn
 //! ```
 //!
-//! Each kind of object has a file that captures it and writes how it is made: `descriptors` and `objects` (files, pipes, events), `own_proc`, `pressure`, `process_descriptors`, `unix_socket` and
+//! Each kind of object has a file that captures it and writes how it is made: `descriptors` and `objects` (files, pipes, events), `own_proc`, `memory_rules`, `pressure`, `process_descriptors`, `unix_socket` and
 //! `unix_making`, `socket_queue` and `in_flight` (what waits in them), `plain_socket` (TCP, UDP, netlink), `connections` (TCP, of who ends), `contents` and `content_making` (what has no name: shared
 //! memory, deleted files), `sysv` and `sysv_making`, `queues`, `timers`, `credentials`, `terminals`, `inotify`, `mounts`,
 //! `nested` (namespaces beside the first process's: `namespaces`, `mount_spaces` and `mount_making`, `ipc_spaces`, `net_spaces`, `user_spaces`,
 //! `host_names`, `open_namespaces`), `control_groups`.
+//!
+//! What a clone could not have is looked for by each of them, and, where it is none of these objects, by `survey`, `sharing` and `oddities`.
 //!
 //! An image can be kept as files (`keep`: a `sheet` each, out of the holder) and a holder be made from those (`thaw`), once all that was read has been
 //! looked at (`check`), and the `machine` with it.
@@ -26,6 +28,7 @@
 
 mod ahead;
 mod areas;
+mod arrivals;
 mod asking;
 mod capture;
 mod check;
@@ -37,6 +40,7 @@ mod contents;
 mod control_groups;
 mod credentials;
 mod descriptors;
+mod dispatched_calls;
 mod dormancy;
 mod early_contents;
 mod first;
@@ -46,10 +50,12 @@ mod growth;
 mod handle_walk;
 mod holder;
 mod host_names;
+mod host_settings;
 pub mod image;
 mod in_flight;
 mod injection;
 mod inotify;
+mod interrupted;
 mod ipc;
 mod ipc_spaces;
 mod keep;
@@ -57,6 +63,7 @@ mod landing;
 mod limits;
 mod lineage;
 mod machine;
+mod memory_rules;
 mod mount_difference;
 mod mount_making;
 mod mount_spaces;
@@ -66,6 +73,7 @@ mod namespaces;
 mod nested;
 mod net_spaces;
 mod objects;
+mod oddities;
 mod onlooker;
 mod open_namespaces;
 mod origin;
@@ -80,7 +88,9 @@ mod process_descriptors;
 mod queues;
 mod rebirth;
 mod refusal;
+mod resumption;
 mod script;
+mod sharing;
 mod sheet;
 mod snapshot;
 mod socket_options;
@@ -94,7 +104,9 @@ mod sysv;
 mod sysv_making;
 mod terminals;
 mod thaw;
+mod thread_settings;
 mod timers;
+mod told;
 mod touched;
 mod transplant;
 mod tree;

@@ -36,8 +36,14 @@ pub(crate) fn contents(image: &Image) -> Vec<Range<usize>> {
     image.mount_spaces.iter().flat_map(|space| space.changes.iter().filter_map(range)).collect()
 }
 
-/// Writes the maker's steps: a namespace for each, and one to go back to. `inside` writes what is opened in one.
-pub(crate) fn make(writer: &mut Writer, image: &Image, slots: Slots, mut inside: impl FnMut(&mut Writer, usize)) {
+/// Writes the maker's steps: a namespace for each, and one to go back to. `inside` writes what is opened in one,
+/// and `helper` is a pid that is free.
+pub(crate) fn make(
+    writer: &mut Writer,
+    image: &Image,
+    (slots, helper): (Slots, i32),
+    mut inside: impl FnMut(&mut Writer, usize),
+) {
     let top = writer.string("/");
     if image.shared_mounts {
         let arguments = [0, top, 0, libc::MS_SHARED | libc::MS_REC, 0];
@@ -59,7 +65,7 @@ pub(crate) fn make(writer: &mut Writer, image: &Image, slots: Slots, mut inside:
             let arguments = [0, top, 0, link | libc::MS_REC, 0];
             writer.call(MAKING, "setting a mount namespace apart", libc::SYS_mount, &arguments);
         }
-        let making = Making { image, slots, number, space };
+        let making = Making { image, slots, helper, number, space };
         making.take(writer);
         making.change(writer);
         making.protect(writer);
@@ -76,6 +82,7 @@ pub(crate) fn make(writer: &mut Writer, image: &Image, slots: Slots, mut inside:
 struct Making<'a> {
     image: &'a Image,
     slots: Slots,
+    helper: i32,
     number: usize,
     space: &'a MountSpace,
 }
@@ -157,7 +164,7 @@ impl Making<'_> {
                     let Some(slot) = waiting.next() else { return };
                     self.create(writer, "tmpfs", path, options, slot);
                     self.attach(writer, path, slot);
-                    content_making::make_some(writer, self.image, self.slots, contents.0..contents.1);
+                    content_making::make_some(writer, self.image, (self.slots, self.helper), contents.0..contents.1);
                 }
             }
         }
@@ -240,7 +247,7 @@ mod tests {
     fn lines(image: &Image) -> Vec<String> {
         let mut writer = Writer::new();
         let slots = Slots::of(image);
-        make(&mut writer, image, slots, |writer, _| writer.call(MAKING, "inside", 0, &[]));
+        make(&mut writer, image, (slots, 9), |writer, _| writer.call(MAKING, "inside", 0, &[]));
         crate::nested::enter(&mut writer, MAKING, image, &image.processes[0], slots);
         let text = format!("{:?}", writer.finish(1, 1, 0, 0));
         let label = |line: &str| Some(line.split_once(' ')?.1.split_once(": 0x")?.0.to_owned());

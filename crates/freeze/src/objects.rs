@@ -226,21 +226,21 @@ impl Slots {
     }
 }
 
-/// Writes the maker's steps up to the first fork. `executables` are paths.
-pub(crate) fn write(writer: &mut Writer, image: &Image, slots: Slots, executables: &[String]) {
+/// Writes the maker's steps up to the first fork of a process. `executables` are paths, `helper` is a pid that is free.
+pub(crate) fn write(writer: &mut Writer, image: &Image, (slots, helper): (Slots, i32), executables: &[String]) {
     host_names::make(writer, image, slots);
     ipc_spaces::make(writer, image, slots);
     net_spaces::make(writer, image, slots);
     control_groups::make(writer, image);
     mounts::make(writer, image);
-    content_making::make(writer, image, slots);
+    content_making::make(writer, image, (slots, helper));
     mounts::protect(writer, image);
     pipes(writer, image, slots, None);
     unix_making::make(writer, image, slots);
     terminals::make(writer, image, slots);
     queues::make(writer, image, slots);
     // What they mount once more is there by now, sockets too.
-    mount_making::make(writer, image, slots, |writer, space| {
+    mount_making::make(writer, image, (slots, helper), |writer, space| {
         pipes(writer, image, slots, Some(space));
         files(writer, image, slots, Some(space));
     });

@@ -1,9 +1,11 @@
 //! Open files of /proc that tell of the process which has them, as /proc/self/statm does. They are there when the process is, so that it opens them itself.
 
+use crate::descriptors::{Found, Outside, supplied};
 use crate::image::{FileKind, Image, Process};
 use crate::objects::{self, Slots};
 use crate::refusal::Refusal;
 use crate::script::{Chapter, Writer};
+use crate::tree::Member;
 
 /// What everybody may read. The rest is for who owns the process's memory, which nobody inside does of a clone's, or is written to.
 const READABLE: [&str; 19] = [
@@ -28,16 +30,16 @@ const READABLE: [&str; 19] = [
     "wchan",
 ];
 
-/// The process that a path is about, and what of it; none where it is not one that comes to be with the rest of an image.
-fn about<'a>(image: &Image, path: &'a str) -> Option<(i32, &'a str)> {
+/// The process that a path is about, and what of it; none where it is not one that comes to be with the rest of an image, as the first is.
+fn about(first: i32, path: &str) -> Option<(i32, &str)> {
     let (pid, what) = path.strip_prefix("/proc/")?.split_once('/').unwrap_or((path.strip_prefix("/proc/")?, ""));
     let pid = pid.parse().ok()?;
-    (pid != image.init).then_some((pid, what))
+    (pid != first).then_some((pid, what))
 }
 
 /// Whether an open file is one that its process opens.
 pub(crate) fn is_one(image: &Image, file: usize) -> bool {
-    path(image, file).is_some_and(|path| about(image, path).is_some())
+    path(image, file).is_some_and(|path| about(image.init, path).is_some())
 }
 
 fn path(image: &Image, file: usize) -> Option<&str> {
@@ -60,28 +62,26 @@ pub(crate) fn open(writer: &mut Writer, chapter: Chapter, image: &Image, process
     }
 }
 
-/// Those that nobody could open in a clone: of others, and what is not for everybody to read.
-pub(crate) fn objections(image: &Image) -> Vec<Refusal> {
+/// Those that nobody could open in a clone: of others, and what is not for everybody to read. `first` is the first process, as those inside know it.
+pub(crate) fn objections(first: i32, all: &[(&Member, Vec<Found>)], outside: &[Outside]) -> Vec<Refusal> {
     let mut refusals = Vec::new();
-    for process in &image.processes {
-        for one in &process.descriptors {
-            let Some(path) = path(image, one.file) else { continue };
-            let Some((pid, what)) = about(image, path) else { continue };
-            let reads = image.files[one.file].flags & libc::O_ACCMODE as u32 == libc::O_RDONLY as u32;
-            if pid == process.pid && reads && (what.is_empty() || READABLE.contains(&what)) {
-                continue;
-            }
-            let name = process.threads.first().map(|thread| String::from_utf8_lossy(&thread.name).into_owned());
-            refusals.push(Refusal {
-                pid: process.pid,
-                name: name.unwrap_or_default(),
-                descriptor: Some(one.number),
-                kind: format!("a file of /proc that it could not open in a clone ({path})"),
-                advice: "close it, and open it each time that it is read",
-            });
+    for (member, found) in all.iter().flat_map(|(member, found)| found.iter().map(move |one| (*member, one))) {
+        let flags = found.lines.number("flags", 8).unwrap_or(0) as i32;
+        let opens = |(pid, what)| opens_its_own(member.pid, (pid, what), flags);
+        let lacks = about(first, &found.target).is_some_and(|about| !opens(about));
+        if lacks && supplied(found, outside).is_none() {
+            let kind = format!("a file of /proc that it could not open in a clone ({})", found.target);
+            let (pid, name) = (member.pid, member.name.clone());
+            let advice = "close it, and open it each time that it is read";
+            refusals.push(Refusal { pid, name, descriptor: Some(found.number), kind, advice });
         }
     }
     refusals
+}
+
+/// Whether a process can open what a file of /proc is about.
+fn opens_its_own(own: i32, (pid, what): (i32, &str), flags: i32) -> bool {
+    pid == own && flags & libc::O_ACCMODE == libc::O_RDONLY && (what.is_empty() || READABLE.contains(&what))
 }
 
 #[cfg(test)]
@@ -107,10 +107,9 @@ mod tests {
     #[test]
     fn what_tells_of_who_has_it_is_opened_by_that() {
         let own = image("/proc/7/statm", 0, &[7]);
-        assert!(is_one(&own, 0) && objections(&own).is_empty());
+        assert!(is_one(&own, 0) && opens_its_own(7, about(1, "/proc/7/statm").unwrap(), 0));
         for other in ["/proc/meminfo", "/proc/1/status", "/etc/passwd", "/proc/sys/kernel/pid_max"] {
-            let image = image(other, 2, &[7]);
-            assert!(!is_one(&image, 0) && objections(&image).is_empty(), "{other}");
+            assert!(!is_one(&image(other, 2, &[7]), 0) && about(1, other).is_none(), "{other}");
         }
         let mut writer = Writer::new();
         open(&mut writer, Writer::MAKING, &own, &own.processes[0], Slots::of(&own));
@@ -118,18 +117,10 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_could_open_is_named() {
-        let cases: [(&str, u32, &[i32]); 5] = [
-            ("/proc/8/statm", 0, &[7]),
-            ("/proc/7/statm", 0, &[7, 8]),
-            ("/proc/7/environ", 0, &[7]),
-            ("/proc/7/comm", 1, &[7]),
-            ("/proc/7/task/8/stat", 0, &[7]),
-        ];
-        for (path, flags, holders) in cases {
-            let refusals = objections(&image(path, flags, holders));
-            assert_eq!(refusals.len(), 1, "{path}");
-            assert!(refusals[0].kind.contains(path));
+    fn what_nobody_could_open_is_told_apart() {
+        let cases = [("/proc/8/statm", 0), ("/proc/7/environ", 0), ("/proc/7/comm", 1), ("/proc/7/task/8/stat", 0)];
+        for (path, flags) in cases {
+            assert!(!opens_its_own(7, about(1, path).unwrap(), flags), "{path}");
         }
     }
 }

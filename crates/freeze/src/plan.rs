@@ -53,9 +53,13 @@ fn written(image: &Image, facts: &Facts, filters: &[Vec<u8>]) -> Result<Option<S
     pid_counter::stage(&mut writer, slots);
     content_making::stage(&mut writer, image, slots, facts);
     staging::write(&mut writer, image, &stages, slots, &facts.origin);
-    user_spaces::make(&mut writer, image, slots, maker + 1);
-    objects::write(&mut writer, image, slots, &executables);
-    sysv_making::write(&mut writer, image, maker);
+    // One helps at a time.
+    let helper = maker + 1;
+    user_spaces::make(&mut writer, image, slots, helper);
+    objects::write(&mut writer, image, (slots, helper), &executables);
+    let behind = slots.executable(executables.len());
+    let makers = sysv_making::Makers { own: maker, helper, pipe: [behind, behind + 1] };
+    sysv_making::write(&mut writer, image, makers);
     pid_counter::set(&mut writer, slots, maker);
     let inherited = Inherited::of_maker(&mut writer, image, filters);
     let filtered = writer.length(Writer::MAKING);

@@ -4,6 +4,7 @@ use crate::frame;
 use crate::image::{Credentials, Image, Process, Thread, UserSpace};
 use crate::landing::Landing;
 use crate::script::{Chapter, Writer};
+use crate::thread_settings;
 use crate::timers;
 use pando_restorer::{STACK_LENGTH, Special};
 
@@ -141,6 +142,7 @@ fn common(writer: &mut Writer, chapter: Chapter, process: &Process, thread: &Thr
         let arguments = [libc::PR_SET_TIMERSLACK as u64, thread.slack];
         writer.attempt(chapter, "setting the timer slack", libc::SYS_prctl, &arguments);
     }
+    thread_settings::write(writer, chapter, &thread.settings);
     let scheduling = &thread.scheduling;
     if scheduling.policy != 0 {
         let priority = writer.data(&scheduling.priority.to_le_bytes(), 8);
@@ -150,6 +152,11 @@ fn common(writer: &mut Writer, chapter: Chapter, process: &Process, thread: &Thr
     if scheduling.nice != 0 {
         let arguments = [0, 0, scheduling.nice as i64 as u64];
         writer.attempt(chapter, "setting the niceness", libc::SYS_setpriority, &arguments);
+    }
+    if scheduling.disk != 0 {
+        const IOPRIO_WHO_PROCESS: u64 = 1;
+        let arguments = [IOPRIO_WHO_PROCESS, 0, u64::from(scheduling.disk)];
+        writer.attempt(chapter, "setting the priority on disks", libc::SYS_ioprio_set, &arguments);
     }
     if !scheduling.processors.is_empty() {
         let set = writer.data(&scheduling.processors, 8);
@@ -266,7 +273,7 @@ fn resume(
     }
     let (frame, code) = landing.of(number).unwrap_or_else(|| {
         let address = writer.next_address(64);
-        (writer.data(&frame::build(thread, address), 64), 0)
+        (writer.data(&frame::build(thread, &thread.registers, address), 64), 0)
     });
     writer.special(chapter, "resuming", Special::Resume, &[frame, code, stack[0], stack[1]]);
 }

@@ -46,7 +46,8 @@ pub(crate) fn objections(
     let sockets: Vec<_> = all
         .iter()
         .flat_map(|(member, found)| found.iter().map(move |one| (*member, one)))
-        .filter(|(_, one)| descriptors::is(one, FileType::Socket) && descriptors::supplied(one, outside).is_none())
+        .filter(|(_, one)| descriptors::is(one, FileType::Socket) && !descriptors::is_name_alone(one))
+        .filter(|(_, one)| descriptors::supplied(one, outside).is_none())
         .collect();
     if sockets.is_empty() {
         return Ok(Vec::new());

@@ -1,6 +1,8 @@
 //! Stopping a whole tree of processes, every thread of it.
 
+use crate::proc_file::Lines;
 use crate::refusal::{FreezeError, Refusal};
+use crate::survey;
 use crate::tree::{self, Member, Roots};
 use pando_kernel::trace::{Stop, Thread};
 use pando_kernel::{CallError, Context};
@@ -64,6 +66,9 @@ fn stop_threads(process: &mut Stopped) -> Result<bool, FreezeError> {
                 if tree::has_ended(process.member.outer) {
                     process.member.state = 'Z';
                 } else if !tree::is_gone(process.member.outer) {
+                    if is_traced(process.member.outer, tid) {
+                        return Err(refusal(&process.member, survey::TRACED, survey::END_DEBUGGER));
+                    }
                     let what = format!("stopping thread {tid} of process {}", process.member.pid);
                     return Err(CallError { what, source: error }.into());
                 }
@@ -89,7 +94,7 @@ fn come_to_rest(thread: &Thread, member: &Member) -> Result<bool, FreezeError> {
             Some(Stop::Gone) => return Ok(false),
             Some(Stop::Signal(signal)) => thread.deliver(signal).context(what)?,
             Some(Stop::GroupStopped) => {
-                return Err(refusal(member, "it is stopped by a signal", "send it SIGCONT"));
+                return Err(refusal(member, survey::STOPPED, survey::CONTINUE));
             }
             None if begun.elapsed() > PATIENCE => {
                 let advice = "wait until the process that it waits for has ended or executed";
@@ -99,6 +104,12 @@ fn come_to_rest(thread: &Thread, member: &Member) -> Result<bool, FreezeError> {
             None => std::thread::yield_now(),
         }
     }
+}
+
+/// Whether somebody else traces a thread: only one may.
+fn is_traced(outer: i32, tid: i32) -> bool {
+    let status = Lines::read(outer, &format!("task/{tid}/status"));
+    status.is_ok_and(|status| !matches!(status.get("TracerPid"), "" | "0"))
 }
 
 fn refusal(member: &Member, kind: &str, advice: &'static str) -> FreezeError {

@@ -1,6 +1,5 @@
 //! Looking for what cannot be frozen, before anything is stopped, and once more after.
 
-use crate::ahead::Ahead;
 use crate::areas::{self, Seen, USER_END};
 use crate::contents::DELETED;
 use crate::control_groups;
@@ -13,20 +12,25 @@ use crate::inotify::{self, Searched};
 use crate::ipc::Ipc;
 use crate::mount_spaces::{self, Spaces};
 use crate::mounts;
-use crate::namespaces::{self, Beside};
+use crate::namespaces::Beside;
 use crate::nested::Nested;
+use crate::oddities::Usual;
+use crate::own_proc;
 use crate::pipes;
 use crate::proc_file::{self, Lines};
 use crate::process_descriptors;
 use crate::refusal::Refusal;
+use crate::sharing;
 use crate::sockets;
 use crate::staging::STAGING;
 use crate::sysv;
 use crate::terminals;
+use crate::told::Told;
 use crate::tree::{self, Member, Roots};
 use pando_kernel::CallError;
 use pando_restorer::REGION;
 use std::collections::HashMap;
+use std::io::ErrorKind;
 
 /// The most further threads of a process: their stacks fit the restorer's region.
 const MOST_THREADS: usize = 16_384;
@@ -54,6 +58,8 @@ pub(crate) struct Findings {
     pub(crate) areas: HashMap<i32, Vec<Area>>,
     /// What each has open.
     pub(crate) descriptors: HashMap<i32, Vec<Found>>,
+    /// What was told of each, where anything was.
+    pub(crate) told: HashMap<i32, Told>,
     /// What waits in their unix sockets, and what that is.
     pub(crate) flight: (Flight, Vec<Vec<Found>>),
     /// The namespaces that they are in, or have open.
@@ -68,42 +74,52 @@ pub(crate) fn survey_stopped(
     members: &[Member],
     known: &Known<'_>,
 ) -> Result<Findings, CallError> {
-    survey_members(subject, members, (known.searched, known.ipc), Some(known.ahead)).map(|mut found| {
+    survey_members(subject, members, (known.searched, known.ipc), Some(known)).map(|mut found| {
+        // By us.
         found.refusals.retain(|refusal| refusal.kind != TRACED);
         found
     })
 }
 
-const TRACED: &str = "it is being traced";
+/// What is said of processes that somebody traces, and of those that a signal has stopped.
+pub(crate) const TRACED: &str = "it is being traced";
+pub(crate) const END_DEBUGGER: &str = "end the debugger";
+pub(crate) const STOPPED: &str = "it is stopped";
+pub(crate) const CONTINUE: &str = "send it SIGCONT";
 
 /// The same for processes that are known. A process that has gone meanwhile has nothing against it.
 fn survey_members(
     subject: &Subject<'_>,
     members: &[Member],
     (searched, kept): (&Searched, &Ipc),
-    ahead: Option<&Ahead>,
+    known: Option<&Known<'_>>,
 ) -> Result<Findings, CallError> {
     let Subject { init, outside, .. } = *subject;
+    let stopped = known.is_some();
     let mut refusals = Vec::new();
     let mut descriptors: Vec<(&Member, Vec<Found>)> = Vec::new();
     let mut areas = HashMap::new();
     let home = Home::of(init)?;
     let mut nested = Nested::of(subject, members)?;
     let groups = control_groups::Tree::of(subject)?;
+    let usual = Usual::of(init, known.map_or(subject.onlooker, |known| known.onlooker))?;
+    let mut all_told = HashMap::new();
+    refusals.extend(sharing::objections(members, known.map(|known| known.looked_at)));
+    refusals.extend(members.iter().filter(|member| member.state == 'Z').filter_map(leaderless));
     for member in members.iter().filter(|member| member.state != 'Z') {
         let status = Lines::read(member.outer, "status").ok();
         let mut objections = home.objections(member, status.as_ref());
         objections.extend(status.and_then(|status| stray_group(&status, members)));
-        if let Ok(seen) = ahead.map_or_else(|| areas::read(member.outer), |ahead| ahead.read(member.outer)) {
+        if let Ok(seen) = known.map_or_else(|| areas::read(member.outer), |known| known.ahead.read(member.outer)) {
             objections.extend(memory_objections(&seen));
             let plain: Vec<_> = seen.into_iter().map(|seen| seen.area).collect();
             objections.extend(nested.mounts.member_objections(member, &plain));
             objections.extend(ipc_objection(&nested.ipc, member, &plain));
             areas.insert(member.outer, plain);
         }
-        if ahead.is_none() {
-            objections.extend(namespaces::thread_objection(member.outer));
-        }
+        let told = usual.look(member.outer);
+        objections.extend(usual.objections(member.outer, told.as_ref()));
+        all_told.extend(told.map(|told| (member.outer, told)));
         if member.outer == init {
             objections.extend(first::objections(init));
             objections.extend(mounts::objections(subject));
@@ -116,26 +132,44 @@ fn survey_members(
         refusals.extend(objections.into_iter().map(|(kind, advice)| refusal(member, None, kind, advice)));
     }
     // What is in flight is looked at as what one more process has.
-    let (flight, waiting) = Flight::look(&descriptors, outside, ahead.is_some())?;
+    let (flight, waiting) = Flight::look(&descriptors, outside, stopped)?;
     refusals.extend(flight.objections(&waiting));
     let (held, carriers) = (descriptors.len(), flight.members());
     for (member, found) in carriers.iter().zip(waiting) {
         refusals.extend(file_objections(member, &found, outside, &nested.mounts));
         descriptors.push((member, found));
     }
-    refusals.extend(nested.complete(members, &descriptors, ahead.is_some())?);
-    refusals.extend(process_descriptors::objections(init, members, &descriptors, outside));
-    refusals.extend(pipes::objections(&descriptors, outside));
-    refusals.extend(sockets::objections(init, &descriptors, outside, (&nested.nets, ahead.is_some()))?);
-    refusals.extend(inotify::objections(init, &descriptors, outside, searched)?);
+    refusals.extend(nested.complete(members, &descriptors, stopped)?);
+    refusals.extend(between(subject, members, &descriptors, (searched, &nested, stopped))?);
     refusals.extend(sysv::objections(&kept.keys, members)?);
+    refusals.extend(sysv::part_objections(&kept.keys, members, &areas)?);
     refusals.extend(kept.queues.objections(members, &descriptors, outside)?);
-    let supplied = |one: &Found| self::descriptors::supplied(one, outside).is_some();
-    refusals.extend(terminals::objections(&descriptors, subject.console, supplied));
     flight.explain(&mut refusals);
     let waiting = descriptors.split_off(held).into_iter().map(|(_, found)| found).collect();
     let descriptors = descriptors.into_iter().map(|(member, found)| (member.outer, found)).collect();
-    Ok(Findings { refusals, areas, descriptors, flight: (flight, waiting), nested, groups })
+    Ok(Findings { refusals, areas, descriptors, told: all_told, flight: (flight, waiting), nested, groups })
+}
+
+fn leaderless(member: &Member) -> Option<Refusal> {
+    sharing::leaderless(member.outer).map(|(kind, advice)| refusal(member, None, kind, advice))
+}
+
+/// What stands in the way of open files that nobody can tell by one of them, but by all, or by who has them.
+fn between(
+    subject: &Subject<'_>,
+    members: &[Member],
+    descriptors: &[(&Member, Vec<Found>)],
+    (searched, nested, stopped): (&Searched, &Nested, bool),
+) -> Result<Vec<Refusal>, CallError> {
+    let Subject { init, outside, .. } = *subject;
+    let mut refusals = process_descriptors::objections(init, members, descriptors, outside);
+    refusals.extend(pipes::objections(descriptors, outside));
+    refusals.extend(sockets::objections(init, descriptors, outside, (&nested.nets, stopped))?);
+    refusals.extend(inotify::objections(init, descriptors, outside, searched)?);
+    refusals.extend(own_proc::objections(tree::number_inside(init), descriptors, outside));
+    let supplied = |one: &Found| self::descriptors::supplied(one, outside).is_some();
+    refusals.extend(terminals::objections(descriptors, subject.console, supplied));
+    Ok(refusals)
 }
 
 /// What stands in the way of some open files by themselves.
@@ -177,58 +211,94 @@ pub fn written_mappings(subject: &Subject<'_>) -> Result<Vec<String>, CallError>
 
 type Objection = (String, &'static str);
 
-/// The namespaces of the first process: a clone has those and no others, but for [those that are nested](crate::nested).
-struct Home(Vec<(&'static str, String)>);
+/// What a clone has one of, as the first process has it.
+struct Home {
+    /// Namespaces, but for [those that are nested](crate::nested): what leads to each, its name, and which it is.
+    spaces: Vec<(&'static str, &'static str, String)>,
+}
 
 impl Home {
     fn of(init: i32) -> Result<Self, CallError> {
-        const KINDS: [&str; 2] = ["pid", "cgroup"];
-        let link = |kind: &'static str| proc_file::link(init, &format!("ns/{kind}")).map(|target| (kind, target));
-        KINDS.into_iter().map(link).collect::<Result<_, _>>().map(Self)
+        const KINDS: [(&str, &str); 5] = [
+            ("ns/pid", "pid"),
+            ("ns/pid_for_children", "pid"),
+            ("ns/cgroup", "cgroup"),
+            ("ns/time", "time"),
+            ("ns/time_for_children", "time"),
+        ];
+        let own = |(file, kind): (&'static str, &'static str)| {
+            // Those for children are told of when they are there to be had. A kernel may have none of time.
+            let link = proc_file::link(init, file.trim_end_matches("_for_children"));
+            if kind == "time" { link.ok().map(Ok) } else { Some(link) }.map(|link| Ok((file, kind, link?)))
+        };
+        let spaces = KINDS.into_iter().filter_map(own).collect::<Result<_, CallError>>()?;
+        Ok(Self { spaces })
     }
 
     fn objections(&self, member: &Member, status: Option<&Lines>) -> Vec<Objection> {
         let mut objections = Vec::new();
-        for (kind, home) in &self.0 {
-            let other = |name: &str| proc_file::link(member.outer, name).is_ok_and(|target| target != *home);
-            let children = *kind == "pid" && other("ns/pid_for_children");
-            if other(&format!("ns/{kind}")) || children {
-                let what = format!("a {kind} namespace of its own");
+        for (file, kind, home) in &self.spaces {
+            if is_elsewhere(member.outer, file, home) {
                 objections.push((
-                    what,
+                    format!("a {kind} namespace of its own"),
                     "stop what made it; of nested namespaces those of host names, mounts, ipc, networks and users come along",
                 ));
             }
         }
+        objections.dedup();
         let Some(status) = status else { return objections };
-        if status.get("TracerPid") != "0" {
-            objections.push((TRACED.into(), "end the debugger"));
-        }
-        if matches!(member.state, 'T' | 't') {
-            objections.push(("it is stopped".into(), "send it SIGCONT"));
-        }
-        if status.get("Seccomp") == "1" {
-            objections.push(("it is in strict seccomp mode".into(), "make the program use a filter"));
-        }
-        if status.get("x86_Thread_features").contains("shstk") {
-            objections.push(("it has a shadow stack".into(), "start the program without it"));
-        }
-        if status.number("Threads", 10).unwrap_or(0) > MOST_THREADS as u64 {
-            objections.push(("it has too many threads".into(), "have fewer"));
-        }
-        let deleted = |what: &str| proc_file::link(member.outer, what).is_ok_and(|path| path.ends_with(DELETED));
-        if deleted("cwd") {
-            objections.push(("its working directory was deleted".into(), "start it in another directory"));
-        }
-        if deleted("exe") {
-            objections
-                .push(("its program was deleted or replaced".into(), "start it again, so that it runs the new one"));
-        }
-        if proc_file::link(member.outer, "root").is_ok_and(|root| root != "/") {
-            objections.push(("it has a root directory of its own (chroot)".into(), "start the program without chroot"));
-        }
+        objections.extend(standing_objections(member, status));
+        objections.extend(program_objections(member));
         objections
     }
+}
+
+/// What is wrong with the program that it runs, and where.
+fn program_objections(member: &Member) -> Vec<Objection> {
+    let mut objections = Vec::new();
+    let deleted = |what: &str| proc_file::link(member.outer, what).is_ok_and(|path| path.ends_with(DELETED));
+    if deleted("cwd") {
+        objections.push(("its working directory was deleted".into(), "start it in another directory"));
+    }
+    if deleted("exe") {
+        objections.push(("its program was deleted or replaced".into(), "start it again, so that it runs the new one"));
+    }
+    if proc_file::link(member.outer, "root").is_ok_and(|root| root != "/") {
+        objections.push(("it has a root directory of its own (chroot)".into(), "start the program without chroot"));
+    }
+    objections
+}
+
+/// Whether a process is in another namespace than is told of the first one. That of children to come, of which none has come, is not told at all.
+fn is_elsewhere(outer: i32, file: &str, home: &str) -> bool {
+    match proc_file::link(outer, file) {
+        Ok(target) => target != *home,
+        Err(error) if error.source.kind() == ErrorKind::NotFound && file == "ns/pid_for_children" => {
+            !tree::is_gone(outer) && !tree::has_ended(outer)
+        }
+        Err(_) => false,
+    }
+}
+
+/// What it is kept in, or held by.
+fn standing_objections(member: &Member, status: &Lines) -> Vec<Objection> {
+    let mut objections: Vec<Objection> = Vec::new();
+    if status.get("TracerPid") != "0" {
+        objections.push((TRACED.into(), END_DEBUGGER));
+    }
+    if matches!(member.state, 'T' | 't') {
+        objections.push((STOPPED.into(), CONTINUE));
+    }
+    if status.get("Seccomp") == "1" {
+        objections.push(("it is in strict seccomp mode".into(), "make the program use a filter"));
+    }
+    if status.get("x86_Thread_features").contains("shstk") {
+        objections.push(("it has a shadow stack".into(), "start the program without it"));
+    }
+    if status.number("Threads", 10).unwrap_or(0) > MOST_THREADS as u64 {
+        objections.push(("it has too many threads".into(), "have fewer"));
+    }
+    objections
 }
 
 /// A process group whose leader is gone can be joined by nobody: only what a session's leader forked is in the group of that.
@@ -251,7 +321,12 @@ fn ipc_objection(ipc: &Beside, member: &Member, areas: &[Area]) -> Option<Object
 }
 
 fn memory_objections(seen: &[Seen]) -> Vec<Objection> {
+    /// Where the addresses of a program of 32 bits end.
+    const NARROW: u64 = 1 << 32;
     let mut objections = Vec::new();
+    if seen.last().is_some_and(|last| last.area.end <= NARROW) {
+        objections.push(("a program of 32 bits".into(), "use the one for 64 bits"));
+    }
     for one in seen {
         if one.area.start < STAGING.end && one.area.end > REGION || one.area.end > USER_END {
             objections.push((

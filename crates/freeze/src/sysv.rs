@@ -4,7 +4,7 @@
 //! generation. What lies between is made and removed again.
 
 use crate::credentials::IdMaps;
-use crate::image::{AreaKind, Image};
+use crate::image::{Area, AreaKind};
 use crate::namespaces::IPC;
 use crate::proc_file::malformed;
 use crate::refusal::Refusal;
@@ -12,6 +12,7 @@ use crate::sysv_making::steps_to;
 use crate::tree::Member;
 use pando_kernel::{CallError, Context, sysv};
 use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{Read, Seek};
 use std::os::fd::AsFd;
@@ -82,29 +83,36 @@ pub(crate) fn objections(keys: &Keys, members: &[Member]) -> Result<Vec<Refusal>
 }
 
 /// Segments of which a process has attached only a part: attaching is a matter of all.
-pub(crate) fn late_objections(image: &Image) -> Vec<Refusal> {
+pub(crate) fn part_objections(
+    keys: &Keys,
+    members: &[Member],
+    areas: &HashMap<i32, Vec<Area>>,
+) -> Result<Vec<Refusal>, CallError> {
+    const ADVICE: &str = "make the program attach all of it, with one protection";
     const PAGE: u64 = 4096;
+    let attached = |area: &Area| match area.kind {
+        AreaKind::Segment { id, .. } => Some((id, area.end - area.start)),
+        _ => None,
+    };
+    if !areas.values().flatten().any(|area| attached(area).is_some()) {
+        return Ok(Vec::new());
+    }
+    let lists = keys.lists()?.map(|lists| lists.shm).unwrap_or_default();
+    let row = |row: Row| Some((number(&row, 1).ok()? as i32, number(&row, 3).ok()? as u64));
+    let lengths: HashMap<i32, u64> = rows(&lists).into_iter().filter_map(row).collect();
     let mut refusals = Vec::new();
-    for process in &image.processes {
-        for area in &process.areas {
-            let AreaKind::Segment { id, .. } = area.kind else { continue };
-            let whole = image.keyed.iter().any(|one| {
-                let KeyedKind::Segment { length, .. } = one.kind else { return false };
-                one.id == id && length.next_multiple_of(PAGE) == area.end - area.start
-            });
-            if !whole {
-                let name = process.threads.first().map(|thread| String::from_utf8_lossy(&thread.name).into_owned());
-                refusals.push(Refusal {
-                    pid: process.pid,
-                    name: name.unwrap_or_default(),
-                    descriptor: None,
-                    kind: format!("a part of the System V shared memory {id}"),
-                    advice: "make the program attach all of it, with one protection",
-                });
-            }
+    for member in members {
+        let own = areas.get(&member.outer).into_iter().flatten().filter_map(attached);
+        let in_part =
+            |(id, length): &(i32, u64)| lengths.get(id).is_none_or(|all| all.next_multiple_of(PAGE) != *length);
+        for (id, _) in own.filter(in_part) {
+            let (pid, name) = (member.pid, member.name.clone());
+            let kind = format!("a part of the System V shared memory {id}");
+            refusals.push(Refusal { pid, name, descriptor: None, kind, advice: ADVICE });
         }
     }
-    refusals
+    refusals.dedup();
+    Ok(refusals)
 }
 
 /// How far a new namespace may have to count.

@@ -3,6 +3,7 @@
 use crate::image::{AreaKind, Image, Process};
 use crate::script::{Chapter, Writer};
 use crate::sysv::{Keyed, KeyedKind, SHM_DEST};
+use pando_restorer::Special;
 use std::collections::BTreeSet;
 
 const MAKING: Chapter = Writer::MAKING;
@@ -24,8 +25,19 @@ const IPC_RMID: u64 = libc::IPC_RMID as u64;
 const IPC_SET: u64 = libc::IPC_SET as u64;
 const NEW: u64 = (libc::IPC_CREAT | libc::IPC_EXCL) as u64 | 0o600;
 
+/// Whom steps are written for.
+#[derive(Clone, Copy)]
+pub(crate) struct Makers {
+    /// The maker's pid.
+    pub(crate) own: i32,
+    /// A pid that is free.
+    pub(crate) helper: i32,
+    /// Two descriptors that are free.
+    pub(crate) pipe: [u64; 2],
+}
+
 /// Writes the maker's steps.
-pub(crate) fn write(writer: &mut Writer, image: &Image, maker: i32) {
+pub(crate) fn write(writer: &mut Writer, image: &Image, maker: Makers) {
     let is = |wanted: fn(&KeyedKind) -> bool| {
         let mut some: Vec<&Keyed> = image.keyed.iter().filter(|one| wanted(&one.kind)).collect();
         some.sort_by_key(|one| steps_to(one.id));
@@ -40,7 +52,7 @@ pub(crate) fn write(writer: &mut Writer, image: &Image, maker: i32) {
 }
 
 /// Makes those of one kind, sorted by number; `passing` are the arguments of `get` for one that is only there to be counted.
-fn make_all(writer: &mut Writer, maker: i32, sorted: &[&Keyed], control: i64, passing: &[u64], get: i64) {
+fn make_all(writer: &mut Writer, maker: Makers, sorted: &[&Keyed], control: i64, passing: &[u64], get: i64) {
     let mut taken: BTreeSet<i32> = BTreeSet::new();
     let mut step = 0;
     for one in sorted {
@@ -65,18 +77,14 @@ fn make_all(writer: &mut Writer, maker: i32, sorted: &[&Keyed], control: i64, pa
     }
 }
 
-fn make(writer: &mut Writer, maker: i32, one: &Keyed) {
+fn make(writer: &mut Writer, maker: Makers, one: &Keyed) {
     let (id, key) = (one.id as u64, one.key as u32 as u64);
     let about = about(writer, one);
     match &one.kind {
         KeyedKind::Segment { length, content } => {
             let arguments = [key, *length, NEW];
             writer.exact(MAKING, format!("making segment {id}"), libc::SYS_shmget, &arguments, id);
-            if !content.is_empty() {
-                writer.exact(MAKING, "attaching a segment", libc::SYS_shmat, &[id, ATTACHED, 0], ATTACHED);
-                copy(writer, maker, content);
-                writer.call(MAKING, "detaching a segment", libc::SYS_shmdt, &[ATTACHED]);
-            }
+            fill(writer, maker, id, content);
             writer.call(MAKING, "setting a segment's owner", libc::SYS_shmctl, &[id, IPC_SET, about]);
         }
         KeyedKind::Semaphores { values } => {
@@ -102,14 +110,41 @@ fn make(writer: &mut Writer, maker: i32, one: &Keyed) {
     }
 }
 
-/// Copies bytes of the script to where a segment is attached: the maker writes to its own memory as if it were another's.
-fn copy(writer: &mut Writer, maker: i32, content: &[u8]) {
+/// Fills a segment. One that is large is filled by a process that is forked for it, whose memory is charged to the clone: the maker's is the holder's. One that is
+/// ended there, for want of memory, has not said that it has come to an end.
+fn fill(writer: &mut Writer, maker: Makers, id: u64, content: &[u8]) {
+    const LITTLE: usize = 256 << 10;
+    if content.is_empty() {
+        return;
+    }
+    if content.len() <= LITTLE {
+        fill_in(writer, MAKING, maker.own, id, content);
+        return writer.call(MAKING, "detaching a segment", libc::SYS_shmdt, &[ATTACHED]);
+    }
+    let [heard, said] = maker.pipe;
+    let byte = writer.words(&[0]);
+    writer.special(MAKING, "making a pipe to a helper", Special::Pipe, &[heard, said]);
+    let helper = writer.chapter();
+    writer.fork(MAKING, maker.helper, helper);
+    fill_in(writer, helper, maker.helper, id, content);
+    writer.exact(helper, "telling of a segment", libc::SYS_write, &[said, byte, 1], 1);
+    writer.special(helper, "ending a helper", Special::Exit, &[0, 0]);
+    writer.call(MAKING, "listening to a helper", libc::SYS_close, &[said]);
+    let label = "copying a segment that the processes share, which has to fit the limit of the guest's memory";
+    writer.exact(MAKING, label, libc::SYS_read, &[heard, byte, 1], 1);
+    writer.call(MAKING, "listening no more", libc::SYS_close, &[heard]);
+    writer.call(MAKING, "waiting for a helper's end", libc::SYS_wait4, &[maker.helper as u64, 0, 0, 0]);
+}
+
+/// Copies bytes of the script to where a segment is attached: a process, by its pid, writes to its own memory as if it were another's.
+fn fill_in(writer: &mut Writer, chapter: Chapter, pid: i32, id: u64, content: &[u8]) {
+    writer.exact(chapter, "attaching a segment", libc::SYS_shmat, &[id, ATTACHED, 0], ATTACHED);
     let at = writer.data(content, 8);
     let local = writer.words(&[at, content.len() as u64]);
     let remote = writer.words(&[ATTACHED, content.len() as u64]);
-    let arguments = [maker as u64, local, 1, remote, 1, 0];
+    let arguments = [pid as u64, local, 1, remote, 1, 0];
     let length = content.len() as u64;
-    writer.exact(MAKING, "filling a segment", libc::SYS_process_vm_writev, &arguments, length);
+    writer.exact(chapter, "filling a segment", libc::SYS_process_vm_writev, &arguments, length);
 }
 
 /// `struct shmid64_ds`, `semid64_ds`: of all fields IPC_SET heeds owner, group and mode of the `struct ipc64_perm` that they begin with.
@@ -158,7 +193,7 @@ mod tests {
         };
         let image = Image { keyed: vec![keyed(32_769), keyed(1)], ..Image::default() };
         let mut writer = Writer::new();
-        write(&mut writer, &image, 99);
+        write(&mut writer, &image, Makers { own: 99, helper: 100, pipe: [7, 8] });
         let text = format!("{:?}", writer.finish(1, 1, 0, 0));
         // 0, then 2 to 63, then 32768 are passed.
         assert_eq!(text.lines().filter(|line| line.contains("counting")).count(), 1 + 62 + 1);

@@ -84,8 +84,14 @@ mod tests {
     use proptest::prelude::*;
 
     fn area(start: u64, kind: AreaKind) -> Area {
-        let pages = if matches!(kind, AreaKind::Anonymous) { vec![(start, 4096)] } else { Vec::new() };
-        Area { advice: vec![libc::MADV_DONTDUMP as u32], pages, ..Area::new(start, start + 0x4000, 3, kind) }
+        let pages_are_own = matches!(kind, AreaKind::Anonymous);
+        let pages = if pages_are_own { vec![(start, 4096)] } else { Vec::new() };
+        Area {
+            advice: vec![libc::MADV_DONTDUMP as u32],
+            pages,
+            guards: if pages_are_own { vec![(start + 0x3000, 0x1000)] } else { Vec::new() },
+            ..Area::new(start, start + 0x4000, 3, kind)
+        }
     }
 
     fn process(pid: i32, parent: i32) -> Process {

@@ -42,6 +42,11 @@ impl Roots {
         Ok(Self { init, whole, strays })
     }
 
+    /// Those of a namespace that nobody came into from outside.
+    pub(crate) fn below(init: i32, whole: bool) -> Self {
+        Self { init, whole, strays: Vec::new() }
+    }
+
     /// Those below some processes, and these.
     pub(crate) fn of(processes: &[i32]) -> Self {
         Self { init: 0, whole: false, strays: processes.to_vec() }
@@ -93,6 +98,11 @@ fn describe(outer: i32) -> Result<Member, CallError> {
 /// The innermost pid of a status file.
 pub(crate) fn inner(status: &Lines) -> Option<i32> {
     status.words("NSpid").last()?.parse().ok()
+}
+
+/// The number that a process has in its own namespace.
+pub(crate) fn number_inside(outer: i32) -> i32 {
+    Lines::read(outer, "status").ok().and_then(|status| inner(&status)).unwrap_or(outer)
 }
 
 /// The threads of a process, the first one first.

@@ -1,4 +1,4 @@
-//! How much the disk's time of a thread is worth (ioprio_set(2)).
+//! How much the disk's time of a thread is worth (ioprio_set(2), ioprio_get(2)).
 
 use std::io;
 
@@ -14,12 +14,20 @@ pub fn idle() -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// What was set for a thread, by its number: class and priority; 0 if nothing was. ESRCH: it has gone.
+pub fn of(tid: i32) -> io::Result<u32> {
+    // SAFETY: two numbers; nothing is read or written through them.
+    let priority = unsafe { libc::syscall(libc::SYS_ioprio_get, WHO_PROCESS, tid) };
+    u32::try_from(priority).map_err(|_| io::Error::last_os_error())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_thread_may_step_back() {
-        std::thread::spawn(|| idle().unwrap()).join().unwrap();
+        let told = std::thread::spawn(|| idle().and_then(|()| of(0))).join().unwrap();
+        assert_eq!(told.unwrap(), CLASS_IDLE as u32);
     }
 }

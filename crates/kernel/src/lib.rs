@@ -77,6 +77,7 @@ pub mod process;
 pub mod project_quota;
 pub mod read_gate;
 pub mod real_time;
+pub mod scheduling_policy;
 pub mod seccomp_notify;
 pub mod signal;
 pub mod socket_option;

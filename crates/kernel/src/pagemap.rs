@@ -2,6 +2,9 @@
 //!
 //! Programs reserve addresses by the terabyte and use a little of that (the engines of browsers do). The kernel is asked for what there is (PAGEMAP_SCAN,
 //! since Linux 6.7), which passes over what no page table is for; before that, all entries are read, eight bytes a page.
+//!
+//! A guard (MADV_GUARD_INSTALL, since Linux 6.13; of C libraries below the stacks of threads) looks as a page does that was swapped out, and nobody can read
+//! it. The kernel tells which are since Linux 6.15.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -11,7 +14,20 @@ const PAGE: u64 = 4096;
 
 /// The pages of a process.
 #[derive(Debug)]
-pub struct Pagemap(File);
+pub struct Pagemap {
+    file: File,
+    /// The categories of pages that the kernel is asked to tell apart.
+    told: u64,
+}
+
+/// What pages there are in a range: runs of address and length, in bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pages {
+    /// The process's own.
+    pub own: Vec<(u64, u64)>,
+    /// Guards, whose touching is a segmentation fault.
+    pub guards: Vec<(u64, u64)>,
+}
 
 /// `struct pm_scan_arg` (linux/fs.h).
 #[repr(C)]
@@ -36,13 +52,14 @@ struct Scan {
 struct Region {
     start: u64,
     end: u64,
-    _categories: u64,
+    categories: u64,
 }
 
 // PAGE_IS_*
 const FILE: u64 = 1 << 2;
 const PRESENT: u64 = 1 << 3;
 const SWAPPED: u64 = 1 << 4;
+const GUARD: u64 = 1 << 8;
 
 /// `_IOWR('f', 16, struct pm_scan_arg)`
 const PAGEMAP_SCAN: libc::c_ulong = 0xC000_6610 | (size_of::<Scan>() as libc::c_ulong) << 16;
@@ -50,21 +67,29 @@ const PAGEMAP_SCAN: libc::c_ulong = 0xC000_6610 | (size_of::<Scan>() as libc::c_
 impl Pagemap {
     /// Those of a process.
     pub fn of(pid: i32) -> io::Result<Self> {
-        File::open(format!("/proc/{pid}/pagemap")).map(Self)
+        // Pages that are told of have it in common that they are of no file, so that they come in one piece.
+        File::open(format!("/proc/{pid}/pagemap")).map(|file| Self { file, told: FILE | GUARD })
     }
 
-    /// Its own pages between two addresses: runs of address and length, in bytes.
-    pub fn own_pages(&mut self, start: u64, end: u64) -> io::Result<Vec<(u64, u64)>> {
-        match self.scan(start, end) {
-            Err(error) if error.raw_os_error() == Some(libc::ENOTTY) => read_entries(&mut self.0, start, end),
+    /// Those between two addresses.
+    pub fn pages(&mut self, start: u64, end: u64) -> io::Result<Pages> {
+        let mut scanned = self.scan(start, end);
+        if self.told & GUARD != 0 && scanned.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::EINVAL)) {
+            self.told = FILE;
+            scanned = self.scan(start, end);
+        }
+        match scanned {
+            Err(error) if error.raw_os_error() == Some(libc::ENOTTY) => {
+                read_entries(&mut self.file, start, end).map(|own| Pages { own, guards: Vec::new() })
+            }
             scanned => scanned,
         }
     }
 
-    fn scan(&self, start: u64, end: u64) -> io::Result<Vec<(u64, u64)>> {
+    fn scan(&self, start: u64, end: u64) -> io::Result<Pages> {
         const REGIONS: usize = 512;
         let mut regions = [Region::default(); REGIONS];
-        let mut runs = Vec::new();
+        let mut pages = Pages::default();
         let mut from = start;
         while from < end {
             let mut scan = Scan {
@@ -80,21 +105,21 @@ impl Pagemap {
                 inverted: FILE,
                 all_of: FILE,
                 any_of: PRESENT | SWAPPED,
-                // Pages that are told of have this in common, so that they come in one piece.
-                told: FILE,
+                told: self.told,
             };
             // SAFETY: the kernel writes at most as many regions as there are, and where it ended, to places of ours.
-            let count = unsafe { libc::ioctl(self.0.as_raw_fd(), PAGEMAP_SCAN, &raw mut scan) };
+            let count = unsafe { libc::ioctl(self.file.as_raw_fd(), PAGEMAP_SCAN, &raw mut scan) };
             let count = usize::try_from(count).map_err(|_| io::Error::last_os_error())?;
             for region in &regions[..count.min(REGIONS)] {
-                note(&mut runs, region.start, region.end - region.start);
+                let runs = if region.categories & GUARD == 0 { &mut pages.own } else { &mut pages.guards };
+                note(runs, region.start, region.end - region.start);
             }
             if scan.walk_end <= from {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
             from = scan.walk_end;
         }
-        Ok(runs)
+        Ok(pages)
     }
 }
 
@@ -172,12 +197,32 @@ mod tests {
             }
             let start = memory.as_ptr() as u64;
             let end = start + memory.len() as u64;
-            let read = read_entries(&mut pagemap.0, start, end).unwrap();
+            let read = read_entries(&mut pagemap.file, start, end).unwrap();
             assert!(read.len() > 512 || flags & libc::MAP_SHARED != 0, "{}", read.len());
             match pagemap.scan(start, end) {
                 Err(error) => return eprintln!("skipped: this kernel does not scan: {error}"),
-                Ok(scanned) => assert_eq!(scanned, read),
+                Ok(scanned) => assert_eq!(scanned, Pages { own: read, guards: Vec::new() }),
             }
         }
+    }
+
+    #[test]
+    fn guards_are_told_from_pages() {
+        const GUARD_INSTALL: i32 = 102;
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE;
+        // SAFETY: a new mapping, where the kernel likes.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), 4 * 4096, protection, flags, -1, 0) };
+        assert_ne!(start, libc::MAP_FAILED);
+        let at = start as u64;
+        // SAFETY: one page of that, which nobody touches again.
+        let made = unsafe { libc::madvise((at + PAGE) as *mut _, 4096, GUARD_INSTALL) };
+        let mut pagemap = Pagemap::of(std::process::id() as i32).unwrap();
+        let pages = pagemap.pages(at, at + 4 * PAGE).unwrap();
+        if made != 0 || pagemap.told & GUARD == 0 {
+            return eprintln!("skipped: this kernel has no guards, or does not tell of them");
+        }
+        assert_eq!(pages.guards, [(at + PAGE, PAGE)]);
+        assert_eq!(pages.own, [(at, PAGE), (at + 2 * PAGE, 2 * PAGE)]);
     }
 }

@@ -80,6 +80,7 @@ pub type SignalInfo = [u8; 128];
 
 const PTRACE_GET_RSEQ_CONFIGURATION: libc::c_uint = 0x420f;
 const PTRACE_SECCOMP_GET_FILTER: libc::c_uint = 0x420c;
+const PTRACE_GET_SYSCALL_USER_DISPATCH_CONFIG: libc::c_uint = 0x4211;
 const PTRACE_O_SUSPEND_SECCOMP: usize = 1 << 21;
 const PTRACE_EVENT_STOP: i32 = 128;
 const NT_X86_XSTATE: usize = 0x202;
@@ -241,6 +242,20 @@ impl Thread {
         // SAFETY: the kernel writes as many instructions of eight bytes: the thread stands still, and a filter never changes.
         check(unsafe { libc::ptrace(PTRACE_SECCOMP_GET_FILTER, self.tid, number, program.as_mut_ptr()) })?;
         Ok(Some(program.iter().flat_map(|word| word.to_ne_bytes()).collect()))
+    }
+
+    /// Whether its system calls are handed back to it (PR_SET_SYSCALL_USER_DISPATCH). Told since Linux 6.4; before that, `false`.
+    pub fn dispatches_calls(&self) -> io::Result<bool> {
+        // Mode, address of the selector, the range from which calls pass.
+        let mut setting = [0_u64; 4];
+        // SAFETY: the kernel writes as many bytes as are passed.
+        let result = unsafe {
+            libc::ptrace(PTRACE_GET_SYSCALL_USER_DISPATCH_CONFIG, self.tid, size_of_val(&setting), setting.as_mut_ptr())
+        };
+        match check(result) {
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL)) => Ok(false),
+            told => told.map(|()| setting[0] != 0),
+        }
     }
 
     /// Where its robust futexes are listed: address and length (get_robust_list(2)).

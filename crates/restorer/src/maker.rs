@@ -16,6 +16,7 @@ pub(crate) struct Wish<'a> {
     cgroups: usize,
     groups: usize,
     namespaces: u32,
+    scopes: u32,
     script: &'a Script,
 }
 
@@ -25,11 +26,16 @@ static FAILED_STEP: AtomicU32 = AtomicU32::new(0);
 
 impl<'a> Wish<'a> {
     /// The wish of a message whose counts fit its descriptors.
-    pub(crate) fn new(message: &'a Message, counts: [usize; 3], namespaces: u32, script: &'a Script) -> Option<Self> {
+    pub(crate) fn new(
+        message: &'a Message,
+        counts: [usize; 3],
+        (namespaces, scopes): (u32, u32),
+        script: &'a Script,
+    ) -> Option<Self> {
         let [cgroups, groups, supplied] = counts;
         let all = [2, cgroups, groups, 1, supplied].into_iter().try_fold(0_usize, usize::checked_add)?;
         let fds = &message.fds[..message.count];
-        (all == fds.len() && cgroups <= 1).then_some(Self { fds, cgroups, groups, namespaces, script })
+        (all == fds.len() && cgroups <= 1).then_some(Self { fds, cgroups, groups, namespaces, scopes, script })
     }
 
     fn groups(&self) -> &[u64] {
@@ -95,6 +101,10 @@ fn maker(wish: &Wish<'_>) -> Result<(), Failure> {
     root(number::SETRESGID, [0, 0, 0])?;
     root(number::SETRESUID, [0, 0, 0])?;
     bare::undumpable();
+    if wish.scopes != 0 {
+        // Where the kernel keeps nothing inside, guests do without, and it is said of them.
+        let _ = bare::keep_inside(wish.scopes);
+    }
     let free = wish.script.header().free;
     let given = wish.fds[..2].iter().chain(wish.supplied());
     for (number, fd) in given.enumerate() {

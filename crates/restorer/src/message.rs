@@ -21,6 +21,8 @@ pub enum Request {
         namespaces: u32,
         /// Descriptors that the clone has in place of the frozen ones.
         supplied: u32,
+        /// What a Landlock domain around the clone keeps inside (`LANDLOCK_SCOPE_*`).
+        scopes: u32,
     },
     /// Become a process of a clone, its first. Descriptors: the script (a sealed memory file), the holder's memory, where the maker hands over what it has
     /// made. Answered only if that fails before there is a process that could report it.
@@ -44,7 +46,7 @@ pub struct Answer {
 pub struct Report {
     /// The error, or 0.
     pub errno: i32,
-    /// Which step it was, counted over the whole script.
+    /// Which step it was, counted over the whole script; without an error, the pid of the process that stands.
     pub step: u32,
 }
 
@@ -53,8 +55,8 @@ impl Request {
     pub fn words(self) -> [u32; WORDS] {
         match self {
             Self::Hold { length } => [1, length, 0, 0, 0, 0, 0, 0],
-            Self::Clone { cgroups, groups, namespaces, supplied } => {
-                [2, cgroups, groups, namespaces, supplied, 0, 0, 0]
+            Self::Clone { cgroups, groups, namespaces, supplied, scopes } => {
+                [2, cgroups, groups, namespaces, supplied, scopes, 0, 0]
             }
             Self::Become { length } => [3, length, 0, 0, 0, 0, 0, 0],
         }
@@ -64,8 +66,8 @@ impl Request {
     pub fn from_words(words: [u32; WORDS]) -> Option<Self> {
         match words {
             [1, length, ..] => Some(Self::Hold { length }),
-            [2, cgroups, groups, namespaces, supplied, ..] => {
-                Some(Self::Clone { cgroups, groups, namespaces, supplied })
+            [2, cgroups, groups, namespaces, supplied, scopes, ..] => {
+                Some(Self::Clone { cgroups, groups, namespaces, supplied, scopes })
             }
             [3, length, ..] => Some(Self::Become { length }),
             _ => None,

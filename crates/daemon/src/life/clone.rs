@@ -96,7 +96,7 @@ pub(super) async fn clone(
     // The frozen processes are forked up to where they wait, while all else is put in order here.
     let forking = match forked {
         Some(forked) => uts::set_host_name(ready.sprout.pid, &host_name).map(|()| Forking::Before(forked)),
-        None => Nest::new(daemon, &ready, &files.path().join(LOG)).map(|nest| {
+        None => Nest::new(daemon, &ready, &files.path().join(LOG), &spec).map(|nest| {
             let at_once = is_complete(&ready, spec.network);
             Forking::begin(nest, (ready.sprout.pid, host_name), Arc::clone(frozen), at_once)
         }),

@@ -3,6 +3,7 @@
 //! What they run and map has to be there as well. Files that they have open are copied where the other guest has none of that name.
 
 use super::freeze::fault;
+use super::nest::scopes;
 use super::room;
 use crate::daemon::Daemon;
 use crate::failure;
@@ -84,6 +85,8 @@ struct Site {
     cgroup: Option<OwnedFd>,
     procs: Option<OwnedFd>,
     tasks: Vec<OwnedFd>,
+    /// What a Landlock domain is to keep inside there.
+    scopes: u32,
     onlooker: Arc<LazyLock<Option<Onlooker>>>,
 }
 
@@ -111,6 +114,7 @@ impl Site {
             cgroup: group.clone().map(|path| open(path, File::options().read(true))).transpose()?,
             procs: group.map(|path| open(path.join("cgroup.procs"), File::options().write(true))).transpose()?,
             tasks: plot.entrances()?.tasks,
+            scopes: scopes(&target.spec.borrow()),
             onlooker: Arc::clone(&daemon.onlooker),
         })
     }
@@ -135,6 +139,7 @@ impl Site {
             groups: &groups,
             supplied: &[self.log_there.as_fd()],
             cradle: None,
+            scopes: self.scopes,
         };
         let bed = Bed { target, procs: self.procs.as_ref().map(AsFd::as_fd) };
         transplant(&subject, processes, &bed, |image| self.files(image))

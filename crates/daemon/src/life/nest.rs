@@ -2,8 +2,9 @@
 
 use super::boot::Ready;
 use crate::daemon::Daemon;
-use pando_api::Network;
+use pando_api::{Network, Spec};
 use pando_freeze::{CloneError, Cradle, Frozen, Ready as Forked, Target};
+use pando_guest::plan::SproutKind;
 use pando_kernel::cgroup::Plot;
 use pando_kernel::{CallError, Context};
 use std::fs::File;
@@ -18,15 +19,18 @@ pub(crate) struct Nest {
     log: OwnedFd,
     /// Where the first process is told what to become.
     cradle: Option<OwnedFd>,
+    /// What is kept inside it.
+    scopes: u32,
 }
 
 impl Nest {
-    /// That of a first process; what the clone says goes to a log.
-    pub(crate) fn new(daemon: &Daemon, ready: &Ready, log: &Path) -> Result<Self, CallError> {
+    /// That of a first process, for a guest of some kind; what the clone says goes to a log.
+    pub(crate) fn new(daemon: &Daemon, ready: &Ready, log: &Path, spec: &Spec) -> Result<Self, CallError> {
         let log =
             File::options().create(true).append(true).open(log).context(|| format!("opening {}", log.display()))?;
         let cradle = ready.cradle.as_ref().map(|cradle| cradle.lay_out(&ready.sprout, &log)).transpose()?;
-        Ok(Self { init: ready.sprout.pid, plot: daemon.field.plot(ready.sprout.slot), log: log.into(), cradle })
+        let plot = daemon.field.plot(ready.sprout.slot);
+        Ok(Self { init: ready.sprout.pid, plot, log: log.into(), cradle, scopes: scopes(spec) })
     }
 
     /// Forks the frozen processes, up to where they wait. Blocking.
@@ -41,9 +45,15 @@ impl Nest {
             groups: &groups,
             supplied: &[self.log.as_fd()],
             cradle: self.cradle.as_ref().map(|socket| Cradle(socket.as_fd())),
+            scopes: self.scopes,
         };
         frozen.clone_into(&target)
     }
+}
+
+/// What is kept inside a guest of some kind. Its seed is in a domain of the same kind, and nobody else can be put into that.
+pub(super) fn scopes(spec: &Spec) -> u32 {
+    SproutKind::of_clones(spec).scopes.bits()
 }
 
 /// Whether processes can be forked to a first process at once: it has a root file system already, and there is no network that it must be let onto before

@@ -40,6 +40,13 @@ impl SproutKind {
             filtered: spec.seccomp == SeccompProfile::Default && seccomp::lets_plans_pass(spec.security_profile()),
         }
     }
+
+    /// The kind that clones of a guest with a spec stand in. Its processes are in a domain of their own, which signals from another would not reach: it is for the pid
+    /// namespace to keep those inside.
+    pub fn of_clones(spec: &Spec) -> Self {
+        let kind = Self::of(spec);
+        Self { scopes: kind.scopes - Scopes::SIGNALS, ..kind }
+    }
 }
 
 /// The directories of the stage: what is mounted there is brought into the root file system when that is known.

@@ -58,6 +58,15 @@ pub(super) fn version() -> io::Result<i64> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
+/// Looks at a thread before and after it has entered a domain; the thread ends.
+pub fn around_a_landlock_domain<T: Send>(mut look: impl FnMut() -> T + Send) -> io::Result<[T; 2]> {
+    in_a_thread(move || {
+        let before = look();
+        enter(Ruleset { files: LANDLOCK_ACCESS_FS_MAKE_BLOCK, ..Ruleset::default() })?;
+        Ok([before, look()])
+    })
+}
+
 /// Puts this thread into a domain of this kind. It stays there.
 fn enter(ruleset: Ruleset) -> io::Result<()> {
     rustix::thread::set_no_new_privs(true)?;

@@ -24,6 +24,7 @@ mod scratch;
 mod seccomp;
 mod verdict;
 
+pub use landlock::around_a_landlock_domain;
 pub use verdict::Verdict;
 
 use std::path::Path;

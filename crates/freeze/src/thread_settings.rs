@@ -1,0 +1,76 @@
+//! How a thread has the kernel treat it, beyond who it is and how it is scheduled. What it makes, threads and processes, has the same.
+
+use crate::proc_file::Lines;
+use crate::script::{Chapter, Writer};
+use serde::{Deserialize, Serialize};
+
+/// That.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ThreadSettings {
+    /// What personality(2) says.
+    pub personality: u32,
+    /// Whether it is ended as soon as memory that it has fails, rather than when it reads it; none if as the machine has it (PR_MCE_KILL).
+    pub memory_failure: Option<bool>,
+    /// What the processor must not guess for it (PR_SET_SPECULATION_CTRL): its number, and `PR_SPEC_*`.
+    pub speculation: Vec<(u32, u32)>,
+}
+
+/// PF_MCE_PROCESS and PF_MCE_EARLY of include/linux/sched.h, which a stat file shows.
+const OWN_FAILURE: u64 = 0x80;
+const EARLY_FAILURE: u64 = 0x0800_0000;
+
+/// What a status file calls what the processor can be kept from, by number.
+const GUESSES: [(u32, &str); 2] = [(0, "Speculation_Store_Bypass"), (1, "SpeculationIndirectBranch")];
+const PR_SPEC_DISABLE: u32 = 4;
+const PR_SPEC_FORCE_DISABLE: u32 = 8;
+
+/// Of a thread: its flags, as its stat file has them, its status file, and its personality.
+pub(crate) fn read(flags: u64, status: &Lines, personality: u32) -> ThreadSettings {
+    let own = flags & OWN_FAILURE != 0;
+    let kept = |(number, name): &(u32, &str)| match status.get(name) {
+        "thread mitigated" | "conditional disabled" => Some((*number, PR_SPEC_DISABLE)),
+        "thread force mitigated" | "conditional force disabled" => Some((*number, PR_SPEC_FORCE_DISABLE)),
+        _ => None,
+    };
+    ThreadSettings {
+        personality,
+        memory_failure: own.then_some(flags & EARLY_FAILURE != 0),
+        speculation: GUESSES.iter().filter_map(kept).collect(),
+    }
+}
+
+/// Writes the thread's setting of them anew.
+pub(crate) fn write(writer: &mut Writer, chapter: Chapter, settings: &ThreadSettings) {
+    const PR_MCE_KILL: u64 = 33;
+    const PR_MCE_KILL_SET: u64 = 1;
+    const PR_SET_SPECULATION_CTRL: u64 = 53;
+    if settings.personality != 0 {
+        let personality = u64::from(settings.personality);
+        writer.call(chapter, "setting the personality", libc::SYS_personality, &[personality]);
+    }
+    if let Some(early) = settings.memory_failure {
+        let arguments = [PR_MCE_KILL, PR_MCE_KILL_SET, u64::from(early), 0, 0];
+        writer.call(chapter, "setting what failing memory does", libc::SYS_prctl, &arguments);
+    }
+    for (number, control) in &settings.speculation {
+        let arguments = [PR_SET_SPECULATION_CTRL, u64::from(*number), u64::from(*control), 0, 0];
+        writer.call(chapter, "keeping the processor from guessing", libc::SYS_prctl, &arguments);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_set_is_told_from_what_the_machine_has() {
+        let status = |store: &str, branch: &str| {
+            Lines::parse(&format!("Speculation_Store_Bypass:\t{store}\nSpeculationIndirectBranch:\t{branch}\n"))
+        };
+        let usual = read(0x0800_0000, &status("thread vulnerable", "always enabled"), 0);
+        assert_eq!(usual, ThreadSettings::default());
+        let kept = read(0x80, &status("thread force mitigated", "conditional disabled"), 7);
+        assert_eq!(kept.speculation, [(0, PR_SPEC_FORCE_DISABLE), (1, PR_SPEC_DISABLE)]);
+        assert_eq!((kept.memory_failure, kept.personality), (Some(false), 7));
+    }
+}
