@@ -18,6 +18,7 @@ fn main() {
         assert!(ended.success(), "compiling {files:?} failed");
     };
     compile("attack", &[], &ATTACK);
+    compile("burglar", &[], &["burglar.c"]);
     compile(
         "program32",
         &["-m32", "-ffreestanding", "-nostdlib", "-fno-pie", "-no-pie", "-fno-stack-protector"],

@@ -2,7 +2,7 @@ import ctypes, threading
 
 libc = ctypes.CDLL(None, use_errno=True)
 STACK = ctypes.create_string_buffer(64 << 10)
-NOCLDWAIT, NO_SETUID_FIXUP = 2, 1 << 2
+NOCLDWAIT, NO_SETUID_FIXUP, MEMBARRIER = 2, 1 << 2, 324
 
 
 class Stack(ctypes.Structure):
@@ -39,6 +39,7 @@ assert libc.prctl(28, NO_SETUID_FIXUP, 0, 0, 0) == 0  # PR_SET_SECUREBITS
 libc.prctl(29, 80_000, 0, 0, 0)  # PR_SET_TIMERSLACK
 libc.prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
 libc.prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE
+assert libc.syscall(MEMBARRIER, 1 << 4, 0, 0) == 0  # MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED
 heap = libc.sbrk(0)
 asked, answer, found = threading.Event(), threading.Event(), []
 
@@ -66,6 +67,8 @@ def check():
     assert stack() == (ctypes.addressof(STACK), 0, len(STACK)), stack()
     assert death() == 10 and libc.prctl(27, 0, 0, 0, 0) == NO_SETUID_FIXUP
     assert libc.prctl(30, 0, 0, 0, 0) == 80_000 and libc.prctl(3, 0, 0, 0, 0) == 0
+    assert libc.syscall(MEMBARRIER, 1 << 3, 0, 0) == 0, "it has registered for that"
+    assert libc.syscall(MEMBARRIER, 1 << 5, 0, 0) != 0, "it has not registered for that"
     asked.set()
     answer.wait()
     assert found == [(90_000, 2, 0)], found

@@ -16,6 +16,7 @@
 //! machines. `--slow` runs the long tests alone, `--vm` those that say more on another kernel, `--rebooted` the second halves of cases whose first were among
 //! those, in an earlier boot (`PANDO_TEST_LASTING` names what both find); every other option is libtest's.
 
+mod abstract_caller;
 mod area;
 mod busybox_root;
 mod case;
@@ -51,7 +52,8 @@ use std::process::ExitCode;
 type Part = fn(&[String]) -> std::io::Result<()>;
 
 /// By the word that asks for it.
-const PARTS: [(&str, Part); 5] = [
+const PARTS: [(&str, Part); 6] = [
+    (abstract_caller::WORD, abstract_caller::obey),
     (disorder::WORD, disorder::obey),
     (history::WORD, history::obey),
     (race::WORD, race::obey),

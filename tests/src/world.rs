@@ -81,6 +81,10 @@ fn missing(from: &[String], other: &[String]) -> Vec<String> {
 /// Every name below a directory with what is known of it.
 fn list(path: &Path, into: &mut Vec<String>) {
     let Ok(metadata) = path.symlink_metadata() else { return };
+    // What a guest has used a daemon writes down every few minutes.
+    if path.file_name().is_some_and(|name| name == "usage") {
+        return;
+    }
     let more = if metadata.is_file() {
         format!("{} bytes, of {}.{:09}", metadata.len(), metadata.mtime(), metadata.mtime_nsec())
     } else {

@@ -18,6 +18,9 @@ pub(crate) const CASES: &[Case] = &[
     case("clone_programs::postgres_with_all_its_processes", |sandbox| {
         clones_serve(sandbox, &POSTGRES, &tarball(sandbox));
     }),
+    case("clone_programs::postgres_in_clones_of_clones", |sandbox| {
+        clones_of_clones_serve(sandbox, &POSTGRES, &tarball(sandbox));
+    }),
     case("clone_programs::sshd", |sandbox| clones_serve(sandbox, &SSHD, &tarball(sandbox))),
     case("clone_programs::shell_in_a_terminal", |sandbox| clones_serve(sandbox, &SHELL, &tarball(sandbox))),
     case("clone_programs::python", |sandbox| clones_serve(sandbox, &PYTHON, &tarball_with(sandbox, ENGINES))),
@@ -190,16 +193,49 @@ const CLONES: usize = 10;
 /// How long they live on before they are asked.
 const LATER: Duration = Duration::from_secs(60);
 
+impl Server {
+    /// What a script prints in a guest, to which its first word is the guest's name.
+    fn inside(&self, sandbox: &Sandbox, guest: &str, script: &str) -> String {
+        sandbox.pando(["exec", "-u", self.user, guest, "--", "sh", "-c", script, "sh", guest]).limit(120).ok()
+    }
+
+    /// Has it serve in the guest `deb`.
+    fn start(&self, sandbox: &Sandbox, image: &str) {
+        sandbox.pando(["create", "deb", "--from", image]).limit(300).ok();
+        sandbox.pando(["start", "deb"]).ok();
+        self.inside(sandbox, "deb", self.prepare);
+        // Nothing of it may hang on to who started it.
+        self.inside(sandbox, "deb", &format!("cd /; setsid {} </dev/null >/tmp/server.log 2>&1 &", self.serve));
+        self.inside(sandbox, "deb", &format!("until {} >/dev/null 2>&1; do sleep 0.1; done", self.ready));
+    }
+}
+
+/// Each is frozen while it serves: the source, its clone twice, and the clone of that.
+fn clones_of_clones_serve(sandbox: &Sandbox, server: &Server, image: &str) {
+    server.start(sandbox, image);
+    for (from, to) in [("deb", "one"), ("one", "two"), ("one", "two-later"), ("two", "three")] {
+        let image = format!("for-{to}");
+        sandbox.pando(["freeze", from, &image]).ok();
+        sandbox.pando(["clone", &image, to]).ok();
+        server.inside(sandbox, to, server.ready);
+    }
+    let guests = ["deb", "one", "two", "two-later", "three"];
+    for guest in guests {
+        server.inside(sandbox, guest, server.write);
+    }
+    for guest in guests {
+        assert_eq!(server.inside(sandbox, guest, server.read).trim(), guest);
+    }
+    // What each has written is in its files, whatever becomes of the others.
+    sandbox.pando(["rm", "--force", "deb", "two"]).ok();
+    for guest in ["one", "two-later", "three"] {
+        assert_eq!(server.inside(sandbox, guest, server.read).trim(), guest);
+    }
+}
+
 fn clones_serve(sandbox: &Sandbox, server: &Server, image: &str) {
-    sandbox.pando(["create", "deb", "--from", image]).limit(300).ok();
-    sandbox.pando(["start", "deb"]).ok();
-    let inside = |guest: &str, script: &str| {
-        sandbox.pando(["exec", "-u", server.user, guest, "--", "sh", "-c", script, "sh", guest]).limit(120).ok()
-    };
-    inside("deb", server.prepare);
-    // Nothing of it may hang on to who started it.
-    inside("deb", &format!("cd /; setsid {} </dev/null >/tmp/server.log 2>&1 &", server.serve));
-    inside("deb", &format!("until {} >/dev/null 2>&1; do sleep 0.1; done", server.ready));
+    server.start(sandbox, image);
+    let inside = |guest: &str, script: &str| server.inside(sandbox, guest, script);
     sandbox.pando(["freeze", "deb", "warm"]).ok();
     let names = sandbox.pando(["clone", "warm", "-n", &CLONES.to_string()]).limit(120).ok();
     let guests: Vec<&str> = names.lines().chain(["deb"]).collect();

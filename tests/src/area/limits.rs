@@ -93,7 +93,7 @@ fn processes_are_bounded(sandbox: &Sandbox) {
 }
 
 /// How often the guest's processes were held back for having used up their time.
-fn throttled(sandbox: &Sandbox, name: &str) -> u64 {
+pub(super) fn throttled(sandbox: &Sandbox, name: &str) -> u64 {
     let seen = sandbox.inspect(name);
     let groups = seen["cgroups"].as_array().expect("an array").iter().filter_map(Value::as_str);
     let stats = groups.filter_map(|group| std::fs::read_to_string(format!("{group}/cpu.stat")).ok());

@@ -2,13 +2,17 @@
 
 mod attacks;
 mod buds;
+mod burglars;
 mod clients;
 mod clone_crash;
 mod clone_identity;
 mod clone_inits;
 mod clone_kills;
+mod clone_limits;
 mod clone_load;
+mod clone_losses;
 mod clone_programs;
+mod clone_scopes;
 mod clones;
 mod confinement;
 mod crash;
@@ -16,9 +20,14 @@ mod crash_at_random;
 mod exec;
 mod freeze;
 mod freeze_kills;
+mod freeze_refusals;
+mod frozen_again;
+mod frozen_settings;
 mod hostile;
+mod image_files;
 mod images;
 mod kept_images;
+mod late_finds;
 mod lifecycle;
 mod limits;
 mod listing;
@@ -96,10 +105,16 @@ const AREAS: &[&[Case]] = &[
     xfstests::CASES,
     crash::CASES,
     freeze::CASES,
+    frozen_again::CASES,
+    frozen_settings::CASES,
+    freeze_refusals::CASES,
     clone_crash::CASES,
     freeze_kills::CASES,
     clone_kills::CASES,
+    clone_limits::CASES,
     clone_load::CASES,
+    clone_losses::CASES,
+    clone_scopes::CASES,
     clones::CASES,
     clone_identity::CASES,
     clone_inits::CASES,
@@ -107,6 +122,8 @@ const AREAS: &[&[Case]] = &[
     reboot::CASES,
     clone_programs::CASES,
     systemd::CASES,
+    burglars::CASES,
+    late_finds::CASES,
     attacks::CASES,
     hostile::CASES,
     buds::CASES,
@@ -127,6 +144,7 @@ const AREAS: &[&[Case]] = &[
     volumes::CASES,
     terminals::CASES,
     programs::CASES,
+    image_files::CASES,
     images::CASES,
     self_freeze::CASES,
     servers::CASES,

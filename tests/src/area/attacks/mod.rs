@@ -24,6 +24,8 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("attacks::on_files", |sandbox| all(sandbox, table::FILES)).needs(NEEDS),
     Case::new("attacks::on_neighbours", |sandbox| all(sandbox, table::NEIGHBOURS)).needs(NEEDS),
     Case::new("attacks::on_the_hosts_abstract_sockets", abstract_sockets).needs(&[Need::Root, Need::Linux(6, 12)]),
+    Case::new("attacks::on_the_hosts_abstract_sockets_by_clones", abstract_sockets_by_clones)
+        .needs(&[Need::Root, Need::Linux(6, 12)]),
     Case::new("attacks::by_links_during_a_copy", races::links_during_a_copy),
     Case::new("attacks::by_links_during_a_start", races::links_during_a_start),
     Case::new("attacks::programs_of_32_bits", programs_of_32_bits),
@@ -213,6 +215,40 @@ fn abstract_sockets(sandbox: &Sandbox) {
     assert_eq!(connect(&[]).code(), GOT_THROUGH, "the control: nothing keeps a guest on the host's network from it");
     let ended = connect(&["--profile", "strict"]);
     assert_eq!(ended.code(), DENIED, "{}{}", ended.out(), ended.err());
+}
+
+/// What was frozen is kept from them in a clone, too, and in a clone of that: it is not born of who holds the rest of its guest.
+fn abstract_sockets_by_clones(sandbox: &Sandbox) {
+    use std::os::linux::net::SocketAddrExt;
+    let own = format!("clones-{}", std::process::id());
+    let address =
+        std::os::unix::net::SocketAddr::from_abstract_name(format!("pando-attack-{own}")).expect("a short name");
+    let _listener = std::os::unix::net::UnixListener::bind_addr(&address).expect("nobody else has this name");
+    let tree = tree(sandbox).to_string_lossy().into_owned();
+    let script = format!(
+        "while :; do if [ -e /go ]; then rm /go; attack abstract-socket {own}; echo $? >/result.new; mv /result.new /result; fi; \
+         sleep 0.05; done"
+    );
+    for (profile, wanted) in [("default", GOT_THROUGH), ("strict", DENIED)] {
+        let create =
+            ["create", profile, "--from", &tree, "--net", "host", "--profile", profile, "--", "sh", "-c", &script];
+        sandbox.pando(create).ok();
+        sandbox.pando(["start", profile]).ok();
+        let mut last = profile.to_owned();
+        for number in 0..3 {
+            sandbox.exec_sh(&last, "rm -f /result; : >/go").ok();
+            let outcome = || sandbox.exec_sh(&last, "cat /result").run().out();
+            eventually("it has tried", || !outcome().is_empty());
+            assert_eq!(outcome(), format!("{wanted}\n"), "{last} of profile {profile}");
+            // Whoever comes in reaches it by signals, and ends it.
+            sandbox.exec_sh(&last, "kill -0 2").ok();
+            let (image, next) = (format!("{profile}-image-{number}"), format!("{profile}-{number}"));
+            sandbox.pando(["freeze", &last, &image]).ok();
+            sandbox.pando(["clone", &image, &next]).ok();
+            sandbox.pando(["stop", &last]).ok();
+            last = next;
+        }
+    }
 }
 
 fn programs_of_32_bits(sandbox: &Sandbox) {
