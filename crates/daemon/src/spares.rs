@@ -13,7 +13,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::io::Interest;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, RwLock};
 use tokio::time::Instant;
 
 /// How many are kept ready.
@@ -43,6 +43,8 @@ pub(crate) struct Spares {
     moved: Cell<Option<Instant>>,
     refilling: Cell<bool>,
     closed: Cell<bool>,
+    /// Held, shared, by whatever makes one or clears away: the daemon does not end in the midst of it.
+    underway: RwLock<()>,
     wanted: Notify,
 }
 
@@ -57,6 +59,7 @@ impl Spares {
             moved: Cell::new(None),
             refilling: Cell::new(false),
             closed: Cell::new(false),
+            underway: RwLock::new(()),
             wanted: Notify::new(),
         })
     }
@@ -97,6 +100,10 @@ impl Spares {
     }
 
     async fn make_one(&self) -> Result<(), String> {
+        let _underway = self.underway.read().await;
+        if self.closed.get() {
+            return Ok(());
+        }
         let (home, number, moved) = (self.home.clone(), self.made.get(), self.moved.get());
         self.made.set(number.wrapping_add(1));
         let still = self.still.borrow().clone();
@@ -121,10 +128,23 @@ impl Spares {
         discard(all).await;
     }
 
-    /// The same at the daemon's end.
+    /// The same at the daemon's end, when nothing is underway any more.
     pub(crate) async fn close(&self) {
         self.closed.set(true);
+        let _nothing = self.underway.write().await;
         self.clear().await;
+    }
+
+    /// Clears away what a client has left that took some, and has gone. Its own end comes first: there are few processors.
+    pub(crate) async fn clear_after(&self, remains: Vec<Remains>) {
+        const FIRST: Duration = Duration::from_millis(10);
+        if remains.is_empty() {
+            return;
+        }
+        let _underway = self.underway.read().await;
+        tokio::time::sleep(FIRST).await;
+        // What could not be deleted is by the next sweep.
+        let _ = tokio::task::spawn_blocking(move || remains.into_iter().for_each(Remains::clear)).await;
     }
 }
 
@@ -132,17 +152,6 @@ impl Spares {
 async fn discard(spares: impl IntoIterator<Item = Spare> + Send + 'static) {
     // One that panicked has left something for the next recovery.
     let _ = tokio::task::spawn_blocking(move || spares.into_iter().for_each(drop)).await;
-}
-
-/// Clears away what a client has left that took some, and has gone. Its own end comes first: there are few processors.
-pub(crate) async fn clear_after(remains: Vec<Remains>) {
-    const FIRST: Duration = Duration::from_millis(10);
-    if remains.is_empty() {
-        return;
-    }
-    tokio::time::sleep(FIRST).await;
-    // What could not be deleted is by the next sweep.
-    let _ = tokio::task::spawn_blocking(move || remains.into_iter().for_each(Remains::clear)).await;
 }
 
 /// Watches the mounts for as long as spares are wanted.

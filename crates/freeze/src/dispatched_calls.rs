@@ -6,7 +6,7 @@ use crate::stop::Stopped;
 use pando_kernel::{CallError, Context};
 
 /// Those among stopped threads; no other can be looked at.
-pub(crate) fn objections(stopped: &[Stopped]) -> Result<Vec<Refusal>, CallError> {
+pub(crate) fn objections<'a>(stopped: impl Iterator<Item = &'a Stopped>) -> Result<Vec<Refusal>, CallError> {
     let mut refusals = Vec::new();
     for Stopped { member, threads } in stopped {
         for thread in threads {

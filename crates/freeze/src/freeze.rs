@@ -209,8 +209,10 @@ fn look(subject: &Subject<'_>, stopped: &[Stopped], known: &Known<'_>) -> Result
     if !found.refusals.is_empty() {
         return Err(FreezeError::Refused(std::mem::take(&mut found.refusals)));
     }
+    // Of the others the onlooker has told.
+    let untold = stopped.iter().filter(|process| !found.told.contains_key(&process.member.outer));
+    let mut late = dispatched_calls::objections(untold)?;
     let (image, flight) = capture::capture(subject, stopped, known, found)?;
-    let mut late = dispatched_calls::objections(stopped)?;
     late.extend(sockets::late_objections(&image));
     if late.is_empty() { Ok((image, flight)) } else { Err(FreezeError::Refused(late)) }
 }

@@ -30,6 +30,7 @@ mod ahead;
 mod areas;
 mod arrivals;
 mod asking;
+mod bpf_object;
 mod capture;
 mod check;
 mod check_spaces;

@@ -3,10 +3,11 @@
 //!
 //! Iterators over one process: since Linux 6.1. Where there are none, or the kernel has no room for what they need, processes are asked.
 
+use crate::bpf_object;
 use crate::proc_file::Lines;
 use crate::told::{PROCESS, THREAD, Told, Usual, security_of};
 use crate::tree;
-use libbpf_rs::{ObjectBuilder, Program};
+use libbpf_rs::Program;
 use pando_kernel::{CallError, Context, bpf_iterator, probe};
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
@@ -28,12 +29,7 @@ impl Onlooker {
     ///
     /// EPERM without CAP_BPF and CAP_PERFMON; others where the kernel has no such iterators or other structures.
     pub fn load() -> io::Result<Self> {
-        // What it has to say about a refusal is in its errors as well.
-        libbpf_rs::set_print(None);
-        let open = ObjectBuilder::default().open_memory(OBJECT);
-        let object = open.and_then(libbpf_rs::OpenObject::load).map_err(io::Error::other)?;
-        let program = object.progs().next().ok_or(io::ErrorKind::NotFound)?;
-        let program = program.as_fd().try_clone_to_owned()?;
+        let (_, program) = bpf_object::load(OBJECT)?;
         let number = Program::id_from_fd(program.as_fd()).map_err(io::Error::other)?;
         let onlooker = Self { program, number, usual: Usual::default() };
         // A kernel with other structures shows at once.

@@ -6,7 +6,8 @@
 //!
 //! Iterators over one process's files: since Linux 6.1; the cache as it is looked for here: since 6.11. Where it is another, all entries are asked for.
 
-use libbpf_rs::{MapCore, MapFlags, MapHandle, ObjectBuilder};
+use crate::bpf_object;
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use pando_kernel::bpf_iterator;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use std::collections::HashMap;
@@ -85,11 +86,7 @@ impl Touched {
     ///
     /// EPERM without CAP_BPF and CAP_PERFMON; others where the kernel has no such iterators or other structures.
     pub fn load() -> io::Result<Self> {
-        // What it has to say about a refusal is in its errors as well.
-        libbpf_rs::set_print(None);
-        let open = ObjectBuilder::default().open_memory(OBJECT);
-        let object = open.and_then(libbpf_rs::OpenObject::load).map_err(io::Error::other)?;
-        let program = object.progs().next().ok_or(io::ErrorKind::NotFound)?.as_fd().try_clone_to_owned()?;
+        let (object, program) = bpf_object::load(OBJECT)?;
         let map = object.maps().next().ok_or(io::ErrorKind::NotFound)?;
         let request = MapHandle::try_from(&map).map_err(io::Error::other)?;
         Ok(Self { program, request: Mutex::new(request) })

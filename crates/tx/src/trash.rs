@@ -4,7 +4,9 @@ use crate::commit::PartChanges;
 use crate::home::Home;
 use crate::part::Part;
 use crate::record::Record;
+use rustix::fs::{Mode, OFlags};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -58,25 +60,38 @@ pub fn sweep(home: &Home) {
 #[derive(Debug)]
 pub struct Sweep {
     home: Home,
+    /// The home's directory as it was then: another one may come to be in its place, which knows nothing of the parts.
+    directory: Option<OwnedFd>,
     elsewhere: Vec<Part>,
 }
 
 impl Sweep {
     /// One of all that was thrown away.
     pub fn of(home: &Home) -> Self {
-        let elsewhere = entries(&home.trash()).flat_map(|entry| parts_elsewhere(home, &entry)).collect();
-        Self { home: home.clone(), elsewhere }
+        Self::new(home, entries(&home.trash()).flat_map(|entry| parts_elsewhere(home, &entry)).collect())
     }
 
     /// One behind a transaction with these parts, of which nothing was thrown away yet.
     pub(crate) fn behind<'a>(home: &Home, parts: impl Iterator<Item = &'a Part>) -> Self {
-        Self { home: home.clone(), elsewhere: parts.filter(|part| is_elsewhere(home, part)).cloned().collect() }
+        Self::new(home, parts.filter(|part| is_elsewhere(home, part)).cloned().collect())
     }
 
-    /// Sweeps. As long as there is a home, what it says of a transaction counts: that may have to be finished.
+    fn new(home: &Home, elsewhere: Vec<Part>) -> Self {
+        // What is below the home goes with it.
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let open = || rustix::fs::open(home.directory(), flags, Mode::empty()).ok();
+        Self { home: home.clone(), directory: if elsewhere.is_empty() { None } else { open() }, elsewhere }
+    }
+
+    fn has_home(&self) -> bool {
+        let was_removed = |directory| rustix::fs::fstat(directory).is_ok_and(|about| about.st_nlink == 0);
+        self.home.directory().exists() && !self.directory.as_ref().is_some_and(was_removed)
+    }
+
+    /// Sweeps. As long as there is its home, what that says of a transaction counts: that may have to be finished.
     pub fn run(&self) {
         sweep(&self.home);
-        if !self.home.directory().exists() {
+        if !self.has_home() {
             for part in &self.elsewhere {
                 remove(part);
             }
@@ -193,6 +208,18 @@ mod tests {
         later.run();
         assert!(mount.path().join(HIDDEN).join("1.t").exists());
         std::fs::remove_dir_all(home.directory()).unwrap();
+        later.run();
+        assert!(!mount.path().join(HIDDEN).exists());
+    }
+
+    #[test]
+    fn a_home_that_was_made_in_the_place_of_theirs_does_not_keep_them() {
+        let [root, mount] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let home = Home::new(root.path());
+        thrown_away(&home, mount.path());
+        let later = Sweep::of(&home);
+        std::fs::remove_dir_all(home.directory()).unwrap();
+        home.prepare().unwrap();
         later.run();
         assert!(!mount.path().join(HIDDEN).exists());
     }

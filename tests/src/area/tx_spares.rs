@@ -231,7 +231,7 @@ fn state_removed(sandbox: &Sandbox) {
         &format!(
             "{LEFT} MARK=$(ls -A way/other/.pando-tx | sed -n 's/.*-//p' | head -n 1)
              on_spare -q -- sh -c \"touch d/file way/other/file; kill -STOP $DAEMON\"; rm -rf $HOME_OF_TX; rm way/other/file
-             kill -CONT $DAEMON; sleep 2; kill $DAEMON; wait $DAEMON 2>/dev/null || true
+             kill -CONT $DAEMON; sleep .3; kill $DAEMON; wait $DAEMON 2>/dev/null || true
              for try in $(seq 300); do [ -z \"$(left 2>/dev/null)\" ] && break; sleep .02; done; left 2>/dev/null || true"
         ),
     );

@@ -44,9 +44,9 @@ impl<E: std::error::Error> From<E> for Gone {
 pub(crate) async fn converse(daemon: Rc<Daemon>, connection: Connection) {
     let mut client = Client { daemon, connection, remains: Vec::new() };
     while let Ok(()) = client.turn().await {}
-    let Client { connection, remains, .. } = client;
+    let Client { daemon, connection, remains } = client;
     drop(connection);
-    crate::spares::clear_after(remains).await;
+    daemon.spares.clear_after(remains).await;
 }
 
 struct Client {
