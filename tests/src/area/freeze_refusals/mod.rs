@@ -17,7 +17,7 @@ mod of_sockets;
 mod outside;
 mod state;
 
-use crate::case::Case;
+use crate::case::{Case, skip};
 use crate::need::Need;
 use crate::patience::{comes_true, eventually};
 use crate::sandbox::Sandbox;
@@ -61,23 +61,35 @@ const NARROW: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/program32"));
 /// What tells of threads, where this machine can have it.
 static ONLOOKER: LazyLock<Option<Onlooker>> = LazyLock::new(|| Onlooker::load().ok());
 
-/// Tries every kind, and tells of all that went wrong at once.
+/// Tries every kind, and tells of all that went wrong at once, and of how many this machine has none.
 fn all(sandbox: &Sandbox, before: &str, kinds: &[Kind]) {
-    let mut wrong = Vec::new();
+    let (mut wrong, mut lacking) = (Vec::new(), Vec::new());
     for (number, kind) in kinds.iter().enumerate() {
-        let said = catch_unwind(AssertUnwindSafe(|| try_one(sandbox, before, kind, number)));
-        if let Err(panic) = said {
-            let words = panic.downcast_ref::<String>().cloned();
-            let words = words.or_else(|| panic.downcast_ref::<&str>().map(|words| (*words).to_owned()));
-            wrong.push(format!("{}\n  {}", kind.does, words.unwrap_or_default()));
+        match catch_unwind(AssertUnwindSafe(|| try_one(sandbox, before, kind, number))) {
+            Ok(Ok(())) => {}
+            Ok(Err(Lacking(why))) => lacking.push(format!("{:?}: {why}", kind.says)),
+            Err(panic) => {
+                let words = panic.downcast_ref::<String>().cloned();
+                let words = words.or_else(|| panic.downcast_ref::<&str>().map(|words| (*words).to_owned()));
+                wrong.push(format!("{}\n  {}", kind.does, words.unwrap_or_default()));
+            }
         }
     }
+    if !lacking.is_empty() {
+        println!("     {} of {} kinds skipped: {}", lacking.len(), kinds.len(), lacking.join("; "));
+    }
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+    if lacking.len() == kinds.len() {
+        skip("this machine has none of these kinds");
+    }
 }
 
-fn try_one(sandbox: &Sandbox, before: &str, kind: &Kind, number: usize) {
+/// Why a kind cannot be tried here.
+struct Lacking(String);
+
+fn try_one(sandbox: &Sandbox, before: &str, kind: &Kind, number: usize) -> Result<(), Lacking> {
     if kind.told && ONLOOKER.is_none() {
-        return eprintln!("refusals: {:?} is passed over: this kernel does not tell of it", kind.says);
+        return Err(Lacking("this kernel does not tell of it".into()));
     }
     let stage = stage(sandbox, number);
     let outside = Outside::at(&stage);
@@ -87,7 +99,7 @@ fn try_one(sandbox: &Sandbox, before: &str, kind: &Kind, number: usize) {
         .play(&format!("DOES, CLEARS = {:?}, {:?}\n{script}", format!("{before}{}", kind.does), kind.clears), &stage);
     let said = std::fs::read_to_string(stage.join("offends")).expect("it was ready by then");
     if let Some(why) = said.strip_prefix("lacks ") {
-        return eprintln!("refusals: {:?} is passed over: this machine has none: {why}", kind.says);
+        return Err(Lacking(why.to_owned()));
     }
     assert!(said.is_empty(), "{said}");
     outside.connect_where_wanted();
@@ -97,6 +109,7 @@ fn try_one(sandbox: &Sandbox, before: &str, kind: &Kind, number: usize) {
     drop(outside);
     let frozen = comes_true(|| frozen(&space).is_ok());
     assert!(frozen, "without it: {}", frozen_words(&space));
+    Ok(())
 }
 
 /// A directory that everybody may write to.
