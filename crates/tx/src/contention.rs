@@ -8,7 +8,7 @@
 //! TxOS's paper, section 4.5: a policy that the administrator sets, by default in favour of the higher scheduling priority.
 
 use crate::change::Sign;
-use crate::commit::PartChanges;
+use crate::change_set::PartChanges;
 use crate::home::{Home, wait_for_lock};
 use crate::part::Part;
 use crate::read_set::{Looked, looked_so_far, pandos_own};

@@ -9,7 +9,7 @@
 //! is in the live tree by now, the same inode. What a daemon holds of the view in any other way would be lost without a sign, so that such a one is ended. In a
 //! realm the live tree is that of its first process; a new file there is a copy, so that one that is open to be written to is lost as well.
 
-use crate::commit::PartChanges;
+use crate::change_set::PartChanges;
 use crate::home::Home;
 use crate::realm::Realm;
 use crate::scope::Scope;

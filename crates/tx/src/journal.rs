@@ -83,6 +83,12 @@ impl JournalFile {
         Ok(file)
     }
 
+    /// Deletes one that is written and has not got its name.
+    pub(crate) fn discard(&self) {
+        // There need be none.
+        let _ = std::fs::remove_file(self.next());
+    }
+
     /// Gives it its name. When this returns, the transaction is committed. With `sync` that is on the disk then, where what was written must be before.
     pub(crate) fn publish(&self, sync: bool) -> io::Result<()> {
         std::fs::rename(self.next(), self.path())?;

@@ -8,6 +8,8 @@ use crate::name::TxName;
 use crate::realm::Realm;
 use crate::record::Record;
 use crate::scope::Scope;
+use crate::session::end_holder;
+use crate::underway::Underway;
 use crate::{spare, trash};
 use pando_kernel::{CallError, Context};
 use std::io::ErrorKind;
@@ -54,8 +56,14 @@ pub fn recover_in(home: &Home, realm: Option<(&Path, u32)>) -> Result<Vec<Recove
 
 fn recover_one(home: &Home, name: TxName, realm: Option<(&Path, u32)>) -> Result<Option<Recovered>, CallError> {
     let directory = home.of(&name);
-    let lock = wait_for_lock(&Record::lock(&directory), Some(Duration::ZERO));
-    let Some(_held) = lock.context(|| format!("locking {}", directory.display()))? else { return Ok(None) };
+    let what = || format!("locking {}", directory.display());
+    let _held = match wait_for_lock(&Record::lock(&directory), Some(Duration::ZERO)).context(what)? {
+        Some(lock) => lock,
+        None => match held_in_vain(&directory).context(what)? {
+            Some(holder) => end_holder(&directory, holder).context(what)?,
+            None => return Ok(None),
+        },
+    };
     // Without a record nothing but its directory was made.
     let record = Record::read(&directory).ok();
     if let Some(record) = &record {
@@ -86,6 +94,20 @@ fn recover_one(home: &Home, name: TxName, realm: Option<(&Path, u32)>) -> Result
     };
     trash::throw_away(home, &directory).context(|| format!("removing {}", directory.display()))?;
     Ok(Some(outcome))
+}
+
+/// Who holds a transaction that nobody can go on with: the one that ran its command was killed while he committed it. One that was begun to be entered can still be
+/// looked at, and is aborted by hand; its processes go on until then.
+fn held_in_vain(directory: &Path) -> std::io::Result<Option<i32>> {
+    if !Underway::was_interrupted(directory)? {
+        return Ok(None);
+    }
+    let Ok(record) = Record::read(directory) else { return Ok(None) };
+    if record.command.is_empty() {
+        let _ = Scope::at(&record.group).freeze(false);
+        return Ok(None);
+    }
+    Ok(Some(record.holder))
 }
 
 /// Whether there is nothing at present that a commit's changes could be made to.

@@ -1,6 +1,6 @@
 //! Deleting what is not needed any more: out of the way by one rename, and gone later.
 
-use crate::commit::PartChanges;
+use crate::change_set::PartChanges;
 use crate::home::Home;
 use crate::part::Part;
 use crate::record::Record;

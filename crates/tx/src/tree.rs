@@ -233,6 +233,11 @@ pub(crate) fn is_missing(error: &io::Error) -> bool {
     matches!(error.raw_os_error().map(Errno::from_raw_os_error), Some(Errno::NOENT | Errno::NOTDIR))
 }
 
+/// Whether an error says that a directory on the way has become a link, or was mounted over.
+pub(crate) fn leads_elsewhere(error: &io::Error) -> bool {
+    matches!(error.raw_os_error().map(Errno::from_raw_os_error), Some(Errno::LOOP | Errno::XDEV))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

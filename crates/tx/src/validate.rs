@@ -22,20 +22,22 @@ impl fmt::Display for Conflict {
     }
 }
 
-const CHANGED: &str = "was changed by others";
-const REMOVED: &str = "was removed by others";
-const CREATED: &str = "was created by others";
+pub(crate) const CHANGED: &str = "was changed by others";
+pub(crate) const REMOVED: &str = "was removed by others";
+pub(crate) const CREATED: &str = "was created by others";
 
 /// The first conflict of a transaction that began at `begun`, if there is one.
 pub(crate) fn conflict(root: &Node, indexed: &[Indexed], begun: Moment) -> Option<Conflict> {
     let of_index = || {
         let changed = |file: &&Indexed| is_changed_by_others(&file.file, begun);
-        indexed
-            .iter()
-            .find(changed)
-            .map(|file| Conflict { path: format!("a file with several names ({})", file.path), what: CHANGED })
+        indexed.iter().find(changed).map(of_several_names)
     };
     of_node(root, begun).or_else(of_index)
+}
+
+/// What is wrong with a file that only the index knows.
+pub(crate) fn of_several_names(file: &Indexed) -> Conflict {
+    Conflict { path: format!("a file with several names ({})", file.path), what: CHANGED }
 }
 
 fn of_node(node: &Node, begun: Moment) -> Option<Conflict> {

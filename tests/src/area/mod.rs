@@ -63,6 +63,7 @@ mod tx_guest_meetings;
 mod tx_guest_outside;
 mod tx_isolation;
 mod tx_local_sockets;
+mod tx_open_commits;
 mod tx_outside;
 mod tx_packages;
 mod tx_power;
@@ -90,6 +91,7 @@ const AREAS: &[&[Case]] = &[
     tx_filesystems::CASES,
     tx::CASES,
     tx_local_sockets::CASES,
+    tx_open_commits::CASES,
     tx_outside::CASES,
     tx_packages::CASES,
     tx_guest::CASES,

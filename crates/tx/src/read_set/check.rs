@@ -2,7 +2,7 @@
 
 use super::{Looked, ReadSet};
 use crate::attributes::Moment;
-use crate::tree::{Tree, is_missing};
+use crate::tree::{Tree, leads_elsewhere};
 use crate::tree_path::TreePath;
 use crate::upper::{DirectorySource, Node, What};
 use crate::validate::Conflict;
@@ -91,14 +91,10 @@ fn is_new(now: &Stat, known: &Known<'_>) -> bool {
 
 fn look(live: &Tree, path: &TreePath) -> io::Result<Option<Stat>> {
     match live.look(path) {
-        // A directory on the way has become a link, or was mounted over.
-        Err(error) if !is_missing(&error) && matches!(error.raw_os_error(), Some(LOOP | XDEV)) => Ok(None),
+        Err(error) if leads_elsewhere(&error) => Ok(None),
         found => found,
     }
 }
-
-const LOOP: i32 = rustix::io::Errno::LOOP.raw_os_error();
-const XDEV: i32 = rustix::io::Errno::XDEV.raw_os_error();
 
 /// The change set as far as it matters here.
 #[derive(Default)]

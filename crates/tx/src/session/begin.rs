@@ -10,6 +10,7 @@ use crate::record::Record;
 use crate::scope::Scope;
 use crate::view::ViewPlan;
 use crate::watershed;
+use pando_kernel::mount_watch::MountWatch;
 use pando_kernel::{CallError, Context};
 use rustix::fs::{CWD, RenameFlags};
 use rustix::io::Errno;
@@ -62,6 +63,10 @@ impl Transaction {
                 };
             }
         }
+        let mounts = match &realm {
+            None => Some(MountWatch::begin().context(|| "listening to what is mounted".into())?),
+            Some(_) => None,
+        };
         let mut plan = match &realm {
             None => ViewPlan::of_now(home, name)?,
             Some(realm) => ViewPlan::of_realm(home, name, realm)?,
@@ -96,7 +101,17 @@ impl Transaction {
             scope.hand_to(realm.first_id)?;
         }
         Ok((
-            Self { home: home.clone(), directory, record, scope, watch, made: None, on_spare: false, _lock: lock },
+            Self {
+                home: home.clone(),
+                directory,
+                record,
+                scope,
+                watch,
+                mounts,
+                made: None,
+                on_spare: false,
+                _lock: lock,
+            },
             plan,
         ))
     }

@@ -1,21 +1,27 @@
 //! The end of a transaction.
 
 use super::Transaction;
-use crate::commit::{Basis, CommitError, Figures, PartChanges, commit, read};
+use crate::change_set::{Basis, Figures, PartChanges, read};
+use crate::commit::{CommitError, commit};
 use crate::contention::{self, Changed, Contention, Rival};
 use crate::daemons::{Daemons, Settled, rewritten};
-use crate::gate::{self, Exclusive};
+use crate::gate::{self, Closed, Exclusive};
 use crate::home::{Home, wait_for_lock};
 use crate::name::TxName;
 use crate::outside::HeldSignals;
+use crate::prepare::Prepared;
 use crate::read_set::{ReadSetError, Watch};
 use crate::record::Record;
 use crate::scope::Scope;
 use crate::trash;
+use crate::underway::Underway;
 use crate::validate::Conflict;
+use pando_kernel::lock::FileLock;
 use pando_kernel::{CallError, Context};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, Signal, WaitOptions, kill_process, waitpid};
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How long the process that held a transaction may take to end once it is killed.
@@ -63,14 +69,21 @@ impl Transaction {
     ) -> Result<(Figures, Settled), EndError> {
         let daemons = Daemons::stop(&self.scope)?;
         let mut one_at_a_time = self.home.lock()?;
-        let validated = basis(&self.record, watch, false, durable).and_then(|basis| {
+        let prepared = basis(&self.record, watch, false, durable).and_then(|basis| {
             let mut patient = true;
             loop {
                 let changes = read(&self.record.parts, self.record.begun, Some(&basis))?;
                 let (rivals, changed) = self.rivals(&changes);
                 let me = &self.record;
                 match contention::favoured(contention, &self.home, me, &changed, &rivals).filter(|_| patient) {
-                    None => return Ok((changes, basis.names(), rivals, changed)),
+                    None => {
+                        if !self.on_spare {
+                            // Before the disk is waited for, and not beside that: while a file system's journal is being written, to remove a directory there waits for the
+                            // disk too.
+                            trash::remove_empty(&trash::untouched(&self.directory, &changes));
+                        }
+                        return Ok((ready(&self.directory, me, changes, &basis)?, rivals, changed));
+                    }
                     Some(rival) => {
                         drop(one_at_a_time);
                         rival.wait_for_end();
@@ -84,9 +97,9 @@ impl Transaction {
             }
         });
         let home = self.home.clone();
-        match validated {
-            Ok((changes, names, rivals, changed)) => {
-                let committed = self.apply(changes, names, durable, Some(&daemons))?;
+        match prepared {
+            Ok((ready, rivals, changed)) => {
+                let committed = self.apply(ready, Some(&daemons))?;
                 contention::doom(&home, &changed, &rivals);
                 Ok(committed)
             }
@@ -110,21 +123,9 @@ impl Transaction {
         contention::doomed(&self.directory)
     }
 
-    fn apply(
-        self,
-        changes: Vec<PartChanges>,
-        names: Option<usize>,
-        durable: bool,
-        daemons: Option<&Daemons>,
-    ) -> Result<(Figures, Settled), EndError> {
-        let rewritten = daemons.map(|_| rewritten(&changes)).unwrap_or_default();
-        let figures = Figures { read: names, ..Figures::of(&changes) };
-        if !self.on_spare {
-            // Before the disk is waited for, and not beside that: while a file system's journal is being written, to remove a directory there waits for the disk too.
-            trash::remove_empty(&trash::untouched(&self.directory, &changes));
-        }
-        let committed = commit(&self.directory, changes, durable);
-        match committed {
+    fn apply(self, ready: Ready, daemons: Option<&Daemons>) -> Result<(Figures, Settled), EndError> {
+        let Ready { prepared, figures, rewritten } = ready;
+        match commit(&prepared) {
             Ok(()) => {}
             // What was committed must not be thrown away before it is in place.
             Err(error @ CommitError::Unfinished(_)) => return Err(error.into()),
@@ -151,6 +152,24 @@ impl Transaction {
         self.scope.remove();
         Ok(())
     }
+}
+
+/// A commit that lacks nothing but its commit point.
+struct Ready {
+    prepared: Prepared,
+    figures: Figures,
+    /// Files that the commit writes to in place.
+    rewritten: BTreeSet<PathBuf>,
+}
+
+/// Prepares a commit. On the host others go on meanwhile, and what they do in that time is a conflict like what they did before.
+fn ready(directory: &Path, record: &Record, changes: Vec<PartChanges>, basis: &Basis) -> Result<Ready, CommitError> {
+    let (figures, rewritten) = (Figures { read: basis.names(), ..Figures::of(&changes) }, rewritten(&changes));
+    let prepared = Prepared::new(directory, changes, basis.durable)?;
+    if record.realm.is_none() {
+        prepared.look_again(record.begun, basis)?;
+    }
+    Ok(Ready { prepared, figures, rewritten })
 }
 
 /// What others have changed so that a transaction which goes on cannot be committed any more. Where that cannot be told, nothing.
@@ -195,7 +214,7 @@ pub fn changes_of_open(home: &Home, name: &TxName) -> Result<Vec<PartChanges>, E
     Ok(read?)
 }
 
-/// Commits a transaction that another process holds. On a conflict it stays open, to be looked at and aborted.
+/// Commits a transaction that another process holds. Where that fails it stays open, to be looked at and aborted.
 /// Whoever has its realm to itself says so. With `contention`, others that run a command meet it as that has it; without, they find out by themselves. What it
 /// has left running goes on in the live tree `with_daemons`, and is ended otherwise.
 pub fn commit_open(
@@ -208,44 +227,23 @@ pub fn commit_open(
 ) -> Result<(Figures, Settled), EndError> {
     home.prepare()?;
     let mut lock = exclusive.is_none().then(|| home.lock()).transpose()?;
-    let record = Record::read(&home.of(name)).map_err(|_| EndError::Unknown(name.clone()))?;
+    let directory = home.of(name);
+    let record = Record::read(&directory).map_err(|_| EndError::Unknown(name.clone()))?;
     if let Some(what) = &record.lost {
         return Err(EndError::Lost(what.clone()));
     }
+    let marked = Underway::begin(&directory).context(|| format!("marking {}", directory.display()))?;
+    let underway = marked.ok_or_else(|| EndError::Lost("a commit of it was interrupted".to_owned()))?;
     let scope = Scope::at(&record.group);
-    scope.freeze(true)?;
-    let watch = watch_of_holder(home, &record).inspect_err(|_| drop(scope.freeze(false)))?;
-    let validate = || -> Result<_, EndError> {
-        let basis = basis(&record, watch.as_ref(), exclusive.is_some(), durable)?;
-        let changes = read(&record.parts, record.begun, Some(&basis))?;
-        let rivals = contention.map(|_| contention::rivals(home, &record)).unwrap_or_default();
-        let changed = Changed::of(if rivals.is_empty() { &[] } else { &changes });
-        Ok((changes, basis.names(), rivals, changed))
-    };
-    let mut closed = gate::of(record.realm.as_ref(), home).close()?;
-    let mut validated = validate();
-    // Whoever has the realm to itself waits for nobody: the others wait for it.
-    if let (Ok((_, _, rivals, changed)), Some(contention), None) = (&validated, contention, exclusive)
-        && let Some(rival) = contention::favoured(contention, home, &record, changed, rivals)
-    {
-        // It has to go on, and to commit, in order to end.
-        drop((closed, lock));
-        rival.wait_for_end();
-        lock = Some(home.lock()?);
-        closed = gate::of(record.realm.as_ref(), home).close()?;
-        validated = validate();
-    }
-    // It goes with the view, before that is taken from its holder.
-    drop(watch);
-    match validated {
-        Ok((changes, names, rivals, changed)) => {
+    match prepare_open(home, &record, durable, exclusive, contention, &mut lock) {
+        Ok((ready, rivals, changed, closed)) => {
             let daemons = with_daemons.then(|| Daemons::stop(&scope)).transpose()?;
             if daemons.is_none() {
                 scope.kill()?;
             }
             let transaction = take_from_holder(home, record)?;
             let signals = HeldSignals::noted_in(&transaction.directory);
-            let committed = transaction.apply(changes, names, durable, daemons.as_ref())?;
+            let committed = transaction.apply(ready, daemons.as_ref())?;
             contention::doom(home, &changed, &rivals);
             drop(closed);
             drop(lock);
@@ -253,14 +251,53 @@ pub fn commit_open(
             Ok(committed)
         }
         Err(error) => {
-            if let EndError::Commit(CommitError::Conflict(conflict)) = &error {
-                // What the kernel told of it is read, and not told again.
-                Record { lost: Some(conflict.to_string()), ..record.clone() }.write(&home.of(name))?;
-            }
+            // On a full disk there is room again for what is written next.
+            Prepared::discard(&directory, &record.parts);
+            let noted = Record { lost: Some(error.to_string()), ..record }.write(&directory);
+            // Where that cannot be noted, the mark says as much.
+            let _ = noted.map(|()| underway.take_away());
             scope.freeze(false)?;
             Err(error)
         }
     }
+}
+
+/// Stops the processes of a transaction that another process holds, and prepares its commit with the gate closed.
+fn prepare_open(
+    home: &Home,
+    record: &Record,
+    durable: bool,
+    exclusive: Option<&Exclusive>,
+    contention: Option<Contention>,
+    lock: &mut Option<FileLock>,
+) -> Result<(Ready, Vec<Rival>, Changed, Closed), EndError> {
+    Scope::at(&record.group).freeze(true)?;
+    let watch = watch_of_holder(home, record)?;
+    let validate = || -> Result<_, EndError> {
+        let basis = basis(record, watch.as_ref(), exclusive.is_some(), durable)?;
+        let changes = read(&record.parts, record.begun, Some(&basis))?;
+        let rivals = contention.map(|_| contention::rivals(home, record)).unwrap_or_default();
+        let changed = Changed::of(if rivals.is_empty() { &[] } else { &changes });
+        Ok((changes, basis, rivals, changed))
+    };
+    let gate = gate::of(record.realm.as_ref(), home);
+    let mut closed = gate.close()?;
+    let mut validated = validate()?;
+    // Whoever has the realm to itself waits for nobody: the others wait for it.
+    let (_, _, rivals, changed) = &validated;
+    if let (Some(contention), None) = (contention, exclusive)
+        && let Some(rival) = contention::favoured(contention, home, record, changed, rivals)
+    {
+        // It has to go on, and to commit, in order to end.
+        drop(closed);
+        *lock = None;
+        rival.wait_for_end();
+        *lock = Some(home.lock()?);
+        closed = gate.close()?;
+        validated = validate()?;
+    }
+    let (changes, basis, rivals, changed) = validated;
+    Ok((ready(&home.of(&record.name), record, changes, &basis)?, rivals, changed, closed))
 }
 
 /// The name of a transaction's gate.
@@ -308,23 +345,24 @@ pub fn abort_open(home: &Home, name: &TxName, exclusive: Option<&Exclusive>) -> 
     Ok(left)
 }
 
+/// Ends the process that holds a transaction and has its lock, which it gives away so.
+pub(crate) fn end_holder(directory: &Path, holder: i32) -> io::Result<FileLock> {
+    // As long as the lock is held its holder lives, and the pid is its own.
+    if let Some(pid) = Pid::from_raw(holder) {
+        let _ = kill_process(pid, Signal::KILL);
+    }
+    wait_for_lock(&Record::lock(directory), Some(PATIENCE))?.ok_or_else(|| io::ErrorKind::TimedOut.into())
+}
+
 /// Ends the process that holds a transaction, and owns it from then on.
 fn take_from_holder(home: &Home, record: Record) -> Result<Transaction, EndError> {
     let directory = home.of(&record.name);
     let scope = Scope::at(&record.group);
     let path = Record::lock(&directory);
     let what = || format!("locking {}", directory.display());
-    let free = wait_for_lock(&path, Some(Duration::ZERO)).context(what)?;
-    let lock = match free {
+    let lock = match wait_for_lock(&path, Some(Duration::ZERO)).context(what)? {
         Some(lock) => lock,
-        None => {
-            // As long as the lock is held its holder lives, and the pid is its own.
-            if let Some(pid) = Pid::from_raw(record.holder) {
-                let _ = kill_process(pid, Signal::KILL);
-            }
-            let waited = wait_for_lock(&path, Some(PATIENCE)).context(what)?;
-            waited.ok_or_else(|| std::io::Error::from(std::io::ErrorKind::TimedOut)).context(what)?
-        }
+        None => end_holder(&directory, record.holder).context(what)?,
     };
     Ok(Transaction {
         home: home.clone(),
@@ -332,6 +370,7 @@ fn take_from_holder(home: &Home, record: Record) -> Result<Transaction, EndError
         record,
         scope,
         watch: None,
+        mounts: None,
         made: None,
         on_spare: false,
         _lock: lock,

@@ -8,6 +8,7 @@ mod running;
 mod starting;
 
 pub use begin::BeginError;
+pub(crate) use end::end_holder;
 pub use end::{
     EndError, abort_open, changes_now, changes_of_open, commit_open, doomed_open, end_processes_of_open, gate_of,
     processes,
@@ -21,6 +22,7 @@ use crate::record::Record;
 use crate::scope::Scope;
 use crate::view::ViewNamespaces;
 use pando_kernel::lock::FileLock;
+use pando_kernel::mount_watch::MountWatch;
 use std::path::PathBuf;
 
 /// A transaction that this process owns: it is begun, and neither committed nor aborted. One that is dropped stays on disk, for `recover` to remove.
@@ -32,6 +34,8 @@ pub struct Transaction {
     scope: Scope,
     /// Where the kernel grants what it takes to know what is read.
     watch: Option<Watch>,
+    /// Since its view was planned, where it is to be made of this process's mounts.
+    mounts: Option<MountWatch>,
     /// What was made ahead, until it is used.
     made: Option<Ahead>,
     /// Whether its beginning was.

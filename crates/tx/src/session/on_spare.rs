@@ -58,7 +58,17 @@ impl Transaction {
         let scope = Scope::at(&record.group);
         let (watch, made) = (Some(watch), Some(Ahead { namespaces, looking }));
         Ok(Some((
-            Self { home: home.clone(), directory, record, scope, watch, made, on_spare: true, _lock: lock },
+            Self {
+                home: home.clone(),
+                directory,
+                record,
+                scope,
+                watch,
+                mounts: None,
+                made,
+                on_spare: true,
+                _lock: lock,
+            },
             plan,
         )))
     }

@@ -11,6 +11,7 @@ use crate::record::Record;
 use crate::scope::Scope;
 use crate::view::{View, ViewPlan, join};
 use pando_kernel::born_in_group::Started;
+use pando_kernel::mount_watch::MountWatch;
 use pando_kernel::{CallError, Context};
 use rustix::process::{Pid, Signal, WaitOptions, waitpid};
 use std::collections::BTreeSet;
@@ -51,6 +52,9 @@ pub enum StartError {
     /// The view could not be made, or entered.
     #[error(transparent)]
     View(CallError),
+    /// The view is of what was mounted a moment ago: it has to be begun anew.
+    #[error("what is mounted was changed while the view was made")]
+    Shifted,
     /// The command itself cannot be executed there.
     #[error(transparent)]
     Command(CallError),
@@ -118,15 +122,18 @@ impl Transaction {
         let (made, looking) = self.made.take().map(|Ahead { namespaces, looking }| (namespaces, looking)).unzip();
         let manner = Manner { stdio, death_signal: Some(Signal::KILL), network, ..Manner::default() };
         let kept = watch.as_ref().map(|watch| watch.kept().to_owned());
+        let mounts = self.mounts.take();
         let enter = move || {
             if let Some(made) = made {
-                made.join()?;
+                made.join().map_err(StartError::View)?;
                 if let Some(watch) = &mut watch {
-                    watch.look_from_within(&plan, made).context(|| "looking at a view that was made ahead".into())?;
+                    let looked = watch.look_from_within(&plan, made);
+                    looked.context(|| "looking at a view that was made ahead".into()).map_err(StartError::View)?;
                 }
                 return Ok((watch, None));
             }
-            let view = View::enter(&plan, &directory, watch.as_mut())?;
+            let view = View::enter(&plan, &directory, watch.as_mut()).map_err(StartError::View)?;
+            is_of_now(mounts.as_ref())?;
             Ok((watch, Some(view)))
         };
         // A view that is made now takes its time, on another processor if there is one.
@@ -141,11 +148,14 @@ impl Transaction {
     }
 
     /// Makes the view and takes this process, which must have one thread, into it, for others to enter.
-    pub fn hold(&mut self, plan: &ViewPlan) -> Result<View, CallError> {
-        match &self.record.realm {
+    pub fn hold(&mut self, plan: &ViewPlan) -> Result<View, StartError> {
+        let view = match &self.record.realm {
             None => View::enter(plan, &self.directory, self.watch.as_mut()),
             Some(realm) => View::enter_realm(plan, realm, self.watch.as_mut()),
-        }
+        };
+        let view = view.map_err(StartError::View)?;
+        is_of_now(self.mounts.as_ref())?;
+        Ok(view)
     }
 
     /// What ends its processes when it is written to: "1". It needs no rights that a holder inside a realm has not.
@@ -153,6 +163,11 @@ impl Transaction {
         let path = self.scope.path().join("cgroup.kill");
         File::options().write(true).open(&path).context(|| format!("opening {}", path.display()))
     }
+}
+
+/// Whether a view is of what is mounted now: what it would show in the place of a mount that has come or gone since it was planned is another file system's.
+fn is_of_now(mounts: Option<&MountWatch>) -> Result<(), StartError> {
+    if mounts.is_none_or(MountWatch::is_silent) { Ok(()) } else { Err(StartError::Shifted) }
 }
 
 impl Running {
@@ -165,7 +180,7 @@ impl Running {
         let canaries = Canary::notes_in(&home.of(&record.name)).context(|| "noting a command".into());
         let canaries = Some(canaries.map_err(StartError::View)?);
         let manner = Manner { noted_in, parts, canaries, ..Manner::default() };
-        let join = move || join(holder).map(|()| (None, None));
+        let join = move || join(holder).map(|()| (None, None)).map_err(StartError::View);
         let looking = Looking::begin(|| None, Still::default()).map_err(StartError::View)?;
         Self::new(&Scope::at(&record.group), command, manner, join, looking)
     }
@@ -174,7 +189,7 @@ impl Running {
         scope: &Scope,
         command: &[OsString],
         manner: Manner,
-        enter: impl FnOnce() -> Result<(Option<Watch>, Option<View>), CallError> + Send + 'static,
+        enter: impl FnOnce() -> Result<(Option<Watch>, Option<View>), StartError> + Send + 'static,
         looking: Looking,
     ) -> Result<Self, StartError> {
         let Looking { told, walker } = looking;
@@ -188,7 +203,7 @@ impl Running {
         let (tell, told) = channel();
         let (release, released) = channel::<()>();
         let start = move || {
-            let (mut watch, view) = enter().map_err(StartError::View)?;
+            let (mut watch, view) = enter()?;
             let (started, supervisor) = beginning.start_within(watch.as_mut())?;
             Ok(((started, watch, Some(supervisor)), view))
         };

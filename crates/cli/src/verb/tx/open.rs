@@ -104,7 +104,7 @@ impl Enter {
                 eprintln!("pando: {}", crate::complaint::sentences(&error.into()));
                 Ok(code)
             }
-            Err(StartError::View(error)) => Err(anyhow::Error::new(error).context("cannot enter the transaction")),
+            Err(error) => Err(anyhow::Error::new(error).context("cannot enter the transaction")),
         }
     }
 }

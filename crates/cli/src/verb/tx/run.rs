@@ -344,17 +344,17 @@ fn cannot_start(
         pando_tx::StartError::Command(error) => {
             let code = if error.source.kind() == ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE };
             let why = crate::complaint::sentences(&error.into());
-            Ok(Tried {
-                attempt: Attempt::Aborted(code, why),
-                ended: 0,
-                read_only: Vec::new(),
-                reached: Reached::default(),
-            })
+            Ok(not_run(Attempt::Aborted(code, why)))
         }
+        error @ pando_tx::StartError::Shifted => Ok(not_run(Attempt::Lost(error.to_string()))),
         pando_tx::StartError::View(error) => {
             Err(anyhow::Error::new(error).context("cannot make the transaction's view"))
         }
     }
+}
+
+fn not_run(attempt: Attempt) -> Tried {
+    Tried { attempt, ended: 0, read_only: Vec::new(), reached: Reached::default() }
 }
 
 #[cfg(test)]

@@ -1,0 +1,220 @@
+//! What a transaction changed, as its directories and the live tree tell it, and whether somebody else is in conflict with that.
+
+use crate::attributes::Moment;
+use crate::change::{Change, Steps, changes, plan};
+use crate::commit::CommitError;
+use crate::part::Part;
+use crate::read_set::{Known, ReadSet, check};
+use crate::second_look::changed_since;
+use crate::sync_ahead;
+use crate::tree::Tree;
+use crate::tree_path::TreePath;
+use crate::upper::{Beginning, Indexed, Node, WalkError, walk};
+use crate::validate::{Conflict, conflict};
+use pando_kernel::mount::{mounts, mounts_of};
+use std::collections::HashSet;
+use std::fs::File;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// What a transaction changed on one mount.
+#[derive(Debug)]
+pub struct PartChanges {
+    /// The part.
+    pub part: Part,
+    /// The changes for people.
+    pub changes: Vec<Change>,
+    /// What a commit does.
+    pub(crate) steps: Steps,
+    /// What all of it was told from.
+    pub(crate) source: Source,
+}
+
+/// What a change set is told from.
+#[derive(Debug)]
+pub(crate) struct Source {
+    /// What each name was and is.
+    root: Node,
+    /// Files that only the index knows.
+    indexed: Vec<Indexed>,
+}
+
+impl PartChanges {
+    /// The file that a change is about, as it is outside. No link is followed: whoever arranged the tree leads nobody out of it.
+    pub fn before(&self, change: &Change) -> io::Result<File> {
+        Tree::live(&self.part)?.file(&change.path, false)
+    }
+
+    /// The same as the transaction has it.
+    pub fn after(&self, change: &Change) -> io::Result<File> {
+        Tree::open(&self.part.upper())?.file(&change.path, false)
+    }
+}
+
+/// What was changed, in figures.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// Paths that come, change and go.
+    pub paths: usize,
+    /// Bytes of content.
+    pub bytes: u64,
+    /// Names that were looked up, and found to be the same at the commit. `None` where only the changes were validated.
+    pub read: Option<usize>,
+}
+
+impl Figures {
+    /// Adds up.
+    pub fn of(parts: &[PartChanges]) -> Self {
+        let all = || parts.iter().flat_map(|part| &part.changes);
+        Self { paths: all().count(), bytes: all().map(|change| change.bytes).sum(), read: None }
+    }
+}
+
+/// What a transaction is validated by.
+#[derive(Debug)]
+pub(crate) struct Basis {
+    /// What it read, where that is known.
+    pub(crate) read: Option<Vec<(Part, ReadSet)>>,
+    /// Paths that its view was made of.
+    pub(crate) places: Vec<PathBuf>,
+    /// Whether it is about to be committed so that it survives a loss of power.
+    pub(crate) durable: bool,
+}
+
+impl Basis {
+    /// How many names it read.
+    pub(crate) fn names(&self) -> Option<usize> {
+        Some(self.read.as_ref()?.iter().map(|(_, set)| set.looked.len()).sum())
+    }
+}
+
+/// Reads what a transaction changed that began at `begun`, and with a basis checks that nobody else changed what it changed or read. Nobody may be writing
+/// to it any more.
+pub(crate) fn read(parts: &[Part], begun: Moment, basis: Option<&Basis>) -> Result<Vec<PartChanges>, CommitError> {
+    let mounts = mounts_for(parts.iter(), basis)?;
+    parts.iter().map(|part| read_part(part, begun, basis, &mounts)).collect()
+}
+
+/// Where anything is mounted around these parts, which are of one system of mounts, as far as that matters to what was read.
+fn mounts_for<'a>(
+    mut parts: impl Iterator<Item = &'a Part>,
+    basis: Option<&Basis>,
+) -> Result<Vec<PathBuf>, CommitError> {
+    match parts.next().filter(|_| basis.is_some_and(|basis| basis.read.is_some())) {
+        Some(part) => mounts_around(part)
+            .map_err(|source| CommitError::Prepare { what: "looking at what is mounted".into(), source }),
+        None => Ok(Vec::new()),
+    }
+}
+
+fn mounts_around(part: &Part) -> io::Result<Vec<PathBuf>> {
+    let mounts = match &part.realm {
+        Some(realm) => mounts_of(realm.process()?),
+        None => mounts(),
+    };
+    let mounts = mounts.map_err(|error| error.source)?;
+    Ok(mounts.into_iter().map(|mount| mount.at).collect())
+}
+
+fn read_part(
+    part: &Part,
+    begun: Moment,
+    basis: Option<&Basis>,
+    mounts: &[PathBuf],
+) -> Result<PartChanges, CommitError> {
+    let open = |path: &Path| {
+        Tree::open(path).map_err(|source| CommitError::Prepare { what: format!("opening {}", path.display()), source })
+    };
+    // What it has changed lies on the mount itself.
+    if basis.is_some() && !part.base.exists() {
+        let path = part.live.display().to_string();
+        return Err(CommitError::Conflict(Conflict { path, what: "was unmounted by others" }));
+    }
+    let live = Tree::live(part);
+    let live =
+        live.map_err(|source| CommitError::Prepare { what: format!("opening {}", part.live.display()), source })?;
+    let upper = open(&part.upper())?;
+    let index = part.index();
+    let index = index.exists().then(|| open(&index)).transpose()?;
+    let many = || {
+        if basis.is_some_and(|basis| basis.durable) {
+            sync_ahead::begin(&part.base);
+        }
+    };
+    let (root, indexed) =
+        match walk(&upper, index.as_ref(), &live, Beginning { begun, root_modified: part.root_modified() }, &many) {
+            Err(WalkError::Lost(path)) => {
+                return Err(CommitError::Conflict(Conflict { path, what: "was moved or removed by others" }));
+            }
+            read => read?,
+        };
+    if let Some(basis) = basis {
+        let found = match conflict(&root, &indexed, begun) {
+            None => read_conflict(part, begun, &live, &root, basis, mounts)?,
+            found => found,
+        };
+        none_on(part, found)?;
+    }
+    Ok(PartChanges {
+        part: part.clone(),
+        changes: changes(&root),
+        steps: plan(&root, &indexed),
+        source: Source { root, indexed },
+    })
+}
+
+/// Looks once more, right before the commit point, at what was read and found to be in no conflict: between the two lies all that had to be brought to the disk.
+pub(crate) fn look_again(found: &[(Part, Source)], begun: Moment, basis: &Basis) -> Result<(), CommitError> {
+    let mounts = mounts_for(found.iter().map(|(part, _)| part), Some(basis))?;
+    for (part, Source { root, indexed }) in found {
+        let failed =
+            |source| CommitError::Prepare { what: format!("looking once more at {}", part.live.display()), source };
+        let live = Tree::live(part).map_err(failed)?;
+        let found = match changed_since(&live, root, indexed).map_err(failed)? {
+            None => read_conflict(part, begun, &live, root, basis, &mounts)?,
+            found => found,
+        };
+        none_on(part, found)?;
+    }
+    Ok(())
+}
+
+/// Fails where there is a conflict.
+fn none_on(part: &Part, found: Option<Conflict>) -> Result<(), CommitError> {
+    let Some(found) = found else { return Ok(()) };
+    let path = part.live.join(found.path.trim_start_matches('/')).display().to_string();
+    Err(CommitError::Conflict(Conflict { path, ..found }))
+}
+
+/// A conflict about what was only read.
+fn read_conflict(
+    part: &Part,
+    begun: Moment,
+    live: &Tree,
+    root: &Node,
+    basis: &Basis,
+    mounts: &[PathBuf],
+) -> Result<Option<Conflict>, CommitError> {
+    let Some((_, set)) = basis.read.iter().flatten().find(|(other, _)| other == part) else { return Ok(None) };
+    let failed =
+        |source| CommitError::Prepare { what: format!("validating what was read on {}", part.live.display()), source };
+    let below = |path: &Path| TreePath::new(path.strip_prefix(&part.live).ok()?.as_os_str().as_bytes());
+    let known = Known {
+        begun,
+        root,
+        covered: mounts.iter().filter_map(|mount| below(mount)).collect(),
+        places: basis.places.iter().filter_map(|place| below(place)).collect(),
+        output: output(live).map_err(failed)?,
+    };
+    check(live, set, &known).map_err(failed)
+}
+
+/// The files that this process, and so the command, has its standard descriptors in: what the command says there changes them.
+fn output(live: &Tree) -> io::Result<HashSet<u64>> {
+    let device = live.stat(&TreePath::ROOT)?.st_dev;
+    let stdio = [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()];
+    // One that is closed is none.
+    let stats = stdio.into_iter().filter_map(|fd| rustix::fs::fstat(fd).ok());
+    Ok(stats.filter(|stat| stat.st_dev == device).map(|stat| stat.st_ino).collect())
+}

@@ -1,0 +1,131 @@
+//! What a commit does ahead of its commit point: all that can fail for want of room or of a disk that works fails here, and nothing of it is seen by others.
+
+use crate::aside::Aside;
+use crate::attributes::Moment;
+use crate::change::{Change, Op, Sign};
+use crate::change_set::{Basis, PartChanges, Source, look_again};
+use crate::commit::{CommitError, sync};
+use crate::crash::{planted, step};
+use crate::journal::{Journal, JournalFile};
+use crate::order;
+use crate::part::Part;
+use crate::tree::Tree;
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// Kept free beside the content of changed files, for directories that grow.
+const SLACK: u64 = 256 << 10;
+
+/// Nobody fills so much within a commit: then none is kept free.
+const PLENTY: u64 = 1 << 30;
+
+/// A commit that is ready: its journal is written, and lacks nothing but its name.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    pub(crate) file: JournalFile,
+    pub(crate) journal: Journal,
+    /// Whether the [order](crate::order) of all that it does is kept.
+    pub(crate) ordered: bool,
+    /// What was found on each part.
+    found: Vec<(Part, Source)>,
+}
+
+impl Prepared {
+    /// Prepares the commit of what was read. `directory` is the transaction's; the lock of its home must be held until it is committed.
+    pub(crate) fn new(directory: &Path, parts: Vec<PartChanges>, durable: bool) -> Result<Self, CommitError> {
+        let (parts, untouched): (Vec<_>, Vec<_>) = parts.into_iter().partition(|part| !part.steps.is_empty());
+        let mut found: Vec<_> = untouched.into_iter().map(|one| (one.part, one.source)).collect();
+        let mut journal = Journal { durable, parts: Vec::new() };
+        let file = JournalFile::of(directory);
+        if parts.is_empty() {
+            return Ok(Self { file, journal, ordered: false, found });
+        }
+        parts.iter().try_for_each(make_room)?;
+        step();
+        let ordered = if durable { order::new_files(directory, &parts) } else { None };
+        for PartChanges { part, steps, source, .. } in parts {
+            found.push((part.clone(), source));
+            journal.parts.push((part, steps));
+        }
+        let failed = |source| CommitError::Prepare { what: "writing the journal".into(), source };
+        // A bug for the tests to find: everything is on the disk before the journal gets its name, but not the journal itself.
+        let forgets = durable && planted("no-fdatasync");
+        if forgets {
+            sync(journal.parts.iter().map(|(part, _)| part))?;
+        }
+        let written = file.write(&journal).map_err(failed)?;
+        match &ordered {
+            _ if !durable || forgets => {}
+            Some(files) => {
+                // A bug for the tests to find: new files have their names before their content.
+                let files = if planted("no-write-out") { &[] } else { &files[..] };
+                order::write_out(files, written).map_err(failed)?;
+            }
+            None => sync_all(&journal, &written)?,
+        }
+        Ok(Self { file, journal, ordered: ordered.is_some(), found })
+    }
+
+    /// Gives back what preparing took, where the commit is not to be.
+    pub(crate) fn discard(directory: &Path, parts: &[Part]) {
+        JournalFile::of(directory).discard();
+        for part in parts {
+            // There need be none.
+            let _ = std::fs::remove_file(part.room());
+        }
+    }
+
+    /// Whether still nobody is in conflict with it.
+    pub(crate) fn look_again(&self, begun: Moment, basis: &Basis) -> Result<(), CommitError> {
+        // One that changes nothing was over when it was validated.
+        if self.journal.parts.is_empty() { Ok(()) } else { look_again(&self.found, begun, basis) }
+    }
+}
+
+/// Makes sure that a part can take what is to come.
+fn make_room(part: &PartChanges) -> Result<(), CommitError> {
+    let at = part.part.live.display();
+    keep_room(part).map_err(|source| CommitError::Prepare { what: format!("keeping room free on {at}"), source })?;
+    let Some(realm) = &part.part.realm else { return Ok(()) };
+    let tried = realm.owner().and_then(|_owner| Aside::try_out(&Tree::live(&part.part)?));
+    tried.map_err(|source| CommitError::Prepare {
+        what: format!("making a directory in {at} for what comes and goes"),
+        source,
+    })
+}
+
+/// Brings everything new to the disk, and the journal that is written: together with what is new on its own file system, or by itself.
+fn sync_all(journal: &Journal, written: &File) -> Result<(), CommitError> {
+    let failed = |source| CommitError::Prepare { what: "syncing the journal".into(), source };
+    let device = written.metadata().map_err(failed)?.dev();
+    let beside = |part: &Part| std::fs::metadata(&part.base).is_ok_and(|base| base.dev() == device);
+    let parts = || journal.parts.iter().map(|(part, _)| part);
+    sync(parts())?;
+    if !parts().any(beside) {
+        written.sync_data().map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// Takes the room that the commit will need, so that a full disk is known before the commit point.
+fn keep_room(part: &PartChanges) -> io::Result<()> {
+    let rewritten = part.steps.change.iter().any(|op| matches!(op, Op::Update { .. }));
+    let content = |change: &&Change| change.sign == Sign::Changed && change.content;
+    // Into a realm everything is copied.
+    let copied = |change: &&Change| part.part.realm.is_some() || content(change);
+    let bytes: u64 = part.changes.iter().filter(copied).map(|change| change.bytes).sum();
+    let wanted = SLACK + if rewritten || part.part.realm.is_some() { bytes } else { 0 };
+    let free = rustix::fs::statvfs(&part.part.base)?;
+    if free.f_bavail.saturating_mul(free.f_frsize) > PLENTY.saturating_add(wanted) {
+        return Ok(());
+    }
+    let room = File::create(part.part.room())?;
+    match fallocate(&room, FallocateFlags::empty(), 0, wanted) {
+        Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
+}
