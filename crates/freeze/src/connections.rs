@@ -100,7 +100,7 @@ impl Connected {
             let (pid, descriptor) = owner(image, number)?;
             let socket = unix_socket::take(outer(pid)?, descriptor).ok()?;
             let ends = ends(&socket).ok()?;
-            is_established(&socket).then_some((number, socket, ends))
+            (is_established(&socket) && is_plain(&socket)).then_some((number, socket, ends))
         });
         Self(found.collect())
     }
@@ -184,6 +184,12 @@ fn info(socket: impl AsFd) -> io::Result<Vec<u8>> {
 
 fn is_established(socket: impl AsFd) -> bool {
     info(socket).is_ok_and(|info| info[INFO_STATE] == ESTABLISHED)
+}
+
+/// Whether nothing lies between its user and TCP: the keys of an encryption in the kernel (`TCP_ULP`, "tls") cannot be read, and what is sent without them would be
+/// something else. Asked for since Linux 4.13.
+fn is_plain(socket: impl AsFd) -> bool {
+    socket_option::get(socket, libc::IPPROTO_TCP, libc::TCP_ULP).map_or(true, |name| name.iter().all(|byte| *byte == 0))
 }
 
 /// Reads one that is in repair.
