@@ -2,7 +2,7 @@
 
 use crate::attributes::Moment;
 use crate::change::{Change, Steps, changes, plan};
-use crate::commit::CommitError;
+use crate::commit_error::CommitError;
 use crate::part::Part;
 use crate::read_set::{Known, ReadSet, check};
 use crate::second_look::changed_since;

@@ -7,39 +7,12 @@
 
 use crate::apply::{Apply, ApplyError};
 use crate::change::Steps;
+use crate::commit_error::CommitError;
 use crate::crash::step;
 use crate::journal::{Journal, JournalFile};
 use crate::part::Part;
-use crate::prepare::Prepared;
+use crate::prepare::{Prepared, sync};
 use crate::realm::Realm;
-use crate::upper::WalkError;
-use crate::validate::Conflict;
-use std::fs::File;
-use std::io;
-use std::path::Path;
-
-/// Why a transaction was not committed, or not wholly.
-#[derive(Debug, thiserror::Error)]
-pub enum CommitError {
-    /// Others changed what it built on. Nothing was done.
-    #[error("{0}")]
-    Conflict(Conflict),
-    /// Its changes cannot be read. Nothing was done.
-    #[error(transparent)]
-    Walk(#[from] WalkError),
-    /// It could not be made ready. Nothing was done.
-    #[error("{what}: {source}")]
-    Prepare {
-        /// What was tried, on what.
-        what: String,
-        /// Why it failed.
-        #[source]
-        source: io::Error,
-    },
-    /// It is committed, but could not be applied to its end: `recover` has to finish it.
-    #[error("it is committed, but its changes are not all in place yet: {0}")]
-    Unfinished(#[from] ApplyError),
-}
 
 /// Commits what was prepared.
 pub(crate) fn commit(prepared: &Prepared) -> Result<(), CommitError> {
@@ -126,16 +99,4 @@ fn do_all(file: &JournalFile, trees: &[(Apply, &Part, &Steps)]) -> Result<(), Co
 fn is_lost_memory(part: &Part) -> bool {
     const TMPFS_MAGIC: i64 = 0x0102_1994;
     !part.base.exists() && rustix::fs::statfs(&part.live).is_ok_and(|found| found.f_type == TMPFS_MAGIC)
-}
-
-/// Brings everything of the parts' file systems to the disk.
-pub(crate) fn sync<'a>(parts: impl Iterator<Item = &'a Part>) -> Result<(), CommitError> {
-    for part in parts {
-        let sync = |path: &Path| File::open(path).and_then(|base| Ok(rustix::fs::syncfs(&base)?));
-        let live = || part.realm.as_ref().map_or(Ok(()), |realm| sync(&realm.root()?));
-        sync(&part.base)
-            .and_then(|()| live())
-            .map_err(|source| CommitError::Prepare { what: format!("syncing {}", part.live.display()), source })?;
-    }
-    Ok(())
 }

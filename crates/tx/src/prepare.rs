@@ -4,7 +4,7 @@ use crate::aside::Aside;
 use crate::attributes::Moment;
 use crate::change::{Change, Op, Sign};
 use crate::change_set::{Basis, PartChanges, Source, look_again};
-use crate::commit::{CommitError, sync};
+use crate::commit_error::CommitError;
 use crate::crash::{planted, step};
 use crate::journal::{Journal, JournalFile};
 use crate::order;
@@ -128,4 +128,16 @@ fn keep_room(part: &PartChanges) -> io::Result<()> {
         Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
         Err(errno) => Err(errno.into()),
     }
+}
+
+/// Brings everything of the parts' file systems to the disk.
+pub(crate) fn sync<'a>(parts: impl Iterator<Item = &'a Part>) -> Result<(), CommitError> {
+    for part in parts {
+        let sync = |path: &Path| File::open(path).and_then(|base| Ok(rustix::fs::syncfs(&base)?));
+        let live = || part.realm.as_ref().map_or(Ok(()), |realm| sync(&realm.root()?));
+        sync(&part.base)
+            .and_then(|()| live())
+            .map_err(|source| CommitError::Prepare { what: format!("syncing {}", part.live.display()), source })?;
+    }
+    Ok(())
 }

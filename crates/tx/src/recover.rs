@@ -1,6 +1,7 @@
 //! What a crash left: finished if it was committed, removed if it was not.
 
-use crate::commit::{CommitError, finish};
+use crate::commit::finish;
+use crate::commit_error::CommitError;
 use crate::gate;
 use crate::home::{Home, wait_for_lock};
 use crate::journal::{Journal, JournalFile};

@@ -2,7 +2,8 @@
 
 use super::Transaction;
 use crate::change_set::{Basis, Figures, PartChanges, read};
-use crate::commit::{CommitError, commit};
+use crate::commit::commit;
+use crate::commit_error::CommitError;
 use crate::contention::{self, Changed, Contention, Rival};
 use crate::daemons::{Daemons, Settled, rewritten};
 use crate::gate::{self, Closed, Exclusive};

@@ -1,0 +1,29 @@
+//! Why a transaction was not committed.
+
+use crate::apply::ApplyError;
+use crate::upper::WalkError;
+use crate::validate::Conflict;
+use std::io;
+
+/// Why a transaction was not committed, or not wholly.
+#[derive(Debug, thiserror::Error)]
+pub enum CommitError {
+    /// Others changed what it built on. Nothing was done.
+    #[error("{0}")]
+    Conflict(Conflict),
+    /// Its changes cannot be read. Nothing was done.
+    #[error(transparent)]
+    Walk(#[from] WalkError),
+    /// It could not be made ready. Nothing was done.
+    #[error("{what}: {source}")]
+    Prepare {
+        /// What was tried, on what.
+        what: String,
+        /// Why it failed.
+        #[source]
+        source: io::Error,
+    },
+    /// It is committed, but could not be applied to its end: `recover` has to finish it.
+    #[error("it is committed, but its changes are not all in place yet: {0}")]
+    Unfinished(#[from] ApplyError),
+}
