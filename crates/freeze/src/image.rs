@@ -64,6 +64,8 @@ pub struct Image {
     pub control_groups: ControlGroups,
     /// The pid of the namespace's first process. Where it is not one of the image, what it was the parent of falls to a clone's first process.
     pub init: i32,
+    /// Whether it came from elsewhere, so that nobody here has allowed what it asks of the host.
+    pub adopted: bool,
 }
 
 impl Image {

@@ -126,6 +126,6 @@ pub use onlooker::Onlooker;
 pub use refusal::{FreezeError, Refusal};
 pub use sheet::{Kind, SheetError, VERSION, read_sheet, write_sheet};
 pub use survey::{survey, written_mappings};
-pub use thaw::{ThawError, thaw, verify};
+pub use thaw::{ThawError, adopt, thaw};
 pub use touched::{Entries, Since, Touched};
 pub use transplant::{Bed, Moved, TransplantError, transplant};

@@ -3,7 +3,7 @@
 use crate::check;
 use crate::freeze::Frozen;
 use crate::holder::Holder;
-use crate::keep::{MEMORY, TREE, Tree};
+use crate::keep::{self, MEMORY, TREE, Tree};
 use crate::machine::{self, Machine};
 use crate::origin::{self, Origin};
 use crate::plan;
@@ -52,10 +52,12 @@ pub fn thaw(directory: &Path, root: BorrowedFd<'_>) -> Result<Frozen, ThawError>
     Ok(Frozen { image: tree.image, holder, pause: tree.pause, connections: Vec::new(), files: tree.files })
 }
 
-/// Looks through an image on disk, and makes nothing of it.
-pub fn verify(directory: &Path) -> Result<(), ThawError> {
-    let (_, memory) = open(directory)?;
-    Ok(memory.check()?)
+/// Looks through an image that came from elsewhere, and notes in it that it did.
+pub fn adopt(directory: &Path) -> Result<(), ThawError> {
+    let (mut tree, memory) = open(directory)?;
+    memory.check()?;
+    tree.image.adopted = true;
+    Ok(keep::rewrite(directory, &tree)?)
 }
 
 /// Everything but whether the memory is as it was written, which takes a while.
@@ -81,7 +83,9 @@ mod tests {
         Terminal, TerminalEnd, Thread, UnixSocket, UserSpace, Waiting,
     };
     use crate::plan::Facts;
+    use crate::sheet::write_sheet;
     use proptest::prelude::*;
+    use std::time::Duration;
 
     fn area(start: u64, kind: AreaKind) -> Area {
         let pages_are_own = matches!(kind, AreaKind::Anonymous);
@@ -174,6 +178,7 @@ mod tests {
                 groups: vec![group],
             },
             init: 1,
+            adopted: true,
         }
     }
 
@@ -183,6 +188,19 @@ mod tests {
         let back: Image = postcard::from_bytes(&bytes).unwrap();
         assert_eq!(back, image());
         assert_eq!(check::check(&back), Ok(()));
+    }
+
+    #[test]
+    fn what_is_adopted_says_so_and_nothing_else_of_it_changes() {
+        let directory = tempfile::tempdir().unwrap();
+        let own = Image { adopted: false, ..image() };
+        let (machine, memory) = (Machine::here().unwrap(), origin::length(&own));
+        let tree = Tree { machine, files: Vec::new(), pause: Duration::ZERO, memory, image: own };
+        let write = |name: &str, kind, body: &[u8]| write_sheet(&directory.path().join(name), kind, body).unwrap();
+        write(TREE, Kind::Tree, &postcard::to_stdvec(&tree).unwrap());
+        write(MEMORY, Kind::Memory, &vec![0; memory as usize]);
+        adopt(directory.path()).unwrap();
+        assert_eq!(open(directory.path()).unwrap().0.image, image());
     }
 
     proptest! {
