@@ -1,5 +1,6 @@
 //! Starting a holder from an image on disk. Every bit of it is checked before anything is done.
 
+use crate::aio;
 use crate::check;
 use crate::freeze::Frozen;
 use crate::holder::Holder;
@@ -36,12 +37,15 @@ pub enum ThawError {
 
 /// Reads what is in a directory that [`Frozen::keep`] filled. `root` has the files that were frozen with it.
 pub fn thaw(directory: &Path, root: BorrowedFd<'_>) -> Result<Frozen, ThawError> {
-    let (tree, memory) = open(directory)?;
+    let (mut tree, memory) = open(directory)?;
     if let Some(objection) = tree.machine.objection(&Machine::here()?) {
         return Err(ThawError::Elsewhere(objection));
     }
     if let Some(objection) = machine::changed(&tree.files, &machine::mapped(&tree.image, root)?) {
         return Err(ThawError::Elsewhere(objection));
+    }
+    if aio::are_in(&tree.image) {
+        aio::fit(&mut tree.image, machine::most_processors()?).map_err(ThawError::Elsewhere)?;
     }
     memory.check()?;
     let mut holder = Holder::start()?;
@@ -78,9 +82,9 @@ fn open(directory: &Path) -> Result<(Tree, Opened), ThawError> {
 mod tests {
     use super::*;
     use crate::image::{
-        Area, AreaKind, Content, ContentKind, ControlGroup, ControlGroups, Descriptor, FileKind, HostNames, Image,
-        Keyed, KeyedKind, MemoryMount, MountChange, MountSource, MountSpace, NetSpace, OpenFile, Pipe, Process, Queue,
-        Terminal, TerminalEnd, Thread, UnixSocket, UserSpace, Waiting,
+        AioRing, Area, AreaKind, Content, ContentKind, ControlGroup, ControlGroups, Descriptor, FileKind, HostNames,
+        Image, Keyed, KeyedKind, MemoryMount, MountChange, MountSource, MountSpace, NetSpace, OpenFile, Pipe, Process,
+        Queue, Terminal, TerminalEnd, Thread, UnixSocket, UserSpace, Waiting,
     };
     use crate::plan::Facts;
     use crate::sheet::write_sheet;
@@ -112,6 +116,7 @@ mod tests {
                 area(0x30_0000, AreaKind::Nameless { content: 0, offset: 0, shared: true, writable: true }),
                 area(0x40_0000, AreaKind::Kernel { name: "[vdso]".into() }),
                 area(0x50_0000, AreaKind::Segment { id: 0, writable: true }),
+                area(0x60_0000, AreaKind::AioRing(AioRing { requests: 3, head: 510, events: vec![[1; 4]; 2] })),
             ],
             executable: "/bin/sh".into(),
             directory: "/".into(),
