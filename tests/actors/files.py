@@ -9,6 +9,12 @@ second = os.open(path, os.O_RDONLY)
 os.lseek(second, 8, os.SEEK_SET)
 append = os.open(path + ".log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 directory = os.open("/", os.O_RDONLY | os.O_DIRECTORY)
+try:
+    unnamed = os.open(STAGE, os.O_RDWR | os.O_TMPFILE, 0o600)
+except OSError:
+    # Not every file system has such.
+    unnamed = os.memfd_create("unnamed")
+os.write(unnamed, b"without a name")
 null = os.open("/dev/null", os.O_RDWR | os.O_NONBLOCK)
 random = open("/dev/urandom", "rb", buffering=0)
 there, back = os.pipe(), os.pipe()
@@ -35,6 +41,7 @@ def check():
     assert fcntl.fcntl(null, fcntl.F_GETFL) & os.O_NONBLOCK
     assert fcntl.fcntl(shared, fcntl.F_GETFL) & os.O_NONBLOCK == 0
     assert os.fstat(directory).st_ino == os.stat("/").st_ino
+    assert os.pread(unnamed, 99, 0) == b"without a name" and os.lseek(unnamed, 0, os.SEEK_CUR) == 14
     assert len(random.read(16)) == 16
     assert os.listdir("/proc/self/fd") == open_then
     assert f"\nPid:\t{os.getpid()}\n" in os.pread(status, 10_000, 0).decode()

@@ -59,11 +59,25 @@ struct signal_struct {
 typedef struct { unsigned long __mm_flags[1]; } mm_flags_t;
 typedef struct { struct ldt_struct *ldt; } mm_context_t;
 typedef struct { int counter; } atomic_t;
+/* Contexts of asynchronous input and output. */
+struct list_head { struct list_head *next; } OURS;
+struct percpu_ref { unsigned long percpu_count_ptr; } OURS;
+struct kioctx {
+	struct percpu_ref reqs;
+	unsigned long user_id;
+	unsigned int max_reqs, nr_events;
+	struct list_head active_reqs;
+	unsigned int tail;
+} OURS;
+struct kioctx_table { unsigned int nr; struct kioctx *table[0]; } OURS;
+/* A map of which each processor has a part. */
+struct bpf_array { void *pptrs[0]; } OURS;
 struct mm_struct {
 	unsigned long brk;
 	mm_flags_t flags;
 	mm_context_t context;
 	atomic_t membarrier_state;
+	struct kioctx_table *ioctx_table;
 } OURS;
 struct mm_struct___before { unsigned long flags; } OURS;
 struct task_struct {
@@ -141,8 +155,24 @@ struct process {
 	u64 intervals;
 	/* Of its memory: the kernel's flags, and what it has registered for by membarrier(2). */
 	u64 flags, barriers;
+	/* How many places for contexts of asynchronous input and output it has: so many records follow. */
+	u64 contexts;
 	u8 actions[SIGNALS * ACTION];
 };
+
+struct context {
+	/* Its number. */
+	u64 address;
+	u32 requests, room;
+	u32 tail;
+	/* Requests of which not all is done: who asked for it has not been told by its eventfd yet, too. */
+	u32 in_flight;
+	/* Whether some of them can be cancelled: those wait for something. */
+	u64 polls;
+};
+
+#define MOST_CONTEXTS 256
+#define UNTOLD ((u64)-1)
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -209,6 +239,88 @@ static __always_inline u64 oddities(struct task_struct *task, struct mm_struct *
 	return found;
 }
 
+/* An address as a number, which can be reckoned with. */
+static __always_inline u64 number_of(void *address)
+{
+	u64 number = 0;
+	bpf_probe_read_kernel(&number, sizeof(number), &address);
+	return number;
+}
+
+/* A count of which each processor has a part: what the kernel calls it by, and all of it so far. */
+struct parts {
+	u64 name, sum;
+};
+
+/* One processor's part. It lies as far from the name as the same processor's part of a map from the name of that. */
+static long add_part(u64 processor, struct parts *parts)
+{
+	u32 zero = 0;
+	u64 name = 0, count = 0;
+	void *element = bpf_map_lookup_percpu_elem(&scratch, &zero, processor);
+	if (!element)
+		return 1;
+	bpf_probe_read_kernel(&name, sizeof(name), (void *)number_of(&scratch) + bpf_core_field_offset(struct bpf_array, pptrs));
+	bpf_probe_read_kernel(&count, sizeof(count), (void *)parts->name + (number_of(element) - name));
+	parts->sum += count;
+	return 0;
+}
+
+#define MOST_PROCESSORS 8192
+/* Of a count's name: it has no parts any more. */
+#define WHOLE 3
+
+/*
+ * A request counts from when it is made until it is gone, wherever that is, and the context counts as one more. Of a process that stands still they only become fewer: who
+ * adds the parts up meanwhile may find too many, and never too few.
+ */
+static __always_inline u32 requests_of(struct kioctx *kioctx)
+{
+	struct parts parts = { .name = BPF_CORE_READ(kioctx, reqs.percpu_count_ptr) };
+	if (parts.name & WHOLE)
+		return 1;
+	bpf_loop(MOST_PROCESSORS, add_part, &parts, 0);
+	return parts.sum - 1;
+}
+
+static __always_inline void tell_context(struct kioctx *kioctx, struct context *context)
+{
+	/* Before the tail, behind which they put their events. */
+	context->in_flight = requests_of(kioctx);
+	context->room = BPF_CORE_READ(kioctx, nr_events);
+	context->address = BPF_CORE_READ(kioctx, user_id);
+	context->requests = BPF_CORE_READ(kioctx, max_reqs);
+	context->tail = BPF_CORE_READ(kioctx, tail);
+	context->polls = (void *)BPF_CORE_READ(kioctx, active_reqs.next) != (void *)kioctx + bpf_core_field_offset(struct kioctx, active_reqs);
+}
+
+static __always_inline u64 places_for_contexts(struct mm_struct *mm)
+{
+	struct kioctx_table *table;
+	u64 places;
+	if (!bpf_core_field_exists(mm->ioctx_table) || !bpf_core_field_exists(struct kioctx, reqs.percpu_count_ptr) ||
+	    !bpf_core_field_exists(struct kioctx, tail) || !bpf_core_field_exists(struct bpf_array, pptrs))
+		return UNTOLD;
+	table = BPF_CORE_READ(mm, ioctx_table);
+	places = table ? BPF_CORE_READ(table, nr) : 0;
+	return places > MOST_CONTEXTS ? UNTOLD : places;
+}
+
+static __always_inline void tell_contexts(struct seq_file *seq, struct mm_struct *mm, u64 places)
+{
+	struct kioctx_table *table = BPF_CORE_READ(mm, ioctx_table);
+	for (u64 place = 0; place < MOST_CONTEXTS && place < places; place++) {
+		struct context context = {};
+		struct kioctx *kioctx = NULL;
+		bpf_probe_read_kernel(&kioctx, sizeof(kioctx),
+				      (void *)table + bpf_core_field_offset(struct kioctx_table, table) + place * sizeof(kioctx));
+		if (kioctx)
+			tell_context(kioctx, &context);
+		if (bpf_seq_write(seq, &context, sizeof(context)))
+			return;
+	}
+}
+
 SEC("iter/task")
 int onlooker(struct bpf_iter__task *context)
 {
@@ -263,7 +375,11 @@ int onlooker(struct bpf_iter__task *context)
 	if (bpf_core_type_size(struct k_sigaction) != ACTION ||
 	    bpf_probe_read_kernel(process->actions, sizeof(process->actions), &hands->action))
 		return 0;
-	bpf_seq_write(seq, process, sizeof(*process));
+	u64 places = places_for_contexts(mm);
+	process->contexts = places;
+	if (bpf_seq_write(seq, process, sizeof(*process)) || places == UNTOLD)
+		return 0;
+	tell_contexts(seq, mm, places);
 	return 0;
 }
 

@@ -1,6 +1,6 @@
 //! The memory of a process, as /proc/PID/smaps tells it: see proc(5).
 
-use crate::image::{Area, AreaKind};
+use crate::image::{AioRing, Area, AreaKind};
 use crate::landing;
 use crate::proc_file::{self, malformed};
 use pando_kernel::pagemap::Pagemap;
@@ -128,14 +128,14 @@ fn kind(name: &str, file: bool, shared: bool, offset: u64) -> (AreaKind, Option<
     if !file && !shared {
         return (AreaKind::Anonymous, None);
     }
+    if name.starts_with("/[aio]") {
+        // What is in it is for who knows the context.
+        return (AreaKind::AioRing(AioRing::default()), None);
+    }
     let path = name.to_owned();
     let objection = match name {
         _ if name.starts_with("anon_inode:") => {
             Some((format!("memory of {}", &name[11..]), "make the program do without it"))
-        }
-        // Its file is the kernel's alone; what was asked for and has not come back is nobody's to see.
-        _ if name.starts_with("/[aio]") => {
-            Some(("a context of asynchronous input and output (io_setup)".into(), "make the program do without it"))
         }
         _ if name.starts_with("/secretmem") => Some(("secret memory".into(), "make the program do without it")),
         _ => None,
@@ -234,6 +234,8 @@ VmFlags: rd ex mr mw me
 VmFlags: rd ex mr mw me
 7ffff0000000-7ffff0001000 rw-s 00000000 00:01 9     /SYSV00000001 (deleted)
 VmFlags: rd wr sh mr mw me ms
+7ffff1000000-7ffff1001000 rw-s 00000000 00:13 9     /[aio] (deleted)
+VmFlags: rd wr sh mr mw me ms de
 ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0   [vsyscall]
 VmFlags: ex
 ";
@@ -241,7 +243,7 @@ VmFlags: ex
     #[test]
     fn areas_are_told_apart() {
         let areas = parse(TEXT).unwrap();
-        assert_eq!(areas.len(), 4, "the restorers' leftovers and vsyscall are not the process's: {areas:?}");
+        assert_eq!(areas.len(), 5, "the restorers' leftovers and vsyscall are not the process's: {areas:?}");
         let program = AreaKind::Private { path: "/usr/bin/a program".into(), offset: 0x1000 };
         assert_eq!(areas[0].area.kind, program);
         assert!(areas[0].area.sealed && !areas[2].area.sealed);
@@ -249,6 +251,7 @@ VmFlags: ex
         assert!(areas[2].area.grows);
         assert_eq!(areas[2].area.advice, [libc::MADV_WIPEONFORK as u32]);
         assert_eq!(areas[3].area.kind, AreaKind::Segment { id: 9, writable: true });
+        assert_eq!(areas[4].area.kind, AreaKind::AioRing(AioRing::default()));
     }
 
     #[test]
@@ -258,7 +261,6 @@ VmFlags: ex
             parse(&text).unwrap().pop().unwrap().objection.map(|(kind, _)| kind).unwrap_or_default()
         };
         for (name, rights, lines, wanted) in [
-            ("/[aio] (deleted)", "rw-s", "VmFlags: rd wr sh", "io_setup"),
             ("/secretmem (deleted)", "rw-s", "VmFlags: rd wr sh", "secret memory"),
             ("anon_inode:[io_uring]", "rw-s", "VmFlags: rd wr sh", "memory of [io_uring]"),
             ("/file", "rw-p", "VmFlags: rd ht", "huge pages of hugetlbfs"),

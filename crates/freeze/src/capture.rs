@@ -1,6 +1,7 @@
 //! Reading a stopped process: all that a clone needs of it but the contents of its memory.
 
 use crate::ahead::Ahead;
+use crate::aio;
 use crate::asking::{Asking, OfProcess, OfThread};
 use crate::credentials::{self, IdMaps};
 use crate::descriptors::{self, Notebook};
@@ -64,7 +65,8 @@ pub(crate) fn capture(
         let (stat, status) = (Stat::read(outer, "")?, Lines::read(outer, "status")?);
         let mut captured = relatives(process, &stat, &status)?;
         if !process.threads.is_empty() {
-            let areas = areas.remove(&outer).map_or_else(|| read_areas(outer, ahead), Ok)?;
+            let mut areas = areas.remove(&outer).map_or_else(|| read_areas(outer, ahead), Ok)?;
+            aio::capture(outer, told.get(&outer), &mut areas)?;
             // Whom it tells nothing of is asked.
             fill(&mut captured, (process, &areas), (&stat, &status), &maps, told.get(&outer))?;
             captured.areas = areas;

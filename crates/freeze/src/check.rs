@@ -1,6 +1,7 @@
 //! Whether an image that was read can be one at all. What a script is written from is trusted to be consistent: this is where that is found out for
 //! what comes from a file. What its processes may do as guests is not looked at here; that is up to what confines them.
 
+use crate::aio;
 use crate::areas::USER_END;
 use crate::check_spaces;
 use crate::host_names;
@@ -145,6 +146,9 @@ fn kind(image: &Image, area: &Area) -> Result<(), Wrong> {
             let there = image.contents.get(*content).is_some_and(|one| one.kind.has_bytes());
             ensure(there, || "it is of no file".into())?;
             *offset
+        }
+        AreaKind::AioRing(ring) => {
+            return ensure(aio::is_one(area, ring), || "it is of no context".into());
         }
         AreaKind::Kernel { name } => {
             return ensure(name.starts_with("[v") && name.len() < 32, || "it is not the kernel's".into());

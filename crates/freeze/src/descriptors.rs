@@ -228,7 +228,6 @@ impl<'a> Notebook<'a> {
             Some(number) => FileKind::Supplied { number },
             None => self.kind(member, found, flags, image)?,
         };
-        let lasting = !(OFlags::CREATE | OFlags::EXCL | OFlags::TRUNC | OFlags::NOCTTY | OFlags::CLOEXEC).bits();
         let position = found.lines.number("pos", 10).unwrap_or(0) as i64;
         let lock = flock(&found.info);
         let ranges = ranges(&found.info, "OFDLCK");
@@ -236,7 +235,7 @@ impl<'a> Notebook<'a> {
             FileKind::Named { .. } => self.nested.mounts.of_file(member.outer, found),
             _ => None,
         };
-        image.files.push(OpenFile { flags: flags & lasting, position, lock, ranges, kind, mount_space });
+        image.files.push(OpenFile { flags: lasting(flags), position, lock, ranges, kind, mount_space });
         let (device, inode) = identity;
         self.noted.push(Place { outer: member.outer, number: found.number, device, inode });
         Ok(image.files.len() - 1)
@@ -290,6 +289,13 @@ impl<'a> Notebook<'a> {
             path => FileKind::Named { path: path.to_owned() },
         })
     }
+}
+
+/// Flags without those that only matter when opening. Who opens a file that has no name (O_TMPFILE) says that he names a directory.
+fn lasting(flags: u32) -> u32 {
+    let unnamed = OFlags::TMPFILE.bits();
+    let opening = (OFlags::CREATE | OFlags::EXCL | OFlags::TRUNC | OFlags::NOCTTY | OFlags::CLOEXEC).bits();
+    flags & !(opening | if flags & unnamed == unnamed { unnamed } else { 0 })
 }
 
 /// The flock(2) lock of a descriptor's fdinfo: `lock: 1: FLOCK  ADVISORY  WRITE 77 00:2f:1234 0 EOF`.
@@ -390,6 +396,14 @@ mod tests {
         let socket = found("socket:[7]", 0o140_777, "flags:\t02\n");
         let identity = Outside { device: socket.stat.st_dev, inode: socket.stat.st_ino };
         assert_eq!(objection(&socket, &[identity]), None);
+    }
+
+    #[test]
+    fn what_only_matters_when_opening_is_left_out() {
+        let of = |flags: i32| lasting(flags as u32) as i32;
+        assert_eq!(of(libc::O_RDWR | libc::O_CREAT | libc::O_CLOEXEC | libc::O_APPEND), libc::O_RDWR | libc::O_APPEND);
+        assert_eq!(of(libc::O_RDWR | libc::O_TMPFILE | libc::O_DIRECT), libc::O_RDWR | libc::O_DIRECT);
+        assert_eq!(of(libc::O_DIRECTORY), libc::O_DIRECTORY);
     }
 
     #[test]

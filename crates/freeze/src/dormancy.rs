@@ -1,5 +1,6 @@
 //! Whether a clone may be made before anybody asks for one, and wait at its gate for as long as that takes.
 
+use crate::aio;
 use crate::image::{FileKind, Image, Keyed, KeyedKind};
 
 /// What a clone that waits costs, and what it has meanwhile that others may want.
@@ -14,10 +15,11 @@ pub struct Dormancy {
 }
 
 impl Image {
-    /// What a clone costs that waits. `None` where it must not: a clock of its would have run off by the time it runs.
+    /// What a clone costs that waits. `None` where it must not: a clock of its would have run off by the time it runs; or it has what a machine has little of,
+    /// contexts of asynchronous input and output.
     pub fn dormancy(&self) -> Option<Dormancy> {
         let wound = |kind: &FileKind| matches!(kind, FileKind::TimerFd { setting, .. } if *setting != [0; 4]);
-        if self.files.iter().any(|file| wound(&file.kind)) {
+        if self.files.iter().any(|file| wound(&file.kind)) || aio::are_in(self) {
             return None;
         }
         let own = |runs: &[(u64, u64)]| runs.iter().map(|(_, length)| length).sum::<u64>();
@@ -42,7 +44,7 @@ impl Image {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::image::{OpenFile, UnixSocket};
+    use crate::image::{AioRing, Area, AreaKind, OpenFile, Process, UnixSocket};
 
     fn with(kind: FileKind) -> Image {
         let file = OpenFile { flags: 0, position: 0, lock: None, ranges: Vec::new(), kind, mount_space: None };
@@ -54,6 +56,14 @@ mod tests {
         let timer = |setting| with(FileKind::TimerFd { clock: 1, flags: 0, setting, ticks: 0 });
         assert_eq!(timer([0, 0, 5, 0]).dormancy(), None);
         assert!(timer([0; 4]).dormancy().is_some());
+    }
+
+    #[test]
+    fn contexts_of_asynchronous_input_and_output_are_for_who_runs() {
+        let area = Area::new(0x5000, 0x6000, 3, AreaKind::AioRing(AioRing::default()));
+        let process = Process { areas: vec![area], ..Process::default() };
+        let image = Image { processes: vec![process], init: 1, ..Image::default() };
+        assert_eq!(image.dormancy(), None);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The steps of each process of a clone, from its fork to its first thread's return into the frozen program.
 
+use crate::aio;
 use crate::content_making;
 use crate::control_groups;
 use crate::image::{AreaKind, Image, Process, Thread};
@@ -223,6 +224,7 @@ impl Ground<'_> {
         shared_files(writer, chapter, process, self.slots.scratch());
         sysv_making::attach(writer, chapter, self.image, process);
         content_making::map(writer, chapter, self.image, process, self.slots);
+        aio::make(writer, chapter, process);
         for area in process.areas.iter().filter(|area| !matches!(area.kind, AreaKind::Kernel { .. })) {
             let length = area.end - area.start;
             for advice in area.advice.iter().filter(|advice| !staging::is_kept(**advice)) {

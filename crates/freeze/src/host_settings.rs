@@ -41,6 +41,11 @@ impl ByHost {
         Ok(Self { memory_shortage: shortage(pid)?, core_dump })
     }
 
+    /// The same of a process that is at least so likely to be ended.
+    fn at_least(self, least: i32) -> Self {
+        Self { memory_shortage: self.memory_shortage.max(least), ..self }
+    }
+
     /// Gives a process these in place of those that it has.
     fn replace(self, had: Self, pid: i32) -> Result<(), CallError> {
         if had.memory_shortage != self.memory_shortage {
@@ -94,27 +99,29 @@ fn refusal(member: &Member, its: i32) -> Refusal {
     }
 }
 
-/// Sets what the processes of a clone do not have yet from whom they were forked. They are below `init`, or that.
+/// Sets what the processes of a clone do not have yet from whom they were forked. They are below `init`, or that. What came from elsewhere may ask for anything: its
+/// processes are no less likely to be ended than the clone's first one, which is what a guest's is.
 pub(crate) fn restore(image: &Image, holder: i32, init: i32) -> Result<(), CallError> {
     let inherited = ByHost::of(holder)?;
+    let least = if image.adopted { shortage(init)? } else { i32::MIN };
     let is_first = |process: &Process| process.pid == image.init;
     // A first process was forked by somebody else.
     let had = |process: &Process| if is_first(process) { ByHost::of(init) } else { Ok(inherited) };
     let mut others = Vec::new();
     for process in image.processes.iter().filter(|process| !process.threads.is_empty()) {
-        let had = had(process)?;
-        if had != process.by_host {
-            others.push((process, had));
+        let (had, wanted) = (had(process)?, process.by_host.at_least(least));
+        if had != wanted {
+            others.push((process, had, wanted));
         }
     }
     if others.is_empty() {
         return Ok(());
     }
     let members = Roots::below(init, image.first().is_some()).members();
-    for (process, had) in others {
+    for (process, had, wanted) in others {
         // One that is gone is missed by whoever waits for it.
         if let Some(member) = members.iter().find(|member| member.pid == process.pid) {
-            process.by_host.replace(had, member.outer)?;
+            wanted.replace(had, member.outer)?;
         }
     }
     Ok(())
@@ -123,6 +130,31 @@ pub(crate) fn restore(image: &Image, holder: i32, init: i32) -> Result<(), CallE
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::image::Thread;
+
+    #[test]
+    fn what_came_from_elsewhere_is_no_more_lasting_than_the_first_process() {
+        // A guest of this process alone, whose clone is to be ended last.
+        let (own, mut child) =
+            (std::process::id() as i32, std::process::Command::new("sleep").arg("10").spawn().unwrap());
+        let first = child.id() as i32;
+        let had = ByHost::of(first).unwrap();
+        let (kept, lowest) = (
+            ByHost { memory_shortage: (had.memory_shortage + 7).min(1000), ..had },
+            ByHost { memory_shortage: -1000, ..had },
+        );
+        kept.replace(had, first).unwrap();
+        let process = Process { pid: 1, threads: vec![Thread::default()], by_host: lowest, ..Process::default() };
+        let image = Image { processes: vec![process], init: 1, adopted: true, ..Image::default() };
+        let restored = restore(&image, own, first);
+        let now = ByHost::of(first);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        restored.unwrap();
+        assert_eq!(now.unwrap(), kept);
+        assert_eq!([lowest.at_least(-300), lowest.at_least(i32::MIN)].map(|one| one.memory_shortage), [-300, -1000]);
+        assert_eq!(kept.at_least(-300), kept);
+    }
 
     #[test]
     fn settings_are_read_and_replaced() {

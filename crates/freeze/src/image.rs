@@ -64,6 +64,8 @@ pub struct Image {
     pub control_groups: ControlGroups,
     /// The pid of the namespace's first process. Where it is not one of the image, what it was the parent of falls to a clone's first process.
     pub init: i32,
+    /// Whether it came from elsewhere, so that nobody here has allowed what it asks of the host.
+    pub adopted: bool,
 }
 
 impl Image {
@@ -333,6 +335,19 @@ pub enum AreaKind {
         /// Which, as /proc/PID/maps names it.
         name: String,
     },
+    /// Events of a context of asynchronous input and output (io_setup(2)), whose number is where they lie.
+    AioRing(AioRing),
+}
+
+/// Such a context, of which nothing is in flight.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AioRing {
+    /// How many requests it was made for.
+    pub requests: u32,
+    /// Where in the ring the next event is taken.
+    pub head: u32,
+    /// The events from there on that nobody has taken: `struct io_event`.
+    pub events: Vec<[u64; 4]>,
 }
 
 impl AreaKind {

@@ -42,11 +42,7 @@ impl Frozen {
             memory: origin::length(&self.image),
             image: self.image.clone(),
         };
-        let write = || {
-            let body = postcard::to_stdvec(&tree).map_err(io::Error::other)?;
-            write_sheet(&directory.join(TREE), Kind::Tree, &body)
-        };
-        write().context(|| what(TREE))
+        write_tree(directory, &tree).context(|| what(TREE))
     }
 
     fn keep_memory(&self, path: &Path) -> io::Result<()> {
@@ -72,4 +68,16 @@ impl Frozen {
         }
         sheet.finish()
     }
+}
+
+/// Writes the file `tree` anew. A crash leaves none.
+pub(crate) fn rewrite(directory: &Path, tree: &Tree) -> Result<(), CallError> {
+    let path = directory.join(TREE);
+    let write = || std::fs::remove_file(&path).and_then(|()| write_tree(directory, tree));
+    write().context(|| format!("writing {}", path.display()))
+}
+
+fn write_tree(directory: &Path, tree: &Tree) -> io::Result<()> {
+    let body = postcard::to_stdvec(tree).map_err(io::Error::other)?;
+    write_sheet(&directory.join(TREE), Kind::Tree, &body)
 }

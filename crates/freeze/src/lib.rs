@@ -10,7 +10,7 @@
 //!
 //! Each kind of object has a file that captures it and writes how it is made: `descriptors` and `objects` (files, pipes, events), `own_proc`, `memory_rules`, `pressure`, `process_descriptors`, `unix_socket` and
 //! `unix_making`, `socket_queue` and `in_flight` (what waits in them), `plain_socket` (TCP, UDP, netlink), `connections` (TCP, of who ends), `contents` and `content_making` (what has no name: shared
-//! memory, deleted files), `sysv` and `sysv_making`, `queues`, `timers`, `credentials`, `terminals`, `inotify`, `mounts`,
+//! memory, deleted files), `aio` (what was asked of files and is done meanwhile), `sysv` and `sysv_making`, `queues`, `timers`, `credentials`, `terminals`, `inotify`, `mounts`,
 //! `nested` (namespaces beside the first process's: `namespaces`, `mount_spaces` and `mount_making`, `ipc_spaces`, `net_spaces`, `user_spaces`,
 //! `host_names`, `open_namespaces`), `control_groups`.
 //!
@@ -27,6 +27,7 @@
 //! clone's memory is forked from the holder's and moved into place (mremap(2)), so it is ordinary anonymous memory, shared until it is written to.
 
 mod ahead;
+mod aio;
 mod areas;
 mod arrivals;
 mod asking;
@@ -126,6 +127,6 @@ pub use onlooker::Onlooker;
 pub use refusal::{FreezeError, Refusal};
 pub use sheet::{Kind, SheetError, VERSION, read_sheet, write_sheet};
 pub use survey::{survey, written_mappings};
-pub use thaw::{ThawError, thaw, verify};
+pub use thaw::{ThawError, adopt, thaw};
 pub use touched::{Entries, Since, Touched};
 pub use transplant::{Bed, Moved, TransplantError, transplant};

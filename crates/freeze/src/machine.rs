@@ -52,6 +52,22 @@ impl Machine {
     }
 }
 
+/// How many processors this machine can have, those counted that are not there yet.
+pub(crate) fn most_processors() -> Result<u32, CallError> {
+    const POSSIBLE: &str = "/sys/devices/system/cpu/possible";
+    let text = std::fs::read_to_string(POSSIBLE).context(|| format!("reading {POSSIBLE}"))?;
+    count(text.trim()).ok_or_else(|| malformed(format!("parsing {POSSIBLE}")))
+}
+
+/// How many are in a list of ranges.
+fn count(list: &str) -> Option<u32> {
+    let of_range = |range: &str| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        last.parse::<u32>().ok()?.checked_sub(first.parse().ok()?)?.checked_add(1)
+    };
+    list.split(',').map(of_range).sum()
+}
+
 fn vdso() -> Result<Vec<u8>, CallError> {
     let what = || "reading the vdso".to_owned();
     let me = std::process::id() as i32;
@@ -114,6 +130,13 @@ pub(crate) fn changed(then: &[MappedFile], now: &[MappedFile]) -> Option<String>
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn processors_are_counted() {
+        assert_eq!([count("0"), count("0-1"), count("0-3,8,10-11")], [Some(1), Some(2), Some(7)]);
+        assert_eq!([count(""), count("3-1")], [None, None]);
+        assert!(most_processors().unwrap() > 0);
+    }
 
     #[test]
     fn another_kernel_or_a_lesser_processor_is_named() {

@@ -9,7 +9,7 @@ use pando_kernel::{CallError, Context};
 use std::time::{Duration, Instant};
 
 /// How long a thread may take to stop. One that waits for its vfork child takes as long as that.
-const PATIENCE: Duration = Duration::from_millis(500);
+pub(crate) const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Processes come and go while they are being stopped; a tree that has new ones after so many rounds grows faster than it is stopped.
 const ROUNDS: usize = 100;

@@ -1,5 +1,6 @@
 //! Looking for what cannot be frozen, before anything is stopped, and once more after.
 
+use crate::aio;
 use crate::areas::{self, Seen, USER_END};
 use crate::contents::DELETED;
 use crate::control_groups;
@@ -103,11 +104,11 @@ fn survey_members(
     let mut nested = Nested::of(subject, members)?;
     let groups = control_groups::Tree::of(subject)?;
     let usual = Usual::of(init, known.map_or(subject.onlooker, |known| known.onlooker))?;
-    let mut all_told = HashMap::new();
+    let all_told = told_of(members, &usual, stopped);
     refusals.extend(sharing::objections(members, known.map(|known| known.looked_at)));
     refusals.extend(members.iter().filter(|member| member.state == 'Z').filter_map(leaderless));
     for member in members.iter().filter(|member| member.state != 'Z') {
-        let status = Lines::read(member.outer, "status").ok();
+        let (status, told) = (Lines::read(member.outer, "status").ok(), all_told.get(&member.outer));
         let mut objections = home.objections(member, status.as_ref());
         objections.extend(status.and_then(|status| stray_group(&status, members)));
         if let Ok(seen) = known.map_or_else(|| areas::read(member.outer), |known| known.ahead.read(member.outer)) {
@@ -115,11 +116,11 @@ fn survey_members(
             let plain: Vec<_> = seen.into_iter().map(|seen| seen.area).collect();
             objections.extend(nested.mounts.member_objections(member, &plain));
             objections.extend(ipc_objection(&nested.ipc, member, &plain));
+            let contexts = told.and_then(|told| told.contexts.as_deref());
+            objections.extend(aio::objections(&plain, contexts, stopped));
             areas.insert(member.outer, plain);
         }
-        let told = usual.look(member.outer);
-        objections.extend(usual.objections(member.outer, told.as_ref()));
-        all_told.extend(told.map(|told| (member.outer, told)));
+        objections.extend(usual.objections(member.outer, told));
         if member.outer == init {
             objections.extend(first::objections(init));
             objections.extend(mounts::objections(subject));
@@ -148,6 +149,17 @@ fn survey_members(
     let waiting = descriptors.split_off(held).into_iter().map(|(_, found)| found).collect();
     let descriptors = descriptors.into_iter().map(|(member, found)| (member.outer, found)).collect();
     Ok(Findings { refusals, areas, descriptors, told: all_told, flight: (flight, waiting), nested, groups })
+}
+
+/// What is told of processes; of those that stand still when what they have asked for is done: that has changed files, and what else they have open.
+fn told_of(members: &[Member], usual: &Usual<'_>, stopped: bool) -> HashMap<i32, Told> {
+    let living = members.iter().filter(|member| member.state != 'Z');
+    let look = |outer: i32| usual.look(outer);
+    let mut told = living.filter_map(|member| Some((member.outer, look(member.outer)?))).collect();
+    if stopped {
+        aio::let_end(&mut told, look);
+    }
+    told
 }
 
 fn leaderless(member: &Member) -> Option<Refusal> {

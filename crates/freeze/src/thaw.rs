@@ -1,9 +1,10 @@
 //! Starting a holder from an image on disk. Every bit of it is checked before anything is done.
 
+use crate::aio;
 use crate::check;
 use crate::freeze::Frozen;
 use crate::holder::Holder;
-use crate::keep::{MEMORY, TREE, Tree};
+use crate::keep::{self, MEMORY, TREE, Tree};
 use crate::machine::{self, Machine};
 use crate::origin::{self, Origin};
 use crate::plan;
@@ -36,12 +37,15 @@ pub enum ThawError {
 
 /// Reads what is in a directory that [`Frozen::keep`] filled. `root` has the files that were frozen with it.
 pub fn thaw(directory: &Path, root: BorrowedFd<'_>) -> Result<Frozen, ThawError> {
-    let (tree, memory) = open(directory)?;
+    let (mut tree, memory) = open(directory)?;
     if let Some(objection) = tree.machine.objection(&Machine::here()?) {
         return Err(ThawError::Elsewhere(objection));
     }
     if let Some(objection) = machine::changed(&tree.files, &machine::mapped(&tree.image, root)?) {
         return Err(ThawError::Elsewhere(objection));
+    }
+    if aio::are_in(&tree.image) {
+        aio::fit(&mut tree.image, machine::most_processors()?).map_err(ThawError::Elsewhere)?;
     }
     memory.check()?;
     let mut holder = Holder::start()?;
@@ -52,10 +56,12 @@ pub fn thaw(directory: &Path, root: BorrowedFd<'_>) -> Result<Frozen, ThawError>
     Ok(Frozen { image: tree.image, holder, pause: tree.pause, connections: Vec::new(), files: tree.files })
 }
 
-/// Looks through an image on disk, and makes nothing of it.
-pub fn verify(directory: &Path) -> Result<(), ThawError> {
-    let (_, memory) = open(directory)?;
-    Ok(memory.check()?)
+/// Looks through an image that came from elsewhere, and notes in it that it did.
+pub fn adopt(directory: &Path) -> Result<(), ThawError> {
+    let (mut tree, memory) = open(directory)?;
+    memory.check()?;
+    tree.image.adopted = true;
+    Ok(keep::rewrite(directory, &tree)?)
 }
 
 /// Everything but whether the memory is as it was written, which takes a while.
@@ -76,12 +82,14 @@ fn open(directory: &Path) -> Result<(Tree, Opened), ThawError> {
 mod tests {
     use super::*;
     use crate::image::{
-        Area, AreaKind, Content, ContentKind, ControlGroup, ControlGroups, Descriptor, FileKind, HostNames, Image,
-        Keyed, KeyedKind, MemoryMount, MountChange, MountSource, MountSpace, NetSpace, OpenFile, Pipe, Process, Queue,
-        Terminal, TerminalEnd, Thread, UnixSocket, UserSpace, Waiting,
+        AioRing, Area, AreaKind, Content, ContentKind, ControlGroup, ControlGroups, Descriptor, FileKind, HostNames,
+        Image, Keyed, KeyedKind, MemoryMount, MountChange, MountSource, MountSpace, NetSpace, OpenFile, Pipe, Process,
+        Queue, Terminal, TerminalEnd, Thread, UnixSocket, UserSpace, Waiting,
     };
     use crate::plan::Facts;
+    use crate::sheet::write_sheet;
     use proptest::prelude::*;
+    use std::time::Duration;
 
     fn area(start: u64, kind: AreaKind) -> Area {
         let pages_are_own = matches!(kind, AreaKind::Anonymous);
@@ -108,6 +116,7 @@ mod tests {
                 area(0x30_0000, AreaKind::Nameless { content: 0, offset: 0, shared: true, writable: true }),
                 area(0x40_0000, AreaKind::Kernel { name: "[vdso]".into() }),
                 area(0x50_0000, AreaKind::Segment { id: 0, writable: true }),
+                area(0x60_0000, AreaKind::AioRing(AioRing { requests: 3, head: 510, events: vec![[1; 4]; 2] })),
             ],
             executable: "/bin/sh".into(),
             directory: "/".into(),
@@ -174,6 +183,7 @@ mod tests {
                 groups: vec![group],
             },
             init: 1,
+            adopted: true,
         }
     }
 
@@ -183,6 +193,19 @@ mod tests {
         let back: Image = postcard::from_bytes(&bytes).unwrap();
         assert_eq!(back, image());
         assert_eq!(check::check(&back), Ok(()));
+    }
+
+    #[test]
+    fn what_is_adopted_says_so_and_nothing_else_of_it_changes() {
+        let directory = tempfile::tempdir().unwrap();
+        let own = Image { adopted: false, ..image() };
+        let (machine, memory) = (Machine::here().unwrap(), origin::length(&own));
+        let tree = Tree { machine, files: Vec::new(), pause: Duration::ZERO, memory, image: own };
+        let write = |name: &str, kind, body: &[u8]| write_sheet(&directory.path().join(name), kind, body).unwrap();
+        write(TREE, Kind::Tree, &postcard::to_stdvec(&tree).unwrap());
+        write(MEMORY, Kind::Memory, &vec![0; memory as usize]);
+        adopt(directory.path()).unwrap();
+        assert_eq!(open(directory.path()).unwrap().0.image, image());
     }
 
     proptest! {

@@ -1,5 +1,7 @@
-//! The records of the [onlooker](crate::onlooker)'s program, taken apart: one a thread, and one a process behind its first thread's.
+//! The records of the [onlooker](crate::onlooker)'s program, taken apart: one a thread; behind the first thread's one of the process, and behind that those of its contexts of
+//! asynchronous input and output.
 
+use crate::aio::AioContext;
 use crate::asking::{OfProcess, OfThread, is_set};
 use crate::host_settings::ByHost;
 use crate::interrupted::{self, Until};
@@ -13,9 +15,16 @@ const WORDS: usize = 19;
 const RESTART: usize = 40;
 
 /// Bytes of its `struct process`.
-pub(crate) const PROCESS: usize = 40 + SIGNALS * ACTION;
+pub(crate) const PROCESS: usize = 48 + SIGNALS * ACTION;
 const SIGNALS: usize = 64;
 const ACTION: usize = 32;
+/// Where that says how many records of contexts follow it.
+const CONTEXTS_AT: usize = 5;
+/// If nobody tells of them.
+const UNTOLD: u64 = u64::MAX;
+
+/// Bytes of its `struct context`.
+const CONTEXT: usize = 32;
 
 /// In a thread's record: what security modules keep of it, and how many layers each would be if it were a Landlock domain.
 const SECURITY_AT: usize = 7;
@@ -56,13 +65,16 @@ pub(crate) struct Told {
     pub(crate) unusual: bool,
     /// The flags of its memory.
     pub(crate) flags: u64,
+    /// Its contexts of asynchronous input and output; none if nobody tells of them.
+    pub(crate) contexts: Option<Vec<AioContext>>,
 }
 
 impl Told {
     /// Of threads of which nothing else was told.
     #[cfg(test)]
     pub(crate) fn of_oddities(oddities: Vec<Oddities>, process: OfProcess) -> Self {
-        Self { threads: Vec::new(), oddities, process, intervals: false, unusual: false, flags: 0 }
+        let (threads, contexts) = (Vec::new(), None);
+        Self { threads, oddities, process, intervals: false, unusual: false, flags: 0, contexts }
     }
 
     /// What was told of a thread, by its number in its own pid namespace and its stack pointer.
@@ -75,7 +87,7 @@ impl Told {
 
     /// Takes records apart; `None` where that of the process is missing.
     pub(crate) fn from_bytes(mut bytes: &[u8], usual: Usual) -> io::Result<Option<Self>> {
-        let (mut threads, mut oddities, mut leader) = (Vec::new(), Vec::new(), None);
+        let (mut threads, mut oddities, mut leader, mut contexts) = (Vec::new(), Vec::new(), None, None);
         while !bytes.is_empty() {
             let record;
             (record, bytes) = bytes.split_at_checked(THREAD).ok_or(io::ErrorKind::InvalidData)?;
@@ -84,13 +96,15 @@ impl Told {
             oddities.push(Oddities { bits, layers: usual.domain.map_or(0, |place| layers(record, place)) });
             if leads(record) {
                 let Some((record, rest)) = bytes.split_at_checked(PROCESS) else { return Ok(None) };
+                let Some((places, rest)) = rest.split_at_checked(length_of_contexts(record)) else { return Ok(None) };
                 (leader, bytes) = (Some(record), rest);
+                contexts = (words::<6>(record)[CONTEXTS_AT] != UNTOLD).then(|| of_contexts(places));
             }
         }
         Ok(leader.map(|record| {
-            let [_, _, intervals, flags, _] = words(record);
+            let [_, _, intervals, flags, _, _] = words(record);
             let unusual = (flags & !usual.flags) >> LATER_FLAGS != 0;
-            Self { threads, oddities, process: of_process(record), intervals: intervals != 0, unusual, flags }
+            Self { threads, oddities, process: of_process(record), intervals: intervals != 0, unusual, flags, contexts }
         }))
     }
 }
@@ -107,7 +121,7 @@ fn of_thread(record: &[u8]) -> (i32, OfThread) {
 
 fn of_process(record: &[u8]) -> OfProcess {
     let (head, actions) = record.split_at(PROCESS - SIGNALS * ACTION);
-    let [heap_end, bits, _, flags, state] = words(head);
+    let [heap_end, bits, _, flags, state, _] = words(head);
     OfProcess {
         actions: (1..).zip(actions.chunks_exact(ACTION).map(words)).filter(|one| is_set(*one)).collect(),
         heap_end,
@@ -116,6 +130,27 @@ fn of_process(record: &[u8]) -> OfProcess {
         by_host: ByHost { memory_shortage: (bits >> 32) as i32, core_dump: (flags >> CORE_DUMP & CORE_DUMPS) as u32 },
         barriers: memory_rules::registrations(state),
     }
+}
+
+/// Bytes of the records of contexts behind a process's.
+fn length_of_contexts(process: &[u8]) -> usize {
+    const MOST: u64 = 1 << 16;
+    let [.., places] = words::<6>(process);
+    if places == UNTOLD { 0 } else { places.min(MOST) as usize * CONTEXT }
+}
+
+/// Of each place that a process has for a context, where there is one.
+fn of_contexts(places: &[u8]) -> Vec<AioContext> {
+    let of_context = |[address, made, now, polls]: [u64; 4]| AioContext {
+        address,
+        requests: made as u32,
+        room: (made >> 32) as u32,
+        tail: now as u32,
+        in_flight: (now >> 32) as u32,
+        polls: polls != 0,
+    };
+    let contexts = places.chunks_exact(CONTEXT).map(words).map(of_context);
+    contexts.filter(|context| context.room > 0).collect()
 }
 
 /// How many domains lie around one another, if that word leads to one.
@@ -135,7 +170,7 @@ pub(crate) fn security_of(mut bytes: &[u8], tid: i32) -> Option<[u64; SECURITY]>
         if words::<1>(record)[0] as i32 == tid {
             return Some(words(&record[SECURITY_AT * 8..]));
         }
-        bytes = if leads(record) { rest.get(PROCESS..)? } else { rest };
+        bytes = if leads(record) { rest.get(PROCESS + length_of_contexts(rest)..)? } else { rest };
     }
     None
 }
@@ -186,10 +221,12 @@ mod tests {
         bytes
     }
 
+    /// With a place for a context that is there, and one for none.
     fn process() -> Vec<u8> {
-        let mut bytes = record(&[0x5000, 1 | (-3_i32 as u32 as u64) << 32, 0, 1 << 30 | 0x33 << 2 | 1, 0b1010]);
+        let mut bytes = record(&[0x5000, 1 | (-3_i32 as u32 as u64) << 32, 0, 1 << 30 | 0x33 << 2 | 1, 0b1010, 2]);
         bytes.resize(PROCESS, 0);
-        bytes[40 + 9 * ACTION..][..8].copy_from_slice(&0x4000_u64.to_ne_bytes());
+        bytes[48 + 9 * ACTION..][..8].copy_from_slice(&0x4000_u64.to_ne_bytes());
+        bytes.extend(record(&[0x9000, 5 | 127 << 32, 3 | 2 << 32, 1, 0, 0, 0, 0]));
         bytes
     }
 
@@ -217,6 +254,8 @@ mod tests {
         assert!(told.process.subreaper && told.process.dumpable && !told.intervals);
         assert_eq!(told.process.by_host, ByHost { memory_shortage: -3, core_dump: 0x33 });
         assert_eq!(told.process.barriers, 1 << 4 | 1 << 2);
+        let context = AioContext { address: 0x9000, requests: 5, room: 127, tail: 3, in_flight: 2, polls: true };
+        assert_eq!(told.contexts, Some(vec![context]));
         let usual = Usual { flags: told.flags, domain: None };
         assert!(told.unusual && !Told::from_bytes(&bytes, usual).unwrap().unwrap().unusual);
     }

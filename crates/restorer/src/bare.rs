@@ -1,4 +1,4 @@
-//! The machine below: the program's entry, system calls, forks and threads. All unsafe code of the restorer stands here, in `settle.rs` and `run.rs`.
+//! The machine below: the program's entry, system calls, forks and threads. All unsafe code of the restorer stands here, in `settle.rs`, `run.rs` and `aio_ring.rs`.
 
 use core::arch::{asm, naked_asm};
 use core::panic::PanicInfo;
@@ -29,6 +29,9 @@ pub(crate) mod number {
     pub(crate) const SETRESGID: u64 = 119;
     pub(crate) const PRCTL: u64 = 157;
     pub(crate) const FUTEX: u64 = 202;
+    pub(crate) const IO_SETUP: u64 = 206;
+    pub(crate) const IO_DESTROY: u64 = 207;
+    pub(crate) const IO_SUBMIT: u64 = 209;
     pub(crate) const EXIT_GROUP: u64 = 231;
     pub(crate) const DUP3: u64 = 292;
     pub(crate) const PIPE2: u64 = 293;
@@ -260,7 +263,7 @@ pub(crate) fn process_stack() -> (u64, u64) {
 }
 
 pub(crate) const EINTR: Errno = 4;
-const EAGAIN: Errno = 11;
+pub(crate) const EAGAIN: Errno = 11;
 pub(crate) const ECHILD: Errno = 10;
 
 /// Blocks every signal; the frames that threads resume through hold their own masks.

@@ -32,5 +32,5 @@ mod place;
 mod step;
 
 pub use message::{Answer, Report, Request, WORDS};
-pub use place::{HANDOVER, MEMORY, PARKING, REGION, REGION_LENGTH, SCRIPT, STACK_LENGTH, STACKS, thread_stack};
+pub use place::{HANDOVER, MEMORY, PARKING, REGION, REGION_LENGTH, RINGS, SCRIPT, STACK_LENGTH, STACKS, thread_stack};
 pub use step::{FORGIVE, Header, NEXT_NUMBER, ONTO, PATIENT, Special, Step};

@@ -6,6 +6,7 @@
 #![no_std]
 #![no_main]
 
+mod aio_ring;
 mod bare;
 mod first;
 mod gate;

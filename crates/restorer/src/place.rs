@@ -10,6 +10,9 @@ pub const REGION_LENGTH: u64 = 1 << 32;
 /// would make another one for where they go.
 pub const PARKING: u64 = REGION + 0x8000_0000;
 
+/// Where the ring of a context of asynchronous input and output lies for a moment, on its way to its place. The kernel makes none of more than 256 MiB.
+pub const RINGS: u64 = REGION + 0xc000_0000;
+
 /// Where the stacks of restored threads begin.
 pub const STACKS: u64 = REGION + 0x0200_0000;
 

@@ -1,5 +1,6 @@
 //! Takes the steps of a script.
 
+use crate::aio_ring::{self, Was};
 use crate::bare::{self, Errno, NewThread, call, number};
 use crate::gate;
 use crate::handover;
@@ -129,6 +130,12 @@ fn take(script: &Script, step: &Step) -> Result<(), Errno> {
         }
         Some(Special::Hand) => handover::give(a[0], a[1]..a[2]),
         Some(Special::Take) => handover::take(a[0]),
+        Some(Special::AioRing) => {
+            let [requests, room, place, head, events, count] = a;
+            // SAFETY: the freezer put so many events into the script, which stays mapped.
+            let events = unsafe { core::slice::from_raw_parts(events as *const aio_ring::Event, count as usize) };
+            aio_ring::make(&Was { requests, room, place, head, events })
+        }
         Some(Special::Exit) => {
             if a[1] != 0 {
                 let me = bare::plain(number::GETPID, [0; 3])?;

@@ -69,12 +69,17 @@ pub enum Special {
     Take = 0x1_0008,
     /// Wait, as a process's first thread, until its further threads, so many, stand at the gate.
     Gather = 0x1_0009,
+    /// Make a context of asynchronous input and output (io_setup(2)) whose ring lies at an address: how many requests it is for, how many events the ring has
+    /// room for, that address, where in the ring the next event is taken, and the events that wait there: their address, and how many they are.
+    AioRing = 0x1_000a,
 }
 
 impl Special {
     /// The special step of a number.
     pub fn from_number(number: u64) -> Option<Self> {
         let all = [Self::Fork, Self::Thread, Self::Gate, Self::Resume, Self::Pipe, Self::Exit, Self::Pair];
-        all.into_iter().chain([Self::Hand, Self::Take, Self::Gather]).find(|special| *special as u64 == number)
+        all.into_iter()
+            .chain([Self::Hand, Self::Take, Self::Gather, Self::AioRing])
+            .find(|special| *special as u64 == number)
     }
 }

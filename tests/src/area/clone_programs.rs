@@ -18,6 +18,12 @@ pub(crate) const CASES: &[Case] = &[
     case("clone_programs::postgres_with_all_its_processes", |sandbox| {
         clones_serve(sandbox, &POSTGRES, &tarball(sandbox));
     }),
+    case("clone_programs::mariadb_with_asynchronous_input_and_output", |sandbox| {
+        clones_serve(sandbox, &MARIADB, &tarball_with(sandbox, DATABASES));
+    }),
+    case("clone_programs::mariadb_in_clones_of_clones", |sandbox| {
+        clones_of_clones_serve(sandbox, &MARIADB, &tarball_with(sandbox, DATABASES));
+    }),
     case("clone_programs::postgres_in_clones_of_clones", |sandbox| {
         clones_of_clones_serve(sandbox, &POSTGRES, &tarball(sandbox));
     }),
@@ -28,6 +34,8 @@ pub(crate) const CASES: &[Case] = &[
     case("clone_programs::java", |sandbox| clones_serve(sandbox, &JAVA, &tarball_with(sandbox, ENGINES))),
     case("clone_programs::chromium", |sandbox| clones_serve(sandbox, &CHROMIUM, &tarball_with(sandbox, BROWSERS))),
 ];
+
+const DATABASES: &[&str] = &["mariadb-server"];
 
 const BROWSERS: &[&str] = &["chromium"];
 
@@ -73,6 +81,19 @@ const POSTGRES: Server = Server {
     ready: "psql -h 127.0.0.1 -U postgres -c 'select 1'",
     write: "psql -h 127.0.0.1 -U postgres -c \"create table words as select '$1' as word\"",
     read: "psql -h /tmp/sockets -U postgres -Atc 'select word from words'",
+};
+
+/// Its tables take more than it keeps in memory, so that it writes and reads them by a context of its own (io_setup(2)), which it has by the time it is ready.
+const MARIADB: Server = Server {
+    user: "mysql",
+    prepare: "mariadb-install-db --no-defaults --force --datadir=/var/lib/mysql/own --auth-root-authentication-method=normal >/dev/null",
+    serve: "mariadbd --no-defaults --datadir=/var/lib/mysql/own --socket=/tmp/mariadb.sock --skip-networking \
+            --innodb-buffer-pool-size=6M --innodb-log-file-size=8M \
+            --innodb-use-native-aio=1 --innodb-linux-aio=aio --innodb-flush-method=O_DIRECT",
+    ready: "mariadb -u root -S /tmp/mariadb.sock -e 'select 1' && grep -q '/\\[aio\\]' /proc/$(pidof mariadbd)/maps",
+    write: "mariadb -u root -S /tmp/mariadb.sock -D test -e \
+            \"create table words as select '$1' as word, repeat('x', 4000) as rest from seq_1_to_4000\"",
+    read: "mariadb -u root -S /tmp/mariadb.sock -D test -N -e 'select distinct word from words where length(rest) = 4000'",
 };
 
 const SSHD: Server = Server {

@@ -308,7 +308,7 @@ fn has_mounts(space: &Space) {
     }
 }
 
-fn again_and_again(sandbox: &Sandbox, script: &str, prepare: fn(&Space)) {
+pub(super) fn again_and_again(sandbox: &Sandbox, script: &str, prepare: fn(&Space)) {
     let stage = stage(sandbox);
     let source = Space::new();
     prepare(&source);

@@ -1,5 +1,6 @@
 //! The tests, a file an area. A new file is a `mod` line and a line in [`AREAS`].
 
+mod aio;
 mod attacks;
 mod buds;
 mod burglars;
@@ -107,6 +108,7 @@ const AREAS: &[&[Case]] = &[
     xfstests::CASES,
     crash::CASES,
     freeze::CASES,
+    aio::CASES,
     frozen_again::CASES,
     frozen_settings::CASES,
     freeze_refusals::CASES,

@@ -255,7 +255,7 @@ async fn settle_import(daemon: &Rc<Daemon>, name: String, new: &Path) -> Result<
     let store = Arc::clone(&daemon.store);
     let made = blocking(move || -> Result<(ImageRecord, MadeLayer), Fault> {
         let record = ImageRecord::read(&directory).map_err(|error| unusable(&called, &error.into()))?;
-        pando_freeze::verify(&directory).map_err(|error| unusable(&called, &error))?;
+        pando_freeze::adopt(&directory).map_err(|error| unusable(&called, &error))?;
         let files = directory.join(crate::image_stream::FILES);
         let (progress, _) = mpsc::channel();
         let source = Source::Tarball(files.clone());

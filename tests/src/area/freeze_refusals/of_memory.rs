@@ -1,6 +1,6 @@
 //! What in a process's memory cannot be frozen.
 
-use super::kinds::{Kind, cleared, kind};
+use super::kinds::{Kind, cleared, kind, told};
 
 /// What is in a process's memory.
 pub(super) const MEMORY: &[Kind] = &[
@@ -34,10 +34,22 @@ pub(super) const MEMORY: &[Kind] = &[
         &["huge pages of hugetlbfs at", "use transparent huge pages"],
     ),
     kind("kept = call(319, b'x', 4)", &["descriptor", "huge pages of hugetlbfs (/memfd:x"]),
-    kind(
-        "context = ctypes.c_ulong()\ncall(206, 4, ctypes.byref(context))",
-        &["a context of asynchronous input and output (io_setup)", "do without it"],
-    ),
+    // IOCB_CMD_POLL, on a pipe that nobody writes to.
+    told(kind(
+        "context, pipe = ctypes.c_ulong(), os.pipe()\ncall(206, 4, ctypes.byref(context))\n\
+         request = ctypes.create_string_buffer(struct.pack('QIIHhIQQqQII', 7, 0, 0, 5, 0, pipe[0], 1, 0, 0, 0, 0, 0))\n\
+         call(209, context.value, 1, ctypes.byref(ctypes.c_void_p(ctypes.addressof(request))))",
+        &["a request of asynchronous input and output that waits for a file (IOCB_CMD_POLL)", "use epoll"],
+    )),
+    told(kind(
+        "context = ctypes.c_ulong()\ncall(206, 4, ctypes.byref(context))\nchild(lambda: None)",
+        &["memory of a context of asynchronous input and output that it does not have", "after it forks"],
+    )),
+    told(kind(
+        "context = ctypes.c_ulong()\ncall(206, 4, ctypes.byref(context))\n\
+         assert libc.munmap(context, ctypes.c_size_t(PAGE)) == 0",
+        &["a context of asynchronous input and output (io_setup) without its memory", "leave its memory alone"],
+    )),
     kind(
         "memory(PAGE, PRIVATE | ANONYMOUS | FIXED, at=0x400000000000)",
         &["memory at 0x400000000000, where the restorer works", "start the program again"],
