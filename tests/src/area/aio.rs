@@ -50,15 +50,15 @@ fn contexts_of_guests_travel(sandbox: &Sandbox) {
     sandbox.pando(["create", "source", "--from", &tree.to_string_lossy()]).args(words).limit(120).ok();
     eventually("the actor is ready", || sandbox.exec_sh("source", "test -e /stage/ready").run().code() == 0);
     for (from, to) in [("source", "one"), ("one", "two")] {
-        sandbox.pando(["freeze", from, &format!("for-{to}")]).ok();
-        sandbox.pando(["clone", &format!("for-{to}"), to]).ok();
+        sandbox.pando(["freeze", from, &format!("for-{to}")]).limit(120).ok();
+        sandbox.pando(["clone", &format!("for-{to}"), to]).limit(120).ok();
     }
     let export = sandbox.scratch().join("export").to_string_lossy().into_owned();
     sandbox.pando(["image", "export", "for-two", &export]).limit(120).ok();
     let elsewhere = Sandbox::new(Path::new(sandbox.busybox())).expect("another root");
     let travelled = catch_unwind(AssertUnwindSafe(|| {
         elsewhere.pando(["image", "import", &export]).limit(120).ok();
-        elsewhere.pando(["clone", "for-two", "three"]).ok();
+        elsewhere.pando(["clone", "for-two", "three"]).limit(120).ok();
         is_right(&elsewhere, "three");
     }));
     tear_down(elsewhere).expect("the other root is removed");
@@ -67,7 +67,7 @@ fn contexts_of_guests_travel(sandbox: &Sandbox) {
     }
     is_right(sandbox, "one");
     is_right(sandbox, "two");
-    sandbox.pando(["freeze", "source", "at-rest", "--stop"]).ok();
-    sandbox.pando(["restore", "at-rest"]).ok();
+    sandbox.pando(["freeze", "source", "at-rest", "--stop"]).limit(120).ok();
+    sandbox.pando(["restore", "at-rest"]).limit(120).ok();
     is_right(sandbox, "source");
 }
