@@ -137,7 +137,9 @@ impl Sandbox {
             let named = process.words.iter().position(|word| *word == root);
             named.is_some_and(|at| process.words.get(at + 1).is_some_and(|word| word == role))
         };
-        self.processes().iter().find(|process| is(process)).map(|process| process.pid)
+        let pids: Vec<i32> = self.processes().iter().filter(|process| is(process)).map(|process| process.pid).collect();
+        // What it forks for a while has the same words, and a lower pid where the numbers have begun anew.
+        pids.iter().copied().find(|pid| process::parent(*pid).is_none_or(|parent| !pids.contains(&parent)))
     }
 
     /// The daemon's pid, if it runs.
