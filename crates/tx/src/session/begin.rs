@@ -100,19 +100,6 @@ impl Transaction {
         if let Some(realm) = &record.realm {
             scope.hand_to(realm.first_id)?;
         }
-        Ok((
-            Self {
-                home: home.clone(),
-                directory,
-                record,
-                scope,
-                watch,
-                mounts,
-                made: None,
-                on_spare: false,
-                _lock: lock,
-            },
-            plan,
-        ))
+        Ok((Self { watch, mounts, ..Self::of(home, directory, record, scope, lock) }, plan))
     }
 }

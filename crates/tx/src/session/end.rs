@@ -365,15 +365,5 @@ fn take_from_holder(home: &Home, record: Record) -> Result<Transaction, EndError
         Some(lock) => lock,
         None => end_holder(&directory, record.holder).context(what)?,
     };
-    Ok(Transaction {
-        home: home.clone(),
-        directory,
-        record,
-        scope,
-        watch: None,
-        mounts: None,
-        made: None,
-        on_spare: false,
-        _lock: lock,
-    })
+    Ok(Transaction::of(home, directory, record, scope, lock))
 }

@@ -54,6 +54,21 @@ struct Ahead {
 }
 
 impl Transaction {
+    /// One whose view is not made, or is held by another process.
+    fn of(home: &Home, directory: PathBuf, record: Record, scope: Scope, lock: FileLock) -> Self {
+        Self {
+            home: home.clone(),
+            directory,
+            record,
+            scope,
+            watch: None,
+            mounts: None,
+            made: None,
+            on_spare: false,
+            _lock: lock,
+        }
+    }
+
     /// What is known of it.
     pub fn record(&self) -> &Record {
         &self.record

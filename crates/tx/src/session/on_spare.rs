@@ -57,20 +57,7 @@ impl Transaction {
         }
         let scope = Scope::at(&record.group);
         let (watch, made) = (Some(watch), Some(Ahead { namespaces, looking }));
-        Ok(Some((
-            Self {
-                home: home.clone(),
-                directory,
-                record,
-                scope,
-                watch,
-                mounts: None,
-                made,
-                on_spare: true,
-                _lock: lock,
-            },
-            plan,
-        )))
+        Ok(Some((Self { watch, made, on_spare: true, ..Self::of(home, directory, record, scope, lock) }, plan)))
     }
 }
 
