@@ -1,5 +1,6 @@
 //! System calls that are answered by another process (seccomp_unotify(2), since Linux 5.0).
 
+use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
@@ -125,7 +126,7 @@ pub struct With {
 ///
 /// # Errors
 ///
-/// EBUSY where this thread is filtered so already. InvalidInput for more than 200 calls.
+/// EBUSY where this thread is filtered so already. InvalidInput for more than some hundred calls.
 pub fn listen(numbers: &[i64], with: &[With], older: &[i64]) -> io::Result<Listener> {
     let filter = filter(numbers, with, older).ok_or(io::ErrorKind::InvalidInput)?;
     // A call that has been received is answered once, whatever signals its thread gets meanwhile: a program that asked to be interrupted by them would
@@ -138,7 +139,7 @@ pub fn listen(numbers: &[i64], with: &[With], older: &[i64]) -> io::Result<Liste
     }
 }
 
-/// The filter that [`listen`] installs, as the kernel takes it (`struct sock_filter`s), for a thread of another program to install. `None` for more than 200 calls.
+/// The filter that [`listen`] installs, as the kernel takes it (`struct sock_filter`s), for a thread of another program to install. `None` for more than some hundred calls.
 pub fn program(numbers: &[i64], with: &[With], older: &[i64]) -> Option<Vec<u8>> {
     let encoded = |one: libc::sock_filter| {
         let [code, k] = [one.code.to_ne_bytes().to_vec(), one.k.to_ne_bytes().to_vec()];
@@ -199,23 +200,37 @@ fn with_argument(one: &With) -> Option<[libc::sock_filter; WITH_ARGUMENT]> {
 
 /// Answers, for a call whose number is loaded, whether it is one of these.
 fn one_of(numbers: &[i64], with: &[With]) -> Option<Vec<libc::sock_filter>> {
-    /// Jumps are counted in a byte.
-    const MOST: usize = 200;
-    if numbers.len() + with.len() * WITH_ARGUMENT > MOST {
-        return None;
-    }
-    let count = numbers.len() as u8;
     let mut program = vec![instruction(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, 0, 0, !SHORT)];
     for one in with {
         program.extend(with_argument(one)?);
     }
-    for (index, number) in numbers.iter().enumerate() {
-        // Over those that follow, and over the answer for all others.
-        let value = u32::try_from(*number).ok()?;
-        program.push(instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, count - index as u8, 0, value));
+    let sorted: BTreeSet<u32> = numbers.iter().map(|number| u32::try_from(*number).ok()).collect::<Option<_>>()?;
+    program.extend(search(&Vec::from_iter(sorted))?);
+    Some(program)
+}
+
+/// The same, by halves: when a filter is installed the kernel runs it once for each call that there is, and so each time for one that it cannot remember to be
+/// allowed. `None` where a jump would be longer than can be said in a byte.
+fn search(sorted: &[u32]) -> Option<Vec<libc::sock_filter>> {
+    /// So few are looked at one by one.
+    const FEW: usize = 5;
+    let jump = |how: u32, value: u32, jt: u8| instruction(libc::BPF_JMP | how | libc::BPF_K, jt, 0, value);
+    let answer = |value: u32| instruction(libc::BPF_RET | libc::BPF_K, 0, 0, value);
+    if sorted.len() > FEW {
+        let (low, high) = sorted.split_at(sorted.len() / 2);
+        let (from, low) = (high.first().copied()?, search(low)?);
+        let mut program = vec![jump(libc::BPF_JGE, from, u8::try_from(low.len()).ok()?)];
+        program.extend(low);
+        program.extend(search(high)?);
+        return Some(program);
     }
-    program.push(instruction(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW));
-    program.push(instruction(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_USER_NOTIF));
+    // Over those that follow, and over the answer for all others.
+    let mut program: Vec<_> = sorted
+        .iter()
+        .zip((1..=sorted.len() as u8).rev())
+        .map(|(number, jt)| jump(libc::BPF_JEQ, *number, jt))
+        .collect();
+    program.extend([answer(libc::SECCOMP_RET_ALLOW), answer(libc::SECCOMP_RET_USER_NOTIF)]);
     Some(program)
 }
 
@@ -291,8 +306,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_listed_call_jumps_to_the_last_instruction_and_no_other_does() {
-        let (numbers, older) = ([62, 200, 234], [37, 238]);
+    fn every_listed_call_is_asked_about_and_no_other_is() {
+        let (numbers, older) = ([62, 200, 234, 9, 165, 166, 41, 42, 321, 318, 0, 399, 77], [37, 238]);
         let with = [With { number: 44, argument: 4 }];
         let program = filter(&numbers, &with, &older).unwrap();
         let run_with = |architecture: u32, number: u32, argument: u64| {
@@ -310,7 +325,11 @@ mod tests {
                         }
                     }
                     libc::BPF_ALU => value &= now.k,
-                    libc::BPF_JMP => at += usize::from(if value == now.k { now.jt } else { now.jf }),
+                    libc::BPF_JMP => {
+                        let holds =
+                            if u32::from(now.code) & 0xf0 == libc::BPF_JGE { value >= now.k } else { value == now.k };
+                        at += usize::from(if holds { now.jt } else { now.jf });
+                    }
                     _ => return now.k,
                 }
                 at += 1;
@@ -331,6 +350,12 @@ mod tests {
             assert_eq!(run(OLDER, number) == libc::SECCOMP_RET_USER_NOTIF, asked, "{number}");
             assert_eq!(run(7, number), libc::SECCOMP_RET_ALLOW);
         }
+    }
+
+    #[test]
+    fn hundred_calls_fit_and_a_thousand_do_not() {
+        assert!(filter(&Vec::from_iter(0..100), &[], &Vec::from_iter(0..100)).is_some());
+        assert!(filter(&Vec::from_iter(0..1000), &[], &[]).is_none());
     }
 
     #[test]
