@@ -43,7 +43,8 @@ Examples:
 /// Does what the words say; the answer is the exit code.
 pub(crate) fn obey(words: impl Iterator<Item = OsString>) -> anyhow::Result<u8> {
     let words: Vec<OsString> = words.collect();
-    match plain_line::read(&words).zip(root_of_environment()) {
+    let plain_line = plain_line::read(&words);
+    match plain_line.and_then(|(root, line)| Some((line, root.or_else(root_of_environment)?))) {
         Some((PlainLine::Run(run), root)) => plain(run, &root),
         Some((PlainLine::Exec(exec), root)) => plain(exec, &root),
         Some((PlainLine::Clone(clone), root)) => plain(clone, &root),

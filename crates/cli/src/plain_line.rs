@@ -5,7 +5,7 @@
 //! hold this reading against clap's, and what the front sends for such a line against what would be sent from here.
 
 use crate::verb::{Clone, Exec, Run, Tx};
-use pando_front::{Line, Options};
+use pando_front::{Line, Options, Rooted};
 use std::ffi::OsString;
 
 /// A line that is plain.
@@ -18,10 +18,11 @@ pub(crate) enum PlainLine {
     Tx(Tx),
 }
 
-/// Reads `words` if they are such a line; anything else, wrong or right, is clap's.
-pub(crate) fn read(words: &[OsString]) -> Option<PlainLine> {
+/// Reads `words` if they are such a line, and the root of Pando's state that they name, if they do; anything else, wrong or right, is clap's.
+pub(crate) fn read(words: &[OsString]) -> Option<(Option<String>, PlainLine)> {
     let words: Vec<&str> = words.iter().skip(1).map(|word| word.to_str()).collect::<Option<_>>()?;
-    Some(match pando_front::read(&words)? {
+    let Rooted { root, line } = pando_front::read(&words)?;
+    let line = match line {
         Line::Run { options: Options { name, source, network }, command } => {
             let text = |word: Option<&&str>| word.map(|word| (*word).to_owned());
             PlainLine::Run(Run::plain(text(name), text(source), network.copied(), owned(command)))
@@ -31,7 +32,8 @@ pub(crate) fn read(words: &[OsString]) -> Option<PlainLine> {
             PlainLine::Tx(Tx::plain_run(quiet, no_durable, owned(command)))
         }
         Line::Clone { image, name } => PlainLine::Clone(Clone::plain((*image).to_owned(), (*name).to_owned())),
-    })
+    };
+    Some((root.map(|root| (*root).to_owned()), line))
 }
 
 fn owned(words: &[&str]) -> Vec<String> {
@@ -71,8 +73,17 @@ mod tests {
             "pando tx run -q --no-durable -- true -- -q",
         ] {
             let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-            assert_eq!(format!("{:?}", read(&words).expect(line)), by_clap(&words), "{line}");
+            let (root, read) = read(&words).expect(line);
+            assert_eq!((root, format!("{read:?}")), (None, by_clap(&words)), "{line}");
         }
+    }
+
+    #[test]
+    fn a_root_is_read_as_clap_reads_it() {
+        let words: Vec<OsString> = "pando --root /srv/p tx run --quiet -- x".split(' ').map(OsString::from).collect();
+        let (root, read) = read(&words).unwrap();
+        let matches = crate::command_line::definition().try_get_matches_from(&words).unwrap();
+        assert_eq!((root.as_ref(), format!("{read:?}")), (matches.get_one::<String>("root"), by_clap(&words)));
     }
 
     #[test]
@@ -88,12 +99,13 @@ mod tests {
             let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
             let texts: Vec<&str> = line.split(' ').skip(1).collect();
             let mut space = [0; 1000];
-            let sent = pando_front::Request::write(&pando_front::read(&texts).expect(line), &mut space).expect("room");
+            let sent =
+                pando_front::Request::write(&pando_front::read(&texts).expect(line).line, &mut space).expect("room");
             let call: serde_json::Value =
                 serde_json::from_slice(sent.strip_suffix(b"\0").expect("a NUL")).expect("JSON");
             assert_eq!(call["more"] == true, line.starts_with("pando run") || line.starts_with("pando exec"));
             let call: pando_api::MethodCall = serde_json::from_value(call).expect("a call");
-            let expected = match read(&words).expect(line) {
+            let expected = match read(&words).expect(line).1 {
                 PlainLine::Run(run) => run.into_order().expect("an order").1(Process::default()),
                 PlainLine::Exec(exec) => {
                     let (_, method, process) = exec.into_order();
@@ -123,6 +135,7 @@ mod tests {
             "pando tx run --",
             "pando tx run --retry 0 -- true",
             "pando tx run -q -q -- true",
+            "pando --root srv tx run -- true",
             "pando tx ls",
             "pando clone -n 2 warm",
             "pando clone warm web --signal USR1",

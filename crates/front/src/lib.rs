@@ -26,7 +26,7 @@ mod program;
 mod request;
 
 pub use handover::{Call, handed_over};
-pub use line::{Line, Options, read};
+pub use line::{Line, Options, Rooted, read};
 pub use notice::{Notice, first_notice};
 pub use passage::{Passage, passage};
 pub use request::{Request, TooLong};

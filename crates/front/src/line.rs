@@ -24,9 +24,9 @@ pub enum Line<'a, W> {
         /// The clone's name.
         name: &'a W,
     },
-    /// `tx run [-q] [--no-durable] -- COMMAND`, in which the daemon has no part but to give what it has made ahead
+    /// `tx run [-q|--quiet] [--no-durable] -- COMMAND`, in which the daemon has no part but to give what it has made ahead
     Transaction {
-        /// `-q`
+        /// `-q`, `--quiet`
         quiet: bool,
         /// `--no-durable`
         no_durable: bool,
@@ -46,8 +46,28 @@ pub struct Options<'a, W> {
     pub network: Option<&'a W>,
 }
 
-/// Reads the words of a line, the program's own name left out; `None` if it is not plain.
-pub fn read<W: AsRef<str>>(words: &[W]) -> Option<Line<'_, W>> {
+/// A line, and whose state it is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rooted<'a, W> {
+    /// `--root DIR`, a whole path; the environment's where it is not said.
+    pub root: Option<&'a W>,
+    /// The line.
+    pub line: Line<'a, W>,
+}
+
+/// Reads the words of a line, `[--root DIR] LINE`, the program's own name left out; `None` if it is not plain.
+pub fn read<W: AsRef<str>>(words: &[W]) -> Option<Rooted<'_, W>> {
+    let (root, words) = match words {
+        [option, root, rest @ ..] if option.as_ref() == "--root" => (Some(root), rest),
+        _ => (None, words),
+    };
+    if root.is_some_and(|root| !is_whole_path(root.as_ref())) {
+        return None;
+    }
+    Some(Rooted { root, line: line(words)? })
+}
+
+fn line<W: AsRef<str>>(words: &[W]) -> Option<Line<'_, W>> {
     match words {
         [verb, rest @ ..] if verb.as_ref() == "run" => run(rest),
         [verb, name, dashes, command @ ..] if verb.as_ref() == "exec" && dashes.as_ref() == "--" => {
@@ -67,7 +87,7 @@ fn transaction<W: AsRef<str>>(mut words: &[W]) -> Option<Line<'_, W>> {
         let (option, rest) = words.split_first()?;
         let place = match option.as_ref() {
             "--" => return (!rest.is_empty()).then_some(Line::Transaction { quiet, no_durable, command: rest }),
-            "-q" => &mut quiet,
+            "-q" | "--quiet" => &mut quiet,
             "--no-durable" => &mut no_durable,
             _ => return None,
         };
@@ -108,8 +128,12 @@ fn run<W: AsRef<str>>(mut words: &[W]) -> Option<Line<'_, W>> {
 
 /// Whether a source means the same wherever the daemon stands, and is written as `main` would pass it on.
 fn is_whole(source: &str) -> bool {
+    source == "host" || is_whole_path(source)
+}
+
+fn is_whole_path(path: &str) -> bool {
     let is_name = |part: &str| !matches!(part, "" | "." | "..");
-    source == "host" || source.strip_prefix('/').is_some_and(|path| path.split('/').all(is_name))
+    path.strip_prefix('/').is_some_and(|path| path.split('/').all(is_name))
 }
 
 #[cfg(test)]
@@ -118,16 +142,30 @@ mod tests {
 
     const NONE: Options<'_, &str> = Options { name: None, source: None, network: None };
 
+    #[track_caller]
+    fn plain<'a>(words: &'a [&'a str]) -> Line<'a, &'a str> {
+        let Rooted { root, line } = read(words).unwrap();
+        assert_eq!(root, None);
+        line
+    }
+
     #[test]
     fn plain_lines() {
-        assert_eq!(read(&["run", "--", "ls", "-l"]), Some(Line::Run { options: NONE, command: &["ls", "-l"] }));
-        assert_eq!(read(&["exec", "web", "--", "--", "x"]), Some(Line::Exec { name: &"web", command: &["--", "x"] }));
-        assert_eq!(read(&["clone", "warm", "web"]), Some(Line::Clone { image: &"warm", name: &"web" }));
+        assert_eq!(plain(&["run", "--", "ls", "-l"]), Line::Run { options: NONE, command: &["ls", "-l"] });
+        assert_eq!(plain(&["exec", "web", "--", "--", "x"]), Line::Exec { name: &"web", command: &["--", "x"] });
+        assert_eq!(plain(&["clone", "warm", "web"]), Line::Clone { image: &"warm", name: &"web" });
         let line = Line::Transaction { quiet: true, no_durable: false, command: &["ls", "-q"] };
-        assert_eq!(read(&["tx", "run", "-q", "--", "ls", "-q"]), Some(line));
+        assert_eq!(plain(&["tx", "run", "-q", "--", "ls", "-q"]), line);
+        assert_eq!(plain(&["tx", "run", "--quiet", "--", "ls", "-q"]), line);
         let options = Options { name: Some(&"a"), source: Some(&"/srv/root"), network: Some(&"host") };
         let line = ["run", "--net", "host", "--from", "/srv/root", "--name", "a", "--", "x"];
-        assert_eq!(read(&line), Some(Line::Run { options, command: &["x"] }));
+        assert_eq!(plain(&line), Line::Run { options, command: &["x"] });
+    }
+
+    #[test]
+    fn the_state_of_a_line_may_lie_elsewhere() {
+        let line = Line::Run { options: NONE, command: &["x"] };
+        assert_eq!(read(&["--root", "/srv/pando", "run", "--", "x"]), Some(Rooted { root: Some(&"/srv/pando"), line }));
     }
 
     #[test]
@@ -160,6 +198,14 @@ mod tests {
             "tx run ls",
             "tx run -q --",
             "tx run -q -q -- ls",
+            "tx run -q --quiet -- ls",
+            "--root run -- x",
+            "--root srv run -- x",
+            "--root / run -- x",
+            "--root /srv/ run -- x",
+            "--root=/srv run -- x",
+            "run --root /srv -- x",
+            "--root /srv --root /srv run -- x",
             "tx run --retry 0 -- ls",
             "tx ls",
         ] {

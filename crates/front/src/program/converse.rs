@@ -2,7 +2,7 @@
 
 use super::bare::{self, Strings};
 use crate::handover::{hand_over, space};
-use crate::line::{self, Line};
+use crate::line::{self, Line, Rooted};
 use crate::notice::{Notice, first_notice};
 use crate::passage::{Passage, passage};
 use crate::request::Request;
@@ -36,25 +36,26 @@ const fn bits(numbers: &[u32]) -> u64 {
 /// Does what a plain line says; `None` if `main` is to do it, or to see it to its end.
 pub(super) fn converse(words: Strings, environment: Strings) -> Option<u8> {
     let mut texts = [""; WORDS];
-    let line = line::read(texts_of(words, &mut texts)?)?;
+    let Rooted { root, line } = line::read(texts_of(words, &mut texts)?)?;
+    let connected = || connected(root, environment);
     if !rustix::process::geteuid().is_root() {
         return None;
     }
     if let Line::Transaction { .. } = line {
         // The answer comes while the program starts.
-        let daemon = connected(environment)?;
+        let daemon = connected()?;
         call(&daemon, &line, &[])?;
         hand_over(daemon, 0);
         return None;
     }
     let standard = bare::standard();
     if let Line::Clone { name, .. } = line {
-        return ask(connected(environment)?, &line, name, standard[1]);
+        return ask(connected()?, &line, name, standard[1]);
     }
     if standard.iter().any(|descriptor| passage(*descriptor) != Ok(Passage::Pass)) {
         return None;
     }
-    let daemon = connected(environment)?;
+    let daemon = connected()?;
     let before = bare::block(SIGNALS).ok()?;
     let end = match call(&daemon, &line, &standard) {
         Some(()) => follow(daemon),
@@ -126,9 +127,10 @@ fn texts_of<'a>(words: Strings, space: &'a mut [&'static str; WORDS]) -> Option<
     Some(&space[..count])
 }
 
-/// A connection to a daemon that is trusted with the caller's descriptors.
-fn connected(mut environment: Strings) -> Option<OwnedFd> {
-    let root = environment.find_map(|variable| variable.to_bytes().strip_prefix(b"PANDO_ROOT=")).unwrap_or(b"/");
+/// A connection to the daemon of the state under a root, or that the environment names, if it is one to trust with the caller's descriptors.
+fn connected(root: Option<&&str>, mut environment: Strings) -> Option<OwnedFd> {
+    let named = || environment.find_map(|variable| variable.to_bytes().strip_prefix(b"PANDO_ROOT=")).unwrap_or(b"/");
+    let root = root.map_or_else(named, |root| root.as_bytes());
     // As `main` has it: a name that is not UTF-8, or empty, is for it to complain about.
     core::str::from_utf8(root).ok().filter(|root| !root.is_empty())?;
     let mut path = [0; 108];
