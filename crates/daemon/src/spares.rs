@@ -6,7 +6,7 @@
 use crate::readable::urgent;
 use pando_guest::Places;
 use pando_kernel::mount_watch::MountWatch;
-use pando_tx::{Home, Remains, Spare, Still};
+use pando_tx::{HandedOver, Home, Remains, Spare, Still};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -24,6 +24,9 @@ const PAUSE: Duration = Duration::from_millis(15);
 
 /// How long the mounts must have stayed the same.
 const SETTLED: Duration = Duration::from_millis(500);
+
+/// How often making one may fail before nobody tries again until the next is asked for. On a busy machine something that a view is made of comes or goes meanwhile.
+const FAILURES: u32 = 5;
 
 /// How long they are kept when nobody asks.
 const LINGER: Duration = Duration::from_secs(600);
@@ -64,13 +67,29 @@ impl Spares {
         })
     }
 
-    /// One, if there is one; others will be made.
-    pub(crate) fn take(self: &Rc<Self>) -> Option<Spare> {
+    /// One that is current, if there is one; others will be made.
+    pub(crate) fn take(self: &Rc<Self>) -> Option<HandedOver> {
         self.asked.set(Some(Instant::now()));
-        let spare = self.ready.borrow_mut().pop_front();
+        let mut stale = Vec::new();
+        let mut current = None;
+        while current.is_none()
+            && let Some(spare) = self.next()
+        {
+            match spare.hand_over() {
+                Ok(spare) => current = Some(spare),
+                Err(spare) => stale.push(*spare),
+            }
+        }
+        if !stale.is_empty() {
+            tokio::task::spawn_local(discard(stale));
+        }
         self.wanted.notify_one();
         self.refill();
-        spare
+        current
+    }
+
+    fn next(&self) -> Option<Spare> {
+        self.ready.borrow_mut().pop_front()
     }
 
     fn refill(self: &Rc<Self>) {
@@ -79,14 +98,16 @@ impl Spares {
         }
         let this = Rc::clone(self);
         tokio::task::spawn_local(async move {
-            while this.is_wanted() && this.ready.borrow().len() < READY {
+            let mut failures = 0;
+            while this.is_wanted() && this.ready.borrow().len() < READY && failures < FAILURES {
                 if let Some(due) = this.due().filter(|due| *due > Instant::now()) {
                     tokio::time::sleep_until(due).await;
                     continue;
                 }
                 if let Err(why) = this.make_one().await {
                     tracing::debug!(why, "making the beginning of a transaction ahead failed");
-                    break;
+                    failures += 1;
+                    tokio::time::sleep(SETTLED).await;
                 }
             }
             this.refilling.set(false);

@@ -48,6 +48,7 @@ mod second_look;
 mod session;
 mod spare;
 mod sync_ahead;
+mod ticket;
 mod trash;
 mod tree;
 mod tree_path;

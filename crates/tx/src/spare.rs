@@ -1,10 +1,10 @@
 //! A *spare*: the beginning of a transaction, made before anybody asks for one.
 //!
 //! ```text
-//!   keeper (a daemon):  mounts ─▶ plan ─▶ directories, group, view, watch, program   = spare
-//!                                                    │ a name, seven descriptors (its lock among them)
+//!   keeper (a daemon):  mounts ─▶ plan ─▶ directories, group, view, watch, program   = spare ─▶ is it current?
+//!                                                    │ a ticket, seven descriptors (its lock among them)
 //!                                                    ▼
-//!   taker:              is it current? ─▶ rename ─▶ begun ─▶ joined, instead of a view that is made now
+//!   taker:              rename ─▶ joined, instead of a view that is made now
 //! ```
 //!
 //! Nobody has looked at a view that is made ahead, so that the kernel has kept nothing of the live tree in it, but for the places that it was made of: the roots of
@@ -21,8 +21,10 @@ use crate::part::Part;
 use crate::read_set::{Walker, Watch, digest, load_ahead};
 use crate::record::Record;
 use crate::scope::Scope;
+use crate::ticket::Ticket;
 use crate::trash::{self, Sweep};
 use crate::view::{View, ViewNamespaces, ViewPlan, listening};
+use crate::watershed;
 use pando_kernel::lock::FileLock;
 use pando_kernel::mount_watch::MountWatch;
 use pando_kernel::{CallError, Context};
@@ -49,13 +51,15 @@ pub struct Spare {
     still: Still,
     watch: Watch,
     lock: FileLock,
+    /// When its keeper has seen that it was current: the transaction that is made of it begins then.
+    begun: Option<Moment>,
 }
 
 /// One that is given to another process.
 #[derive(Debug)]
 pub struct HandedOver {
     /// What [`Spare::accept`] knows it by.
-    pub name: String,
+    pub ticket: String,
     /// What it consists of, beside its files.
     pub descriptors: Vec<OwnedFd>,
     /// What the giver does for the taker once that has gone.
@@ -163,10 +167,13 @@ impl Identity {
 }
 
 impl Outside {
-    fn of_now(plan: &ViewPlan) -> io::Result<Self> {
+    /// The namespaces that this process is in.
+    fn namespaces() -> io::Result<Vec<PathBuf>> {
         let namespace = |name: &str| std::fs::read_link(format!("/proc/self/ns/{name}"));
-        let namespaces =
-            ["mnt", "net", "pid", "user", "cgroup"].into_iter().map(namespace).collect::<io::Result<_>>()?;
+        ["mnt", "net", "pid", "user", "cgroup"].into_iter().map(namespace).collect()
+    }
+
+    fn of_now(plan: &ViewPlan) -> io::Result<Self> {
         let mut places = BTreeMap::new();
         for place in plan.places() {
             for path in place.ancestors() {
@@ -175,7 +182,7 @@ impl Outside {
                 }
             }
         }
-        Ok(Self { namespaces, sockets: listening(), places })
+        Ok(Self { namespaces: Self::namespaces()?, sockets: listening(), places })
     }
 }
 
@@ -220,7 +227,7 @@ impl Spare {
         Scope::make(&record.group)?;
         let outside = Outside::of_now(&plan).context(looking)?;
         let watch = Watch::new(home).context(|| "listening to what is opened".into())?;
-        let (namespaces, watch) = in_a_thread(&plan, &directory, watch)?;
+        let (namespaces, mut watch) = in_a_thread(&plan, &directory, watch)?;
         // Where that cannot be told all are looked at once more.
         let still = watch.loaded().and_then(|walker| Still::look(walker, before).ok()).unwrap_or_default();
         let path = Self::still_path(&directory);
@@ -233,7 +240,7 @@ impl Spare {
         let bytes = postcard::to_stdvec(&state).map_err(io::Error::other);
         let path = Self::state_path(&directory);
         bytes.and_then(|bytes| std::fs::write(&path, bytes)).context(|| format!("writing {}", path.display()))?;
-        Ok(Self { site, state, mounts, namespaces, still, watch, lock })
+        Ok(Self { site, state, mounts, namespaces, still, watch, lock, begun: None })
     }
 
     /// Who wrote to no file through its memory when it was made.
@@ -249,8 +256,21 @@ impl Spare {
         directory.join("spare")
     }
 
-    /// Gives it to another process, which [accepts](Self::accept) it. From now on it is removed by whoever holds its descriptors, behind [him](Remains::clear) or by the next recovery.
-    pub fn hand_over(mut self) -> HandedOver {
+    /// Gives it to another process, which [accepts](Self::accept) it, and whose transaction begins now. From now on it is removed by whoever holds its descriptors, behind
+    /// [him](Remains::clear) or by the next recovery.
+    ///
+    /// # Errors
+    ///
+    /// The spare itself, where it is not current any more.
+    pub fn hand_over(mut self) -> Result<HandedOver, Box<Self>> {
+        // Where that takes a tick of the clock, the taker waits for it, and nobody else.
+        if self.state.plan.fine_times {
+            let begun = self.begin().ok().filter(|_| self.is_current());
+            if begun.is_none() {
+                return Err(Box::new(self));
+            }
+            self.begun = begun;
+        }
         self.site.owned = false;
         let name = self.site.directory.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let ViewNamespaces { ipc, mounts } = self.namespaces;
@@ -261,7 +281,8 @@ impl Spare {
         let home = self.site.home.clone();
         let remains = Remains { sweep: Sweep::behind(&home, self.state.plan.parts()), home, held };
         let descriptors = [self.lock.into(), self.mounts.into()].into_iter().chain(shared).collect();
-        HandedOver { name, descriptors, remains }
+        let ticket = Ticket { name, begun: self.begun }.to_string();
+        Ok(HandedOver { ticket, descriptors, remains })
     }
 
     /// Takes over one that another process has handed over.
@@ -269,14 +290,15 @@ impl Spare {
     /// # Errors
     ///
     /// InvalidData for what is no spare of this home, or one of another version of this program.
-    pub fn accept(home: &Home, name: &str, descriptors: Vec<OwnedFd>) -> io::Result<Self> {
+    pub fn accept(home: &Home, ticket: &str, descriptors: Vec<OwnedFd>) -> io::Result<Self> {
         let invalid = || io::Error::from(io::ErrorKind::InvalidData);
+        let Ticket { name, begun } = ticket.parse().map_err(|_| invalid())?;
         let descriptors = <[OwnedFd; DESCRIPTORS]>::try_from(descriptors).map_err(|_| invalid())?;
         let [lock, watched, ipc, mounts, listener, walk, memory] = descriptors;
         if !name.starts_with(PREFIX) || name.contains('/') {
             return Err(invalid());
         }
-        let directory = home.directory().join(name);
+        let directory = home.directory().join(&name);
         let bytes = std::fs::read(Self::state_path(&directory))?;
         let state: State = postcard::from_bytes(&bytes).map_err(|_| invalid())?;
         if state.program != digest() {
@@ -286,11 +308,7 @@ impl Spare {
         let site = Site::new(home, &directory, &state.record.group, state.plan.parts());
         let watch = Watch::handed_over(home, listener, [walk, memory], state.maps)?;
         let namespaces = ViewNamespaces { ipc, mounts };
-        Ok(Self { site, state, mounts: watched.into(), namespaces, still, watch, lock: lock.into() })
-    }
-
-    pub(crate) fn plan(&self) -> &ViewPlan {
-        &self.state.plan
+        Ok(Self { site, state, mounts: watched.into(), namespaces, still, watch, lock: lock.into(), begun })
     }
 
     /// The program that tells what is read, if it is still here.
@@ -298,8 +316,17 @@ impl Spare {
         self.watch.give_loaded()
     }
 
-    /// Whether a view that were made now, here, would be the same, and nobody has been in it.
+    /// When a transaction on it begins: when its keeper saw that it was current, or now.
+    pub(crate) fn begin(&self) -> io::Result<Moment> {
+        // All that the spare's making did to the live tree was done before.
+        self.begun.map_or_else(|| watershed::now(&self.site.directory, self.state.plan.fine_times), Ok)
+    }
+
+    /// Whether a view that were made when the transaction begins, here, would be the same, and nobody has been in it.
     pub(crate) fn is_current(&self) -> bool {
+        if self.begun.is_some() {
+            return Outside::namespaces().is_ok_and(|mine| mine == self.state.outside.namespaces);
+        }
         self.mounts.is_silent()
             && Outside::of_now(&self.state.plan).is_ok_and(|now| now == self.state.outside)
             && self.watch.is_silent()

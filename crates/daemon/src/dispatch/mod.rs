@@ -144,12 +144,11 @@ impl Client {
 
     /// Gives away the beginning of a transaction, if one was made ahead. The descriptors are closed here once they are sent.
     async fn spare(&mut self) -> Result<(), Gone> {
-        let Some(spare) = self.daemon.spares.take() else {
+        let Some(HandedOver { ticket, descriptors, remains }) = self.daemon.spares.take() else {
             return self.reply(Reply::Spare { spare: None }, false, vec![]).await;
         };
-        let HandedOver { name, descriptors, remains } = spare.hand_over();
         self.remains.push(remains);
-        self.reply(Reply::Spare { spare: Some(name) }, false, descriptors).await
+        self.reply(Reply::Spare { spare: Some(ticket) }, false, descriptors).await
     }
 
     async fn fault(&mut self, fault: &Fault) -> Result<(), Gone> {

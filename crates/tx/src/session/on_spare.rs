@@ -9,7 +9,6 @@ use crate::part::Part;
 use crate::scope::Scope;
 use crate::spare::{Spare, Taken};
 use crate::view::ViewPlan;
-use crate::watershed;
 use pando_kernel::{CallError, Context};
 use rustix::fs::{CWD, RenameFlags};
 use rustix::io::Errno;
@@ -28,8 +27,7 @@ impl Transaction {
         if directory.exists() {
             return Err(BeginError::Exists(name.clone()));
         }
-        // All that the spare's making did to the live tree was done before.
-        let begun = watershed::now(&former, spare.plan().fine_times).context(|| "taking the time".into())?;
+        let begun = spare.begin().context(|| "taking the time".into())?;
         let loaded = spare.give_loaded();
         let looking = Looking::begin(move || loaded, spare.still().clone())?;
         if !spare.is_current() {
