@@ -73,6 +73,7 @@ pub mod pagemap;
 pub mod pid_namespace;
 pub mod pidfd;
 pub mod probe;
+pub mod proc_file;
 pub mod process;
 pub mod project_quota;
 pub mod read_gate;

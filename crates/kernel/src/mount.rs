@@ -2,7 +2,7 @@
 //!
 //! Dropping one that was never attached unmounts it. Putting several over each other: [`overlay`](crate::overlay).
 
-use crate::{CallError, Context};
+use crate::{CallError, Context, proc_file};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -208,7 +208,7 @@ pub fn mounts_of(pid: i32) -> Result<Vec<MountEntry>, CallError> {
 }
 
 fn read(path: &str) -> Result<Vec<MountEntry>, CallError> {
-    let text = std::fs::read(path).context(|| format!("reading {path}"))?;
+    let text = proc_file::read(path).context(|| format!("reading {path}"))?;
     Ok(entries(&text).collect())
 }
 

@@ -17,6 +17,9 @@ pub struct Moment {
 }
 
 impl Moment {
+    /// Before anything.
+    pub(crate) const EPOCH: Self = Self { seconds: 0, nanoseconds: 0 };
+
     /// When the content of a file last changed.
     pub(crate) fn modified(stat: &Stat) -> Self {
         Self { seconds: stat.st_mtime, nanoseconds: stat.st_mtime_nsec as u32 }

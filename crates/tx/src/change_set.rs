@@ -83,6 +83,14 @@ pub(crate) struct Basis {
 }
 
 impl Basis {
+    /// The same by what is told of it `now`; where that is nothing, all that was settled is in doubt.
+    pub(crate) fn again(&self, now: Option<Vec<(Part, ReadSet)>>) -> Self {
+        let doubted =
+            || self.read.clone().map(|all| all.into_iter().map(|(part, set)| (part, set.doubted())).collect());
+        let read = self.read.as_ref().and(now).or_else(doubted);
+        Self { read, places: self.places.clone(), durable: self.durable }
+    }
+
     /// How many names it read.
     pub(crate) fn names(&self) -> Option<usize> {
         Some(self.read.as_ref()?.iter().map(|(_, set)| set.looked.len()).sum())
@@ -92,22 +100,10 @@ impl Basis {
 /// Reads what a transaction changed that began at `begun`, and with a basis checks that nobody else changed what it changed or read. Nobody may be writing
 /// to it any more.
 pub(crate) fn read(parts: &[Part], begun: Moment, basis: Option<&Basis>) -> Result<Vec<PartChanges>, CommitError> {
-    let mounts = mounts_for(parts.iter(), basis)?;
-    parts.iter().map(|part| read_part(part, begun, basis, &mounts)).collect()
+    parts.iter().map(|part| read_part(part, begun, basis)).collect()
 }
 
-/// Where anything is mounted around these parts, which are of one system of mounts, as far as that matters to what was read.
-fn mounts_for<'a>(
-    mut parts: impl Iterator<Item = &'a Part>,
-    basis: Option<&Basis>,
-) -> Result<Vec<PathBuf>, CommitError> {
-    match parts.next().filter(|_| basis.is_some_and(|basis| basis.read.is_some())) {
-        Some(part) => mounts_around(part)
-            .map_err(|source| CommitError::Prepare { what: "looking at what is mounted".into(), source }),
-        None => Ok(Vec::new()),
-    }
-}
-
+/// Where anything is mounted around a part.
 fn mounts_around(part: &Part) -> io::Result<Vec<PathBuf>> {
     let mounts = match &part.realm {
         Some(realm) => mounts_of(realm.process()?),
@@ -117,12 +113,7 @@ fn mounts_around(part: &Part) -> io::Result<Vec<PathBuf>> {
     Ok(mounts.into_iter().map(|mount| mount.at).collect())
 }
 
-fn read_part(
-    part: &Part,
-    begun: Moment,
-    basis: Option<&Basis>,
-    mounts: &[PathBuf],
-) -> Result<PartChanges, CommitError> {
+fn read_part(part: &Part, begun: Moment, basis: Option<&Basis>) -> Result<PartChanges, CommitError> {
     let open = |path: &Path| {
         Tree::open(path).map_err(|source| CommitError::Prepare { what: format!("opening {}", path.display()), source })
     };
@@ -151,7 +142,7 @@ fn read_part(
         };
     if let Some(basis) = basis {
         let found = match conflict(&root, &indexed, begun) {
-            None => read_conflict(part, begun, &live, &root, basis, mounts)?,
+            None => read_conflict(part, begun, &live, &root, basis)?,
             found => found,
         };
         none_on(part, found)?;
@@ -166,13 +157,12 @@ fn read_part(
 
 /// Looks once more, right before the commit point, at what was read and found to be in no conflict: between the two lies all that had to be brought to the disk.
 pub(crate) fn look_again(found: &[(Part, Source)], begun: Moment, basis: &Basis) -> Result<(), CommitError> {
-    let mounts = mounts_for(found.iter().map(|(part, _)| part), Some(basis))?;
     for (part, Source { root, indexed }) in found {
         let failed =
             |source| CommitError::Prepare { what: format!("looking once more at {}", part.live.display()), source };
         let live = Tree::live(part).map_err(failed)?;
         let found = match changed_since(&live, root, indexed).map_err(failed)? {
-            None => read_conflict(part, begun, &live, root, basis, &mounts)?,
+            None => read_conflict(part, begun, &live, root, basis)?,
             found => found,
         };
         none_on(part, found)?;
@@ -194,20 +184,17 @@ fn read_conflict(
     live: &Tree,
     root: &Node,
     basis: &Basis,
-    mounts: &[PathBuf],
 ) -> Result<Option<Conflict>, CommitError> {
     let Some((_, set)) = basis.read.iter().flatten().find(|(other, _)| other == part) else { return Ok(None) };
     let failed =
         |source| CommitError::Prepare { what: format!("validating what was read on {}", part.live.display()), source };
     let below = |path: &Path| TreePath::new(path.strip_prefix(&part.live).ok()?.as_os_str().as_bytes());
-    let known = Known {
-        begun,
-        root,
-        covered: mounts.iter().filter_map(|mount| below(mount)).collect(),
-        places: basis.places.iter().filter_map(|place| below(place)).collect(),
-        output: output(live).map_err(failed)?,
+    let places: Vec<TreePath> = basis.places.iter().filter_map(|place| below(place)).collect();
+    let known = || {
+        let covered = mounts_around(part)?.iter().filter_map(|mount| below(mount)).collect();
+        Ok(Known { begun, root, covered, output: output(live)? })
     };
-    check(live, set, &known).map_err(failed)
+    check(live, set, &places, known).map_err(failed)
 }
 
 /// The files that this process, and so the command, has its standard descriptors in: what the command says there changes them.

@@ -80,9 +80,9 @@ impl Prepared {
     }
 
     /// Whether still nobody is in conflict with it.
-    pub(crate) fn look_again(&self, begun: Moment, basis: &Basis) -> Result<(), CommitError> {
+    pub(crate) fn look_again(&self, begun: Moment, basis: impl FnOnce() -> Basis) -> Result<(), CommitError> {
         // One that changes nothing was over when it was validated.
-        if self.journal.parts.is_empty() { Ok(()) } else { look_again(&self.found, begun, basis) }
+        if self.journal.parts.is_empty() { Ok(()) } else { look_again(&self.found, begun, &basis()) }
     }
 }
 

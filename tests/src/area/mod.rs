@@ -74,6 +74,7 @@ mod tx_refused;
 mod tx_root;
 mod tx_spares;
 mod tx_unseen;
+mod tx_validation;
 mod views;
 mod volumes;
 mod wrong_limits;
@@ -105,6 +106,7 @@ const AREAS: &[&[Case]] = &[
     tx_root::CASES,
     tx_spares::CASES,
     tx_unseen::CASES,
+    tx_validation::CASES,
     xfstests::CASES,
     crash::CASES,
     freeze::CASES,

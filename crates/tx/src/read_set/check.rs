@@ -18,47 +18,66 @@ pub(crate) struct Known<'a> {
     pub(crate) root: &'a Node,
     /// Paths at which another mount lies over the tree.
     pub(crate) covered: HashSet<TreePath>,
-    /// Paths that the view was made of.
-    pub(crate) places: Vec<TreePath>,
     /// Inodes that the transaction's own output goes to.
     pub(crate) output: HashSet<u64>,
 }
 
-/// The first name or directory that is not what it was.
-pub(crate) fn check(live: &Tree, read: &ReadSet, known: &Known<'_>) -> io::Result<Option<Conflict>> {
-    let changed = Changed::of(known.root);
-    let pandos = pandos_own(&read.looked, &known.places);
-    for one in &read.looked {
-        if changed.names.contains(&one.path) || pandos.contains(&one.path) {
-            continue;
-        }
-        let path = changed.live(&one.path);
-        if known.covered.contains(&path) {
-            continue;
-        }
-        let what = match (look(live, &path)?, one.found) {
-            (None, None) => continue,
-            (Some(_), None) => "was created by others",
-            (None, Some(_)) => "was removed by others",
-            // Numbers of a realm's inodes do not last; what has come in the place of another is younger than the transaction.
-            (Some(now), Some(ino)) if now.st_ino != ino && (!live.is_by_handle() || is_new(&now, known)) => {
-                "was replaced by others"
-            }
-            // What is younger than the transaction may have been read before or after: only its content could tell.
-            (Some(now), Some(ino)) if !one.directory && !known.output.contains(&ino) && is_new(&now, known) => {
-                "was changed by others"
-            }
-            _ => continue,
-        };
-        return Ok(Some(Conflict { path: path.to_string(), what }));
+/// The first name or directory that is not what it was. The view was made of `places`. Where all is settled, as it mostly is, nothing else need be known.
+pub(crate) fn check<'a>(
+    live: &Tree,
+    read: &ReadSet,
+    places: &[TreePath],
+    known: impl FnOnce() -> io::Result<Known<'a>>,
+) -> io::Result<Option<Conflict>> {
+    let mut doubtful: Vec<&Looked> = read.looked.iter().filter(|one| !one.settled).collect();
+    if !doubtful.is_empty() {
+        let pandos = pandos_own(&read.looked, places);
+        doubtful.retain(|one| !pandos.contains(&one.path));
     }
-    for directory in &read.listed {
+    let listed = read.doubtful_directories();
+    if doubtful.is_empty() && listed.is_empty() {
+        return Ok(None);
+    }
+    let known = &known()?;
+    let changed = Changed::of(known.root);
+    for one in doubtful {
+        if let Some(found) = of_name(live, one, &changed, known)? {
+            return Ok(Some(found));
+        }
+    }
+    for directory in listed {
         let path = changed.live(directory);
         if look(live, &path)?.is_some_and(|now| is_new(&now, known)) && !changed.made.contains(directory) {
             return Ok(Some(Conflict { path: path.to_string(), what: "was listed, and changed by others" }));
         }
     }
     Ok(None)
+}
+
+/// What is wrong with one name.
+fn of_name(live: &Tree, one: &Looked, changed: &Changed, known: &Known<'_>) -> io::Result<Option<Conflict>> {
+    if changed.names.contains(&one.path) {
+        return Ok(None);
+    }
+    let path = changed.live(&one.path);
+    if known.covered.contains(&path) {
+        return Ok(None);
+    }
+    let what = match (look(live, &path)?, one.found) {
+        (None, None) => return Ok(None),
+        (Some(_), None) => "was created by others",
+        (None, Some(_)) => "was removed by others",
+        // Numbers of a realm's inodes do not last; what has come in the place of another is younger than the transaction.
+        (Some(now), Some(ino)) if now.st_ino != ino && (!live.is_by_handle() || is_new(&now, known)) => {
+            "was replaced by others"
+        }
+        // What is younger than the transaction may have been read before or after: only its content could tell.
+        (Some(now), Some(ino)) if !one.directory && !known.output.contains(&ino) && is_new(&now, known) => {
+            "was changed by others"
+        }
+        _ => return Ok(None),
+    };
+    Ok(Some(Conflict { path: path.to_string(), what }))
 }
 
 /// Names that only the making of the view looked up: those on the way to its mounts and sockets, below which the transaction itself looked nothing up.
@@ -172,16 +191,10 @@ mod tests {
         let ino = live.stat(&path("a/f")).unwrap().st_ino;
         let moved = directory("new", DirectorySource::Moved { from: path("a"), ino: 7 }, vec![]);
         let root = directory("", DirectorySource::SamePlace, vec![moved]);
-        let looked = vec![Looked { path: path(at), found: found(ino), directory: false }];
-        let known = Known {
-            begun,
-            root: &root,
-            covered: HashSet::new(),
-            places: vec![path("socket/deep"), path("a/socket")],
-            output: HashSet::new(),
-        };
+        let looked = vec![Looked { path: path(at), found: found(ino), directory: false, settled: false }];
+        let known = || Ok(Known { begun, root: &root, covered: HashSet::new(), output: HashSet::new() });
         let read = ReadSet { looked, ..ReadSet::default() };
-        check(&live, &read, &known).unwrap().map(|conflict| conflict.what)
+        check(&live, &read, &[path("socket/deep"), path("a/socket")], known).unwrap().map(|conflict| conflict.what)
     }
 
     #[test]

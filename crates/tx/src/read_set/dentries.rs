@@ -23,7 +23,18 @@ pub(super) struct Seen {
     directory: bool,
     /// One of those without an object in the root, which are told again at the end.
     again: bool,
+    /// Whether the live tree has what it leads to elsewhere by now.
+    displaced: bool,
+    /// Whether the live tree's object was changed since the transaction began, or that cannot be told.
+    fresh: bool,
     name: Vec<u8>,
+}
+
+impl Seen {
+    /// Whether the live tree's object is where it was, and what it was.
+    fn is_settled(&self) -> bool {
+        self.lower.is_some() && !self.displaced && !self.fresh
+    }
 }
 
 /// A name of the live tree that was looked up in the view.
@@ -35,6 +46,8 @@ pub(crate) struct Looked {
     pub(crate) found: Option<u64>,
     /// Whether that was a directory.
     pub(crate) directory: bool,
+    /// Whether the kernel says that the live tree would answer the same today: nobody need ask.
+    pub(crate) settled: bool,
 }
 
 impl Seen {
@@ -50,6 +63,8 @@ impl Seen {
             positive: flag(24)?,
             directory: flag(25)?,
             again: flag(27)?,
+            displaced: flag(30)?,
+            fresh: flag(31)?,
             name: bytes.get(HEAD..HEAD + length)?.to_vec(),
         })
     }
@@ -63,27 +78,28 @@ pub(super) fn looked(seen: &[Seen], canaries: &[String]) -> Option<Vec<Looked>> 
     if !canaries.iter().map(String::as_str).chain([CANARY]).all(is_there) {
         return None;
     }
-    let by_address: HashMap<u64, &Seen> = seen.iter().map(|one| (one.address, one)).collect();
-    let mut paths: HashMap<u64, TreePath> = HashMap::new();
+    let mut directories: HashMap<u64, (TreePath, &Seen)> = HashMap::new();
     let mut found = Vec::new();
     // The walk goes down first: a directory's record stands before those in it.
     for one in seen {
         if one.parent == 0 {
-            paths.insert(one.address, TreePath::ROOT);
+            directories.insert(one.address, (TreePath::ROOT, one));
             continue;
         }
-        let Some(path) = paths.get(&one.parent).map(|parent| parent.join(OsStr::from_bytes(&one.name))) else {
-            continue;
-        };
-        let parent_is_live = by_address.get(&one.parent).is_some_and(|parent| parent.lower.is_some());
-        if parent_is_live && (one.lower.is_some() || !one.positive) {
+        let Some((path, parent)) = directories.get(&one.parent) else { continue };
+        let path = path.join(OsStr::from_bytes(&one.name));
+        if parent.lower.is_some() && (one.lower.is_some() || !one.positive) {
             found.push(Looked {
                 path: path.clone(),
                 found: one.lower.filter(|_| one.positive),
                 directory: one.directory,
+                // In a directory that is what it was nothing has come that was missing.
+                settled: if one.positive { one.is_settled() } else { parent.is_settled() },
             });
         }
-        paths.insert(one.address, path);
+        if one.directory {
+            directories.insert(one.address, (path, one));
+        }
     }
     Some(found)
 }
@@ -94,7 +110,9 @@ mod tests {
 
     fn seen(address: u64, parent: u64, lower: Option<u64>, name: &str) -> Seen {
         let positive = lower.is_some();
-        Seen { address, parent, lower, positive, directory: positive, again: false, name: name.as_bytes().to_vec() }
+        let name = name.as_bytes().to_vec();
+        let (again, displaced, fresh) = (false, false, false);
+        Seen { address, parent, lower, positive, directory: positive, again, displaced, fresh, name }
     }
 
     fn again(address: u64, name: &str) -> Seen {
@@ -107,7 +125,7 @@ mod tests {
 
     #[test]
     fn names_of_the_live_tree_are_told_from_new_ones() {
-        let new = Seen { positive: true, ..seen(4, 1, None, "new") };
+        let new = Seen { positive: true, directory: true, ..seen(4, 1, None, "new") };
         let all = [
             seen(1, 0, Some(2), "/"),
             seen(2, 1, None, CANARY),
@@ -123,6 +141,21 @@ mod tests {
             looked.iter().map(|one| (one.path.clone(), one.found)).collect::<Vec<_>>(),
             expected.map(|(text, found)| (path(text), found))
         );
+    }
+
+    #[test]
+    fn what_the_kernel_knows_to_be_as_it_was_is_settled() {
+        let all = [
+            seen(1, 0, Some(2), "/"),
+            seen(2, 1, None, CANARY),
+            Seen { fresh: true, ..seen(3, 1, Some(7), "tmp") },
+            seen(4, 3, None, "missing where names come and go"),
+            seen(5, 3, Some(8), "there"),
+            Seen { displaced: true, ..seen(6, 1, Some(9), "moved") },
+            again(2, CANARY),
+        ];
+        let looked = looked(&all, &[]).unwrap();
+        assert_eq!(looked.iter().map(|one| one.settled).collect::<Vec<_>>(), [true, false, false, true, false]);
     }
 
     #[test]
@@ -147,7 +180,7 @@ mod tests {
         }
         bytes.extend([1, 0, 1, 1]);
         bytes.extend(2_u16.to_ne_bytes());
-        bytes.extend([0, 0, b'a', b'b']);
+        bytes.extend([1, 0, b'a', b'b']);
         let read = Seen::from_bytes(&bytes).unwrap();
         assert_eq!(
             read,
@@ -158,6 +191,8 @@ mod tests {
                 positive: true,
                 directory: false,
                 again: true,
+                displaced: true,
+                fresh: false,
                 name: b"ab".into()
             }
         );

@@ -10,6 +10,8 @@
 //!   opened directories ─────────────┘
 //! ```
 //!
+//! What of it is as it was is told by the walk itself, from the live tree's own dentries and inodes; only about the rest the live tree has to be asked, name by name.
+//!
 //! Where memory runs short the kernel drops names, those first that were looked up first: a *canary* among them tells. Nothing is gathered ahead of that. The
 //! kernel gives no word before its shrinker runs, the first thing that goes is the canary, and a small cache goes in one pass: whatever looks from time to time
 //! comes too late as soon as memory is short for good. What is told while the shrinker begins (a tracepoint) would not hold the names that are looked up
@@ -35,15 +37,33 @@ pub(crate) use watch::looked_so_far;
 pub use watch::{Watch, note_canary};
 
 use crate::tree_path::TreePath;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 /// What was read on one part.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct ReadSet {
     /// Names that were looked up.
     pub(crate) looked: Vec<Looked>,
     /// Directories that were opened, to be listed.
     pub(crate) listed: BTreeSet<TreePath>,
+}
+
+impl ReadSet {
+    /// Directories that were opened, and may not be what or where they were.
+    fn doubtful_directories(&self) -> Vec<&TreePath> {
+        if self.listed.is_empty() {
+            return Vec::new();
+        }
+        let settled = self.looked.iter().filter(|one| one.directory && one.settled);
+        let settled: HashSet<&TreePath> = settled.map(|one| &one.path).collect();
+        self.listed.iter().filter(|path| !settled.contains(path)).collect()
+    }
+
+    /// The same where it was too long ago that the kernel has said what is settled.
+    pub(crate) fn doubted(mut self) -> Self {
+        self.looked.iter_mut().for_each(|one| one.settled = false);
+        self
+    }
 }
 
 /// Why there is no read set.

@@ -4,6 +4,7 @@ use super::ReadSetError;
 use super::dentries::Seen;
 use super::fitted::{Code, Fitted};
 use super::tenant::Tenant;
+use crate::attributes::Moment;
 use libbpf_rs::libbpf_sys::bpf_map_create_opts;
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, RingBufferBuilder};
 use pando_kernel::bpf_iterator::{self, Instructions};
@@ -15,14 +16,17 @@ use std::path::Path;
 
 /// Bytes of the ring that records come through: small at first, since it is made of memory and mapping it costs a short command more than the walk does, larger when
 /// it was too small.
-const RINGS: [u32; 4] = [1 << 19, 8 << 20, 64 << 20, 512 << 20];
+const RINGS: [u32; 4] = [1 << 17, 8 << 20, 64 << 20, 512 << 20];
+
+/// What a record takes of it, amply: 40 bytes and a name.
+const RECORD_IN_RING: u64 = 128;
 
 /// The key of maps with one element.
 const ONLY: [u8; 4] = [0; 4];
 
 /// Bytes of the program's `struct record`, `struct request` and `struct outcome`.
 const RECORD: u32 = 288;
-const REQUEST: u32 = 8;
+const REQUEST: u32 = 24;
 const OUTCOME: u32 = 16;
 
 /// The programs, loaded, and their maps.
@@ -36,18 +40,34 @@ pub(crate) struct Walker {
     outcomes: MapHandle,
 }
 
+/// What a walk comes to.
+enum Walked {
+    /// Everything.
+    All(Vec<Vec<Seen>>),
+    /// The ring was too small: so many records would have been there on one of the file systems.
+    TooMany(u64),
+}
+
 /// What the program is asked.
 #[derive(Clone, Copy, Debug)]
-struct Request {
-    fd: i32,
-    fifos: bool,
+enum Request {
+    /// What is on the file system of this open file, and whether it was changed since.
+    Names { fd: i32, since: Moment },
+    /// Who has named fifos open.
+    Fifos,
 }
 
 impl Request {
     fn bytes(self) -> [u8; REQUEST as usize] {
+        let (fd, fifos, Moment { seconds, nanoseconds }) = match self {
+            Self::Names { fd, since } => (fd, 0_u32, since),
+            Self::Fifos => (-1, 1, Moment::EPOCH),
+        };
         let mut bytes = [0; REQUEST as usize];
-        bytes[..4].copy_from_slice(&self.fd.to_ne_bytes());
-        bytes[4..].copy_from_slice(&u32::from(self.fifos).to_ne_bytes());
+        bytes[..4].copy_from_slice(&fd.to_ne_bytes());
+        bytes[4..8].copy_from_slice(&fifos.to_ne_bytes());
+        bytes[8..16].copy_from_slice(&seconds.to_ne_bytes());
+        bytes[16..].copy_from_slice(&i64::from(nanoseconds).to_ne_bytes());
         bytes
     }
 }
@@ -121,8 +141,8 @@ impl Walker {
         Ok(Tenant::all_of_bytes(&bytes).collect())
     }
 
-    /// The dentries of the file systems that open files of this process are on; `None` if there are more on one than the ring holds.
-    fn walk_all<F: AsFd>(&self, files: &[F]) -> Result<Option<Vec<Vec<Seen>>>, ReadSetError> {
+    /// The dentries of the file systems that open files of this process are on, and what was changed since.
+    fn walk_all<F: AsFd>(&self, files: &[F], since: Moment) -> Result<Walked, ReadSetError> {
         let seen = RefCell::new(Vec::new());
         // Attached, and the ring mapped, once: either takes longer than a short walk.
         let link = bpf_iterator::over_process(self.program.as_fd(), std::process::id()).map_err(io_refused)?;
@@ -135,20 +155,21 @@ impl Walker {
         let ring = builder.build().map_err(refused)?;
         let mut all = Vec::new();
         for file in files {
-            let is_whole = self.walk(file, &link)?;
+            let lost = self.walk(file, since, &link)?;
             ring.consume().map_err(refused)?;
-            if !is_whole {
-                return Ok(None);
+            let told = seen.take();
+            if lost > 0 {
+                return Ok(Walked::TooMany(lost + told.len() as u64));
             }
-            all.push(seen.take());
+            all.push(told);
         }
-        Ok(Some(all))
+        Ok(Walked::All(all))
     }
 
-    /// Puts the dentries of the file system that an open file is on into the ring; whether there was room for all.
-    fn walk(&self, file: impl AsFd, link: impl AsFd) -> Result<bool, ReadSetError> {
-        match self.run(Request { fd: file.as_fd().as_raw_fd(), fifos: false }, link)? {
-            Outcome { done: 1, lost } => Ok(lost == 0),
+    /// Puts the dentries of the file system that an open file is on into the ring; for how many there was no room.
+    fn walk(&self, file: impl AsFd, since: Moment, link: impl AsFd) -> Result<u64, ReadSetError> {
+        match self.run(Request::Names { fd: file.as_fd().as_raw_fd(), since }, link)? {
+            Outcome { done: 1, lost } => Ok(lost),
             _ => Err(ReadSetError::Refused("the walk over the names did not come to its end".into())),
         }
     }
@@ -157,7 +178,7 @@ impl Walker {
     pub(crate) fn holders_of_fifos(&self) -> Result<Option<BTreeSet<i32>>, ReadSetError> {
         let found = RefCell::new(BTreeSet::new());
         let link = bpf_iterator::over_all(self.program.as_fd()).map_err(io_refused)?;
-        let outcome = self.run(Request { fd: -1, fifos: true }, &link)?;
+        let outcome = self.run(Request::Fifos, &link)?;
         let keep = |bytes: &[u8]| {
             found.borrow_mut().extend(holder(bytes));
             0
@@ -188,23 +209,27 @@ pub(crate) fn load_ahead(directory: &Path) -> Option<Walker> {
     Fitted::kept_in(directory).and_then(|fitted| Walker::load(&fitted, RINGS[0])).ok()
 }
 
-/// The dentries of the file systems that these files are on.
+/// The dentries of the file systems that these files are on, and what was changed since. `walker` is the one that is loaded, if one is; it gives way to one with more room.
 pub(super) fn walk<F: AsFd>(
     files: &[F],
+    since: Moment,
     directory: &Path,
-    mut ahead: Option<&Walker>,
+    walker: &mut Option<Walker>,
 ) -> Result<Vec<Vec<Seen>>, ReadSetError> {
+    let mut wanted = 0;
     for ring in RINGS {
-        let loaded;
-        let walker = match ahead.take() {
-            Some(walker) => walker,
-            None => {
-                loaded = Walker::load(&Fitted::kept_in(directory)?, ring)?;
-                &loaded
-            }
+        if u64::from(ring) < wanted {
+            continue;
+        }
+        let loaded = match walker.take().filter(|_| wanted == 0) {
+            Some(loaded) => loaded,
+            None => Walker::load(&Fitted::kept_in(directory)?, ring)?,
         };
-        if let Some(all) = walker.walk_all(files)? {
-            return Ok(all);
+        match walker.insert(loaded).walk_all(files, since)? {
+            Walked::All(all) => return Ok(all),
+            Walked::TooMany(records) => {
+                wanted = records.saturating_mul(RECORD_IN_RING).min(RINGS[RINGS.len() - 1].into())
+            }
         }
     }
     Err(ReadSetError::Refused("it read more names than can be kept".into()))
@@ -234,8 +259,11 @@ mod tests {
 
     #[test]
     fn what_is_asked_and_told_has_the_programs_layout() {
-        assert_eq!(Request { fd: 7, fifos: false }.bytes()[..4], 7_i32.to_ne_bytes());
-        assert_eq!(Request { fd: -1, fifos: true }.bytes()[4..], 1_u32.to_ne_bytes());
+        let since = Moment { seconds: -2, nanoseconds: 5 };
+        let bytes = Request::Names { fd: 7, since }.bytes();
+        assert_eq!((&bytes[..4], &bytes[4..8]), (&7_i32.to_ne_bytes()[..], &[0; 4][..]));
+        assert_eq!((&bytes[8..16], &bytes[16..]), (&(-2_i64).to_ne_bytes()[..], &5_i64.to_ne_bytes()[..]));
+        assert_eq!(Request::Fifos.bytes()[4..8], 1_u32.to_ne_bytes());
         let mut record = 4242_u64.to_ne_bytes().to_vec();
         record.extend([0; 24]);
         assert_eq!(holder(&record), Some(4242));

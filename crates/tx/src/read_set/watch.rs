@@ -3,6 +3,7 @@
 use super::dentries::{CANARY, Looked, looked};
 use super::walk::{self, Walker};
 use super::{ReadSet, ReadSetError};
+use crate::attributes::Moment;
 use crate::home::Home;
 use crate::part::Part;
 use crate::record::Record;
@@ -26,7 +27,7 @@ pub struct Watch {
     /// Where the program that tells is kept.
     kept: PathBuf,
     /// That program, where there was time to load it.
-    walker: Option<Walker>,
+    walker: RefCell<Option<Walker>>,
     roots: Vec<(Part, OwnedFd)>,
     /// What goes with the watch, which nobody waits for: the view's mount namespace and what its overlays were made of.
     held: Vec<OwnedFd>,
@@ -104,7 +105,7 @@ pub(crate) fn looked_so_far(
 ) -> Result<Vec<(Part, Vec<Looked>)>, ReadSetError> {
     let roots = roots(view, parts).map_err(|error| ReadSetError::Refused(error.to_string()))?;
     let files: Vec<_> = roots.iter().map(|(_, root)| root).collect();
-    let walked = walk::walk(&files, home.kept(), None)?;
+    let walked = walk::walk(&files, Moment::EPOCH, home.kept(), &mut None)?;
     let all = roots.iter().zip(walked);
     Ok(all.map(|((part, _), seen)| (part.clone(), looked(&seen, &[]).unwrap_or_default())).collect())
 }
@@ -115,7 +116,7 @@ impl Watch {
         Ok(Self {
             listener: Listener::new()?,
             kept: home.kept().to_owned(),
-            walker: None,
+            walker: RefCell::default(),
             roots: Vec::new(),
             held: Vec::new(),
             listed: RefCell::default(),
@@ -138,12 +139,12 @@ impl Watch {
 
     /// What another process that takes the watch over needs: the listener, and the programs, if they were loaded.
     pub(crate) fn into_descriptors(self) -> (OwnedFd, Option<[OwnedFd; 2]>) {
-        (self.listener.into(), self.walker.map(Walker::into_programs))
+        (self.listener.into(), self.walker.into_inner().map(Walker::into_programs))
     }
 
     /// The numbers of the program's maps; zeros where it was not loaded.
     pub(crate) fn maps(&self) -> [u32; 3] {
-        self.walker.as_ref().and_then(Walker::maps).unwrap_or_default()
+        self.walker.borrow().as_ref().and_then(Walker::maps).unwrap_or_default()
     }
 
     /// One that another process began and gives up. What is watched is [looked at](Self::look_from_within) from within.
@@ -154,9 +155,10 @@ impl Watch {
         maps: [u32; 3],
     ) -> io::Result<Self> {
         let walker = Walker::of_programs(programs, maps).map_err(|error| io::Error::other(error.to_string()))?;
+        let walker = RefCell::new(Some(walker));
         let (listener, listed) = (Listener::from(listener), RefCell::default());
         let (roots, held, canaries) = (Vec::new(), Vec::new(), Vec::new());
-        Ok(Self { listener, kept: home.kept().to_owned(), walker: Some(walker), roots, held, listed, canaries })
+        Ok(Self { listener, kept: home.kept().to_owned(), walker, roots, held, listed, canaries })
     }
 
     /// Takes the roots of a view that the calling thread is in, and keeps its mounts.
@@ -190,7 +192,7 @@ impl Watch {
         // Whoever holds it is in the view.
         let noted = std::fs::read_to_string(noted_in(directory)).unwrap_or_default();
         let canaries = noted.lines().map(str::to_owned).collect();
-        Ok(Self { listener, kept, walker: None, roots, held: Vec::new(), listed, canaries })
+        Ok(Self { listener, kept, walker: RefCell::default(), roots, held: Vec::new(), listed, canaries })
     }
 
     /// A canary for a command that is about to run in the view.
@@ -223,28 +225,29 @@ impl Watch {
     }
 
     /// That program, if it is loaded.
-    pub(crate) fn loaded(&self) -> Option<&Walker> {
-        self.walker.as_ref()
+    pub(crate) fn loaded(&mut self) -> Option<&Walker> {
+        self.walker.get_mut().as_ref()
     }
 
     /// Gives that program away.
     pub(crate) fn give_loaded(&mut self) -> Option<Walker> {
-        self.walker.take()
+        self.walker.get_mut().take()
     }
 
     /// Takes that program, loaded while something else had to be waited for.
     pub(crate) fn take_loaded(&mut self, walker: Option<Walker>) {
-        self.walker = walker;
+        self.walker = RefCell::new(walker);
     }
 
-    /// What was read so far, by part: all of it where nobody is in the view any more.
-    pub(crate) fn read_sets(&self) -> Result<Vec<(Part, ReadSet)>, ReadSetError> {
+    /// What was read so far, by part: all of it where nobody is in the view any more. With it comes what is as it was when the transaction began.
+    pub(crate) fn read_sets(&self, begun: Moment) -> Result<Vec<(Part, ReadSet)>, ReadSetError> {
         let refused = |error: io::Error| ReadSetError::Refused(error.to_string());
         self.hear().map_err(refused)?;
         let listed = self.listed.borrow();
         let roots: Vec<_> = self.roots.iter().map(|(_, root)| root).collect();
         let mut sets = Vec::new();
-        for ((part, _), seen) in self.roots.iter().zip(walk::walk(&roots, &self.kept, self.walker.as_ref())?) {
+        let walked = walk::walk(&roots, begun, &self.kept, &mut self.walker.borrow_mut())?;
+        for ((part, _), seen) in self.roots.iter().zip(walked) {
             let looked = looked(&seen, &self.canaries).ok_or(ReadSetError::Forgotten)?;
             let of_part = listed.iter().filter(|path| self.part_of(path) == Some(part));
             let below = |path: &PathBuf| TreePath::new(path.strip_prefix(&part.live).ok()?.as_os_str().as_bytes());

@@ -69,34 +69,8 @@ impl Transaction {
         contention: Contention,
     ) -> Result<(Figures, Settled), EndError> {
         let daemons = Daemons::stop(&self.scope)?;
-        let mut one_at_a_time = self.home.lock()?;
-        let prepared = basis(&self.record, watch, false, durable).and_then(|basis| {
-            let mut patient = true;
-            loop {
-                let changes = read(&self.record.parts, self.record.begun, Some(&basis))?;
-                let (rivals, changed) = self.rivals(&changes);
-                let me = &self.record;
-                match contention::favoured(contention, &self.home, me, &changed, &rivals).filter(|_| patient) {
-                    None => {
-                        if !self.on_spare {
-                            // Before the disk is waited for, and not beside that: while a file system's journal is being written, to remove a directory there waits for the
-                            // disk too.
-                            trash::remove_empty(&trash::untouched(&self.directory, &changes));
-                        }
-                        return Ok((ready(&self.directory, me, changes, &basis)?, rivals, changed));
-                    }
-                    Some(rival) => {
-                        drop(one_at_a_time);
-                        rival.wait_for_end();
-                        patient = false;
-                        one_at_a_time = self
-                            .home
-                            .lock()
-                            .map_err(|error| CommitError::Prepare { what: error.what, source: error.source })?;
-                    }
-                }
-            }
-        });
+        let mut one_at_a_time = Some(self.home.lock()?);
+        let prepared = self.prepare(watch, durable, contention, &mut one_at_a_time);
         let home = self.home.clone();
         match prepared {
             Ok((ready, rivals, changed)) => {
@@ -109,6 +83,37 @@ impl Transaction {
                 self.throw_away()?;
                 Err(error.into())
             }
+        }
+    }
+
+    /// Validates it, with rivals that are favoured before it, and prepares its commit. The lock is that of its home, given back while a rival has its turn.
+    fn prepare(
+        &self,
+        watch: Option<&Watch>,
+        durable: bool,
+        contention: Contention,
+        lock: &mut Option<FileLock>,
+    ) -> Result<(Ready, Vec<Rival>, Changed), CommitError> {
+        let me = &self.record;
+        let mut patient = true;
+        loop {
+            let basis = basis(me, watch, false, durable)?;
+            let changes = read(&me.parts, me.begun, Some(&basis))?;
+            let (rivals, changed) = self.rivals(&changes);
+            let favoured = contention::favoured(contention, &self.home, me, &changed, &rivals).filter(|_| patient);
+            let Some(rival) = favoured else {
+                if !self.on_spare {
+                    // Before the disk is waited for, and not beside that: while a file system's journal is being written, to remove a directory there waits for the
+                    // disk too.
+                    trash::remove_empty(&trash::untouched(&self.directory, &changes));
+                }
+                return Ok((ready(&self.directory, me, changes, &basis, watch)?, rivals, changed));
+            };
+            *lock = None;
+            rival.wait_for_end();
+            patient = false;
+            let locked = self.home.lock();
+            *lock = Some(locked.map_err(|error| CommitError::Prepare { what: error.what, source: error.source })?);
         }
     }
 
@@ -164,11 +169,18 @@ struct Ready {
 }
 
 /// Prepares a commit. On the host others go on meanwhile, and what they do in that time is a conflict like what they did before.
-fn ready(directory: &Path, record: &Record, changes: Vec<PartChanges>, basis: &Basis) -> Result<Ready, CommitError> {
+fn ready(
+    directory: &Path,
+    record: &Record,
+    changes: Vec<PartChanges>,
+    basis: &Basis,
+    watch: Option<&Watch>,
+) -> Result<Ready, CommitError> {
     let (figures, rewritten) = (Figures { read: basis.names(), ..Figures::of(&changes) }, rewritten(&changes));
     let prepared = Prepared::new(directory, changes, basis.durable)?;
     if record.realm.is_none() {
-        prepared.look_again(record.begun, basis)?;
+        let now = || watch.and_then(|watch| watch.read_sets(record.begun).ok());
+        prepared.look_again(record.begun, || basis.again(now()))?;
     }
     Ok(Ready { prepared, figures, rewritten })
 }
@@ -184,7 +196,7 @@ pub(super) fn conflict_now(record: &Record, watch: Option<&Watch>) -> Option<Con
 /// What a transaction is validated by. Where the kernel does not tell what it read, that is its changes alone; and where it has forgotten that of one which had
 /// its realm to itself, nobody can have changed it.
 fn basis(record: &Record, watch: Option<&Watch>, alone: bool, durable: bool) -> Result<Basis, CommitError> {
-    let read = match watch.map(Watch::read_sets) {
+    let read = match watch.map(|watch| watch.read_sets(record.begun)) {
         Some(Ok(sets)) => Some(sets),
         Some(Err(ReadSetError::Forgotten)) if !alone => {
             let what = "was forgotten by the kernel, for the lack of memory";
@@ -298,7 +310,7 @@ fn prepare_open(
         validated = validate()?;
     }
     let (changes, basis, rivals, changed) = validated;
-    Ok((ready(&home.of(&record.name), record, changes, &basis)?, rivals, changed, closed))
+    Ok((ready(&home.of(&record.name), record, changes, &basis, watch.as_ref())?, rivals, changed, closed))
 }
 
 /// The name of a transaction's gate.

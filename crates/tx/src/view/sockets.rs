@@ -1,5 +1,6 @@
 //! Sockets that servers outside listen on. Through an overlay a socket's file is another inode, which nobody listens on, so each is bound in.
 
+use pando_kernel::proc_file;
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
@@ -15,14 +16,14 @@ const DATAGRAM: u64 = 2;
 /// The paths of sockets that can be connected to, in this network namespace. No link is on the way to them: what making the view looks up is what it is told
 /// to.
 pub(crate) fn listening() -> Vec<PathBuf> {
-    let paths = listed(&std::fs::read_to_string("/proc/net/unix").unwrap_or_default());
+    let paths = listed(&table("/proc/net/unix"));
     resolved(paths, |directory| directory.canonicalize().ok())
 }
 
 /// The same of a realm, by a process of it and its root: paths in it. Whoever shares its network without being in it has bound paths that are not the
 /// realm's; what they lead to there is shown as it is, as to everybody in it.
 pub(super) fn listening_in(process: i32, root: &File) -> Vec<PathBuf> {
-    let paths = listed(&std::fs::read_to_string(format!("/proc/{process}/net/unix")).unwrap_or_default());
+    let paths = listed(&table(&format!("/proc/{process}/net/unix")));
     let link = |fd: &dyn AsRawFd| std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).ok();
     let Some(around) = link(root) else { return Vec::new() };
     let real = |directory: &Path| {
@@ -33,6 +34,11 @@ pub(super) fn listening_in(process: i32, root: &File) -> Vec<PathBuf> {
         Some(Path::new("/").join(link(&found)?.strip_prefix(&around).ok()?))
     };
     resolved(paths, real)
+}
+
+/// All sockets of a network namespace. One whose path is no text does not keep the others from being known.
+fn table(path: &str) -> String {
+    proc_file::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
 }
 
 /// The same without links, and without those whose directories are gone: `real` tells a directory's path.
