@@ -3,6 +3,7 @@
 use crate::attributes::Moment;
 use crate::change::{Change, Steps, changes, plan};
 use crate::commit_error::CommitError;
+use crate::gone;
 use crate::part::Part;
 use crate::read_set::{Known, ReadSet, check};
 use crate::second_look::changed_since;
@@ -93,7 +94,8 @@ impl Basis {
 /// to it any more.
 pub(crate) fn read(parts: &[Part], begun: Moment, basis: Option<&Basis>) -> Result<Vec<PartChanges>, CommitError> {
     let mounts = mounts_for(parts.iter(), basis)?;
-    parts.iter().map(|part| read_part(part, begun, basis, &mounts)).collect()
+    let there = parts.iter().filter(|part| !gone::is_left_alone(part, basis));
+    there.map(|part| read_part(part, begun, basis, &mounts)).collect()
 }
 
 /// Where anything is mounted around these parts, which are of one system of mounts, as far as that matters to what was read.
@@ -126,8 +128,8 @@ fn read_part(
     let open = |path: &Path| {
         Tree::open(path).map_err(|source| CommitError::Prepare { what: format!("opening {}", path.display()), source })
     };
-    // What it has changed lies on the mount itself.
-    if basis.is_some() && !part.base.exists() {
+    // What it has changed lies on the mount itself, or it is one of a realm's.
+    if basis.is_some() && (!part.base.exists() || part.is_gone()) {
         let path = part.live.display().to_string();
         return Err(CommitError::Conflict(Conflict { path, what: "was unmounted by others" }));
     }

@@ -10,7 +10,7 @@ use crate::tree_path::TreePath;
 use crate::view::{ViewNamespaces, ViewPlan};
 use pando_kernel::fanotify::Listener;
 use pando_kernel::mount::Tree;
-use rustix::fs::{Access, AtFlags, Mode, OFlags};
+use rustix::fs::{Access, AtFlags, Mode, OFlags, ResolveFlags, StatxAttributes, StatxFlags, fstatfs, openat2, statx};
 use std::cell::RefCell;
 use std::ffi::{CStr, CString};
 use std::fs::File;
@@ -18,6 +18,9 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+
+/// `OVERLAYFS_SUPER_MAGIC`
+const OVERLAY: i64 = 0x794c_7630;
 
 /// A watch over the overlays of a view.
 #[derive(Debug)]
@@ -90,10 +93,25 @@ impl Canary {
 fn roots(view: &Path, parts: &[Part]) -> io::Result<Vec<(Part, OwnedFd)>> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = |part: &Part| {
-        let path = view.join(part.live.strip_prefix("/").unwrap_or(&part.live));
-        Ok((part.clone(), rustix::fs::open(path, flags, Mode::empty())?))
+        let below = part.live.strip_prefix("/").unwrap_or(&part.live);
+        if part.realm.is_some() {
+            return Ok((part.clone(), root_in_realm(&rustix::fs::open(view, flags, Mode::empty())?, below)?));
+        }
+        Ok((part.clone(), rustix::fs::open(view.join(below), flags, Mode::empty())?))
     };
     parts.iter().map(root).collect()
+}
+
+/// The same for one in the view of a realm, where nothing can be relied on: no link leads to it, and it is the root of an overlay.
+fn root_in_realm(view: &OwnedFd, below: &Path) -> io::Result<OwnedFd> {
+    let below = if below.as_os_str().is_empty() { Path::new(".") } else { below };
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = openat2(view, below, flags, Mode::empty(), ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS)?;
+    let found = statx(&root, "", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE)?;
+    if found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) && fstatfs(&root)?.f_type == OVERLAY {
+        return Ok(root);
+    }
+    Err(io::Error::other(format!("/{} is not a part of the view any more", below.display())))
 }
 
 /// What was looked up so far in a view that others are in, by a path that leads into it. They go on meanwhile, so that it is no more than what it says.

@@ -51,7 +51,7 @@ impl Ended {
 pub enum StartError {
     /// The view could not be made, or entered.
     #[error(transparent)]
-    View(CallError),
+    View(#[from] CallError),
     /// The view is of what was mounted a moment ago: it has to be begun anew.
     #[error("what is mounted was changed while the view was made")]
     Shifted,
@@ -150,10 +150,9 @@ impl Transaction {
     /// Makes the view and takes this process, which must have one thread, into it, for others to enter.
     pub fn hold(&mut self, plan: &ViewPlan) -> Result<View, StartError> {
         let view = match &self.record.realm {
-            None => View::enter(plan, &self.directory, self.watch.as_mut()),
-            Some(realm) => View::enter_realm(plan, realm, self.watch.as_mut()),
+            None => View::enter(plan, &self.directory, self.watch.as_mut())?,
+            Some(realm) => View::enter_realm(plan, realm, self.watch.as_mut())?,
         };
-        let view = view.map_err(StartError::View)?;
         is_of_now(self.mounts.as_ref())?;
         Ok(view)
     }
@@ -209,7 +208,7 @@ impl Running {
         };
         let body = move || {
             let (started, view) =
-                start().map_or_else(|error| (Err(error), None), |(started, view)| (Ok(started), view));
+                start().map_or_else(|error: StartError| (Err(error), None), |(started, view)| (Ok(started), view));
             let is_started = started.is_ok();
             // The receiver waits for exactly this.
             let _ = tell.send(started);

@@ -6,6 +6,7 @@
 //! ```
 
 mod make;
+mod memory;
 mod plan;
 mod realm;
 mod sockets;

@@ -1,7 +1,7 @@
 //! `pando tx begin` and `pando tx enter`: a transaction over several commands.
 
 use super::guest;
-use super::holder::Holder;
+use super::holder::{Holder, Shifted};
 use super::supervised::{Manner, Supervised};
 use super::wait::{Waited, Waiting};
 use crate::complaint::Usage;
@@ -62,8 +62,11 @@ impl Begin {
         let home = guest::home(root, guest)?;
         pando_tx::recover(&home).context("cannot look after earlier transactions")?;
         let realm = guest.map(|guest| guest::realm(root, guest)).transpose()?;
-        Holder::start(root, &self.name, guest.zip(realm.as_ref()), None)?;
-        Ok(0)
+        let started = Holder::start(root, &self.name, guest.zip(realm.as_ref()), None);
+        if started.as_ref().is_err_and(|error| error.is::<Shifted>()) {
+            pando_tx::abort_open(&home, &self.name, None)?;
+        }
+        started.map(|_| 0)
     }
 }
 
