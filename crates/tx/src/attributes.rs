@@ -51,7 +51,7 @@ pub(crate) struct Attributes {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
     pub(crate) modified: Moment,
-    xattrs: Xattrs,
+    pub(crate) xattrs: Xattrs,
 }
 
 impl Attributes {

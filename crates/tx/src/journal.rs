@@ -3,7 +3,6 @@
 use crate::change::Steps;
 use crate::crash::{planted, step};
 use crate::part::Part;
-use crate::realm::RealmRoot;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -31,8 +30,7 @@ impl Journal {
     /// The same for a realm that lives again, under other ids perhaps.
     pub(crate) fn moved_to(mut self, root: &Path, first_id: u32) -> Self {
         for realm in self.parts.iter_mut().filter_map(|(part, _)| part.realm.as_mut()) {
-            realm.root = RealmRoot::Path(root.to_owned());
-            realm.first_id = first_id;
+            realm.live_again(root, first_id);
         }
         self
     }

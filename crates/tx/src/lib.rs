@@ -34,6 +34,7 @@ mod daemons;
 mod gate;
 mod gone;
 mod home;
+mod inner_ids;
 mod journal;
 mod name;
 mod order;
