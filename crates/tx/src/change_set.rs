@@ -185,7 +185,9 @@ pub(crate) fn look_again(found: &[(Part, Source)], begun: Moment, basis: &Basis)
 /// Fails where there is a conflict.
 fn none_on(part: &Part, found: Option<Conflict>) -> Result<(), CommitError> {
     let Some(found) = found else { return Ok(()) };
-    let path = part.live.join(found.path.trim_start_matches('/')).display().to_string();
+    // That of the root itself is empty.
+    let path: PathBuf = part.live.join(found.path.trim_start_matches('/')).components().collect();
+    let path = path.display().to_string();
     Err(CommitError::Conflict(Conflict { path, ..found }))
 }
 

@@ -3,6 +3,7 @@
 //!
 //! What is shown of this machine's own, a volume for example, is none of them: others use it, whom no gate keeps out.
 
+use super::in_reach::InReach;
 use super::plan::KERNELS;
 use crate::tree_path::TreePath;
 use crate::way::{self, Crossing};
@@ -32,7 +33,7 @@ struct Candidate {
 }
 
 /// The ways to them, by the numbers of their mounts: what of these `mounts` of a realm, whose root directory is open, an overlay can lie over.
-pub(super) fn ways(root: impl AsFd, mounts: &[&MountEntry], machines: &[MountEntry]) -> HashMap<u64, Vec<Crossing>> {
+pub(super) fn ways(root: impl AsFd, mounts: &InReach<'_>, machines: &[MountEntry]) -> HashMap<u64, Vec<Crossing>> {
     let Ok(about) = way::what_is_known(&root) else { return HashMap::new() };
     let machines: HashSet<&str> = machines.iter().map(|mount| mount.device.as_str()).collect();
     let mut ways: HashMap<u64, Vec<Crossing>> = HashMap::new();
@@ -52,19 +53,20 @@ pub(super) fn ways(root: impl AsFd, mounts: &[&MountEntry], machines: &[MountEnt
     ways
 }
 
-/// Those that may be, as the list of mounts has it, each after what it is on. `mounts` are in the order of depth.
-fn candidates(root: u64, mounts: &[&MountEntry], machines: &HashSet<&str>) -> Vec<Candidate> {
+/// Those that may be, as the list of mounts has it, each after what it is on.
+fn candidates(root: u64, in_reach: &InReach<'_>, machines: &HashSet<&str>) -> Vec<Candidate> {
     let mut places: HashMap<u64, &Path> = HashMap::from([(root, Path::new("/"))]);
     let mut devices: HashSet<&str> = HashSet::new();
     let mut found = Vec::new();
-    for mount in mounts {
-        let Some(around) = places.get(&mount.parent) else { continue };
+    for mount in &in_reach.mounts {
+        let number = in_reach.around(mount);
+        let Some(around) = places.get(&number) else { continue };
         let below = mount.at.strip_prefix(around).ok().and_then(|below| TreePath::new(below.as_os_str().as_bytes()));
         let Some(at) = below.filter(|at| *at != TreePath::ROOT) else { continue };
         // Of one that is mounted at several places the first takes part.
         if is_one(mount, machines) && devices.insert(&mount.device) {
             places.insert(mount.id, &mount.at);
-            found.push(Candidate { mount: mount.id, around: mount.parent, at });
+            found.push(Candidate { mount: mount.id, around: number, at });
         }
     }
     found
@@ -133,7 +135,7 @@ mod tests {
 
     fn found(mounts: &[MountEntry]) -> Vec<(u64, u64, String)> {
         let machines = HashSet::from(["254:0", "0:25"]);
-        let found = candidates(1, &mounts.iter().collect::<Vec<_>>(), &machines);
+        let found = candidates(1, &InReach::of(mounts), &machines);
         found.into_iter().map(|one| (one.mount, one.around, one.at.to_string())).collect()
     }
 
@@ -149,7 +151,7 @@ mod tests {
         mounts.retain(|mount| mount.id != 3);
         assert_eq!(found(&mounts), [(4, 1, "/tmp".to_owned()), (10, 1, "/srv/run".to_owned())]);
         // Something is mounted over its whole place.
-        mounts.push(MountEntry { id: 20, parent: 4, at: "/tmp".into(), ..mounts[2].clone() });
-        assert_eq!(found(&mounts)[0].0, 4, "whether it is in reach is asked of the kernel");
+        mounts.push(MountEntry { id: 20, parent: 4, device: "0:99".into(), at: "/tmp".into(), ..mounts[2].clone() });
+        assert_eq!(found(&mounts)[0], (20, 1, "/tmp".to_owned()));
     }
 }

@@ -5,6 +5,7 @@
 //!                                   virtual and read-only mounts, live sockets: bound
 //! ```
 
+mod in_reach;
 mod make;
 mod memory;
 mod plan;

@@ -4,6 +4,7 @@
 //! Whoever makes it begins with all rights over this machine and ends with those of the realm's root user: the overlays are made before, everything
 //! else after, so that no path that the realm arranged leads anywhere but into the realm.
 
+use super::in_reach::InReach;
 use super::make::{View, attach, enter_root, over};
 use super::memory;
 use super::plan::{Fixture, How, Use, ViewPlan};
@@ -17,10 +18,9 @@ use crate::session::StartError;
 use crate::way;
 use nix::sched::{CloneFlags, setns, unshare};
 use pando_kernel::file_handle::FileHandle;
-use pando_kernel::mount::{Attributes, MountEntry, Tree, mounts, mounts_of};
+use pando_kernel::mount::{Attributes, Tree, mounts, mounts_of};
 use pando_kernel::{CallError, Context};
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, StatVfsMountFlags, fstatvfs, openat2};
-use std::collections::HashSet;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
@@ -46,9 +46,9 @@ impl ViewPlan {
         };
         let mut fixtures = vec![Fixture { at: "/".into(), how: How::Overlay(part(0, Path::new("/"), Vec::new())) }];
         let all = mounts_of(pid)?;
-        let in_reach = not_covered(&all);
+        let in_reach = InReach::of(&all);
         let mut ways = memory::ways(&root, &in_reach, &mounts()?);
-        for mount in in_reach.into_iter().filter(|mount| mount.at != Path::new("/")) {
+        for mount in in_reach.mounts.into_iter().filter(|mount| mount.at != Path::new("/")) {
             // What lies in a tree that is shown as it is comes along with it.
             let is_around = |fixture: &Fixture| !fixture.is_part() && mount.at.starts_with(&fixture.at);
             if fixtures.iter().any(is_around) {
@@ -64,14 +64,6 @@ impl ViewPlan {
         }
         Ok(Self { fixtures, sockets: sockets::listening_in(pid, &root), fine_times: false })
     }
-}
-
-/// Those of a realm's mounts that have no other over them at the very same place, in the order of depth.
-fn not_covered(mounts: &[MountEntry]) -> Vec<&MountEntry> {
-    let places: HashSet<(u64, &Path)> = mounts.iter().map(|mount| (mount.parent, mount.at.as_path())).collect();
-    let mut found: Vec<_> = mounts.iter().filter(|mount| !places.contains(&(mount.id, mount.at.as_path()))).collect();
-    found.sort_by_key(|mount| mount.at.components().count());
-    found
 }
 
 impl View {
