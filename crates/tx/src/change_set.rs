@@ -81,6 +81,8 @@ pub(crate) struct Basis {
     pub(crate) places: Vec<PathBuf>,
     /// Whether it is about to be committed so that it survives a loss of power.
     pub(crate) durable: bool,
+    /// Whether it goes on, and nothing of the live tree may be touched.
+    pub(crate) only_looks: bool,
 }
 
 impl Basis {
@@ -144,13 +146,14 @@ fn read_part(
             sync_ahead::begin(&part.base);
         }
     };
-    let (root, indexed) =
-        match walk(&upper, index.as_ref(), &live, Beginning { begun, root_modified: part.root_modified() }, &many) {
-            Err(WalkError::Lost(path)) => {
-                return Err(CommitError::Conflict(Conflict { path, what: "was moved or removed by others" }));
-            }
-            read => read?,
-        };
+    let only_looks = basis.is_some_and(|basis| basis.only_looks);
+    let beginning = Beginning { begun, root_modified: part.root_modified(), only_looks };
+    let (root, indexed) = match walk(&upper, index.as_ref(), &live, beginning, &many) {
+        Err(WalkError::Lost(path)) => {
+            return Err(CommitError::Conflict(Conflict { path, what: "was moved or removed by others" }));
+        }
+        read => read?,
+    };
     if let Some(basis) = basis {
         let found = match conflict(&root, &indexed, begun) {
             None => read_conflict(part, begun, &live, &root, basis, mounts)?,

@@ -80,8 +80,8 @@ pub use realm::{Realm, RealmRoot};
 pub use record::Record;
 pub use recover::{Recovered, recover, recover_in};
 pub use session::{
-    BeginError, EndError, Ended, Rest, Running, StartError, Transaction, abort_open, changes_now, changes_of_open,
-    commit_open, doomed_open, end_processes_of_open, gate_of, processes,
+    BeginError, EndError, Ended, Looks, Rest, Running, StartError, Transaction, abort_open, changes_now,
+    changes_of_open, commit_open, doomed_open, end_processes_of_open, gate_of, processes,
 };
 pub use spare::{HandedOver, Remains, Spare};
 pub use trash::{Sweep, rubbish, sweep, sweep_mounts};

@@ -12,7 +12,7 @@ use pando_kernel::fanotify::Listener;
 use pando_kernel::mount::Tree;
 use rustix::fs::{Access, AtFlags, Mode, OFlags, ResolveFlags, StatxAttributes, StatxFlags, fstatfs, openat2, statx};
 use std::cell::RefCell;
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, OsStr};
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -35,6 +35,8 @@ pub struct Watch {
     held: Vec<OwnedFd>,
     /// Directories that the kernel has told of: it does so once.
     listed: RefCell<Vec<PathBuf>>,
+    /// Where these are noted too, for other processes that look into the same view.
+    noting_in: Option<PathBuf>,
     /// The canaries of its commands.
     canaries: Vec<String>,
 }
@@ -42,6 +44,11 @@ pub struct Watch {
 /// Where the canaries of commands that were entered are noted, in their transaction's directory.
 fn noted_in(directory: &Path) -> PathBuf {
     directory.join("canaries")
+}
+
+/// Where directories are noted that the kernel has told somebody of, in their transaction's directory: each path with a zero behind it.
+fn listed_in(directory: &Path) -> PathBuf {
+    directory.join("listed")
 }
 
 /// Notes in a transaction that another process holds what a command has looked up at its root before it was executed: a name that nothing has.
@@ -137,6 +144,7 @@ impl Watch {
             roots: Vec::new(),
             held: Vec::new(),
             listed: RefCell::default(),
+            noting_in: None,
             canaries: Vec::new(),
         })
     }
@@ -174,7 +182,16 @@ impl Watch {
         let walker = Walker::of_programs(programs, maps).map_err(|error| io::Error::other(error.to_string()))?;
         let (listener, listed) = (Listener::from(listener), RefCell::default());
         let (roots, held, canaries) = (Vec::new(), Vec::new(), Vec::new());
-        Ok(Self { listener, kept: home.kept().to_owned(), walker: Some(walker), roots, held, listed, canaries })
+        Ok(Self {
+            listener,
+            kept: home.kept().to_owned(),
+            walker: Some(walker),
+            roots,
+            held,
+            listed,
+            noting_in: None,
+            canaries,
+        })
     }
 
     /// Takes the roots of a view that the calling thread is in, and keeps its mounts.
@@ -203,12 +220,16 @@ impl Watch {
         parts: &[Part],
         directory: &Path,
     ) -> io::Result<Self> {
-        let (listener, listed) = (Listener::from(listener), RefCell::default());
         let (kept, roots) = (home.kept().to_owned(), roots(view, parts)?);
+        let noting_in = listed_in(directory);
+        let told = std::fs::read(&noting_in).unwrap_or_default();
+        let told = told.split(|byte| *byte == 0).filter(|path| !path.is_empty());
+        let listed = RefCell::new(told.map(|path| PathBuf::from(OsStr::from_bytes(path))).collect());
         // Whoever holds it is in the view.
         let noted = std::fs::read_to_string(noted_in(directory)).unwrap_or_default();
         let canaries = noted.lines().map(str::to_owned).collect();
-        Ok(Self { listener, kept, walker: None, roots, held: Vec::new(), listed, canaries })
+        let (listener, noting_in) = (Listener::from(listener), Some(noting_in));
+        Ok(Self { listener, kept, walker: None, roots, held: Vec::new(), listed, noting_in, canaries })
     }
 
     /// A canary for a command that is about to run in the view.
@@ -284,13 +305,21 @@ impl Watch {
             if events.is_empty() {
                 return Ok(());
             }
+            let mut new = Vec::new();
             for event in events.into_iter().filter(|event| event.directory) {
                 let path = std::fs::read_link(format!("/proc/self/fd/{}", event.object.as_raw_fd()))?;
                 // One that the transaction has removed since is in its change set.
                 if !path.as_os_str().as_bytes().ends_with(b" (deleted)") {
-                    self.listed.borrow_mut().push(path);
+                    new.push(path);
                 }
             }
+            // It is told once: who dies between the two is the one that ran the command, whose transaction nobody commits then.
+            if let Some(file) = self.noting_in.as_ref().filter(|_| !new.is_empty()) {
+                let bytes: Vec<u8> =
+                    new.iter().flat_map(|path| [path.as_os_str().as_bytes(), b"\0"].concat()).collect();
+                File::options().append(true).create(true).open(file)?.write_all(&bytes)?;
+            }
+            self.listed.borrow_mut().append(&mut new);
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::end::conflict_now;
 use super::looking::Looking;
+use super::looks::Looks;
 use super::starting::{Beginning, Manner};
 use super::{Ahead, Transaction};
 use crate::home::Home;
@@ -22,10 +23,6 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
-
-/// Looks take at most this part of the time: so many times as long as one took nobody looks again.
-const PAUSE_OF_LOOKS: u32 = 10;
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,8 +68,7 @@ pub struct Running {
     supervisor: Option<Supervisor>,
     release: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
-    /// When it was last looked whether the transaction can be committed, and how long that took.
-    looked: Option<(Instant, Duration)>,
+    looks: Looks,
 }
 
 /// What is left of a command that has ended.
@@ -235,7 +231,7 @@ impl Running {
         if let Some(watch) = &mut watch {
             watch.take_loaded(walker.join().unwrap_or_default());
         }
-        Ok(Self { started, watch, supervisor, release: Some(release), thread: Some(thread), looked: None })
+        Ok(Self { started, watch, supervisor, release: Some(release), thread: Some(thread), looks: Looks::default() })
     }
 
     /// Readable when a call waits for [`answer_one`](Self::answer_one).
@@ -264,16 +260,10 @@ impl Running {
     /// still be committed. A look that takes long is not taken again at once.
     pub fn answer_one(&mut self, when: WhenUnsupported, record: Option<&Record>) -> io::Result<Answered> {
         let Some(supervisor) = self.supervisor.as_mut() else { return Ok(Answered::Done) };
-        let (watch, looked) = (self.watch.as_ref(), &mut self.looked);
+        let (watch, looks) = (self.watch.as_ref(), &mut self.looks);
         let mut lost = || {
             let record = record?;
-            if looked.is_some_and(|(end, took)| end.elapsed() < took * PAUSE_OF_LOOKS) {
-                return None;
-            }
-            let begun = Instant::now();
-            let conflict = conflict_now(record, watch);
-            *looked = Some((Instant::now(), begun.elapsed()));
-            conflict.map(|conflict| conflict.to_string())
+            looks.look(|| conflict_now(record, watch).map(|conflict| conflict.to_string()))
         };
         supervisor.answer_one(when, &mut lost)
     }

@@ -121,7 +121,7 @@ fn enter_guest(
     command: &[OsString],
 ) -> anyhow::Result<u8> {
     let network = Network::Pass;
-    let manner = Manner { network, when, note_signals: true };
+    let manner = Manner { network, when, note_signals: true, looks: false };
     let (supervised, socket) = Supervised::begin(home, record, manner)?;
     let process = guest::process(&record.name, record.holder, network, command);
     let exec = |process| Method::Exec { name: guest.to_owned(), process };

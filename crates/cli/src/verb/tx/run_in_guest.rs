@@ -136,7 +136,7 @@ impl Run {
         let (input, feeding) = trial.input.again()?;
         stdio[0] = input;
         let (network, when) = (self.network(), self.when_unsupported());
-        let manner = Manner { network, when, note_signals: false };
+        let manner = Manner { network, when, note_signals: false, looks: alone.is_none() };
         let (supervised, socket) = Supervised::begin(home, &record, manner)?;
         let process = guest::process(name, holder.pid(), network, &self.command);
         let limit = Limit::new(self.timeout, record.clone());

@@ -9,7 +9,9 @@ use super::heed::{Stopped, heed};
 use anyhow::Context;
 use pando_guest::seed::{FIRST_LOOKED_UP, LONGEST_LOOKED_UP};
 use pando_kernel::{foreign_memory, packet, pidfd};
-use pando_tx::{Answered, Bystanders, Home, Listener, Network, Part, Passed, Record, Supervisor, WhenUnsupported};
+use pando_tx::{
+    Answered, Bystanders, Home, Listener, Looks, Network, Part, Passed, Record, Supervisor, WhenUnsupported,
+};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -23,6 +25,8 @@ pub(super) struct Manner {
     pub(super) when: WhenUnsupported,
     /// Its signals are written down, for whoever commits.
     pub(super) note_signals: bool,
+    /// Before anything passes outside it is looked whether it can still be committed.
+    pub(super) looks: bool,
 }
 
 /// A command that is answered for, as long as this lives.
@@ -126,7 +130,12 @@ impl Answering {
     /// Answers until the command has ended, or is not to go on.
     fn answer(&self, supervisor: &mut Supervisor) -> io::Result<Option<Stopped>> {
         // One that is entered is not stopped.
-        let mut doomed = || pando_tx::doomed_open(&self.home, &self.record.name).filter(|_| !self.manner.note_signals);
+        let mut looks = Looks::default();
+        let mut doomed = || {
+            let doomed = pando_tx::doomed_open(&self.home, &self.record.name).filter(|_| !self.manner.note_signals);
+            let mut look = || looks.look_at_open(&self.home, &self.record);
+            doomed.or_else(|| if self.manner.looks { look() } else { None })
+        };
         loop {
             let [called, opened] = self.wait([Some(supervisor.as_fd()), supervisor.openings()])?;
             let ends = !called && !opened;
