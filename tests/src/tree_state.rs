@@ -11,14 +11,15 @@ use std::path::{Path, PathBuf};
 pub(crate) fn lines(root: &Path) -> Vec<String> {
     let mut found = Vec::new();
     collect(root, Path::new(""), &mut found);
-    let mut names: BTreeMap<u64, Vec<String>> = BTreeMap::new();
+    // In an overlay over another file system than its own two objects may have the same number.
+    let mut names: BTreeMap<(u64, u64), Vec<String>> = BTreeMap::new();
     for (path, stat, _) in &found {
         if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
-            names.entry(stat.st_ino).or_default().push(path.display().to_string());
+            names.entry((stat.st_dev, stat.st_ino)).or_default().push(path.display().to_string());
         }
     }
     let line = |(path, stat, more): &(PathBuf, Stat, String)| {
-        let same = names.get(&stat.st_ino).map(|names| names.join("=")).unwrap_or_default();
+        let same = names.get(&(stat.st_dev, stat.st_ino)).map(|names| names.join("=")).unwrap_or_default();
         let kind = FileType::from_raw_mode(stat.st_mode);
         let size = if kind == FileType::Directory { 0 } else { stat.st_size };
         let (path, mode, uid, gid) = (path.display(), stat.st_mode, stat.st_uid, stat.st_gid);

@@ -1,8 +1,8 @@
 //! Talking to a seed: the program itself, and the daemon's end of its socket.
 
 use pando_kernel::{CallError, Context, packet};
-pub use pando_seed::FIRST_LOOKED_UP;
 use pando_seed::{Answer, MAX_MESSAGE, Report, Request};
+pub use pando_seed::{FIRST_LOOKED_UP, LONGEST_LOOKED_UP};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::Path;

@@ -5,7 +5,7 @@ use crate::grow::Luggage;
 use crate::mountpoint;
 use core::ffi::CStr;
 use core::mem::MaybeUninit;
-use pando_seed::{Capabilities, FIRST_LOOKED_UP, Make, Step};
+use pando_seed::{Capabilities, FIRST_LOOKED_UP, LONGEST_LOOKED_UP, Make, Step};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, IoSlice};
@@ -47,15 +47,22 @@ pub(crate) fn take(luggage: &Luggage, terminal: bool, step: Step<'static>) -> Re
 }
 
 /// Tells by number where the calls of this process wait, and waits until whoever answers them has taken it: it cannot be sent, since to send a descriptor takes a
-/// call that waits for an answer itself.
+/// call that waits for an answer itself. Before the word that it has comes what else is to be looked up first.
 fn supervise(socket: BorrowedFd<'_>, listener: &OwnedFd) -> Result<(), Errno> {
     // Charged to the guest as all that the command will look up, and older: as long as the kernel knows it, it has forgotten none of that. What is answered does not matter.
-    let _ = rustix::fs::access(FIRST_LOOKED_UP, rustix::fs::Access::EXISTS);
+    let look_up = |path: &CStr| drop(rustix::fs::access(path, rustix::fs::Access::EXISTS));
+    look_up(FIRST_LOOKED_UP);
     rustix::net::send(socket, &listener.as_raw_fd().to_ne_bytes(), SendFlags::NOSIGNAL)?;
-    match rustix::net::recv(socket, &mut [0_u8; 1], RecvFlags::empty())? {
-        // Nobody answers.
-        (0, _) => Err(Errno::PIPE),
-        _ => Ok(()),
+    let mut message = [0_u8; LONGEST_LOOKED_UP];
+    loop {
+        match rustix::net::recv(socket, &mut message, RecvFlags::empty())? {
+            // Nobody answers.
+            (0, _) => return Err(Errno::PIPE),
+            (length, _) => match CStr::from_bytes_with_nul(&message[..length.min(LONGEST_LOOKED_UP)]) {
+                Ok(path) => look_up(path),
+                Err(_) => return Ok(()),
+            },
+        }
     }
 }
 

@@ -25,6 +25,9 @@ pub const ADMITTED: u8 = 3;
 /// was looked up, it has forgotten nothing that the process has looked up since.
 pub const FIRST_LOOKED_UP: &CStr = c"/.pando-tx-canary-inside";
 
+/// The most bytes of a path that such a process is told to look up as well, on another file system of its root, with the zero at its end.
+pub const LONGEST_LOOKED_UP: usize = 512;
+
 /// The most file descriptors that a request carries.
 pub const MAX_FDS: usize = 64;
 

@@ -200,7 +200,7 @@ pub enum Step<'a> {
         program: &'a [u8],
     },
     /// Have system calls wait for answers by a program of classic BPF. Where they arrive is told by the number of a descriptor of this process; whoever has
-    /// taken it says so, and answers them.
+    /// taken it says what to [look up](crate::FIRST_LOOKED_UP) besides, by paths with a zero at the end, and then, without one, that it is taken; and answers them.
     Supervise {
         /// The socket that the number goes out over, and a word comes back.
         fd: u8,

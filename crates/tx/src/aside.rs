@@ -4,6 +4,7 @@ use crate::attributes::{Attributes, Moment};
 use crate::change::{Op, Steps, Target};
 use crate::content::bring;
 use crate::crash::step;
+use crate::inner_ids;
 use crate::realm::Realm;
 use crate::tree::{CallPath, Tree};
 use crate::tree_path::TreePath;
@@ -11,7 +12,7 @@ use crate::xattr;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_OMIT};
 use rustix::io::Errno;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 /// The directory at a realm's root where a commit puts aside what comes and goes.
 const HIDDEN: &str = ".pando-tx";
@@ -27,14 +28,28 @@ pub(crate) struct Aside {
 }
 
 impl Aside {
-    /// Looks whether it can be made; what a crash of another time left is removed. Nobody has been told of a commit yet.
+    /// Looks whether it can be made, and leaves nothing there. Nobody has been told of a commit yet.
     pub(crate) fn try_out(live: &Tree) -> io::Result<()> {
         let modified = Moment::modified(&live.stat(&TreePath::ROOT)?);
         remove_all(live, HIDDEN)?;
         make(live, HIDDEN)?;
-        set_modified(live, modified)?;
+        step();
         // A realm can have mounted something there.
-        live.subtree(&name(HIDDEN)).map(drop)
+        let tried = live.subtree(&name(HIDDEN)).map(drop);
+        let removed = remove_all(live, HIDDEN);
+        set_modified(live, modified)?;
+        tried.and(removed)
+    }
+
+    /// Removes what a crash before the commit point has left there.
+    pub(crate) fn forget(realm: &Realm, live: &Tree) -> io::Result<()> {
+        let modified = Moment::modified(&live.stat(&TreePath::ROOT)?);
+        if live.look(&name(HIDDEN))?.is_none() {
+            return Ok(());
+        }
+        let _owner = realm.owner()?;
+        remove_all(live, HIDDEN)?;
+        set_modified(live, modified)
     }
 
     /// Makes it, with the directories for what comes and what goes.
@@ -63,6 +78,9 @@ impl Aside {
     pub(crate) fn translate(&self, attributes: &mut Attributes) {
         attributes.uid = self.realm.now(attributes.uid);
         attributes.gid = self.realm.now(attributes.gid);
+        for (name, value) in &mut attributes.xattrs {
+            inner_ids::translate(name, value, |id| self.realm.now(id));
+        }
     }
 }
 
@@ -84,14 +102,32 @@ fn make(tree: &Tree, name: &str) -> io::Result<()> {
     }
 }
 
-/// Removes a name in a tree's root with everything below it. A link is removed, and never followed.
+/// Removes a name in a tree's root with everything below it. A link is removed, and never followed; what a realm has mounted there is neither entered nor
+/// removed, and an error.
 fn remove_all(tree: &Tree, at: &str) -> io::Result<()> {
-    let path = format!("/proc/self/fd/{}/{at}", tree.root().as_raw_fd());
-    match tree.look(&name(at))? {
-        None => Ok(()),
-        Some(found) if kind(&found) == FileType::Directory => std::fs::remove_dir_all(path),
-        Some(_) => std::fs::remove_file(path),
+    let mut left = vec![name(at)];
+    // A directory comes up twice: it is gone once those in it are.
+    while let Some(path) = left.last() {
+        let Some(found) = tree.look(path)? else {
+            left.pop();
+            continue;
+        };
+        let is_directory = kind(&found) == FileType::Directory;
+        let inner = if is_directory { tree.names(path)? } else { Vec::new() };
+        if inner.is_empty() {
+            let (directory, last) = tree.place(path)?;
+            let how = if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+            rustix::fs::unlinkat(&*directory, last, how)?;
+            if is_directory {
+                tree.forget();
+            }
+            left.pop();
+            continue;
+        }
+        let inner: Vec<_> = inner.iter().map(|name| path.join(name)).collect();
+        left.extend(inner);
     }
+    Ok(())
 }
 
 /// What it takes to bring something in.

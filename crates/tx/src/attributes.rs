@@ -54,7 +54,7 @@ pub(crate) struct Attributes {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
     pub(crate) modified: Moment,
-    xattrs: Xattrs,
+    pub(crate) xattrs: Xattrs,
 }
 
 impl Attributes {

@@ -3,6 +3,7 @@
 use crate::attributes::Moment;
 use crate::change::{Change, Steps, changes, plan};
 use crate::commit_error::CommitError;
+use crate::gone;
 use crate::part::Part;
 use crate::read_set::{Known, ReadSet, check};
 use crate::second_look::changed_since;
@@ -80,6 +81,8 @@ pub(crate) struct Basis {
     pub(crate) places: Vec<PathBuf>,
     /// Whether it is about to be committed so that it survives a loss of power.
     pub(crate) durable: bool,
+    /// Whether it goes on, and nothing of the live tree may be touched.
+    pub(crate) only_looks: bool,
 }
 
 impl Basis {
@@ -88,7 +91,7 @@ impl Basis {
         let doubted =
             || self.read.clone().map(|all| all.into_iter().map(|(part, set)| (part, set.doubted())).collect());
         let read = self.read.as_ref().and(now).or_else(doubted);
-        Self { read, places: self.places.clone(), durable: self.durable }
+        Self { read, places: self.places.clone(), ..*self }
     }
 
     /// How many names it read.
@@ -100,7 +103,8 @@ impl Basis {
 /// Reads what a transaction changed that began at `begun`, and with a basis checks that nobody else changed what it changed or read. Nobody may be writing
 /// to it any more.
 pub(crate) fn read(parts: &[Part], begun: Moment, basis: Option<&Basis>) -> Result<Vec<PartChanges>, CommitError> {
-    parts.iter().map(|part| read_part(part, begun, basis)).collect()
+    let there = parts.iter().filter(|part| !gone::is_left_alone(part, basis));
+    there.map(|part| read_part(part, begun, basis)).collect()
 }
 
 /// Where anything is mounted around a part.
@@ -117,8 +121,8 @@ fn read_part(part: &Part, begun: Moment, basis: Option<&Basis>) -> Result<PartCh
     let open = |path: &Path| {
         Tree::open(path).map_err(|source| CommitError::Prepare { what: format!("opening {}", path.display()), source })
     };
-    // What it has changed lies on the mount itself.
-    if basis.is_some() && !part.base.exists() {
+    // What it has changed lies on the mount itself, or it is one of a realm's.
+    if basis.is_some() && (!part.base.exists() || part.is_gone()) {
         let path = part.live.display().to_string();
         return Err(CommitError::Conflict(Conflict { path, what: "was unmounted by others" }));
     }
@@ -133,13 +137,14 @@ fn read_part(part: &Part, begun: Moment, basis: Option<&Basis>) -> Result<PartCh
             sync_ahead::begin(&part.base);
         }
     };
-    let (root, indexed) =
-        match walk(&upper, index.as_ref(), &live, Beginning { begun, root_modified: part.root_modified() }, &many) {
-            Err(WalkError::Lost(path)) => {
-                return Err(CommitError::Conflict(Conflict { path, what: "was moved or removed by others" }));
-            }
-            read => read?,
-        };
+    let only_looks = basis.is_some_and(|basis| basis.only_looks);
+    let beginning = Beginning { begun, root_modified: part.root_modified(), only_looks };
+    let (root, indexed) = match walk(&upper, index.as_ref(), &live, beginning, &many) {
+        Err(WalkError::Lost(path)) => {
+            return Err(CommitError::Conflict(Conflict { path, what: "was moved or removed by others" }));
+        }
+        read => read?,
+    };
     if let Some(basis) = basis {
         let found = match conflict(&root, &indexed, begun) {
             None => read_conflict(part, begun, &live, &root, basis)?,
@@ -173,7 +178,9 @@ pub(crate) fn look_again(found: &[(Part, Source)], begun: Moment, basis: &Basis)
 /// Fails where there is a conflict.
 fn none_on(part: &Part, found: Option<Conflict>) -> Result<(), CommitError> {
     let Some(found) = found else { return Ok(()) };
-    let path = part.live.join(found.path.trim_start_matches('/')).display().to_string();
+    // That of the root itself is empty.
+    let path: PathBuf = part.live.join(found.path.trim_start_matches('/')).components().collect();
+    let path = path.display().to_string();
     Err(CommitError::Conflict(Conflict { path, ..found }))
 }
 

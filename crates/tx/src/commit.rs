@@ -48,7 +48,7 @@ fn apply(file: &JournalFile, journal: &Journal, circumstances: Circumstances) ->
     let trees: Vec<_> = journal
         .parts
         .iter()
-        .filter(|(part, _)| !is_lost_memory(part))
+        .filter(|(part, _)| !is_lost_memory(part) && !part.is_gone())
         .map(|(part, steps)| Ok((Apply::new(part, steps, again)?, part, steps)))
         .collect::<Result<_, ApplyError>>()?;
     if !file.is_applied() {

@@ -150,8 +150,11 @@ impl Rival {
         looked.iter().find(matters).map(|one| one.path.clone())
     }
 
-    /// A path that leads into its view: the root of one of its processes.
+    /// A path that leads into its view: the root of one of its processes. In a realm, whose processes may have other roots, that of who holds it.
     fn view(&self) -> Option<PathBuf> {
+        if self.record.realm.is_some() {
+            return Some(PathBuf::from(format!("/proc/{}/root/", self.record.holder)));
+        }
         let roots = Scope::at(&self.record.group).processes().into_iter().map(|pid| format!("/proc/{pid}/root/"));
         let is_view = |root: &String| rustix::fs::statfs(root.as_str()).is_ok_and(|found| found.f_type == OVERLAY);
         roots.into_iter().find(is_view).map(PathBuf::from)
@@ -199,7 +202,7 @@ mod tests {
     #[test]
     fn what_a_transaction_wrote_is_met_and_a_directory_it_wrote_in_is_not() {
         let directory = tempfile::tempdir().unwrap();
-        let part = Part { live: "/".into(), base: directory.path().to_owned(), realm: None };
+        let part = Part { live: "/".into(), base: directory.path().to_owned(), realm: None, way: Vec::new() };
         std::fs::create_dir_all(part.upper().join("d")).unwrap();
         std::fs::write(part.upper().join("d/f"), "").unwrap();
         let met = |at: &str, sign| wrote(&part, &HashMap::from([(path(at), sign)])).is_some();

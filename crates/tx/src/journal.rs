@@ -3,14 +3,13 @@
 use crate::change::Steps;
 use crate::crash::{planted, step};
 use crate::part::Part;
-use crate::realm::RealmRoot;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 /// How a journal begins; the last byte is the version of its format.
-const MAGIC: &[u8; 8] = b"PandoTx\x03";
+const MAGIC: &[u8; 8] = b"PandoTx\x04";
 
 /// What is said of one in another version of the format.
 const OTHERS: &str = "the journal is one of another version of Pando, which has to finish it (pando tx recover)";
@@ -31,8 +30,7 @@ impl Journal {
     /// The same for a realm that lives again, under other ids perhaps.
     pub(crate) fn moved_to(mut self, root: &Path, first_id: u32) -> Self {
         for realm in self.parts.iter_mut().filter_map(|(part, _)| part.realm.as_mut()) {
-            realm.root = RealmRoot::Path(root.to_owned());
-            realm.first_id = first_id;
+            realm.live_again(root, first_id);
         }
         self
     }
@@ -177,7 +175,7 @@ mod tests {
             change: vec![Op::Move { at: TreePath::new(b"a/\xff").unwrap(), ino: 7, directory: false, marked: true }],
             ..Steps::default()
         };
-        let part = Part { live: "/".into(), base: "/base".into(), realm: None };
+        let part = Part { live: "/".into(), base: "/base".into(), realm: None, way: Vec::new() };
         Journal { durable: true, parts: vec![(part, steps)] }
     }
 
@@ -218,7 +216,7 @@ mod tests {
         let file = JournalFile::of(directory.path());
         std::fs::write(file.path(), b"PandoTx\x02and so on").unwrap();
         assert_eq!(file.read().unwrap_err().to_string(), OTHERS);
-        std::fs::write(file.path(), b"PandoTy\x03and so on").unwrap();
+        std::fs::write(file.path(), b"PandoTy\x04and so on").unwrap();
         assert_eq!(file.read().unwrap_err().to_string(), "the journal is damaged");
     }
 }

@@ -32,7 +32,9 @@ mod contention;
 mod crash;
 mod daemons;
 mod gate;
+mod gone;
 mod home;
+mod inner_ids;
 mod journal;
 mod name;
 mod order;
@@ -57,6 +59,7 @@ mod upper;
 mod validate;
 mod view;
 mod watershed;
+mod way;
 mod xattr;
 
 pub use attributes::Moment;
@@ -78,11 +81,12 @@ pub use realm::{Realm, RealmRoot};
 pub use record::Record;
 pub use recover::{Recovered, recover, recover_in};
 pub use session::{
-    BeginError, EndError, Ended, Rest, Running, StartError, Transaction, abort_open, changes_now, changes_of_open,
-    commit_open, doomed_open, end_processes_of_open, gate_of, processes,
+    BeginError, EndError, Ended, Looks, Rest, Running, StartError, Transaction, abort_open, changes_now,
+    changes_of_open, commit_open, doomed_open, end_processes_of_open, gate_of, processes,
 };
 pub use spare::{HandedOver, Remains, Spare};
 pub use trash::{Sweep, rubbish, sweep, sweep_mounts};
 pub use tree_path::TreePath;
 pub use validate::Conflict;
 pub use view::{How, ViewPlan};
+pub use way::Crossing;

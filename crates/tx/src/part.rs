@@ -3,8 +3,11 @@
 
 use crate::attributes::Moment;
 use crate::realm::Realm;
+use crate::way::{self, Crossing};
+use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 /// One part.
@@ -14,14 +17,27 @@ pub struct Part {
     pub live: PathBuf,
     /// The directory that everything of the part lies in.
     pub base: PathBuf,
-    /// The realm that it is the root of, if it is no part of this machine's own files.
+    /// The realm whose it is, if it is no part of this machine's own files.
     pub realm: Option<Realm>,
+    /// The way to it from that realm's root directory; none to that itself.
+    #[serde(default)]
+    pub way: Vec<Crossing>,
 }
 
 impl Part {
-    /// Where the live tree is reached.
-    pub(crate) fn tree(&self) -> io::Result<PathBuf> {
-        self.realm.as_ref().map_or_else(|| Ok(self.live.clone()), Realm::root)
+    /// Opens the root of the live tree. In a realm it is the one that the view was made of, or none.
+    pub(crate) fn open(&self) -> io::Result<OwnedFd> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let Some(realm) = &self.realm else { return Ok(rustix::fs::open(&self.live, flags, Mode::empty())?) };
+        let root = rustix::fs::open(realm.root()?, flags, Mode::empty())?;
+        // The way to it was by a pid: if the process still lives it was the process's.
+        realm.root()?;
+        way::follow(root, &self.way)
+    }
+
+    /// Whether the file system that it lay on is not the realm's any more: it was in memory, and the realm has unmounted it, or ended and begun anew.
+    pub(crate) fn is_gone(&self) -> bool {
+        !self.way.is_empty() && self.open().is_err_and(|error| way::is_gone(&error))
     }
 
     /// What was changed.
@@ -68,7 +84,7 @@ impl Part {
         make_below_what_comes_and_goes(|| private(&self.base, true))?;
         private(&self.upper(), false)?;
         private(&self.work(), false)?;
-        let root = std::fs::metadata(self.tree()?.join("."))?;
+        let root = std::fs::File::from(self.open()?).metadata()?;
         chown(self.upper(), Some(root.uid()), Some(root.gid()))?;
         std::fs::set_permissions(self.upper(), std::fs::Permissions::from_mode(root.mode() & 0o7777))?;
         self.take_time_of(&root)
@@ -145,7 +161,7 @@ mod tests {
             });
             for number in 0..1000 {
                 let base = hidden.join(number.to_string());
-                let part = Part { live: mount.path().to_owned(), base: base.clone(), realm: None };
+                let part = Part { live: mount.path().to_owned(), base: base.clone(), realm: None, way: Vec::new() };
                 part.make().unwrap();
                 std::fs::remove_dir_all(&base).unwrap();
             }

@@ -23,6 +23,9 @@ const SLACK: u64 = 256 << 10;
 /// Nobody fills so much within a commit: then none is kept free.
 const PLENTY: u64 = 1 << 30;
 
+/// The directories where a commit in a realm puts things aside, and what lies in them for a moment.
+const NAMES_ASIDE: u64 = 8;
+
 /// A commit that is ready: its journal is written, and lacks nothing but its name.
 #[derive(Debug)]
 pub(crate) struct Prepared {
@@ -91,6 +94,10 @@ fn make_room(part: &PartChanges) -> Result<(), CommitError> {
     let at = part.part.live.display();
     keep_room(part).map_err(|source| CommitError::Prepare { what: format!("keeping room free on {at}"), source })?;
     let Some(realm) = &part.part.realm else { return Ok(()) };
+    if !part.part.way.is_empty() {
+        let room = is_room_in_memory(part);
+        room.map_err(|source| CommitError::Prepare { what: format!("looking for room on {at}"), source })?;
+    }
     let tried = realm.owner().and_then(|_owner| Aside::try_out(&Tree::live(&part.part)?));
     tried.map_err(|source| CommitError::Prepare {
         what: format!("making a directory in {at} for what comes and goes"),
@@ -130,11 +137,23 @@ fn keep_room(part: &PartChanges) -> io::Result<()> {
     }
 }
 
+/// Makes sure that a file system in memory has room for what comes. It is a realm's, where nobody takes any of that meanwhile.
+fn is_room_in_memory(part: &PartChanges) -> io::Result<()> {
+    let free = rustix::fs::fstatvfs(part.part.open()?)?;
+    let comes = || part.changes.iter().filter(|change| change.sign != Sign::Removed);
+    let blocks: u64 = comes().filter(|change| change.content).map(|change| change.bytes.div_ceil(free.f_frsize)).sum();
+    // Each name takes an inode there, and so do those for what comes and goes.
+    let names = comes().count() as u64 + NAMES_ASIDE;
+    // Zero in all is said by one without a limit.
+    let is_room = (free.f_blocks == 0 || blocks <= free.f_bavail) && (free.f_files == 0 || names <= free.f_favail);
+    if is_room { Ok(()) } else { Err(Errno::NOSPC.into()) }
+}
+
 /// Brings everything of the parts' file systems to the disk.
 pub(crate) fn sync<'a>(parts: impl Iterator<Item = &'a Part>) -> Result<(), CommitError> {
     for part in parts {
         let sync = |path: &Path| File::open(path).and_then(|base| Ok(rustix::fs::syncfs(&base)?));
-        let live = || part.realm.as_ref().map_or(Ok(()), |realm| sync(&realm.root()?));
+        let live = || if part.realm.is_some() { Ok(rustix::fs::syncfs(part.open()?)?) } else { Ok(()) };
         sync(&part.base)
             .and_then(|()| live())
             .map_err(|source| CommitError::Prepare { what: format!("syncing {}", part.live.display()), source })?;

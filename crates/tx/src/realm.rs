@@ -9,7 +9,7 @@ use pando_kernel::fs_owner::FsOwner;
 use pando_kernel::{CallError, Context, process};
 use serde::{Deserialize, Serialize};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// How its root directory is reached.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,6 +72,12 @@ impl Realm {
             RealmRoot::Process { .. } => Ok(PathBuf::from(format!("/proc/{}/root", self.process()?))),
             RealmRoot::Path(path) => Ok(path.clone()),
         }
+    }
+
+    /// It has been put together again, under other ids perhaps.
+    pub(crate) fn live_again(&mut self, root: &Path, first_id: u32) {
+        self.root = RealmRoot::Path(root.to_owned());
+        self.first_id = first_id;
     }
 
     /// The group of a transaction.

@@ -1,15 +1,18 @@
 //! What a crash left: finished if it was committed, removed if it was not.
 
+use crate::aside::Aside;
 use crate::commit::finish;
 use crate::commit_error::CommitError;
 use crate::gate;
 use crate::home::{Home, wait_for_lock};
 use crate::journal::{Journal, JournalFile};
 use crate::name::TxName;
+use crate::part::Part;
 use crate::realm::Realm;
 use crate::record::Record;
 use crate::scope::Scope;
 use crate::session::end_holder;
+use crate::tree::Tree;
 use crate::underway::Underway;
 use crate::{spare, trash};
 use pando_kernel::{CallError, Context};
@@ -86,7 +89,10 @@ fn recover_one(home: &Home, name: TxName, realm: Option<(&Path, u32)>) -> Result
             Err(error) => return Ok(Some(Recovered::Stuck(name, error))),
         },
         Ok(None) if file.is_done() => Recovered::Finished(name),
-        Ok(None) => Recovered::Dropped(name),
+        Ok(None) => {
+            record.iter().flat_map(|record| &record.parts).for_each(|part| forget(part, realm));
+            Recovered::Dropped(name)
+        }
         Err(source) => {
             let error =
                 CommitError::Prepare { what: format!("reading the journal in {}", directory.display()), source };
@@ -95,6 +101,17 @@ fn recover_one(home: &Home, name: TxName, realm: Option<(&Path, u32)>) -> Result
     };
     trash::throw_away(home, &directory).context(|| format!("removing {}", directory.display()))?;
     Ok(Some(outcome))
+}
+
+/// Removes what the preparation of a commit has left in a realm, as far as that is there. What stays the next commit removes.
+fn forget(part: &Part, again: Option<(&Path, u32)>) {
+    let mut part = part.clone();
+    let Some(realm) = &mut part.realm else { return };
+    if let Some((root, first_id)) = again {
+        realm.live_again(root, first_id);
+    }
+    let realm = realm.clone();
+    let _ = Tree::live(&part).and_then(|live| Aside::forget(&realm, &live));
 }
 
 /// Who holds a transaction that nobody can go on with: the one that ran its command was killed while he committed it. One that was begun to be entered can still be

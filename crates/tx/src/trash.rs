@@ -162,7 +162,7 @@ mod tests {
         home.prepare().unwrap();
         let name = "t".parse().unwrap();
         let hidden = mount.join(HIDDEN);
-        let part = |at: &str| Part { live: mount.to_owned(), base: hidden.join(at), realm: None };
+        let part = |at: &str| Part { live: mount.to_owned(), base: hidden.join(at), realm: None, way: Vec::new() };
         let parts = vec![part("0.t"), part("1.t")];
         parts.iter().for_each(|part| part.make().unwrap());
         std::fs::write(parts[1].upper().join("new"), "").unwrap();

@@ -44,10 +44,8 @@ impl Tree {
 
     /// Opens the live tree of a part.
     pub(crate) fn live(part: &Part) -> io::Result<Self> {
-        let tree = Self::open(&part.tree()?)?;
-        // The way to it was by a pid: if the process still lives it was the process's.
-        part.tree()?;
-        Ok(Self { path: part.live.clone(), by_handle: part.realm.is_some(), ..tree })
+        let (root, by_handle) = (Rc::new(part.open()?), part.realm.is_some());
+        Ok(Self { root, path: part.live.clone(), by_handle, last: RefCell::default() })
     }
 
     /// A directory in it as a tree of its own. No link leads there.
@@ -66,10 +64,7 @@ impl Tree {
         if !self.by_handle {
             return Ok(stat.st_ino);
         }
-        let handle = FileHandle::of(object)?;
-        // FNV-1a: the same from one run to the next.
-        let mix = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-        Ok(handle.bytes.iter().chain(&handle.kind.to_le_bytes()).fold(0xcbf2_9ce4_8422_2325, mix))
+        Ok(ident_of_handle(&FileHandle::of(object)?))
     }
 
     /// The same for what is at a path.
@@ -209,6 +204,13 @@ impl Tree {
         text.extend_from_slice(name.as_bytes());
         Ok(CallPath { text: CString::new(text)?, follow: false, _held: directory })
     }
+}
+
+/// What tells the object of a handle from all others of its file system.
+pub(crate) fn ident_of_handle(handle: &FileHandle) -> u64 {
+    // FNV-1a: the same from one run to the next.
+    let mix = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    handle.bytes.iter().chain(&handle.kind.to_le_bytes()).fold(0xcbf2_9ce4_8422_2325, mix)
 }
 
 /// A path that is valid as long as it is held.

@@ -61,6 +61,7 @@ mod tx_crash;
 mod tx_filesystems;
 mod tx_guest;
 mod tx_guest_meetings;
+mod tx_guest_memory;
 mod tx_guest_outside;
 mod tx_isolation;
 mod tx_local_sockets;
@@ -98,6 +99,7 @@ const AREAS: &[&[Case]] = &[
     tx_packages::CASES,
     tx_guest::CASES,
     tx_guest_meetings::CASES,
+    tx_guest_memory::CASES,
     tx_guest_outside::CASES,
     tx_isolation::CASES,
     tx_programs::CASES,

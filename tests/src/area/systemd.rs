@@ -69,7 +69,7 @@ fn tarball() -> String {
 
 /// Creates and boots one.
 #[track_caller]
-fn booted(sandbox: &Sandbox, image: &str, options: &[&str]) {
+pub(super) fn booted(sandbox: &Sandbox, image: &str, options: &[&str]) {
     let words = ["create", "sd", "--from", image, "--init", "/sbin/init", "--stop-timeout", "90"];
     sandbox.pando(words).args(options).limit(300).ok();
     sandbox.pando(["start", "sd"]).ok();

@@ -254,7 +254,7 @@ fn killed_commit(sandbox: &Sandbox, seed: u64, alone: bool) -> (String, crate::l
 }
 
 /// Recovers, killed once or twice on the way; whether the transaction turned out to be committed.
-fn recovered(sandbox: &Sandbox, seed: u64) -> bool {
+pub(super) fn recovered(sandbox: &Sandbox, seed: u64) -> bool {
     let mut dice = Dice::new(seed + 9);
     for kill in 0..4 {
         let line = sandbox.pando(["tx", "recover"]);

@@ -15,6 +15,9 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("tx_guest::objects_with_a_key_are_its_own", objects).needs(PYTHON),
     Case::new("tx_guest::calls_that_make_no_sense_do_no_harm", nonsense).needs(PYTHON),
     Case::new("tx_guest::connections_are_named", connections),
+    Case::new("tx_guest::what_was_read_is_validated_before_something_passes", validated_before),
+    Case::new("tx_guest::what_was_listed_before_something_passed_counts_at_the_commit", listed_before),
+    Case::new("tx_guest::a_look_is_no_change", look_is_no_change),
     Case::new("tx_guest::servers_of_the_guest_cannot_be_undone", local_servers).needs(PYTHON),
     Case::new("tx_guest::piped_input_comes_again", input_comes_again),
     Case::new("tx_guest::daemons_go_on_in_the_live_tree", daemons_go_on),
@@ -223,6 +226,67 @@ fn connections(sandbox: &Sandbox) {
     refused.complains_of(&["socket by process", "cannot be a part of a transaction"]);
     let plain = run(sandbox, &["--net=refuse"], "echo >/srv/made").run().succeeded();
     assert!(!plain.err().contains("had passed"), "{}", plain.err());
+}
+
+/// Connects to where nobody has to listen.
+const CONNECT: &str = "nc -w 1 127.0.0.1 9 </dev/null || true";
+
+/// Starts a transaction that reads, says so, waits for a line, and goes on.
+fn begun(sandbox: &Sandbox, options: &[&str], reads: &str, goes_on: &str) -> Started {
+    let script = format!("{reads}; echo >/srv/ready; read line || true; {goes_on}");
+    let started = run(sandbox, options, &script).start_with_open_input();
+    let kept = sandbox.places().guests().join("g/tx");
+    eventually("the transaction has read", || {
+        let found = Line::new("find").args([kept.as_path()]).args(["-path", "*/upper/srv/ready"]).run();
+        !found.out().is_empty()
+    });
+    started
+}
+
+/// It is stopped right there: what follows would take longer than the test may.
+fn validated_before(sandbox: &Sandbox) {
+    sandbox.guest("g", &[]);
+    sh(sandbox, "echo old >/srv/read; mkdir /srv/d");
+    for (reads, changes, said) in [
+        ("cat /srv/read", "echo new >/srv/read", "/srv/read was changed by others"),
+        ("ls /srv/d", "echo >/srv/d/new", "/srv/d was listed, and changed by others"),
+    ] {
+        let lingers = format!("{CONNECT}; test -e /srv/again || exec sleep 1000");
+        let started = begun(sandbox, &[], reads, &lingers);
+        sh(sandbox, &format!("{changes}; echo >/srv/again"));
+        let ended = started.close_input().wait().succeeded();
+        ended.complains_of(&[said, "running it again (1 of 3)", "1 retry", "1 connection had passed"]);
+        sh(sandbox, "rm /srv/again");
+    }
+    // With the guest to itself nobody looks, and there is nothing to be seen.
+    let started = begun(sandbox, &["--retry", "0"], "cat /srv/read", CONNECT);
+    sh(sandbox, "echo newer >/srv/read");
+    started.close_input().wait().succeeded().complains_of(&["frozen", "freeze for the whole run"]);
+}
+
+/// The kernel tells once of a directory that was opened.
+fn listed_before(sandbox: &Sandbox) {
+    sandbox.guest("g", &[]);
+    sh(sandbox, "mkdir /srv/d /srv/e");
+    let reads = format!("ls /srv/d; {CONNECT}; ls /srv/e; {CONNECT}");
+    for directory in ["d", "e"] {
+        let started = begun(sandbox, &[], &reads, "true");
+        sh(sandbox, &format!("echo >/srv/{directory}/new"));
+        let said = format!("/srv/{directory} was listed, and changed by others");
+        started.close_input().wait().succeeded().complains_of(&[&said, "1 retry"]);
+        sh(sandbox, &format!("rm /srv/{directory}/new"));
+    }
+}
+
+/// What the guest has of its layers alone is copied up where it is asked whether it can be written to.
+fn look_is_no_change(sandbox: &Sandbox) {
+    sandbox.guest("g", &[]);
+    let script = format!(
+        "echo more >>/etc/hostname; cp /bin/busybox /tmp/b; cat /tmp/b >/bin/not-a-program; mv /home/ada /home/eve; \
+         rm /etc/group; rmdir /var/log; {CONNECT}; echo more >>/etc/passwd; sleep 1; {CONNECT}; chmod 600 /etc/passwd"
+    );
+    run(sandbox, &[], &script).run().succeeded().complains_of(&["committed", "0 retries"]);
+    assert_eq!(sh(sandbox, "cat /etc/hostname; ls /etc /home"), "tree\nmore\n/etc:\nhostname\npasswd\n\n/home:\neve\n");
 }
 
 /// A server in the guest's own files, which are an overlay as the view is; it is the same as on the host.

@@ -18,6 +18,9 @@ const NEEDS: &[Need] = &[Need::Root, Need::Program("mmdebstrap", "mmdebstrap"), 
 pub(crate) const CASES: &[Case] = &[
     Case::new("tx_packages::apt_installs_and_purges_servers", installs_and_purges).needs(NEEDS).tags(&[Tag::Slow]),
     Case::new("tx_packages::apt_installs_and_purges_servers_in_a_guest", in_a_guest).needs(NEEDS).tags(&[Tag::Slow]),
+    Case::new("tx_packages::apt_installs_a_server_in_a_guest_that_has_booted", in_a_booted_guest)
+        .needs(NEEDS)
+        .tags(&[Tag::Slow]),
     Case::new("tx_packages::a_package_that_fails_leaves_no_trace", package_that_fails).needs(NEEDS).tags(&[Tag::Slow]),
 ];
 
@@ -28,10 +31,16 @@ const SERVERS: &str = "openssh-server nginx postgresql";
 
 /// A small Debian that has the packages with everything that they need, and none of it installed. Nothing starts in it by itself.
 fn debian(sandbox: &Sandbox) -> PathBuf {
+    debian_with(sandbox, "", SERVERS)
+}
+
+/// The same with these packages installed, and those with all that they need beside it.
+fn debian_with(sandbox: &Sandbox, installed: &str, fetched: &str) -> PathBuf {
     let root = sandbox.scratch().join("native");
     let policy = "customize-hook=printf '#!/bin/sh\\nexit 101\\n' >\"$1/usr/sbin/policy-rc.d\"; chmod 755 \"$1/usr/sbin/policy-rc.d\"";
-    let fetch = format!("customize-hook=chroot \"$1\" apt-get -qq -y -d --no-install-recommends install {SERVERS}");
-    let line = Line::new("mmdebstrap").args(["--quiet", "--variant=apt", "--skip=cleanup/apt"]);
+    let fetch = format!("customize-hook=chroot \"$1\" apt-get -qq -y -d --no-install-recommends install {fetched}");
+    let include = format!("--include={installed}");
+    let line = Line::new("mmdebstrap").args(["--quiet", "--variant=apt", "--skip=cleanup/apt", &include]);
     let line = line.args(["--aptopt=Acquire::Check-Valid-Until \"false\"", "--aptopt=Acquire::Check-Date \"false\""]);
     let line = line.args([format!("--{policy}"), format!("--{fetch}"), "bookworm".to_owned()]).args([&root]);
     let made = line.limit(LIMIT).run();
@@ -109,6 +118,43 @@ fn in_a_guest(sandbox: &Sandbox) {
         in_guest(sandbox, "inside", true, &script).run().succeeded().complains_of(&["committed", "gate freeze"]);
         compare(&state("native"), &state("inside"));
     }
+}
+
+/// All that can be seen of what such a guest has in memory, but for what its own services write.
+const IN_MEMORY: &str = "find /run /run/lock /tmp -xdev '(' -path /run/log -o -path /run/systemd -o -path /run/agetty.reload ')' -prune \
+                         -o -type d -printf '%p %m %U:%G %i\\n' -o -printf '%p %y %m %U:%G %i %s %T@ %l\\n' | sort";
+
+/// A Debian that systemd has booted, whose /run and /tmp are in memory. What the packages' scripts have systemd do is done once it can see what was committed.
+fn in_a_booted_guest(sandbox: &Sandbox) {
+    let root = debian_with(sandbox, "dbus,systemd-sysv", "openssh-server");
+    broken_package(sandbox, &root);
+    super::systemd::booted(sandbox, &root.to_string_lossy(), &[]);
+    let install = |packages: &str| {
+        let script = "export SYSTEMD_OFFLINE=1; echo it >/run/installing; echo it >/tmp/installing";
+        let apt = "apt-get -qq -y -o DPkg::Inhibit-Shutdown=0 --no-download --no-install-recommends install";
+        in_guest(sandbox, "sd", true, &format!("{script}; {apt} {packages}"))
+    };
+    let look = |script: &str| in_guest(sandbox, "sd", false, script).ok();
+    let exact = format!("{STATE}; {IN_MEMORY}");
+    let before = look(&exact);
+    let failed = install("openssh-server /broken.deb").run().ended_with(100);
+    failed.complains_of(&["aborted: exit code 100", "nothing was changed"]);
+    compare(&before, &look(&exact));
+    assert_eq!(look("pgrep -x 'sshd|sleep' || true; ls /run/sshd /run/adduser 2>/dev/null || true"), "");
+    let ended = install("openssh-server").run().succeeded().complains_of(&["committed", "gate freeze"]);
+    assert!(!ended.err().contains("read-only inside"), "{}", ended.err());
+    assert_eq!(look("cat /run/installing /tmp/installing; dpkg --audit; dpkg --verify"), "it\nit\n");
+    let banner = "exec 3<>/dev/tcp/127.0.0.1/22; head -c 7 <&3";
+    look("systemctl daemon-reload; systemctl start ssh; systemctl is-active ssh");
+    assert_eq!(look(&format!("timeout 20 bash -c '{banner}'")), "SSH-2.0");
+    // A server of its own in /run is asked as before.
+    look("systemd-run --wait --quiet true; busctl call org.freedesktop.systemd1 / org.freedesktop.DBus.Peer Ping");
+    let asks = "systemctl is-active ssh; systemd-run --wait --quiet touch /run/asked";
+    let asks =
+        sandbox.pando(["tx", "run", "--guest", "sd", "--unsupported=warn", "--", "sh", "-ec", asks]).limit(LIMIT);
+    asks.run().succeeded().complains_of(&["connect by process", "/run/", "it was done", "committed"]);
+    look("test -e /run/asked");
+    sandbox.pando(["stop", "sd"]).limit(LIMIT).ok();
 }
 
 #[track_caller]

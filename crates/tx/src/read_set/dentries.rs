@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 /// A name that nothing has, looked up first of all: the kernel forgets the oldest names first, so that as long as it knows this one it knows all.
 /// Each control group that is charged for memory forgets by itself, so that there is one of each command's, behind whose name stands a number. It forgets while the
 /// names are told, too: what counts is that a canary is there when all others have been told.
-pub(super) const CANARY: &str = ".pando-tx-canary";
+pub(crate) const CANARY: &str = ".pando-tx-canary";
 
 /// Bytes of a record before the name; see `struct record` of the BPF program.
 const HEAD: usize = 32;

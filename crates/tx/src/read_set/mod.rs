@@ -28,7 +28,7 @@ mod walk;
 mod watch;
 
 pub(crate) use check::{Known, check, pandos_own};
-pub(crate) use dentries::Looked;
+pub(crate) use dentries::{CANARY, Looked};
 pub(crate) use fitted::digest;
 pub(crate) use tenant::Tenant;
 pub(crate) use walk::{Walker, load_ahead};

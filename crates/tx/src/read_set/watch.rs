@@ -11,14 +11,17 @@ use crate::tree_path::TreePath;
 use crate::view::{ViewNamespaces, ViewPlan};
 use pando_kernel::fanotify::Listener;
 use pando_kernel::mount::Tree;
-use rustix::fs::{Access, AtFlags, Mode, OFlags};
+use rustix::fs::{Access, AtFlags, Mode, OFlags, ResolveFlags, StatxAttributes, StatxFlags, fstatfs, openat2, statx};
 use std::cell::RefCell;
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, OsStr};
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+
+/// `OVERLAYFS_SUPER_MAGIC`
+const OVERLAY: i64 = 0x794c_7630;
 
 /// A watch over the overlays of a view.
 #[derive(Debug)]
@@ -33,6 +36,8 @@ pub struct Watch {
     held: Vec<OwnedFd>,
     /// Directories that the kernel has told of: it does so once.
     listed: RefCell<Vec<PathBuf>>,
+    /// Where these are noted too, for other processes that look into the same view.
+    noting_in: Option<PathBuf>,
     /// The canaries of its commands.
     canaries: Vec<String>,
 }
@@ -40,6 +45,11 @@ pub struct Watch {
 /// Where the canaries of commands that were entered are noted, in their transaction's directory.
 fn noted_in(directory: &Path) -> PathBuf {
     directory.join("canaries")
+}
+
+/// Where directories are noted that the kernel has told somebody of, in their transaction's directory: each path with a zero behind it.
+fn listed_in(directory: &Path) -> PathBuf {
+    directory.join("listed")
 }
 
 /// Notes in a transaction that another process holds what a command has looked up at its root before it was executed: a name that nothing has.
@@ -91,10 +101,25 @@ impl Canary {
 fn roots(view: &Path, parts: &[Part]) -> io::Result<Vec<(Part, OwnedFd)>> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = |part: &Part| {
-        let path = view.join(part.live.strip_prefix("/").unwrap_or(&part.live));
-        Ok((part.clone(), rustix::fs::open(path, flags, Mode::empty())?))
+        let below = part.live.strip_prefix("/").unwrap_or(&part.live);
+        if part.realm.is_some() {
+            return Ok((part.clone(), root_in_realm(&rustix::fs::open(view, flags, Mode::empty())?, below)?));
+        }
+        Ok((part.clone(), rustix::fs::open(view.join(below), flags, Mode::empty())?))
     };
     parts.iter().map(root).collect()
+}
+
+/// The same for one in the view of a realm, where nothing can be relied on: no link leads to it, and it is the root of an overlay.
+fn root_in_realm(view: &OwnedFd, below: &Path) -> io::Result<OwnedFd> {
+    let below = if below.as_os_str().is_empty() { Path::new(".") } else { below };
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = openat2(view, below, flags, Mode::empty(), ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS)?;
+    let found = statx(&root, "", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE)?;
+    if found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) && fstatfs(&root)?.f_type == OVERLAY {
+        return Ok(root);
+    }
+    Err(io::Error::other(format!("/{} is not a part of the view any more", below.display())))
 }
 
 /// What was looked up so far in a view that others are in, by a path that leads into it. They go on meanwhile, so that it is no more than what it says.
@@ -120,6 +145,7 @@ impl Watch {
             roots: Vec::new(),
             held: Vec::new(),
             listed: RefCell::default(),
+            noting_in: None,
             canaries: Vec::new(),
         })
     }
@@ -158,7 +184,8 @@ impl Watch {
         let walker = RefCell::new(Some(walker));
         let (listener, listed) = (Listener::from(listener), RefCell::default());
         let (roots, held, canaries) = (Vec::new(), Vec::new(), Vec::new());
-        Ok(Self { listener, kept: home.kept().to_owned(), walker, roots, held, listed, canaries })
+        let kept = home.kept().to_owned();
+        Ok(Self { listener, kept, walker, roots, held, listed, noting_in: None, canaries })
     }
 
     /// Takes the roots of a view that the calling thread is in, and keeps its mounts.
@@ -187,12 +214,17 @@ impl Watch {
         parts: &[Part],
         directory: &Path,
     ) -> io::Result<Self> {
-        let (listener, listed) = (Listener::from(listener), RefCell::default());
         let (kept, roots) = (home.kept().to_owned(), roots(view, parts)?);
+        let noting_in = listed_in(directory);
+        let told = std::fs::read(&noting_in).unwrap_or_default();
+        let told = told.split(|byte| *byte == 0).filter(|path| !path.is_empty());
+        let listed = RefCell::new(told.map(|path| PathBuf::from(OsStr::from_bytes(path))).collect());
         // Whoever holds it is in the view.
         let noted = std::fs::read_to_string(noted_in(directory)).unwrap_or_default();
         let canaries = noted.lines().map(str::to_owned).collect();
-        Ok(Self { listener, kept, walker: RefCell::default(), roots, held: Vec::new(), listed, canaries })
+        let (listener, noting_in) = (Listener::from(listener), Some(noting_in));
+        let (walker, held) = (RefCell::default(), Vec::new());
+        Ok(Self { listener, kept, walker, roots, held, listed, noting_in, canaries })
     }
 
     /// A canary for a command that is about to run in the view.
@@ -269,13 +301,21 @@ impl Watch {
             if events.is_empty() {
                 return Ok(());
             }
+            let mut new = Vec::new();
             for event in events.into_iter().filter(|event| event.directory) {
                 let path = std::fs::read_link(format!("/proc/self/fd/{}", event.object.as_raw_fd()))?;
                 // One that the transaction has removed since is in its change set.
                 if !path.as_os_str().as_bytes().ends_with(b" (deleted)") {
-                    self.listed.borrow_mut().push(path);
+                    new.push(path);
                 }
             }
+            // It is told once: who dies between the two is the one that ran the command, whose transaction nobody commits then.
+            if let Some(file) = self.noting_in.as_ref().filter(|_| !new.is_empty()) {
+                let bytes: Vec<u8> =
+                    new.iter().flat_map(|path| [path.as_os_str().as_bytes(), b"\0"].concat()).collect();
+                File::options().append(true).create(true).open(file)?.write_all(&bytes)?;
+            }
+            self.listed.borrow_mut().append(&mut new);
         }
     }
 }

@@ -187,7 +187,9 @@ fn ready(
 
 /// What others have changed so that a transaction which goes on cannot be committed any more. Where that cannot be told, nothing.
 pub(super) fn conflict_now(record: &Record, watch: Option<&Watch>) -> Option<Conflict> {
-    match basis(record, watch, false, false).and_then(|basis| read(&record.parts, record.begun, Some(&basis))) {
+    let only_looks = |basis| Basis { only_looks: true, ..basis };
+    let basis = basis(record, watch, false, false).map(only_looks);
+    match basis.and_then(|basis| read(&record.parts, record.begun, Some(&basis))) {
         Err(CommitError::Conflict(conflict)) => Some(conflict),
         _ => None,
     }
@@ -204,7 +206,7 @@ fn basis(record: &Record, watch: Option<&Watch>, alone: bool, durable: bool) -> 
         }
         Some(Err(ReadSetError::Forgotten | ReadSetError::Refused(_))) | None => None,
     };
-    Ok(Basis { read, places: record.places.clone(), durable })
+    Ok(Basis { read, places: record.places.clone(), durable, only_looks: false })
 }
 
 /// What a transaction has changed as far as can be seen while it goes on.
@@ -332,7 +334,7 @@ pub fn end_processes_of_open(record: &Record) -> Result<usize, CallError> {
 }
 
 /// The watch over a transaction that another process holds.
-fn watch_of_holder(home: &Home, record: &Record) -> Result<Option<Watch>, EndError> {
+pub(super) fn watch_of_holder(home: &Home, record: &Record) -> Result<Option<Watch>, EndError> {
     let (Some(listener), Some(pid)) = (record.listener, Pid::from_raw(record.holder)) else { return Ok(None) };
     let take = || {
         let holder = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;

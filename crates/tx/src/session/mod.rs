@@ -3,6 +3,7 @@
 mod begin;
 mod end;
 mod looking;
+mod looks;
 mod on_spare;
 mod running;
 mod starting;
@@ -13,6 +14,7 @@ pub use end::{
     EndError, abort_open, changes_now, changes_of_open, commit_open, doomed_open, end_processes_of_open, gate_of,
     processes,
 };
+pub use looks::Looks;
 pub use running::{Ended, Rest, Running, StartError};
 
 use self::looking::Looking;

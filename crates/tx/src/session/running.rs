@@ -2,6 +2,7 @@
 
 use super::end::conflict_now;
 use super::looking::Looking;
+use super::looks::Looks;
 use super::starting::{Beginning, Manner};
 use super::{Ahead, Transaction};
 use crate::home::Home;
@@ -22,10 +23,6 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
-
-/// Looks take at most this part of the time: so many times as long as one took nobody looks again.
-const PAUSE_OF_LOOKS: u32 = 10;
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +48,7 @@ impl Ended {
 pub enum StartError {
     /// The view could not be made, or entered.
     #[error(transparent)]
-    View(CallError),
+    View(#[from] CallError),
     /// The view is of what was mounted a moment ago: it has to be begun anew.
     #[error("what is mounted was changed while the view was made")]
     Shifted,
@@ -71,8 +68,7 @@ pub struct Running {
     supervisor: Option<Supervisor>,
     release: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
-    /// When it was last looked whether the transaction can be committed, and how long that took.
-    looked: Option<(Instant, Duration)>,
+    looks: Looks,
 }
 
 /// What is left of a command that has ended.
@@ -150,10 +146,9 @@ impl Transaction {
     /// Makes the view and takes this process, which must have one thread, into it, for others to enter.
     pub fn hold(&mut self, plan: &ViewPlan) -> Result<View, StartError> {
         let view = match &self.record.realm {
-            None => View::enter(plan, &self.directory, self.watch.as_mut()),
-            Some(realm) => View::enter_realm(plan, realm, self.watch.as_mut()),
+            None => View::enter(plan, &self.directory, self.watch.as_mut())?,
+            Some(realm) => View::enter_realm(plan, realm, self.watch.as_mut())?,
         };
-        let view = view.map_err(StartError::View)?;
         is_of_now(self.mounts.as_ref())?;
         Ok(view)
     }
@@ -209,7 +204,7 @@ impl Running {
         };
         let body = move || {
             let (started, view) =
-                start().map_or_else(|error| (Err(error), None), |(started, view)| (Ok(started), view));
+                start().map_or_else(|error: StartError| (Err(error), None), |(started, view)| (Ok(started), view));
             let is_started = started.is_ok();
             // The receiver waits for exactly this.
             let _ = tell.send(started);
@@ -236,7 +231,7 @@ impl Running {
         if let Some(watch) = &mut watch {
             watch.take_loaded(walker.join().unwrap_or_default());
         }
-        Ok(Self { started, watch, supervisor, release: Some(release), thread: Some(thread), looked: None })
+        Ok(Self { started, watch, supervisor, release: Some(release), thread: Some(thread), looks: Looks::default() })
     }
 
     /// Readable when a call waits for [`answer_one`](Self::answer_one).
@@ -265,16 +260,10 @@ impl Running {
     /// still be committed. A look that takes long is not taken again at once.
     pub fn answer_one(&mut self, when: WhenUnsupported, record: Option<&Record>) -> io::Result<Answered> {
         let Some(supervisor) = self.supervisor.as_mut() else { return Ok(Answered::Done) };
-        let (watch, looked) = (self.watch.as_ref(), &mut self.looked);
+        let (watch, looks) = (self.watch.as_ref(), &mut self.looks);
         let mut lost = || {
             let record = record?;
-            if looked.is_some_and(|(end, took)| end.elapsed() < took * PAUSE_OF_LOOKS) {
-                return None;
-            }
-            let begun = Instant::now();
-            let conflict = conflict_now(record, watch);
-            *looked = Some((Instant::now(), begun.elapsed()));
-            conflict.map(|conflict| conflict.to_string())
+            looks.look(|| conflict_now(record, watch).map(|conflict| conflict.to_string()))
         };
         supervisor.answer_one(when, &mut lost)
     }

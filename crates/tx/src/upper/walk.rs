@@ -59,6 +59,9 @@ pub(crate) struct Beginning {
     pub(crate) begun: Moment,
     /// The time that the root had then.
     pub(crate) root_modified: Option<Moment>,
+    /// Whether nobody is about to commit. A file in a realm is not asked then whether it can be written to, which copies it up: at the commit it would be one that was
+    /// changed since.
+    pub(crate) only_looks: bool,
 }
 
 /// What became of a directory beside its names.
@@ -224,7 +227,7 @@ impl Walk<'_> {
                 || Moment::modified(stat) != Moment::modified(&old)
                 || !self.read(path, self.upper.file(path, false).and_then(|file| same_content(&file, &call)))?);
         let mut origin = Some(origin);
-        if content_differs && self.read(path, is_executed(&call))? {
+        if content_differs && !self.beginning.only_looks && self.read(path, is_executed(&call))? {
             if old.st_nlink > 1 {
                 return Err(WalkError::Executed(self.live.shown(path)));
             }
@@ -238,7 +241,7 @@ impl Walk<'_> {
         let mut new = Attributes::new(stat, xattr::read(&self.upper.call_path(path)?)?.own);
         let now = self.live.stat(live)?;
         let old = Attributes::new(&now, xattr::read(&self.live.call_path(live)?)?.own);
-        let Beginning { begun, root_modified } = self.beginning;
+        let Beginning { begun, root_modified, .. } = self.beginning;
         let by_others = Moment::changed(&now) >= begun;
         let is_root = path.as_bytes().is_empty();
         // The root of the upper directory was made, not copied: others may have changed the live one since.

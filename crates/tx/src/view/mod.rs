@@ -5,7 +5,9 @@
 //!                                   virtual and read-only mounts, live sockets: bound
 //! ```
 
+mod in_reach;
 mod make;
+mod memory;
 mod plan;
 mod realm;
 mod sockets;

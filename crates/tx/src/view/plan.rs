@@ -40,7 +40,7 @@ const UNFIT: [&str; 14] = [
 ];
 
 /// Trees of the kernel's; whatever is mounted in them belongs to them.
-const KERNELS: [&str; 2] = ["/proc", "/sys"];
+pub(super) const KERNELS: [&str; 2] = ["/proc", "/sys"];
 
 /// A mount of a view.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,6 +49,13 @@ pub struct Fixture {
     pub at: PathBuf,
     /// How it is shown.
     pub how: How,
+}
+
+impl Fixture {
+    /// Whether a part of the transaction is there.
+    pub(super) fn is_part(&self) -> bool {
+        matches!(self.how, How::Overlay(_))
+    }
 }
 
 /// How a mount is shown in a view.
@@ -85,13 +92,16 @@ impl ViewPlan {
         for (number, (mount, usable)) in sorted.iter().enumerate() {
             let at = mount.at.clone();
             let how = match Self::kind(mount, *usable) {
-                Kind::Overlay if own == Some(at.as_path()) => {
-                    How::Overlay(Part { base: home.of(name).join(format!("part-{number}")), live: at, realm: None })
-                }
+                Kind::Overlay if own == Some(at.as_path()) => How::Overlay(Part {
+                    base: home.of(name).join(format!("part-{number}")),
+                    live: at,
+                    realm: None,
+                    way: Vec::new(),
+                }),
                 // Numbered, since one file system may be mounted at several places.
                 Kind::Overlay => {
                     let part = format!("{number}.{}", home.part_name(name));
-                    How::Overlay(Part { base: at.join(HIDDEN).join(part), live: at, realm: None })
+                    How::Overlay(Part { base: at.join(HIDDEN).join(part), live: at, realm: None, way: Vec::new() })
                 }
                 Kind::Bound => How::Bound,
                 Kind::ReadOnly => How::ReadOnly,

@@ -1,9 +1,12 @@
-//! The view of a transaction that is about a realm: one overlay over its root, in a mount namespace that belongs to its users.
+//! The view of a transaction that is about a realm: overlays over its root and over what it has mounted in memory, in a mount namespace that belongs to its
+//! users.
 //!
-//! Whoever makes it begins with all rights over this machine and ends with those of the realm's root user: the overlay is made before, everything
+//! Whoever makes it begins with all rights over this machine and ends with those of the realm's root user: the overlays are made before, everything
 //! else after, so that no path that the realm arranged leads anywhere but into the realm.
 
+use super::in_reach::InReach;
 use super::make::{View, attach, enter_root, over};
+use super::memory;
 use super::plan::{Fixture, How, Use, ViewPlan};
 use super::sockets;
 use crate::home::Home;
@@ -11,11 +14,13 @@ use crate::name::TxName;
 use crate::part::Part;
 use crate::read_set::Watch;
 use crate::realm::Realm;
+use crate::session::StartError;
+use crate::way;
 use nix::sched::{CloneFlags, setns, unshare};
 use pando_kernel::file_handle::FileHandle;
-use pando_kernel::mount::{Attributes, Tree, mounts_of};
+use pando_kernel::mount::{Attributes, Tree, mounts, mounts_of};
 use pando_kernel::{CallError, Context};
-use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, openat2};
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, StatVfsMountFlags, fstatvfs, openat2};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
@@ -23,7 +28,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 impl ViewPlan {
-    /// Plans the view of a transaction over a realm's mounts: its root gets an overlay; what else can be written, but for the kernel's own, is read-only.
+    /// Plans the view of a transaction over a realm's mounts: its root gets an overlay, and so does what it has mounted in memory; what else can be written, but
+    /// for the kernel's own, is read-only.
     pub(crate) fn of_realm(home: &Home, name: &TxName, realm: &Realm) -> Result<Self, CallError> {
         let what = || "looking at the mounts".to_owned();
         let pid = realm.process().context(what)?;
@@ -32,18 +38,29 @@ impl ViewPlan {
             let why = "its root file system does not tell its files apart; only one that was made to last (`pando create`) does";
             return Err(io::Error::new(io::ErrorKind::Unsupported, why)).context(|| "laying an overlay over it".into());
         }
-        let part = Part { live: "/".into(), base: home.of(name).join("part-0"), realm: Some(realm.clone()) };
-        let mut fixtures = vec![Fixture { at: "/".into(), how: How::Overlay(part) }];
-        let mut mounts = mounts_of(pid)?;
-        mounts.sort_by_key(|mount| mount.at.components().count());
-        for mount in mounts.iter().filter(|mount| mount.at != Path::new("/")) {
-            // What lies in a tree that is bound comes along with it.
-            let around = fixtures.iter().skip(1).any(|fixture| mount.at.starts_with(&fixture.at));
-            if !around {
-                let bound = mount.at == Path::new("/dev") || Self::is_bound(mount, Use::Other);
-                let how = if bound { How::Bound } else { How::ReadOnly };
-                fixtures.push(Fixture { at: mount.at.clone(), how });
+        let part = |number: usize, at: &Path, way| Part {
+            live: at.to_owned(),
+            base: home.of(name).join(format!("part-{number}")),
+            realm: Some(realm.clone()),
+            way,
+        };
+        let mut fixtures = vec![Fixture { at: "/".into(), how: How::Overlay(part(0, Path::new("/"), Vec::new())) }];
+        let all = mounts_of(pid)?;
+        let in_reach = InReach::of(&all);
+        let mut ways = memory::ways(&root, &in_reach, &mounts()?);
+        for mount in in_reach.mounts.into_iter().filter(|mount| mount.at != Path::new("/")) {
+            // What lies in a tree that is shown as it is comes along with it.
+            let is_around = |fixture: &Fixture| !fixture.is_part() && mount.at.starts_with(&fixture.at);
+            if fixtures.iter().any(is_around) {
+                continue;
             }
+            let is_bound = || mount.at == Path::new("/dev") || Self::is_bound(mount, Use::Other);
+            let how = match ways.remove(&mount.id) {
+                Some(way) => How::Overlay(part(fixtures.len(), &mount.at, way)),
+                None if is_bound() => How::Bound,
+                None => How::ReadOnly,
+            };
+            fixtures.push(Fixture { at: mount.at.clone(), how });
         }
         Ok(Self { fixtures, sockets: sockets::listening_in(pid, &root), fine_times: false })
     }
@@ -51,20 +68,29 @@ impl ViewPlan {
 
 impl View {
     /// Makes the view and takes this process, which must have one thread, into it, and into the realm's users.
-    pub(crate) fn enter_realm(plan: &ViewPlan, realm: &Realm, watch: Option<&mut Watch>) -> Result<Self, CallError> {
+    pub(crate) fn enter_realm(
+        plan: &ViewPlan,
+        realm: &Realm,
+        mut watch: Option<&mut Watch>,
+    ) -> Result<Self, StartError> {
         let entering = || "entering its namespaces".to_owned();
         let pid = realm.process().context(entering)?;
         let open = |name: &str| File::open(format!("/proc/{pid}/ns/{name}")).context(entering);
         let (users, mount_namespace) = (open("user")?, open("mnt")?);
         let number = |file: &File| file.metadata().map(|metadata| metadata.ino()).context(entering);
         let same_users = number(&users)? == number(&File::open("/proc/self/ns/user").context(entering)?)?;
-        let part = plan.parts().next().ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput)).context(entering)?;
-        let files = Tree::clone_of(&part.base, false)?;
+        let files = plan.parts().map(|part| Tree::clone_of(&part.base, false)).collect::<Result<Vec<_>, _>>()?;
         setns(&mount_namespace, CloneFlags::CLONE_NEWNS).context(entering)?;
-        let lower = Tree::clone_of(Path::new("/"), false)?;
-        let tree = over(&lower, &files).by_descriptors(Attributes::MOUNT_ATTR_NODEV)?;
-        if let Some(watch) = watch {
-            watch.add(part, &tree).context(|| "watching the view".into())?;
+        let mut overlays = Vec::new();
+        let mut made_of = Vec::new();
+        for (part, files) in plan.parts().zip(files) {
+            let lower = lower(part)?;
+            let tree = over(&lower, &files).by_descriptors(attributes(&lower)?)?;
+            if let Some(watch) = &mut watch {
+                watch.add(part, &tree).context(|| format!("watching the view of {}", part.live.display()))?;
+            }
+            made_of.extend([lower, files]);
+            overlays.push(tree);
         }
         // Nobody can enter the namespace that he is in.
         if !same_users {
@@ -72,17 +98,54 @@ impl View {
         }
         // Objects of System V that it makes are its own, and gone with it.
         unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWIPC).context(|| "making namespaces".into())?;
-        attach(&tree, CWD, Path::new("/"))?;
-        for fixture in plan.fixtures.iter().skip(1) {
-            show(fixture, &tree)?;
-        }
-        for socket in &plan.sockets {
-            // One that has gone since is left out.
-            let _ = show_socket(socket, &tree);
-        }
-        enter_root(&tree).context(|| "entering the view".into())?;
-        Ok(Self { root: tree.into(), _made_of: vec![lower, files] })
+        let root = put_together(plan, overlays)?;
+        enter_root(&root).context(|| "entering the view".into())?;
+        Ok(Self { root: root.into(), _made_of: made_of })
     }
+}
+
+/// Puts the view together of its overlays, one for each part; its root.
+fn put_together(plan: &ViewPlan, overlays: Vec<Tree>) -> Result<Tree, StartError> {
+    let mut overlays = overlays.into_iter();
+    let missing = || io::Error::from(io::ErrorKind::InvalidInput);
+    let root = overlays.next().ok_or_else(missing).context(|| "planning a view without a root".into())?;
+    attach(&root, CWD, Path::new("/"))?;
+    for fixture in plan.fixtures.iter().skip(1) {
+        match fixture.is_part() {
+            true => show_part(fixture, &overlays.next().ok_or(StartError::Shifted)?, &root)?,
+            false => show(fixture, &root)?,
+        }
+    }
+    for socket in &plan.sockets {
+        // One that has gone since is left out.
+        let _ = show_socket(socket, &root);
+    }
+    Ok(root)
+}
+
+/// What the realm has where a part is, which is what was planned with or nothing.
+fn lower(part: &Part) -> Result<Tree, StartError> {
+    if part.way.is_empty() {
+        return Ok(Tree::clone_of(Path::new("/"), false)?);
+    }
+    let what = || format!("looking for what is mounted at {}", part.live.display());
+    let root =
+        rustix::fs::open("/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).context(what)?;
+    match way::follow(root, &part.way) {
+        Err(error) if way::is_gone(&error) => Err(StartError::Shifted),
+        place => Ok(Tree::clone_at(place.context(what)?)?),
+    }
+}
+
+/// What may be done on the mount that a view is made of may be done in the view. Devices are the host's to give.
+fn attributes(lower: &Tree) -> Result<Attributes, CallError> {
+    let flags = fstatvfs(lower).context(|| "looking at a mount".into())?.f_flag;
+    let both = [
+        (StatVfsMountFlags::NOSUID, Attributes::MOUNT_ATTR_NOSUID),
+        (StatVfsMountFlags::NOEXEC, Attributes::MOUNT_ATTR_NOEXEC),
+    ];
+    let kept = both.into_iter().filter(|(flag, _)| flags.contains(*flag)).map(|(_, attribute)| attribute);
+    Ok(kept.fold(Attributes::MOUNT_ATTR_NODEV, Attributes::union))
 }
 
 /// Shows a server's socket where it is. All is done by descriptors: the /proc of a realm does not know this process.
@@ -97,6 +160,16 @@ fn show_socket(path: &Path, root: &Tree) -> Result<(), CallError> {
     }
     let place = openat2(root, below, flags, Mode::empty(), ResolveFlags::IN_ROOT).context(what)?;
     Tree::clone_at(&socket)?.attach_over(&place)
+}
+
+/// Shows a part at its place in the view, which no link leads to.
+fn show_part(fixture: &Fixture, overlay: &Tree, root: &Tree) -> Result<(), StartError> {
+    let below = fixture.at.strip_prefix("/").unwrap_or(&fixture.at);
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let within = ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS;
+    // It was there when the overlay was made.
+    let place = openat2(root, below, flags, Mode::empty(), within).map_err(|_| StartError::Shifted)?;
+    Ok(overlay.attach_over(place)?)
 }
 
 fn show(fixture: &Fixture, root: &Tree) -> Result<(), CallError> {

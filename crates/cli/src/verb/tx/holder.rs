@@ -3,7 +3,7 @@
 use super::guest;
 use crate::state_root::StateRoot;
 use anyhow::Context;
-use pando_tx::{Moment, Realm, Transaction, TxName};
+use pando_tx::{Moment, Realm, StartError, Transaction, TxName};
 use rustix::event::{PollFd, PollFlags, poll};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -14,6 +14,14 @@ use std::process::{Child, Command, Stdio};
 
 /// What it says once the view is there; the mounts that are read-only in it follow, one a line, and an empty line.
 const READY: &str = "ready";
+
+/// What it says instead where the view cannot be made.
+const SHIFTED: &str = "shifted";
+
+/// The view would have been of what was mounted a moment before.
+#[derive(Debug, thiserror::Error)]
+#[error("what is mounted was changed while the view was made")]
+pub(super) struct Shifted;
 
 /// The one command that a transaction is for.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -78,9 +86,10 @@ impl Holder {
         let mut lines = BufReader::new(out).lines();
         let first = lines.next().transpose().context("cannot hear from the transaction's process")?;
         if first.as_deref() != Some(READY) {
-            // It has said why.
             let _ = child.wait();
-            return Err(crate::complaint::Told.into());
+            // Else it has said why.
+            let why = if first.as_deref() == Some(SHIFTED) { Shifted.into() } else { crate::complaint::Told.into() };
+            return Err(why);
         }
         let read_only = lines.map_while(Result::ok).take_while(|line| !line.is_empty()).collect();
         Ok(Self { child, read_only })
@@ -109,7 +118,13 @@ impl Hold {
         let (mut transaction, plan) = Transaction::begin_in(home, &self.name, &command, first_begun, realm)
             .context("cannot begin a transaction")?;
         let killer = transaction.killer()?;
-        let view = transaction.hold(&plan).context("cannot make the transaction's view")?;
+        let view = match transaction.hold(&plan) {
+            Err(StartError::Shifted) => {
+                println!("{SHIFTED}");
+                return Ok(crate::complaint::OWN_FAILURE);
+            }
+            held => held.context("cannot make the transaction's view")?,
+        };
         let lines = plan.read_only().map(|path| format!("{}\n", path.display()));
         let text = format!("{READY}\n{}\n", lines.collect::<String>());
         let mut out = std::io::stdout();

@@ -1,7 +1,7 @@
 //! `pando tx begin` and `pando tx enter`: a transaction over several commands.
 
 use super::guest;
-use super::holder::Holder;
+use super::holder::{Holder, Shifted};
 use super::supervised::{Manner, Supervised};
 use super::wait::{Waited, Waiting};
 use crate::complaint::Usage;
@@ -62,8 +62,11 @@ impl Begin {
         let home = guest::home(root, guest)?;
         pando_tx::recover(&home).context("cannot look after earlier transactions")?;
         let realm = guest.map(|guest| guest::realm(root, guest)).transpose()?;
-        Holder::start(root, &self.name, guest.zip(realm.as_ref()), None)?;
-        Ok(0)
+        let started = Holder::start(root, &self.name, guest.zip(realm.as_ref()), None);
+        if started.as_ref().is_err_and(|error| error.is::<Shifted>()) {
+            pando_tx::abort_open(&home, &self.name, None)?;
+        }
+        started.map(|_| 0)
     }
 }
 
@@ -118,7 +121,7 @@ fn enter_guest(
     command: &[OsString],
 ) -> anyhow::Result<u8> {
     let network = Network::Pass;
-    let manner = Manner { network, when, note_signals: true };
+    let manner = Manner { network, when, note_signals: true, looks: false };
     let (supervised, socket) = Supervised::begin(home, record, manner)?;
     let process = guest::process(&record.name, record.holder, network, command);
     let exec = |process| Method::Exec { name: guest.to_owned(), process };

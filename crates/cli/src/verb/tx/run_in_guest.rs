@@ -5,7 +5,7 @@
 
 use super::guest;
 use super::held_output::HeldOutput;
-use super::holder::{Holder, Purpose};
+use super::holder::{Holder, Purpose, Shifted};
 use super::keep::Keep;
 use super::recover::sweep_soon;
 use super::replayed_input::ReplayedInput;
@@ -94,7 +94,14 @@ impl Run {
     fn attempt_in_guest(&self, trial: &mut Trial<'_>, number: u32, alone: Option<&Exclusive>) -> anyhow::Result<Tried> {
         let name = self.name.clone().unwrap_or_else(|| TxName::fresh(number));
         let purpose = Purpose { command: self.shown(), first_begun: trial.begun };
-        let holder = Holder::start(trial.root, &name, Some((trial.guest, trial.realm)), Some(&purpose))?;
+        let holder = match Holder::start(trial.root, &name, Some((trial.guest, trial.realm)), Some(&purpose)) {
+            Err(error) if error.is::<Shifted>() => {
+                pando_tx::abort_open(trial.home, &name, alone)?;
+                let (attempt, reached) = (Attempt::Lost(error.to_string()), Reached::default());
+                return Ok(Tried { attempt, ended: 0, read_only: Vec::new(), reached });
+            }
+            started => started?,
+        };
         let attempt = self.run_held(trial, &name, &holder, alone);
         if attempt.is_err() {
             // The command may not have been found, or the daemon have gone: nothing of it stays.
@@ -129,7 +136,7 @@ impl Run {
         let (input, feeding) = trial.input.again()?;
         stdio[0] = input;
         let (network, when) = (self.network(), self.when_unsupported());
-        let manner = Manner { network, when, note_signals: false };
+        let manner = Manner { network, when, note_signals: false, looks: alone.is_none() };
         let (supervised, socket) = Supervised::begin(home, &record, manner)?;
         let process = guest::process(name, holder.pid(), network, &self.command);
         let limit = Limit::new(self.timeout, record.clone());

@@ -7,12 +7,16 @@
 
 use super::heed::{Stopped, heed};
 use anyhow::Context;
-use pando_guest::seed::FIRST_LOOKED_UP;
+use pando_guest::seed::{FIRST_LOOKED_UP, LONGEST_LOOKED_UP};
 use pando_kernel::{foreign_memory, packet, pidfd};
-use pando_tx::{Answered, Bystanders, Home, Listener, Network, Passed, Record, Supervisor, WhenUnsupported};
+use pando_tx::{
+    Answered, Bystanders, Home, Listener, Looks, Network, Part, Passed, Record, Supervisor, WhenUnsupported,
+};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::thread::JoinHandle;
 
 /// How a command is answered for.
@@ -21,6 +25,8 @@ pub(super) struct Manner {
     pub(super) when: WhenUnsupported,
     /// Its signals are written down, for whoever commits.
     pub(super) note_signals: bool,
+    /// Before anything passes outside it is looked whether it can still be committed.
+    pub(super) looks: bool,
 }
 
 /// A command that is answered for, as long as this lives.
@@ -71,6 +77,13 @@ impl Supervised {
     }
 }
 
+/// The path of what a command is to look up first on the file system of a part, as it is told that.
+fn looked_up_on(part: &Part) -> io::Result<Vec<u8>> {
+    let path = [part.live.as_os_str().as_bytes(), FIRST_LOOKED_UP.to_bytes_with_nul()].concat();
+    let is_short = path.len() <= LONGEST_LOOKED_UP;
+    is_short.then_some(path).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidFilename))
+}
+
 /// The thread.
 struct Answering {
     home: Home,
@@ -106,6 +119,10 @@ impl Answering {
         }
         // It waits, so that the pid is its own.
         let listener = foreign_memory::descriptor(pidfd::open(pid)?, i32::from_ne_bytes(number))?;
+        // The kernel forgets what was looked up on each file system by itself.
+        for part in self.record.parts.iter().filter(|part| part.live != Path::new("/")) {
+            packet::send(socket, &looked_up_on(part)?, &[])?;
+        }
         packet::send(socket, b"k", &[])?;
         Ok(Some(listener.into()))
     }
@@ -113,7 +130,12 @@ impl Answering {
     /// Answers until the command has ended, or is not to go on.
     fn answer(&self, supervisor: &mut Supervisor) -> io::Result<Option<Stopped>> {
         // One that is entered is not stopped.
-        let mut doomed = || pando_tx::doomed_open(&self.home, &self.record.name).filter(|_| !self.manner.note_signals);
+        let mut looks = Looks::default();
+        let mut doomed = || {
+            let doomed = pando_tx::doomed_open(&self.home, &self.record.name).filter(|_| !self.manner.note_signals);
+            let mut look = || looks.look_at_open(&self.home, &self.record);
+            doomed.or_else(|| if self.manner.looks { look() } else { None })
+        };
         loop {
             let [called, opened] = self.wait([Some(supervisor.as_fd()), supervisor.openings()])?;
             let ends = !called && !opened;

@@ -1,0 +1,44 @@
+//! Parts whose file system a realm has unmounted since the view was made of it. That of a user who has left, for example, is no matter to a transaction which never
+//! looked there.
+
+use crate::change_set::Basis;
+use crate::part::Part;
+use crate::read_set::{CANARY, pandos_own};
+use crate::tree_path::TreePath;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Whether a part is gone, and the transaction has neither changed nor, as far as the basis tells, read anything on it.
+pub(crate) fn is_left_alone(part: &Part, basis: Option<&Basis>) -> bool {
+    let is_empty = || std::fs::read_dir(part.upper()).is_ok_and(|mut names| names.next().is_none());
+    part.is_gone() && is_empty() && !basis.is_some_and(|basis| was_read(part, basis))
+}
+
+fn was_read(part: &Part, basis: &Basis) -> bool {
+    let Some((_, read)) = basis.read.iter().flatten().find(|(other, _)| other == part) else { return false };
+    let below = |path: &Path| TreePath::new(path.strip_prefix(&part.live).ok()?.as_os_str().as_bytes());
+    let places: Vec<_> = basis.places.iter().filter_map(|place| below(place)).collect();
+    let pandos = pandos_own(&read.looked, &places);
+    let is_canary = |path: &TreePath| path.as_bytes().starts_with(CANARY.as_bytes());
+    !read.listed.is_empty() || read.looked.iter().any(|one| !pandos.contains(&one.path) && !is_canary(&one.path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::read_set::{Looked, ReadSet};
+
+    #[test]
+    fn what_pando_itself_looked_up_was_not_read() {
+        let part = Part { live: "/run".into(), base: "/nowhere".into(), realm: None, way: Vec::new() };
+        let read = |names: &[&str], listed: &[&str]| {
+            let path = |name: &&str| TreePath::new(name.as_bytes()).unwrap();
+            let looked = |name: &&str| Looked { path: path(name), found: None, directory: false, settled: false };
+            let set = ReadSet { looked: names.iter().map(looked).collect(), listed: listed.iter().map(path).collect() };
+            let places = vec!["/run/dbus/socket".into(), "/".into()];
+            was_read(&part, &Basis { read: Some(vec![(part.clone(), set)]), places, durable: false, only_looks: false })
+        };
+        assert!(!read(&[], &[]) && !read(&["dbus", "dbus/socket", ".pando-tx-canary-7"], &[]));
+        assert!(read(&["dbus/other"], &[]) && read(&["file"], &[]) && read(&[], &[""]));
+    }
+}

@@ -1,0 +1,56 @@
+//! Looks at whether a transaction can still be committed, before something of it passes outside. One that takes long is not taken again at once.
+
+use super::end::{conflict_now, watch_of_holder};
+use crate::home::Home;
+use crate::record::Record;
+use std::time::{Duration, Instant};
+
+/// Looks take at most this part of the time: so many times as long as one took nobody looks again.
+const PAUSE: u32 = 10;
+
+/// Those at one transaction.
+#[derive(Debug, Default)]
+pub struct Looks {
+    /// When the last ended, and how long it took.
+    last: Option<(Instant, Duration)>,
+}
+
+impl Looks {
+    /// Looks, unless that was done just now: what others have changed so that it cannot be committed any more.
+    pub(super) fn look(&mut self, conflict: impl FnOnce() -> Option<String>) -> Option<String> {
+        if self.last.is_some_and(|(end, took)| end.elapsed() < took * PAUSE) {
+            return None;
+        }
+        let begun = Instant::now();
+        let found = conflict();
+        self.last = Some((Instant::now(), begun.elapsed()));
+        found
+    }
+
+    /// The same for a transaction that another process holds. What the kernel tells of its reads is kept for whoever commits it.
+    pub fn look_at_open(&mut self, home: &Home, record: &Record) -> Option<String> {
+        self.look(|| {
+            // Where that cannot be looked into there is nothing to be told.
+            let watch = watch_of_holder(home, record).ok()?;
+            conflict_now(record, watch.as_ref()).map(|conflict| conflict.to_string())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_that_took_long_is_not_taken_again_at_once() {
+        let mut looks = Looks::default();
+        let long = || {
+            std::thread::sleep(Duration::from_millis(200));
+            None
+        };
+        assert_eq!(looks.look(long), None);
+        assert_eq!(looks.look(|| Some("changed".to_owned())), None);
+        looks.last = looks.last.map(|(end, _)| (end, Duration::ZERO));
+        assert_eq!(looks.look(|| Some("changed".to_owned())).as_deref(), Some("changed"));
+    }
+}
