@@ -4,6 +4,8 @@ use crate::need::Need;
 use crate::sandbox::Sandbox;
 use crate::teardown;
 use libtest_mimic::{Completion, Failed, Trial};
+use nix::sched::{CloneFlags, unshare};
+use rustix::mount::MountPropagationFlags;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
@@ -62,6 +64,10 @@ impl Case {
                 return Ok(Completion::ignored_with(reason));
             }
         }
+        if self.name.starts_with("tx") { within_own_mounts(|| self.run_here(root)) } else { self.run_here(root) }
+    }
+
+    fn run_here(self, root: &Path) -> Result<Completion, Failed> {
         let sandbox = Sandbox::new(root)?;
         let shown = catch_unwind(AssertUnwindSafe(|| (self.show)(&sandbox)));
         let log = sandbox.daemon_log();
@@ -82,6 +88,21 @@ impl Case {
             }
         }
     }
+}
+
+/// Runs a test that is about transactions in a thread with mounts of its own: what other tests mount, fill and unmount meanwhile is a conflict, or a disk without room, to
+/// every transaction that sees it.
+fn within_own_mounts(test: impl FnOnce() -> Result<Completion, Failed> + Send) -> Result<Completion, Failed> {
+    let shown = std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            unshare(CloneFlags::CLONE_NEWNS).map_err(|errno| format!("mounts of its own: {errno}"))?;
+            let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+            rustix::mount::mount_change("/", private).map_err(|errno| format!("making the mounts private: {errno}"))?;
+            test()
+        });
+        thread.join()
+    });
+    shown.unwrap_or_else(|panic| Err(words(&*panic).into()))
 }
 
 /// The reason of a test that found out while running that it cannot show anything here.

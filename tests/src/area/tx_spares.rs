@@ -38,7 +38,8 @@ mount --make-rprivate /; mkdir -p way/other d; mount -t tmpfs none way/other
 HOME_OF_TX=$ROOT/var/lib/pando/tx
 pando() { "$PANDO" --root "$ROOT" "$@"; }
 spares() { ls -A $HOME_OF_TX | grep '^\.spare-' || true; }
-ready() { for try in $(seq 500); do [ $(spares | wc -l) -ge 3 ] && return; sleep .02; done; echo "no spares" >&2; exit 1; }
+# One whose making has not come to its end may come to none.
+ready() { for try in $(seq 500); do [ $(ls -d $HOME_OF_TX/.spare-*/spare 2>/dev/null | wc -l) -ge 3 ] && return; sleep .02; done; echo "no spares" >&2; exit 1; }
 # Runs in a transaction, and says how many of the spares were there before and are gone.
 on_spare() { spares >before; pando tx run "$@"; spares >after; echo "taken: $(grep -cvxFf after before)"; }
 # Waits until one of those in a file is gone; how many are left.
