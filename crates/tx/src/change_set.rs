@@ -10,7 +10,7 @@ use crate::second_look::changed_since;
 use crate::sync_ahead;
 use crate::tree::Tree;
 use crate::tree_path::TreePath;
-use crate::upper::{Beginning, Indexed, Node, WalkError, walk};
+use crate::upper::{Beginning, Indexed, Node, WalkError, replace_executed, walk};
 use crate::validate::{Conflict, conflict};
 use pando_kernel::mount::{mounts, mounts_of};
 use std::collections::HashSet;
@@ -47,6 +47,17 @@ impl PartChanges {
         Tree::live(&self.part)?.file(&change.path, false)
     }
 
+    /// Has programs replaced that are being run: the last thing before its commit is prepared, since it touches the live tree.
+    pub(crate) fn replace_executed(&mut self) -> Result<(), CommitError> {
+        let opened = Tree::live(&self.part);
+        let at = self.part.live.display();
+        let live = opened.map_err(|source| CommitError::Prepare { what: format!("opening {at}"), source })?;
+        let Source { root, indexed } = &mut self.source;
+        replace_executed(&live, root, indexed).map_err(lost_is_a_conflict)?;
+        self.steps = plan(root, indexed);
+        Ok(())
+    }
+
     /// The same as the transaction has it.
     pub fn after(&self, change: &Change) -> io::Result<File> {
         Tree::open(&self.part.upper())?.file(&change.path, false)
@@ -81,8 +92,6 @@ pub(crate) struct Basis {
     pub(crate) places: Vec<PathBuf>,
     /// Whether it is about to be committed so that it survives a loss of power.
     pub(crate) durable: bool,
-    /// Whether it goes on, and nothing of the live tree may be touched.
-    pub(crate) only_looks: bool,
 }
 
 impl Basis {
@@ -91,7 +100,7 @@ impl Basis {
         let doubted =
             || self.read.clone().map(|all| all.into_iter().map(|(part, set)| (part, set.doubted())).collect());
         let read = self.read.as_ref().and(now).or_else(doubted);
-        Self { read, places: self.places.clone(), ..*self }
+        Self { read, places: self.places.clone(), durable: self.durable }
     }
 
     /// How many names it read.
@@ -117,6 +126,14 @@ fn mounts_around(part: &Part) -> io::Result<Vec<PathBuf>> {
     Ok(mounts.into_iter().map(|mount| mount.at).collect())
 }
 
+/// What cannot be found any more others have moved or removed.
+fn lost_is_a_conflict(error: WalkError) -> CommitError {
+    match error {
+        WalkError::Lost(path) => CommitError::Conflict(Conflict { path, what: "was moved or removed by others" }),
+        error => error.into(),
+    }
+}
+
 fn read_part(part: &Part, begun: Moment, basis: Option<&Basis>) -> Result<PartChanges, CommitError> {
     let open = |path: &Path| {
         Tree::open(path).map_err(|source| CommitError::Prepare { what: format!("opening {}", path.display()), source })
@@ -137,14 +154,8 @@ fn read_part(part: &Part, begun: Moment, basis: Option<&Basis>) -> Result<PartCh
             sync_ahead::begin(&part.base);
         }
     };
-    let only_looks = basis.is_some_and(|basis| basis.only_looks);
-    let beginning = Beginning { begun, root_modified: part.root_modified(), only_looks };
-    let (root, indexed) = match walk(&upper, index.as_ref(), &live, beginning, &many) {
-        Err(WalkError::Lost(path)) => {
-            return Err(CommitError::Conflict(Conflict { path, what: "was moved or removed by others" }));
-        }
-        read => read?,
-    };
+    let beginning = Beginning { begun, root_modified: part.root_modified() };
+    let (root, indexed) = walk(&upper, index.as_ref(), &live, beginning, &many).map_err(lost_is_a_conflict)?;
     if let Some(basis) = basis {
         let found = match conflict(&root, &indexed, begun) {
             None => read_conflict(part, begun, &live, &root, basis)?,

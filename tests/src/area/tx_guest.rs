@@ -8,11 +8,14 @@ use crate::line::Line;
 use crate::patience::eventually;
 use crate::sandbox::Sandbox;
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
 
 pub(crate) const CASES: &[Case] = &[
     Case::new("tx_guest::what_a_command_did_is_committed_whole", is_committed_whole),
     Case::new("tx_guest::what_it_wrote_can_be_executed", executes_what_it_wrote),
     Case::new("tx_guest::a_command_that_fails_leaves_no_trace", leaves_no_trace),
+    Case::new("tx_guest::what_is_read_and_changed_of_a_layer_is_no_conflict", layers_are_copied),
+    Case::new("tx_guest::what_others_do_to_a_directory_of_a_layer_is_one", layers_are_changed),
     Case::new("tx_guest::a_transaction_over_several_commands", over_several_commands),
     Case::new("tx_guest::what_is_not_possible_is_said", says_what_is_not_possible),
     Case::new("tx_guest::what_a_guest_arranges_leads_nowhere", leads_nowhere),
@@ -41,6 +44,72 @@ fn run(sandbox: &Sandbox, name: &str, options: &[&str], words: &[&str]) -> Line 
 
 fn sh(sandbox: &Sandbox, name: &str, script: &str) -> String {
     sandbox.exec_sh(name, script).ok()
+}
+
+/// A guest with directories that it has of its layers alone.
+fn layered(sandbox: &Sandbox) {
+    let from = sandbox.scratch().join("tree");
+    let made = format!(
+        "cp -a {} {at}; mkdir -p {at}/lay/d/e {at}/lay/other; touch {at}/lay/file {at}/lay/d/file {at}/lay/other/file; find {at}/lay -exec touch -hd 2001-01-01 {{}} +",
+        sandbox.busybox(),
+        at = from.display()
+    );
+    Line::new("sh").args(["-ec", &made]).ok();
+    sandbox.pando(["create", "g", "--from", &from.to_string_lossy(), "--", "sleep", "100000"]).ok();
+    sandbox.pando(["start", "g"]).ok();
+}
+
+/// What lists a directory and changes something in it, below it, and in it where it has moved to.
+const LISTS: &str =
+    "ls /lay /lay/d /lay/d/e >/dev/null; echo x >>/lay/d/file; echo x >/lay/d/e/new; echo x >>/lay/file";
+
+fn layers_are_copied(sandbox: &Sandbox) {
+    layered(sandbox);
+    run(sandbox, "g", &["--retry", "0"], &["sh", "-ec", LISTS])
+        .run()
+        .succeeded()
+        .complains_of(&["committed: ", "0 retries"]);
+    assert_eq!(sh(sandbox, "g", "cat /lay/d/file /lay/d/e/new /lay/file; ls /lay/d"), "x\nx\nx\ne\nfile\n");
+    // Again, where the guest has them itself by now.
+    run(sandbox, "g", &["--retry", "0"], &["sh", "-ec", LISTS]).run().succeeded().complains_of(&["0 retries"]);
+}
+
+fn layers_are_changed(sandbox: &Sandbox) {
+    for (number, meanwhile) in [
+        "touch /lay/d/new",
+        "rm /lay/d/file",
+        "touch /lay/d/gone; rm /lay/d/gone",
+        "mv /lay/d/e /lay/d/f",
+        "mv /lay/d /lay/was; mv /lay/other /lay/d",
+        "chmod 700 /lay/d",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        layered(sandbox);
+        // The guest's other processes do it while the command waits, which has listed and changed what it will.
+        let command = format!("{LISTS}; touch /srv/ready; read line");
+        let line = run(sandbox, "g", &["--retry", "0", "--timeout", "60"], &["sh", "-ec", &command]);
+        let mut started = line.start_with_open_input();
+        let upper = || sandbox.root().join("var/lib/pando/guests/g/tx");
+        eventually("the command has changed what it will", || has_below(&upper(), "ready"));
+        sh(sandbox, "g", meanwhile);
+        started.input().write_all(b"go\n").expect("the command reads");
+        let ended = started.close_input().wait();
+        // It may be run once more, with the guest to itself, and then does what it does there.
+        let said = ended.err();
+        assert!(said.contains("by others; running it again"), "{number}, {meanwhile}: {said}");
+        sandbox.pando(["rm", "--force", "g"]).ok();
+        std::fs::remove_dir_all(sandbox.scratch().join("tree")).expect("it was made");
+    }
+}
+
+/// Whether a name is anywhere in a directory.
+fn has_below(directory: &std::path::Path, name: &str) -> bool {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.into_iter().any(|entry| {
+        entry.file_name() == name || entry.file_type().is_ok_and(|kind| kind.is_dir()) && has_below(&entry.path(), name)
+    })
 }
 
 const FILES: &str = "umask 022; cd /srv; echo old >keep; echo x >gone; mkdir d; echo in >d/in";

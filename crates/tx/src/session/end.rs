@@ -172,10 +172,11 @@ struct Ready {
 fn ready(
     directory: &Path,
     record: &Record,
-    changes: Vec<PartChanges>,
+    mut changes: Vec<PartChanges>,
     basis: &Basis,
     watch: Option<&Watch>,
 ) -> Result<Ready, CommitError> {
+    changes.iter_mut().filter(|part| !part.steps.is_empty()).try_for_each(PartChanges::replace_executed)?;
     let (figures, rewritten) = (Figures { read: basis.names(), ..Figures::of(&changes) }, rewritten(&changes));
     let prepared = Prepared::new(directory, changes, basis.durable)?;
     if record.realm.is_none() {
@@ -187,8 +188,7 @@ fn ready(
 
 /// What others have changed so that a transaction which goes on cannot be committed any more. Where that cannot be told, nothing.
 pub(super) fn conflict_now(record: &Record, watch: Option<&Watch>) -> Option<Conflict> {
-    let only_looks = |basis| Basis { only_looks: true, ..basis };
-    let basis = basis(record, watch, false, false).map(only_looks);
+    let basis = basis(record, watch, false, false);
     match basis.and_then(|basis| read(&record.parts, record.begun, Some(&basis))) {
         Err(CommitError::Conflict(conflict)) => Some(conflict),
         _ => None,
@@ -206,7 +206,7 @@ fn basis(record: &Record, watch: Option<&Watch>, alone: bool, durable: bool) -> 
         }
         Some(Err(ReadSetError::Forgotten | ReadSetError::Refused(_))) | None => None,
     };
-    Ok(Basis { read, places: record.places.clone(), durable, only_looks: false })
+    Ok(Basis { read, places: record.places.clone(), durable })
 }
 
 /// What a transaction has changed as far as can be seen while it goes on.

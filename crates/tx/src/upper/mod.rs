@@ -5,9 +5,11 @@
 //!   work/index/ ─▶ Indexed files     (hard-linked files whose changed name was removed again)
 //! ```
 
+mod executed;
 mod marks;
 mod node;
 mod walk;
 
+pub(crate) use executed::replace_executed;
 pub(crate) use node::{Directory, DirectorySource, File, Indexed, LiveName, Node, Origin, What};
 pub(crate) use walk::{Beginning, WalkError, walk};

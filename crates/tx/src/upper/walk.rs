@@ -59,9 +59,6 @@ pub(crate) struct Beginning {
     pub(crate) begun: Moment,
     /// The time that the root had then.
     pub(crate) root_modified: Option<Moment>,
-    /// Whether nobody is about to commit. A file in a realm is not asked then whether it can be written to, which copies it up: at the commit it would be one that was
-    /// changed since.
-    pub(crate) only_looks: bool,
 }
 
 /// What became of a directory beside its names.
@@ -226,14 +223,7 @@ impl Walk<'_> {
             && (stat.st_size != old.st_size
                 || Moment::modified(stat) != Moment::modified(&old)
                 || !self.read(path, self.upper.file(path, false).and_then(|file| same_content(&file, &call)))?);
-        let mut origin = Some(origin);
-        if content_differs && !self.beginning.only_looks && self.read(path, is_executed(&call))? {
-            if old.st_nlink > 1 {
-                return Err(WalkError::Executed(self.live.shown(path)));
-            }
-            origin = None;
-        }
-        Ok(File { origin, content_differs, attributes_differ, size, kind: letter })
+        Ok(File { origin: Some(origin), content_differs, attributes_differ, size, kind: letter })
     }
 
     /// A directory beside the live one that it was copied from.
@@ -276,17 +266,6 @@ impl Walk<'_> {
             }
         }
         Ok(found)
-    }
-}
-
-/// Whether a file is a program that is being run: the kernel refuses to open it for writing (ETXTBSY). What else is in the way of writing to it, being
-/// immutable for example, is an error, and better now than after the commit point.
-fn is_executed(file: &CallPath) -> io::Result<bool> {
-    let flags = rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::CLOEXEC;
-    match rustix::fs::open(file.text.as_c_str(), flags, rustix::fs::Mode::empty()) {
-        Ok(_) => Ok(false),
-        Err(rustix::io::Errno::TXTBSY) => Ok(true),
-        Err(errno) => Err(errno.into()),
     }
 }
 

@@ -1,0 +1,62 @@
+//! Programs that are being run and that a transaction has changed: the kernel lets nobody write to them, so that the commit puts a new file in their place.
+//!
+//! They are found by trying. That is done last, when all is validated: in a realm whoever opens a file to write to it has it copied up, and with it the directories on the
+//! way, and would be in conflict with himself.
+
+use super::node::{Directory, File, Indexed, Node, What};
+use super::walk::WalkError;
+use crate::tree::{CallPath, Tree};
+use crate::tree_path::TreePath;
+use pando_kernel::file_handle::FileHandle;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use std::io;
+
+/// Has such files replaced, of all that were changed.
+///
+/// # Errors
+///
+/// Where one has several names, which a new file would not have; where one cannot be written to for another reason, being immutable for example.
+pub(crate) fn replace_executed(live: &Tree, root: &mut Node, indexed: &mut [Indexed]) -> Result<(), WalkError> {
+    of_node(live, root)?;
+    indexed.iter_mut().try_for_each(|one| of_file(live, &one.path, &mut one.file))
+}
+
+fn of_node(live: &Tree, node: &mut Node) -> Result<(), WalkError> {
+    match &mut node.what {
+        What::Gone => Ok(()),
+        What::File(file) => of_file(live, &node.path, file),
+        What::Directory(Directory { children, .. }) => children.iter_mut().try_for_each(|child| of_node(live, child)),
+    }
+}
+
+fn of_file(live: &Tree, path: &TreePath, file: &mut File) -> Result<(), WalkError> {
+    let Some(origin) = file.origin.as_ref().filter(|_| file.content_differs) else { return Ok(()) };
+    let handle = FileHandle { kind: origin.handle_kind, bytes: origin.handle.clone() };
+    let names = handle.open(live.root()).and_then(|object| {
+        let names = rustix::fs::fstat(&object)?.st_nlink;
+        Ok(is_executed(&CallPath::of(object)?)?.then_some(names))
+    });
+    match names {
+        Ok(None) => Ok(()),
+        Ok(Some(1)) => {
+            file.origin = None;
+            Ok(())
+        }
+        Ok(Some(_)) => Err(WalkError::Executed(live.shown(path))),
+        Err(error) if error.raw_os_error() == Some(Errno::STALE.raw_os_error()) => {
+            Err(WalkError::Lost(live.shown(path)))
+        }
+        Err(source) => Err(WalkError::Read { path: live.shown(path), source }),
+    }
+}
+
+/// Whether a file is a program that is being run: the kernel refuses to open it for writing (ETXTBSY). What else is in the way of writing to it is an error, and better
+/// now than after the commit point.
+fn is_executed(file: &CallPath) -> io::Result<bool> {
+    match rustix::fs::open(file.text.as_c_str(), OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()) {
+        Ok(_) => Ok(false),
+        Err(Errno::TXTBSY) => Ok(true),
+        Err(errno) => Err(errno.into()),
+    }
+}
