@@ -90,25 +90,25 @@ struct bpf_iter__task_file {
 /* Where pipes without a name are. */
 #define PIPEFS_MAGIC 0x50495045
 
-/* What an overlay over another has below it: that keeps no time of its own that could be relied on. */
-#define OVERLAYFS_SUPER_MAGIC 0x794c7630
-
 /* Since Linux 6.13 the upper bit of the nanoseconds says that somebody has asked for the time. */
 #define NANOSECONDS 0x7fffffff
 
 /* At most so many names; a view with more is not validated, and said so. */
 #define MOST (1 << 23)
 
+/* As it is found: whoever reads it judges. Each comparison here would be another way for the kernel to follow when it verifies the program. */
 struct record {
-	u64 self, parent;
-	u64 lower_ino;
-	u8 positive, directory, has_lower, again;
-	u16 length;
-	u8 displaced, fresh;
+	u64 self, parent, inode;
+	/* The live tree's dentry, where that is, what hashes it, and its inode. */
+	u64 lower, lower_parent, lower_hash, lower_ino;
+	s64 seconds, nanoseconds;
+	u64 magic;
+	u16 mode, length;
+	u8 again, pad[3];
 	unsigned char name[NAME_MAX + 1];
 };
 
-#define HEAD 32
+#define HEAD 88
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -122,8 +122,8 @@ struct {
 	__type(value, struct record);
 } scratch SEC(".maps");
 
-/* Set by the loader before the walk: its descriptor of a file in the view, and when the transaction began. Or that it asks for fifos, over all processes. */
-struct request { u32 fd; u32 fifos; s64 seconds; s64 nanoseconds; };
+/* Set by the loader before the walk: its descriptor of a file in the view. Or that it asks for fifos, over all processes. */
+struct request { u32 fd; u32 fifos; };
 
 /* Read by it afterwards. */
 struct outcome { u64 done; u64 lost; };
@@ -145,7 +145,6 @@ struct {
 struct walk {
 	u64 root, at;
 	struct outcome *outcome;
-	s64 seconds, nanoseconds;
 	u8 leaving, again;
 };
 
@@ -160,37 +159,23 @@ static __always_inline u64 lower_of(u64 inode)
 {
 	struct ovl_inode *ovl = (void *)inode - bpf_core_field_offset(struct ovl_inode, vfs_inode);
 	struct ovl_entry *entry = BPF_CORE_READ(ovl, oe);
-	if (!entry || !BPF_CORE_READ(entry, __numlower))
+	if (!BPF_CORE_READ(entry, __numlower))
 		return 0;
 	return (u64)BPF_CORE_READ(entry, __lowerstack[0].dentry);
 }
 
-/*
- * Whether the name leads elsewhere by now. The view holds the dentry, so that it is taken out of the hash when its name goes, and gets another parent when it is
- * moved. One that was renamed in its directory is fresh: that changes the time of what is renamed.
- */
-static __always_inline u8 is_displaced(struct dentry *at, struct dentry *lower)
+/* When an inode was last changed; zeros where the kernel keeps it in a way that is not known here. */
+static __always_inline void changed(struct record *record, struct inode *inode)
 {
-	u64 around = (u64)AT(at->d_parent, dentry)->d_inode;
-	return !lower->d_hash.pprev || !around || (u64)lower->d_parent != lower_of(around);
-}
-
-/* Whether an object of the live tree was changed since the transaction began, or that cannot be told. */
-static __always_inline u8 is_fresh(struct inode *inode, struct walk *walk)
-{
-	s64 seconds, nanoseconds;
-	if (AT(inode->i_sb, super_block)->s_magic == OVERLAYFS_SUPER_MAGIC)
-		return 1;
 	if (bpf_core_field_exists(struct inode, i_ctime_sec)) {
-		seconds = inode->i_ctime_sec;
-		nanoseconds = inode->i_ctime_nsec & NANOSECONDS;
+		record->seconds = inode->i_ctime_sec;
+		record->nanoseconds = inode->i_ctime_nsec & NANOSECONDS;
 	} else if (bpf_core_field_exists(struct inode___before, __i_ctime)) {
-		seconds = BPF_CORE_READ((struct inode___before *)inode, __i_ctime.tv_sec);
-		nanoseconds = BPF_CORE_READ((struct inode___before *)inode, __i_ctime.tv_nsec);
+		record->seconds = BPF_CORE_READ((struct inode___before *)inode, __i_ctime.tv_sec);
+		record->nanoseconds = BPF_CORE_READ((struct inode___before *)inode, __i_ctime.tv_nsec);
 	} else {
-		return 1;
+		record->seconds = record->nanoseconds = 0;
 	}
-	return seconds > walk->seconds || (seconds == walk->seconds && nanoseconds >= walk->nanoseconds);
 }
 
 static __always_inline u64 sibling(u64 node)
@@ -201,25 +186,26 @@ static __always_inline u64 sibling(u64 node)
 static __always_inline void tell(struct dentry *at, struct walk *walk)
 {
 	u32 zero = 0;
-	u8 is_root = walk->at == walk->root;
 	struct record *record = bpf_map_lookup_elem(&scratch, &zero);
 	/* Unhashed: the name was taken away. What took it is in the change set. */
-	if (!record || (!is_root && !at->d_hash.pprev))
+	if (!record || (walk->at != walk->root && !at->d_hash.pprev))
 		return;
-	u64 inode = (u64)at->d_inode;
-	if (walk->again && inode)
+	record->inode = (u64)at->d_inode;
+	if (walk->again && record->inode)
 		return;
-	u64 below = inode ? lower_of(inode) : 0;
-	u64 lower = below ? (u64)AT(below, dentry)->d_inode : 0;
 	record->self = walk->at;
-	record->parent = is_root ? 0 : (u64)at->d_parent;
-	record->positive = inode != 0;
-	record->directory = inode && (AT(inode, inode)->i_mode & S_IFMT) == S_IFDIR;
-	record->has_lower = below != 0;
+	record->parent = (u64)at->d_parent;
 	record->again = walk->again;
-	record->lower_ino = lower ? AT(lower, inode)->i_ino : 0;
-	record->displaced = below && !is_root && is_displaced(at, AT(below, dentry));
-	record->fresh = lower ? is_fresh(AT(lower, inode), walk) : 1;
+	/* Of what leads nowhere all that is read is zero. */
+	record->mode = AT(record->inode, inode)->i_mode;
+	record->lower = lower_of(record->inode);
+	struct dentry *lower = AT(record->lower, dentry);
+	record->lower_parent = (u64)lower->d_parent;
+	record->lower_hash = (u64)lower->d_hash.pprev;
+	struct inode *live = AT(lower->d_inode, inode);
+	record->lower_ino = live->i_ino;
+	record->magic = AT(live->i_sb, super_block)->s_magic;
+	changed(record, live);
 	u32 length = at->d_name.len & NAME_MAX;
 	record->length = length;
 	if (bpf_probe_read_kernel(record->name, length, at->d_name.name))
@@ -303,9 +289,7 @@ int read_set(struct bpf_iter__task_file *context)
 	if (task->tgid != (int)(bpf_get_current_pid_tgid() >> 32) || context->fd != request->fd)
 		return 0;
 	u64 root = (u64)BPF_CORE_READ(file, f_path.dentry, d_sb, s_root);
-	struct walk walk = {
-		.root = root, .at = root, .outcome = outcome, .seconds = request->seconds, .nanoseconds = request->nanoseconds
-	};
+	struct walk walk = { .root = root, .at = root, .outcome = outcome };
 	bpf_loop(MOST, step, &walk, 0);
 	return 0;
 }

@@ -4,7 +4,6 @@ use super::ReadSetError;
 use super::dentries::Seen;
 use super::fitted::{Code, Fitted};
 use super::tenant::Tenant;
-use crate::attributes::Moment;
 use libbpf_rs::libbpf_sys::bpf_map_create_opts;
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, RingBufferBuilder};
 use pando_kernel::bpf_iterator::{self, Instructions};
@@ -18,15 +17,15 @@ use std::path::Path;
 /// it was too small.
 const RINGS: [u32; 4] = [1 << 17, 8 << 20, 64 << 20, 512 << 20];
 
-/// What a record takes of it, amply: 40 bytes and a name.
-const RECORD_IN_RING: u64 = 128;
+/// What a record takes of it, amply: 96 bytes and a name.
+const RECORD_IN_RING: u64 = 160;
 
 /// The key of maps with one element.
 const ONLY: [u8; 4] = [0; 4];
 
 /// Bytes of the program's `struct record`, `struct request` and `struct outcome`.
-const RECORD: u32 = 288;
-const REQUEST: u32 = 24;
+const RECORD: u32 = 344;
+const REQUEST: u32 = 8;
 const OUTCOME: u32 = 16;
 
 /// The programs, loaded, and their maps.
@@ -51,23 +50,21 @@ enum Walked {
 /// What the program is asked.
 #[derive(Clone, Copy, Debug)]
 enum Request {
-    /// What is on the file system of this open file, and whether it was changed since.
-    Names { fd: i32, since: Moment },
+    /// What is on the file system of this open file.
+    Names { fd: i32 },
     /// Who has named fifos open.
     Fifos,
 }
 
 impl Request {
     fn bytes(self) -> [u8; REQUEST as usize] {
-        let (fd, fifos, Moment { seconds, nanoseconds }) = match self {
-            Self::Names { fd, since } => (fd, 0_u32, since),
-            Self::Fifos => (-1, 1, Moment::EPOCH),
+        let (fd, fifos) = match self {
+            Self::Names { fd } => (fd, 0_u32),
+            Self::Fifos => (-1, 1),
         };
         let mut bytes = [0; REQUEST as usize];
         bytes[..4].copy_from_slice(&fd.to_ne_bytes());
-        bytes[4..8].copy_from_slice(&fifos.to_ne_bytes());
-        bytes[8..16].copy_from_slice(&seconds.to_ne_bytes());
-        bytes[16..].copy_from_slice(&i64::from(nanoseconds).to_ne_bytes());
+        bytes[4..].copy_from_slice(&fifos.to_ne_bytes());
         bytes
     }
 }
@@ -141,8 +138,8 @@ impl Walker {
         Ok(Tenant::all_of_bytes(&bytes).collect())
     }
 
-    /// The dentries of the file systems that open files of this process are on, and what was changed since.
-    fn walk_all<F: AsFd>(&self, files: &[F], since: Moment) -> Result<Walked, ReadSetError> {
+    /// The dentries of the file systems that open files of this process are on.
+    fn walk_all<F: AsFd>(&self, files: &[F]) -> Result<Walked, ReadSetError> {
         let seen = RefCell::new(Vec::new());
         // Attached, and the ring mapped, once: either takes longer than a short walk.
         let link = bpf_iterator::over_process(self.program.as_fd(), std::process::id()).map_err(io_refused)?;
@@ -155,7 +152,7 @@ impl Walker {
         let ring = builder.build().map_err(refused)?;
         let mut all = Vec::new();
         for file in files {
-            let lost = self.walk(file, since, &link)?;
+            let lost = self.walk(file, &link)?;
             ring.consume().map_err(refused)?;
             let told = seen.take();
             if lost > 0 {
@@ -167,8 +164,8 @@ impl Walker {
     }
 
     /// Puts the dentries of the file system that an open file is on into the ring; for how many there was no room.
-    fn walk(&self, file: impl AsFd, since: Moment, link: impl AsFd) -> Result<u64, ReadSetError> {
-        match self.run(Request::Names { fd: file.as_fd().as_raw_fd(), since }, link)? {
+    fn walk(&self, file: impl AsFd, link: impl AsFd) -> Result<u64, ReadSetError> {
+        match self.run(Request::Names { fd: file.as_fd().as_raw_fd() }, link)? {
             Outcome { done: 1, lost } => Ok(lost),
             _ => Err(ReadSetError::Refused("the walk over the names did not come to its end".into())),
         }
@@ -209,10 +206,9 @@ pub(crate) fn load_ahead(directory: &Path) -> Option<Walker> {
     Fitted::kept_in(directory).and_then(|fitted| Walker::load(&fitted, RINGS[0])).ok()
 }
 
-/// The dentries of the file systems that these files are on, and what was changed since. `walker` is the one that is loaded, if one is; it gives way to one with more room.
+/// The dentries of the file systems that these files are on. `walker` is the one that is loaded, if one is; it gives way to one with more room.
 pub(super) fn walk<F: AsFd>(
     files: &[F],
-    since: Moment,
     directory: &Path,
     walker: &mut Option<Walker>,
 ) -> Result<Vec<Vec<Seen>>, ReadSetError> {
@@ -225,7 +221,7 @@ pub(super) fn walk<F: AsFd>(
             Some(loaded) => loaded,
             None => Walker::load(&Fitted::kept_in(directory)?, ring)?,
         };
-        match walker.insert(loaded).walk_all(files, since)? {
+        match walker.insert(loaded).walk_all(files)? {
             Walked::All(all) => return Ok(all),
             Walked::TooMany(records) => {
                 wanted = records.saturating_mul(RECORD_IN_RING).min(RINGS[RINGS.len() - 1].into())
@@ -259,11 +255,8 @@ mod tests {
 
     #[test]
     fn what_is_asked_and_told_has_the_programs_layout() {
-        let since = Moment { seconds: -2, nanoseconds: 5 };
-        let bytes = Request::Names { fd: 7, since }.bytes();
-        assert_eq!((&bytes[..4], &bytes[4..8]), (&7_i32.to_ne_bytes()[..], &[0; 4][..]));
-        assert_eq!((&bytes[8..16], &bytes[16..]), (&(-2_i64).to_ne_bytes()[..], &5_i64.to_ne_bytes()[..]));
-        assert_eq!(Request::Fifos.bytes()[4..8], 1_u32.to_ne_bytes());
+        assert_eq!(Request::Names { fd: 7 }.bytes(), [7_i32.to_ne_bytes(), [0; 4]].concat()[..]);
+        assert_eq!(Request::Fifos.bytes()[4..], 1_u32.to_ne_bytes());
         let mut record = 4242_u64.to_ne_bytes().to_vec();
         record.extend([0; 24]);
         assert_eq!(holder(&record), Some(4242));

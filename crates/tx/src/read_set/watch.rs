@@ -130,9 +130,9 @@ pub(crate) fn looked_so_far(
 ) -> Result<Vec<(Part, Vec<Looked>)>, ReadSetError> {
     let roots = roots(view, parts).map_err(|error| ReadSetError::Refused(error.to_string()))?;
     let files: Vec<_> = roots.iter().map(|(_, root)| root).collect();
-    let walked = walk::walk(&files, Moment::EPOCH, home.kept(), &mut None)?;
+    let walked = walk::walk(&files, home.kept(), &mut None)?;
     let all = roots.iter().zip(walked);
-    Ok(all.map(|((part, _), seen)| (part.clone(), looked(&seen, &[]).unwrap_or_default())).collect())
+    Ok(all.map(|((part, _), seen)| (part.clone(), looked(&seen, &[], Moment::EPOCH).unwrap_or_default())).collect())
 }
 
 impl Watch {
@@ -278,9 +278,9 @@ impl Watch {
         let listed = self.listed.borrow();
         let roots: Vec<_> = self.roots.iter().map(|(_, root)| root).collect();
         let mut sets = Vec::new();
-        let walked = walk::walk(&roots, begun, &self.kept, &mut self.walker.borrow_mut())?;
+        let walked = walk::walk(&roots, &self.kept, &mut self.walker.borrow_mut())?;
         for ((part, _), seen) in self.roots.iter().zip(walked) {
-            let looked = looked(&seen, &self.canaries).ok_or(ReadSetError::Forgotten)?;
+            let looked = looked(&seen, &self.canaries, begun).ok_or(ReadSetError::Forgotten)?;
             let of_part = listed.iter().filter(|path| self.part_of(path) == Some(part));
             let below = |path: &PathBuf| TreePath::new(path.strip_prefix(&part.live).ok()?.as_os_str().as_bytes());
             sets.push((part.clone(), ReadSet { looked, listed: of_part.filter_map(below).collect() }));
