@@ -440,7 +440,7 @@ fn daemons_that_lose(sandbox: &Sandbox) {
 fn daemons_end(sandbox: &Sandbox) {
     let directory = sandbox.scratch();
     let daemon = "(setsid sh -c 'echo $$ >pid.new; mv pid.new pid; exec sleep 1000' </dev/null >/dev/null 2>&1 &) \
-        ; until [ -e pid ]; do sleep 0.01; done; cat pid";
+        ; until [ -e pid ]; do sleep 0.01; done; until [ $(cat /proc/$(cat pid)/comm) = sleep ]; do sleep 0.01; done; cat pid";
     let is_dead = |pid: String| !crate::process::is_alive(pid.trim().parse().expect("it is a pid"));
     // It cannot be moved, and why is said.
     let ended = run_sh(sandbox, &[], &directory, daemon).run().succeeded();
