@@ -3,7 +3,7 @@
  * What a transaction looked up. Its view has dentries of its own, one for each name that it ever looked up, the missing ones included; walking them
  * costs nothing while it runs. This program walks those of one overlay from its root down, when nobody is in it any more. See src/read_set.
  *
- * Beside each name stands what the live tree's own dentry says: whether it is where it was, and whether its inode was changed since the transaction began. For
+ * Beside each name stands what the live tree's own dentry says: where it is, and when its inode was last changed. For
  * nearly all names that is the whole validation, and saves its reader a system call or three for each.
  *
  * Everything is read as what may be gone: a dentry that the kernel frees meanwhile gives nonsense, never a fault, and the walk's reader
