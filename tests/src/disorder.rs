@@ -1,9 +1,9 @@
 //! Random changes to a tree: every kind of operation that a file system has. `pando-tests --disorder SEED COUNT DIRECTORY` makes them and prints what the
-//! tree is then; it is what runs inside the transactions of the crash tests.
+//! tree is then; it is what runs inside the transactions of the crash tests. `--protective-disorder` protects and unprotects objects as well (chattr +i, +a).
 
 use crate::dice::Dice;
 use crate::tree_state;
-use rustix::fs::{CWD, FileType, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags};
+use rustix::fs::{CWD, FileType, Gid, IFlags, Mode, Timespec, Timestamps, Uid, XattrFlags};
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -12,22 +12,56 @@ use std::path::{Path, PathBuf};
 /// The word that asks this program for disorder instead of tests.
 pub(crate) const WORD: &str = "--disorder";
 
+/// The same with protection among the changes.
+pub(crate) const PROTECTIVE: &str = "--protective-disorder";
+
+/// Kinds of changes, and how many of them are left where nothing is to be protected.
+const KINDS: u64 = 40;
+const UNPROTECTIVE: u64 = 36;
+
 /// `SEED COUNT DIRECTORY`: makes the changes and prints the tree's lines.
 pub(crate) fn obey(words: &[String]) -> io::Result<()> {
+    obey_with(words, UNPROTECTIVE)
+}
+
+/// The same with protection among them.
+pub(crate) fn obey_protectively(words: &[String]) -> io::Result<()> {
+    obey_with(words, KINDS)
+}
+
+fn obey_with(words: &[String], kinds: u64) -> io::Result<()> {
     let [seed, count, directory] = words else { return Err(io::ErrorKind::InvalidInput.into()) };
     let number = |text: &String| text.parse::<u64>().map_err(io::Error::other);
-    make(Path::new(directory), &mut Dice::new(number(seed)?), number(count)?);
+    make_of(kinds, Path::new(directory), &mut Dice::new(number(seed)?), number(count)?);
     tree_state::lines(Path::new(directory)).iter().for_each(|line| println!("{line}"));
     Ok(())
 }
 
 /// Makes `count` random changes below `root`. One that is not possible is left out.
 pub(crate) fn make(root: &Path, dice: &mut Dice, count: u64) {
+    make_of(UNPROTECTIVE, root, dice, count);
+}
+
+/// The same with protection among them.
+pub(crate) fn make_protectively(root: &Path, dice: &mut Dice, count: u64) {
+    make_of(KINDS, root, dice, count);
+}
+
+/// Removes a tree, protected or not.
+pub(crate) fn clear(root: &Path) {
+    let tree = Tree::look(root);
+    for path in tree.directories.iter().chain(&tree.regular) {
+        let _ = set_flags(path, IFlags::empty());
+    }
+    let _ = fs::remove_dir_all(root);
+}
+
+fn make_of(kinds: u64, root: &Path, dice: &mut Dice, count: u64) {
     let usual = rustix::process::umask(Mode::empty());
     for _ in 0..count {
         let tree = Tree::look(root);
         // What cannot be done here, such as moving a directory into itself, is not done.
-        let _ = tree.change(dice);
+        let _ = tree.change(dice, kinds);
     }
     rustix::process::umask(usual);
 }
@@ -75,8 +109,8 @@ impl<'a> Tree<'a> {
         dice.pick(among).map(PathBuf::as_path).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    fn change(&'a self, dice: &mut Dice) -> io::Result<()> {
-        match dice.throw(36) {
+    fn change(&'a self, dice: &mut Dice, kinds: u64) -> io::Result<()> {
+        match dice.throw(kinds) {
             0..=2 => self.create(dice),
             3..=4 => self.write(dice),
             5 => self.resize(dice),
@@ -96,7 +130,8 @@ impl<'a> Tree<'a> {
             32 => fs::remove_dir_all(self.some(dice, &self.directories)?),
             33 => self.replace_directory(dice),
             34 => self.swap(dice),
-            _ => self.change_access_list(dice),
+            35 => self.change_access_list(dice),
+            _ => self.change_protection(dice),
         }
     }
 
@@ -208,6 +243,13 @@ impl<'a> Tree<'a> {
         fs::rename(&aside, other)
     }
 
+    fn change_protection(&'a self, dice: &mut Dice) -> io::Result<()> {
+        let among = if dice.throw(3) == 0 { &self.directories } else { &self.regular };
+        let path = self.some(dice, among)?;
+        let flags = [IFlags::empty(), IFlags::empty(), IFlags::IMMUTABLE, IFlags::APPEND];
+        set_flags(path, flags[dice.throw(4) as usize])
+    }
+
     /// `u::rw-,u:N:r--,g::r--,m::r--,o::---` as the kernel keeps it (linux/posix_acl_xattr.h).
     fn change_access_list(&'a self, dice: &mut Dice) -> io::Result<()> {
         let path = self.some(dice, &self.regular)?;
@@ -224,4 +266,13 @@ impl<'a> Tree<'a> {
         }
         Ok(rustix::fs::lsetxattr(path, "system.posix_acl_access", &value, XattrFlags::empty())?)
     }
+}
+
+/// Protects an object so, and not otherwise.
+fn set_flags(path: &Path, flags: IFlags) -> io::Result<()> {
+    // What it is copied to may not know the flags that it has where it is: those are asked for once it is copied. One that is protected is not, and need not be.
+    let _ = fs::set_permissions(path, path.metadata()?.permissions());
+    let object = File::open(path)?;
+    let now = rustix::fs::ioctl_getflags(&object)?;
+    Ok(rustix::fs::ioctl_setflags(&object, (now - (IFlags::IMMUTABLE | IFlags::APPEND)) | flags)?)
 }

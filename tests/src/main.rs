@@ -52,9 +52,10 @@ use std::process::ExitCode;
 type Part = fn(&[String]) -> std::io::Result<()>;
 
 /// By the word that asks for it.
-const PARTS: [(&str, Part); 6] = [
+const PARTS: [(&str, Part); 7] = [
     (abstract_caller::WORD, abstract_caller::obey),
     (disorder::WORD, disorder::obey),
+    (disorder::PROTECTIVE, disorder::obey_protectively),
     (history::WORD, history::obey),
     (race::WORD, race::obey),
     (power_loss::WORD, power_loss::obey),

@@ -1,7 +1,7 @@
 //! Everything that can be seen of a tree, as lines to compare: kinds, modes, owners, times, contents, extended attributes, devices, and which names are
 //! the same file.
 
-use rustix::fs::{AtFlags, CWD, FileType, Stat, statat};
+use rustix::fs::{AtFlags, CWD, FileType, Stat, StatxAttributes, StatxFlags, statat, statx};
 use std::collections::BTreeMap;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
@@ -43,7 +43,7 @@ fn collect(root: &Path, path: &Path, into: &mut Vec<(PathBuf, Stat, String)>) {
     let at = root.join(path);
     let stat = statat(CWD, &at, AtFlags::SYMLINK_NOFOLLOW).unwrap_or_else(|error| panic!("{}: {error}", at.display()));
     let kind = FileType::from_raw_mode(stat.st_mode);
-    into.push((path.to_owned(), stat, format!("{} {}", content(&at, kind, &stat), xattrs(&at))));
+    into.push((path.to_owned(), stat, format!("{} {}{}", content(&at, kind, &stat), xattrs(&at), protection(&at))));
     if kind == FileType::Directory {
         let entries = std::fs::read_dir(&at).expect("a directory can be listed");
         let mut names: Vec<_> = entries.map(|entry| entry.expect("an entry can be read").file_name()).collect();
@@ -67,12 +67,28 @@ fn content(path: &Path, kind: FileType, stat: &Stat) -> String {
     }
 }
 
+/// What chattr(1) protects it by.
+fn protection(path: &Path) -> &'static str {
+    let flags = AtFlags::SYMLINK_NOFOLLOW;
+    let found = statx(CWD, path, flags, StatxFlags::empty()).expect("what is there can be looked at").stx_attributes;
+    match (found.contains(StatxAttributes::IMMUTABLE), found.contains(StatxAttributes::APPEND)) {
+        (false, false) => "",
+        (true, false) => "+i",
+        (false, true) => "+a",
+        (true, true) => "+ia",
+    }
+}
+
 fn xattrs(path: &Path) -> String {
     let mut list = vec![0; 4096];
     let length = rustix::fs::llistxattr(path, &mut list).expect("attributes can be listed");
     let mut shown = Vec::new();
     for name in list[..length].split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
         let name = String::from_utf8_lossy(name).into_owned();
+        // An access list once more, on xfs alone.
+        if name.starts_with("trusted.SGI_ACL_") {
+            continue;
+        }
         // An overlay does not show its own; in the live tree there must be none.
         let mut value = vec![0; 4096];
         let length = rustix::fs::lgetxattr(path, name.as_str(), &mut value).expect("an attribute can be read");

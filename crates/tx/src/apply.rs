@@ -6,7 +6,8 @@ use crate::change::{Op, Source, Steps, Target};
 use crate::content::bring;
 use crate::crash::{planted, step};
 use crate::part::Part;
-use crate::tree::{CallPath, Tree};
+use crate::protection::Protection;
+use crate::tree::{CallPath, Tree, is_missing};
 use crate::tree_path::TreePath;
 use crate::xattr;
 use pando_kernel::file_handle::FileHandle;
@@ -15,6 +16,7 @@ use rustix::io::Errno;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 /// An operation that could not be done.
@@ -119,7 +121,42 @@ impl Apply {
 
     fn operate(&self, op: &Op) -> Result<(), ApplyError> {
         step();
-        let done = match op {
+        let mut done = self.try_to(op);
+        // Nothing is protected but where that was to be asked for, so that it is found out by trying.
+        if done.as_ref().is_err_and(|error| error.raw_os_error() == Some(Errno::PERM.raw_os_error())) {
+            done = self.lift_for(op).and_then(|()| self.try_to(op));
+        }
+        done.map_err(|source| ApplyError::new(self.words(op), source))
+    }
+
+    /// Lifts the protection of all that an operation has to do with in the live tree. What is to be protected is again behind all else.
+    fn lift_for(&self, op: &Op) -> io::Result<()> {
+        let at = match op {
+            Op::StageDirectory { from: at, .. }
+            | Op::Remove { at, .. }
+            | Op::Place { at, .. }
+            | Op::MakeDirectory { at }
+            | Op::Move { at, .. }
+            | Op::Update { target: Target::Live(at), .. }
+            | Op::Attributes { target: Target::Live(at), .. } => at,
+            Op::StageLink { origin, .. } => {
+                let handle = FileHandle { kind: origin.handle_kind, bytes: origin.handle.clone() };
+                return Protection::default().give(handle.open(self.live.root())?.as_fd());
+            }
+            Op::Update { .. } | Op::Attributes { .. } | Op::Protect { .. } => return Ok(()),
+        };
+        let parent = at.split().map(|(parent, _)| parent);
+        for path in [Some(at), parent.as_ref()].into_iter().flatten() {
+            match self.live.object(path) {
+                Err(error) if is_missing(&error) => {}
+                object => Protection::default().give(object?.as_fd())?,
+            }
+        }
+        Ok(())
+    }
+
+    fn try_to(&self, op: &Op) -> io::Result<()> {
+        match op {
             Op::StageDirectory { from, ino, slot } => self.stage_directory(from, *ino, *slot),
             Op::StageLink { origin, slot } => {
                 let handle = FileHandle { kind: origin.handle_kind, bytes: origin.handle.clone() };
@@ -131,8 +168,8 @@ impl Apply {
             Op::Move { at, ino, directory, marked } => self.bring_up(at, *ino, *directory, *marked),
             Op::Update { source, target, .. } => self.update(source, target),
             Op::Attributes { source, target, modified } => self.attributes(source, target, *modified),
-        };
-        done.map_err(|source| ApplyError::new(self.words(op), source))
+            Op::Protect { target, protection, slot } => self.protect(target, *protection, *slot),
+        }
     }
 
     fn words(&self, op: &Op) -> String {
@@ -148,6 +185,7 @@ impl Apply {
             Op::MakeDirectory { at } => format!("making {}", self.live.shown(at)),
             Op::Update { target: file, .. } => format!("writing {}", target(file)),
             Op::Attributes { target: file, .. } => format!("setting the attributes of {}", target(file)),
+            Op::Protect { target: file, .. } => format!("protecting {}", target(file)),
         }
     }
 
@@ -271,7 +309,32 @@ impl Apply {
         })
     }
 
+    /// Whether an operation on what was put aside was done before, and all that comes behind it: it is not there any more.
+    fn was_done(&self, target: &Target) -> io::Result<bool> {
+        let Target::Staged(slot) = target else { return Ok(false) };
+        Ok(self.again && self.stage_tree()?.look(&TreePath::ROOT.join(&slot_name(*slot)))?.is_none())
+    }
+
+    fn protect(&self, target: &Target, protection: Protection, slot: Option<u32>) -> io::Result<()> {
+        if self.was_done(target)? {
+            return Ok(());
+        }
+        let (tree, path) = self.target(target)?;
+        let object = tree.object(&path)?;
+        if let Some(slot) = slot {
+            match rustix::fs::unlinkat(self.stage_tree()?.root(), slot_name(slot), AtFlags::empty()) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+            step();
+        }
+        protection.give(object.as_fd())
+    }
+
     fn update(&self, source: &Source, target: &Target) -> io::Result<()> {
+        if self.was_done(target)? {
+            return Ok(());
+        }
         let (from, path) = self.source(source)?;
         let from: File = from.file(&path, false)?;
         let (to, path) = self.target(target)?;
@@ -284,6 +347,9 @@ impl Apply {
         target: &Target,
         modified: Option<crate::attributes::Moment>,
     ) -> io::Result<()> {
+        if self.was_done(target)? {
+            return Ok(());
+        }
         let (from, path) = self.source(source)?;
         let stat = from.stat(&path)?;
         let mut attributes = Attributes::new(&stat, xattr::read(&from.call_path(&path)?)?.own);
@@ -294,7 +360,7 @@ impl Apply {
             attributes.modified = modified;
         }
         let (to, path) = self.target(target)?;
-        attributes.give(&CallPath::of(to.object(&path)?)?)
+        attributes.give(&CallPath::of(to.object(&path)?)?, step)
     }
 }
 

@@ -2,17 +2,17 @@
 
 use crate::attributes::{Attributes, Moment};
 use crate::change::{Op, Steps, Target};
-use crate::content::bring;
+use crate::copying::Copying;
 use crate::crash::step;
 use crate::inner_ids;
+use crate::protection::Protection;
 use crate::realm::Realm;
-use crate::tree::{CallPath, Tree};
+use crate::tree::Tree;
 use crate::tree_path::TreePath;
-use crate::xattr;
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_OMIT};
+use rustix::fs::{AtFlags, FileType, Mode, Stat, Timespec, Timestamps, UTIME_OMIT};
 use rustix::io::Errno;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::AsFd;
 
 /// The directory at a realm's root where a commit puts aside what comes and goes.
 const HIDDEN: &str = ".pando-tx";
@@ -117,7 +117,16 @@ fn remove_all(tree: &Tree, at: &str) -> io::Result<()> {
         if inner.is_empty() {
             let (directory, last) = tree.place(path)?;
             let how = if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
-            rustix::fs::unlinkat(&*directory, last, how)?;
+            match rustix::fs::unlinkat(&*directory, last, how) {
+                Err(Errno::PERM) => {
+                    let parent = path.split().map_or(TreePath::ROOT, |(parent, _)| parent);
+                    for place in [&parent, path] {
+                        Protection::default().give(tree.object(place)?.as_fd())?;
+                    }
+                    rustix::fs::unlinkat(&*directory, last, how)?;
+                }
+                removed => removed?,
+            }
             if is_directory {
                 tree.forget();
             }
@@ -166,56 +175,23 @@ impl BringIn<'_> {
 
     /// Copies an object of the upper directory to `to` in the stage.
     fn copy(&self, from: &TreePath, stat: &Stat, to: &TreePath) -> io::Result<()> {
-        match kind(stat) {
-            FileType::Directory => {
-                let (parent, name) = self.stage.place(to)?;
-                rustix::fs::mkdirat(&*parent, name, Mode::RWXU)?;
-                for name in self.upper.names(from)? {
-                    let child = from.join(&name);
-                    self.copy(&child, &self.upper.stat(&child)?, &to.join(&name))?;
-                }
-                self.attributes(from, stat, to)
-            }
-            _ if stat.st_nlink > 1 => self.link(from, stat, to),
-            _ => self.file(from, stat, to),
-        }
+        let attributes = |attributes: &mut Attributes| self.aside.translate(attributes);
+        let several =
+            |copying: &Copying<'_>, from: &TreePath, stat: &Stat, to: &TreePath| self.link(copying, from, stat, to);
+        let (attributes, several) = (&attributes, &several);
+        Copying { from: self.upper, to: self.stage, attributes, with_marks: false, several }.copy(from, stat, to)
     }
 
     /// One of several names of a file: the file is copied once, to a name of its own in the stage.
-    fn link(&self, from: &TreePath, stat: &Stat, to: &TreePath) -> io::Result<()> {
+    fn link(&self, copying: &Copying<'_>, from: &TreePath, stat: &Stat, to: &TreePath) -> io::Result<()> {
         let kept = name(&format!("file-{}", stat.st_ino));
         if self.stage.look(&kept)?.is_none() {
             self.remove("half")?;
-            self.file(from, stat, &name("half"))?;
+            copying.file(from, stat, &name("half"))?;
             rustix::fs::renameat(self.stage.root(), "half", self.stage.root(), kept.as_path())?;
         }
         let (parent, new) = self.stage.place(to)?;
         Ok(rustix::fs::linkat(self.stage.root(), kept.as_path(), &*parent, new, AtFlags::empty())?)
-    }
-
-    fn file(&self, from: &TreePath, stat: &Stat, to: &TreePath) -> io::Result<()> {
-        let (parent, name) = self.stage.place(to)?;
-        let private = Mode::RUSR | Mode::WUSR;
-        match kind(stat) {
-            FileType::RegularFile => {
-                let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                let new: OwnedFd = rustix::fs::openat(&*parent, name, flags, private)?;
-                bring(&self.upper.file(from, false)?, &new.into())?;
-            }
-            FileType::Symlink => {
-                let (directory, old) = self.upper.place(from)?;
-                let target = rustix::fs::readlinkat(&*directory, old, Vec::new())?;
-                rustix::fs::symlinkat(target.as_c_str(), &*parent, name)?;
-            }
-            kind => rustix::fs::mknodat(&*parent, name, kind, private, stat.st_rdev)?,
-        }
-        self.attributes(from, stat, to)
-    }
-
-    fn attributes(&self, from: &TreePath, stat: &Stat, to: &TreePath) -> io::Result<()> {
-        let mut attributes = Attributes::new(stat, xattr::read(&self.upper.call_path(from)?)?.own);
-        self.aside.translate(&mut attributes);
-        attributes.give(&CallPath::of(self.stage.object(to)?)?)
     }
 }
 

@@ -1,6 +1,5 @@
 //! What a file has beside its name and its content: owner, mode, time of change, extended attributes.
 
-use crate::crash::step;
 use crate::tree::CallPath;
 use crate::xattr::{self, Xattrs};
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, Stat, Timespec, Timestamps, UTIME_OMIT, Uid};
@@ -47,9 +46,9 @@ impl Moment {
 }
 
 /// Everything of a file but name and content.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Attributes {
-    kind: FileType,
+    /// With the kind.
     mode: u32,
     pub(crate) uid: u32,
     pub(crate) gid: u32,
@@ -59,25 +58,23 @@ pub(crate) struct Attributes {
 
 impl Attributes {
     pub(crate) fn new(stat: &Stat, xattrs: Xattrs) -> Self {
-        Self {
-            kind: FileType::from_raw_mode(stat.st_mode),
-            mode: stat.st_mode & 0o7777,
-            uid: stat.st_uid,
-            gid: stat.st_gid,
-            modified: Moment::modified(stat),
-            xattrs,
-        }
+        Self { mode: stat.st_mode, uid: stat.st_uid, gid: stat.st_gid, modified: Moment::modified(stat), xattrs }
+    }
+
+    /// Those of what is at a path.
+    pub(crate) fn of(path: &CallPath) -> io::Result<Self> {
+        Ok(Self::new(&rustix::fs::stat(path.text.as_c_str())?, xattr::read(path)?.own))
     }
 
     /// Whether they are those of another but for the time.
     pub(crate) fn is_same_but_for_time(&self, other: &Self) -> bool {
-        let all = |one: &Self| (one.kind, one.mode, one.uid, one.gid);
+        let all = |one: &Self| (one.mode, one.uid, one.gid);
         all(self) == all(other) && self.xattrs == other.xattrs
     }
 
     /// Gives them to an open object. Times come last, since everything else changes them, and the mode after owner and access lists, since a new
-    /// owner takes setuid away and an access list sets the group's bits.
-    pub(crate) fn give(&self, object: &CallPath) -> io::Result<()> {
+    /// owner takes setuid away and an access list sets the group's bits. `between` is called where it is half done.
+    pub(crate) fn give(&self, object: &CallPath, between: fn()) -> io::Result<()> {
         assert!(object.follow, "only the kernel's own links lead to one object for sure");
         let path = object.text.as_c_str();
         let now = rustix::fs::stat(path)?;
@@ -85,12 +82,12 @@ impl Attributes {
             let (uid, gid) = (Uid::from_raw(self.uid), Gid::from_raw(self.gid));
             rustix::fs::chownat(CWD, path, Some(uid), Some(gid), AtFlags::empty())?;
         }
-        step();
+        between();
         xattr::write(object, &self.xattrs)?;
-        if self.kind != FileType::Symlink {
-            rustix::fs::chmodat(CWD, path, Mode::from_raw_mode(self.mode), AtFlags::empty())?;
+        if FileType::from_raw_mode(self.mode) != FileType::Symlink {
+            rustix::fs::chmodat(CWD, path, Mode::from_raw_mode(self.mode & 0o7777), AtFlags::empty())?;
         }
-        step();
+        between();
         let omit = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
         let modified = Timespec { tv_sec: self.modified.seconds, tv_nsec: self.modified.nanoseconds.into() };
         let times = Timestamps { last_access: omit, last_modification: modified };

@@ -154,7 +154,7 @@ fn read_part(part: &Part, begun: Moment, basis: Option<&Basis>) -> Result<PartCh
             sync_ahead::begin(&part.base);
         }
     };
-    let beginning = Beginning { begun, root_modified: part.root_modified() };
+    let beginning = Beginning { begun, root: part.root_before() };
     let (root, indexed) = walk(&upper, index.as_ref(), &live, beginning, &many).map_err(lost_is_a_conflict)?;
     if let Some(basis) = basis {
         let found = match conflict(&root, &indexed, begun) {
@@ -203,7 +203,7 @@ fn read_conflict(
     root: &Node,
     basis: &Basis,
 ) -> Result<Option<Conflict>, CommitError> {
-    let Some((_, set)) = basis.read.iter().flatten().find(|(other, _)| other == part) else { return Ok(None) };
+    let Some((_, set)) = basis.read.iter().flatten().find(|(other, _)| other.is(part)) else { return Ok(None) };
     let failed =
         |source| CommitError::Prepare { what: format!("validating what was read on {}", part.live.display()), source };
     let below = |path: &Path| TreePath::new(path.strip_prefix(&part.live).ok()?.as_os_str().as_bytes());

@@ -125,7 +125,7 @@ impl Rival {
         let sets = self.view().and_then(|view| looked_so_far(home, &view, &self.record.parts).ok()).unwrap_or_default();
         changed.0.iter().find_map(|(live, names)| {
             let part = self.record.parts.iter().find(|part| part.live == *live)?;
-            let looked = sets.iter().find(|(other, _)| other == part).map_or(&[][..], |(_, looked)| looked);
+            let looked = sets.iter().find(|(other, _)| other.is(part)).map_or(&[][..], |(_, looked)| looked);
             let met = wrote(part, names).or_else(|| self.looked(part, looked, names))?;
             Some(live.join(met.as_path()))
         })
@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn what_a_transaction_wrote_is_met_and_a_directory_it_wrote_in_is_not() {
         let directory = tempfile::tempdir().unwrap();
-        let part = Part { live: "/".into(), base: directory.path().to_owned(), realm: None, way: Vec::new() };
+        let part = Part::new("/".into(), directory.path().to_owned());
         std::fs::create_dir_all(part.upper().join("d")).unwrap();
         std::fs::write(part.upper().join("d/f"), "").unwrap();
         let met = |at: &str, sign| wrote(&part, &HashMap::from([(path(at), sign)])).is_some();

@@ -7,7 +7,7 @@
 //!
 //! To pivot the root moves every process of the namespace that has the old one as its root and its working directory. What is open stays open: a new file
 //! is in the live tree by now, the same inode. What a daemon holds of the view in any other way would be lost without a sign, so that such a one is ended. In a
-//! realm the live tree is that of its first process; a new file there is a copy, so that one that is open to be written to is lost as well.
+//! realm the live tree is that of its first process; a new file there is a copy, so that one that is open to be written to is lost as well. So are those of a transaction whose changes were kept in memory.
 
 use crate::change_set::PartChanges;
 use crate::home::Home;
@@ -48,12 +48,17 @@ pub(crate) struct Daemons {
     pids: Vec<i32>,
 }
 
+/// Files of the view that are other files than the live tree's.
+pub(crate) struct Lost {
+    /// Whether all that are new are: the commit has copied them.
+    pub(crate) copied: bool,
+    /// Those that the commit writes to in place.
+    pub(crate) rewritten: BTreeSet<PathBuf>,
+}
+
 /// What a process must not hold.
-struct Lost {
-    /// Whether all that it could write to is another file than the live tree's.
-    copied: bool,
-    /// Files that the commit writes to in place: an open copy is not them.
-    rewritten: BTreeSet<PathBuf>,
+struct Obstacles {
+    lost: Lost,
     /// Sockets that are listened on, by their inodes.
     sockets: HashMap<u64, String>,
 }
@@ -74,19 +79,19 @@ impl Daemons {
         scope: &Scope,
         home: &Home,
         realm: Option<&Realm>,
-        rewritten: BTreeSet<PathBuf>,
+        lost: Lost,
     ) -> Result<Settled, CallError> {
         let mut settled = Settled::default();
         if self.pids.is_empty() {
             scope.kill()?;
             return Ok(settled);
         }
-        let lost = Lost { copied: realm.is_some(), rewritten, sockets: listening(realm) };
+        let obstacles = Obstacles { lost, sockets: listening(realm) };
         // Those of one namespace move together.
         let mut namespaces: HashMap<u64, Vec<i32>> = HashMap::new();
         for pid in &self.pids {
             let view = std::fs::metadata(format!("/proc/{pid}/ns/mnt")).map(|found| found.ino());
-            match (view, lost.obstacle(*pid)) {
+            match (view, obstacles.of(*pid)) {
                 (Ok(view), None) => namespaces.entry(view).or_default().push(*pid),
                 (_, Some(why)) => settled.ended.push(format!("{} ({why})", named(*pid))),
                 // It has ended.
@@ -137,9 +142,9 @@ fn named(pid: i32) -> String {
     format!("{}, pid {pid}", name.trim_end().escape_debug())
 }
 
-impl Lost {
+impl Obstacles {
     /// Why a process cannot be moved.
-    fn obstacle(&self, pid: i32) -> Option<String> {
+    fn of(&self, pid: i32) -> Option<String> {
         let identity = |name: &str| {
             let found = std::fs::metadata(format!("/proc/{pid}/{name}/.")).ok()?;
             Some((found.dev(), found.ino()))
@@ -164,7 +169,8 @@ impl Lost {
             let path = self.sockets.get(&inode.parse().ok()?)?;
             return Some(format!("nobody outside could reach its socket {path}"));
         }
-        let is_other = || self.rewritten.contains(&target) || self.copied && is_of_view(pid, &number);
+        let Lost { copied, rewritten } = &self.lost;
+        let is_other = || rewritten.contains(&target) || *copied && is_of_view(pid, &number);
         let is_held = is_other() && is_writable(pid, &number);
         is_held.then(|| format!("what it writes to {text} would be lost"))
     }
@@ -263,15 +269,16 @@ mod tests {
     #[test]
     fn this_process_cannot_be_moved_and_why_is_said() {
         let me = std::process::id().cast_signed();
-        let lost = Lost { copied: false, rewritten: BTreeSet::new(), sockets: listening(None) };
-        let why = lost.obstacle(me).unwrap();
+        let lost = |rewritten| Lost { copied: false, rewritten };
+        let obstacles = Obstacles { lost: lost(BTreeSet::new()), sockets: listening(None) };
+        let why = obstacles.of(me).unwrap();
         assert!(why.starts_with("its working directory is "), "{why}");
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("log");
         let file = File::create(&path).unwrap();
-        let lost = Lost { copied: false, rewritten: BTreeSet::from([path.clone()]), sockets: HashMap::new() };
+        let obstacles = Obstacles { lost: lost(BTreeSet::from([path.clone()])), sockets: HashMap::new() };
         let held =
-            |fd: &File| lost.held(me, OsString::from_vec(std::os::fd::AsRawFd::as_raw_fd(fd).to_string().into()));
+            |fd: &File| obstacles.held(me, OsString::from_vec(std::os::fd::AsRawFd::as_raw_fd(fd).to_string().into()));
         assert!(held(&file).is_some_and(|why| why.contains("would be lost")));
         assert_eq!(held(&File::open(&path).unwrap()), None);
     }

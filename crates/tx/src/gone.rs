@@ -15,7 +15,7 @@ pub(crate) fn is_left_alone(part: &Part, basis: Option<&Basis>) -> bool {
 }
 
 fn was_read(part: &Part, basis: &Basis) -> bool {
-    let Some((_, read)) = basis.read.iter().flatten().find(|(other, _)| other == part) else { return false };
+    let Some((_, read)) = basis.read.iter().flatten().find(|(other, _)| other.is(part)) else { return false };
     let below = |path: &Path| TreePath::new(path.strip_prefix(&part.live).ok()?.as_os_str().as_bytes());
     let places: Vec<_> = basis.places.iter().filter_map(|place| below(place)).collect();
     let pandos = pandos_own(&read.looked, &places);
@@ -30,7 +30,7 @@ mod tests {
 
     #[test]
     fn what_pando_itself_looked_up_was_not_read() {
-        let part = Part { live: "/run".into(), base: "/nowhere".into(), realm: None, way: Vec::new() };
+        let part = Part::new("/run".into(), "/nowhere".into());
         let read = |names: &[&str], listed: &[&str]| {
             let path = |name: &&str| TreePath::new(name.as_bytes()).unwrap();
             let looked = |name: &&str| Looked { path: path(name), found: None, directory: false, settled: false };

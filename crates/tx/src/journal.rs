@@ -9,7 +9,7 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 /// How a journal begins; the last byte is the version of its format.
-const MAGIC: &[u8; 8] = b"PandoTx\x04";
+const MAGIC: &[u8; 8] = b"PandoTx\x05";
 
 /// What is said of one in another version of the format.
 const OTHERS: &str = "the journal is one of another version of Pando, which has to finish it (pando tx recover)";
@@ -175,7 +175,7 @@ mod tests {
             change: vec![Op::Move { at: TreePath::new(b"a/\xff").unwrap(), ino: 7, directory: false, marked: true }],
             ..Steps::default()
         };
-        let part = Part { live: "/".into(), base: "/base".into(), realm: None, way: Vec::new() };
+        let part = Part::new("/".into(), "/base".into());
         Journal { durable: true, parts: vec![(part, steps)] }
     }
 
@@ -216,7 +216,7 @@ mod tests {
         let file = JournalFile::of(directory.path());
         std::fs::write(file.path(), b"PandoTx\x02and so on").unwrap();
         assert_eq!(file.read().unwrap_err().to_string(), OTHERS);
-        std::fs::write(file.path(), b"PandoTy\x04and so on").unwrap();
+        std::fs::write(file.path(), b"PandoTy\x05and so on").unwrap();
         assert_eq!(file.read().unwrap_err().to_string(), "the journal is damaged");
     }
 }

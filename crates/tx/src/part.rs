@@ -1,8 +1,9 @@
 //! The part of a transaction that one mount of the live system holds: its overlay's directories, inside the same file system, so that what is new can
 //! be moved into place by a rename.
 
-use crate::attributes::Moment;
+use crate::attributes::Attributes;
 use crate::realm::Realm;
+use crate::tree::CallPath;
 use crate::way::{self, Crossing};
 use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
@@ -22,9 +23,32 @@ pub struct Part {
     /// The way to it from that realm's root directory; none to that itself.
     #[serde(default)]
     pub way: Vec<Crossing>,
+    /// Where its changes are kept [in memory](crate::in_memory), if they are.
+    #[serde(default)]
+    pub memory: Option<PathBuf>,
 }
 
 impl Part {
+    /// One of this machine's own.
+    pub(crate) fn new(live: PathBuf, base: PathBuf) -> Self {
+        Self { live, base, realm: None, way: Vec::new(), memory: None }
+    }
+
+    /// Whether it is another's part, wherever each says that its changes are.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        self.base == other.base
+    }
+
+    /// The same once nothing is in memory any more: whatever a path to that leads to then, it is not this part's.
+    pub(crate) fn on_disk(&self) -> Self {
+        Self { memory: None, ..self.clone() }
+    }
+
+    /// The directory that the overlay's directories are in.
+    pub(crate) fn files(&self) -> &Path {
+        self.memory.as_deref().unwrap_or(&self.base)
+    }
+
     /// Opens the root of the live tree. In a realm it is the one that the view was made of, or none.
     pub(crate) fn open(&self) -> io::Result<OwnedFd> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -42,12 +66,12 @@ impl Part {
 
     /// What was changed.
     pub fn upper(&self) -> PathBuf {
-        self.base.join("upper")
+        self.files().join("upper")
     }
 
     /// The overlay's own.
     pub fn work(&self) -> PathBuf {
-        self.base.join("work")
+        self.files().join("work")
     }
 
     /// Where the overlay keeps hard-linked files.
@@ -79,23 +103,30 @@ impl Part {
 
     /// Makes the directories for an overlay over the live tree, whose root the upper directory looks like.
     pub(crate) fn make(&self) -> std::io::Result<()> {
-        use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown};
+        use std::os::unix::fs::DirBuilderExt;
         let private = |path: &Path, recursive| std::fs::DirBuilder::new().mode(0o700).recursive(recursive).create(path);
         make_below_what_comes_and_goes(|| private(&self.base, true))?;
+        if let Some(memory) = &self.memory {
+            private(memory, false)?;
+        }
         private(&self.upper(), false)?;
         private(&self.work(), false)?;
-        let root = std::fs::File::from(self.open()?).metadata()?;
-        chown(self.upper(), Some(root.uid()), Some(root.gid()))?;
-        std::fs::set_permissions(self.upper(), std::fs::Permissions::from_mode(root.mode() & 0o7777))?;
-        self.take_time_of(&root)
+        self.look_like_live()
     }
 
-    /// Gives the upper directory the time that the live tree's root has: any other would be a change to the root, and every commit would touch, and sync, every file
-    /// system. Others may change the live root meanwhile, so that the time is kept as well: whether the transaction has changed it can be told by that alone.
-    pub(crate) fn take_time_of(&self, root: &std::fs::Metadata) -> io::Result<()> {
-        let times = std::fs::FileTimes::new().set_modified(root.modified()?);
-        std::fs::File::open(self.upper())?.set_times(times)?;
-        std::fs::File::create(self.marker())?.set_times(times)
+    /// Gives the upper directory all that the live tree's root has but its names, the time too: any other would be a change to the root, and every commit would touch, and
+    /// sync, every file system. Others may change the live root meanwhile, so that all of it is kept as well: whose a change is can be told by that alone.
+    pub(crate) fn look_like_live(&self) -> io::Result<()> {
+        let live = Attributes::of(&CallPath::of(self.open()?)?)?;
+        let upper = rustix::fs::open(self.upper(), OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        live.give(&CallPath::of(upper)?, || ())?;
+        std::fs::write(self.marker(), postcard::to_stdvec(&live).map_err(io::Error::other)?)
+    }
+
+    /// Whether that is what it looks like.
+    pub(crate) fn looks_like_live(&self) -> io::Result<bool> {
+        let upper = rustix::fs::open(self.upper(), OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        Ok(Attributes::of(&CallPath::of(self.open()?)?)? == Attributes::of(&CallPath::of(upper)?)?)
     }
 
     /// Removes the directories where they are, if there is nothing in them but what [`make`](Self::make), the overlay and a commit have put there; whether
@@ -118,14 +149,14 @@ impl Part {
         std::fs::remove_dir(&self.base).is_ok()
     }
 
-    /// An empty file with the time that the root had at the beginning.
+    /// Where it is kept what the root was like at the beginning.
     fn marker(&self) -> PathBuf {
-        self.base.join("root-time")
+        self.base.join("root")
     }
 
-    /// When the root had last been changed before the transaction began, where that is known.
-    pub(crate) fn root_modified(&self) -> Option<Moment> {
-        rustix::fs::stat(self.marker()).ok().map(|stat| Moment::modified(&stat))
+    /// What the root was like when the transaction began, where that is known.
+    pub(crate) fn root_before(&self) -> Option<Attributes> {
+        postcard::from_bytes(&std::fs::read(self.marker()).ok()?).ok()
     }
 }
 
@@ -161,7 +192,7 @@ mod tests {
             });
             for number in 0..1000 {
                 let base = hidden.join(number.to_string());
-                let part = Part { live: mount.path().to_owned(), base: base.clone(), realm: None, way: Vec::new() };
+                let part = Part::new(mount.path().to_owned(), base.clone());
                 part.make().unwrap();
                 std::fs::remove_dir_all(&base).unwrap();
             }

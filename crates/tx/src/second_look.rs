@@ -109,6 +109,7 @@ mod tests {
                 source: DirectorySource::SamePlace,
                 attributes_differ: false,
                 attributes_clash: false,
+                protection: None,
                 modified: Moment { seconds: 0, nanoseconds: 0 },
                 children,
             })
@@ -128,12 +129,26 @@ mod tests {
         let stat = rustix::fs::fstat(&object).unwrap();
         let FileHandle { kind: handle_kind, bytes: handle } = FileHandle::of(&object).unwrap();
         let origin = Origin { ino: stat.st_ino, handle_kind, handle, changed: Moment::changed(&stat) };
-        What::File(File { origin: Some(origin), content_differs: true, attributes_differ: false, size: 0, kind: '-' })
+        What::File(File {
+            origin: Some(origin),
+            content_differs: true,
+            attributes_differ: false,
+            protection: None,
+            size: 0,
+            kind: '-',
+        })
     }
 
     /// One that it made.
     fn made() -> What {
-        What::File(File { origin: None, content_differs: true, attributes_differ: true, size: 0, kind: '-' })
+        What::File(File {
+            origin: None,
+            content_differs: true,
+            attributes_differ: true,
+            protection: None,
+            size: 0,
+            kind: '-',
+        })
     }
 
     #[test]

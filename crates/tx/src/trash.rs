@@ -3,10 +3,13 @@
 use crate::change_set::PartChanges;
 use crate::home::Home;
 use crate::part::Part;
+use crate::protection::Protection;
 use crate::record::Record;
+use crate::tree::CallPath;
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -19,7 +22,7 @@ fn unique() -> String {
 /// The parts on other mounts in which nothing was changed.
 pub(crate) fn untouched(directory: &Path, changes: &[PartChanges]) -> Vec<Part> {
     let untouched = changes.iter().filter(|one| one.steps.is_empty() && !one.part.base.starts_with(directory));
-    untouched.map(|one| one.part.clone()).collect()
+    untouched.map(|one| one.part.on_disk()).collect()
 }
 
 /// Removes parts that nothing is in, ahead of [`throw_away`]: whatever becomes of their transaction, they are needed no more.
@@ -50,7 +53,7 @@ fn create(directory: &Path) -> io::Result<()> {
 pub fn sweep(home: &Home) {
     for entry in entries(&home.trash()) {
         if parts_elsewhere(home, &entry).iter().all(remove) {
-            let _ = std::fs::remove_dir_all(&entry);
+            remove_all(&entry);
         }
     }
 }
@@ -73,7 +76,7 @@ impl Sweep {
 
     /// One behind a transaction with these parts, of which nothing was thrown away yet.
     pub(crate) fn behind<'a>(home: &Home, parts: impl Iterator<Item = &'a Part>) -> Self {
-        Self::new(home, parts.filter(|part| is_elsewhere(home, part)).cloned().collect())
+        Self::new(home, parts.filter(|part| is_elsewhere(home, part)).map(Part::on_disk).collect())
     }
 
     fn new(home: &Home, elsewhere: Vec<Part>) -> Self {
@@ -114,11 +117,51 @@ pub fn sweep_mounts(home: &Home) {
 
 /// Removes a part on another mount, and what it lies in, if nobody else has a part in that; whether it is gone.
 fn remove(part: &Part) -> bool {
-    let is_gone = part.remove_empty() || std::fs::remove_dir_all(&part.base).is_ok() || !part.base.exists();
+    let is_gone = part.remove_empty() || remove_all(&part.base) || !part.base.exists();
     if let Some(hidden) = part.base.parent() {
         let _ = std::fs::remove_dir(hidden);
     }
     is_gone
+}
+
+/// Removes a directory with everything in it, whether it is protected or not; whether that could be done.
+fn remove_all(directory: &Path) -> bool {
+    match std::fs::remove_dir_all(directory) {
+        Err(error) if is_refused(&error) => remove_protected(directory).is_ok(),
+        removed => removed.is_ok(),
+    }
+}
+
+fn is_refused(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::PERM.raw_os_error())
+}
+
+/// Removes a directory of which something is protected.
+fn remove_protected(directory: &Path) -> io::Result<()> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let open = |path: &Path| rustix::fs::open(path, flags, Mode::empty());
+    Protection::default().give(open(directory)?.as_fd())?;
+    for entry in std::fs::read_dir(directory)? {
+        let (path, kind) = entry.and_then(|entry| Ok((entry.path(), entry.file_type()?)))?;
+        if kind.is_dir() {
+            remove_protected(&path)?;
+            continue;
+        }
+        match std::fs::remove_file(&path) {
+            Err(error) if is_refused(&error) => {
+                let object = open(&path)?;
+                let protection = Protection::of(&CallPath::of(object.try_clone()?)?)?;
+                Protection::default().give(object.as_fd())?;
+                std::fs::remove_file(&path)?;
+                // Another of its names may be in use.
+                if rustix::fs::fstat(&object)?.st_nlink > 0 {
+                    protection.give(object.as_fd())?;
+                }
+            }
+            removed => removed?,
+        }
+    }
+    std::fs::remove_dir(directory)
 }
 
 fn entries(trash: &Path) -> impl Iterator<Item = PathBuf> {
@@ -128,7 +171,7 @@ fn entries(trash: &Path) -> impl Iterator<Item = PathBuf> {
 /// The parts that a transaction that was thrown away has on other mounts.
 fn parts_elsewhere(home: &Home, thrown: &Path) -> Vec<Part> {
     let parts = Record::read(thrown).map(|record| record.parts).unwrap_or_default();
-    parts.into_iter().filter(|part| is_elsewhere(home, part)).collect()
+    parts.iter().filter(|part| is_elsewhere(home, part)).map(Part::on_disk).collect()
 }
 
 /// How many names are in what was thrown away, counted up to `most`.
@@ -162,7 +205,7 @@ mod tests {
         home.prepare().unwrap();
         let name = "t".parse().unwrap();
         let hidden = mount.join(HIDDEN);
-        let part = |at: &str| Part { live: mount.to_owned(), base: hidden.join(at), realm: None, way: Vec::new() };
+        let part = |at: &str| Part::new(mount.to_owned(), hidden.join(at));
         let parts = vec![part("0.t"), part("1.t")];
         parts.iter().for_each(|part| part.make().unwrap());
         std::fs::write(parts[1].upper().join("new"), "").unwrap();

@@ -100,6 +100,7 @@ mod tests {
             source: DirectorySource::SamePlace,
             attributes_differ: true,
             attributes_clash: false,
+            protection: None,
             modified: BEGUN,
             children: vec![child],
         };
@@ -110,7 +111,14 @@ mod tests {
 
     fn file(origin: Option<(u64, Moment)>) -> What {
         let origin = origin.map(|(ino, changed)| Origin { ino, handle_kind: 1, handle: vec![], changed });
-        What::File(File { origin, content_differs: true, attributes_differ: true, size: 0, kind: '-' })
+        What::File(File {
+            origin,
+            content_differs: true,
+            attributes_differ: true,
+            protection: None,
+            size: 0,
+            kind: '-',
+        })
     }
 
     #[test]

@@ -9,6 +9,9 @@ use std::io;
 /// How an overlay's own attributes begin.
 const OVERLAY: &[u8] = b"trusted.overlay.";
 
+/// How xfs shows an access list once more to the administrator, which is there already as `system.posix_acl_…`.
+const XFS_ALIAS: &[u8] = b"trusted.SGI_ACL_";
+
 /// How often something that grows while it is read is read again.
 const MAX_TRIES: u32 = 8;
 
@@ -53,6 +56,16 @@ pub(crate) fn write(path: &CallPath, wanted: &Xattrs) -> io::Result<()> {
     Ok(())
 }
 
+/// Gives the object at `path` the overlay's attributes of another.
+pub(crate) fn mark(path: &CallPath, overlay: &BTreeMap<Vec<u8>, Vec<u8>>) -> io::Result<()> {
+    for (rest, value) in overlay {
+        let name = CString::new([OVERLAY, rest].concat())?;
+        let set = if path.follow { rustix::fs::setxattr } else { rustix::fs::lsetxattr };
+        set(path.text.as_c_str(), name.as_c_str(), value, rustix::fs::XattrFlags::empty())?;
+    }
+    Ok(())
+}
+
 /// Removes the overlay's attributes: the object leaves the overlay.
 pub(crate) fn strip(path: &CallPath) -> io::Result<()> {
     for name in names(path)?.iter().filter(|name| name.to_bytes().starts_with(OVERLAY)) {
@@ -79,7 +92,7 @@ fn names(path: &CallPath) -> io::Result<Vec<CString>> {
         list => list?,
     };
     let parts = list.split_inclusive(|byte| *byte == 0).filter_map(|name| CStr::from_bytes_with_nul(name).ok());
-    Ok(parts.map(CStr::to_owned).collect())
+    Ok(parts.filter(|name| !name.to_bytes().starts_with(XFS_ALIAS)).map(CStr::to_owned).collect())
 }
 
 fn get(path: &CallPath, name: &CStr) -> Result<Vec<u8>, Errno> {

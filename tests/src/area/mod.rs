@@ -63,13 +63,16 @@ mod tx_guest;
 mod tx_guest_meetings;
 mod tx_guest_memory;
 mod tx_guest_outside;
+mod tx_in_memory;
 mod tx_isolation;
 mod tx_local_sockets;
+mod tx_mount_root;
 mod tx_open_commits;
 mod tx_outside;
 mod tx_packages;
 mod tx_power;
 mod tx_programs;
+mod tx_protection;
 mod tx_race;
 mod tx_refused;
 mod tx_root;
@@ -94,6 +97,7 @@ const AREAS: &[&[Case]] = &[
     tx_filesystems::CASES,
     tx::CASES,
     tx_local_sockets::CASES,
+    tx_mount_root::CASES,
     tx_open_commits::CASES,
     tx_outside::CASES,
     tx_packages::CASES,
@@ -101,8 +105,10 @@ const AREAS: &[&[Case]] = &[
     tx_guest_meetings::CASES,
     tx_guest_memory::CASES,
     tx_guest_outside::CASES,
+    tx_in_memory::CASES,
     tx_isolation::CASES,
     tx_programs::CASES,
+    tx_protection::CASES,
     tx_race::CASES,
     tx_refused::CASES,
     tx_root::CASES,

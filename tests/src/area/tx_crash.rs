@@ -9,7 +9,7 @@ use crate::disorder;
 use crate::line::{Ended, Line};
 use crate::sandbox::Sandbox;
 use crate::tree_state;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// How many commits are made where the environment does not say.
 const COMMITS: u64 = 150;
@@ -24,6 +24,7 @@ const KILLS: u32 = 4;
 pub(crate) const CASES: &[Case] = &[
     Case::new("tx::commits_killed_at_random_steps", at_random_steps),
     Case::new("tx::commits_on_spares_killed_at_random_steps", on_spares),
+    Case::new("tx::commits_of_what_was_in_memory_killed_at_random_steps", from_memory),
     Case::new("tx::2000_killed_commits", at_very_many_steps).tags(&[Tag::Slow]),
     Case::new("tx::a_commit_killed_at_each_of_its_steps", at_each_step).tags(&[Tag::Slow]),
     Case::new("tx::planted_bugs_are_found", planted_bugs_are_found).tags(&[Tag::Slow]),
@@ -43,25 +44,63 @@ fn from_environment(name: &str, usual: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
 }
 
+/// Where the changes are until the commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kept {
+    OnDisk,
+    InMemory,
+}
+
+impl Kept {
+    fn options(self) -> &'static [&'static str] {
+        match self {
+            Self::OnDisk => &[],
+            Self::InMemory => &["--in-memory=64M"],
+        }
+    }
+}
+
+/// The tree that is changed, removed with this however the test ends: protected files would be in the way of whoever cleans up.
+struct Changed(PathBuf);
+
+impl Changed {
+    fn of(sandbox: &Sandbox) -> Self {
+        Self(sandbox.scratch().join("tree"))
+    }
+}
+
+impl Drop for Changed {
+    fn drop(&mut self) {
+        disorder::clear(&self.0);
+    }
+}
+
 fn at_random_steps(sandbox: &Sandbox) {
     let count = from_environment("PANDO_TEST_COMMITS", COMMITS);
-    commits(sandbox, |number, _| number < count);
+    commits(sandbox, |_| Kept::OnDisk, |number, _| number < count);
+}
+
+fn from_memory(sandbox: &Sandbox) {
+    let count = from_environment("PANDO_TEST_COMMITS", COMMITS);
+    commits(sandbox, |_| Kept::InMemory, |number, _| number < count);
 }
 
 /// Beside a daemon, which makes the beginnings.
 fn on_spares(sandbox: &Sandbox) {
     sandbox.pando(["ls"]).ok();
     let count = from_environment("PANDO_TEST_COMMITS", COMMITS) / 2;
-    commits(sandbox, |number, _| number < count);
+    commits(sandbox, |_| Kept::OnDisk, |number, _| number < count);
 }
 
 fn at_very_many_steps(sandbox: &Sandbox) {
     let killed = from_environment("PANDO_TEST_COMMITS", MANY);
-    commits(sandbox, |number, tally| tally.killed < killed && number < killed * 4);
+    let kept = |number: u64| if number.is_multiple_of(3) { Kept::InMemory } else { Kept::OnDisk };
+    commits(sandbox, kept, |number, tally| tally.killed < killed && number < killed * 4);
 }
 
-/// Makes commits as long as `goes_on` says so, of how many there were and what was seen.
-fn commits(sandbox: &Sandbox, goes_on: impl Fn(u64, &Tally) -> bool) {
+/// Makes commits as long as `goes_on` says so, of how many there were and what was seen; `kept` is asked for each.
+fn commits(sandbox: &Sandbox, kept: impl Fn(u64) -> Kept, goes_on: impl Fn(u64, &Tally) -> bool) {
+    let _changed = Changed::of(sandbox);
     let seed = from_environment("PANDO_TEST_SEED", 1);
     println!("     PANDO_TEST_SEED={seed}");
     let mut tally = Tally::default();
@@ -69,7 +108,7 @@ fn commits(sandbox: &Sandbox, goes_on: impl Fn(u64, &Tally) -> bool) {
     while goes_on(count, &tally) {
         let number = count;
         count += 1;
-        if let Err(difference) = one_commit(sandbox, seed * 1_000_000 + number, None, &mut tally) {
+        if let Err(difference) = one_commit(sandbox, seed * 1_000_000 + number, kept(number), None, &mut tally) {
             panic!("commit {number} of seed {seed}: {difference}");
         }
     }
@@ -81,10 +120,12 @@ fn commits(sandbox: &Sandbox, goes_on: impl Fn(u64, &Tally) -> bool) {
 /// Not at random: a few commits, each killed at its first step, at its second, and so on until it comes to its end; and of those that were left half done some killed
 /// at each step of their recovery.
 fn at_each_step(sandbox: &Sandbox) {
+    let _changed = Changed::of(sandbox);
     let (mut commits, mut recoveries) = (0, 0);
-    for seed in 9_000_000..9_000_003 {
+    let seeds = [9_000_000, 9_000_001, 9_000_002];
+    for (seed, kept) in seeds.map(|seed| (seed, Kept::OnDisk)).into_iter().chain([(9_000_000, Kept::InMemory)]) {
         for step in 0.. {
-            let (ended, tree) = killed_at(sandbox, seed, step);
+            let (ended, tree) = killed_at(sandbox, seed, kept, step);
             if ended.code() == 0 {
                 break;
             }
@@ -93,7 +134,7 @@ fn at_each_step(sandbox: &Sandbox) {
         }
         for step in [8, 16, 24] {
             for again in 0.. {
-                let (ended, tree) = killed_at(sandbox, seed, step);
+                let (ended, tree) = killed_at(sandbox, seed, kept, step);
                 assert_eq!(ended.code(), 137, "commit {seed} has fewer steps than {step}");
                 let recovery = sandbox.pando(["tx", "recover"]).env("PANDO_TX_CRASH_STEP", again.to_string()).run();
                 recover_and_compare(sandbox, seed, step, &tree);
@@ -112,18 +153,18 @@ fn at_each_step(sandbox: &Sandbox) {
 struct Trees([Vec<String>; 2]);
 
 /// The same commit each time, killed at a step.
-fn killed_at(sandbox: &Sandbox, seed: u64, step: u64) -> (Ended, Trees) {
+fn killed_at(sandbox: &Sandbox, seed: u64, kept: Kept, step: u64) -> (Ended, Trees) {
     let tree = sandbox.scratch().join("tree");
-    let _ = std::fs::remove_dir_all(&tree);
+    disorder::clear(&tree);
     std::fs::create_dir(&tree).expect("a directory can be made");
-    disorder::make(&tree, &mut Dice::new(seed), 60);
+    disorder::make_protectively(&tree, &mut Dice::new(seed), 60);
     let before = tree_state::lines(&tree);
     std::thread::sleep(std::time::Duration::from_millis(12));
-    let line = sandbox.pando(["tx", "run", "-q", "--retry", "0", "--no-durable", "--"]);
+    let line = sandbox.pando(["tx", "run", "-q", "--retry", "0", "--no-durable"]).args(kept.options()).args(["--"]);
     let line = line.args(disorder_words(seed, 40, &tree)).env("PANDO_TX_CRASH_STEP", step.to_string());
     let ended = line.run();
     if has_met_another_test(&ended) {
-        return killed_at(sandbox, seed, step);
+        return killed_at(sandbox, seed, kept, step);
     }
     assert!([0, 137].contains(&ended.code()), "seed {seed}, step {step}: {}", ended.err());
     let after = ended.out().lines().map(str::to_owned).collect();
@@ -141,9 +182,11 @@ fn recover_and_compare(sandbox: &Sandbox, seed: u64, step: u64, trees: &Trees) {
 }
 
 fn planted_bugs_are_found(sandbox: &Sandbox) {
+    let _changed = Changed::of(sandbox);
     for bug in ["wrong-order", "lost-hard-link", "replay-not-idempotent"] {
         let mut tally = Tally::default();
-        let found = (0..HIDDEN).find(|number| one_commit(sandbox, 7_000_000 + number, Some(bug), &mut tally).is_err());
+        let found = (0..HIDDEN)
+            .find(|number| one_commit(sandbox, 7_000_000 + number, Kept::OnDisk, Some(bug), &mut tally).is_err());
         match found {
             Some(number) => println!("     {bug}: found by commit {number}"),
             None => panic!("{bug} was not found in {HIDDEN} commits: {tally:?}"),
@@ -154,23 +197,26 @@ fn planted_bugs_are_found(sandbox: &Sandbox) {
 }
 
 /// Makes a tree, changes it in a transaction that is killed somewhere, recovers, and compares.
-fn one_commit(sandbox: &Sandbox, seed: u64, bug: Option<&str>, tally: &mut Tally) -> Result<(), String> {
+fn one_commit(sandbox: &Sandbox, seed: u64, kept: Kept, bug: Option<&str>, tally: &mut Tally) -> Result<(), String> {
     let tree = sandbox.scratch().join("tree");
-    let _ = std::fs::remove_dir_all(&tree);
+    disorder::clear(&tree);
     std::fs::create_dir(&tree).expect("a directory can be made");
     let mut dice = Dice::new(seed);
-    disorder::make(&tree, &mut dice, 60);
+    disorder::make_protectively(&tree, &mut dice, 60);
     let before = tree_state::lines(&tree);
     // Changes of the same timer tick would count as made by others while the transaction ran.
     std::thread::sleep(std::time::Duration::from_millis(12));
     let changes = [3, 10, 30, 60][dice.throw(4) as usize];
-    let step = if dice.throw(7) == 0 { dice.throw(8) } else { dice.throw(changes * 3 / 2 + 20) };
+    // To carry what is in memory to the disk takes several times as many.
+    let steps = (changes * 3 / 2 + 20) * if kept == Kept::InMemory { 5 } else { 1 };
+    let step = if dice.throw(7) == 0 { dice.throw(8) } else { dice.throw(steps) };
     let plant = |line: Line| match bug {
         Some(bug) => line.env("PANDO_TX_PLANT", bug),
         None => line,
     };
     let words = disorder_words(seed, changes, &tree);
-    let line = sandbox.pando(["tx", "run", "-q", "--retry", "0", "--no-durable", "--"]).args(words);
+    let line = sandbox.pando(["tx", "run", "-q", "--retry", "0", "--no-durable"]).args(kept.options());
+    let line = line.args(["--"]).args(words);
     let ended = plant(line.env("PANDO_TX_CRASH_STEP", step.to_string())).run();
     let after: Vec<String> = ended.out().lines().map(str::to_owned).collect();
     let committed = match ended.code() {
@@ -182,7 +228,7 @@ fn one_commit(sandbox: &Sandbox, seed: u64, bug: Option<&str>, tally: &mut Tally
             tally.killed += 1;
             recovered(sandbox, &mut dice, &plant, tally)?
         }
-        _ if has_met_another_test(&ended) => return one_commit(sandbox, seed, bug, tally),
+        _ if has_met_another_test(&ended) => return one_commit(sandbox, seed, kept, bug, tally),
         code if bug.is_some() => return Err(format!("exit code {code}: {}", ended.err())),
         code => panic!("seed {seed}: exit code {code}: {}", ended.err()),
     };
@@ -200,7 +246,7 @@ fn has_met_another_test(ended: &Ended) -> bool {
 fn disorder_words(seed: u64, changes: u64, tree: &Path) -> [String; 5] {
     let program = std::env::current_exe().expect("this program has a path");
     let text = |path: &Path| path.to_str().expect("the path is text").to_owned();
-    [text(&program), disorder::WORD.to_owned(), (seed + 500_000).to_string(), changes.to_string(), text(tree)]
+    [text(&program), disorder::PROTECTIVE.to_owned(), (seed + 500_000).to_string(), changes.to_string(), text(tree)]
 }
 
 /// Recovers, killed a few times on the way; whether the transaction turned out to be committed.

@@ -115,6 +115,7 @@ mod tests {
             source,
             attributes_differ: true,
             attributes_clash: false,
+            protection: None,
             modified: MOMENT,
             children,
         })
@@ -122,8 +123,16 @@ mod tests {
 
     #[test]
     fn each_path_has_its_sign() {
-        let new =
-            || What::File(File { origin: None, content_differs: true, attributes_differ: true, size: 3, kind: '-' });
+        let new = || {
+            What::File(File {
+                origin: None,
+                content_differs: true,
+                attributes_differ: true,
+                protection: None,
+                size: 3,
+                kind: '-',
+            })
+        };
         let made = node("b", None, directory(DirectorySource::New, vec![node("b/c", None, new())]));
         let children = vec![node("a", Some(false), new()), made, node("d", Some(true), What::Gone)];
         let root = node("", Some(true), directory(DirectorySource::SamePlace, children));

@@ -5,6 +5,7 @@
 //! journal is gone: what is removed goes into a trash directory, what is moved waits in a stage directory, and both live until then.
 
 use crate::attributes::Moment;
+use crate::protection::Protection;
 use crate::tree_path::TreePath;
 use crate::upper::Origin;
 use serde::{Deserialize, Serialize};
@@ -17,7 +18,7 @@ pub(crate) struct Steps {
     pub stage: Vec<Op>,
     /// Names and contents, from the root down.
     pub change: Vec<Op>,
-    /// Attributes, from the leaves up: a change in a directory changes the directory's time.
+    /// Attributes, from the leaves up: a change in a directory changes the directory's time. Protection behind all of them.
     pub finish: Vec<Op>,
 }
 
@@ -109,6 +110,15 @@ pub(crate) enum Op {
         target: Target,
         /// Its inode.
         ino: u64,
+    },
+    /// Protects an object: behind everything else, since it is in the way of that. One that was put aside is not needed there any more, and could not be removed.
+    Protect {
+        /// The object.
+        target: Target,
+        /// How.
+        protection: Protection,
+        /// The number that it was put aside under, if it was.
+        slot: Option<u32>,
     },
     /// Gives a live object the attributes of one in the upper directory or in the index.
     Attributes {

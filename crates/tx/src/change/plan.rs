@@ -1,6 +1,7 @@
 //! From what a transaction did to the operations that do it to the live tree.
 
 use super::op::{Op, Source, Steps, Target};
+use crate::protection::Protection;
 use crate::tree_path::TreePath;
 use crate::upper::{Directory, DirectorySource, File, Indexed, LiveName, Node, Origin, What};
 use std::collections::{HashMap, HashSet};
@@ -13,6 +14,7 @@ pub(crate) fn plan(root: &Node, indexed: &[Indexed]) -> Steps {
         if planner.has_changed_names(0, &root.path) || directory.attributes_differ {
             planner.directory_attributes(&root.path, directory);
         }
+        planner.protect(Target::Live(root.path.clone()), directory.protection, None);
     }
     for file in indexed {
         planner.indexed(file);
@@ -26,6 +28,8 @@ struct Planner {
     moves: Vec<(usize, Op)>,
     change: Vec<Op>,
     finish: Vec<Op>,
+    /// What is to be protected, and its inode if it is a file that was there before.
+    protected: Vec<(Target, Protection, Option<u64>)>,
     /// Slots of files that have one, by inode.
     staged: HashMap<u64, u32>,
     /// Inodes of live files that some name in the upper directory stands for.
@@ -40,7 +44,12 @@ impl Planner {
         self.moves.sort_by_key(|(depth, _)| std::cmp::Reverse(*depth));
         let mut stage = self.links;
         stage.extend(self.moves.into_iter().map(|(_, op)| op));
-        Steps { stage, change: self.change, finish: self.finish }
+        let mut finish = self.finish;
+        finish.extend(self.protected.into_iter().map(|(target, protection, ino)| {
+            let slot = ino.and_then(|ino| self.staged.get(&ino).copied());
+            Op::Protect { target, protection, slot }
+        }));
+        Steps { stage, change: self.change, finish }
     }
 
     fn slot(&mut self) -> u32 {
@@ -57,7 +66,11 @@ impl Planner {
             Op::Remove { at, .. } | Op::Place { at, .. } | Op::MakeDirectory { at } | Op::Move { at, .. } => {
                 is_in_it(at)
             }
-            Op::Update { .. } | Op::Attributes { .. } | Op::StageDirectory { .. } | Op::StageLink { .. } => false,
+            Op::Update { .. }
+            | Op::Attributes { .. }
+            | Op::Protect { .. }
+            | Op::StageDirectory { .. }
+            | Op::StageLink { .. } => false,
         };
         self.change[before..].iter().any(place)
     }
@@ -92,17 +105,35 @@ impl Planner {
         self.change.push(Op::Move { at: node.path.clone(), ino: node.ino, directory, marked: node.is_marked() });
     }
 
+    /// Protects an object, or not any more, where it has a word to say on that.
+    fn protect(&mut self, target: Target, protection: Option<Protection>, ino: Option<u64>) {
+        self.protected.extend(protection.map(|protection| (target, protection, ino)));
+    }
+
+    /// Protects what is to be of all that came by one rename.
+    fn protect_all(&mut self, node: &Node) {
+        let protection = match &node.what {
+            What::Gone => None,
+            What::File(file) => file.protection,
+            What::Directory(directory) => {
+                directory.children.iter().for_each(|child| self.protect_all(child));
+                directory.protection
+            }
+        };
+        self.protect(Target::Live(node.path.clone()), protection, None);
+    }
+
     fn directory(&mut self, node: &Node, directory: &Directory) {
         match &directory.source {
             DirectorySource::New => {
                 self.remove(node, false);
                 if directory.children.iter().all(Node::is_wholly_new) {
                     self.bring(node, true);
-                } else {
-                    self.change.push(Op::MakeDirectory { at: node.path.clone() });
-                    self.children(&node.path, directory);
-                    self.directory_attributes(&node.path, directory);
+                    return self.protect_all(node);
                 }
+                self.change.push(Op::MakeDirectory { at: node.path.clone() });
+                self.children(&node.path, directory);
+                self.directory_attributes(&node.path, directory);
             }
             DirectorySource::Moved { from, ino } => {
                 let slot = self.slot();
@@ -120,6 +151,7 @@ impl Planner {
                 }
             }
         }
+        self.protect(Target::Live(node.path.clone()), directory.protection, None);
     }
 
     fn directory_attributes(&mut self, path: &TreePath, directory: &Directory) {
@@ -134,6 +166,7 @@ impl Planner {
         let Some(origin) = &file.origin else {
             self.remove(node, true);
             self.bring(node, false);
+            self.protect_all(node);
             return;
         };
         self.seen.insert(origin.ino);
@@ -164,8 +197,9 @@ impl Planner {
             self.change.push(Op::Update { source: source.clone(), target: target.clone(), ino: origin.ino });
         }
         if file.content_differs || file.attributes_differ {
-            self.finish.push(Op::Attributes { source, target, modified: None });
+            self.finish.push(Op::Attributes { source, target: target.clone(), modified: None });
         }
+        self.protect(target, file.protection, Some(origin.ino));
     }
 
     fn stage_link(&mut self, origin: &Origin) -> u32 {

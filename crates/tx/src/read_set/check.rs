@@ -176,6 +176,7 @@ mod tests {
             source,
             attributes_differ: false,
             attributes_clash: false,
+            protection: None,
             modified,
             children,
         });

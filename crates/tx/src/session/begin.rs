@@ -3,6 +3,7 @@
 use super::Transaction;
 use crate::attributes::Moment;
 use crate::home::Home;
+use crate::in_memory::Memory;
 use crate::name::TxName;
 use crate::read_set::Watch;
 use crate::realm::Realm;
@@ -36,7 +37,18 @@ impl Transaction {
         command: &[String],
         first_begun: Option<Moment>,
     ) -> Result<(Self, ViewPlan), BeginError> {
-        Self::begin_in(home, name, command, first_begun, None)
+        Self::begin_with(home, name, command, first_begun, None, None)
+    }
+
+    /// Begins one whose changes are kept in memory until it commits. No other process can go on with it.
+    pub fn begin_in_memory(
+        home: &Home,
+        name: &TxName,
+        command: &[String],
+        first_begun: Option<Moment>,
+        memory: Memory,
+    ) -> Result<(Self, ViewPlan), BeginError> {
+        Self::begin_with(home, name, command, first_begun, None, Some(memory))
     }
 
     /// Begins one that is about a realm.
@@ -46,6 +58,17 @@ impl Transaction {
         command: &[String],
         first_begun: Option<Moment>,
         realm: Option<Realm>,
+    ) -> Result<(Self, ViewPlan), BeginError> {
+        Self::begin_with(home, name, command, first_begun, realm, None)
+    }
+
+    fn begin_with(
+        home: &Home,
+        name: &TxName,
+        command: &[String],
+        first_begun: Option<Moment>,
+        realm: Option<Realm>,
+        memory: Option<Memory>,
     ) -> Result<(Self, ViewPlan), BeginError> {
         home.prepare()?;
         // Under a name that nobody looks at until the lock is held: what is not locked is taken for what a crash left.
@@ -71,6 +94,9 @@ impl Transaction {
             None => ViewPlan::of_now(home, name)?,
             Some(realm) => ViewPlan::of_realm(home, name, realm)?,
         };
+        if let Some(memory) = &memory {
+            plan.parts_mut().enumerate().for_each(|(number, part)| memory.keep(part, number));
+        }
         let watch = Watch::new(home).ok();
         let mut record = Record {
             name: name.clone(),
@@ -100,6 +126,6 @@ impl Transaction {
         if let Some(realm) = &record.realm {
             scope.hand_to(realm.first_id)?;
         }
-        Ok((Self { watch, mounts, ..Self::of(home, directory, record, scope, lock) }, plan))
+        Ok((Self { watch, memory, mounts, ..Self::of(home, directory, record, scope, lock) }, plan))
     }
 }

@@ -5,11 +5,13 @@ use crate::change_set::{Basis, Figures, PartChanges, read};
 use crate::commit::commit;
 use crate::commit_error::CommitError;
 use crate::contention::{self, Changed, Contention, Rival};
-use crate::daemons::{Daemons, Settled, rewritten};
+use crate::daemons::{Daemons, Lost, Settled, rewritten};
 use crate::gate::{self, Closed, Exclusive};
 use crate::home::{Home, wait_for_lock};
+use crate::in_memory;
 use crate::name::TxName;
 use crate::outside::HeldSignals;
+use crate::part::Part;
 use crate::prepare::Prepared;
 use crate::read_set::{ReadSetError, Watch};
 use crate::record::Record;
@@ -63,14 +65,15 @@ impl Transaction {
     /// Commits it: everything is in the live tree, or nothing. `watch` is what came with the end of its command. What that has left running goes on in the
     /// live tree.
     pub fn commit(
-        self,
+        mut self,
         watch: Option<&Watch>,
         durable: bool,
         contention: Contention,
     ) -> Result<(Figures, Settled), EndError> {
         let daemons = Daemons::stop(&self.scope)?;
+        let carried = self.carry();
         let mut one_at_a_time = Some(self.home.lock()?);
-        let prepared = self.prepare(watch, durable, contention, &mut one_at_a_time);
+        let prepared = carried.and_then(|()| self.prepare(watch, durable, contention, &mut one_at_a_time));
         let home = self.home.clone();
         match prepared {
             Ok((ready, rivals, changed)) => {
@@ -84,6 +87,12 @@ impl Transaction {
                 Err(error.into())
             }
         }
+    }
+
+    /// Carries what is in memory to where a commit finds it, before anybody has to wait for that.
+    fn carry(&mut self) -> Result<(), CommitError> {
+        let is_kept = |part: &&mut Part| part.memory.is_some();
+        self.record.parts.iter_mut().filter(is_kept).try_for_each(in_memory::carry)
     }
 
     /// Validates it, with rivals that are favoured before it, and prepares its commit. The lock is that of its home, given back while a rival has its turn.
@@ -141,8 +150,8 @@ impl Transaction {
                 return Err(error.into());
             }
         }
-        let settled =
-            daemons.map(|daemons| daemons.settle(&self.scope, &self.home, self.record.realm.as_ref(), rewritten));
+        let lost = Lost { copied: self.record.realm.is_some() || self.memory.is_some(), rewritten };
+        let settled = daemons.map(|daemons| daemons.settle(&self.scope, &self.home, self.record.realm.as_ref(), lost));
         let settled = settled.transpose()?;
         self.throw_away()?;
         Ok((figures, settled.unwrap_or_default()))

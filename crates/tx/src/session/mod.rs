@@ -19,6 +19,7 @@ pub use running::{Ended, Rest, Running, StartError};
 
 use self::looking::Looking;
 use crate::home::Home;
+use crate::in_memory::Memory;
 use crate::read_set::Watch;
 use crate::record::Record;
 use crate::scope::Scope;
@@ -36,6 +37,8 @@ pub struct Transaction {
     scope: Scope,
     /// Where the kernel grants what it takes to know what is read.
     watch: Option<Watch>,
+    /// Where its changes are until it commits, if that is not on the disk.
+    memory: Option<Memory>,
     /// Since its view was planned, where it is to be made of this process's mounts.
     mounts: Option<MountWatch>,
     /// What was made ahead, until it is used.
@@ -64,6 +67,7 @@ impl Transaction {
             record,
             scope,
             watch: None,
+            memory: None,
             mounts: None,
             made: None,
             on_spare: false,
@@ -74,5 +78,15 @@ impl Transaction {
     /// What is known of it.
     pub fn record(&self) -> &Record {
         &self.record
+    }
+
+    /// Whether it has outgrown the memory that its changes are kept in.
+    pub fn outgrows_memory(&self) -> bool {
+        self.memory.as_ref().is_some_and(Memory::is_outgrown)
+    }
+
+    /// Whether its changes are kept in memory.
+    pub fn is_in_memory(&self) -> bool {
+        self.memory.is_some()
     }
 }

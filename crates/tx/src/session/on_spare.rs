@@ -37,7 +37,7 @@ impl Transaction {
         let Taken { state, namespaces, watch, lock, site } = spare.take_apart();
         let (mut plan, mut record) = (state.plan, state.record);
         for part in plan.parts() {
-            take_time(part)?;
+            look_like_live(part)?;
         }
         plan.move_parts(&former, &directory);
         record.name = name.clone();
@@ -59,10 +59,8 @@ impl Transaction {
     }
 }
 
-/// Has a part's root the time that the live one has now: names may have come and gone there since the spare was made.
-fn take_time(part: &Part) -> Result<(), CallError> {
-    let what = || format!("looking at {}", part.live.display());
-    let root = std::fs::metadata(part.live.join(".")).context(what)?;
-    let now = Moment::modified(&rustix::fs::stat(part.live.join(".")).context(what)?);
-    if part.root_modified() == Some(now) { Ok(()) } else { part.take_time_of(&root).context(what) }
+/// Has a part's root look like the live one, which may have changed since the spare was made: names come and go there.
+fn look_like_live(part: &Part) -> Result<(), CallError> {
+    let look = || if part.looks_like_live()? { Ok(()) } else { part.look_like_live() };
+    look().context(|| format!("looking at {}", part.live.display()))
 }

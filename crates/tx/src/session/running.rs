@@ -115,6 +115,9 @@ impl Transaction {
             .context(|| "becoming a subreaper".into())
             .map_err(StartError::View)?;
         let (directory, mut watch) = (self.directory.clone(), self.watch.take());
+        if let (Some(memory), Some(watch)) = (&self.memory, &mut watch) {
+            watch.keep_mounts(vec![memory.share().map_err(StartError::View)?]);
+        }
         let (made, looking) = self.made.take().map(|Ahead { namespaces, looking }| (namespaces, looking)).unzip();
         let manner = Manner { stdio, death_signal: Some(Signal::KILL), network, ..Manner::default() };
         let kept = watch.as_ref().map(|watch| watch.kept().to_owned());

@@ -5,6 +5,7 @@
 
 use super::node::{Directory, File, Indexed, Node, What};
 use super::walk::WalkError;
+use crate::protection::Protection;
 use crate::tree::{CallPath, Tree};
 use crate::tree_path::TreePath;
 use pando_kernel::file_handle::FileHandle;
@@ -16,7 +17,7 @@ use std::io;
 ///
 /// # Errors
 ///
-/// Where one has several names, which a new file would not have; where one cannot be written to for another reason, being immutable for example.
+/// Where one has several names, which a new file would not have; where one cannot be written to for a reason that is none of those.
 pub(crate) fn replace_executed(live: &Tree, root: &mut Node, indexed: &mut [Indexed]) -> Result<(), WalkError> {
     of_node(live, root)?;
     indexed.iter_mut().try_for_each(|one| of_file(live, &one.path, &mut one.file))
@@ -35,7 +36,9 @@ fn of_file(live: &Tree, path: &TreePath, file: &mut File) -> Result<(), WalkErro
     let handle = FileHandle { kind: origin.handle_kind, bytes: origin.handle.clone() };
     let names = handle.open(live.root()).and_then(|object| {
         let names = rustix::fs::fstat(&object)?.st_nlink;
-        Ok(is_executed(&CallPath::of(object)?)?.then_some(names))
+        let how = Written::of(&CallPath::of(object)?)?;
+        // A new file in the place of one that nobody may write to is lost to nobody.
+        Ok((how == Written::NotWhileRun || how == Written::Untold && names == 1).then_some(names))
     });
     match names {
         Ok(None) => Ok(()),
@@ -51,12 +54,25 @@ fn of_file(live: &Tree, path: &TreePath, file: &mut File) -> Result<(), WalkErro
     }
 }
 
-/// Whether a file is a program that is being run: the kernel refuses to open it for writing (ETXTBSY). What else is in the way of writing to it is an error, and better
-/// now than after the commit point.
-fn is_executed(file: &CallPath) -> io::Result<bool> {
-    match rustix::fs::open(file.text.as_c_str(), OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()) {
-        Ok(_) => Ok(false),
-        Err(Errno::TXTBSY) => Ok(true),
-        Err(errno) => Err(errno.into()),
+/// Whether a file can be written to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Written {
+    InPlace,
+    /// It is a program that is being run (ETXTBSY).
+    NotWhileRun,
+    /// It is immutable, so that this cannot be told.
+    Untold,
+}
+
+impl Written {
+    /// Tries. What else is in the way of writing to a file is an error, and better now than after the commit point. One that may only grow is opened as such: others may
+    /// have it open.
+    fn of(file: &CallPath) -> io::Result<Self> {
+        match rustix::fs::open(file.text.as_c_str(), OFlags::WRONLY | OFlags::APPEND | OFlags::CLOEXEC, Mode::empty()) {
+            Ok(_) => Ok(Self::InPlace),
+            Err(Errno::TXTBSY) => Ok(Self::NotWhileRun),
+            Err(Errno::PERM) if !Protection::of(file)?.is_none() => Ok(Self::Untold),
+            Err(errno) => Err(errno.into()),
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! The extended attributes by which an overlay tells what an object of its upper directory is (Documentation/filesystems/overlayfs.rst).
 
+use crate::protection::Protection;
 use pando_kernel::file_handle::FileHandle;
 use std::collections::BTreeMap;
 
@@ -20,6 +21,8 @@ pub(super) struct Marks {
     pub(super) metadata_only: bool,
     /// Where it is in the lower tree: from the root if it begins with a slash, else a name in the same directory.
     pub(super) redirect: Option<Vec<u8>>,
+    /// How it is protected.
+    pub(super) protection: Protection,
 }
 
 impl Marks {
@@ -31,6 +34,7 @@ impl Marks {
             opaque: value("opaque").is_some_and(|value| value == b"y"),
             metadata_only: value("metacopy").is_some(),
             redirect: value("redirect").cloned(),
+            protection: value("protattr").map(|letters| Protection::marked(letters)).unwrap_or_default(),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The names that a transaction changed, and how.
 
 use crate::attributes::Moment;
+use crate::protection::Protection;
 use crate::tree_path::TreePath;
 use serde::{Deserialize, Serialize};
 
@@ -46,11 +47,13 @@ pub(crate) enum What {
 pub(crate) struct Directory {
     /// Which one of the live tree it is.
     pub source: DirectorySource,
-    /// Whether owner, mode, time or extended attributes are other than the source's. Always for a new one.
+    /// Whether owner, mode, time, extended attributes or protection are other than the source's. Always for a new one.
     pub attributes_differ: bool,
     /// Whether owner, mode or extended attributes are other than the source's, and somebody else has changed something of the source since the beginning:
     /// whose they are cannot be told.
     pub attributes_clash: bool,
+    /// How it is to be protected, where it is or was.
+    pub protection: Option<Protection>,
     /// Its time of change, which the commit's own work on the upper directory would lose; where others have changed the source too, the later one.
     pub modified: Moment,
     /// What changed in it.
@@ -81,8 +84,10 @@ pub(crate) struct File {
     pub origin: Option<Origin>,
     /// Whether it may have another content than its origin.
     pub content_differs: bool,
-    /// Whether owner, mode, time or extended attributes are other than the origin's.
+    /// Whether owner, mode, time, extended attributes or protection are other than the origin's.
     pub attributes_differ: bool,
+    /// How it is to be protected, where it is or was.
+    pub protection: Option<Protection>,
     /// Its size in bytes.
     pub size: u64,
     /// Its kind, as a letter of ls(1): `-` for a regular file.

@@ -4,6 +4,7 @@ use super::marks::Marks;
 use super::node::{Directory, DirectorySource, File, Indexed, LiveName, Node, Origin, What};
 use crate::attributes::{Attributes, Moment};
 use crate::content::same_content;
+use crate::protection::{Protection, may_be_lifted};
 use crate::sync_ahead::MANY;
 use crate::tree::{CallPath, Tree};
 use crate::tree_path::TreePath;
@@ -34,6 +35,9 @@ pub enum WalkError {
     /// A program with several names, which is being run outside, was changed: neither can it be written to, nor all its names be replaced at once.
     #[error("{0} is being run outside and has other names, so that it cannot be changed")]
     Executed(String),
+    /// What is protected may only be changed by who may lift that.
+    #[error("{0} is protected (chattr +i or +a), which to lift takes CAP_LINUX_IMMUTABLE")]
+    Protected(String),
     /// A name with several links was changed on a file system that does not let them be told.
     #[error("{0}: its file system does not tell which file it is a copy of")]
     Untold(String),
@@ -53,18 +57,19 @@ struct Walk<'a> {
 }
 
 /// What is known of the time before.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Beginning {
     /// When the transaction began.
     pub(crate) begun: Moment,
-    /// The time that the root had then.
-    pub(crate) root_modified: Option<Moment>,
+    /// What the root was like then.
+    pub(crate) root: Option<Attributes>,
 }
 
 /// What became of a directory beside its names.
 struct OfItself {
     attributes_differ: bool,
     attributes_clash: bool,
+    protection: Option<Protection>,
     modified: Moment,
 }
 
@@ -130,12 +135,18 @@ impl Walk<'_> {
     fn directory(&self, path: TreePath, stat: &Stat, live: Option<TreePath>, marks: &Marks) -> Result<Node, WalkError> {
         let name = self.live_name(&path, live.as_ref())?;
         let (source, below) = self.source(&path, live, name.as_ref(), marks)?;
-        let OfItself { attributes_differ, attributes_clash, modified } = match &below {
-            Some(below) => self.read(&path, self.beside(&path, stat, below))?,
-            None => OfItself { attributes_differ: true, attributes_clash: false, modified: Moment::modified(stat) },
+        let protection = marks.protection;
+        let of_itself = match &below {
+            Some(below) => self.beside(&path, stat, below, protection)?,
+            None => {
+                let (protection, modified) = (protection.or(Protection::default()), Moment::modified(stat));
+                OfItself { attributes_differ: true, attributes_clash: false, protection, modified }
+            }
         };
         let children = self.children(&path, below.as_ref())?;
-        let what = What::Directory(Directory { source, attributes_differ, attributes_clash, modified, children });
+        let OfItself { attributes_differ, attributes_clash, protection, modified } = of_itself;
+        let directory = Directory { source, attributes_differ, attributes_clash, protection, modified, children };
+        let what = What::Directory(directory);
         Ok(Node { path, ino: stat.st_ino, live: name, marked: false, what })
     }
 
@@ -210,42 +221,105 @@ impl Walk<'_> {
                     (self.many)();
                 }
             }
-            return Ok(File { origin: None, content_differs: true, attributes_differ: true, size, kind: letter });
+            let protection = marks.protection.or(Protection::default());
+            return Ok(File {
+                origin: None,
+                content_differs: true,
+                attributes_differ: true,
+                protection,
+                size,
+                kind: letter,
+            });
         };
         let old = self.read(path, rustix::fs::stat(call.text.as_c_str()).map_err(Into::into))?;
         if old.st_nlink == 0 {
             return Err(WalkError::Lost(self.live.shown(path)));
         }
         let old_xattrs = self.read(path, xattr::read(&call))?.own;
-        let attributes_differ = Attributes::new(stat, xattrs) != Attributes::new(&old, old_xattrs);
+        let (protection, old_protection) = (marks.protection, self.protection(path, &call)?);
+        let attributes_differ =
+            Attributes::new(stat, xattrs) != Attributes::new(&old, old_xattrs) || protection != old_protection;
+        let protection = protection.or(old_protection);
         let content_differs = regular
             && !marks.metadata_only
             && (stat.st_size != old.st_size
                 || Moment::modified(stat) != Moment::modified(&old)
                 || !self.read(path, self.upper.file(path, false).and_then(|file| same_content(&file, &call)))?);
-        Ok(File { origin: Some(origin), content_differs, attributes_differ, size, kind: letter })
+        Ok(File { origin: Some(origin), content_differs, attributes_differ, protection, size, kind: letter })
+    }
+
+    /// How an object of the live tree is protected, which this must be able to lift.
+    fn protection(&self, path: &TreePath, object: &CallPath) -> Result<Protection, WalkError> {
+        let found = self.read(path, Protection::of(object))?;
+        let can = found.is_none() || may_be_lifted();
+        can.then_some(found).ok_or_else(|| WalkError::Protected(self.live.shown(path)))
     }
 
     /// A directory beside the live one that it was copied from.
-    fn beside(&self, path: &TreePath, stat: &Stat, live: &TreePath) -> io::Result<OfItself> {
-        let mut new = Attributes::new(stat, xattr::read(&self.upper.call_path(path)?)?.own);
-        let now = self.live.stat(live)?;
-        let old = Attributes::new(&now, xattr::read(&self.live.call_path(live)?)?.own);
-        let Beginning { begun, root_modified, .. } = self.beginning;
-        let by_others = Moment::changed(&now) >= begun;
-        let is_root = path.as_bytes().is_empty();
-        // The root of the upper directory was made, not copied: others may have changed the live one since.
-        if is_root && root_modified.is_none_or(|before| new.modified == before) {
+    fn beside(
+        &self,
+        path: &TreePath,
+        stat: &Stat,
+        live: &TreePath,
+        protection: Protection,
+    ) -> Result<OfItself, WalkError> {
+        let attributes = |tree: &Tree, at: &TreePath, stat: &Stat| -> io::Result<_> {
+            Ok(Attributes::new(stat, xattr::read(&tree.call_path(at)?)?.own))
+        };
+        let now = self.read(path, self.live.stat(live))?;
+        let new = self.read(path, attributes(self.upper, path, stat))?;
+        let old = self.read(path, attributes(self.live, live, &now))?;
+        let old_protection = self.protection(path, &self.read(path, self.live.call_path(live))?)?;
+        let by_others = Moment::changed(&now) >= self.beginning.begun;
+        if path.as_bytes().is_empty() {
+            let has_names = || Ok(!self.read(path, self.upper.names(path))?.is_empty());
+            return self.beside_root(new, old, protection, old_protection, by_others, has_names);
+        }
+        let attributes_clash = by_others && !new.is_same_but_for_time(&old);
+        Ok(OfItself { attributes_clash, ..Self::compared(new, &old, protection, old_protection, by_others) })
+    }
+
+    /// The root of the upper directory was made, not copied, and Pando itself changes the live one, when it makes the directory that the part is in: what it was like at the
+    /// beginning tells what the transaction has changed of it, and what others.
+    fn beside_root(
+        &self,
+        mut new: Attributes,
+        old: Attributes,
+        protection: Protection,
+        old_protection: Protection,
+        by_others: bool,
+        has_names: impl FnOnce() -> Result<bool, WalkError>,
+    ) -> Result<OfItself, WalkError> {
+        let before = self.beginning.root.as_ref().unwrap_or(&old);
+        let is_changed = !new.is_same_but_for_time(before);
+        let is_changed_by_others = !old.is_same_but_for_time(before) && !new.is_same_but_for_time(&old);
+        let attributes_clash = is_changed_by_others && (is_changed || has_names()?);
+        if new.modified == before.modified {
             new.modified = old.modified;
         }
+        if is_changed_by_others && !attributes_clash {
+            // Nothing of it is this transaction's.
+            new = old.clone();
+        }
+        // Its own marks tell of nothing but what was changed: it was made without any.
+        let protection = if protection.is_none() { old_protection } else { protection };
+        Ok(OfItself { attributes_clash, ..Self::compared(new, &old, protection, old_protection, by_others) })
+    }
+
+    fn compared(
+        mut new: Attributes,
+        old: &Attributes,
+        protection: Protection,
+        old_protection: Protection,
+        by_others: bool,
+    ) -> OfItself {
         // Names that others made or removed in it since are not undone, and nor is the time of that.
         if by_others {
             new.modified = new.modified.max(old.modified);
         }
-        let modified = new.modified;
-        // Pando itself changes the root, when it makes the directory that the part is in.
-        let attributes_clash = by_others && !is_root && !new.is_same_but_for_time(&old);
-        Ok(OfItself { attributes_differ: new != old, attributes_clash, modified })
+        let attributes_differ = new != *old || protection != old_protection;
+        let protection = protection.or(old_protection);
+        OfItself { attributes_differ, attributes_clash: false, protection, modified: new.modified }
     }
 
     /// The changed files of an index. Its other entries are directories' and removed files'.

@@ -23,6 +23,10 @@ use std::path::{Path, PathBuf};
 /// since the commit does that and an abort needs none. Numbers of inodes are the lower file systems'.
 const OPTIONS: [(&str, &str); 4] = [("redirect_dir", "on"), ("metacopy", "on"), ("index", "on"), ("xino", "off")];
 
+/// The same where what is new is on another file system: the numbers tell which, so that all are of one device, as programs expect that do not leave a file system.
+const OPTIONS_IN_MEMORY: [(&str, &str); 4] =
+    [("redirect_dir", "on"), ("metacopy", "on"), ("index", "on"), ("xino", "on")];
+
 /// What an overlay takes of a file system by being there, amply: bytes, and inodes where they are counted.
 const ROOM: u64 = 128 << 10;
 const INODES: u64 = 32;
@@ -125,15 +129,16 @@ impl View {
     }
 }
 
-/// A view of what is live, with files of its own.
-pub(super) fn over<'a>(lower: &'a Tree, files: &'a Tree) -> Overlay<'a> {
-    Overlay { name: "pando-tx", lowers: vec![lower], data: Vec::new(), files, options: &OPTIONS, volatile: true }
+/// A view of what is live on a part, with files of its own.
+pub(super) fn over<'a>(part: &Part, lower: &'a Tree, files: &'a Tree) -> Overlay<'a> {
+    let options = if part.memory.is_some() { &OPTIONS_IN_MEMORY } else { &OPTIONS };
+    Overlay { name: "pando-tx", lowers: vec![lower], data: Vec::new(), files, options, volatile: true }
 }
 
 fn overlay(part: &Part, beside: &Path, watch: Option<&mut Watch>, made_of: &mut Vec<Tree>) -> Result<Tree, CallError> {
     let lower = Tree::clone_of(&part.live, false)?;
-    let files = Tree::clone_of(&part.base, false)?;
-    let tree = over(&lower, &files).mount(Attributes::empty(), beside)?;
+    let files = Tree::clone_of(part.files(), false)?;
+    let tree = over(part, &lower, &files).mount(Attributes::empty(), beside)?;
     made_of.extend([lower, files]);
     if let Some(watch) = watch {
         watch.add(part, &tree).context(|| format!("watching the view of {}", part.live.display()))?;

@@ -92,16 +92,14 @@ impl ViewPlan {
         for (number, (mount, usable)) in sorted.iter().enumerate() {
             let at = mount.at.clone();
             let how = match Self::kind(mount, *usable) {
-                Kind::Overlay if own == Some(at.as_path()) => How::Overlay(Part {
-                    base: home.of(name).join(format!("part-{number}")),
-                    live: at,
-                    realm: None,
-                    way: Vec::new(),
-                }),
+                Kind::Overlay if own == Some(at.as_path()) => {
+                    How::Overlay(Part::new(at, home.of(name).join(format!("part-{number}"))))
+                }
                 // Numbered, since one file system may be mounted at several places.
                 Kind::Overlay => {
                     let part = format!("{number}.{}", home.part_name(name));
-                    How::Overlay(Part { base: at.join(HIDDEN).join(part), live: at, realm: None, way: Vec::new() })
+                    let base = at.join(HIDDEN).join(part);
+                    How::Overlay(Part::new(at, base))
                 }
                 Kind::Bound => How::Bound,
                 Kind::ReadOnly => How::ReadOnly,
@@ -160,13 +158,17 @@ impl ViewPlan {
         })
     }
 
+    /// The same, to be changed.
+    pub(crate) fn parts_mut(&mut self) -> impl Iterator<Item = &mut Part> {
+        self.fixtures.iter_mut().filter_map(|fixture| match &mut fixture.how {
+            How::Overlay(part) => Some(part),
+            _ => None,
+        })
+    }
+
     /// The same for a transaction whose directory is `to` and was `from`.
     pub(crate) fn move_parts(&mut self, from: &Path, to: &Path) {
-        for fixture in &mut self.fixtures {
-            if let How::Overlay(part) = &mut fixture.how {
-                part.moved(from, to);
-            }
-        }
+        self.parts_mut().for_each(|part| part.moved(from, to));
     }
 
     /// Makes the directories of the parts. A mount on which they cannot be made, for it is full perhaps, is shown read-only: a transaction that writes

@@ -43,6 +43,7 @@ impl ViewPlan {
             base: home.of(name).join(format!("part-{number}")),
             realm: Some(realm.clone()),
             way,
+            memory: None,
         };
         let mut fixtures = vec![Fixture { at: "/".into(), how: How::Overlay(part(0, Path::new("/"), Vec::new())) }];
         let all = mounts_of(pid)?;
@@ -79,13 +80,13 @@ impl View {
         let (users, mount_namespace) = (open("user")?, open("mnt")?);
         let number = |file: &File| file.metadata().map(|metadata| metadata.ino()).context(entering);
         let same_users = number(&users)? == number(&File::open("/proc/self/ns/user").context(entering)?)?;
-        let files = plan.parts().map(|part| Tree::clone_of(&part.base, false)).collect::<Result<Vec<_>, _>>()?;
+        let files = plan.parts().map(|part| Tree::clone_of(part.files(), false)).collect::<Result<Vec<_>, _>>()?;
         setns(&mount_namespace, CloneFlags::CLONE_NEWNS).context(entering)?;
         let mut overlays = Vec::new();
         let mut made_of = Vec::new();
         for (part, files) in plan.parts().zip(files) {
             let lower = lower(part)?;
-            let tree = over(&lower, &files).by_descriptors(attributes(&lower)?)?;
+            let tree = over(part, &lower, &files).by_descriptors(attributes(&lower)?)?;
             if let Some(watch) = &mut watch {
                 watch.add(part, &tree).context(|| format!("watching the view of {}", part.live.display()))?;
             }

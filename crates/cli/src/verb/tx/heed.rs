@@ -9,6 +9,8 @@ pub(super) enum Stopped {
     Unsupported(Unsupported),
     /// It would have reached outside, and what it has read has changed.
     Lost(String),
+    /// What it changes takes more memory than there is for that.
+    Outgrown,
 }
 
 /// Tells what is to be told of an answered call; whether the command is to end.

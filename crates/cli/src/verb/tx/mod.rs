@@ -8,6 +8,7 @@ mod held_output;
 mod holder;
 mod keep;
 mod listing;
+mod memory_size;
 mod open;
 mod recover;
 mod replayed_input;
@@ -71,6 +72,7 @@ impl Verb for Tx {
 Examples:
   pando tx run -- apt-get install -y nginx       all of it, or no trace of it
   pando tx run --dry-run -- make install         what it would change
+  pando tx run --in-memory -- make check         the disk has nothing to do before the commit
   pando tx begin work && pando tx enter work     look around, change things,
   pando tx diff -p work                          see what that comes to,
   pando tx commit work                           and make it so, or `pando tx abort work`

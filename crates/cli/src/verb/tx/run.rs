@@ -4,6 +4,7 @@ use super::diff;
 use super::heed::Stopped;
 use super::held_output::HeldOutput;
 use super::keep::Keep;
+use super::memory_size;
 use super::recover::sweep_soon;
 use super::replayed_input::ReplayedInput;
 use super::report::{Outcome, PassedOutside, Report};
@@ -13,8 +14,8 @@ use crate::complaint::Usage;
 use crate::state_root::StateRoot;
 use anyhow::Context;
 use pando_tx::{
-    CommitError, Contention, EndError, Ended, Figures, HeldSignals, Home, Moment, Network, Passed, Reached, Rest,
-    Settled, Transaction, TxName, Watch, WhenUnsupported,
+    BeginError, CommitError, Contention, EndError, Ended, Figures, HeldSignals, Home, Memory, Moment, Network, Passed,
+    Reached, Rest, Settled, Transaction, TxName, ViewPlan, Watch, WhenUnsupported,
 };
 use std::ffi::OsString;
 use std::io::ErrorKind;
@@ -53,6 +54,9 @@ pub(super) struct Run {
     /// What to do when the command does what cannot be undone
     #[arg(long, value_name = "HOW", default_value = "abort")]
     unsupported: HowUnsupported,
+    /// Keep what it changes in memory until the commit, up to SIZE [default: a quarter of what is free]; what outgrows that is run again on the disk
+    #[arg(long, value_name = "SIZE", num_args = 0..=1, require_equals = true, value_parser = memory_size::read, conflicts_with = "guest")]
+    in_memory: Option<Option<u64>>,
     /// What becomes of network connections
     #[arg(long, value_name = "HOW", default_value = "pass")]
     net: HowNetwork,
@@ -107,7 +111,11 @@ pub(super) enum Attempt {
     Aborted(u8, String),
     /// What others changed.
     Lost(String),
+    /// What it changes takes more memory than there is for that.
+    Outgrown,
 }
+
+const OUTGROWN: &str = "its changes outgrew the memory for them";
 
 impl Attempt {
     /// What is told of it, and the exit code.
@@ -116,6 +124,12 @@ impl Attempt {
             Self::Committed(figures, settled) => (Outcome::Committed(*figures, settled), 0),
             Self::Aborted(code, why) => (Outcome::Aborted(why), *code),
             Self::Lost(what) => (Outcome::Aborted(what), crate::complaint::OWN_FAILURE),
+            Self::Outgrown => (
+                Outcome::Aborted(
+                    "its changes outgrew the memory for them (leave out --in-memory, or give it a larger size)",
+                ),
+                crate::complaint::OWN_FAILURE,
+            ),
         }
     }
 }
@@ -125,6 +139,7 @@ impl From<&Stopped> for Attempt {
         match stopped {
             Stopped::Unsupported(unsupported) => Self::Aborted(crate::complaint::OWN_FAILURE, unsupported.to_string()),
             Stopped::Lost(what) => Self::Lost(what.clone()),
+            Stopped::Outgrown => Self::Outgrown,
         }
     }
 }
@@ -144,8 +159,26 @@ struct Trial<'a> {
     waiting: Waiting,
     input: ReplayedInput,
     contention: Contention,
+    /// How much memory there is for what is changed, if it is kept there.
+    memory: Option<u64>,
     /// When the first run began.
     begun: Option<Moment>,
+}
+
+impl Trial<'_> {
+    /// Begins a transaction: in memory, on what a daemon has made ahead, or as it is done without either.
+    fn begin(&self, name: &TxName, shown: &[String]) -> Result<(Transaction, ViewPlan, Option<Clearer>), BeginError> {
+        let (home, begun) = (self.home, self.begun);
+        if let Some(memory) = self.memory.map(|most| Memory::new(most, home)).transpose()? {
+            let (transaction, plan) = Transaction::begin_in_memory(home, name, shown, begun, memory)?;
+            return Ok((transaction, plan, None));
+        }
+        if let Some((transaction, plan, clearer)) = spare::begin(self.root, home, name, shown, begun)? {
+            return Ok((transaction, plan, Some(clearer)));
+        }
+        let (transaction, plan) = Transaction::begin(home, name, shown, begun)?;
+        Ok((transaction, plan, None))
+    }
 }
 
 impl Run {
@@ -160,6 +193,7 @@ impl Run {
             dry_run: false,
             output: Output::Live,
             unsupported: HowUnsupported::Abort,
+            in_memory: None,
             net: HowNetwork::Pass,
             no_durable,
             no_daemons: false,
@@ -181,26 +215,29 @@ impl Run {
         let begun = Instant::now();
         let input = ReplayedInput::of_this_process(self.retry == 0)?;
         let contention = super::settings::contention(root)?;
-        let mut trial = Trial { root, home, waiting: Waiting::take()?, input, contention, begun: None };
+        let memory = self.in_memory.map(memory_size::of).transpose()?;
+        let mut trial = Trial { root, home, waiting: Waiting::take()?, input, contention, memory, begun: None };
         let (mut retries, mut reached) = (0, Reached::default());
         loop {
             let tried = self.attempt(&mut trial, retries)?;
             // What a run has reached is not undone by its being lost.
             reached.add(tried.reached.clone());
-            if let Attempt::Lost(what) = &tried.attempt
-                && retries < self.retry
-            {
-                retries += 1;
-                eprintln!("pando: {what}; running it again ({retries} of {})", self.retry);
-                continue;
-            }
-            return Ok(self.conclude(&Tried { reached, ..tried }, begun.elapsed(), retries));
+            let (what, how) = match &tried.attempt {
+                Attempt::Lost(what) if retries < self.retry => (what.as_str(), ""),
+                Attempt::Outgrown if retries < self.retry => {
+                    trial.memory = None;
+                    (OUTGROWN, " on the disk")
+                }
+                _ => return Ok(self.conclude(&Tried { reached, ..tried }, begun.elapsed(), retries)),
+            };
+            retries += 1;
+            eprintln!("pando: {what}; running it again{how} ({retries} of {})", self.retry);
         }
     }
 
     fn conclude(&self, tried: &Tried, time: Duration, retries: u32) -> u8 {
         let (outcome, code) = tried.attempt.outcome();
-        let failed = matches!(tried.attempt, Attempt::Lost(_));
+        let failed = matches!(tried.attempt, Attempt::Lost(_) | Attempt::Outgrown);
         if !self.quiet || failed {
             let Tried { ended, read_only, reached, .. } = tried;
             let (ended, passed) = (*ended, PassedOutside::of(reached));
@@ -214,10 +251,7 @@ impl Run {
         let home = trial.home;
         let name = self.name.clone().unwrap_or_else(|| TxName::fresh(number));
         let shown: Vec<String> = self.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-        let begun = spare::begin(trial.root, home, &name, &shown, trial.begun).and_then(|ahead| match ahead {
-            Some((transaction, plan, clearer)) => Ok((transaction, plan, Some(clearer))),
-            None => Transaction::begin(home, &name, &shown, trial.begun).map(|(one, plan)| (one, plan, None)),
-        });
+        let begun = trial.begin(&name, &shown);
         let (mut transaction, plan, clearer) = begun.context("cannot begin a transaction")?;
         trial.begun.get_or_insert(transaction.record().begun);
         let read_only = plan.read_only().map(|path| path.display().to_string()).collect();
@@ -226,9 +260,7 @@ impl Run {
         let (input, feeding) = trial.input.again()?;
         stdio[0] = input;
         let waited = match transaction.start(plan, &self.command, stdio, self.network()) {
-            Ok(running) => {
-                trial.waiting.wait(running, self.timeout, self.when_unsupported(), Some(transaction.record()))?
-            }
+            Ok(running) => trial.waiting.wait(running, self.timeout, self.when_unsupported(), Some(&transaction))?,
             Err(error) => return cannot_start(home, transaction, error, clearer),
         };
         drop(feeding);
@@ -254,8 +286,10 @@ impl Run {
                 (attempt, Left { watch, reached })
             }
             other => {
+                let has_outgrown = transaction.outgrows_memory();
                 transaction.abort()?;
-                (doomed.map_or_else(|| why(&other), Attempt::Lost), other.left())
+                let why = || if has_outgrown { Attempt::Outgrown } else { why(&other) };
+                (doomed.map_or_else(why, Attempt::Lost), other.left())
             }
         };
         let Left { watch, reached } = left_over;

@@ -3,10 +3,13 @@
 use super::heed::{Stopped, heed};
 use crate::session::signals::{Asked, Signals};
 use anyhow::Context;
-use pando_tx::{Answered, Ended, Passed, Reached, Record, Rest, Running, Watch, WhenUnsupported};
+use pando_tx::{Answered, Ended, Passed, Reached, Rest, Running, Transaction, Watch, WhenUnsupported};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
+
+/// How often it is looked whether a command outgrows the memory that its changes are kept in.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// What waits for a command: the signals that this program gets are the command's to answer.
 pub(super) struct Waiting(Signals);
@@ -16,21 +19,27 @@ impl Waiting {
         Ok(Self(Signals::take(false).context("cannot take over the signals")?))
     }
 
-    /// Waits for the command's end, and answers for what it does outside meanwhile. With the record of its transaction it is stopped when that is doomed.
+    /// Waits for the command's end, and answers for what it does outside meanwhile. With its transaction it is stopped when that is doomed or outgrows its memory.
     pub(super) fn wait(
         &mut self,
         mut running: Running,
         limit: Option<Duration>,
         when: WhenUnsupported,
-        record: Option<&Record>,
+        transaction: Option<&Transaction>,
     ) -> anyhow::Result<Waited> {
+        let record = transaction.map(Transaction::record);
+        let in_memory = transaction.filter(|one| one.is_in_memory());
         let deadline = limit.map(|limit| Instant::now() + limit);
         loop {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             if left.is_some_and(|left| left.is_zero()) {
                 return Ok(Waited::TooLong(running.reached()));
             }
-            let [ended, signalled, called, opened] = self.poll(&running, left)?;
+            if in_memory.is_some_and(Transaction::outgrows_memory) {
+                return Ok(Waited::Stopped(Stopped::Outgrown, running.reached()));
+            }
+            let pause = in_memory.map(|_| LOOK).into_iter().chain(left).min();
+            let [ended, signalled, called, opened] = self.poll(&running, pause)?;
             if signalled {
                 self.pass(&running);
             }

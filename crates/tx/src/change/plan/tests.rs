@@ -12,7 +12,7 @@ fn origin(ino: u64) -> Origin {
 }
 
 fn file(origin: Option<Origin>, content_differs: bool) -> What {
-    What::File(File { origin, content_differs, attributes_differ: false, size: 0, kind: '-' })
+    What::File(File { origin, content_differs, attributes_differ: false, protection: None, size: 0, kind: '-' })
 }
 
 fn node(at: &str, live: Option<(u64, bool)>, what: What) -> Node {
@@ -21,7 +21,14 @@ fn node(at: &str, live: Option<(u64, bool)>, what: What) -> Node {
 }
 
 fn directory(source: DirectorySource, children: Vec<Node>) -> What {
-    What::Directory(Directory { source, attributes_differ: false, attributes_clash: false, modified: MOMENT, children })
+    What::Directory(Directory {
+        source,
+        attributes_differ: false,
+        attributes_clash: false,
+        protection: None,
+        modified: MOMENT,
+        children,
+    })
 }
 
 fn root(children: Vec<Node>) -> Node {
@@ -39,6 +46,7 @@ fn words(ops: &[Op]) -> Vec<String> {
         Op::Update { target, .. } => format!("update {target:?}"),
         Op::Attributes { target: Target::Live(at), .. } => format!("attributes of {at}"),
         Op::Attributes { target, .. } => format!("attributes of {target:?}"),
+        Op::Protect { target, slot, .. } => format!("protect {target:?}, put aside as {slot:?}"),
     };
     ops.iter().map(word).collect()
 }
@@ -114,4 +122,27 @@ fn the_time_of_a_directory_is_set_where_its_own_names_change_and_nowhere_above()
     let within = node("a/b", Some((4, true)), directory(DirectorySource::SamePlace, vec![new]));
     let above = node("a", Some((3, true)), directory(DirectorySource::SamePlace, vec![within]));
     assert_eq!(words(&plan(&root(vec![above]), &[]).finish), ["attributes of /a/b"]);
+}
+
+#[test]
+fn protection_comes_behind_everything_that_it_would_be_in_the_way_of() {
+    let protected = |what: What| match what {
+        What::File(file) => What::File(File { protection: Some(Protection::marked(b"i")), ..file }),
+        What::Directory(directory) => {
+            What::Directory(Directory { protection: Some(Protection::marked(b"a")), ..directory })
+        }
+        What::Gone => What::Gone,
+    };
+    let new = node("d/n", None, protected(file(None, true)));
+    let renamed = node("d/r", None, protected(file(Some(origin(7)), true)));
+    let around = protected(directory(DirectorySource::SamePlace, vec![new, renamed]));
+    let steps = plan(&root(vec![node("d", Some((3, true)), around)]), &[]);
+    assert_eq!(words(&steps.stage), ["link 7 aside as 0"]);
+    let live = |at: &str| format!("protect {:?}, put aside as", Target::Live(path(at)));
+    let finish = words(&steps.finish);
+    let [.., new, renamed, around] = &finish[..] else { panic!("{finish:?}") };
+    assert_eq!(*new, format!("{} None", live("d/n")));
+    // What was put aside could not be removed any more.
+    assert_eq!(*renamed, format!("{} Some(0)", live("d/r")));
+    assert_eq!(*around, format!("{} None", live("d")));
 }

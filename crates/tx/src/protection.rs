@@ -1,0 +1,101 @@
+//! What chattr(1) protects files and directories by: `i`, which nobody may change, and `a`, which may only grow.
+//!
+//! An overlay keeps neither on the objects of its upper directory, where they would be in its own way: it marks them. A commit brings the marks to the live tree, last of
+//! all; where an object of that is protected which the transaction has changed, who could do so, its protection is lifted until then.
+
+use crate::tree::CallPath;
+use rustix::fs::{AtFlags, CWD, FileType, IFlags, Mode, OFlags, StatxAttributes, StatxFlags};
+use rustix::io::Errno;
+use rustix::thread::CapabilitySet;
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+
+/// How an object is protected.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Protection {
+    immutable: bool,
+    append_only: bool,
+}
+
+impl Protection {
+    /// Whether it is not at all.
+    pub(crate) fn is_none(self) -> bool {
+        self == Self::default()
+    }
+
+    /// This one, if there is anything to be done where there was the other before.
+    pub(crate) fn or(self, before: Self) -> Option<Self> {
+        (!self.is_none() || !before.is_none()).then_some(self)
+    }
+
+    /// That of what is at a path, as its file system tells it.
+    pub(crate) fn of(path: &CallPath) -> io::Result<Self> {
+        let follow = if path.follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
+        let found =
+            rustix::fs::statx(CWD, path.text.as_c_str(), follow | AtFlags::STATX_DONT_SYNC, StatxFlags::empty())?;
+        Ok(Self {
+            immutable: found.stx_attributes.contains(StatxAttributes::IMMUTABLE),
+            append_only: found.stx_attributes.contains(StatxAttributes::APPEND),
+        })
+    }
+
+    /// That of an object in an upper directory, as the overlay has marked it: a letter each.
+    pub(crate) fn marked(letters: &[u8]) -> Self {
+        Self { immutable: letters.contains(&b'i'), append_only: letters.contains(&b'a') }
+    }
+
+    /// Gives it to an object that is open as a mere place. What cannot be protected is not: only files and directories can, and not on every file system.
+    pub(crate) fn give(self, object: BorrowedFd<'_>) -> io::Result<()> {
+        let Some(opened) = open(object)? else { return Ok(()) };
+        let now = match rustix::fs::ioctl_getflags(&opened) {
+            Err(Errno::NOTTY | Errno::OPNOTSUPP) => return Ok(()),
+            now => now?,
+        };
+        let mut wanted = now;
+        wanted.set(IFlags::IMMUTABLE, self.immutable);
+        wanted.set(IFlags::APPEND, self.append_only);
+        if wanted != now {
+            rustix::fs::ioctl_setflags(&opened, wanted)?;
+        }
+        Ok(())
+    }
+}
+
+/// Opens what is open as a mere place, if it is a file or a directory.
+fn open(object: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
+    let kind = FileType::from_raw_mode(rustix::fs::fstat(object)?.st_mode);
+    if !matches!(kind, FileType::RegularFile | FileType::Directory) {
+        return Ok(None);
+    }
+    let path = format!("/proc/self/fd/{}", object.as_raw_fd());
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOATIME | OFlags::CLOEXEC;
+    Ok(Some(rustix::fs::open(path, flags, Mode::empty())?))
+}
+
+/// Whether this thread may lift any.
+pub(crate) fn may_be_lifted() -> bool {
+    let held = rustix::thread::capabilities(None);
+    held.is_ok_and(|sets| sets.effective.contains(CapabilitySet::LINUX_IMMUTABLE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_overlays_letters_are_read() {
+        assert!(Protection::marked(b"").is_none());
+        assert_eq!(Protection::marked(b"i"), Protection { immutable: true, append_only: false });
+        assert_eq!(Protection::marked(b"ia"), Protection { immutable: true, append_only: true });
+    }
+
+    #[test]
+    fn what_is_no_file_needs_none() {
+        let directory = tempfile::tempdir().unwrap();
+        let link = directory.path().join("link");
+        std::os::unix::fs::symlink("nowhere", &link).unwrap();
+        let place = rustix::fs::open(&link, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()).unwrap();
+        Protection { immutable: true, append_only: true }.give(std::os::fd::AsFd::as_fd(&place)).unwrap();
+    }
+}
