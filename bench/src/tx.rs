@@ -28,6 +28,13 @@ use packages::Debian;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+/// Where a transaction keeps its changes until it commits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kept {
+    OnDisk,
+    InMemory,
+}
+
 /// A file system to measure on.
 struct Bed<'a> {
     settings: &'a Settings,
@@ -60,13 +67,20 @@ impl Bed<'_> {
     }
 
     /// `pando tx run`, and what to run follows.
-    fn run(&self, durable: bool) -> Command {
-        self.run_in(&self.image.path().join("state"), durable)
+    fn run(&self, kept: Kept, durable: bool) -> Command {
+        self.run_kept(&self.image.path().join("state"), kept, durable)
     }
 
     /// The same with this state.
     fn run_in(&self, root: &Path, durable: bool) -> Command {
+        self.run_kept(root, Kept::OnDisk, durable)
+    }
+
+    fn run_kept(&self, root: &Path, kept: Kept, durable: bool) -> Command {
         let mut command = self.tx_in(root, "run");
+        if kept == Kept::InMemory {
+            command.arg("--in-memory");
+        }
         if !durable {
             command.arg("--no-durable");
         }

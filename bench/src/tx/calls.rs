@@ -1,7 +1,7 @@
 //! TxOS, table 4: system calls inside a transaction, against the same ones outside; and outside while a transaction is open.
 
 use super::image::Overlay;
-use super::{Bed, done};
+use super::{Bed, Kept, done};
 use crate::report::Report;
 use crate::spread::Spread;
 use anyhow::Context;
@@ -31,6 +31,7 @@ const FIRST: [&str; 3] = ["first lookup", "first chmod", "first write (4 KiB cop
 
 pub(super) const NATIVE: &str = "outside";
 const INSIDE: &str = "inside";
+const IN_MEMORY: &str = "inside, in memory";
 const BACKGROUND: &str = "outside, one open";
 /// What a view is made of, with nothing of Pando's: the kernel's own part of what a transaction costs.
 const OVERLAY: &str = "an overlay alone";
@@ -105,18 +106,21 @@ fn prepare(directory: &Path) -> anyhow::Result<()> {
 /// Both kinds in turn, with and without a transaction in the background.
 pub(super) fn measure(bed: &Bed<'_>, report: &mut Report) -> anyhow::Result<()> {
     for round in 0..=bed.settings.samples(9, 2) {
-        for way in [NATIVE, INSIDE, BACKGROUND, OVERLAY] {
+        for way in [NATIVE, INSIDE, IN_MEMORY, BACKGROUND, OVERLAY] {
             let directory = bed.fresh("calls")?;
             prepare(&directory)?;
             let laid = if way == OVERLAY { Some(bed.image.overlay(&directory)?) } else { None };
             let directory = laid.as_ref().map_or(directory.as_path(), Overlay::path);
             let _open = if way == BACKGROUND { Some(Open::begin(bed)?) } else { None };
-            let mut command = if way == INSIDE {
-                let mut command = bed.run(false);
+            let inside = |kept| {
+                let mut command = bed.run(kept, false);
                 command.arg(&bed.me);
                 command
-            } else {
-                Command::new(&bed.me)
+            };
+            let mut command = match way {
+                INSIDE => inside(Kept::OnDisk),
+                IN_MEMORY => inside(Kept::InMemory),
+                _ => Command::new(&bed.me),
             };
             let output = done(command.arg("tx-calls").arg(directory))?;
             for line in String::from_utf8_lossy(&output.stdout).lines() {
@@ -146,20 +150,22 @@ fn judge(bed: &Bed<'_>, report: &mut Report) {
     for (call, inside, _) in PAPER {
         let (ours, open) = (ratio(report, call, INSIDE), ratio(report, call, BACKGROUND));
         if let (Some(ours), Some(open)) = (ours, open) {
-            let alone = ratio(report, call, OVERLAY).unwrap_or(f64::NAN);
+            let [memory, alone] = [IN_MEMORY, OVERLAY].map(|way| ratio(report, call, way).unwrap_or(f64::NAN));
             report.note(format!(
-                "{}: {call}: inside {ours:.2}×, an overlay alone {alone:.2}×, one open {open:.2}× (TxOS {inside:.1}×)",
+                "{}: {call}: inside {ours:.2}×, in memory {memory:.2}×, an overlay alone {alone:.2}×, one open {open:.2}× (TxOS {inside:.1}×)",
                 bed.name
             ));
         }
     }
     for call in BESIDE.into_iter().chain(FIRST) {
         if let Some(ours) = ratio(report, call, INSIDE) {
-            report.note(format!("{}: {call}: inside {ours:.2}×", bed.name));
+            let memory = ratio(report, call, IN_MEMORY).unwrap_or(f64::NAN);
+            report.note(format!("{}: {call}: inside {ours:.2}×, in memory {memory:.2}×", bed.name));
         }
     }
     let name = |what: &str| format!("{}: eight calls, {what}, geometric mean", bed.name);
     report.hold(name("inside a transaction (TxOS 3.93)"), mean(report, INSIDE), 1.4, "times");
+    report.hold(name("inside a transaction in memory (TxOS 3.93)"), mean(report, IN_MEMORY), 1.4, "times");
     if let Some(alone) = mean(report, OVERLAY) {
         report.note(format!("{}: {alone:.2} times", name("in an overlay without Pando")));
     }

@@ -2,7 +2,7 @@
 
 use super::programs::arguments;
 use super::workload::{How, prepare};
-use super::{Bed, done, settle};
+use super::{Bed, Kept, done, settle};
 use crate::report::Report;
 use anyhow::Context;
 use pando_kernel::cgroup::Hierarchies;
@@ -68,7 +68,7 @@ pub(super) fn measure(bed: &Bed<'_>, report: &mut Report) -> anyhow::Result<()> 
             let mut command = Command::new("sh");
             command.args(["-c", "echo $$ >\"$0/cgroup.procs\" && exec \"$@\""]).arg(&group.0);
             if inside {
-                let transaction = bed.run(false);
+                let transaction = bed.run(Kept::OnDisk, false);
                 command.arg(transaction.get_program()).args(transaction.get_args());
             }
             arguments(command.arg(&bed.me), program, &directory, how);

@@ -124,7 +124,7 @@ pub(super) fn measure(
         let name = format!("{}: {}", plain.name, job.name);
         for _ in 0..plain.settings.samples(3, 1) {
             for way in &WAYS {
-                let bed = if way.durable && !way.inside { journalled } else { plain };
+                let bed = if way.durable && way.inside.is_none() { journalled } else { plain };
                 let root = debian.unpack(bed)?;
                 report.add(&way.series(&name), "s", one(bed, job, &root, way)?);
             }
@@ -136,18 +136,19 @@ pub(super) fn measure(
 }
 
 fn one(bed: &Bed<'_>, job: &Job, root: &Path, way: &Way) -> anyhow::Result<f64> {
-    let mut command = if way.inside {
-        let mut command = bed.run(way.durable);
-        command.arg("chroot");
-        command
-    } else {
-        Command::new("chroot")
+    let mut command = match way.inside {
+        Some(kept) => {
+            let mut command = bed.run(kept, way.durable);
+            command.arg("chroot");
+            command
+        }
+        None => Command::new("chroot"),
     };
     command.arg(root).args(["sh", "-ec", job.script]).env("DEBIAN_FRONTEND", "noninteractive").env("LC_ALL", "C");
     let begun = Instant::now();
     done(&mut command)?;
     // Outside it is to last as well: a transaction waits for that.
-    if way.durable && !way.inside {
+    if way.durable && way.inside.is_none() {
         settle(root)?;
     }
     let time = begun.elapsed().as_secs_f64();

@@ -2,7 +2,7 @@
 //! or xfs, where every file is synced.
 
 use super::workload::{How, prepare};
-use super::{Bed, done, memory, settle, table5};
+use super::{Bed, Kept, done, memory, settle, table5};
 use crate::report::Report;
 use std::path::Path;
 use std::process::Command;
@@ -41,17 +41,17 @@ const PROGRAMS: [Program; 12] = [
     reader("rab-grep", "copies"),
 ];
 
-/// One of the four ways that a program is run in.
+/// One of the ways that a program is run in.
 pub(super) struct Way {
     name: &'static str,
-    /// As a transaction.
-    pub(super) inside: bool,
+    /// As a transaction, and which.
+    pub(super) inside: Option<Kept>,
     /// It has to last.
     pub(super) durable: bool,
 }
 
 impl Way {
-    const fn new(name: &'static str, inside: bool, durable: bool) -> Self {
+    const fn new(name: &'static str, inside: Option<Kept>, durable: bool) -> Self {
         Self { name, inside, durable }
     }
 
@@ -62,12 +62,17 @@ impl Way {
 }
 
 /// What lasts outside is on a file system with all data in its journal, if it is ext4.
-pub(super) const WAYS: [Way; 4] = [
-    Way::new("outside", false, false),
-    Way::new("inside, not durable", true, false),
-    Way::new("outside, durable", false, true),
-    Way::new("inside, durable", true, true),
+pub(super) const WAYS: [Way; 6] = [
+    Way::new("outside", None, false),
+    Way::new("inside, not durable", Some(Kept::OnDisk), false),
+    Way::new("in memory, not durable", Some(Kept::InMemory), false),
+    Way::new("outside, durable", None, true),
+    Way::new("inside, durable", Some(Kept::OnDisk), true),
+    Way::new("in memory, durable", Some(Kept::InMemory), true),
 ];
+
+/// How many of them are not durable, and come first.
+const VOLATILE: usize = 3;
 
 pub(super) fn measure(plain: &Bed<'_>, journalled: &Bed<'_>, report: &mut Report) -> anyhow::Result<()> {
     let scale = if plain.settings.quick { 20 } else { 1 };
@@ -75,7 +80,7 @@ pub(super) fn measure(plain: &Bed<'_>, journalled: &Bed<'_>, report: &mut Report
         let name = format!("{}: {}", plain.name, program.name);
         for _ in 0..plain.settings.samples(3, 1) {
             for way in &WAYS {
-                let bed = if way.durable && !way.inside { journalled } else { plain };
+                let bed = if way.durable && way.inside.is_none() { journalled } else { plain };
                 let how = How { scale, sync: way.durable && program.syncs };
                 report.add(&way.series(&name), "s", one(bed, program, way, how)?);
             }
@@ -96,12 +101,13 @@ fn one(bed: &Bed<'_>, program: &Program, way: &Way, how: How) -> anyhow::Result<
         prepare(program.name, &directory, how)?;
         settle(&directory)?;
     }
-    let mut command = if way.inside {
-        let mut command = bed.run(way.durable);
-        command.arg(&bed.me);
-        command
-    } else {
-        Command::new(&bed.me)
+    let mut command = match way.inside {
+        Some(kept) => {
+            let mut command = bed.run(kept, way.durable);
+            command.arg(&bed.me);
+            command
+        }
+        None => Command::new(&bed.me),
     };
     arguments(&mut command, program.name, &directory, how);
     let begun = Instant::now();
@@ -116,13 +122,23 @@ pub(super) fn arguments(command: &mut Command, name: &str, directory: &Path, how
     command.args(["tx-program", name]).arg(directory).args([how.scale.to_string().as_str(), sync]);
 }
 
+/// The medians of a program's ways, not durable and durable: outside, inside, in memory.
+pub(super) fn medians(name: &str, report: &Report) -> Option<[[f64; VOLATILE]; 2]> {
+    let median = |number: usize| report.median(&WAYS[number].series(name));
+    let three = |first: usize| Some([median(first)?, median(first + 1)?, median(first + 2)?]);
+    Some([three(0)?, three(VOLATILE)?])
+}
+
 /// Notes a program's ratios, inside to outside, beside the paper's; the durable one.
 pub(super) fn compare(name: &str, program: &str, report: &mut Report) -> Option<f64> {
     let (aci, acid) = table5::ratios(program)?;
-    let ratio = |inside: usize, outside: usize| {
-        Some(report.median(&WAYS[inside].series(name))? / report.median(&WAYS[outside].series(name))?)
-    };
-    let (volatile, durable) = (ratio(1, 0)?, ratio(3, 2)?);
-    report.note(format!("{name}: not durable {volatile:.2}× (TxOS {aci}×), durable {durable:.2}× (TxOS {acid}×)"));
+    let [[plain, inside, memory], [lasting, kept, kept_memory]] = medians(name, report)?;
+    let durable = kept / lasting;
+    report.note(format!(
+        "{name}: not durable {:.2}×, in memory {:.2}× (TxOS {aci}×), durable {durable:.2}×, from memory {:.2}× (TxOS {acid}×)",
+        inside / plain,
+        memory / plain,
+        kept_memory / lasting
+    ));
     Some(durable)
 }

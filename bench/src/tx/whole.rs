@@ -1,6 +1,6 @@
 //! What a transaction as such costs: its beginning and commit, an abort, a commit of many files.
 
-use super::{Bed, done, settle};
+use super::{Bed, Kept, done, settle};
 use crate::own_pando::OwnPando;
 use crate::report::Report;
 use std::path::Path;
@@ -15,6 +15,8 @@ pub(super) const BEHIND: Duration = Duration::from_millis(150);
 
 /// One without such a pause.
 const AT_ONCE: &str = "durable, beside a daemon, right behind another";
+
+const IN_MEMORY: &str = "durable, in memory";
 
 fn milliseconds(span: Duration) -> f64 {
     span.as_secs_f64() * 1000.0
@@ -53,15 +55,16 @@ fn one_file(bed: &Bed<'_>, report: &mut Report) -> anyhow::Result<()> {
     // It has a state of its own, and makes the beginnings ahead.
     let daemon = OwnPando::start_in(&bed.settings.pando, bed.image.path())?;
     let beside = |durable| with_env(bed.run_in(daemon.root(), durable));
-    let alone = |durable| with_env(bed.run(durable));
+    let alone = |kept, durable| with_env(bed.run(kept, durable));
     for round in 0..=bed.settings.samples(60, 5) {
         let ways = [
             ("plainly", plain(), BEHIND),
             ("durable, beside a daemon", beside(true), BEHIND),
             (AT_ONCE, beside(true), Duration::ZERO),
             ("not durable, beside a daemon", beside(false), BEHIND),
-            ("durable", alone(true), BEHIND),
-            ("not durable", alone(false), BEHIND),
+            ("durable", alone(Kept::OnDisk, true), BEHIND),
+            ("not durable", alone(Kept::OnDisk, false), BEHIND),
+            (IN_MEMORY, alone(Kept::InMemory, true), BEHIND),
         ];
         for (way, command, pause) in ways {
             let time = writer(command, round, pause)?;
@@ -77,7 +80,7 @@ fn one_file(bed: &Bed<'_>, report: &mut Report) -> anyhow::Result<()> {
         let time = over(report, way);
         report.hold(what, time, 6.0, "ms");
     }
-    for way in [AT_ONCE, "not durable, beside a daemon", "not durable"] {
+    for way in [AT_ONCE, "not durable, beside a daemon", "not durable", IN_MEMORY] {
         if let Some(time) = over(report, way) {
             report
                 .note(format!("{}: begin and commit of a one-file command, {way}, over plain: {time:.2} ms", bed.name));
