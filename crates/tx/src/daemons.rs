@@ -158,7 +158,18 @@ impl Obstacles {
             return Some(format!("its working directory is {}", at.display()));
         }
         let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten();
-        descriptors.into_iter().find_map(|entry| self.held(pid, entry.file_name()))
+        descriptors.into_iter().find_map(|entry| self.held(pid, entry.file_name())).or_else(|| self.mapped(pid))
+    }
+
+    /// A file that a process writes to through its memory, whether it has it open or not.
+    fn mapped(&self, pid: i32) -> Option<String> {
+        let Lost { copied, rewritten } = &self.lost;
+        let maps = process::read(pid, "maps").unwrap_or_default();
+        let path = maps.lines().filter_map(written_through).find(|path| {
+            let is_other = || *copied && is_overlays(Path::new(&format!("/proc/{pid}/root{}", path.display())));
+            rewritten.contains(*path) || is_other()
+        })?;
+        Some(format!("what it writes to {}, which is mapped, would be lost", path.display()))
     }
 
     fn held(&self, pid: i32, descriptor: OsString) -> Option<String> {
@@ -176,10 +187,21 @@ impl Obstacles {
     }
 }
 
+/// The file of a line of `/proc/PID/maps`, if it can be written to through that: address, rights, offset, device, inode, path.
+fn written_through(line: &str) -> Option<&Path> {
+    let rights = line.split_ascii_whitespace().nth(1)?.as_bytes();
+    let is_written = rights.get(1) == Some(&b'w') && rights.get(3) == Some(&b's');
+    is_written.then(|| line.find('/').map(|at| Path::new(&line[at..])))?
+}
+
 /// Whether a descriptor is of a file in the view's overlay.
 fn is_of_view(pid: i32, descriptor: &str) -> bool {
+    is_overlays(Path::new(&format!("/proc/{pid}/fd/{descriptor}")))
+}
+
+fn is_overlays(path: &Path) -> bool {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let file = rustix::fs::open(format!("/proc/{pid}/fd/{descriptor}"), flags, Mode::empty());
+    let file = rustix::fs::open(path, flags, Mode::empty());
     file.is_ok_and(|file| fstatfs(&file).is_ok_and(|found| found.f_type == OVERLAY))
 }
 
@@ -265,6 +287,20 @@ fn on_live_tree(pid: i32, home: &Home, realm: Option<&Realm>) -> Result<(), Call
 mod tests {
     use super::*;
     use std::os::unix::ffi::OsStringExt;
+
+    #[test]
+    fn what_is_written_to_through_memory_is_found() {
+        let path = |line| written_through(line).map(|path| path.display().to_string());
+        assert_eq!(path("7f0-7f1 rw-s 00000000 08:01 12      /var/lib/a b"), Some("/var/lib/a b".to_owned()));
+        for line in [
+            "7f0-7f1 r--s 00000000 08:01 12 /x",
+            "7f0-7f1 rw-p 00000000 08:01 12 /x",
+            "7f0-7f1 rw-s 00000000 00:00 0",
+            "",
+        ] {
+            assert_eq!(path(line), None, "{line}");
+        }
+    }
 
     #[test]
     fn this_process_cannot_be_moved_and_why_is_said() {

@@ -30,6 +30,10 @@ use std::path::PathBuf;
 /// What the kernel keeps of a file beside its content, about.
 const INODE: u64 = 1 << 10;
 
+/// File systems whose files lose nothing by being copied to memory: `EXT4_SUPER_MAGIC`, `XFS_SUPER_MAGIC`, `TMPFS_MAGIC`, `OVERLAYFS_SUPER_MAGIC`. Others have attributes of
+/// their own (compression, for example), which a commit would take for removed.
+const FIT: [i64; 4] = [0xEF53, 0x5846_5342, 0x0102_1994, 0x794c_7630];
+
 /// Memory for a transaction's changes.
 #[derive(Debug)]
 pub struct Memory {
@@ -63,8 +67,11 @@ impl Memory {
         })
     }
 
-    /// Has a part keep its changes here; its number tells it from the others. Others who look into the transaction reach them by this process.
+    /// Has a part keep its changes here, if it can; its number tells it from the others. Others who look into the transaction reach them by this process.
     pub(crate) fn keep(&self, part: &mut Part, number: usize) {
+        if !rustix::fs::statfs(&part.live).is_ok_and(|found| FIT.contains(&found.f_type)) {
+            return;
+        }
         let files = format!("/proc/{}/fd/{}/{number}", std::process::id(), self.files.as_fd().as_raw_fd());
         part.memory = Some(PathBuf::from(files));
     }

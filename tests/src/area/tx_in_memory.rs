@@ -17,11 +17,15 @@ use std::path::Path;
 const EXT4: &[Need] = &[Need::Root, Need::Program("mkfs.ext4", "e2fsprogs")];
 const XFS: &[Need] = &[Need::Root, Need::Program("mkfs.xfs", "xfsprogs")];
 
+const BTRFS: &[Need] = &[Need::Root, Need::Program("mkfs.btrfs", "btrfs-progs")];
+
 pub(crate) const CASES: &[Case] = &[
     Case::new("tx_in_memory::changes_of_all_kinds_on_ext4", |sandbox| all_kinds(sandbox, &["mkfs.ext4", "-q"]))
         .needs(EXT4),
     Case::new("tx_in_memory::changes_of_all_kinds_on_xfs", |sandbox| all_kinds(sandbox, &["mkfs.xfs", "-q"]))
         .needs(XFS),
+    Case::new("tx_in_memory::changes_of_all_kinds_on_btrfs", |sandbox| all_kinds(sandbox, &["mkfs.btrfs", "-q"]))
+        .needs(BTRFS),
     Case::new("tx_in_memory::nothing_is_on_the_disk_before_the_commit", nothing_on_disk),
     Case::new("tx_in_memory::a_file_stays_the_same_file", same_file),
     Case::new("tx_in_memory::what_outgrows_it_is_run_again_on_the_disk", outgrown),
@@ -189,6 +193,13 @@ fn daemons(sandbox: &Sandbox) {
     let ended = ended.complains_of(&["1 process goes on", "what it writes to", "would be lost"]);
     let pids: Vec<i32> = ended.out().lines().map(|line| line.parse().expect("it is a pid")).collect();
     assert!(process::is_alive(pids[0]) && !process::is_alive(pids[1]));
+    // What is mapped need not be open.
+    let program = "import ctypes, os, time; fd = os.open('mapped', os.O_RDWR | os.O_CREAT); os.truncate(fd, 4096)
+ctypes.CDLL(None).mmap(None, 4096, 3, 1, fd, 0); os.close(fd); os.chdir('/'); print(os.getpid(), flush=True); time.sleep(1000)";
+    let script = "python3 -c \"$PROGRAM\" </dev/null 2>/dev/null & sleep .5";
+    let ended = run(sandbox, &[], &directory, script).env("PROGRAM", program).run().succeeded();
+    let ended = ended.complains_of(&["1 process left in it ended", "mapped, would be lost"]);
+    assert!(!process::is_alive(ended.out().trim().parse().expect("it is a pid")));
     rustix::process::kill_process(rustix::process::Pid::from_raw(pids[0]).expect("a pid"), Signal::KILL)
         .expect("it is there");
 }

@@ -65,6 +65,28 @@ pub(crate) struct Beginning {
     pub(crate) root: Option<Attributes>,
 }
 
+/// Everything of a directory but its names.
+struct Aspect {
+    attributes: Attributes,
+    protection: Protection,
+}
+
+impl Aspect {
+    /// What became of the directory that it is of, where the live one has the other.
+    fn beside(mut self, old: &Self, by_others: bool) -> OfItself {
+        // Names that others made or removed in it since are not undone, and nor is the time of that.
+        if by_others {
+            self.attributes.modified = self.attributes.modified.max(old.attributes.modified);
+        }
+        OfItself {
+            attributes_differ: self.attributes != old.attributes || self.protection != old.protection,
+            attributes_clash: false,
+            protection: self.protection.or(old.protection),
+            modified: self.attributes.modified,
+        }
+    }
+}
+
 /// What became of a directory beside its names.
 struct OfItself {
     attributes_differ: bool,
@@ -267,59 +289,38 @@ impl Walk<'_> {
             Ok(Attributes::new(stat, xattr::read(&tree.call_path(at)?)?.own))
         };
         let now = self.read(path, self.live.stat(live))?;
-        let new = self.read(path, attributes(self.upper, path, stat))?;
-        let old = self.read(path, attributes(self.live, live, &now))?;
-        let old_protection = self.protection(path, &self.read(path, self.live.call_path(live))?)?;
+        let new = Aspect { attributes: self.read(path, attributes(self.upper, path, stat))?, protection };
+        let protection = self.protection(path, &self.read(path, self.live.call_path(live))?)?;
+        let old = Aspect { attributes: self.read(path, attributes(self.live, live, &now))?, protection };
         let by_others = Moment::changed(&now) >= self.beginning.begun;
         if path.as_bytes().is_empty() {
-            let has_names = || Ok(!self.read(path, self.upper.names(path))?.is_empty());
-            return self.beside_root(new, old, protection, old_protection, by_others, has_names);
+            return self.beside_root(new, &old, by_others);
         }
-        let attributes_clash = by_others && !new.is_same_but_for_time(&old);
-        Ok(OfItself { attributes_clash, ..Self::compared(new, &old, protection, old_protection, by_others) })
+        let attributes_clash = by_others && !new.attributes.is_same_but_for_time(&old.attributes);
+        Ok(OfItself { attributes_clash, ..new.beside(&old, by_others) })
     }
 
     /// The root of the upper directory was made, not copied, and Pando itself changes the live one, when it makes the directory that the part is in: what it was like at the
     /// beginning tells what the transaction has changed of it, and what others.
-    fn beside_root(
-        &self,
-        mut new: Attributes,
-        old: Attributes,
-        protection: Protection,
-        old_protection: Protection,
-        by_others: bool,
-        has_names: impl FnOnce() -> Result<bool, WalkError>,
-    ) -> Result<OfItself, WalkError> {
-        let before = self.beginning.root.as_ref().unwrap_or(&old);
-        let is_changed = !new.is_same_but_for_time(before);
-        let is_changed_by_others = !old.is_same_but_for_time(before) && !new.is_same_but_for_time(&old);
-        let attributes_clash = is_changed_by_others && (is_changed || has_names()?);
-        if new.modified == before.modified {
-            new.modified = old.modified;
-        }
-        if is_changed_by_others && !attributes_clash {
+    fn beside_root(&self, mut new: Aspect, old: &Aspect, by_others: bool) -> Result<OfItself, WalkError> {
+        let before = self.beginning.root.as_ref().unwrap_or(&old.attributes);
+        let is_changed = !new.attributes.is_same_but_for_time(before);
+        let is_changed_by_others = !old.attributes.is_same_but_for_time(before);
+        let clashes = is_changed_by_others && !new.attributes.is_same_but_for_time(&old.attributes);
+        let attributes_clash =
+            clashes && (is_changed || !self.read(&TreePath::ROOT, self.upper.names(&TreePath::ROOT))?.is_empty());
+        if clashes && !attributes_clash {
             // Nothing of it is this transaction's.
-            new = old.clone();
+            new.attributes = old.attributes.clone();
         }
-        // Its own marks tell of nothing but what was changed: it was made without any.
-        let protection = if protection.is_none() { old_protection } else { protection };
-        Ok(OfItself { attributes_clash, ..Self::compared(new, &old, protection, old_protection, by_others) })
-    }
-
-    fn compared(
-        mut new: Attributes,
-        old: &Attributes,
-        protection: Protection,
-        old_protection: Protection,
-        by_others: bool,
-    ) -> OfItself {
-        // Names that others made or removed in it since are not undone, and nor is the time of that.
-        if by_others {
-            new.modified = new.modified.max(old.modified);
+        if new.attributes.modified == before.modified {
+            new.attributes.modified = old.attributes.modified;
         }
-        let attributes_differ = new != *old || protection != old_protection;
-        let protection = protection.or(old_protection);
-        OfItself { attributes_differ, attributes_clash: false, protection, modified: new.modified }
+        // It was made without any, so that marks tell of nothing but what was changed.
+        if new.protection.is_none() {
+            new.protection = old.protection;
+        }
+        Ok(OfItself { attributes_clash, ..new.beside(old, by_others) })
     }
 
     /// The changed files of an index. Its other entries are directories' and removed files'.
