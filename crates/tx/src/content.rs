@@ -3,7 +3,7 @@
 
 use crate::crash::step;
 use crate::tree::CallPath;
-use rustix::fs::{FallocateFlags, SeekFrom, copy_file_range, fallocate, fstat, ftruncate, ioctl_ficlone, seek};
+use rustix::fs::{FallocateFlags, SeekFrom, Stat, copy_file_range, fallocate, fstat, ftruncate, ioctl_ficlone, seek};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io::{self, Read};
@@ -57,6 +57,23 @@ pub(crate) fn bring(from: &File, to: &File) -> io::Result<()> {
     // What was longer; and a clone into a longer file leaves its tail.
     ftruncate(to, size)?;
     Ok(())
+}
+
+/// Fills a file that is new with the content of another, whose `stat` this is. Most files are small, and have no holes: those take a read and a write.
+pub(crate) fn fill(from: &File, stat: &Stat, to: &File) -> io::Result<()> {
+    /// What the kernel counts blocks in.
+    const BLOCK: u64 = 512;
+    let (size, held) = (stat.st_size.cast_unsigned(), stat.st_blocks.cast_unsigned() * BLOCK);
+    match usize::try_from(size) {
+        Ok(0) => Ok(()),
+        Ok(small) if small <= BUFFER && held >= size => {
+            let mut content = vec![0; small];
+            from.read_exact_at(&mut content, 0)?;
+            step();
+            to.write_all_at(&content, 0)
+        }
+        _ => bring(from, to),
+    }
 }
 
 /// The next run of data at or after `at`; an empty one at the end if there is none.
@@ -144,6 +161,24 @@ mod tests {
         assert_eq!(brought(|file| file.write_all_at(b"longer", 0).unwrap(), b"old").0, b"longer");
         assert_eq!(brought(|file| file.write_all_at(b"s", 0).unwrap(), b"much longer").0, b"s");
         assert_eq!(brought(|_| (), b"old").0, b"");
+    }
+
+    #[test]
+    fn a_new_file_is_filled_whatever_its_size() {
+        let directory = tempfile::tempdir().unwrap();
+        let (from, to) = (directory.path().join("from"), directory.path().join("to"));
+        for size in [0, 1, 5000, BUFFER, BUFFER + 1] {
+            let content: Vec<u8> = (0..size).map(|at| (at % 251) as u8).collect();
+            std::fs::write(&from, &content).unwrap();
+            let old = File::open(&from).unwrap();
+            fill(&old, &fstat(&old).unwrap(), &File::create(&to).unwrap()).unwrap();
+            assert_eq!(std::fs::read(&to).unwrap(), content);
+        }
+        let hollow = File::create(&from).unwrap();
+        hollow.set_len(100_000).unwrap();
+        fill(&File::open(&from).unwrap(), &fstat(&hollow).unwrap(), &File::create(&to).unwrap()).unwrap();
+        assert_eq!(std::os::unix::fs::MetadataExt::blocks(&std::fs::metadata(&to).unwrap()), 0);
+        assert_eq!(std::fs::metadata(&to).unwrap().len(), 100_000);
     }
 
     #[test]

@@ -1,13 +1,14 @@
 //! What lies in one tree, copied into another where it cannot be moved: content with its holes, owner, mode, time, extended attributes, devices, links.
 
 use crate::attributes::Attributes;
-use crate::content::bring;
+use crate::content::fill;
 use crate::crash::step;
 use crate::tree::{CallPath, Tree};
 use crate::tree_path::TreePath;
 use crate::xattr;
 use rustix::fs::{FileType, IFlags, Mode, OFlags, Stat};
 use rustix::io::Errno;
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -57,9 +58,10 @@ impl Copying<'_> {
             FileType::RegularFile => {
                 let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 let new: OwnedFd = rustix::fs::openat(&*parent, name, flags, private)?;
-                let old = self.from.file(from, false)?;
+                let (old, new) = (self.from.file(from, false)?, File::from(new));
                 copy_flags(&old, &new)?;
-                bring(&old, &new.into())?;
+                fill(&old, stat, &new)?;
+                return self.give(from, stat, &CallPath::of(new.into())?);
             }
             FileType::Symlink => {
                 let (directory, old) = self.from.place(from)?;
@@ -73,14 +75,17 @@ impl Copying<'_> {
 
     /// Gives a copy the attributes of what it is a copy of.
     pub(crate) fn attributes(&self, from: &TreePath, stat: &Stat, to: &TreePath) -> io::Result<()> {
+        self.give(from, stat, &CallPath::of(self.to.object(to)?)?)
+    }
+
+    fn give(&self, from: &TreePath, stat: &Stat, copy: &CallPath) -> io::Result<()> {
         let xattrs = xattr::read(&self.from.call_path(from)?)?;
         let mut attributes = Attributes::new(stat, xattrs.own);
         (self.attributes)(&mut attributes);
-        let copy = CallPath::of(self.to.object(to)?)?;
         if self.with_marks {
-            xattr::mark(&copy, &xattrs.overlay)?;
+            xattr::mark(copy, &xattrs.overlay)?;
         }
-        attributes.give(&copy, step)
+        attributes.give(copy, step)
     }
 }
 
