@@ -90,6 +90,8 @@ pub(crate) struct Verdict {
 pub(crate) fn judge(log: &str, committed: &BTreeSet<u64>, outsiders: &BTreeMap<String, u64>) -> Verdict {
     let mut verdict = Verdict::default();
     let (mut seen, mut from_outside, mut of_outsiders) = (BTreeSet::new(), 0, BTreeSet::new());
+    // Lines that must have been lost before, by the names that are there without them: those who come later are not misplaced for that.
+    let mut gone = 0;
     for (number, line) in log.lines().enumerate() {
         match line.split(' ').collect::<Vec<_>>()[..] {
             ["o", me, at] => {
@@ -98,13 +100,15 @@ pub(crate) fn judge(log: &str, committed: &BTreeSet<u64>, outsiders: &BTreeMap<S
             }
             ["t", id, lines, names] => {
                 verdict.transactions += 1;
-                let names = names.parse::<usize>().unwrap_or(usize::MAX);
-                let fits = lines.parse() == Ok(number)
-                    && (from_outside..=from_outside + outsiders.len()).contains(&names)
-                    && seen.insert(id.parse::<u64>().unwrap_or(u64::MAX));
-                if !fits {
+                // A number that is none fits nowhere.
+                let names = names.parse::<u32>().map_or(0, |names| names as usize);
+                let is_first = seen.insert(id.parse::<u64>().unwrap_or(u64::MAX));
+                let written = from_outside + gone;
+                let fits = (written..=written + outsiders.len()).contains(&names);
+                if !(is_first && fits && lines.parse() == Ok(number)) {
                     verdict.misplaced.push(format!("line {number}: {line}"));
                 }
+                gone += names.saturating_sub(written + outsiders.len());
             }
             _ => verdict.misplaced.push(format!("line {number}: {line}")),
         }
@@ -114,4 +118,48 @@ pub(crate) fn judge(log: &str, committed: &BTreeSet<u64>, outsiders: &BTreeMap<S
         + expected.filter(|one| !of_outsiders.contains(one)).count()
         + from_outside.saturating_sub(of_outsiders.len());
     verdict
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Misplaced and lost, of a history in which two outsiders have written `written` lines each.
+    fn found(log: &str, committed: &[u64], written: u64) -> (usize, usize) {
+        let outsiders = BTreeMap::from([("a".to_owned(), written), ("b".to_owned(), written)]);
+        let verdict = judge(log, &committed.iter().copied().collect(), &outsiders);
+        (verdict.misplaced.len(), verdict.lost)
+    }
+
+    #[test]
+    fn one_after_another_is_right() {
+        assert_eq!(found("o a 0\nt 0 1 1\no b 0\nt 1 3 2\n", &[0, 1], 1), (0, 0));
+        // The names of lines that were just about to come.
+        assert_eq!(found("t 0 0 2\no a 0\no b 0\n", &[0], 1), (0, 0));
+    }
+
+    #[test]
+    fn what_cannot_have_come_about_is_found() {
+        let lines_not_seen = found("o a 0\no b 0\nt 0 1 2\n", &[0], 1);
+        let names_not_seen = found("o a 0\no b 0\nt 0 2 0\n", &[0], 1);
+        let no_number = found("o a 0\no b 0\nt 0 2 x\n", &[0], 1);
+        assert_eq!([lines_not_seen, names_not_seen, no_number], [(1, 0); 3]);
+        let twice = found("o a 0\no b 0\nt 0 2 2\nt 0 3 2\n", &[0], 1);
+        let half = found("o a 0\no b 0\nt 0 2\n", &[], 1);
+        assert_eq!([twice, half], [(1, 0); 2]);
+    }
+
+    #[test]
+    fn what_is_not_there_is_lost() {
+        assert_eq!(found("o a 0\nt 0 1 2\n", &[0], 1), (0, 1));
+        assert_eq!(found("o a 0\no b 0\n", &[0], 1), (0, 1));
+        assert_eq!(found("o a 0\no a 0\no b 0\n", &[], 1), (0, 1));
+    }
+
+    #[test]
+    fn a_lost_line_is_counted_once() {
+        // Both of b's: the first that has come across their names is misplaced, and none of those behind it.
+        let log = "o a 0\no a 1\nt 0 2 5\nt 1 3 5\nt 2 4 5\n";
+        assert_eq!(found(log, &[0, 1, 2], 2), (1, 2));
+    }
 }

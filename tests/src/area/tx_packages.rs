@@ -39,8 +39,9 @@ fn debian_with(sandbox: &Sandbox, installed: &str, fetched: &str) -> PathBuf {
     let root = sandbox.scratch().join("native");
     let policy = "customize-hook=printf '#!/bin/sh\\nexit 101\\n' >\"$1/usr/sbin/policy-rc.d\"; chmod 755 \"$1/usr/sbin/policy-rc.d\"";
     let fetch = format!("customize-hook=chroot \"$1\" apt-get -qq -y -d --no-install-recommends install {fetched}");
-    let include = format!("--include={installed}");
-    let line = Line::new("mmdebstrap").args(["--quiet", "--variant=apt", "--skip=cleanup/apt", &include]);
+    // With no package at all it is no option.
+    let include = (!installed.is_empty()).then(|| format!("--include={installed}"));
+    let line = Line::new("mmdebstrap").args(["--quiet", "--variant=apt", "--skip=cleanup/apt"]).args(include);
     let line = line.args(["--aptopt=Acquire::Check-Valid-Until \"false\"", "--aptopt=Acquire::Check-Date \"false\""]);
     let line = line.args([format!("--{policy}"), format!("--{fetch}"), "bookworm".to_owned()]).args([&root]);
     let made = line.limit(LIMIT).run();
