@@ -1,7 +1,7 @@
 //! The part of a transaction that one mount of the live system holds: its overlay's directories, inside the same file system, so that what is new can
 //! be moved into place by a rename.
 
-use crate::attributes::Attributes;
+use crate::attributes::{Attributes, Moment};
 use crate::realm::Realm;
 use crate::tree::CallPath;
 use crate::way::{self, Crossing};
@@ -101,8 +101,8 @@ impl Part {
         }
     }
 
-    /// Makes the directories for an overlay over the live tree, whose root the upper directory looks like.
-    pub(crate) fn make(&self) -> std::io::Result<()> {
+    /// Makes the directories for an overlay over the live tree, whose root the upper directory looks like; when that had last changed.
+    pub(crate) fn make(&self) -> io::Result<Moment> {
         use std::os::unix::fs::DirBuilderExt;
         let private = |path: &Path, recursive| std::fs::DirBuilder::new().mode(0o700).recursive(recursive).create(path);
         make_below_what_comes_and_goes(|| private(&self.base, true))?;
@@ -116,17 +116,20 @@ impl Part {
 
     /// Gives the upper directory all that the live tree's root has but its names, the time too: any other would be a change to the root, and every commit would touch, and
     /// sync, every file system. Others may change the live root meanwhile, so that all of it is kept as well: whose a change is can be told by that alone.
-    pub(crate) fn look_like_live(&self) -> io::Result<()> {
-        let live = Attributes::of(&CallPath::of(self.open()?)?)?;
+    /// When anything of the live root had last changed before.
+    pub(crate) fn look_like_live(&self) -> io::Result<Moment> {
+        let live = self.open()?;
+        let changed = Moment::changed(&rustix::fs::fstat(&live)?);
+        let live = Attributes::of(&CallPath::of(live)?)?;
         let upper = rustix::fs::open(self.upper(), OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         live.give(&CallPath::of(upper)?, || ())?;
-        std::fs::write(self.marker(), postcard::to_stdvec(&live).map_err(io::Error::other)?)
+        std::fs::write(self.marker(), postcard::to_stdvec(&live).map_err(io::Error::other)?)?;
+        Ok(changed)
     }
 
-    /// Whether that is what it looks like.
-    pub(crate) fn looks_like_live(&self) -> io::Result<bool> {
-        let upper = rustix::fs::open(self.upper(), OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-        Ok(Attributes::of(&CallPath::of(self.open()?)?)? == Attributes::of(&CallPath::of(upper)?)?)
+    /// When anything of the live tree's root last changed, where that can be told.
+    pub(crate) fn root_changed(&self) -> Option<Moment> {
+        rustix::fs::stat(self.live.join(".")).ok().map(|root| Moment::changed(&root))
     }
 
     /// Removes the directories where they are, if there is nothing in them but what [`make`](Self::make), the overlay and a commit have put there; whether

@@ -111,6 +111,8 @@ impl Site {
 pub(crate) struct State {
     pub(crate) record: Record,
     pub(crate) plan: ViewPlan,
+    /// When each part's root had last changed before the spare looked like it.
+    pub(crate) roots: Vec<Moment>,
     outside: Outside,
     /// The maps of the program that tells what is read, by the kernel's numbers.
     maps: [u32; 3],
@@ -221,7 +223,7 @@ impl Spare {
         };
         // What is made is known before, so that a crash leaves nothing unknown.
         record.write(&directory)?;
-        plan.make_parts()?;
+        let roots = plan.make_parts()?;
         record.parts = plan.parts().cloned().collect();
         site.sweep = Sweep::behind(home, record.parts.iter());
         Scope::make(&record.group)?;
@@ -235,7 +237,7 @@ impl Spare {
         if !mounts.is_silent() || Outside::of_now(&plan).context(looking)? != outside {
             return Err(io::Error::from(io::ErrorKind::ResourceBusy)).context(looking);
         }
-        let state = State { record, plan, outside, maps: watch.maps(), program: digest() };
+        let state = State { record, plan, roots, outside, maps: watch.maps(), program: digest() };
         // Not as text: whoever takes it reads it while somebody waits.
         let bytes = postcard::to_stdvec(&state).map_err(io::Error::other);
         let path = Self::state_path(&directory);

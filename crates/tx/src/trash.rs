@@ -207,7 +207,9 @@ mod tests {
         let hidden = mount.join(HIDDEN);
         let part = |at: &str| Part::new(mount.to_owned(), hidden.join(at));
         let parts = vec![part("0.t"), part("1.t")];
-        parts.iter().for_each(|part| part.make().unwrap());
+        for part in &parts {
+            part.make().unwrap();
+        }
         std::fs::write(parts[1].upper().join("new"), "").unwrap();
         std::fs::create_dir(home.of(&name)).unwrap();
         let begun = Moment { seconds: 0, nanoseconds: 0 };

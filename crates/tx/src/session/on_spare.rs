@@ -5,11 +5,10 @@ use super::{Ahead, BeginError, Transaction};
 use crate::attributes::Moment;
 use crate::home::Home;
 use crate::name::TxName;
-use crate::part::Part;
 use crate::scope::Scope;
 use crate::spare::{Spare, Taken};
 use crate::view::ViewPlan;
-use pando_kernel::{CallError, Context};
+use pando_kernel::Context;
 use rustix::fs::{CWD, RenameFlags};
 use rustix::io::Errno;
 use std::os::fd::AsRawFd;
@@ -36,8 +35,11 @@ impl Transaction {
         // Whatever fails from here on, what is on disk of the spare goes with `site`.
         let Taken { state, namespaces, watch, lock, site } = spare.take_apart();
         let (mut plan, mut record) = (state.plan, state.record);
-        for part in plan.parts() {
-            look_like_live(part)?;
+        for (part, changed) in plan.parts().zip(&state.roots) {
+            // Names may have come and gone there since.
+            if part.root_changed() != Some(*changed) {
+                part.look_like_live().context(|| format!("looking at {}", part.live.display()))?;
+            }
         }
         plan.move_parts(&former, &directory);
         record.name = name.clone();
@@ -57,10 +59,4 @@ impl Transaction {
         let (watch, made) = (Some(watch), Some(Ahead { namespaces, looking }));
         Ok(Some((Self { watch, made, on_spare: true, ..Self::of(home, directory, record, scope, lock) }, plan)))
     }
-}
-
-/// Has a part's root look like the live one, which may have changed since the spare was made: names come and go there.
-fn look_like_live(part: &Part) -> Result<(), CallError> {
-    let look = || if part.looks_like_live()? { Ok(()) } else { part.look_like_live() };
-    look().context(|| format!("looking at {}", part.live.display()))
 }

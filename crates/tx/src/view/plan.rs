@@ -1,5 +1,6 @@
 //! What becomes of each mount in a view.
 
+use crate::attributes::Moment;
 use crate::home::{HIDDEN, Home};
 use crate::name::TxName;
 use crate::part::Part;
@@ -172,19 +173,20 @@ impl ViewPlan {
     }
 
     /// Makes the directories of the parts. A mount on which they cannot be made, for it is full perhaps, is shown read-only: a transaction that writes
-    /// nothing there need not care. The root's must be made.
-    pub(crate) fn make_parts(&mut self) -> Result<(), CallError> {
+    /// nothing there need not care. The root's must be made. When the live tree's root of each that was made had last changed.
+    pub(crate) fn make_parts(&mut self) -> Result<Vec<Moment>, CallError> {
+        let mut changed = Vec::new();
         for (number, fixture) in self.fixtures.iter_mut().enumerate() {
             let How::Overlay(part) = &fixture.how else { continue };
             match part.make() {
-                Ok(()) => {}
+                Ok(root) => changed.push(root),
                 Err(_) if number > 0 => fixture.how = How::ReadOnly,
                 Err(error) => return Err(error).context(|| format!("making {}", part.base.display())),
             }
         }
         // Nothing need be hidden where nothing could be made.
         self.fixtures.retain(|fixture| fixture.how != How::Hidden || fixture.at.exists());
-        Ok(())
+        Ok(changed)
     }
 
     /// Mounts that can be written outside and not in the transaction.
