@@ -1,7 +1,7 @@
 //! Everything that can be seen of a tree, as lines to compare: kinds, modes, owners, times, contents, extended attributes, devices, and which names are
 //! the same file.
 
-use rustix::fs::{AtFlags, CWD, FileType, Stat, StatxAttributes, StatxFlags, statat, statx};
+use rustix::fs::{AtFlags, CWD, FileType, IFlags, Stat, StatxAttributes, StatxFlags, ioctl_getflags, statat, statx};
 use std::collections::BTreeMap;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
@@ -68,10 +68,16 @@ fn content(path: &Path, kind: FileType, stat: &Stat) -> String {
 }
 
 /// What chattr(1) protects it by.
-fn protection(path: &Path) -> &'static str {
+pub(crate) fn protection(path: &Path) -> &'static str {
     let flags = AtFlags::SYMLINK_NOFOLLOW;
-    let found = statx(CWD, path, flags, StatxFlags::empty()).expect("what is there can be looked at").stx_attributes;
-    match (found.contains(StatxAttributes::IMMUTABLE), found.contains(StatxAttributes::APPEND)) {
+    let found = statx(CWD, path, flags, StatxFlags::empty()).expect("what is there can be looked at");
+    let is_said = found.stx_attributes.intersects(StatxAttributes::IMMUTABLE | StatxAttributes::APPEND);
+    // What cannot be written to at all says so too, and has no flags.
+    let can = || path.symlink_metadata().is_ok_and(|found| found.is_file() || found.is_dir());
+    let said = (is_said && can()).then(|| std::fs::File::open(path).ok()).flatten();
+    let said = said.and_then(|file| ioctl_getflags(file).ok());
+    let has = |flag| said.is_some_and(|flags| flags.contains(flag));
+    match (has(IFlags::IMMUTABLE), has(IFlags::APPEND)) {
         (false, false) => "",
         (true, false) => "+i",
         (false, true) => "+a",

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use rustix::thread::CapabilitySet;
 use serde::{Deserialize, Serialize};
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// How an object is protected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,15 +29,21 @@ impl Protection {
         (!self.is_none() || !before.is_none()).then_some(self)
     }
 
-    /// That of what is at a path, as its file system tells it.
+    /// That of what is at a path, as its file system tells it. File systems that cannot be written to (erofs) say of all that it is immutable, and so do overlays over such a
+    /// one, of what is protected by nothing: those have no flags, and are asked for them only where they say so.
     pub(crate) fn of(path: &CallPath) -> io::Result<Self> {
         let follow = if path.follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
-        let found =
-            rustix::fs::statx(CWD, path.text.as_c_str(), follow | AtFlags::STATX_DONT_SYNC, StatxFlags::empty())?;
-        Ok(Self {
-            immutable: found.stx_attributes.contains(StatxAttributes::IMMUTABLE),
-            append_only: found.stx_attributes.contains(StatxAttributes::APPEND),
-        })
+        let flags = follow | AtFlags::STATX_DONT_SYNC;
+        let found = rustix::fs::statx(CWD, path.text.as_c_str(), flags, StatxFlags::empty())?.stx_attributes;
+        if !found.intersects(StatxAttributes::IMMUTABLE | StatxAttributes::APPEND) {
+            return Ok(Self::default());
+        }
+        let nofollow = if path.follow { OFlags::empty() } else { OFlags::NOFOLLOW };
+        let place = rustix::fs::open(path.text.as_c_str(), OFlags::PATH | OFlags::CLOEXEC | nofollow, Mode::empty())?;
+        Ok(flags_of(place.as_fd())?.map_or_else(Self::default, |(_, flags)| Self {
+            immutable: flags.contains(IFlags::IMMUTABLE),
+            append_only: flags.contains(IFlags::APPEND),
+        }))
     }
 
     /// That of an object in an upper directory, as the overlay has marked it: a letter each.
@@ -47,11 +53,7 @@ impl Protection {
 
     /// Gives it to an object that is open as a mere place. What cannot be protected is not: only files and directories can, and not on every file system.
     pub(crate) fn give(self, object: BorrowedFd<'_>) -> io::Result<()> {
-        let Some(opened) = open(object)? else { return Ok(()) };
-        let now = match rustix::fs::ioctl_getflags(&opened) {
-            Err(Errno::NOTTY | Errno::OPNOTSUPP) => return Ok(()),
-            now => now?,
-        };
+        let Some((opened, now)) = flags_of(object)? else { return Ok(()) };
         let mut wanted = now;
         wanted.set(IFlags::IMMUTABLE, self.immutable);
         wanted.set(IFlags::APPEND, self.append_only);
@@ -62,15 +64,19 @@ impl Protection {
     }
 }
 
-/// Opens what is open as a mere place, if it is a file or a directory.
-fn open(object: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
+/// Opens what is open as a mere place, with its flags; nothing where there are none: only files and directories have any, and not on every file system.
+fn flags_of(object: BorrowedFd<'_>) -> io::Result<Option<(OwnedFd, IFlags)>> {
     let kind = FileType::from_raw_mode(rustix::fs::fstat(object)?.st_mode);
     if !matches!(kind, FileType::RegularFile | FileType::Directory) {
         return Ok(None);
     }
     let path = format!("/proc/self/fd/{}", object.as_raw_fd());
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOATIME | OFlags::CLOEXEC;
-    Ok(Some(rustix::fs::open(path, flags, Mode::empty())?))
+    let opened = rustix::fs::open(path, flags, Mode::empty())?;
+    match rustix::fs::ioctl_getflags(&opened) {
+        Err(Errno::NOTTY | Errno::OPNOTSUPP) => Ok(None),
+        flags => Ok(Some((opened, flags?))),
+    }
 }
 
 /// Whether this thread may lift any.
@@ -96,6 +102,6 @@ mod tests {
         let link = directory.path().join("link");
         std::os::unix::fs::symlink("nowhere", &link).unwrap();
         let place = rustix::fs::open(&link, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()).unwrap();
-        Protection { immutable: true, append_only: true }.give(std::os::fd::AsFd::as_fd(&place)).unwrap();
+        Protection { immutable: true, append_only: true }.give(place.as_fd()).unwrap();
     }
 }

@@ -6,7 +6,7 @@ use crate::line::Line;
 use crate::need::Need;
 use crate::sandbox::Sandbox;
 use crate::small_disk::SmallDisk;
-use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
+use crate::tree_state;
 use std::path::{Path, PathBuf};
 
 const EXT4: &[Need] = &[Need::Root, Need::Program("mkfs.ext4", "e2fsprogs"), Need::Program("chattr", "e2fsprogs")];
@@ -16,6 +16,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("tx_protection::on_ext4", |sandbox| all(sandbox, &["mkfs.ext4", "-q"], &[])).needs(EXT4),
     Case::new("tx_protection::on_xfs", |sandbox| all(sandbox, &["mkfs.xfs", "-q"], &[])).needs(XFS),
     Case::new("tx_protection::in_memory", |sandbox| all(sandbox, &["mkfs.ext4", "-q"], &["--in-memory"])).needs(EXT4),
+    Case::new("tx_protection::what_cannot_be_written_to_at_all_is_not_protected", layers),
     Case::new("tx_protection::without_the_right_to_lift_it_nothing_is_changed", without_the_right).needs(EXT4),
 ];
 
@@ -98,16 +99,10 @@ impl Drop for Cleared {
 }
 
 fn protection(path: &Path) -> &'static str {
-    let Ok(found) = statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::empty()) else { return "" };
-    match (
-        found.stx_attributes.contains(StatxAttributes::IMMUTABLE),
-        found.stx_attributes.contains(StatxAttributes::APPEND),
-    ) {
-        (false, false) => "-",
-        (true, false) => "i",
-        (false, true) => "a",
-        (true, true) => "ia",
+    if path.symlink_metadata().is_err() {
+        return "";
     }
+    tree_state::protection(path).strip_prefix('+').unwrap_or("-")
 }
 
 /// The kernel lets whoever cannot lift it add to what may only grow, but not set the time that it has then.
@@ -123,4 +118,22 @@ fn without_the_right(sandbox: &Sandbox) {
     let line = line.args(["tx", "run", "--retry", "0", "--", "touch", "d/new"]).directory(&at);
     line.run().ended_with(125).complains_of(&["is protected", "CAP_LINUX_IMMUTABLE", "nothing was changed"]);
     assert!(!at.join("d/new").exists());
+}
+
+/// The layers of a guest are images that nobody can write to, of whose files the kernel says that they are immutable.
+fn layers(sandbox: &Sandbox) {
+    let tree = sandbox.scratch().join("tree");
+    Line::new("cp").args(["-a", sandbox.busybox()]).args([&tree]).ok();
+    std::fs::write(tree.join("srv/file"), "old\n").expect("a file can be written");
+    sandbox.pando(["create", "g", "--start", "--from"]).args([&tree]).ok();
+    let run = |option: &str, script: &str| {
+        sandbox.pando(["tx", "run", "-q", "--guest", "g", option, "--", "sh", "-ec", script]).ok()
+    };
+    assert_eq!(run("--dry-run", ": >>/srv/file"), "");
+    assert_eq!(run("--dry-run", "chmod 600 /srv/file"), "~ /srv/file\n");
+    assert_eq!(run("--retry=0", "echo new >>/srv/file; mv /srv/file /srv/moved; touch /srv/made"), "");
+    assert_eq!(
+        sandbox.pando(["exec", "g", "--", "sh", "-c", "cat /srv/moved; ls /srv"]).ok(),
+        "old\nnew\nmade\nmoved\n"
+    );
 }
