@@ -25,6 +25,7 @@ use crate::settings::Settings;
 use anyhow::{Context, bail};
 use image::Image;
 use packages::Debian;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -69,6 +70,14 @@ impl Bed<'_> {
     /// `pando tx run`, and what to run follows.
     fn run(&self, kept: Kept, durable: bool) -> Command {
         self.run_kept(&self.image.path().join("state"), kept, durable)
+    }
+
+    /// A program, as a transaction or plainly; its arguments follow.
+    fn command(&self, inside: Option<Kept>, durable: bool, program: impl AsRef<OsStr>) -> Command {
+        let Some(kept) = inside else { return Command::new(program) };
+        let mut command = self.run(kept, durable);
+        command.arg(program);
+        command
     }
 
     /// The same with this state.

@@ -47,6 +47,28 @@ pub(crate) fn make_protectively(root: &Path, dice: &mut Dice, count: u64) {
     make_of(KINDS, root, dice, count);
 }
 
+/// `u::…,u:USER:…,g::…,m::…,o::…`, with these rights, as the kernel keeps it (linux/posix_acl_xattr.h).
+pub(crate) fn access_list(user: u32, rights: [u16; 5]) -> Vec<u8> {
+    const TAGS: [u16; 5] = [1, 2, 4, 16, 32];
+    const NAMED: u16 = 2;
+    let mut value = 2_u32.to_le_bytes().to_vec();
+    for (tag, rights) in TAGS.into_iter().zip(rights) {
+        value.extend(tag.to_le_bytes());
+        value.extend(rights.to_le_bytes());
+        value.extend((if tag == NAMED { user } else { u32::MAX }).to_le_bytes());
+    }
+    value
+}
+
+/// A tree that goes with this, protected or not, however a test ends: protected files would be in the way of whoever cleans up.
+pub(crate) struct Cleared(pub(crate) PathBuf);
+
+impl Drop for Cleared {
+    fn drop(&mut self) {
+        clear(&self.0);
+    }
+}
+
 /// Removes a tree, protected or not.
 pub(crate) fn clear(root: &Path) {
     let tree = Tree::look(root);
@@ -250,20 +272,12 @@ impl<'a> Tree<'a> {
         set_flags(path, flags[dice.throw(4) as usize])
     }
 
-    /// `u::rw-,u:N:r--,g::r--,m::r--,o::---` as the kernel keeps it (linux/posix_acl_xattr.h).
+    /// `u::rw-,u:N:r--,g::r--,m::r--,o::---`
     fn change_access_list(&'a self, dice: &mut Dice) -> io::Result<()> {
         let path = self.some(dice, &self.regular)?;
         // An overlay cannot set one on a file of an image before the file is copied up.
         fs::set_permissions(path, path.metadata()?.permissions())?;
-        let nobody = u32::MAX;
-        let user = dice.throw(9) as u32;
-        let entries = [(1_u16, 6_u16, nobody), (2, 4, user), (4, 4, nobody), (16, 4, nobody), (32, 0, nobody)];
-        let mut value = 2_u32.to_le_bytes().to_vec();
-        for (tag, rights, id) in entries {
-            value.extend(tag.to_le_bytes());
-            value.extend(rights.to_le_bytes());
-            value.extend(id.to_le_bytes());
-        }
+        let value = access_list(dice.throw(9) as u32, [6, 4, 4, 4, 0]);
         Ok(rustix::fs::lsetxattr(path, "system.posix_acl_access", &value, XattrFlags::empty())?)
     }
 }

@@ -8,7 +8,6 @@ use anyhow::Context;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use std::ffi::CString;
 use std::path::Path;
-use std::process::Command;
 use std::time::Instant;
 
 /// The paper's calls, and by how much each is slower in TxOS: inside a transaction, and with its begin and end.
@@ -112,17 +111,12 @@ pub(super) fn measure(bed: &Bed<'_>, report: &mut Report) -> anyhow::Result<()> 
             let laid = if way == OVERLAY { Some(bed.image.overlay(&directory)?) } else { None };
             let directory = laid.as_ref().map_or(directory.as_path(), Overlay::path);
             let _open = if way == BACKGROUND { Some(Open::begin(bed)?) } else { None };
-            let inside = |kept| {
-                let mut command = bed.run(kept, false);
-                command.arg(&bed.me);
-                command
+            let inside = match way {
+                INSIDE => Some(Kept::OnDisk),
+                IN_MEMORY => Some(Kept::InMemory),
+                _ => None,
             };
-            let mut command = match way {
-                INSIDE => inside(Kept::OnDisk),
-                IN_MEMORY => inside(Kept::InMemory),
-                _ => Command::new(&bed.me),
-            };
-            let output = done(command.arg("tx-calls").arg(directory))?;
+            let output = done(bed.command(inside, false, &bed.me).arg("tx-calls").arg(directory))?;
             for line in String::from_utf8_lossy(&output.stdout).lines() {
                 let (name, time) = line.split_once('\t').context("a line without a time")?;
                 if round > 0 {

@@ -124,7 +124,7 @@ pub(super) fn measure(
         let name = format!("{}: {}", plain.name, job.name);
         for _ in 0..plain.settings.samples(3, 1) {
             for way in &WAYS {
-                let bed = if way.durable && way.inside.is_none() { journalled } else { plain };
+                let bed = if way.lasts_outside() { journalled } else { plain };
                 let root = debian.unpack(bed)?;
                 report.add(&way.series(&name), "s", one(bed, job, &root, way)?);
             }
@@ -136,19 +136,12 @@ pub(super) fn measure(
 }
 
 fn one(bed: &Bed<'_>, job: &Job, root: &Path, way: &Way) -> anyhow::Result<f64> {
-    let mut command = match way.inside {
-        Some(kept) => {
-            let mut command = bed.run(kept, way.durable);
-            command.arg("chroot");
-            command
-        }
-        None => Command::new("chroot"),
-    };
+    let mut command = bed.command(way.inside, way.durable, "chroot");
     command.arg(root).args(["sh", "-ec", job.script]).env("DEBIAN_FRONTEND", "noninteractive").env("LC_ALL", "C");
     let begun = Instant::now();
     done(&mut command)?;
     // Outside it is to last as well: a transaction waits for that.
-    if way.durable && way.inside.is_none() {
+    if way.lasts_outside() {
         settle(root)?;
     }
     let time = begun.elapsed().as_secs_f64();

@@ -55,6 +55,11 @@ impl Way {
         Self { name, inside, durable }
     }
 
+    /// Whether it has to last with nothing but the file system to see to that.
+    pub(super) fn lasts_outside(&self) -> bool {
+        self.durable && self.inside.is_none()
+    }
+
     /// The series of its samples.
     pub(super) fn series(&self, program: &str) -> String {
         format!("{program}, {}", self.name)
@@ -80,7 +85,7 @@ pub(super) fn measure(plain: &Bed<'_>, journalled: &Bed<'_>, report: &mut Report
         let name = format!("{}: {}", plain.name, program.name);
         for _ in 0..plain.settings.samples(3, 1) {
             for way in &WAYS {
-                let bed = if way.durable && way.inside.is_none() { journalled } else { plain };
+                let bed = if way.lasts_outside() { journalled } else { plain };
                 let how = How { scale, sync: way.durable && program.syncs };
                 report.add(&way.series(&name), "s", one(bed, program, way, how)?);
             }
@@ -101,14 +106,7 @@ fn one(bed: &Bed<'_>, program: &Program, way: &Way, how: How) -> anyhow::Result<
         prepare(program.name, &directory, how)?;
         settle(&directory)?;
     }
-    let mut command = match way.inside {
-        Some(kept) => {
-            let mut command = bed.run(kept, way.durable);
-            command.arg(&bed.me);
-            command
-        }
-        None => Command::new(&bed.me),
-    };
+    let mut command = bed.command(way.inside, way.durable, &bed.me);
     arguments(&mut command, program.name, &directory, how);
     let begun = Instant::now();
     done(&mut command)?;

@@ -97,6 +97,5 @@ fn do_all(file: &JournalFile, trees: &[(Apply, &Part, &Steps)]) -> Result<(), Co
 /// Whether a part was on a file system in memory that is gone, with all that was on it: the machine has lost its power since. Any other file system whose
 /// part is missing is one that is not mounted yet.
 fn is_lost_memory(part: &Part) -> bool {
-    const TMPFS_MAGIC: i64 = 0x0102_1994;
-    !part.base.exists() && rustix::fs::statfs(&part.live).is_ok_and(|found| found.f_type == TMPFS_MAGIC)
+    !part.base.exists() && rustix::fs::statfs(&part.live).is_ok_and(|found| found.f_type == libc::TMPFS_MAGIC)
 }

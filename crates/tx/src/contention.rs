@@ -26,9 +26,6 @@ use std::time::Duration;
 /// How long a commit waits for a rival that is favoured. One that takes longer has its turn like any other.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// `OVERLAYFS_SUPER_MAGIC`
-const OVERLAY: i64 = 0x794c_7630;
-
 /// Who is favoured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -156,7 +153,9 @@ impl Rival {
             return Some(PathBuf::from(format!("/proc/{}/root/", self.record.holder)));
         }
         let roots = Scope::at(&self.record.group).processes().into_iter().map(|pid| format!("/proc/{pid}/root/"));
-        let is_view = |root: &String| rustix::fs::statfs(root.as_str()).is_ok_and(|found| found.f_type == OVERLAY);
+        let is_view = |root: &String| {
+            rustix::fs::statfs(root.as_str()).is_ok_and(|found| found.f_type == libc::OVERLAYFS_SUPER_MAGIC)
+        };
         roots.into_iter().find(is_view).map(PathBuf::from)
     }
 }

@@ -30,9 +30,6 @@ use std::path::{Path, PathBuf};
 /// `__SO_ACCEPTCON`: somebody listens.
 const LISTENING: u64 = 0x1_0000;
 
-/// `OVERLAYFS_SUPER_MAGIC`
-const OVERLAY: i64 = 0x794c_7630;
-
 /// What became of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settled {
@@ -202,7 +199,7 @@ fn is_of_view(pid: i32, descriptor: &str) -> bool {
 fn is_overlays(path: &Path) -> bool {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let file = rustix::fs::open(path, flags, Mode::empty());
-    file.is_ok_and(|file| fstatfs(&file).is_ok_and(|found| found.f_type == OVERLAY))
+    file.is_ok_and(|file| fstatfs(&file).is_ok_and(|found| found.f_type == libc::OVERLAYFS_SUPER_MAGIC))
 }
 
 fn is_writable(pid: i32, descriptor: &str) -> bool {

@@ -30,9 +30,8 @@ use std::path::PathBuf;
 /// What the kernel keeps of a file beside its content, about.
 const INODE: u64 = 1 << 10;
 
-/// File systems whose files lose nothing by being copied to memory: `EXT4_SUPER_MAGIC`, `XFS_SUPER_MAGIC`, `TMPFS_MAGIC`, `OVERLAYFS_SUPER_MAGIC`. Others have attributes of
-/// their own (compression, for example), which a commit would take for removed.
-const FIT: [i64; 4] = [0xEF53, 0x5846_5342, 0x0102_1994, 0x794c_7630];
+/// File systems whose files lose nothing by being copied to memory. Others have attributes of their own (compression, for example), which a commit would take for removed.
+const FIT: [i64; 4] = [libc::EXT4_SUPER_MAGIC, libc::XFS_SUPER_MAGIC, libc::TMPFS_MAGIC, libc::OVERLAYFS_SUPER_MAGIC];
 
 /// Memory for a transaction's changes.
 #[derive(Debug)]

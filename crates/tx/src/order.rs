@@ -20,9 +20,6 @@ use std::path::{Path, PathBuf};
 /// From so many new files on, to sync all of the file system takes less time than to write out one by one.
 const MOST: usize = 64;
 
-const XFS: i64 = 0x5846_5342;
-const EXT4: i64 = 0xEF53;
-
 /// The new files of a commit that can rely on the order; none if it cannot.
 pub(crate) fn new_files(directory: &Path, parts: &[PartChanges]) -> Option<Vec<PathBuf>> {
     let device = std::fs::metadata(directory).ok()?.dev();
@@ -50,9 +47,9 @@ fn consists_of_names(part: &PartChanges) -> bool {
 /// Whether the file system of a directory, which is on this device, keeps the order.
 fn keeps_order(directory: &Path, device: u64) -> bool {
     match rustix::fs::statfs(directory).map(|found| found.f_type) {
-        Ok(XFS) => true,
+        Ok(libc::XFS_SUPER_MAGIC) => true,
         // It can do without a journal, and then keeps none.
-        Ok(EXT4) => ext4::keeps_order(device).unwrap_or(false),
+        Ok(libc::EXT4_SUPER_MAGIC) => ext4::keeps_order(device).unwrap_or(false),
         _ => false,
     }
 }

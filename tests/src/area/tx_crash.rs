@@ -5,11 +5,11 @@
 
 use crate::case::{Case, Tag, skip};
 use crate::dice::Dice;
-use crate::disorder;
+use crate::disorder::{self, Cleared};
 use crate::line::{Ended, Line};
 use crate::sandbox::Sandbox;
 use crate::tree_state;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// How many commits are made where the environment does not say.
 const COMMITS: u64 = 150;
@@ -60,19 +60,9 @@ impl Kept {
     }
 }
 
-/// The tree that is changed, removed with this however the test ends: protected files would be in the way of whoever cleans up.
-struct Changed(PathBuf);
-
-impl Changed {
-    fn of(sandbox: &Sandbox) -> Self {
-        Self(sandbox.scratch().join("tree"))
-    }
-}
-
-impl Drop for Changed {
-    fn drop(&mut self) {
-        disorder::clear(&self.0);
-    }
+/// The tree that is changed.
+fn changed(sandbox: &Sandbox) -> Cleared {
+    Cleared(sandbox.scratch().join("tree"))
 }
 
 fn at_random_steps(sandbox: &Sandbox) {
@@ -100,7 +90,7 @@ fn at_very_many_steps(sandbox: &Sandbox) {
 
 /// Makes commits as long as `goes_on` says so, of how many there were and what was seen; `kept` is asked for each.
 fn commits(sandbox: &Sandbox, kept: impl Fn(u64) -> Kept, goes_on: impl Fn(u64, &Tally) -> bool) {
-    let _changed = Changed::of(sandbox);
+    let _changed = changed(sandbox);
     let seed = from_environment("PANDO_TEST_SEED", 1);
     println!("     PANDO_TEST_SEED={seed}");
     let mut tally = Tally::default();
@@ -120,7 +110,7 @@ fn commits(sandbox: &Sandbox, kept: impl Fn(u64) -> Kept, goes_on: impl Fn(u64, 
 /// Not at random: a few commits, each killed at its first step, at its second, and so on until it comes to its end; and of those that were left half done some killed
 /// at each step of their recovery.
 fn at_each_step(sandbox: &Sandbox) {
-    let _changed = Changed::of(sandbox);
+    let _changed = changed(sandbox);
     let (mut commits, mut recoveries) = (0, 0);
     let seeds = [9_000_000, 9_000_001, 9_000_002];
     for (seed, kept) in seeds.map(|seed| (seed, Kept::OnDisk)).into_iter().chain([(9_000_000, Kept::InMemory)]) {
@@ -182,7 +172,7 @@ fn recover_and_compare(sandbox: &Sandbox, seed: u64, step: u64, trees: &Trees) {
 }
 
 fn planted_bugs_are_found(sandbox: &Sandbox) {
-    let _changed = Changed::of(sandbox);
+    let _changed = changed(sandbox);
     for bug in ["wrong-order", "lost-hard-link", "replay-not-idempotent"] {
         let mut tally = Tally::default();
         let found = (0..HIDDEN)

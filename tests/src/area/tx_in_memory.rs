@@ -19,6 +19,8 @@ const XFS: &[Need] = &[Need::Root, Need::Program("mkfs.xfs", "xfsprogs")];
 
 const BTRFS: &[Need] = &[Need::Root, Need::Program("mkfs.btrfs", "btrfs-progs")];
 
+const PYTHON: &[Need] = &[Need::Program("python3", "python3")];
+
 pub(crate) const CASES: &[Case] = &[
     Case::new("tx_in_memory::changes_of_all_kinds_on_ext4", |sandbox| all_kinds(sandbox, &["mkfs.ext4", "-q"]))
         .needs(EXT4),
@@ -34,7 +36,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("tx_in_memory::killed_it_leaves_no_trace", killed),
     Case::new("tx_in_memory::what_others_change_is_a_conflict", conflict),
     Case::new("tx_in_memory::another_commit_stops_it", stopped),
-    Case::new("tx_in_memory::daemons_that_would_lose_something_are_ended", daemons),
+    Case::new("tx_in_memory::daemons_that_would_lose_something_are_ended", daemons).needs(PYTHON),
     Case::new("tx_in_memory::a_disk_that_is_full_at_the_commit", full_disk).needs(EXT4),
     Case::new("tx_in_memory::bad_sizes_are_refused", bad_sizes),
     Case::new("tx_in_memory::all_files_are_of_one_device", one_device),

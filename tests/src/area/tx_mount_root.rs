@@ -1,6 +1,7 @@
 //! The root of a mount, whose attributes no overlay copies: a view shows them, a commit keeps them, and whose a change is can be told.
 
 use crate::case::Case;
+use crate::disorder;
 use crate::line::Line;
 use crate::need::Need;
 use crate::sandbox::Sandbox;
@@ -8,7 +9,7 @@ use crate::small_disk::SmallDisk;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
-const NEEDS: &[Need] = &[Need::Root, Need::Program("mkfs.ext4", "e2fsprogs")];
+const NEEDS: &[Need] = &[Need::Root, Need::Program("mkfs.ext4", "e2fsprogs"), Need::Program("python3", "python3")];
 
 pub(crate) const CASES: &[Case] = &[
     Case::new("tx_mount_root::attributes_are_seen_and_kept", |sandbox| kept(sandbox, &[])).needs(NEEDS),
@@ -25,15 +26,7 @@ fn disk(sandbox: &Sandbox) -> SmallDisk {
     let disk = SmallDisk::make(scratch.join("disk"), scratch.join("mounted"), 40, &["mkfs.ext4", "-q"], "");
     set(&disk.at, "user.kept", b"yes");
     // user::rwx user:7:r-x group::r-x mask::r-x other::---
-    let mut list = 2_u32.to_le_bytes().to_vec();
-    for (tag, rights, id) in
-        [(1_u16, 7_u16, u32::MAX), (2, 5, 7), (4, 5, u32::MAX), (16, 5, u32::MAX), (32, 0, u32::MAX)]
-    {
-        list.extend(tag.to_le_bytes());
-        list.extend(rights.to_le_bytes());
-        list.extend(id.to_le_bytes());
-    }
-    set(&disk.at, "system.posix_acl_access", &list);
+    set(&disk.at, "system.posix_acl_access", &disorder::access_list(7, [7, 5, 5, 5, 0]));
     std::thread::sleep(std::time::Duration::from_millis(12));
     disk
 }

@@ -1,15 +1,20 @@
 //! What chattr(1) protects, inside transactions: `i`, which nobody may change, and `a`, which may only grow. A commit leaves it as the command did, and is not in its own way.
 
 use crate::case::Case;
-use crate::disorder;
+use crate::disorder::Cleared;
 use crate::line::Line;
 use crate::need::Need;
 use crate::sandbox::Sandbox;
 use crate::small_disk::SmallDisk;
 use crate::tree_state;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-const EXT4: &[Need] = &[Need::Root, Need::Program("mkfs.ext4", "e2fsprogs"), Need::Program("chattr", "e2fsprogs")];
+const EXT4: &[Need] = &[
+    Need::Root,
+    Need::Program("mkfs.ext4", "e2fsprogs"),
+    Need::Program("chattr", "e2fsprogs"),
+    Need::Program("setpriv", "util-linux"),
+];
 const XFS: &[Need] = &[Need::Root, Need::Program("mkfs.xfs", "xfsprogs"), Need::Program("chattr", "e2fsprogs")];
 
 pub(crate) const CASES: &[Case] = &[
@@ -88,14 +93,6 @@ fn all(sandbox: &Sandbox, format: &[&str], options: &[&str]) {
     };
     sandbox.pando(["tx", "recover"]).ok();
     crate::patience::eventually("the rubbish is gone", || trash().is_empty());
-}
-
-struct Cleared(PathBuf);
-
-impl Drop for Cleared {
-    fn drop(&mut self) {
-        disorder::clear(&self.0);
-    }
 }
 
 fn protection(path: &Path) -> &'static str {

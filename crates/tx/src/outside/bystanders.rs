@@ -19,9 +19,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::Sender;
 
-/// `OVERLAYFS_SUPER_MAGIC`
-pub(super) const OVERLAY: i64 = 0x794c_7630;
-
 /// No more fifos than this are watched.
 const MOST_FIFOS: usize = 256;
 
@@ -110,7 +107,7 @@ pub(super) fn note_places(home: &Home, record: &Record, places: &BTreeSet<PathBu
 /// disk of those.
 fn settle(written: &Written, in_realm: bool) -> io::Result<()> {
     let Some(file) = written.open()? else { return Ok(()) };
-    match fstatfs(&file)?.f_type == OVERLAY {
+    match fstatfs(&file)?.f_type == libc::OVERLAYFS_SUPER_MAGIC {
         true if in_realm => Ok(rustix::fs::fdatasync(file)?),
         true => Ok(()),
         false => page_cache::write_back(file.as_fd()),

@@ -6,7 +6,7 @@
 //! To look through all that everybody has open takes longer than a short command. A program in the kernel tells in a moment who has a fifo open at all, mostly
 //! nobody: only those are looked at.
 
-use super::bystanders::{OVERLAY, open_fifos, place};
+use super::bystanders::{open_fifos, place};
 use super::surroundings::Surroundings;
 use pando_kernel::fanotify::Openings;
 use pando_kernel::file_handle::FileHandle;
@@ -139,7 +139,7 @@ fn watch(view: &Path, paths: &BTreeSet<PathBuf>, openings: &Openings, watched: &
         if FileType::from_raw_mode(fstat(&fifo)?.st_mode) != FileType::Fifo || openings.watch(&fifo).is_err() {
             continue;
         }
-        let is_outside = fstatfs(&fifo)?.f_type != OVERLAY;
+        let is_outside = fstatfs(&fifo)?.f_type != libc::OVERLAYFS_SUPER_MAGIC;
         let (object, _) = FileHandle::identifier(&fifo, "")?;
         let held = if is_outside { None } else { hold(&fifo, OFlags::RDWR).ok() };
         watched.push(Watched { path: path.clone(), object, is_outside, held });

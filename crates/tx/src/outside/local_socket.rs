@@ -1,6 +1,5 @@
 //! Sockets of this machine that a transaction's process connects to: a server outside would do at once what it is asked, and not undo it.
 
-use super::bystanders::OVERLAY;
 use pando_kernel::foreign_memory;
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxAttributes, StatxFlags, fstatfs, openat2};
 use std::collections::BTreeSet;
@@ -57,7 +56,7 @@ impl LocalSocket {
         let from_root = if path.is_absolute() { path.to_owned() } else { directory(pid)?.join(path) };
         let socket = openat2(root, &from_root, flags, Mode::empty(), ResolveFlags::IN_ROOT).ok()?;
         // Through an overlay nobody outside can be reached; those who can be are bound in, each as a mount of its own, also from a realm's overlay.
-        if fstatfs(&socket).ok()?.f_type == OVERLAY && !is_mount(&socket) {
+        if fstatfs(&socket).ok()?.f_type == libc::OVERLAYFS_SUPER_MAGIC && !is_mount(&socket) {
             return None;
         }
         let found = std::fs::read_link(format!("/proc/self/fd/{}", socket.as_raw_fd())).ok()?;

@@ -15,7 +15,7 @@ pub(crate) const CANARY: &str = ".pando-tx-canary";
 const HEAD: usize = 88;
 
 /// `OVERLAYFS_SUPER_MAGIC`: an overlay keeps no time of its own that could be relied on.
-const OVERLAY: u64 = 0x794c_7630;
+const OVERLAY: u64 = libc::OVERLAYFS_SUPER_MAGIC.cast_unsigned();
 
 /// A dentry.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -20,9 +20,6 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// `OVERLAYFS_SUPER_MAGIC`
-const OVERLAY: i64 = 0x794c_7630;
-
 /// A watch over the overlays of a view.
 #[derive(Debug)]
 pub struct Watch {
@@ -116,7 +113,9 @@ fn root_in_realm(view: &OwnedFd, below: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = openat2(view, below, flags, Mode::empty(), ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS)?;
     let found = statx(&root, "", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE)?;
-    if found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) && fstatfs(&root)?.f_type == OVERLAY {
+    if found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)
+        && fstatfs(&root)?.f_type == libc::OVERLAYFS_SUPER_MAGIC
+    {
         return Ok(root);
     }
     Err(io::Error::other(format!("/{} is not a part of the view any more", below.display())))

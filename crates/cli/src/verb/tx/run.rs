@@ -115,7 +115,7 @@ pub(super) enum Attempt {
     Outgrown,
 }
 
-const OUTGROWN: &str = "its changes outgrew the memory for them";
+const OUTGROWN: &str = "its changes outgrew the memory for them (leave out --in-memory, or give it a larger size)";
 
 impl Attempt {
     /// What is told of it, and the exit code.
@@ -124,12 +124,7 @@ impl Attempt {
             Self::Committed(figures, settled) => (Outcome::Committed(*figures, settled), 0),
             Self::Aborted(code, why) => (Outcome::Aborted(why), *code),
             Self::Lost(what) => (Outcome::Aborted(what), crate::complaint::OWN_FAILURE),
-            Self::Outgrown => (
-                Outcome::Aborted(
-                    "its changes outgrew the memory for them (leave out --in-memory, or give it a larger size)",
-                ),
-                crate::complaint::OWN_FAILURE,
-            ),
+            Self::Outgrown => (Outcome::Aborted(OUTGROWN), crate::complaint::OWN_FAILURE),
         }
     }
 }
