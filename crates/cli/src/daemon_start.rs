@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The pauses between two tries: from the shortest, doubled each time, to the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
+/// How long whoever has the lock is waited for until another daemon is started.
+const ANOTHER_TRY: Duration = Duration::from_millis(200);
 /// How much of the daemon's log a complaint shows.
 const LOG_LINES: usize = 5;
 
@@ -49,16 +51,22 @@ fn started(root: &StateRoot) -> anyhow::Result<Client> {
     let mut daemon = spawn(root)?;
     let until = Instant::now() + PATIENCE;
     let mut pause = PAUSES.0;
+    let mut lost = None;
     while Instant::now() < until {
         sleep(pause);
         pause = (pause * 2).min(PAUSES.1);
         if let Some(client) = if_running(root)? {
             return Ok(client);
         }
-        // Of two daemons that start at once one loses the lock and leaves with success; the other will answer.
         let ended = daemon.try_wait().context("cannot watch the daemon start")?;
         if let Some(status) = ended.filter(|status| !status.success()) {
             bail!("the daemon ended as soon as it was started ({status}).{}", last_words(root));
+        }
+        // Of two daemons that start at once one loses the lock and leaves with success, and the other will answer: unless that one was
+        // being killed, and a thread of it held the lock a little longer.
+        if ended.is_some() && lost.get_or_insert_with(Instant::now).elapsed() > ANOTHER_TRY {
+            daemon = spawn(root)?;
+            lost = None;
         }
     }
     bail!(

@@ -21,6 +21,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("crash::spawner_at_every_step_of_exec", |sandbox| at_every_step(sandbox, Doing::Exec, Killed::Spawner)),
     Case::new("crash::spawner_at_every_step_of_stop", |sandbox| at_every_step(sandbox, Doing::Stop, Killed::Spawner)),
     Case::new("crash::spawner_at_every_step_of_rm", |sandbox| at_every_step(sandbox, Doing::Remove, Killed::Spawner)),
+    Case::new("crash::another_daemon_waits_for_one_that_is_dying", another_daemon_waits_for_one_that_is_dying),
 ];
 
 /// What is being done when it happens.
@@ -128,6 +129,21 @@ fn start_subject(sandbox: &Sandbox) {
 /// Its command's trap is set a moment after its start.
 fn await_subject(sandbox: &Sandbox) {
     sandbox.exec_sh("subject", "until [ -e /ready ]; do sleep 0.05; done").ok();
+}
+
+/// A thread of a killed daemon may hold its lock for a moment longer than anybody listens.
+fn another_daemon_waits_for_one_that_is_dying(sandbox: &Sandbox) {
+    sandbox.pando(["ls"]).ok();
+    sandbox.end_daemon();
+    let lock = sandbox.places().run().join("lock");
+    let lock = std::fs::File::options().write(true).open(lock).expect("the daemon made it");
+    eventually("the lock is free", || lock.try_lock().is_ok());
+    let asker = sandbox.pando(["ls", "-q"]).start();
+    // A daemon that finds it taken is gone too soon to be seen.
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    lock.unlock().expect("it is held");
+    asker.wait().succeeded();
+    assert!(sandbox.daemon().is_some());
 }
 
 fn at_every_step(sandbox: &Sandbox, doing: Doing, killed: Killed) {
