@@ -125,8 +125,15 @@ struct {
 /* Set by the loader before the walk: its descriptor of a file in the view. Or that it asks for fifos, over all processes. */
 struct request { u32 fd; u32 fifos; };
 
-/* Read by it afterwards. */
-struct outcome { u64 done; u64 lost; };
+/*
+ * Read by it afterwards; and where the walk is. What stands in a map is unknown to the kernel when it verifies the program, which then follows a
+ * step once: of what stands on the stack it knows each value, and follows one for each.
+ */
+struct outcome {
+	u64 done, lost;
+	u64 root, at;
+	u8 leaving, again, pad[6];
+};
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -142,11 +149,8 @@ struct {
 	__type(value, struct outcome);
 } outcomes SEC(".maps");
 
-struct walk {
-	u64 root, at;
-	struct outcome *outcome;
-	u8 leaving, again;
-};
+/* What a step is handed is on the stack. */
+struct walk { struct outcome *outcome; };
 
 /*
  * A pointer that is nobody's to hold, to be read by plain loads, which take a tenth of the time of bpf_probe_read_kernel(); where it leads nowhere they give zero
@@ -183,7 +187,7 @@ static __always_inline u64 sibling(u64 node)
 	return node - bpf_core_field_offset(struct dentry, d_sib);
 }
 
-static __always_inline void tell(struct dentry *at, struct walk *walk)
+static __always_inline void tell(struct dentry *at, struct outcome *walk)
 {
 	u32 zero = 0;
 	struct record *record = bpf_map_lookup_elem(&scratch, &zero);
@@ -214,15 +218,16 @@ static __always_inline void tell(struct dentry *at, struct walk *walk)
 	if (size > sizeof(*record))
 		size = sizeof(*record);
 	if (bpf_ringbuf_output(&records, record, size, BPF_RB_NO_WAKEUP))
-		walk->outcome->lost++;
+		walk->lost++;
 }
 
 /*
  * One step of the walk, down first, then to the side, then up. Back at the root it tells the missing names there once more: one that is still among them was
  * there as long as the walk went on, wherever in the order it stands.
  */
-static long step(u64 number, struct walk *walk)
+static long step(u64 number, struct walk *handed)
 {
+	struct outcome *walk = handed->outcome;
 	struct dentry *at = AT(walk->at, dentry);
 	u8 is_root = walk->at == walk->root;
 	if (!walk->leaving) {
@@ -235,7 +240,7 @@ static long step(u64 number, struct walk *walk)
 	}
 	if (is_root) {
 		if (walk->again) {
-			walk->outcome->done = 1;
+			walk->done = 1;
 			return 1;
 		}
 		walk->again = 1;
@@ -289,7 +294,9 @@ int read_set(struct bpf_iter__task_file *context)
 	if (task->tgid != (int)(bpf_get_current_pid_tgid() >> 32) || context->fd != request->fd)
 		return 0;
 	u64 root = (u64)BPF_CORE_READ(file, f_path.dentry, d_sb, s_root);
-	struct walk walk = { .root = root, .at = root, .outcome = outcome };
+	outcome->root = outcome->at = root;
+	outcome->leaving = outcome->again = 0;
+	struct walk walk = { .outcome = outcome };
 	bpf_loop(MOST, step, &walk, 0);
 	return 0;
 }

@@ -3,7 +3,7 @@
 //!
 //! Whoever opens a fifo later is not known: to those inside it is another one, as any of the live tree's is in a view.
 
-use super::fifos::{Fifos, Holders};
+use super::fifos::{Fifos, Holders, Search};
 use super::surroundings::Surroundings;
 use crate::home::Home;
 use crate::realm::Realm;
@@ -17,7 +17,6 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::Sender;
 
 /// No more fifos than this are watched.
 const MOST_FIFOS: usize = 256;
@@ -40,7 +39,7 @@ impl Bystanders {
     pub(crate) fn look(realm: Option<&Realm>, tenants: Option<BTreeSet<i32>>) -> Self {
         let outside = Surroundings::new(realm);
         // Where the kernel does not tell who opens them, they are others inside.
-        let fifos = Fifos::begin(outside.clone()).ok();
+        let fifos = Fifos::new(outside.clone()).ok();
         let mut settled = HashSet::new();
         let searched = || outside.processes().into_iter().filter(|pid| has_memory(*pid)).collect();
         for pid in tenants.map_or_else(searched, Vec::from_iter) {
@@ -58,14 +57,14 @@ impl Bystanders {
     /// The same for a transaction whose view another process holds.
     pub fn of(record: &Record) -> Self {
         let mut found = Self::look(record.realm.as_ref(), None);
-        drop(found.holders_of_fifos());
+        drop(found.search_for_fifos());
         found.beside_view(PathBuf::from(format!("/proc/{}/root", record.holder)));
         found
     }
 
-    /// Where it is to be told who may have fifos open: nobody is looked at before that is told, or its sender is gone.
-    pub(crate) fn holders_of_fifos(&mut self) -> Option<Sender<Holders>> {
-        self.fifos.as_mut().and_then(Fifos::holders)
+    /// The search for fifos, which begins once it is answered who may have some open, or dropped.
+    pub(crate) fn search_for_fifos(&mut self) -> Option<Search> {
+        self.fifos.as_mut().and_then(Fifos::search)
     }
 
     /// The view that is beside them, by a path that leads into it.

@@ -3,8 +3,8 @@
 //! Neither seccomp nor a permission event of fanotify can hold up that call without holding up all that open anything. So the fifo of the view is held open at
 //! both ends, which lets everybody come in without waiting, and the kernel tells who did. What is written into it reaches nobody.
 //!
-//! To look through all that everybody has open takes longer than a short command. A program in the kernel tells in a moment who has a fifo open at all, mostly
-//! nobody: only those are looked at.
+//! To look through all that everybody has open takes longer than a short command, so that a thread does it. A program in the kernel tells in a moment who has a
+//! fifo open at all: only those are looked at, and where it is nobody, as mostly, there is no thread.
 
 use super::bystanders::{open_fifos, place};
 use super::surroundings::Surroundings;
@@ -15,9 +15,8 @@ use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
 
 /// Who may have one open.
 #[derive(Debug)]
@@ -33,13 +32,64 @@ pub(crate) enum Holders {
 pub(super) struct Fifos {
     openings: Arc<Openings>,
     watched: Arc<Mutex<Vec<Watched>>>,
-    /// Where the thread that looks for them hears whose they may be.
-    holders: Option<Sender<Holders>>,
-    /// Where it hears of the view.
+    /// The search, until somebody else has it to answer.
+    search: Option<Search>,
+    /// Where the search hears of the view.
     view: Option<Sender<PathBuf>>,
-    looking: Option<JoinHandle<BTreeSet<PathBuf>>>,
-    /// Those that were found outside.
+    /// Those that were found outside, once that is known.
+    told: Receiver<BTreeSet<PathBuf>>,
     found: BTreeSet<PathBuf>,
+}
+
+/// The search for those that somebody outside has open. It begins once it is [answered](Self::answer) whose they may be; where nobody does, everybody is looked at.
+#[derive(Debug)]
+pub(crate) struct Search(Option<Unanswered>);
+
+#[derive(Debug)]
+struct Unanswered {
+    outside: Surroundings,
+    openings: Arc<Openings>,
+    watched: Arc<Mutex<Vec<Watched>>>,
+    view: Receiver<PathBuf>,
+    tell: Sender<BTreeSet<PathBuf>>,
+}
+
+impl Search {
+    /// They may be these processes'.
+    pub(crate) fn answer(mut self, holders: Holders) {
+        if let Some(unanswered) = self.0.take() {
+            unanswered.go_on(holders);
+        }
+    }
+}
+
+impl Drop for Search {
+    fn drop(&mut self) {
+        if let Some(unanswered) = self.0.take() {
+            unanswered.go_on(Holders::Anybody);
+        }
+    }
+}
+
+impl Unanswered {
+    fn go_on(self, holders: Holders) {
+        if matches!(&holders, Holders::These(pids) if pids.is_empty()) {
+            return;
+        }
+        let look = move || {
+            let found = open_fifos(&self.outside, &holders);
+            if !found.is_empty()
+                && let Ok(view) = self.view.recv()
+            {
+                // A view that has gone has nobody in it who could open anything.
+                let _ = watch(&view, &found, &self.openings, &self.watched);
+            }
+            // Nobody asks any more where the command has ended.
+            let _ = self.tell.send(found);
+        };
+        // Without the thread they are others inside.
+        let _ = std::thread::Builder::new().name("pando-fifos".into()).spawn(look);
+    }
 }
 
 #[derive(Debug)]
@@ -70,31 +120,21 @@ impl AsFd for Fifos {
 }
 
 impl Fifos {
-    /// Looks for those that somebody outside has open, in a thread, as soon as that is told [whose they may be](Self::holders).
-    pub(super) fn begin(outside: Surroundings) -> io::Result<Self> {
+    /// To be looked for outside.
+    pub(super) fn new(outside: Surroundings) -> io::Result<Self> {
         let openings = Arc::new(Openings::new()?);
         let watched: Arc<Mutex<Vec<Watched>>> = Arc::default();
         let (view, heard) = channel::<PathBuf>();
-        let (holders, told) = channel::<Holders>();
+        let (tell, told) = channel();
         let (to, into) = (Arc::clone(&openings), Arc::clone(&watched));
-        let look = move || {
-            let found = open_fifos(&outside, &told.recv().unwrap_or(Holders::Anybody));
-            if !found.is_empty()
-                && let Ok(view) = heard.recv()
-            {
-                // A view that has gone has nobody in it who could open anything.
-                let _ = watch(&view, &found, &to, &into);
-            }
-            found
-        };
-        let looking = Some(std::thread::Builder::new().name("pando-fifos".into()).spawn(look)?);
-        let (view, holders) = (Some(view), Some(holders));
-        Ok(Self { openings, watched, holders, view, looking, found: BTreeSet::new() })
+        let search = Search(Some(Unanswered { outside, openings: to, watched: into, view: heard, tell }));
+        let (search, view) = (Some(search), Some(view));
+        Ok(Self { openings, watched, search, view, told, found: BTreeSet::new() })
     }
 
-    /// Where it is to be told whose they may be. Where nobody does, everybody is looked at.
-    pub(super) fn holders(&mut self) -> Option<Sender<Holders>> {
-        self.holders.take()
+    /// The search for them, which is somebody else's from now on.
+    pub(super) fn search(&mut self) -> Option<Search> {
+        self.search.take()
     }
 
     /// Watches them in a view, by a path that leads into it, as soon as they are found.
@@ -107,9 +147,10 @@ impl Fifos {
 
     /// Waits until they have been found; which.
     pub(super) fn found(&mut self) -> &BTreeSet<PathBuf> {
-        drop((self.view.take(), self.holders.take()));
-        if let Some(looking) = self.looking.take() {
-            self.found = looking.join().unwrap_or_default();
+        drop((self.view.take(), self.search.take()));
+        // Once it was told there is nobody who could tell it again.
+        if let Ok(found) = self.told.recv() {
+            self.found = found;
         }
         &self.found
     }

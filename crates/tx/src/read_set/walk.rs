@@ -26,7 +26,7 @@ const ONLY: [u8; 4] = [0; 4];
 /// Bytes of the program's `struct record`, `struct request` and `struct outcome`.
 const RECORD: u32 = 344;
 const REQUEST: u32 = 8;
-const OUTCOME: u32 = 16;
+const OUTCOME: u32 = 40;
 
 /// The programs, loaded, and their maps.
 #[derive(Debug)]

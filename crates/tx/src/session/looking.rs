@@ -53,11 +53,10 @@ fn writers(walker: Option<&Walker>, still: &Still) -> Option<BTreeSet<i32>> {
 
 fn look(walker: Option<&Walker>, still: &Still, tell: &Sender<Bystanders>) {
     let mut bystanders = Bystanders::look(None, writers(walker, still));
-    let asks = bystanders.holders_of_fifos();
+    let search = bystanders.search_for_fifos();
     // Where nobody listens any more the command has failed to begin.
     let _ = tell.send(bystanders);
-    if let Some(asks) = asks {
-        // It is gone only where there is nothing to be told of.
-        let _ = asks.send(holders_of_fifos(walker));
+    if let Some(search) = search {
+        search.answer(holders_of_fifos(walker));
     }
 }
