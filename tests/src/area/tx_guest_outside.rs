@@ -381,7 +381,11 @@ fn daemons_go_on(sandbox: &Sandbox) {
 /// In a guest a new file is copied, so that one which is open to be written to is another than the guest gets.
 fn daemons_that_lose(sandbox: &Sandbox) {
     sandbox.guest("g", &[]);
-    let start = |what: &str| format!("cd /; (setsid sleep 1000 </dev/null {what} &); sleep 0.3");
+    let start = |what: &str| {
+        format!(
+            "cd /; (setsid sleep 1000 </dev/null {what} &); until ps | grep -q '[0-9t] *sleep 1000'; do sleep 0.02; done"
+        )
+    };
     let ended = run(sandbox, &[], &start(">/srv/log 2>/dev/null")).run().succeeded();
     ended.complains_of(&["1 process left in it ended: sleep, pid", "what it writes to /srv/log would be lost"]);
     let ended = run(sandbox, &[], &start(">/dev/null 2>&1").replace("cd /;", "cd /srv;")).run().succeeded();

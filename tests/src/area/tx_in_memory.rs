@@ -189,21 +189,21 @@ fn stopped(sandbox: &Sandbox) {
 /// What is new is a copy: who has it open to write to it would write to nothing.
 fn daemons(sandbox: &Sandbox) {
     let directory = sandbox.scratch();
-    let script = "echo x >read; echo x >written; cd /
-         sleep 1000 <$AT/read >/dev/null 2>&1 & echo $!; sleep 1001 </dev/null >>$AT/written 2>/dev/null & echo $!; sleep .3";
+    let script = "echo x >read; echo x >written; cd /; sleeps() { until [ $(cat /proc/$1/comm) = sleep ]; do sleep .02; done; echo $1; }
+         sleep 1000 <$AT/read >/dev/null 2>&1 & sleeps $!; sleep 1001 </dev/null >>$AT/written 2>/dev/null & sleeps $!";
     let ended = run(sandbox, &[], &directory, script).env("AT", &directory).run().succeeded();
     let ended = ended.complains_of(&["1 process goes on", "what it writes to", "would be lost"]);
     let pids: Vec<i32> = ended.out().lines().map(|line| line.parse().expect("it is a pid")).collect();
-    assert!(process::is_alive(pids[0]) && !process::is_alive(pids[1]));
+    let alive: Vec<bool> = pids.iter().map(|pid| process::is_alive(*pid)).collect();
+    process::kill(pids[0]);
+    assert_eq!(alive, [true, false]);
     // What is mapped need not be open.
     let program = "import ctypes, os, time; fd = os.open('mapped', os.O_RDWR | os.O_CREAT); os.truncate(fd, 4096)
-ctypes.CDLL(None).mmap(None, 4096, 3, 1, fd, 0); os.close(fd); os.chdir('/'); print(os.getpid(), flush=True); time.sleep(1000)";
-    let script = "python3 -c \"$PROGRAM\" </dev/null 2>/dev/null & sleep .5";
+ctypes.CDLL(None).mmap(None, 4096, 3, 1, fd, 0); os.close(fd); print(os.getpid(), flush=True); os.chdir('/'); time.sleep(1000)";
+    let script = "python3 -c \"$PROGRAM\" </dev/null 2>/dev/null & until [ /proc/$!/cwd -ef / ]; do sleep .02; done";
     let ended = run(sandbox, &[], &directory, script).env("PROGRAM", program).run().succeeded();
     let ended = ended.complains_of(&["1 process left in it ended", "mapped, would be lost"]);
     assert!(!process::is_alive(ended.out().trim().parse().expect("it is a pid")));
-    rustix::process::kill_process(rustix::process::Pid::from_raw(pids[0]).expect("a pid"), Signal::KILL)
-        .expect("it is there");
 }
 
 fn full_disk(sandbox: &Sandbox) {

@@ -38,21 +38,28 @@ mount --make-rprivate /; mkdir -p way/other d; mount -t tmpfs none way/other
 HOME_OF_TX=$ROOT/var/lib/pando/tx
 pando() { "$PANDO" --root "$ROOT" "$@"; }
 spares() { ls -A $HOME_OF_TX | grep '^\.spare-' || true; }
-# One whose making has not come to its end may come to none.
-ready() { for try in $(seq 500); do [ $(ls -d $HOME_OF_TX/.spare-*/spare 2>/dev/null | wc -l) -ge 3 ] && return; sleep .02; done; echo "no spares" >&2; exit 1; }
+tries() { seq $((500 * ${PANDO_TEST_PATIENCE:-1})); }
+# One whose making has not come to its end may come to none. A daemon that could not make them, for what went on beside it, tries again when it is asked again.
+ready() {
+    for try in $(tries); do
+        [ $(ls -d $HOME_OF_TX/.spare-*/spare 2>/dev/null | wc -l) -ge 3 ] && return
+        sleep .02; [ $((try % 200)) -ne 0 ] || pando tx run -q -- true
+    done
+    echo "no spares:" $(spares) >&2; cat daemon.log /proc/self/mounts >&2; exit 1
+}
 # Runs in a transaction, and says how many of the spares were there before and are gone.
 on_spare() { spares >before; pando tx run "$@"; spares >after; echo "taken: $(grep -cvxFf after before)"; }
 # Waits until one of those in a file is gone; how many are left.
-unused() { for try in $(seq 500); do [ $(spares | grep -cxFf $1) -le 2 ] && break; sleep .02; done; spares | grep -cxFf $1; }
-daemon() { for try in $(seq 500); do [ -S $ROOT/run/pando/pando.sock ] && break; sleep .02; done; }
-"$PANDO" --root "$ROOT" daemon >daemon.log 2>&1 </dev/null & DAEMON=$!; trap "kill -9 $DAEMON 2>/dev/null || true" EXIT; daemon
+unused() { for try in $(tries); do [ $(spares | grep -cxFf $1) -le 2 ] && break; sleep .02; done; spares | grep -cxFf $1; }
+daemon() { for try in $(tries); do [ -S $ROOT/run/pando/pando.sock ] && break; sleep .02; done; }
+PANDO_LOG=debug "$PANDO" --root "$ROOT" daemon >daemon.log 2>&1 </dev/null & DAEMON=$!; trap "kill -9 $DAEMON 2>/dev/null || true" EXIT; daemon
 # The first that asks finds none.
 pando tx run -q -- true; ready
 "#;
 
 /// What is left of the spares and their parts: names, one a line.
 const LEFT: &str = r#"
-left() { spares; ls -A way/other; ls -A /.pando-tx 2>/dev/null | grep -- "-$MARK" || true; find /sys/fs/cgroup -maxdepth 3 -path "*/pando-tx-$MARK*"; }
+left() { spares; ls -A way/other; ls -A /.pando-tx 2>/dev/null | grep -- "-$MARK" || true; find /sys/fs/cgroup -maxdepth 3 -path "*/pando-tx-$MARK*" 2>/dev/null || true; }
 "#;
 
 fn script(sandbox: &Sandbox, text: &str) -> Ended {
@@ -152,7 +159,7 @@ while True:
 fn cleared(sandbox: &Sandbox) {
     let ended = script(
         sandbox,
-        "empty() { for try in $(seq 500); do [ -z \"$(ls -A $HOME_OF_TX/.trash)\" ] && return; sleep .02; done; ls -AR $HOME_OF_TX/.trash; }
+        "empty() { for try in $(tries); do [ -z \"$(ls -A $HOME_OF_TX/.trash)\" ] && return; sleep .02; done; ls -AR $HOME_OF_TX/.trash; }
          on_spare -q -- touch d/file; empty; ready; on_spare -q -- false || true; empty; ready
          on_spare -q -- no-such-program || true; empty; ls d",
     );
