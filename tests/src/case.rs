@@ -17,6 +17,8 @@ pub(crate) enum Tag {
     Slow,
     /// It says more on another kernel: it runs inside the emulated machine too.
     Vm,
+    /// It does to the machine what no test may do to one that others use: inside the emulated machine alone.
+    VmAlone,
     /// The first half of a case that goes on after a reboot: inside the emulated machine alone.
     BeforeReboot,
     /// The second half: in that machine's next boot.

@@ -46,7 +46,7 @@ impl Choice {
     /// Whether a case is among them.
     pub(crate) fn takes(&self, case: &Case) -> bool {
         let is = |tag: Tag| case.tags.contains(&tag);
-        match (is(Tag::BeforeReboot), is(Tag::AfterReboot)) {
+        match (is(Tag::BeforeReboot) || is(Tag::VmAlone), is(Tag::AfterReboot)) {
             (_, true) => self.rebooted,
             (true, false) => self.vm,
             (false, false) => !self.rebooted && is(Tag::Slow) == self.slow && (!self.vm || is(Tag::Vm)),

@@ -5,6 +5,7 @@ use crate::xattr::{self, Xattrs};
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, Stat, Timespec, Timestamps, UTIME_OMIT, Uid};
 use serde::{Deserialize, Serialize};
 use std::io;
+use std::time::Duration;
 
 /// A moment as file systems keep it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -29,6 +30,17 @@ impl Moment {
         Self { seconds: stat.st_ctime, nanoseconds: stat.st_ctime_nsec as u32 }
     }
 
+    /// Whether what bears this time may have been changed since another. A whole second may be all that a file system keeps (ext4 with inodes of 128 bytes, as those that
+    /// were ext3 have; any that keeps no more), and stands for every moment in it.
+    pub(crate) fn is_since(self, other: Self) -> bool {
+        self >= other || self.is_whole_second() && self.seconds == other.seconds
+    }
+
+    /// Whether it may be a part of a second less than it was.
+    pub(crate) fn is_whole_second(self) -> bool {
+        self.nanoseconds == 0
+    }
+
     /// Now, by the clock that file systems take their times from, which moves once a timer tick.
     pub fn now() -> Self {
         Self::by(rustix::time::ClockId::RealtimeCoarse)
@@ -37,6 +49,13 @@ impl Moment {
     /// Now, by the clock that the former is a rounded one of.
     pub(crate) fn exactly_now() -> Self {
         Self::by(rustix::time::ClockId::Realtime)
+    }
+
+    /// How long it is from this to a later one.
+    pub(crate) fn until(self, later: Self) -> Option<Duration> {
+        let since_the_epoch =
+            |moment: Self| Some(Duration::new(u64::try_from(moment.seconds).ok()?, moment.nanoseconds));
+        since_the_epoch(later)?.checked_sub(since_the_epoch(self)?).filter(|rest| !rest.is_zero())
     }
 
     fn by(clock: rustix::time::ClockId) -> Self {

@@ -10,7 +10,7 @@ use crate::second_look::changed_since;
 use crate::sync_ahead;
 use crate::tree::Tree;
 use crate::tree_path::TreePath;
-use crate::upper::{Beginning, Indexed, Node, WalkError, replace_executed, walk};
+use crate::upper::{Beginning, Indexed, Node, WalkError, replace_executed, untouched, walk};
 use crate::validate::{Conflict, conflict};
 use pando_kernel::mount::{mounts, mounts_of};
 use std::collections::HashSet;
@@ -92,6 +92,8 @@ pub(crate) struct Basis {
     pub(crate) places: Vec<PathBuf>,
     /// Whether it is about to be committed so that it survives a loss of power.
     pub(crate) durable: bool,
+    /// Whether the times of files tell what was changed since it began.
+    pub(crate) sound_times: bool,
 }
 
 impl Basis {
@@ -100,7 +102,7 @@ impl Basis {
         let doubted =
             || self.read.clone().map(|all| all.into_iter().map(|(part, set)| (part, set.doubted())).collect());
         let read = self.read.as_ref().and(now).or_else(doubted);
-        Self { read, places: self.places.clone(), durable: self.durable }
+        Self { read, places: self.places.clone(), ..*self }
     }
 
     /// How many names it read.
@@ -147,15 +149,21 @@ fn read_part(part: &Part, begun: Moment, basis: Option<&Basis>) -> Result<PartCh
     let live =
         live.map_err(|source| CommitError::Prepare { what: format!("opening {}", part.live.display()), source })?;
     let upper = open(&part.upper())?;
-    let index = part.index();
-    let index = index.exists().then(|| open(&index)).transpose()?;
-    let many = || {
-        if basis.is_some_and(|basis| basis.durable) {
-            sync_ahead::begin(&part.base);
+    let untouched = if basis.is_some_and(|basis| basis.sound_times) { untouched(&upper, &live, begun) } else { None };
+    let (root, indexed) = match untouched {
+        Some(root) => (root, Vec::new()),
+        None => {
+            let index = part.index();
+            let index = index.exists().then(|| open(&index)).transpose()?;
+            let many = || {
+                if basis.is_some_and(|basis| basis.durable) {
+                    sync_ahead::begin(&part.base);
+                }
+            };
+            let beginning = Beginning { begun, root: part.root_before() };
+            walk(&upper, index.as_ref(), &live, beginning, &many).map_err(lost_is_a_conflict)?
         }
     };
-    let beginning = Beginning { begun, root: part.root_before() };
-    let (root, indexed) = walk(&upper, index.as_ref(), &live, beginning, &many).map_err(lost_is_a_conflict)?;
     if let Some(basis) = basis {
         let found = match conflict(&root, &indexed, begun) {
             None => read_conflict(part, begun, &live, &root, basis)?,

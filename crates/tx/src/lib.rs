@@ -25,6 +25,7 @@ mod aside;
 mod attributes;
 mod change;
 mod change_set;
+mod clock;
 mod commit;
 mod commit_error;
 mod content;

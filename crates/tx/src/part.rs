@@ -101,8 +101,8 @@ impl Part {
         }
     }
 
-    /// Makes the directories for an overlay over the live tree, whose root the upper directory looks like; when that had last changed.
-    pub(crate) fn make(&self) -> io::Result<Moment> {
+    /// Makes the directories for an overlay over the live tree, whose root the upper directory looks like.
+    pub(crate) fn make(&self) -> io::Result<Made> {
         use std::os::unix::fs::DirBuilderExt;
         let private = |path: &Path, recursive| std::fs::DirBuilder::new().mode(0o700).recursive(recursive).create(path);
         make_below_what_comes_and_goes(|| private(&self.base, true))?;
@@ -111,7 +111,8 @@ impl Part {
         }
         private(&self.upper(), false)?;
         private(&self.work(), false)?;
-        self.look_like_live()
+        let base = Moment::changed(&rustix::fs::stat(&self.base)?);
+        Ok(Made { root: self.look_like_live()?, base })
     }
 
     /// Gives the upper directory all that the live tree's root has but its names, the time too: any other would be a change to the root, and every commit would touch, and
@@ -161,6 +162,15 @@ impl Part {
     pub(crate) fn root_before(&self) -> Option<Attributes> {
         postcard::from_bytes(&std::fs::read(self.marker()).ok()?).ok()
     }
+}
+
+/// What is known of one that was just made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Made {
+    /// When the live tree's root had last changed.
+    pub(crate) root: Moment,
+    /// When the directory that it lies in did, on the same file system.
+    pub(crate) base: Moment,
 }
 
 /// Makes a directory and those above it. The one right above may go at any moment: whoever ends last in it removes it, and may believe to be the last.

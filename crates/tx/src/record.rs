@@ -1,6 +1,7 @@
 //! What is known of a transaction on disk, from before its first directory is made until its last is gone.
 
 use crate::attributes::Moment;
+use crate::clock::Clock;
 use crate::name::TxName;
 use crate::part::Part;
 use crate::realm::Realm;
@@ -18,6 +19,9 @@ pub struct Record {
     pub name: TxName,
     /// When it began, by the file systems' clock.
     pub begun: Moment,
+    /// What that clock was like right before.
+    #[serde(default)]
+    pub(crate) clock: Option<Clock>,
     /// When its first run began, where this is a later one.
     #[serde(default)]
     pub first_begun: Option<Moment>,
@@ -44,6 +48,11 @@ impl Record {
     /// Since when it has been tried.
     pub(crate) fn age(&self) -> Moment {
         self.first_begun.unwrap_or(self.begun)
+    }
+
+    /// Whether the times of files tell what was changed since it began.
+    pub(crate) fn has_sound_times(&self) -> bool {
+        !self.clock.is_some_and(Clock::was_set_back)
     }
 
     /// The same with more paths that Pando itself looked up.

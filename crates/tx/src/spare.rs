@@ -14,6 +14,7 @@
 //! On disk a spare is a transaction under a name that none can have. Its lock travels with it: where it is held by nobody, a crash has left it.
 
 use crate::attributes::Moment;
+use crate::clock::Clock;
 use crate::home::Home;
 use crate::name::TxName;
 use crate::outside::Still;
@@ -24,7 +25,7 @@ use crate::scope::Scope;
 use crate::ticket::Ticket;
 use crate::trash::{self, Sweep};
 use crate::view::{View, ViewNamespaces, ViewPlan, listening};
-use crate::watershed;
+use crate::watershed::{self, Grain};
 use pando_kernel::lock::FileLock;
 use pando_kernel::mount_watch::MountWatch;
 use pando_kernel::{CallError, Context};
@@ -37,6 +38,9 @@ use std::path::{Path, PathBuf};
 
 /// How the names of their directories begin.
 const PREFIX: &str = ".spare-";
+
+/// How what is kept of one begins; the last byte is the version of the format. No version before had a name of that length there.
+const FORMAT: [u8; 2] = [0xff, 1];
 
 /// How many descriptors a spare consists of.
 const DESCRIPTORS: usize = 7;
@@ -211,6 +215,7 @@ impl Spare {
         let mut record = Record {
             name,
             begun: Moment::now(),
+            clock: Some(Clock::now()),
             first_begun: None,
             parts: plan.parts().cloned().collect(),
             realm: None,
@@ -239,7 +244,7 @@ impl Spare {
         }
         let state = State { record, plan, roots, outside, maps: watch.maps(), program: digest() };
         // Not as text: whoever takes it reads it while somebody waits.
-        let bytes = postcard::to_stdvec(&state).map_err(io::Error::other);
+        let bytes = postcard::to_extend(&state, FORMAT.to_vec()).map_err(io::Error::other);
         let path = Self::state_path(&directory);
         bytes.and_then(|bytes| std::fs::write(&path, bytes)).context(|| format!("writing {}", path.display()))?;
         Ok(Self { site, state, mounts, namespaces, still, watch, lock, begun: None })
@@ -266,7 +271,7 @@ impl Spare {
     /// The spare itself, where it is not current any more.
     pub fn hand_over(mut self) -> Result<HandedOver, Box<Self>> {
         // Where that takes a tick of the clock, the taker waits for it, and nobody else.
-        if self.state.plan.fine_times {
+        if self.state.plan.grain == Grain::Fine {
             let begun = self.begin().ok().filter(|_| self.is_current());
             if begun.is_none() {
                 return Err(Box::new(self));
@@ -302,7 +307,8 @@ impl Spare {
         }
         let directory = home.directory().join(&name);
         let bytes = std::fs::read(Self::state_path(&directory))?;
-        let state: State = postcard::from_bytes(&bytes).map_err(|_| invalid())?;
+        let body = bytes.strip_prefix(&FORMAT).ok_or_else(invalid)?;
+        let state: State = postcard::from_bytes(body).map_err(|_| invalid())?;
         if state.program != digest() {
             return Err(invalid());
         }
@@ -321,7 +327,7 @@ impl Spare {
     /// When a transaction on it begins: when its keeper saw that it was current, or now.
     pub(crate) fn begin(&self) -> io::Result<Moment> {
         // All that the spare's making did to the live tree was done before.
-        self.begun.map_or_else(|| watershed::now(&self.site.directory, self.state.plan.fine_times), Ok)
+        self.begun.map_or_else(|| watershed::now(&self.site.directory, self.state.plan.grain), Ok)
     }
 
     /// Whether a view that were made when the transaction begins, here, would be the same, and nobody has been in it.
@@ -332,6 +338,7 @@ impl Spare {
         self.mounts.is_silent()
             && Outside::of_now(&self.state.plan).is_ok_and(|now| now == self.state.outside)
             && self.watch.is_silent()
+            && self.state.record.has_sound_times()
     }
 
     pub(crate) fn directory(&self) -> &Path {
@@ -389,7 +396,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let at = directory.path().canonicalize().unwrap();
         std::fs::create_dir_all(at.join("on/the/way")).unwrap();
-        let plan = ViewPlan { fixtures: Vec::new(), sockets: vec![at.join("on/the/way/socket")], fine_times: true };
+        let plan = ViewPlan { fixtures: Vec::new(), sockets: vec![at.join("on/the/way/socket")], grain: Grain::Fine };
         let now = || Outside::of_now(&plan).unwrap().places;
         let before = now();
         assert!(before.contains_key(&at.join("on")) && before[&at.join("on/the/way/socket")].is_none());

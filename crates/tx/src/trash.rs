@@ -216,6 +216,7 @@ mod tests {
         let record = Record {
             name: name.clone(),
             begun,
+            clock: None,
             first_begun: None,
             parts,
             realm: None,

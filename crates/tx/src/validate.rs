@@ -16,6 +16,13 @@ pub struct Conflict {
     pub what: &'static str,
 }
 
+impl Conflict {
+    /// What others have changed since a transaction began cannot be told from what they changed before.
+    pub(crate) fn of_the_clock() -> Self {
+        Self { path: "the clock".to_owned(), what: "was set back by others" }
+    }
+}
+
 impl fmt::Display for Conflict {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{} {}", self.path, self.what)
@@ -46,7 +53,7 @@ fn of_node(node: &Node, begun: Moment) -> Option<Conflict> {
         What::Gone => match &node.live {
             None => conflict(REMOVED),
             // What is in a directory that was emptied and removed is not looked at: a name created in it since changes its time.
-            Some(live) if live.changed >= begun => conflict(CHANGED),
+            Some(live) if live.changed.is_since(begun) => conflict(CHANGED),
             Some(_) => None,
         },
         What::File(file) => of_file(node, file, begun),
@@ -58,7 +65,7 @@ fn of_file(node: &Node, file: &File, begun: Moment) -> Option<Conflict> {
     let conflict = |what| Some(Conflict { path: node.path.to_string(), what });
     let replaced = |live: &LiveName| file.origin.as_ref().is_none_or(|origin| origin.ino != live.ino);
     match &node.live {
-        Some(live) if replaced(live) && live.changed >= begun => conflict(CREATED),
+        Some(live) if replaced(live) && live.changed.is_since(begun) => conflict(CREATED),
         _ if is_changed_by_others(file, begun) => conflict(CHANGED),
         _ => None,
     }
@@ -66,11 +73,11 @@ fn of_file(node: &Node, file: &File, begun: Moment) -> Option<Conflict> {
 
 fn is_changed_by_others(file: &File, begun: Moment) -> bool {
     let matters = file.content_differs || file.attributes_differ;
-    matters && file.origin.as_ref().is_some_and(|origin| origin.changed >= begun)
+    matters && file.origin.as_ref().is_some_and(|origin| origin.changed.is_since(begun))
 }
 
 fn of_directory(node: &Node, directory: &Directory, begun: Moment) -> Option<Conflict> {
-    let newer = node.live.as_ref().is_some_and(|live| live.changed >= begun);
+    let newer = node.live.as_ref().is_some_and(|live| live.changed.is_since(begun));
     let of_itself = match directory.source {
         _ if directory.attributes_clash => Some(Conflict { path: node.path.to_string(), what: CHANGED }),
         // Names that come and go in a directory are no matter to one who uses others in it.

@@ -77,6 +77,7 @@ mod tx_race;
 mod tx_refused;
 mod tx_root;
 mod tx_spares;
+mod tx_times;
 mod tx_unseen;
 mod tx_validation;
 mod views;
@@ -113,6 +114,7 @@ const AREAS: &[&[Case]] = &[
     tx_refused::CASES,
     tx_root::CASES,
     tx_spares::CASES,
+    tx_times::CASES,
     tx_unseen::CASES,
     tx_validation::CASES,
     xfstests::CASES,

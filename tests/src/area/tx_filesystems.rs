@@ -16,6 +16,8 @@ const BTRFS: &[Need] =
 
 pub(crate) const CASES: &[Case] = &[
     Case::new("tx_filesystems::ext4", |sandbox| commits(sandbox, "mkfs.ext4 -q disk", "-o loop disk")).needs(EXT4),
+    Case::new("tx_filesystems::ext4_of_small_inodes", |sandbox| commits(sandbox, SMALL_INODES, "-o loop disk"))
+        .needs(EXT4),
     Case::new("tx_filesystems::xfs", |sandbox| commits(sandbox, "mkfs.xfs -q disk", "-o loop disk")).needs(XFS),
     Case::new("tx_filesystems::btrfs", |sandbox| commits(sandbox, "mkfs.btrfs -q disk", "-o loop disk")).needs(BTRFS),
     Case::new("tx_filesystems::tmpfs", |sandbox| commits(sandbox, "true", "-t tmpfs none")).needs(TMPFS),
@@ -28,6 +30,9 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("tx_filesystems::what_was_read_before_memory_ran_short_is_validated", forgotten_in_a_guest)
         .tags(&[Tag::Slow]),
 ];
+
+/// How an ext4 is made as one that was ext3 is.
+const SMALL_INODES: &str = "mkfs.ext4 -q -I 128 disk";
 
 /// Bytes of a disk in a file; only what is written takes room.
 const SIZE: &str = "400M";
@@ -48,6 +53,11 @@ fn script(sandbox: &Sandbox, format: &str, mount: &str, there: bool, text: &str)
     let line = Line::new("unshare").args(["-m", "bash", "-ec", &all]).directory(sandbox.scratch());
     let line = line.env("ROOT", sandbox.root()).env("PANDO", sandbox.program());
     line.env("TESTS", std::env::current_exe().expect("this program has a path")).limit(300).run()
+}
+
+/// On an ext4 that keeps whole seconds, as those that were ext3 do.
+pub(super) fn on_small_inodes(sandbox: &Sandbox, text: &str) -> Ended {
+    script(sandbox, SMALL_INODES, "-o loop disk", false, text)
 }
 
 /// Random changes of all kinds, with the state on the same file system and on another.

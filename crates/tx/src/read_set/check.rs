@@ -105,7 +105,7 @@ pub(crate) fn pandos_own(looked: &[Looked], places: &[TreePath]) -> HashSet<Tree
 }
 
 fn is_new(now: &Stat, known: &Known<'_>) -> bool {
-    Moment::changed(now) >= known.begun
+    Moment::changed(now).is_since(known.begun)
 }
 
 fn look(live: &Tree, path: &TreePath) -> io::Result<Option<Stat>> {

@@ -46,7 +46,7 @@ struct Lower {
 
 impl Lower {
     fn is_older_than(&self, begun: Moment) -> bool {
-        self.changed.is_some_and(|changed| changed < begun)
+        self.changed.is_some_and(|changed| !changed.is_since(begun))
     }
 
     /// Whether it is where it was, in `around`, and what it was. The view holds its dentry, so that this is taken out of the hash when its name goes, and gets another

@@ -2,6 +2,7 @@
 
 use super::Transaction;
 use crate::attributes::Moment;
+use crate::clock::Clock;
 use crate::home::Home;
 use crate::in_memory::Memory;
 use crate::name::TxName;
@@ -101,6 +102,7 @@ impl Transaction {
         let mut record = Record {
             name: name.clone(),
             begun: Moment::exactly_now(),
+            clock: Some(Clock::now()),
             first_begun,
             parts: plan.parts().cloned().collect(),
             group: match &realm {
@@ -120,7 +122,7 @@ impl Transaction {
         record.parts = plan.parts().cloned().collect();
         // It begins only now: whoever lists the root of a mount must not be told that it was changed, when Pando itself has made its hidden directory there. As
         // long as this transaction has a part in that, nobody else makes it or removes it either.
-        record.begun = watershed::now(&directory, plan.fine_times).context(|| "taking the time".into())?;
+        record.begun = watershed::now(&directory, plan.grain).context(|| "taking the time".into())?;
         record.write(&directory)?;
         let scope = Scope::make(&record.group)?;
         if let Some(realm) = &record.realm {

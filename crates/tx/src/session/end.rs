@@ -191,6 +191,10 @@ fn ready(
     if record.realm.is_none() {
         let now = || watch.and_then(|watch| watch.read_sets(record.begun).ok());
         prepared.look_again(record.begun, || basis.again(now()))?;
+        // Behind the last look: before that it may have been set back as well.
+        if !record.has_sound_times() {
+            return Err(CommitError::Conflict(Conflict::of_the_clock()));
+        }
     }
     Ok(Ready { prepared, figures, rewritten })
 }
@@ -205,8 +209,12 @@ pub(super) fn conflict_now(record: &Record, watch: Option<&Watch>) -> Option<Con
 }
 
 /// What a transaction is validated by. Where the kernel does not tell what it read, that is its changes alone; and where it has forgotten that of one which had
-/// its realm to itself, nobody can have changed it.
+/// its realm to itself, nobody can have changed it; nor need it tell by times who changed what.
 fn basis(record: &Record, watch: Option<&Watch>, alone: bool, durable: bool) -> Result<Basis, CommitError> {
+    let sound_times = record.has_sound_times();
+    if !sound_times && !alone {
+        return Err(CommitError::Conflict(Conflict::of_the_clock()));
+    }
     let read = match watch.map(|watch| watch.read_sets(record.begun)) {
         Some(Ok(sets)) => Some(sets),
         Some(Err(ReadSetError::Forgotten)) if !alone => {
@@ -215,7 +223,7 @@ fn basis(record: &Record, watch: Option<&Watch>, alone: bool, durable: bool) -> 
         }
         Some(Err(ReadSetError::Forgotten | ReadSetError::Refused(_))) | None => None,
     };
-    Ok(Basis { read, places: record.places.clone(), durable })
+    Ok(Basis { read, places: record.places.clone(), durable, sound_times })
 }
 
 /// What a transaction has changed as far as can be seen while it goes on.

@@ -8,6 +8,7 @@ use crate::name::TxName;
 use crate::scope::Scope;
 use crate::spare::{Spare, Taken};
 use crate::view::ViewPlan;
+use crate::watershed::Grain;
 use pando_kernel::Context;
 use rustix::fs::{CWD, RenameFlags};
 use rustix::io::Errno;
@@ -36,8 +37,8 @@ impl Transaction {
         let Taken { state, namespaces, watch, lock, site } = spare.take_apart();
         let (mut plan, mut record) = (state.plan, state.record);
         for (part, changed) in plan.parts().zip(&state.roots) {
-            // Names may have come and gone there since.
-            if part.root_changed() != Some(*changed) {
+            // Names may have come and gone there since, and where whole seconds are kept nothing need tell of it.
+            if plan.grain == Grain::Second || part.root_changed() != Some(*changed) {
                 part.look_like_live().context(|| format!("looking at {}", part.live.display()))?;
             }
         }

@@ -12,4 +12,4 @@ mod walk;
 
 pub(crate) use executed::replace_executed;
 pub(crate) use node::{Directory, DirectorySource, File, Indexed, LiveName, Node, Origin, What};
-pub(crate) use walk::{Beginning, WalkError, walk};
+pub(crate) use walk::{Beginning, WalkError, untouched, walk};

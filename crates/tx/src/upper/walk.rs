@@ -116,6 +116,24 @@ pub(crate) fn walk(
     Ok((root, indexed))
 }
 
+/// The root's node of an upper directory to which nothing was done since the transaction began, as mostly nothing is on most mounts: what is changed anywhere below
+/// it is copied, with all directories on the way. Nothing where it was, or that cannot be told.
+pub(crate) fn untouched(upper: &Tree, live: &Tree, begun: Moment) -> Option<Node> {
+    let stat = upper.stat(&TreePath::ROOT).ok().filter(|stat| !Moment::changed(stat).is_since(begun))?;
+    let (now, ino) = live.look_ident(&TreePath::ROOT).ok()??;
+    let name = LiveName { ino, directory: true, changed: Moment::changed(&now) };
+    let directory = Directory {
+        source: DirectorySource::SamePlace,
+        attributes_differ: false,
+        attributes_clash: false,
+        protection: None,
+        modified: Moment::modified(&now),
+        children: Vec::new(),
+    };
+    let (path, what) = (TreePath::ROOT, What::Directory(directory));
+    Some(Node { path, ino: stat.st_ino, live: Some(name), marked: false, what })
+}
+
 impl Walk<'_> {
     fn read<T>(&self, path: &TreePath, result: io::Result<T>) -> Result<T, WalkError> {
         result.map_err(|source| WalkError::Read { path: self.upper.shown(path), source })
@@ -292,7 +310,7 @@ impl Walk<'_> {
         let new = Aspect { attributes: self.read(path, attributes(self.upper, path, stat))?, protection };
         let protection = self.protection(path, &self.read(path, self.live.call_path(live))?)?;
         let old = Aspect { attributes: self.read(path, attributes(self.live, live, &now))?, protection };
-        let by_others = Moment::changed(&now) >= self.beginning.begun;
+        let by_others = Moment::changed(&now).is_since(self.beginning.begun);
         if path.as_bytes().is_empty() {
             return self.beside_root(new, &old, by_others);
         }

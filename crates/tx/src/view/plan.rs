@@ -4,7 +4,7 @@ use crate::attributes::Moment;
 use crate::home::{HIDDEN, Home};
 use crate::name::TxName;
 use crate::part::Part;
-use crate::watershed;
+use crate::watershed::Grain;
 use pando_kernel::mount::MountEntry;
 use pando_kernel::{CallError, Context};
 use serde::{Deserialize, Serialize};
@@ -79,8 +79,8 @@ pub struct ViewPlan {
     pub fixtures: Vec<Fixture>,
     /// Sockets that somebody outside can be reached by.
     pub sockets: Vec<PathBuf>,
-    /// Whether all the file systems under its overlays give times that are finer than the clock's ticks.
-    pub fine_times: bool,
+    /// How fine the times are of all the file systems under its overlays.
+    pub(crate) grain: Grain,
 }
 
 impl ViewPlan {
@@ -115,11 +115,9 @@ impl ViewPlan {
         fixtures.extend(hidden.into_iter().map(|at| Fixture { at, how: How::Hidden }));
         fixtures.push(Fixture { at: home.directory().to_owned(), how: How::Hidden });
         fixtures.dedup();
-        let fine = |(mount, usable): &&(MountEntry, Use)| {
-            !matches!(Self::kind(mount, *usable), Kind::Overlay) || watershed::is_fine(&mount.kind)
-        };
-        let fine_times = mounts.iter().all(|one| fine(&one));
-        Self { fixtures, sockets: Vec::new(), fine_times }
+        let has_part = |(mount, usable): &&(MountEntry, Use)| matches!(Self::kind(mount, *usable), Kind::Overlay);
+        let grains = mounts.iter().filter(has_part).map(|(mount, _)| Grain::of_kind(&mount.kind));
+        Self { fixtures, sockets: Vec::new(), grain: grains.max().unwrap_or(Grain::Fine) }
     }
 
     fn hidden(home: &Home, fixture: &Fixture) -> Option<PathBuf> {
@@ -179,7 +177,10 @@ impl ViewPlan {
         for (number, fixture) in self.fixtures.iter_mut().enumerate() {
             let How::Overlay(part) = &fixture.how else { continue };
             match part.make() {
-                Ok(root) => changed.push(root),
+                Ok(made) => {
+                    changed.push(made.root);
+                    self.grain = self.grain.with(made.base);
+                }
                 Err(_) if number > 0 => fixture.how = How::ReadOnly,
                 Err(error) => return Err(error).context(|| format!("making {}", part.base.display())),
             }

@@ -15,6 +15,7 @@ use crate::part::Part;
 use crate::read_set::Watch;
 use crate::realm::Realm;
 use crate::session::StartError;
+use crate::watershed::Grain;
 use crate::way;
 use nix::sched::{CloneFlags, setns, unshare};
 use pando_kernel::file_handle::FileHandle;
@@ -63,7 +64,7 @@ impl ViewPlan {
             };
             fixtures.push(Fixture { at: mount.at.clone(), how });
         }
-        Ok(Self { fixtures, sockets: sockets::listening_in(pid, &root), fine_times: false })
+        Ok(Self { fixtures, sockets: sockets::listening_in(pid, &root), grain: Grain::Tick })
     }
 }
 
