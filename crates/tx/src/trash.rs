@@ -116,7 +116,7 @@ pub fn sweep_mounts(home: &Home) {
 }
 
 /// Removes a part on another mount, and what it lies in, if nobody else has a part in that; whether it is gone.
-fn remove(part: &Part) -> bool {
+pub(crate) fn remove(part: &Part) -> bool {
     let is_gone = part.remove_empty() || remove_all(&part.base) || !part.base.exists();
     if let Some(hidden) = part.base.parent() {
         let _ = std::fs::remove_dir(hidden);

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 const TMPFS: &[Need] = &[Need::Root, Need::Program("unshare", "util-linux")];
 const EXT4: &[Need] = &[Need::Root, Need::Program("unshare", "util-linux"), Need::Program("mkfs.ext4", "e2fsprogs")];
 const XFS: &[Need] = &[Need::Root, Need::Program("unshare", "util-linux"), Need::Program("mkfs.xfs", "xfsprogs")];
+const BINDFS: &[Need] = &[Need::Root, Need::Program("unshare", "util-linux"), Need::Program("bindfs", "bindfs")];
 const BTRFS: &[Need] =
     &[Need::Root, Need::Program("unshare", "util-linux"), Need::Program("mkfs.btrfs", "btrfs-progs")];
 
@@ -22,6 +23,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("tx_filesystems::btrfs", |sandbox| commits(sandbox, "mkfs.btrfs -q disk", "-o loop disk")).needs(BTRFS),
     Case::new("tx_filesystems::tmpfs", |sandbox| commits(sandbox, "true", "-t tmpfs none")).needs(TMPFS),
     Case::new("tx_filesystems::a_full_one_is_read_only_inside", full).needs(EXT4),
+    Case::new("tx_filesystems::a_programs_is_read_only_inside", of_a_program).needs(BINDFS),
     Case::new("tx_filesystems::one_that_others_unmount_is_a_conflict", unmounted).needs(EXT4),
     Case::new("tx_filesystems::changes_larger_than_memory_are_committed_whole_or_refused", larger_than_memory)
         .tags(&[Tag::Slow])
@@ -94,6 +96,20 @@ fn full(sandbox: &Sandbox) {
          [ -e ../beside/made ] && [ -e filler ] && rm filler; sleep .02; $TX run -- touch made; [ -e made ] && echo both; cd ..; gone at";
     let ended = script(sandbox, "mkfs.ext4 -q -m 0 disk", "-o loop disk", false, text).succeeded();
     ended.complains_of(&["read-only", "/at"]);
+}
+
+/// What a program serves by FUSE, under a name of its own, as nearly all do.
+fn of_a_program(sandbox: &Sandbox) {
+    let script = "mount --make-rprivate /; mkdir -p source at; echo old >source/file; bindfs -o subtype=served source at; ls -A source >before
+         TX=\"$PANDO --root $ROOT tx\"; $TX run -- sh -ec 'cat at/file; ! echo x >at/made; echo x >made' 2>said || { cat said >&2; umount at; exit 9; }
+         ls -A source | cmp - before; ls source made; cat said >&2; umount at";
+    let line = Line::new("unshare").args(["-m", "bash", "-ec", script]).directory(sandbox.scratch());
+    let ended = line.env("ROOT", sandbox.root()).env("PANDO", sandbox.program()).run();
+    if ended.err().contains("/dev/fuse") || ended.err().contains("fuse: device not found") {
+        skip(format!("it cannot be mounted here: {}", ended.err()));
+    }
+    let ended = ended.succeeded().complains_of(&["committed: 1 path", "read-only inside:", "/at"]);
+    assert_eq!(ended.out(), "old\nmade\n\nsource:\nfile\n");
 }
 
 /// Whoever runs in a transaction is run again without it, whether anything was changed there or not.

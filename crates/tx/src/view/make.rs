@@ -135,6 +135,23 @@ pub(super) fn over<'a>(part: &Part, lower: &'a Tree, files: &'a Tree) -> Overlay
     Overlay { name: "pando-tx", lowers: vec![lower], data: Vec::new(), files, options, volatile: true }
 }
 
+/// Kinds of file systems that an upper directory can lie on for sure.
+const FIT: [i64; 5] =
+    [libc::EXT4_SUPER_MAGIC, libc::XFS_SUPER_MAGIC, libc::BTRFS_SUPER_MAGIC, libc::TMPFS_MAGIC, libc::F2FS_SUPER_MAGIC];
+
+/// Whether an overlay can have the files of a part, which were made: where that is not known it is tried.
+pub(super) fn is_fit(part: &Part) -> bool {
+    let try_it = || -> Result<Tree, CallError> {
+        let lower = Tree::clone_of(&part.live, false)?;
+        let files = Tree::clone_of(part.files(), false)?;
+        // One that forgets about durability would leave a mark, that no other is to have the same files.
+        Overlay { volatile: false, ..over(part, &lower, &files) }.mount(Attributes::empty(), &part.base)
+    };
+    let is_known = |path: &Path| rustix::fs::statfs(path).is_ok_and(|found| FIT.contains(&found.f_type));
+    // A realm's lie with this machine's own.
+    part.realm.is_some() || is_known(part.files()) || try_it().is_ok()
+}
+
 fn overlay(part: &Part, beside: &Path, watch: Option<&mut Watch>, made_of: &mut Vec<Tree>) -> Result<Tree, CallError> {
     let lower = Tree::clone_of(&part.live, false)?;
     let files = Tree::clone_of(part.files(), false)?;

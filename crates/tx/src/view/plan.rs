@@ -1,13 +1,16 @@
 //! What becomes of each mount in a view.
 
+use super::make::is_fit;
 use crate::attributes::Moment;
 use crate::home::{HIDDEN, Home};
 use crate::name::TxName;
 use crate::part::Part;
+use crate::trash;
 use crate::watershed::Grain;
 use pando_kernel::mount::MountEntry;
 use pando_kernel::{CallError, Context};
 use serde::{Deserialize, Serialize};
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// File systems that show or steer the kernel: nothing in them can be put off until a commit.
@@ -34,11 +37,17 @@ const VIRTUAL: [&str; 20] = [
     "rpc_pipefs",
 ];
 
-/// File systems that an upper directory cannot lie on: they keep no extended attributes of the kernel's, or cannot rename as it takes.
-const UNFIT: [&str; 14] = [
-    "vfat", "msdos", "exfat", "ntfs3", "hfsplus", "udf", "fuse", "fuseblk", "nfs", "nfs4", "cifs", "smb3", "9p",
-    "ecryptfs",
+/// File systems that an upper directory cannot lie on: they keep no extended attributes of the kernel's, cannot rename as it takes, or are changed by other machines
+/// too. What is neither here nor [known to be fit](super::make::is_fit) is tried, which is not for what others may see or may have to wait for.
+const UNFIT: [&str; 22] = [
+    "vfat", "msdos", "exfat", "ntfs3", "hfsplus", "udf", "fuse", "fuseblk", "virtiofs", "nfs", "nfs4", "cifs", "smb3",
+    "9p", "ceph", "afs", "lustre", "gfs2", "ocfs2", "orangefs", "vboxsf", "ecryptfs",
 ];
+
+/// Whether an upper directory cannot lie on a kind of file systems. What stands behind a point is a program's own name for it: `fuse.sshfs`.
+fn is_unfit(kind: &str) -> bool {
+    kind.split('.').next().is_some_and(|kind| UNFIT.contains(&kind))
+}
 
 /// Trees of the kernel's; whatever is mounted in them belongs to them.
 pub(super) const KERNELS: [&str; 2] = ["/proc", "/sys"];
@@ -138,7 +147,7 @@ impl ViewPlan {
             return Kind::Bound;
         }
         match usable {
-            Use::Overlay if UNFIT.contains(&mount.kind.as_str()) => Kind::ReadOnly,
+            Use::Overlay if is_unfit(&mount.kind) => Kind::ReadOnly,
             Use::Overlay => Kind::Overlay,
             Use::Other => Kind::ReadOnly,
         }
@@ -170,18 +179,23 @@ impl ViewPlan {
         self.parts_mut().for_each(|part| part.moved(from, to));
     }
 
-    /// Makes the directories of the parts. A mount on which they cannot be made, for it is full perhaps, is shown read-only: a transaction that writes
+    /// Makes the directories of the parts. A mount on which they cannot be made, for it is full perhaps, or cannot serve, is shown read-only: a transaction that writes
     /// nothing there need not care. The root's must be made. When the live tree's root of each that was made had last changed.
     pub(crate) fn make_parts(&mut self) -> Result<Vec<Moment>, CallError> {
         let mut changed = Vec::new();
         for (number, fixture) in self.fixtures.iter_mut().enumerate() {
             let How::Overlay(part) = &fixture.how else { continue };
-            match part.make() {
+            let fit =
+                |made| if number == 0 || is_fit(part) { Ok(made) } else { Err(io::ErrorKind::Unsupported.into()) };
+            match part.make().and_then(fit) {
                 Ok(made) => {
                     changed.push(made.root);
                     self.grain = self.grain.with(made.base);
                 }
-                Err(_) if number > 0 => fixture.how = How::ReadOnly,
+                Err(_) if number > 0 => {
+                    trash::remove(part);
+                    fixture.how = How::ReadOnly;
+                }
                 Err(error) => return Err(error).context(|| format!("making {}", part.base.display())),
             }
         }
@@ -248,6 +262,7 @@ mod tests {
             mount("/srv", "xfs", "rw,noatime"),
             mount("/cd", "iso9660", "ro"),
             mount("/boot/efi", "vfat", "rw"),
+            mount("/far", "fuse.sshfs", "rw"),
         ];
         assert_eq!(
             planned(&mounts),
@@ -258,7 +273,8 @@ mod tests {
                 "/sys Bound",
                 "/srv over /srv/.pando-tx/4.t",
                 "/cd Bound",
-                "/dev/shm over /dev/shm/.pando-tx/6.t",
+                "/far ReadOnly",
+                "/dev/shm over /dev/shm/.pando-tx/7.t",
                 "/boot/efi ReadOnly",
                 "/srv/.pando-tx Hidden",
                 "/dev/shm/.pando-tx Hidden",
