@@ -84,6 +84,11 @@ pub fn project(directory: &File) -> io::Result<u32> {
     attributes(directory).map(|found| found.project)
 }
 
+/// The project that all that is made in a directory belongs to, if it is said to be the directory's.
+pub fn inherited(directory: &File) -> io::Result<Option<u32>> {
+    attributes(directory).map(|found| (found.flags & INHERIT != 0).then_some(found.project))
+}
+
 /// Makes a directory, and all that will be made in it, belong to a project (FS_IOC_FSSETXATTR, since Linux 4.5). Nobody can take back what is his
 /// from within a user namespace.
 pub fn join(directory: &File, project: u32) -> Result<(), CallError> {

@@ -5,6 +5,7 @@ use crate::change::{Change, Steps, changes, plan};
 use crate::commit_error::CommitError;
 use crate::gone;
 use crate::part::Part;
+use crate::reach::obstacle;
 use crate::read_set::{Known, ReadSet, check};
 use crate::second_look::changed_since;
 use crate::sync_ahead;
@@ -56,6 +57,19 @@ impl PartChanges {
         replace_executed(&live, root, indexed).map_err(lost_is_a_conflict)?;
         self.steps = plan(root, indexed);
         Ok(())
+    }
+
+    /// Fails where a commit could not move what it has to. In a realm everything is copied.
+    pub(crate) fn is_in_reach(&self) -> Result<(), CommitError> {
+        if self.part.realm.is_some() {
+            return Ok(());
+        }
+        let source = match obstacle(&self.part, &self.steps) {
+            Ok(None) => return Ok(()),
+            Ok(Some(words)) => io::Error::other(words),
+            Err(error) => error,
+        };
+        Err(CommitError::Prepare { what: format!("moving what is new on {}", self.part.live.display()), source })
     }
 
     /// The same as the transaction has it.

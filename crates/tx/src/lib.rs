@@ -45,6 +45,7 @@ mod outside;
 mod part;
 mod prepare;
 mod protection;
+mod reach;
 mod read_set;
 mod realm;
 mod record;

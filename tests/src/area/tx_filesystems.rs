@@ -23,6 +23,8 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("tx_filesystems::btrfs", |sandbox| commits(sandbox, "mkfs.btrfs -q disk", "-o loop disk")).needs(BTRFS),
     Case::new("tx_filesystems::tmpfs", |sandbox| commits(sandbox, "true", "-t tmpfs none")).needs(TMPFS),
     Case::new("tx_filesystems::a_full_one_is_read_only_inside", full).needs(EXT4),
+    Case::new("tx_filesystems::what_lies_in_another_subvolume_is_refused_as_a_whole", subvolume).needs(BTRFS),
+    Case::new("tx_filesystems::what_lies_in_another_project_is_refused_as_a_whole", project).needs(XFS),
     Case::new("tx_filesystems::a_programs_is_read_only_inside", of_a_program).needs(BINDFS),
     Case::new("tx_filesystems::one_that_others_unmount_is_a_conflict", unmounted).needs(EXT4),
     Case::new("tx_filesystems::changes_larger_than_memory_are_committed_whole_or_refused", larger_than_memory)
@@ -96,6 +98,33 @@ fn full(sandbox: &Sandbox) {
          [ -e ../beside/made ] && [ -e filler ] && rm filler; sleep .02; $TX run -- touch made; [ -e made ] && echo both; cd ..; gone at";
     let ended = script(sandbox, "mkfs.ext4 -q -m 0 disk", "-o loop disk", false, text).succeeded();
     ended.complains_of(&["read-only", "/at"]);
+}
+
+/// Where the kernel lets nothing be moved from the rest of the mount: `make` makes `other`, and a mount of its own helps.
+fn of_its_own(sandbox: &Sandbox, format: &str, make: &str, why: &str) {
+    let text = format!(
+        "{make}; mkdir other/d; echo old >other/file; echo old >file; all() {{ find . -mindepth 1 -path ./.pando-tx -prune -o -mindepth 1 -printf '%P %i %s %C@\\n' | sort; }}
+         refused() {{ all >../before; $TX run --retry 0 -- sh -ec \"$1\" && exit 8; all | cmp - ../before; }}
+         refused 'echo in >>file; echo x >other/new'; refused 'mkdir -p other/d/e/f'; refused 'echo in >file; mv file other/d'
+         $TX run -q -- sh -ec 'echo in >>other/file; chmod 600 other/d'; cat other/file; stat -c %a other/d
+         mount --bind other other; $TX run -q -- sh -ec 'echo x >other/new; rm other/file; mkdir other/e; touch other/e/f'; ls other other/e
+         umount other; ls -A other; cd ..; gone at"
+    );
+    let ended = script(sandbox, format, "-o loop disk", false, &text);
+    if ended.err().contains("unknown filesystem type") || ended.err().contains("failed to setup loop device") {
+        skip(format!("it cannot be mounted here: {}", ended.err()));
+    }
+    let ended = ended.succeeded().complains_of(&["nothing was changed", why, "mount --bind"]);
+    assert_eq!(ended.out(), "old\nin\n600\nother:\nd\ne\nnew\n\nother/e:\nf\nd\ne\nnew\n");
+}
+
+fn subvolume(sandbox: &Sandbox) {
+    of_its_own(sandbox, "mkfs.btrfs -q disk", "btrfs subvolume create other >&2", "at/other lies in another subvolume");
+}
+
+fn project(sandbox: &Sandbox) {
+    let make = "mkdir other; xfs_io -c 'chproj 7' -c 'chattr +P' other";
+    of_its_own(sandbox, "mkfs.xfs -q disk", make, "at/other lies in another project");
 }
 
 /// What a program serves by FUSE, under a name of its own, as nearly all do.

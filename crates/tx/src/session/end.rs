@@ -186,6 +186,7 @@ fn ready(
     watch: Option<&Watch>,
 ) -> Result<Ready, CommitError> {
     changes.iter_mut().filter(|part| !part.steps.is_empty()).try_for_each(PartChanges::replace_executed)?;
+    changes.iter().filter(|part| !part.steps.is_empty()).try_for_each(PartChanges::is_in_reach)?;
     let (figures, rewritten) = (Figures { read: basis.names(), ..Figures::of(&changes) }, rewritten(&changes));
     let prepared = Prepared::new(directory, changes, basis.durable)?;
     if record.realm.is_none() {

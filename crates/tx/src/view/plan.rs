@@ -11,6 +11,7 @@ use pando_kernel::mount::MountEntry;
 use pando_kernel::{CallError, Context};
 use serde::{Deserialize, Serialize};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// File systems that show or steer the kernel: nothing in them can be put off until a commit.
@@ -225,10 +226,12 @@ pub enum Use {
     Other,
 }
 
-/// The mount that the transactions' directory lies on.
+/// The mount that the transactions' directory lies on; none if it lies in another subvolume of that (btrfs), between which nothing can be moved.
 fn home_mount<'a>(home: &Home, mounts: &'a [(MountEntry, Use)]) -> Option<&'a Path> {
     let around = mounts.iter().map(|(mount, _)| mount.at.as_path()).filter(|at| home.directory().starts_with(at));
-    around.max_by_key(|at| at.components().count())
+    let device = |path: &Path| std::fs::metadata(path).map(|found| found.dev()).ok();
+    let mount = around.max_by_key(|at| at.components().count());
+    mount.filter(|at| device(at) == device(home.directory()) || !home.directory().exists())
 }
 
 #[cfg(test)]
