@@ -27,6 +27,7 @@
 //!   sysv      segments, semaphores and messages by number        terminal  pseudo-terminals
 //!   mqueue    message queues by name                             pid_namespace  processes as others number them
 //!   user_namespace  which lie in which                            namespace  kind and owner of open ones
+//!   swap_files  what the kernel swaps to
 //!   network   what a network namespace has besides sockets        netlink_dump  all answers to one question
 //! ```
 
@@ -83,6 +84,7 @@ pub mod seccomp_notify;
 pub mod signal;
 pub mod socket_option;
 pub mod socket_peek;
+pub mod swap_files;
 pub mod sysv;
 pub mod tcp_repair;
 pub mod terminal;

@@ -255,7 +255,7 @@ fn number(word: &[u8]) -> Option<u64> {
 }
 
 /// Blanks, tabs, newlines and backslashes stand as three octal digits.
-fn unescape(mut rest: &[u8]) -> PathBuf {
+pub(crate) fn unescape(mut rest: &[u8]) -> PathBuf {
     let mut plain = Vec::with_capacity(rest.len());
     while let Some((&first, after)) = rest.split_first() {
         let octal = after.get(..3).filter(|_| first == b'\\');

@@ -4,6 +4,7 @@ use crate::attributes::Moment;
 use crate::change::{Change, Steps, changes, plan};
 use crate::commit_error::CommitError;
 use crate::gone;
+use crate::in_use::{mount_in_the_way, swap_in_the_way};
 use crate::part::Part;
 use crate::reach::obstacle;
 use crate::read_set::{Known, ReadSet, check};
@@ -206,6 +207,18 @@ pub(crate) fn look_again(found: &[(Part, Source)], begun: Moment, basis: &Basis)
         none_on(part, found)?;
     }
     Ok(())
+}
+
+/// Fails where a commit would take away what is in use. Right before the commit point: others may mount anything until then.
+pub(crate) fn leaves_what_is_in_use(part: &Part, steps: &Steps) -> Result<(), CommitError> {
+    let failed =
+        |source| CommitError::Prepare { what: format!("looking at what is in use on {}", part.live.display()), source };
+    if let Some(path) = swap_in_the_way(part, steps).map_err(failed)? {
+        let source = io::Error::other("it is in use as swap space; take it out of use first (swapoff)");
+        return Err(CommitError::Prepare { what: format!("changing {}", path.display()), source });
+    }
+    let found = mount_in_the_way(part, steps, || mounts_around(part)).map_err(failed)?;
+    none_on(part, found.map(|at| Conflict { path: at.to_string(), what: "was mounted over by others" }))
 }
 
 /// Fails where there is a conflict.

@@ -37,6 +37,7 @@ mod gate;
 mod gone;
 mod home;
 mod in_memory;
+mod in_use;
 mod inner_ids;
 mod journal;
 mod name;

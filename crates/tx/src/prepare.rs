@@ -3,7 +3,7 @@
 use crate::aside::Aside;
 use crate::attributes::Moment;
 use crate::change::{Change, Op, Sign};
-use crate::change_set::{Basis, PartChanges, Source, look_again};
+use crate::change_set::{Basis, PartChanges, Source, leaves_what_is_in_use, look_again};
 use crate::commit_error::CommitError;
 use crate::crash::{planted, step};
 use crate::journal::{Journal, JournalFile};
@@ -80,6 +80,11 @@ impl Prepared {
             // There need be none.
             let _ = std::fs::remove_file(part.room());
         }
+    }
+
+    /// Fails where it would take away what is in use.
+    pub(crate) fn leaves_what_is_in_use(&self) -> Result<(), CommitError> {
+        self.journal.parts.iter().try_for_each(|(part, steps)| leaves_what_is_in_use(part, steps))
     }
 
     /// Whether still nobody is in conflict with it.

@@ -6,6 +6,8 @@ use crate::part::Part;
 use crate::protection::Protection;
 use crate::record::Record;
 use crate::tree::CallPath;
+use pando_kernel::mount::mounts;
+use pando_kernel::{CallError, Context};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::io;
@@ -124,8 +126,19 @@ pub(crate) fn remove(part: &Part) -> bool {
     is_gone
 }
 
-/// Removes a directory with everything in it, whether it is protected or not; whether that could be done.
+/// Removes a directory with everything in it, whether it is protected or not; whether that could be done. What is mounted in it, if ever anything is, is not what was
+/// thrown away.
 fn remove_all(directory: &Path) -> bool {
+    if !directory.is_dir() {
+        return std::fs::remove_file(directory).is_ok();
+    }
+    let is_clear = || -> Result<bool, CallError> {
+        let within = directory.canonicalize().context(|| format!("looking at {}", directory.display()))?;
+        Ok(!mounts()?.iter().any(|mount| mount.at.starts_with(&within)))
+    };
+    if !is_clear().unwrap_or(false) {
+        return false;
+    }
     match std::fs::remove_dir_all(directory) {
         Err(error) if is_refused(&error) => remove_protected(directory).is_ok(),
         removed => removed.is_ok(),

@@ -64,6 +64,7 @@ mod tx_guest_meetings;
 mod tx_guest_memory;
 mod tx_guest_outside;
 mod tx_in_memory;
+mod tx_in_use;
 mod tx_isolation;
 mod tx_local_sockets;
 mod tx_mount_root;
@@ -107,6 +108,7 @@ const AREAS: &[&[Case]] = &[
     tx_guest_memory::CASES,
     tx_guest_outside::CASES,
     tx_in_memory::CASES,
+    tx_in_use::CASES,
     tx_isolation::CASES,
     tx_programs::CASES,
     tx_protection::CASES,

@@ -189,6 +189,7 @@ fn ready(
     changes.iter().filter(|part| !part.steps.is_empty()).try_for_each(PartChanges::is_in_reach)?;
     let (figures, rewritten) = (Figures { read: basis.names(), ..Figures::of(&changes) }, rewritten(&changes));
     let prepared = Prepared::new(directory, changes, basis.durable)?;
+    prepared.leaves_what_is_in_use()?;
     if record.realm.is_none() {
         let now = || watch.and_then(|watch| watch.read_sets(record.begun).ok());
         prepared.look_again(record.begun, || basis.again(now()))?;

@@ -96,7 +96,10 @@ pub struct ViewPlan {
 impl ViewPlan {
     /// Plans the view of a transaction over `mounts`: those of the live system that can be reached, with what each can be used for.
     pub fn new(home: &Home, name: &TxName, mounts: &[(MountEntry, Use)]) -> Self {
-        let mut sorted: Vec<_> = mounts.iter().collect();
+        // What was mounted in what a commit has thrown away is nobody's to see.
+        let is_seen =
+            |at: &Path| !at.starts_with(home.directory()) && !at.components().any(|name| name.as_os_str() == HIDDEN);
+        let mut sorted: Vec<_> = mounts.iter().filter(|(mount, _)| is_seen(&mount.at)).collect();
         sorted.sort_by_key(|(mount, _)| mount.at.components().count());
         let mut fixtures: Vec<Fixture> = Vec::new();
         let own = home_mount(home, mounts);
@@ -188,7 +191,12 @@ impl ViewPlan {
             let How::Overlay(part) = &fixture.how else { continue };
             let fit =
                 |made| if number == 0 || is_fit(part) { Ok(made) } else { Err(io::ErrorKind::Unsupported.into()) };
-            match part.make().and_then(fit) {
+            let made = match part.make() {
+                // Left by one of the same name, of which nothing else is known any more.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && trash::remove(part) => part.make(),
+                made => made,
+            };
+            match made.and_then(fit) {
                 Ok(made) => {
                     changed.push(made.root);
                     self.grain = self.grain.with(made.base);
@@ -266,6 +274,8 @@ mod tests {
             mount("/cd", "iso9660", "ro"),
             mount("/boot/efi", "vfat", "rw"),
             mount("/far", "fuse.sshfs", "rw"),
+            mount("/srv/.pando-tx/4.t/trash/0/lost", "ext4", "rw"),
+            mount("/var/lib/pando/tx/t/part-0/trash/0/lost", "ext4", "rw"),
         ];
         assert_eq!(
             planned(&mounts),
