@@ -60,6 +60,11 @@ impl PartChanges {
         Ok(())
     }
 
+    /// The root's node of what it was told from.
+    pub(crate) fn root(&self) -> &Node {
+        &self.source.root
+    }
+
     /// Fails where a commit could not move what it has to. In a realm everything is copied.
     pub(crate) fn is_in_reach(&self) -> Result<(), CommitError> {
         if self.part.realm.is_some() {

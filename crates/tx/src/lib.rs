@@ -60,6 +60,7 @@ mod ticket;
 mod trash;
 mod tree;
 mod tree_path;
+mod two_ways;
 mod underway;
 mod upper;
 mod validate;

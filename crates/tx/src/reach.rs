@@ -3,13 +3,14 @@
 //! A rename within one mount can still be refused (EXDEV): another subvolume of btrfs is another tree; into a directory whose files are encrypted nothing comes that is not, and into
 //! one that belongs to a project (of quotas) nothing of another. Behind the commit point that would be too late.
 
-use crate::change::{Op, Steps};
+use crate::change::{Op, Steps, Target};
 use crate::part::Part;
 use crate::tree::{Tree, is_missing};
 use crate::tree_path::TreePath;
 use pando_kernel::file_handle::FileHandle;
 use pando_kernel::project_quota;
-use rustix::fs::{AtFlags, Mode, OFlags, StatxAttributes, StatxFlags, fstat, openat, statx};
+use rustix::fs::{Access, AtFlags, Mode, OFlags, StatxAttributes, StatxFlags, accessat, fstat, fstatfs, openat, statx};
+use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
@@ -35,14 +36,14 @@ impl Border {
 
 /// What a file gets that is made in a directory, and must have to be moved there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Realty {
+struct Territory {
     device: u64,
     encrypted: bool,
     /// The project that all in it belong to, where that is asked for.
     project: Option<u32>,
 }
 
-impl Realty {
+impl Territory {
     fn of(directory: impl AsFd) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = File::from(openat(directory, ".", flags, Mode::empty())?);
@@ -89,20 +90,39 @@ impl Places {
 }
 
 /// The live directory that a path will be in: what is made in it has all that counts here of it.
-fn nearest(live: &Tree, path: &TreePath) -> io::Result<(TreePath, Realty)> {
+fn nearest(live: &Tree, path: &TreePath) -> io::Result<(TreePath, Territory)> {
     let mut at = path.clone();
     loop {
-        match live.directory(&at).and_then(Realty::of) {
+        match live.directory(&at).and_then(Territory::of) {
             Err(error) if is_missing(&error) => at = at.split().map_or(TreePath::ROOT, |(around, _)| around),
             found => return Ok((at, found?)),
         }
     }
 }
 
+/// The first object of a read-only subvolume that is to be changed where it is. An overlay does not ask below it.
+fn read_only<'a>(live: &Tree, steps: &'a Steps) -> io::Result<Option<&'a TreePath>> {
+    if fstatfs(live.root())?.f_type != libc::BTRFS_SUPER_MAGIC {
+        return Ok(None);
+    }
+    let target = |op: &'a Op| match op {
+        Op::Attributes { target: Target::Live(at), .. } | Op::Protect { target: Target::Live(at), .. } => Some(at),
+        _ => None,
+    };
+    let is_refused = |at: &TreePath| {
+        let Ok((directory, name)) = live.place(at) else { return false };
+        accessat(&*directory, name, Access::WRITE_OK, AtFlags::SYMLINK_NOFOLLOW) == Err(Errno::ROFS)
+    };
+    Ok(steps.change.iter().chain(&steps.finish).filter_map(target).find(|at| is_refused(at)))
+}
+
 /// What of a part's steps could not be done, for no other reason: in words, with what helps.
 pub(crate) fn obstacle(part: &Part, steps: &Steps) -> io::Result<Option<String>> {
     let live = Tree::live(part)?;
-    let own = Realty::of(Tree::open(&part.base)?.root())?;
+    let own = Territory::of(Tree::open(&part.base)?.root())?;
+    if let Some(at) = read_only(&live, steps)? {
+        return Ok(Some(format!("{} lies in a subvolume that is read-only", live.shown(at))));
+    }
     let Places { enters, leaves } = Places::of(steps);
     let found = |at: &TreePath, border: Border| {
         let directory = live.shown(at);
@@ -140,11 +160,11 @@ mod tests {
 
     #[test]
     fn a_file_is_moved_to_its_like() {
-        let plain = Realty { device: 1, encrypted: false, project: None };
-        let encrypted = Realty { encrypted: true, ..plain };
-        let of_project = |number| Realty { project: Some(number), ..plain };
+        let plain = Territory { device: 1, encrypted: false, project: None };
+        let encrypted = Territory { encrypted: true, ..plain };
+        let of_project = |number| Territory { project: Some(number), ..plain };
         assert_eq!(plain.border(plain), None);
-        assert_eq!(plain.border(Realty { device: 2, ..plain }), Some(Border::Subvolume));
+        assert_eq!(plain.border(Territory { device: 2, ..plain }), Some(Border::Subvolume));
         assert_eq!((plain.border(encrypted), encrypted.border(plain)), (Some(Border::Encryption), None));
         assert_eq!((plain.border(of_project(7)), of_project(7).border(plain)), (Some(Border::Project), None));
         assert_eq!((of_project(7).border(of_project(7)), plain.border(of_project(0))), (None, None));

@@ -24,6 +24,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("tx_filesystems::tmpfs", |sandbox| commits(sandbox, "true", "-t tmpfs none")).needs(TMPFS),
     Case::new("tx_filesystems::a_full_one_is_read_only_inside", full).needs(EXT4),
     Case::new("tx_filesystems::what_lies_in_another_subvolume_is_refused_as_a_whole", subvolume).needs(BTRFS),
+    Case::new("tx_filesystems::a_read_only_subvolume_is_left_alone", read_only_subvolume).needs(BTRFS),
     Case::new("tx_filesystems::what_lies_in_another_project_is_refused_as_a_whole", project).needs(XFS),
     Case::new("tx_filesystems::a_programs_is_read_only_inside", of_a_program).needs(BINDFS),
     Case::new("tx_filesystems::one_that_others_unmount_is_a_conflict", unmounted).needs(EXT4),
@@ -120,6 +121,19 @@ fn of_its_own(sandbox: &Sandbox, format: &str, make: &str, why: &str) {
 
 fn subvolume(sandbox: &Sandbox) {
     of_its_own(sandbox, "mkfs.btrfs -q disk", "btrfs subvolume create other >&2", "at/other lies in another subvolume");
+}
+
+/// The kernel asks nobody below an overlay whether what it lies on can be written.
+fn read_only_subvolume(sandbox: &Sandbox) {
+    let text = "btrfs subvolume create own >&2; echo old >own/file; mkdir own/d; btrfs subvolume snapshot -r own kept >&2; sleep .02; echo old >file
+         refused() { $TX run --retry 0 -- sh -ec \"$1\" && exit 8; cat file kept/file; ls kept; [ ! -e new ]; }
+         refused 'chmod 600 kept/file; echo in >>file; touch new'; refused 'chmod 700 kept; touch new'; refused 'echo in >>kept/file; touch new'; refused 'touch new kept/new'
+         cd ..; gone at";
+    let ended = script(sandbox, "mkfs.btrfs -q disk", "-o loop disk", false, text);
+    if ended.err().contains("unknown filesystem type") || ended.err().contains("failed to setup loop device") {
+        skip(format!("it cannot be mounted here: {}", ended.err()));
+    }
+    assert_eq!(ended.succeeded().complains_of(&["read-only"]).out(), "old\nold\nd\nfile\n".repeat(4));
 }
 
 fn project(sandbox: &Sandbox) {

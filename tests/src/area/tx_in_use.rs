@@ -14,8 +14,20 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("tx_in_use::swap_space_stays", swap),
     Case::new("tx_in_use::what_others_mount_meanwhile_stays", mounted).needs(NEEDS),
     Case::new("tx_in_use::what_is_mounted_in_a_directory_moves_along", moved).needs(NEEDS),
+    Case::new("tx::one_thing_that_is_changed_by_way_of_two_mounts_is_refused", two_ways).needs(NEEDS),
     Case::new("tx_in_use::what_is_mounted_in_what_was_thrown_away_is_not_deleted", thrown_away).needs(NEEDS),
 ];
+
+/// Of two changes of one file by way of two mounts one would be lost. Distinct names in one directory are none.
+fn two_ways(sandbox: &Sandbox) {
+    let text = "mkdir -p d/sub other; echo old >d/file; echo old >d/two; mount --bind d other; sleep .02
+         refused() { find d -printf '%P %i %s %C@\\n' | grep -v '^ ' >before; $TX run --retry 0 -- sh -ec \"$1\" && exit 8; find d -printf '%P %i %s %C@\\n' | grep -v '^ ' | cmp - before; }
+         refused 'echo one >>d/file; echo two >>other/file'; refused 'echo one >d/new; mkdir other/new'; refused 'rm d/two; echo two >>other/two'
+         refused 'mv d/sub d/here; mv other/sub other/there'; refused 'rm d/two; rm other/two'; refused 'rm -r d/sub; touch other/sub/in'
+         $TX run -q -- sh -ec 'echo one >>d/file; echo two >>other/two; touch d/a other/b d/sub/a other/sub/b'; cat other/file d/two; ls d d/sub; umount other";
+    let ended = script(sandbox, text).complains_of(&["nothing was changed", "other/file: ", "d/file is the same"]);
+    assert_eq!(ended.out(), "old\none\nold\ntwo\nd:\na\nb\nfile\nsub\ntwo\n\nd/sub:\na\nb\n");
+}
 
 /// A script in mounts of its own, with `$TX` for `pando tx`.
 fn script(sandbox: &Sandbox, text: &str) -> Ended {

@@ -17,6 +17,7 @@ use crate::read_set::{ReadSetError, Watch};
 use crate::record::Record;
 use crate::scope::Scope;
 use crate::trash;
+use crate::two_ways::twice_changed;
 use crate::underway::Underway;
 use crate::validate::Conflict;
 use pando_kernel::lock::FileLock;
@@ -187,6 +188,7 @@ fn ready(
 ) -> Result<Ready, CommitError> {
     changes.iter_mut().filter(|part| !part.steps.is_empty()).try_for_each(PartChanges::replace_executed)?;
     changes.iter().filter(|part| !part.steps.is_empty()).try_for_each(PartChanges::is_in_reach)?;
+    by_one_way(&changes)?;
     let (figures, rewritten) = (Figures { read: basis.names(), ..Figures::of(&changes) }, rewritten(&changes));
     let prepared = Prepared::new(directory, changes, basis.durable)?;
     prepared.leaves_what_is_in_use()?;
@@ -199,6 +201,14 @@ fn ready(
         }
     }
     Ok(Ready { prepared, figures, rewritten })
+}
+
+/// Fails where one thing was changed by way of two mounts.
+fn by_one_way(changes: &[PartChanges]) -> Result<(), CommitError> {
+    let failed = |source| CommitError::Prepare { what: "looking at what was changed".to_owned(), source };
+    let Some([one, other]) = twice_changed(changes).map_err(failed)? else { return Ok(()) };
+    let words = format!("{} is the same, and both were changed; change it by way of one mount", one.display());
+    Err(CommitError::Prepare { what: format!("changing {}", other.display()), source: io::Error::other(words) })
 }
 
 /// What others have changed so that a transaction which goes on cannot be committed any more. Where that cannot be told, nothing.
