@@ -10,11 +10,12 @@ use crate::reach::obstacle;
 use crate::read_set::{Known, ReadSet, check};
 use crate::second_look::changed_since;
 use crate::sync_ahead;
-use crate::tree::Tree;
+use crate::tree::{Tree, is_missing, leads_elsewhere};
 use crate::tree_path::TreePath;
 use crate::upper::{Beginning, Indexed, Node, WalkError, replace_executed, untouched, walk};
 use crate::validate::{Conflict, conflict};
 use pando_kernel::mount::{mounts, mounts_of};
+use rustix::io::Errno;
 use std::collections::HashSet;
 use std::fs::File;
 use std::io;
@@ -73,6 +74,8 @@ impl PartChanges {
         let source = match obstacle(&self.part, &self.steps) {
             Ok(None) => return Ok(()),
             Ok(Some(words)) => io::Error::other(words),
+            // By others, who are found by the look before the commit point.
+            Err(error) if was_taken_away(&error) => return Ok(()),
             Err(error) => error,
         };
         Err(CommitError::Prepare { what: format!("moving what is new on {}", self.part.live.display()), source })
@@ -212,6 +215,11 @@ pub(crate) fn look_again(found: &[(Part, Source)], begun: Moment, basis: &Basis)
         none_on(part, found)?;
     }
     Ok(())
+}
+
+/// Whether an error says that something is not where it was found before.
+fn was_taken_away(error: &io::Error) -> bool {
+    is_missing(error) || leads_elsewhere(error) || error.raw_os_error() == Some(Errno::STALE.raw_os_error())
 }
 
 /// Fails where a commit would take away what is in use. Right before the commit point: others may mount anything until then.
