@@ -10,6 +10,7 @@
 use crate::change::Sign;
 use crate::change_set::PartChanges;
 use crate::home::{Home, wait_for_lock};
+use crate::loss::Loss;
 use crate::part::Part;
 use crate::read_set::{Looked, looked_so_far, pandos_own};
 use crate::record::Record;
@@ -102,8 +103,8 @@ pub(crate) fn doom(home: &Home, changed: &Changed, rivals: &[Rival]) {
 }
 
 /// Why a transaction was stopped, if it was.
-pub(crate) fn doomed(directory: &Path) -> Option<String> {
-    std::fs::read_to_string(doomed_mark(directory)).ok()
+pub(crate) fn doomed(directory: &Path) -> Option<Loss> {
+    std::fs::read_to_string(doomed_mark(directory)).ok().map(Loss::to_others)
 }
 
 fn doomed_mark(directory: &Path) -> PathBuf {

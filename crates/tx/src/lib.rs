@@ -39,7 +39,9 @@ mod home;
 mod in_memory;
 mod in_use;
 mod inner_ids;
+mod inode_flags;
 mod journal;
+mod loss;
 mod name;
 mod order;
 mod outside;
@@ -67,6 +69,7 @@ mod validate;
 mod view;
 mod watershed;
 mod way;
+mod written_through;
 mod xattr;
 
 pub use attributes::Moment;
@@ -78,6 +81,7 @@ pub use daemons::Settled;
 pub use gate::Exclusive;
 pub use home::Home;
 pub use in_memory::Memory;
+pub use loss::Loss;
 pub use name::{BadName, TxName};
 pub use outside::{
     Answered, Bystanders, HeldSignals, Listener, Network, Passed, Reached, Still, Supervisor, Unsupported,

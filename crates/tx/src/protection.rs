@@ -3,13 +3,13 @@
 //! An overlay keeps neither on the objects of its upper directory, where they would be in its own way: it marks them. A commit brings the marks to the live tree, last of
 //! all; where an object of that is protected which the transaction has changed, who could do so, its protection is lifted until then.
 
+use crate::inode_flags::{change_flags, open_with_flags};
 use crate::tree::CallPath;
-use rustix::fs::{AtFlags, CWD, FileType, IFlags, Mode, OFlags, StatxAttributes, StatxFlags};
-use rustix::io::Errno;
+use rustix::fs::{AtFlags, CWD, IFlags, Mode, OFlags, StatxAttributes, StatxFlags};
 use rustix::thread::CapabilitySet;
 use serde::{Deserialize, Serialize};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
 /// How an object is protected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,7 +40,7 @@ impl Protection {
         }
         let nofollow = if path.follow { OFlags::empty() } else { OFlags::NOFOLLOW };
         let place = rustix::fs::open(path.text.as_c_str(), OFlags::PATH | OFlags::CLOEXEC | nofollow, Mode::empty())?;
-        Ok(flags_of(place.as_fd())?.map_or_else(Self::default, |(_, flags)| Self {
+        Ok(open_with_flags(place.as_fd())?.map_or_else(Self::default, |(_, flags)| Self {
             immutable: flags.contains(IFlags::IMMUTABLE),
             append_only: flags.contains(IFlags::APPEND),
         }))
@@ -53,29 +53,10 @@ impl Protection {
 
     /// Gives it to an object that is open as a mere place. What cannot be protected is not: only files and directories can, and not on every file system.
     pub(crate) fn give(self, object: BorrowedFd<'_>) -> io::Result<()> {
-        let Some((opened, now)) = flags_of(object)? else { return Ok(()) };
-        let mut wanted = now;
-        wanted.set(IFlags::IMMUTABLE, self.immutable);
-        wanted.set(IFlags::APPEND, self.append_only);
-        if wanted != now {
-            rustix::fs::ioctl_setflags(&opened, wanted)?;
-        }
-        Ok(())
-    }
-}
-
-/// Opens what is open as a mere place, with its flags; nothing where there are none: only files and directories have any, and not on every file system.
-fn flags_of(object: BorrowedFd<'_>) -> io::Result<Option<(OwnedFd, IFlags)>> {
-    let kind = FileType::from_raw_mode(rustix::fs::fstat(object)?.st_mode);
-    if !matches!(kind, FileType::RegularFile | FileType::Directory) {
-        return Ok(None);
-    }
-    let path = format!("/proc/self/fd/{}", object.as_raw_fd());
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOATIME | OFlags::CLOEXEC;
-    let opened = rustix::fs::open(path, flags, Mode::empty())?;
-    match rustix::fs::ioctl_getflags(&opened) {
-        Err(Errno::NOTTY | Errno::OPNOTSUPP) => Ok(None),
-        flags => Ok(Some((opened, flags?))),
+        change_flags(object, |flags| {
+            flags.set(IFlags::IMMUTABLE, self.immutable);
+            flags.set(IFlags::APPEND, self.append_only);
+        })
     }
 }
 

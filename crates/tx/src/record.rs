@@ -38,6 +38,9 @@ pub struct Record {
     pub places: Vec<PathBuf>,
     /// The descriptor, in that process, by which the kernel tells what is opened in it.
     pub listener: Option<i32>,
+    /// Whether its changes are [on the disk as soon as they are made](crate::written_through).
+    #[serde(default)]
+    pub(crate) written_through: bool,
     /// What others changed so that it cannot be committed any more.
     pub lost: Option<String>,
     /// What runs in it; empty for one that is entered.

@@ -223,6 +223,7 @@ impl Spare {
             holder: std::process::id().cast_signed(),
             places: plan.places(),
             listener: None,
+            written_through: false,
             lost: None,
             command: Vec::new(),
         };

@@ -21,6 +21,16 @@ impl Conflict {
     pub(crate) fn of_the_clock() -> Self {
         Self { path: "the clock".to_owned(), what: "was set back by others" }
     }
+
+    /// What a transaction has read is not known any more, so that any change of it may be one.
+    pub(crate) fn of_memory() -> Self {
+        Self { path: "what it read".to_owned(), what: FORGOTTEN }
+    }
+
+    /// Whether it is that what was read is not known any more.
+    pub fn is_of_memory(&self) -> bool {
+        self.what == FORGOTTEN
+    }
 }
 
 impl fmt::Display for Conflict {
@@ -29,6 +39,7 @@ impl fmt::Display for Conflict {
     }
 }
 
+const FORGOTTEN: &str = "was forgotten by the kernel, for the lack of memory";
 pub(crate) const CHANGED: &str = "was changed by others";
 pub(crate) const REMOVED: &str = "was removed by others";
 pub(crate) const CREATED: &str = "was created by others";

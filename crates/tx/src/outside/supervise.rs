@@ -8,6 +8,7 @@ use super::policy::{Network, of};
 use super::reached::Reached;
 use super::surroundings::Surroundings;
 use super::verdict::{Outside, Verdict};
+use crate::loss::Loss;
 use crate::record::Record;
 use pando_kernel::process;
 use pando_kernel::seccomp_notify::{Answer, Listener};
@@ -67,8 +68,8 @@ pub enum Answered {
     Done,
     /// It cannot be a part of the transaction.
     Unsupported(Unsupported),
-    /// It would have reached outside, and the transaction cannot be committed any more: what others changed.
-    Lost(String),
+    /// It would have reached outside, and the transaction cannot be committed any more.
+    Lost(Loss),
 }
 
 /// Answers the calls that are caught.
@@ -160,7 +161,7 @@ impl Supervisor {
     pub fn answer_one(
         &mut self,
         when: WhenUnsupported,
-        lost: &mut dyn FnMut() -> Option<String>,
+        lost: &mut dyn FnMut() -> Option<Loss>,
     ) -> io::Result<Answered> {
         let Some(call) = self.listener.receive()? else { return Ok(Answered::Done) };
         let Some(caught) = of(call.number, call.older) else {

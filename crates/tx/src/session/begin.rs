@@ -113,6 +113,7 @@ impl Transaction {
             holder: std::process::id().cast_signed(),
             places: plan.places(),
             listener: watch.as_ref().map(|watch| watch.listener().as_raw_fd()),
+            written_through: false,
             lost: None,
             command: command.to_vec(),
         };

@@ -9,6 +9,7 @@ use crate::daemons::{Daemons, Lost, Settled, rewritten};
 use crate::gate::{self, Closed, Exclusive};
 use crate::home::{Home, wait_for_lock};
 use crate::in_memory;
+use crate::loss::Loss;
 use crate::name::TxName;
 use crate::outside::HeldSignals;
 use crate::part::Part;
@@ -20,6 +21,7 @@ use crate::trash;
 use crate::two_ways::twice_changed;
 use crate::underway::Underway;
 use crate::validate::Conflict;
+use crate::written_through;
 use pando_kernel::lock::FileLock;
 use pando_kernel::{CallError, Context};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, Signal, WaitOptions, kill_process, waitpid};
@@ -135,7 +137,7 @@ impl Transaction {
     }
 
     /// What others changed so that it cannot be committed any more, as far as somebody has said so.
-    pub fn doomed(&self) -> Option<String> {
+    pub fn doomed(&self) -> Option<Loss> {
         contention::doomed(&self.directory)
     }
 
@@ -187,8 +189,12 @@ fn ready(
     watch: Option<&Watch>,
 ) -> Result<Ready, CommitError> {
     changes.iter_mut().filter(|part| !part.steps.is_empty()).try_for_each(PartChanges::replace_executed)?;
-    changes.iter().filter(|part| !part.steps.is_empty()).try_for_each(PartChanges::is_in_reach)?;
+    let changed = || changes.iter().filter(|part| !part.steps.is_empty());
+    changed().try_for_each(PartChanges::is_in_reach)?;
     by_one_way(&changes)?;
+    if record.written_through {
+        changed().try_for_each(|part| written_through::end(&part.part, part.root()))?;
+    }
     let (figures, rewritten) = (Figures { read: basis.names(), ..Figures::of(&changes) }, rewritten(&changes));
     let prepared = Prepared::new(directory, changes, basis.durable)?;
     prepared.leaves_what_is_in_use()?;
@@ -211,11 +217,11 @@ fn by_one_way(changes: &[PartChanges]) -> Result<(), CommitError> {
     Err(CommitError::Prepare { what: format!("changing {}", other.display()), source: io::Error::other(words) })
 }
 
-/// What others have changed so that a transaction which goes on cannot be committed any more. Where that cannot be told, nothing.
-pub(super) fn conflict_now(record: &Record, watch: Option<&Watch>) -> Option<Conflict> {
+/// Why a transaction which goes on cannot be committed any more. Where that cannot be told, nothing.
+pub(super) fn loss_now(record: &Record, watch: Option<&Watch>) -> Option<Loss> {
     let basis = basis(record, watch, false, false);
     match basis.and_then(|basis| read(&record.parts, record.begun, Some(&basis))) {
-        Err(CommitError::Conflict(conflict)) => Some(conflict),
+        Err(CommitError::Conflict(conflict)) => Some(conflict.into()),
         _ => None,
     }
 }
@@ -230,8 +236,7 @@ fn basis(record: &Record, watch: Option<&Watch>, alone: bool, durable: bool) -> 
     let read = match watch.map(|watch| watch.read_sets(record.begun)) {
         Some(Ok(sets)) => Some(sets),
         Some(Err(ReadSetError::Forgotten)) if !alone => {
-            let what = "was forgotten by the kernel, for the lack of memory";
-            return Err(CommitError::Conflict(Conflict { path: "what it read".to_owned(), what }));
+            return Err(CommitError::Conflict(Conflict::of_memory()));
         }
         Some(Err(ReadSetError::Forgotten | ReadSetError::Refused(_))) | None => None,
     };
@@ -350,7 +355,7 @@ pub fn gate_of(home: &Home, record: &Record) -> &'static str {
 }
 
 /// What others changed so that an open transaction cannot be committed any more, as far as somebody has said so.
-pub fn doomed_open(home: &Home, name: &TxName) -> Option<String> {
+pub fn doomed_open(home: &Home, name: &TxName) -> Option<Loss> {
     contention::doomed(&home.of(name))
 }
 

@@ -1,7 +1,8 @@
 //! Looks at whether a transaction can still be committed, before something of it passes outside. One that takes long is not taken again at once.
 
-use super::end::{conflict_now, watch_of_holder};
+use super::end::{loss_now, watch_of_holder};
 use crate::home::Home;
+use crate::loss::Loss;
 use crate::record::Record;
 use std::time::{Duration, Instant};
 
@@ -16,23 +17,23 @@ pub struct Looks {
 }
 
 impl Looks {
-    /// Looks, unless that was done just now: what others have changed so that it cannot be committed any more.
-    pub(super) fn look(&mut self, conflict: impl FnOnce() -> Option<String>) -> Option<String> {
+    /// Looks, unless that was done just now: why it cannot be committed any more.
+    pub(super) fn look(&mut self, loss: impl FnOnce() -> Option<Loss>) -> Option<Loss> {
         if self.last.is_some_and(|(end, took)| end.elapsed() < took * PAUSE) {
             return None;
         }
         let begun = Instant::now();
-        let found = conflict();
+        let found = loss();
         self.last = Some((Instant::now(), begun.elapsed()));
         found
     }
 
     /// The same for a transaction that another process holds. What the kernel tells of its reads is kept for whoever commits it.
-    pub fn look_at_open(&mut self, home: &Home, record: &Record) -> Option<String> {
+    pub fn look_at_open(&mut self, home: &Home, record: &Record) -> Option<Loss> {
         self.look(|| {
             // Where that cannot be looked into there is nothing to be told.
             let watch = watch_of_holder(home, record).ok()?;
-            conflict_now(record, watch.as_ref()).map(|conflict| conflict.to_string())
+            loss_now(record, watch.as_ref())
         })
     }
 }
@@ -49,8 +50,9 @@ mod tests {
             None
         };
         assert_eq!(looks.look(long), None);
-        assert_eq!(looks.look(|| Some("changed".to_owned())), None);
+        let changed = || Some(Loss::to_others("changed"));
+        assert_eq!(looks.look(changed), None);
         looks.last = looks.last.map(|(end, _)| (end, Duration::ZERO));
-        assert_eq!(looks.look(|| Some("changed".to_owned())).as_deref(), Some("changed"));
+        assert_eq!(looks.look(changed), changed());
     }
 }

@@ -24,6 +24,7 @@ use crate::read_set::Watch;
 use crate::record::Record;
 use crate::scope::Scope;
 use crate::view::ViewNamespaces;
+use crate::written_through;
 use pando_kernel::lock::FileLock;
 use pando_kernel::mount_watch::MountWatch;
 use std::path::PathBuf;
@@ -78,6 +79,12 @@ impl Transaction {
     /// What is known of it.
     pub fn record(&self) -> &Record {
         &self.record
+    }
+
+    /// Has what its command writes be on the disk as soon as it is written, where file systems do that: it is slow, and leaves the kernel memory to keep in mind what is read.
+    pub fn write_through(&mut self) {
+        self.record.written_through = true;
+        self.record.parts.iter().for_each(written_through::begin);
     }
 
     /// Whether it has outgrown the memory that its changes are kept in.

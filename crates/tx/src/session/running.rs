@@ -1,6 +1,6 @@
 //! Commands inside a transaction.
 
-use super::end::conflict_now;
+use super::end::loss_now;
 use super::looking::Looking;
 use super::looks::Looks;
 use super::starting::{Beginning, Manner};
@@ -266,7 +266,7 @@ impl Running {
         let (watch, looks) = (self.watch.as_ref(), &mut self.looks);
         let mut lost = || {
             let record = record?;
-            looks.look(|| conflict_now(record, watch).map(|conflict| conflict.to_string()))
+            looks.look(|| loss_now(record, watch))
         };
         supervisor.answer_one(when, &mut lost)
     }

@@ -1,14 +1,14 @@
 //! What a call that reaches outside comes to, for the command that made it.
 
-use pando_tx::{Answered, Unsupported, WhenUnsupported};
+use pando_tx::{Answered, Loss, Unsupported, WhenUnsupported};
 
 /// Why a command is not let go on.
 #[derive(Debug)]
 pub(super) enum Stopped {
     /// It did what cannot be undone.
     Unsupported(Unsupported),
-    /// It would have reached outside, and what it has read has changed.
-    Lost(String),
+    /// It would have reached outside, and cannot be committed any more.
+    Lost(Loss),
     /// What it changes takes more memory than there is for that.
     Outgrown,
 }

@@ -14,8 +14,8 @@ use crate::complaint::Usage;
 use crate::state_root::StateRoot;
 use anyhow::Context;
 use pando_tx::{
-    BeginError, CommitError, Contention, EndError, Ended, Figures, HeldSignals, Home, Memory, Moment, Network, Passed,
-    Reached, Rest, Settled, Transaction, TxName, ViewPlan, Watch, WhenUnsupported,
+    BeginError, CommitError, Contention, EndError, Ended, Figures, HeldSignals, Home, Loss, Memory, Moment, Network,
+    Passed, Reached, Rest, Settled, Transaction, TxName, ViewPlan, Watch, WhenUnsupported,
 };
 use std::ffi::OsString;
 use std::io::ErrorKind;
@@ -109,8 +109,8 @@ pub(super) enum Attempt {
     Committed(Figures, Settled),
     /// The exit code, and why.
     Aborted(u8, String),
-    /// What others changed.
-    Lost(String),
+    /// It cannot be committed any more.
+    Lost(Loss),
     /// What it changes takes more memory than there is for that.
     Outgrown,
 }
@@ -123,7 +123,7 @@ impl Attempt {
         match self {
             Self::Committed(figures, settled) => (Outcome::Committed(*figures, settled), 0),
             Self::Aborted(code, why) => (Outcome::Aborted(why), *code),
-            Self::Lost(what) => (Outcome::Aborted(what), crate::complaint::OWN_FAILURE),
+            Self::Lost(loss) => (Outcome::Aborted(loss.words()), crate::complaint::OWN_FAILURE),
             Self::Outgrown => (Outcome::Aborted(OUTGROWN), crate::complaint::OWN_FAILURE),
         }
     }
@@ -133,7 +133,7 @@ impl From<&Stopped> for Attempt {
     fn from(stopped: &Stopped) -> Self {
         match stopped {
             Stopped::Unsupported(unsupported) => Self::Aborted(crate::complaint::OWN_FAILURE, unsupported.to_string()),
-            Stopped::Lost(what) => Self::Lost(what.clone()),
+            Stopped::Lost(loss) => Self::Lost(loss.clone()),
             Stopped::Outgrown => Self::Outgrown,
         }
     }
@@ -156,11 +156,29 @@ struct Trial<'a> {
     contention: Contention,
     /// How much memory there is for what is changed, if it is kept there.
     memory: Option<u64>,
+    /// Whether what is written is to be on the disk at once, so that memory is left for what is read.
+    written_through: bool,
     /// When the first run began.
     begun: Option<Moment>,
 }
 
 impl Trial<'_> {
+    /// Why the command is to be run again after an attempt, if it is, and how.
+    fn learn<'a>(&mut self, attempt: &'a Attempt) -> Option<(&'a str, &'static str)> {
+        match attempt {
+            Attempt::Lost(loss) if loss.is_of_memory() => {
+                (self.memory, self.written_through) = (None, true);
+                Some((loss.words(), ", each write to the disk at once"))
+            }
+            Attempt::Lost(loss) => Some((loss.words(), "")),
+            Attempt::Outgrown => {
+                self.memory = None;
+                Some((OUTGROWN, " on the disk"))
+            }
+            Attempt::Committed(..) | Attempt::Aborted(..) => None,
+        }
+    }
+
     /// Begins a transaction: in memory, on what a daemon has made ahead, or as it is done without either.
     fn begin(&self, name: &TxName, shown: &[String]) -> Result<(Transaction, ViewPlan, Option<Clearer>), BeginError> {
         let (home, begun) = (self.home, self.begun);
@@ -168,11 +186,17 @@ impl Trial<'_> {
             let (transaction, plan) = Transaction::begin_in_memory(home, name, shown, begun, memory)?;
             return Ok((transaction, plan, None));
         }
-        if let Some((transaction, plan, clearer)) = spare::begin(self.root, home, name, shown, begun)? {
-            return Ok((transaction, plan, Some(clearer)));
+        let (mut transaction, plan, clearer) = match spare::begin(self.root, home, name, shown, begun)? {
+            Some((transaction, plan, clearer)) => (transaction, plan, Some(clearer)),
+            None => {
+                let (transaction, plan) = Transaction::begin(home, name, shown, begun)?;
+                (transaction, plan, None)
+            }
+        };
+        if self.written_through {
+            transaction.write_through();
         }
-        let (transaction, plan) = Transaction::begin(home, name, shown, begun)?;
-        Ok((transaction, plan, None))
+        Ok((transaction, plan, clearer))
     }
 }
 
@@ -211,19 +235,16 @@ impl Run {
         let input = ReplayedInput::of_this_process(self.retry == 0)?;
         let contention = super::settings::contention(root)?;
         let memory = self.in_memory.map(memory_size::of).transpose()?;
-        let mut trial = Trial { root, home, waiting: Waiting::take()?, input, contention, memory, begun: None };
+        let waiting = Waiting::take()?;
+        let mut trial = Trial { root, home, waiting, input, contention, memory, written_through: false, begun: None };
         let (mut retries, mut reached) = (0, Reached::default());
         loop {
             let tried = self.attempt(&mut trial, retries)?;
             // What a run has reached is not undone by its being lost.
             reached.add(tried.reached.clone());
-            let (what, how) = match &tried.attempt {
-                Attempt::Lost(what) if retries < self.retry => (what.as_str(), ""),
-                Attempt::Outgrown if retries < self.retry => {
-                    trial.memory = None;
-                    (OUTGROWN, " on the disk")
-                }
-                _ => return Ok(self.conclude(&Tried { reached, ..tried }, begun.elapsed(), retries)),
+            let again = if retries < self.retry { trial.learn(&tried.attempt) } else { None };
+            let Some((what, how)) = again else {
+                return Ok(self.conclude(&Tried { reached, ..tried }, begun.elapsed(), retries));
             };
             retries += 1;
             eprintln!("pando: {what}; running it again{how} ({retries} of {})", self.retry);
@@ -337,7 +358,7 @@ impl Run {
     ) -> anyhow::Result<Attempt> {
         match transaction.commit(watch, !self.no_durable, contention) {
             Ok((figures, settled)) => Ok(Attempt::Committed(figures, settled)),
-            Err(EndError::Commit(CommitError::Conflict(conflict))) => Ok(Attempt::Lost(conflict.to_string())),
+            Err(EndError::Commit(CommitError::Conflict(conflict))) => Ok(Attempt::Lost(conflict.into())),
             Err(error @ EndError::Commit(CommitError::Unfinished(_))) => {
                 Err(anyhow::Error::new(error).context("`pando tx recover` has to finish the commit"))
             }
@@ -375,7 +396,7 @@ fn cannot_start(
             let why = crate::complaint::sentences(&error.into());
             Ok(not_run(Attempt::Aborted(code, why)))
         }
-        error @ pando_tx::StartError::Shifted => Ok(not_run(Attempt::Lost(error.to_string()))),
+        error @ pando_tx::StartError::Shifted => Ok(not_run(Attempt::Lost(Loss::to_others(error.to_string())))),
         pando_tx::StartError::View(error) => {
             Err(anyhow::Error::new(error).context("cannot make the transaction's view"))
         }

@@ -16,7 +16,7 @@ use crate::session::{TerminalOptions, attach_instead};
 use crate::state_root::StateRoot;
 use anyhow::Context;
 use pando_api::Method;
-use pando_tx::{CommitError, Contention, EndError, Exclusive, Home, Moment, Passed, Reached, Realm, TxName};
+use pando_tx::{CommitError, Contention, EndError, Exclusive, Home, Loss, Moment, Passed, Reached, Realm, TxName};
 use std::ffi::OsString;
 use std::fs::File;
 use std::sync::Arc;
@@ -97,7 +97,7 @@ impl Run {
         let holder = match Holder::start(trial.root, &name, Some((trial.guest, trial.realm)), Some(&purpose)) {
             Err(error) if error.is::<Shifted>() => {
                 pando_tx::abort_open(trial.home, &name, alone)?;
-                let (attempt, reached) = (Attempt::Lost(error.to_string()), Reached::default());
+                let (attempt, reached) = (Attempt::Lost(Loss::to_others(error.to_string())), Reached::default());
                 return Ok(Tried { attempt, ended: 0, read_only: Vec::new(), reached });
             }
             started => started?,
@@ -186,7 +186,7 @@ impl Run {
     ) -> anyhow::Result<Attempt> {
         match pando_tx::commit_open(home, name, !self.no_durable, alone, Some(contention), !self.no_daemons) {
             Ok((figures, settled)) => Ok(Attempt::Committed(figures, settled)),
-            Err(EndError::Commit(CommitError::Conflict(conflict))) => Ok(Attempt::Lost(conflict.to_string())),
+            Err(EndError::Commit(CommitError::Conflict(conflict))) => Ok(Attempt::Lost(conflict.into())),
             Err(error @ EndError::Commit(CommitError::Unfinished(_))) => {
                 Err(anyhow::Error::new(error).context("`pando tx recover` has to finish the commit"))
             }

@@ -1,0 +1,41 @@
+//! Why a transaction cannot be committed any more, though its command may have done well: it has to be run again.
+
+use crate::validate::Conflict;
+use std::fmt;
+
+/// Why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loss {
+    words: String,
+    of_memory: bool,
+}
+
+impl Loss {
+    /// To others, who have done something.
+    pub fn to_others(what: impl Into<String>) -> Self {
+        Self { words: what.into(), of_memory: false }
+    }
+
+    /// As a sentence has it.
+    pub fn words(&self) -> &str {
+        &self.words
+    }
+
+    /// Whether it is that memory ran short, so that it is not known any more what was read. Another run may be helped by
+    /// [writing through](crate::Transaction::write_through).
+    pub fn is_of_memory(&self) -> bool {
+        self.of_memory
+    }
+}
+
+impl From<Conflict> for Loss {
+    fn from(conflict: Conflict) -> Self {
+        Self { words: conflict.to_string(), of_memory: conflict.is_of_memory() }
+    }
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.words)
+    }
+}
