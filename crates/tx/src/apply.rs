@@ -1,7 +1,7 @@
 //! Doing what a journal says: idempotent, so that it is done again from the start after a crash at any point.
 
 use crate::aside::{Aside, BringIn};
-use crate::attributes::Attributes;
+use crate::attributes::{Attributes, Moment, Which};
 use crate::change::{Op, Source, Steps, Target};
 use crate::content::bring;
 use crate::crash::{planted, step};
@@ -167,7 +167,7 @@ impl Apply {
             Op::MakeDirectory { at } => self.make_directory(at),
             Op::Move { at, ino, directory, marked } => self.bring_up(at, *ino, *directory, *marked),
             Op::Update { source, target, .. } => self.update(source, target),
-            Op::Attributes { source, target, modified } => self.attributes(source, target, *modified),
+            Op::Attributes { source, target, modified, which } => self.attributes(source, target, *modified, *which),
             Op::Protect { target, protection, slot } => self.protect(target, *protection, *slot),
         }
     }
@@ -341,12 +341,7 @@ impl Apply {
         bring(&from, &to.file(&path, true)?)
     }
 
-    fn attributes(
-        &self,
-        source: &Source,
-        target: &Target,
-        modified: Option<crate::attributes::Moment>,
-    ) -> io::Result<()> {
+    fn attributes(&self, source: &Source, target: &Target, modified: Option<Moment>, which: Which) -> io::Result<()> {
         if self.was_done(target)? {
             return Ok(());
         }
@@ -360,7 +355,7 @@ impl Apply {
             attributes.modified = modified;
         }
         let (to, path) = self.target(target)?;
-        attributes.give(&CallPath::of(to.object(&path)?)?, step)
+        attributes.give(&CallPath::of(to.object(&path)?)?, which, step)
     }
 }
 

@@ -64,6 +64,17 @@ impl Moment {
     }
 }
 
+/// Which attributes are meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Which {
+    /// All of them.
+    All,
+    /// All but the time of the last change of content.
+    ButTime,
+    /// That time alone.
+    TimeAlone,
+}
+
 /// Everything of a file but name and content.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Attributes {
@@ -93,24 +104,28 @@ impl Attributes {
 
     /// Gives them to an open object. Times come last, since everything else changes them, and the mode after owner and access lists, since a new
     /// owner takes setuid away and an access list sets the group's bits. `between` is called where it is half done.
-    pub(crate) fn give(&self, object: &CallPath, between: fn()) -> io::Result<()> {
+    pub(crate) fn give(&self, object: &CallPath, which: Which, between: fn()) -> io::Result<()> {
         assert!(object.follow, "only the kernel's own links lead to one object for sure");
         let path = object.text.as_c_str();
-        let now = rustix::fs::stat(path)?;
-        if (now.st_uid, now.st_gid) != (self.uid, self.gid) {
-            let (uid, gid) = (Uid::from_raw(self.uid), Gid::from_raw(self.gid));
-            rustix::fs::chownat(CWD, path, Some(uid), Some(gid), AtFlags::empty())?;
+        if which != Which::TimeAlone {
+            let now = rustix::fs::stat(path)?;
+            if (now.st_uid, now.st_gid) != (self.uid, self.gid) {
+                let (uid, gid) = (Uid::from_raw(self.uid), Gid::from_raw(self.gid));
+                rustix::fs::chownat(CWD, path, Some(uid), Some(gid), AtFlags::empty())?;
+            }
+            between();
+            xattr::write(object, &self.xattrs)?;
+            if FileType::from_raw_mode(self.mode) != FileType::Symlink {
+                rustix::fs::chmodat(CWD, path, Mode::from_raw_mode(self.mode & 0o7777), AtFlags::empty())?;
+            }
+            between();
         }
-        between();
-        xattr::write(object, &self.xattrs)?;
-        if FileType::from_raw_mode(self.mode) != FileType::Symlink {
-            rustix::fs::chmodat(CWD, path, Mode::from_raw_mode(self.mode & 0o7777), AtFlags::empty())?;
+        if which != Which::ButTime {
+            let omit = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
+            let modified = Timespec { tv_sec: self.modified.seconds, tv_nsec: self.modified.nanoseconds.into() };
+            let times = Timestamps { last_access: omit, last_modification: modified };
+            rustix::fs::utimensat(CWD, path, &times, AtFlags::empty())?;
         }
-        between();
-        let omit = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
-        let modified = Timespec { tv_sec: self.modified.seconds, tv_nsec: self.modified.nanoseconds.into() };
-        let times = Timestamps { last_access: omit, last_modification: modified };
-        rustix::fs::utimensat(CWD, path, &times, AtFlags::empty())?;
         Ok(())
     }
 }

@@ -3,6 +3,7 @@
 use crate::attributes::Moment;
 use crate::change::{Change, Steps, changes, plan};
 use crate::commit_error::CommitError;
+use crate::disputed::Disputed;
 use crate::gone;
 use crate::in_use::{mount_in_the_way, swap_in_the_way};
 use crate::part::Part;
@@ -117,6 +118,8 @@ pub(crate) struct Basis {
     pub(crate) durable: bool,
     /// Whether the times of files tell what was changed since it began.
     pub(crate) sound_times: bool,
+    /// Files that others are known to change too, and whether the transaction has opened them.
+    pub(crate) disputed: Vec<(Disputed, bool)>,
 }
 
 impl Basis {
@@ -125,7 +128,13 @@ impl Basis {
         let doubted =
             || self.read.clone().map(|all| all.into_iter().map(|(part, set)| (part, set.doubted())).collect());
         let read = self.read.as_ref().and(now).or_else(doubted);
-        Self { read, places: self.places.clone(), ..*self }
+        Self { read, places: self.places.clone(), disputed: self.disputed.clone(), ..*self }
+    }
+
+    /// Those files on a part.
+    fn disputed_on(&self, part: &Part) -> Vec<(TreePath, Disputed, bool)> {
+        let on = |(one, opened): &(Disputed, bool)| Some((one.on(part)?, one.clone(), *opened));
+        self.disputed.iter().filter_map(on).collect()
     }
 
     /// How many names it read.
@@ -183,7 +192,8 @@ fn read_part(part: &Part, begun: Moment, basis: Option<&Basis>) -> Result<PartCh
                     sync_ahead::begin(&part.base);
                 }
             };
-            let beginning = Beginning { begun, root: part.root_before() };
+            let disputed = basis.map(|basis| basis.disputed_on(part)).unwrap_or_default();
+            let beginning = Beginning { begun, root: part.root_before(), disputed };
             walk(&upper, index.as_ref(), &live, beginning, &many).map_err(lost_is_a_conflict)?
         }
     };

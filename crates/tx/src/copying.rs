@@ -1,6 +1,6 @@
 //! What lies in one tree, copied into another where it cannot be moved: content with its holes, owner, mode, time, extended attributes, devices, links.
 
-use crate::attributes::Attributes;
+use crate::attributes::{Attributes, Which};
 use crate::content::fill;
 use crate::crash::step;
 use crate::tree::{CallPath, Tree};
@@ -85,7 +85,7 @@ impl Copying<'_> {
         if self.with_marks {
             xattr::mark(copy, &xattrs.overlay)?;
         }
-        attributes.give(copy, step)
+        attributes.give(copy, Which::All, step)
     }
 }
 

@@ -36,7 +36,8 @@ mod tests {
             let looked = |name: &&str| Looked { path: path(name), found: None, directory: false, settled: false };
             let set = ReadSet { looked: names.iter().map(looked).collect(), listed: listed.iter().map(path).collect() };
             let places = vec!["/run/dbus/socket".into(), "/".into()];
-            was_read(&part, &Basis { read: Some(vec![(part.clone(), set)]), places, durable: false, sound_times: true })
+            let (read, disputed) = (Some(vec![(part.clone(), set)]), Vec::new());
+            was_read(&part, &Basis { read, places, durable: false, sound_times: true, disputed })
         };
         assert!(!read(&[], &[]) && !read(&["dbus", "dbus/socket", ".pando-tx-canary-7"], &[]));
         assert!(read(&["dbus/other"], &[]) && read(&["file"], &[]) && read(&[], &[""]));

@@ -2,18 +2,20 @@
 
 use crate::validate::Conflict;
 use std::fmt;
+use std::path::{Path, PathBuf};
 
 /// Why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loss {
     words: String,
     of_memory: bool,
+    file: Option<PathBuf>,
 }
 
 impl Loss {
     /// To others, who have done something.
     pub fn to_others(what: impl Into<String>) -> Self {
-        Self { words: what.into(), of_memory: false }
+        Self { words: what.into(), of_memory: false, file: None }
     }
 
     /// As a sentence has it.
@@ -26,11 +28,17 @@ impl Loss {
     pub fn is_of_memory(&self) -> bool {
         self.of_memory
     }
+
+    /// What others have changed, if it is there still. Another run may be helped by [telling who changes what of it](crate::Transaction::tell_apart).
+    pub fn file(&self) -> Option<&Path> {
+        self.file.as_deref()
+    }
 }
 
 impl From<Conflict> for Loss {
     fn from(conflict: Conflict) -> Self {
-        Self { words: conflict.to_string(), of_memory: conflict.is_of_memory() }
+        let file = conflict.is_of_a_change().then(|| PathBuf::from(&conflict.path));
+        Self { words: conflict.to_string(), of_memory: conflict.is_of_memory(), file }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The part of a transaction that one mount of the live system holds: its overlay's directories, inside the same file system, so that what is new can
 //! be moved into place by a rename.
 
-use crate::attributes::{Attributes, Moment};
+use crate::attributes::{Attributes, Moment, Which};
 use crate::realm::Realm;
 use crate::tree::CallPath;
 use crate::way::{self, Crossing};
@@ -123,7 +123,7 @@ impl Part {
         let changed = Moment::changed(&rustix::fs::fstat(&live)?);
         let live = Attributes::of(&CallPath::of(live)?)?;
         let upper = rustix::fs::open(self.upper(), OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-        live.give(&CallPath::of(upper)?, || ())?;
+        live.give(&CallPath::of(upper)?, Which::All, || ())?;
         std::fs::write(self.marker(), postcard::to_stdvec(&live).map_err(io::Error::other)?)?;
         Ok(changed)
     }

@@ -2,6 +2,7 @@
 
 use crate::attributes::Moment;
 use crate::clock::Clock;
+use crate::disputed::Disputed;
 use crate::name::TxName;
 use crate::part::Part;
 use crate::realm::Realm;
@@ -41,6 +42,9 @@ pub struct Record {
     /// Whether its changes are [on the disk as soon as they are made](crate::written_through).
     #[serde(default)]
     pub(crate) written_through: bool,
+    /// Files that others are known to change too, as they were before it began. Whoever takes it over knows of none.
+    #[serde(skip)]
+    pub(crate) disputed: Vec<Disputed>,
     /// What others changed so that it cannot be committed any more.
     pub lost: Option<String>,
     /// What runs in it; empty for one that is entered.

@@ -3,8 +3,9 @@
 //! To bring what is new to the disk takes from a millisecond to minutes, in which a host's other processes go on. What they do to anything that the commit is about to
 //! replace, remove or create is found by looking at the same names and files once more, and at nothing of what the transaction wrote.
 
-use crate::attributes::Moment;
-use crate::tree::{Tree, leads_elsewhere};
+use crate::attributes::{Attributes, Moment};
+use crate::disputed::Theirs;
+use crate::tree::{CallPath, Tree, leads_elsewhere};
 use crate::tree_path::TreePath;
 use crate::upper::{Directory, DirectorySource, File, Indexed, Node, What};
 use crate::validate::{CHANGED, CREATED, Conflict, REMOVED, of_several_names};
@@ -58,7 +59,8 @@ fn touched(live: &Tree, node: &Node, at: Option<&TreePath>) -> io::Result<Option
         (None, Some(_)) => return Ok(Some(CREATED)),
         (Some(_), None) => return Ok(Some(REMOVED)),
         (Some(then), Some((now, ino))) => {
-            if then.ino != ino || !shared && then.changed != Moment::changed(&now) {
+            let is_older = shared || has_their_content(&node.what) || then.changed == Moment::changed(&now);
+            if then.ino != ino || !is_older {
                 return Ok(Some(CHANGED));
             }
         }
@@ -69,12 +71,22 @@ fn touched(live: &Tree, node: &Node, at: Option<&TreePath>) -> io::Result<Option
     }
 }
 
-/// Whether anything has happened to the live tree's file that one was copied from, wherever its names are.
+/// Whether others may go on to write to what is at a name.
+fn has_their_content(what: &What) -> bool {
+    matches!(what, What::File(File { theirs: Some(Theirs::Content(_)), .. }))
+}
+
+/// Whether anything has happened to the live tree's file that one was copied from, wherever its names are, but for what is left to others.
 fn is_touched(live: &Tree, file: &File) -> io::Result<bool> {
     let Some(origin) = &file.origin else { return Ok(false) };
     let handle = FileHandle { kind: origin.handle_kind, bytes: origin.handle.clone() };
     match handle.open(live.root()) {
-        Ok(object) => Ok(Moment::changed(&rustix::fs::fstat(object)?) != origin.changed),
+        Ok(object) => match &file.theirs {
+            Some(Theirs::Content(attributes)) => {
+                Ok(!Attributes::of(&CallPath::of(object)?)?.is_same_but_for_time(attributes))
+            }
+            Some(Theirs::Attributes) | None => Ok(Moment::changed(&rustix::fs::fstat(object)?) != origin.changed),
+        },
         Err(error) if error.raw_os_error() == Some(rustix::io::Errno::STALE.raw_os_error()) => Ok(true),
         Err(error) => Err(error),
     }
@@ -133,6 +145,7 @@ mod tests {
             origin: Some(origin),
             content_differs: true,
             attributes_differ: false,
+            theirs: None,
             protection: None,
             size: 0,
             kind: '-',
@@ -145,6 +158,7 @@ mod tests {
             origin: None,
             content_differs: true,
             attributes_differ: true,
+            theirs: None,
             protection: None,
             size: 0,
             kind: '-',

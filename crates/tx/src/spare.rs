@@ -224,6 +224,7 @@ impl Spare {
             places: plan.places(),
             listener: None,
             written_through: false,
+            disputed: Vec::new(),
             lost: None,
             command: Vec::new(),
         };

@@ -237,6 +237,8 @@ mod tests {
             holder: 1,
             places: Vec::new(),
             listener: None,
+            written_through: false,
+            disputed: Vec::new(),
             lost: None,
             command: Vec::new(),
         };

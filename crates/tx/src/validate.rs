@@ -27,6 +27,11 @@ impl Conflict {
         Self { path: "what it read".to_owned(), what: FORGOTTEN }
     }
 
+    /// Whether it is that something is there still, and not what it was.
+    pub(crate) fn is_of_a_change(&self) -> bool {
+        self.what == CHANGED
+    }
+
     /// Whether it is that what was read is not known any more.
     pub fn is_of_memory(&self) -> bool {
         self.what == FORGOTTEN
@@ -83,7 +88,7 @@ fn of_file(node: &Node, file: &File, begun: Moment) -> Option<Conflict> {
 }
 
 fn is_changed_by_others(file: &File, begun: Moment) -> bool {
-    let matters = file.content_differs || file.attributes_differ;
+    let matters = (file.content_differs || file.attributes_differ) && file.theirs.is_none();
     matters && file.origin.as_ref().is_some_and(|origin| origin.changed.is_since(begun))
 }
 
@@ -133,6 +138,7 @@ mod tests {
             origin,
             content_differs: true,
             attributes_differ: true,
+            theirs: None,
             protection: None,
             size: 0,
             kind: '-',

@@ -58,6 +58,7 @@ mod tx;
 mod tx_bystanders;
 mod tx_contention;
 mod tx_crash;
+mod tx_disputed;
 mod tx_filesystems;
 mod tx_guest;
 mod tx_guest_meetings;
@@ -95,6 +96,7 @@ const AREAS: &[&[Case]] = &[
     tx_bystanders::CASES,
     tx_contention::CASES,
     tx_crash::CASES,
+    tx_disputed::CASES,
     tx_power::CASES,
     tx_filesystems::CASES,
     tx::CASES,

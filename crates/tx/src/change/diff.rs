@@ -128,6 +128,7 @@ mod tests {
                 origin: None,
                 content_differs: true,
                 attributes_differ: true,
+                theirs: None,
                 protection: None,
                 size: 3,
                 kind: '-',

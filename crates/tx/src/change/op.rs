@@ -4,7 +4,7 @@
 //! something else it was done before. That is safe because no inode that an operation names can be freed, and its number used again, before the
 //! journal is gone: what is removed goes into a trash directory, what is moved waits in a stage directory, and both live until then.
 
-use crate::attributes::Moment;
+use crate::attributes::{Moment, Which};
 use crate::protection::Protection;
 use crate::tree_path::TreePath;
 use crate::upper::Origin;
@@ -128,5 +128,7 @@ pub(crate) enum Op {
         target: Target,
         /// The time of change to be set; for a directory, since by now it is lost on the source.
         modified: Option<Moment>,
+        /// Which of them.
+        which: Which,
     },
 }

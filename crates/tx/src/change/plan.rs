@@ -1,6 +1,8 @@
 //! From what a transaction did to the operations that do it to the live tree.
 
 use super::op::{Op, Source, Steps, Target};
+use crate::attributes::Which;
+use crate::disputed::Theirs;
 use crate::protection::Protection;
 use crate::tree_path::TreePath;
 use crate::upper::{Directory, DirectorySource, File, Indexed, LiveName, Node, Origin, What};
@@ -159,6 +161,7 @@ impl Planner {
             source: Source::Upper(path.clone()),
             target: Target::Live(path.clone()),
             modified: Some(directory.modified),
+            which: Which::All,
         });
     }
 
@@ -197,7 +200,12 @@ impl Planner {
             self.change.push(Op::Update { source: source.clone(), target: target.clone(), ino: origin.ino });
         }
         if file.content_differs || file.attributes_differ {
-            self.finish.push(Op::Attributes { source, target: target.clone(), modified: None });
+            let which = match file.theirs {
+                None => Which::All,
+                Some(Theirs::Content(_)) => Which::ButTime,
+                Some(Theirs::Attributes) => Which::TimeAlone,
+            };
+            self.finish.push(Op::Attributes { source, target: target.clone(), modified: None, which });
         }
         self.protect(target, file.protection, Some(origin.ino));
     }

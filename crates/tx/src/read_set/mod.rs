@@ -18,11 +18,12 @@
 //! while it runs. And nobody can be made to hold on to a name that leads to nothing. What can be done is to have it not come to that: see `written_through`.
 //!
 //! What is kept of a name does not say whether content, mode or nothing but the name was asked for, nor what a file's attributes were before. So one that is
-//! changed in any way counts as changed.
+//! changed in any way counts as changed, unless it is known to be [disputed](crate::disputed): of such a file it is also known whether it was opened.
 
 mod check;
 mod dentries;
 mod fitted;
+mod openers;
 mod tenant;
 mod walk;
 mod watch;

@@ -1,6 +1,7 @@
 //! What has to be done while a transaction runs, so that its read set is known afterwards: little.
 
 use super::dentries::{CANARY, Looked, looked};
+use super::openers::Openers;
 use super::walk::{self, Walker};
 use super::{ReadSet, ReadSetError};
 use crate::attributes::Moment;
@@ -37,6 +38,8 @@ pub struct Watch {
     noting_in: Option<PathBuf>,
     /// The canaries of its commands.
     canaries: Vec<String>,
+    /// Who opens a few files of the view, of which that matters.
+    openers: Option<Openers>,
 }
 
 /// Where the canaries of commands that were entered are noted, in their transaction's directory.
@@ -146,6 +149,7 @@ impl Watch {
             listed: RefCell::default(),
             noting_in: None,
             canaries: Vec::new(),
+            openers: None,
         })
     }
 
@@ -184,7 +188,7 @@ impl Watch {
         let (listener, listed) = (Listener::from(listener), RefCell::default());
         let (roots, held, canaries) = (Vec::new(), Vec::new(), Vec::new());
         let kept = home.kept().to_owned();
-        Ok(Self { listener, kept, walker, roots, held, listed, noting_in: None, canaries })
+        Ok(Self { listener, kept, walker, roots, held, listed, noting_in: None, canaries, openers: None })
     }
 
     /// Takes the roots of a view that the calling thread is in, and keeps its mounts.
@@ -193,6 +197,17 @@ impl Watch {
         self.roots = roots(Path::new("/"), &parts)?;
         self.held.push(view.mounts);
         Ok(())
+    }
+
+    /// Listens from now on who opens these files, by paths of the view that the calling thread is in.
+    pub(crate) fn listen_for_openers(&mut self, paths: impl IntoIterator<Item = PathBuf>) {
+        // Without it all are taken for opened.
+        self.openers = Openers::of(paths).ok();
+    }
+
+    /// Whether one of those files was opened, or that cannot be told.
+    pub(crate) fn have_opened(&self, path: &Path) -> bool {
+        self.openers.as_ref().is_none_or(|openers| openers.have_opened(path))
     }
 
     /// Whether nothing has been opened.
@@ -223,7 +238,7 @@ impl Watch {
         let canaries = noted.lines().map(str::to_owned).collect();
         let (listener, noting_in) = (Listener::from(listener), Some(noting_in));
         let (walker, held) = (RefCell::default(), Vec::new());
-        Ok(Self { listener, kept, walker, roots, held, listed, noting_in, canaries })
+        Ok(Self { listener, kept, walker, roots, held, listed, noting_in, canaries, openers: None })
     }
 
     /// A canary for a command that is about to run in the view.

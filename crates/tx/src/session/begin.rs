@@ -114,6 +114,7 @@ impl Transaction {
             places: plan.places(),
             listener: watch.as_ref().map(|watch| watch.listener().as_raw_fd()),
             written_through: false,
+            disputed: Vec::new(),
             lost: None,
             command: command.to_vec(),
         };

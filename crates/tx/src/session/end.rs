@@ -6,6 +6,7 @@ use crate::commit::commit;
 use crate::commit_error::CommitError;
 use crate::contention::{self, Changed, Contention, Rival};
 use crate::daemons::{Daemons, Lost, Settled, rewritten};
+use crate::disputed::Disputed;
 use crate::gate::{self, Closed, Exclusive};
 use crate::home::{Home, wait_for_lock};
 use crate::in_memory;
@@ -240,7 +241,9 @@ fn basis(record: &Record, watch: Option<&Watch>, alone: bool, durable: bool) -> 
         }
         Some(Err(ReadSetError::Forgotten | ReadSetError::Refused(_))) | None => None,
     };
-    Ok(Basis { read, places: record.places.clone(), durable, sound_times })
+    let opened = |one: &Disputed| watch.is_none_or(|watch| watch.have_opened(&one.path));
+    let disputed = record.disputed.iter().map(|one| (one.clone(), opened(one))).collect();
+    Ok(Basis { read, places: record.places.clone(), durable, sound_times, disputed })
 }
 
 /// What a transaction has changed as far as can be seen while it goes on.

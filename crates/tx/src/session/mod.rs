@@ -18,6 +18,7 @@ pub use looks::Looks;
 pub use running::{Ended, Rest, Running, StartError};
 
 use self::looking::Looking;
+use crate::disputed::Disputed;
 use crate::home::Home;
 use crate::in_memory::Memory;
 use crate::read_set::Watch;
@@ -85,6 +86,11 @@ impl Transaction {
     pub fn write_through(&mut self) {
         self.record.written_through = true;
         self.record.parts.iter().for_each(written_through::begin);
+    }
+
+    /// Tells who changes what of files that others are known to change too.
+    pub fn tell_apart(&mut self, disputed: Vec<Disputed>) {
+        self.record.disputed = disputed;
     }
 
     /// Whether it has outgrown the memory that its changes are kept in.

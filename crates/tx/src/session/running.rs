@@ -119,7 +119,8 @@ impl Transaction {
             watch.keep_mounts(vec![memory.share().map_err(StartError::View)?]);
         }
         let (made, looking) = self.made.take().map(|Ahead { namespaces, looking }| (namespaces, looking)).unzip();
-        let manner = Manner { stdio, death_signal: Some(Signal::KILL), network, ..Manner::default() };
+        let disputed = self.record.disputed.iter().map(|one| one.path.clone()).collect();
+        let manner = Manner { stdio, death_signal: Some(Signal::KILL), network, disputed, ..Manner::default() };
         let kept = watch.as_ref().map(|watch| watch.kept().to_owned());
         let mounts = self.mounts.take();
         let enter = move || {

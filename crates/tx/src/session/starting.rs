@@ -27,6 +27,8 @@ pub(super) struct Manner {
     /// The parts of the view that it enters, if another process holds that, and where its canary is noted: there is no path to it in the view.
     pub(super) parts: Vec<Part>,
     pub(super) canaries: Option<File>,
+    /// Files of which it matters whether it opens them.
+    pub(super) disputed: Vec<PathBuf>,
 }
 
 /// All that a command takes once a thread is in the view.
@@ -40,9 +42,12 @@ pub(super) struct Beginning {
 
 impl Beginning {
     /// Starts the command, by a thread that is in the view, and whose calls are caught from then on.
-    pub(super) fn start_within(self, watch: Option<&mut Watch>) -> Result<(Started, Supervisor), StartError> {
+    pub(super) fn start_within(self, mut watch: Option<&mut Watch>) -> Result<(Started, Supervisor), StartError> {
         let Self { command, group, entrance, manner, looked_around } = self;
-        let Manner { stdio, death_signal, network, noted_in, parts, canaries } = manner;
+        let Manner { stdio, death_signal, network, noted_in, parts, canaries, disputed } = manner;
+        if let Some(watch) = watch.as_mut().filter(|_| !disputed.is_empty()) {
+            watch.listen_for_openers(disputed);
+        }
         let canary = canary(watch, &parts).map_err(StartError::View)?;
         // A file that the caller has open outside would be a way around the view.
         inheritance::close_range_on_exec(3).context(|| "keeping descriptors back".into()).map_err(StartError::View)?;

@@ -1,6 +1,7 @@
 //! The names that a transaction changed, and how.
 
 use crate::attributes::Moment;
+use crate::disputed::Theirs;
 use crate::protection::Protection;
 use crate::tree_path::TreePath;
 use serde::{Deserialize, Serialize};
@@ -86,6 +87,8 @@ pub(crate) struct File {
     pub content_differs: bool,
     /// Whether owner, mode, time, extended attributes or protection are other than the origin's.
     pub attributes_differ: bool,
+    /// What others have changed of the origin meanwhile that the commit has to leave alone.
+    pub theirs: Option<Theirs>,
     /// How it is to be protected, where it is or was.
     pub protection: Option<Protection>,
     /// Its size in bytes.

@@ -4,6 +4,7 @@ use super::marks::Marks;
 use super::node::{Directory, DirectorySource, File, Indexed, LiveName, Node, Origin, What};
 use crate::attributes::{Attributes, Moment};
 use crate::content::same_content;
+use crate::disputed::{Disputed, Mine, Now, Theirs};
 use crate::protection::{Protection, may_be_lifted};
 use crate::sync_ahead::MANY;
 use crate::tree::{CallPath, Tree};
@@ -63,6 +64,16 @@ pub(crate) struct Beginning {
     pub(crate) begun: Moment,
     /// What the root was like then.
     pub(crate) root: Option<Attributes>,
+    /// What others are known to change meanwhile, as it was then, and whether the transaction has opened it.
+    pub(crate) disputed: Vec<(TreePath, Disputed, bool)>,
+}
+
+impl Beginning {
+    /// What others have changed of a file, and the transaction has not, if that can be told.
+    fn theirs(&self, path: &TreePath, mine: Mine<'_>, now: &Now<'_>) -> io::Result<Option<Theirs>> {
+        let Some((_, before, opened)) = self.disputed.iter().find(|(at, ..)| at == path) else { return Ok(None) };
+        before.theirs(&Mine { opened: *opened, ..mine }, now)
+    }
 }
 
 /// Everything of a directory but its names.
@@ -247,45 +258,60 @@ impl Walk<'_> {
     }
 
     fn file(&self, path: &TreePath, stat: &Stat, xattrs: xattr::Xattrs, marks: &Marks) -> Result<File, WalkError> {
+        let Some((origin, call)) = self.origin(path, marks)? else { return self.new_file(path, stat, marks) };
         let kind = FileType::from_raw_mode(stat.st_mode);
-        let regular = kind == FileType::RegularFile;
-        let size = stat.st_size.cast_unsigned();
-        let letter = letter(kind);
-        let Some((origin, call)) = self.origin(path, marks)? else {
-            if marks.metadata_only {
-                return Err(WalkError::Untold(path.to_string()));
-            }
-            if size > 0 {
-                self.filled.update(|count| count + 1);
-                if self.filled.get() == MANY {
-                    (self.many)();
-                }
-            }
-            let protection = marks.protection.or(Protection::default());
-            return Ok(File {
-                origin: None,
-                content_differs: true,
-                attributes_differ: true,
-                protection,
-                size,
-                kind: letter,
-            });
-        };
         let old = self.read(path, rustix::fs::stat(call.text.as_c_str()).map_err(Into::into))?;
         if old.st_nlink == 0 {
             return Err(WalkError::Lost(self.live.shown(path)));
         }
-        let old_xattrs = self.read(path, xattr::read(&call))?.own;
+        let (new, old_xattrs) = (Attributes::new(stat, xattrs), self.read(path, xattr::read(&call))?.own);
         let (protection, old_protection) = (marks.protection, self.protection(path, &call)?);
-        let attributes_differ =
-            Attributes::new(stat, xattrs) != Attributes::new(&old, old_xattrs) || protection != old_protection;
-        let protection = protection.or(old_protection);
-        let content_differs = regular
-            && !marks.metadata_only
-            && (stat.st_size != old.st_size
+        let is_protected_otherwise = protection != old_protection;
+        let now = Now { ino: origin.ino, stat: &old, attributes: Attributes::new(&old, old_xattrs), file: &call };
+        let theirs = if is_protected_otherwise || !origin.changed.is_since(self.beginning.begun) {
+            None
+        } else {
+            let mine = Mine { attributes: &new, content: !marks.metadata_only, opened: false };
+            self.read(path, self.beginning.theirs(path, mine, &now))?
+        };
+        let attributes_differ = theirs.is_some() || is_protected_otherwise || new != now.attributes;
+        let may_differ = kind == FileType::RegularFile && !marks.metadata_only;
+        let content_differs = may_differ
+            && (theirs.is_some()
+                || stat.st_size != old.st_size
                 || Moment::modified(stat) != Moment::modified(&old)
                 || !self.read(path, self.upper.file(path, false).and_then(|file| same_content(&file, &call)))?);
-        Ok(File { origin: Some(origin), content_differs, attributes_differ, protection, size, kind: letter })
+        Ok(File {
+            origin: Some(origin),
+            content_differs,
+            attributes_differ,
+            theirs,
+            protection: protection.or(old_protection),
+            size: stat.st_size.cast_unsigned(),
+            kind: letter(kind),
+        })
+    }
+
+    fn new_file(&self, path: &TreePath, stat: &Stat, marks: &Marks) -> Result<File, WalkError> {
+        if marks.metadata_only {
+            return Err(WalkError::Untold(path.to_string()));
+        }
+        let size = stat.st_size.cast_unsigned();
+        if size > 0 {
+            self.filled.update(|count| count + 1);
+            if self.filled.get() == MANY {
+                (self.many)();
+            }
+        }
+        Ok(File {
+            origin: None,
+            content_differs: true,
+            attributes_differ: true,
+            theirs: None,
+            protection: marks.protection.or(Protection::default()),
+            size,
+            kind: letter(FileType::from_raw_mode(stat.st_mode)),
+        })
     }
 
     /// How an object of the live tree is protected, which this must be able to lift.

@@ -14,11 +14,13 @@ use crate::complaint::Usage;
 use crate::state_root::StateRoot;
 use anyhow::Context;
 use pando_tx::{
-    BeginError, CommitError, Contention, EndError, Ended, Figures, HeldSignals, Home, Loss, Memory, Moment, Network,
-    Passed, Reached, Rest, Settled, Transaction, TxName, ViewPlan, Watch, WhenUnsupported,
+    BeginError, CommitError, Contention, Disputed, EndError, Ended, Figures, HeldSignals, Home, Loss, Memory, Moment,
+    Network, Passed, Reached, Rest, Settled, Transaction, TxName, ViewPlan, Watch, WhenUnsupported,
 };
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// What a shell says of a program that is not there, and of one that cannot be executed.
@@ -158,6 +160,8 @@ struct Trial<'a> {
     memory: Option<u64>,
     /// Whether what is written is to be on the disk at once, so that memory is left for what is read.
     written_through: bool,
+    /// What others have changed too in earlier runs.
+    disputed: BTreeSet<PathBuf>,
     /// When the first run began.
     begun: Option<Moment>,
 }
@@ -170,7 +174,10 @@ impl Trial<'_> {
                 (self.memory, self.written_through) = (None, true);
                 Some((loss.words(), ", each write to the disk at once"))
             }
-            Attempt::Lost(loss) => Some((loss.words(), "")),
+            Attempt::Lost(loss) => {
+                self.disputed.extend(loss.file().map(Path::to_owned));
+                Some((loss.words(), ""))
+            }
             Attempt::Outgrown => {
                 self.memory = None;
                 Some((OUTGROWN, " on the disk"))
@@ -181,22 +188,31 @@ impl Trial<'_> {
 
     /// Begins a transaction: in memory, on what a daemon has made ahead, or as it is done without either.
     fn begin(&self, name: &TxName, shown: &[String]) -> Result<(Transaction, ViewPlan, Option<Clearer>), BeginError> {
+        // As they are before it sees any of them.
+        let disputed = self.disputed.iter().filter_map(|path| Disputed::of(path)).collect();
+        let (mut transaction, plan, clearer) = self.begin_somewhere(name, shown)?;
+        if self.written_through {
+            transaction.write_through();
+        }
+        transaction.tell_apart(disputed);
+        Ok((transaction, plan, clearer))
+    }
+
+    fn begin_somewhere(
+        &self,
+        name: &TxName,
+        shown: &[String],
+    ) -> Result<(Transaction, ViewPlan, Option<Clearer>), BeginError> {
         let (home, begun) = (self.home, self.begun);
         if let Some(memory) = self.memory.map(|most| Memory::new(most, home)).transpose()? {
             let (transaction, plan) = Transaction::begin_in_memory(home, name, shown, begun, memory)?;
             return Ok((transaction, plan, None));
         }
-        let (mut transaction, plan, clearer) = match spare::begin(self.root, home, name, shown, begun)? {
-            Some((transaction, plan, clearer)) => (transaction, plan, Some(clearer)),
-            None => {
-                let (transaction, plan) = Transaction::begin(home, name, shown, begun)?;
-                (transaction, plan, None)
-            }
-        };
-        if self.written_through {
-            transaction.write_through();
+        if let Some((transaction, plan, clearer)) = spare::begin(self.root, home, name, shown, begun)? {
+            return Ok((transaction, plan, Some(clearer)));
         }
-        Ok((transaction, plan, clearer))
+        let (transaction, plan) = Transaction::begin(home, name, shown, begun)?;
+        Ok((transaction, plan, None))
     }
 }
 
@@ -236,7 +252,9 @@ impl Run {
         let contention = super::settings::contention(root)?;
         let memory = self.in_memory.map(memory_size::of).transpose()?;
         let waiting = Waiting::take()?;
-        let mut trial = Trial { root, home, waiting, input, contention, memory, written_through: false, begun: None };
+        let (written_through, disputed, begun_first) = (false, BTreeSet::new(), None);
+        let mut trial =
+            Trial { root, home, waiting, input, contention, memory, written_through, disputed, begun: begun_first };
         let (mut retries, mut reached) = (0, Reached::default());
         loop {
             let tried = self.attempt(&mut trial, retries)?;

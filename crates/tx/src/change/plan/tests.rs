@@ -12,7 +12,15 @@ fn origin(ino: u64) -> Origin {
 }
 
 fn file(origin: Option<Origin>, content_differs: bool) -> What {
-    What::File(File { origin, content_differs, attributes_differ: false, protection: None, size: 0, kind: '-' })
+    What::File(File {
+        origin,
+        content_differs,
+        attributes_differ: false,
+        theirs: None,
+        protection: None,
+        size: 0,
+        kind: '-',
+    })
 }
 
 fn node(at: &str, live: Option<(u64, bool)>, what: What) -> Node {

@@ -1,0 +1,80 @@
+//! One file, two who change it: what the one does to its attributes and the other to its content is both kept, once it is known which file it is.
+
+use crate::case::Case;
+use crate::line::{Ended, Line};
+use crate::sandbox::Sandbox;
+
+pub(crate) const CASES: &[Case] = &[
+    Case::new("tx::attributes_and_content_that_are_changed_by_two_are_both_kept", apart),
+    Case::new("tx::what_two_have_changed_or_one_has_read_stays_a_conflict", together),
+    Case::new("tx::a_log_is_given_to_another_while_it_is_written", log),
+];
+
+/// Runs `command` in a transaction, twice at most. In each run others do `change` to what it has changed by then, which knows the run's number as `$n`, before it ends. What they
+/// say to each other is the command's output, which is no part of what it reads. Then `after` is looked at.
+fn run(sandbox: &Sandbox, [command, change, after]: [&str; 3]) -> Ended {
+    let script = format!(
+        "rm -rf tree; mkdir tree; cd tree; echo 1 >file; cp -p file like; echo 2 >two; ln two names; : >../out
+         for n in 1 2; do until [ $(grep -c read ../out) = $n ]; do sleep .02; done; {change}; echo done $n >>../out; done & OTHERS=$!
+         \"$PANDO\" --root \"$ROOT\" tx run --retry 1 -- sh -ec '{command}; echo read; n=$(grep -c read ../out)
+             until grep -q \"done $n\" ../out; do sleep .02; done' >>../out
+         code=$?; kill $OTHERS 2>/dev/null; {after}; exit $code"
+    );
+    let line = Line::new("bash").args(["-c", &script]).directory(sandbox.scratch());
+    line.env("PANDO", sandbox.program()).env("ROOT", sandbox.root()).run()
+}
+
+fn apart(sandbox: &Sandbox) {
+    let look = "stat -c '%a %u:%g' file; tr '\\n' ' ' <file";
+    let given = run(sandbox, ["chmod 600 file; chown 7:8 file", "echo theirs $n >>file", look]);
+    assert_eq!(
+        given.complains_of(&["file was changed by others; running it again (1 of 1)", "committed: 1 path"]).out(),
+        "600 7:8\n1 theirs 1 theirs 2 "
+    );
+    let written = run(sandbox, ["echo mine >>file", "chmod 64$n file; chown $n:$n file", look]);
+    assert_eq!(written.complains_of(&["running it again (1 of 1)", "committed: 1 path"]).out(), "642 2:2\n1 mine ");
+    // Each has the time of who has written.
+    let look = "[ $(stat -c %Y file) -gt $(($(date +%s) - 1000)) ] && echo new";
+    assert_eq!(
+        run(sandbox, ["chmod 600 file", "touch -d 2001-01-01 file; echo $n >>file", look]).succeeded().out(),
+        "new\n"
+    );
+    assert_eq!(run(sandbox, ["echo mine >>file", "chmod 64$n file", look]).succeeded().out(), "new\n");
+}
+
+fn together(sandbox: &Sandbox) {
+    for (command, change) in [
+        ("chmod 600 file", "chmod 64$n file"),
+        ("echo mine >>file", "echo theirs >>file"),
+        ("cat file >/dev/null; chmod 600 file", "echo theirs >>file"),
+        ("chmod 600 file; cat file >/dev/null", "echo theirs >>file"),
+        ("echo mine >>file; chmod 600 file", "chmod 64$n file"),
+        ("chmod 600 file", "echo theirs >>file; chmod 64$n file"),
+        ("chmod 600 file; touch -d 2001-01-01 file", "echo theirs >>file"),
+        // Nothing but the content tells it.
+        ("echo mine >>file", "echo $((n + 1)) >file; touch -r like file"),
+        ("chmod 600 file", "cp file new; echo theirs >>new; mv new file"),
+        ("chmod 600 two", "echo theirs >>two"),
+        ("chmod 600 file", "echo theirs >>file; ln file more$n"),
+    ] {
+        let ended = run(sandbox, [command, change, "true"]);
+        let said = ended.err();
+        assert!(
+            ended.code() == 125 && said.contains("aborted") && said.contains("by others"),
+            "{command}, {change}: {said}"
+        );
+    }
+}
+
+/// Nobody pauses for the commit, and no line is lost.
+fn log(sandbox: &Sandbox) {
+    let script = "echo line 0 >log; (n=0; while [ ! -e end ]; do n=$((n + 1)); echo line $n >>log; done) &
+        until [ $(wc -l <log) -gt 10 ]; do sleep .01; done; inode=$(stat -c %i log)
+        \"$PANDO\" --root \"$ROOT\" tx run -- sh -ec 'chmod 640 log; chown 7:8 log; sleep .3'; code=$?
+        before=$(wc -l <log); until [ $(wc -l <log) -gt $before ]; do sleep .01; done; touch end; wait
+        awk '$2 != NR - 1 { print \"wrong\", NR, $0 }' log; stat -c '%a %u:%g' log; [ $inode = $(stat -c %i log) ] && echo same; exit $code";
+    let line = Line::new("bash").args(["-c", script]).directory(sandbox.scratch());
+    let ended = line.env("PANDO", sandbox.program()).env("ROOT", sandbox.root()).run();
+    let ended = ended.complains_of(&["log was changed by others; running it again (1 of 3)", "1 retry"]).succeeded();
+    assert_eq!(ended.out(), "640 7:8\nsame\n");
+}
