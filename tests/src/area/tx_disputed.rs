@@ -7,21 +7,26 @@ use crate::sandbox::Sandbox;
 pub(crate) const CASES: &[Case] = &[
     Case::new("tx::attributes_and_content_that_are_changed_by_two_are_both_kept", apart),
     Case::new("tx::what_two_have_changed_or_one_has_read_stays_a_conflict", together),
+    Case::new("tx::what_two_change_apart_is_kept_by_a_commit_that_is_killed", killed),
     Case::new("tx::a_log_is_given_to_another_while_it_is_written", log),
 ];
 
-/// Runs `command` in a transaction, twice at most. In each run others do `change` to what it has changed by then, which knows the run's number as `$n`, before it ends. What they
-/// say to each other is the command's output, which is no part of what it reads. Then `after` is looked at.
-fn run(sandbox: &Sandbox, [command, change, after]: [&str; 3]) -> Ended {
+/// Runs `command` in a transaction, and again once or twice. In each run others do `change` to what it has changed by then, which knows the run's number as `$n`, before it
+/// ends. What they say to each other is the command's output, which is no part of what it reads. Then `after` is looked at.
+fn line(sandbox: &Sandbox, retries: u32, [command, change, after]: [&str; 3]) -> Line {
     let script = format!(
         "rm -rf tree; mkdir tree; cd tree; echo 1 >file; cp -p file like; echo 2 >two; ln two names; : >../out
-         for n in 1 2; do until [ $(grep -c read ../out) = $n ]; do sleep .02; done; {change}; echo done $n >>../out; done & OTHERS=$!
-         \"$PANDO\" --root \"$ROOT\" tx run --retry 1 -- sh -ec '{command}; echo read; n=$(grep -c read ../out)
+         for n in 1 2 3; do until [ $(grep -c read ../out) = $n ]; do sleep .02; done; {change}; echo done $n >>../out; done & OTHERS=$!
+         \"$PANDO\" --root \"$ROOT\" tx run --retry {retries} -- sh -ec '{command}; echo read; n=$(grep -c read ../out)
              until grep -q \"done $n\" ../out; do sleep .02; done' >>../out
          code=$?; kill $OTHERS 2>/dev/null; {after}; exit $code"
     );
     let line = Line::new("bash").args(["-c", &script]).directory(sandbox.scratch());
-    line.env("PANDO", sandbox.program()).env("ROOT", sandbox.root()).run()
+    line.env("PANDO", sandbox.program()).env("ROOT", sandbox.root())
+}
+
+fn run(sandbox: &Sandbox, script: [&str; 3]) -> Ended {
+    line(sandbox, 1, script).run()
 }
 
 fn apart(sandbox: &Sandbox) {
@@ -64,6 +69,29 @@ fn together(sandbox: &Sandbox) {
             "{command}, {change}: {said}"
         );
     }
+}
+
+/// One file of either kind. What others have done is there whatever becomes of the commit.
+fn killed(sandbox: &Sandbox) {
+    let command = "chmod 600 file; chown 7:8 file; echo mine >>like";
+    let change = "echo theirs $n >>file; chmod 64$n like";
+    let after = "env -u PANDO_TX_CRASH_STEP \"$PANDO\" --root \"$ROOT\" tx recover >/dev/null 2>&1; stat -c '%a %u:%g' file like; cat file like";
+    let theirs = "1\ntheirs 1\ntheirs 2\ntheirs 3\n1\n";
+    let (mut before, mut whole) = (0, 0);
+    for step in 0.. {
+        let ended = line(sandbox, 2, [command, change, after]).env("PANDO_TX_CRASH_STEP", step.to_string()).run();
+        match ended.out().as_str() {
+            out if out == format!("644 0:0\n643 0:0\n{theirs}") => before += 1,
+            out if out == format!("600 7:8\n643 0:0\n{theirs}mine\n") => whole += 1,
+            out => panic!("step {step}: {out}{}", ended.err()),
+        }
+        if ended.code() == 0 {
+            break;
+        }
+        ended.ended_with(137);
+    }
+    println!("     {before} times nothing of it was done, {whole} times all");
+    assert!(before > 1 && whole > 4);
 }
 
 /// Nobody pauses for the commit, and no line is lost.
