@@ -9,7 +9,7 @@
 
 use crate::attributes::Attributes;
 use crate::part::Part;
-use crate::tree::CallPath;
+use crate::tree::{CallPath, Tree};
 use crate::tree_path::TreePath;
 use rustix::fs::{FileType, Mode, OFlags, Stat, fstat};
 use sha2::{Digest as _, Sha256};
@@ -65,13 +65,15 @@ pub(crate) struct Mine<'a> {
 }
 
 impl Disputed {
-    /// What is at a path of the live tree now, before a run begins, if that is a file with one name.
-    pub fn of(path: &Path) -> Option<Self> {
-        Self::look(path).ok().flatten()
+    /// What is at a path of the live tree now, before a run begins, if that is a file with one name on one of these parts.
+    pub fn of(path: &Path, parts: &[Part]) -> Option<Self> {
+        let around = parts.iter().filter_map(|part| Some((part, below(path, part)?)));
+        let (part, below) = around.max_by_key(|(part, _)| part.live.components().count())?;
+        Self::look(path, &Tree::live(part).ok()?, &below).ok().flatten()
     }
 
-    fn look(path: &Path) -> io::Result<Option<Self>> {
-        let object = rustix::fs::open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+    fn look(path: &Path, live: &Tree, below: &TreePath) -> io::Result<Option<Self>> {
+        let object = live.object(below)?;
         let stat = fstat(&object)?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || stat.st_nlink != 1 {
             return Ok(None);
@@ -85,7 +87,7 @@ impl Disputed {
 
     /// Where it is on a part, if it is on it.
     pub(crate) fn on(&self, part: &Part) -> Option<TreePath> {
-        TreePath::new(self.path.strip_prefix(&part.live).ok()?.as_os_str().as_bytes())
+        below(&self.path, part)
     }
 
     /// What of it others have changed and the transaction has not; nothing where both have changed the same, or that cannot be told.
@@ -110,6 +112,10 @@ impl Disputed {
     }
 }
 
+fn below(path: &Path, part: &Part) -> Option<TreePath> {
+    TreePath::new(path.strip_prefix(&part.live).ok()?.as_os_str().as_bytes())
+}
+
 /// What reads it leaves its time of access alone. No more of it is read than may be: others may have it grow meanwhile.
 fn digest(file: &CallPath) -> io::Result<Digest> {
     let flags = OFlags::RDONLY | OFlags::NOATIME | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -128,6 +134,10 @@ mod tests {
     use super::*;
     use crate::attributes::Moment;
 
+    fn part_at(live: &Path) -> Part {
+        Part::new(live.to_owned(), live.join("base"))
+    }
+
     /// What is told of others, who do `change` to a file that was `before`, where the transaction has made its attributes `mine`, or written to it.
     fn told(
         change: impl Fn(&Path),
@@ -138,7 +148,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("file");
         std::fs::write(&path, "before").unwrap();
-        let before = Disputed::of(&path).unwrap();
+        let before = Disputed::of(&path, &[part_at(directory.path())]).unwrap();
         let mine = mine(&before.attributes);
         change(&path);
         let object = rustix::fs::open(&path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
@@ -201,11 +211,17 @@ mod tests {
     #[test]
     fn what_is_no_file_of_one_name_is_none() {
         let directory = tempfile::tempdir().unwrap();
-        assert_eq!(Disputed::of(directory.path()), None);
-        assert_eq!(Disputed::of(&directory.path().join("missing")), None);
+        let of = |path: &Path| Disputed::of(path, &[part_at(directory.path())]);
+        assert_eq!(of(directory.path()), None);
+        assert_eq!(of(&directory.path().join("missing")), None);
+        assert_eq!(of(Path::new("/elsewhere")), None);
         let path = directory.path().join("file");
         write(&path);
         std::fs::hard_link(&path, directory.path().join("other")).unwrap();
-        assert_eq!(Disputed::of(&path), None);
+        assert_eq!(of(&path), None);
+        // Others lead nobody out of the mount.
+        let link = directory.path().join("link");
+        std::os::unix::fs::symlink("/etc", &link).unwrap();
+        assert_eq!(of(&link.join("hostname")), None);
     }
 }

@@ -2,7 +2,7 @@
 
 use pando_kernel::fanotify::Openings;
 use pando_kernel::file_handle::FileHandle;
-use rustix::fs::{CWD, Mode, OFlags};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 use std::cell::RefCell;
 use std::collections::HashSet;
 use std::io;
@@ -40,7 +40,8 @@ impl Openers {
     }
 
     fn listen(&self, path: &Path) -> io::Result<Watched> {
-        let place = rustix::fs::openat(CWD, path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let place = openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
         let (handle, _) = FileHandle::identifier(&place, "")?;
         self.openings.watch(&place)?;
         Ok(Watched { path: path.to_owned(), handle, _name: place })

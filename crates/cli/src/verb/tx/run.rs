@@ -15,7 +15,7 @@ use crate::state_root::StateRoot;
 use anyhow::Context;
 use pando_tx::{
     BeginError, CommitError, Contention, Disputed, EndError, Ended, Figures, HeldSignals, Home, Loss, Memory, Moment,
-    Network, Passed, Reached, Rest, Settled, Transaction, TxName, ViewPlan, Watch, WhenUnsupported,
+    Network, Part, Passed, Reached, Rest, Settled, Transaction, TxName, ViewPlan, Watch, WhenUnsupported,
 };
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -162,6 +162,8 @@ struct Trial<'a> {
     written_through: bool,
     /// What others have changed too in earlier runs.
     disputed: BTreeSet<PathBuf>,
+    /// Where the last of them had its changes.
+    parts: Vec<Part>,
     /// When the first run began.
     begun: Option<Moment>,
 }
@@ -189,7 +191,7 @@ impl Trial<'_> {
     /// Begins a transaction: in memory, on what a daemon has made ahead, or as it is done without either.
     fn begin(&self, name: &TxName, shown: &[String]) -> Result<(Transaction, ViewPlan, Option<Clearer>), BeginError> {
         // As they are before it sees any of them.
-        let disputed = self.disputed.iter().filter_map(|path| Disputed::of(path)).collect();
+        let disputed = self.disputed.iter().filter_map(|path| Disputed::of(path, &self.parts)).collect();
         let (mut transaction, plan, clearer) = self.begin_somewhere(name, shown)?;
         if self.written_through {
             transaction.write_through();
@@ -252,9 +254,18 @@ impl Run {
         let contention = super::settings::contention(root)?;
         let memory = self.in_memory.map(memory_size::of).transpose()?;
         let waiting = Waiting::take()?;
-        let (written_through, disputed, begun_first) = (false, BTreeSet::new(), None);
-        let mut trial =
-            Trial { root, home, waiting, input, contention, memory, written_through, disputed, begun: begun_first };
+        let mut trial = Trial {
+            root,
+            home,
+            waiting,
+            input,
+            contention,
+            memory,
+            written_through: false,
+            disputed: BTreeSet::new(),
+            parts: Vec::new(),
+            begun: None,
+        };
         let (mut retries, mut reached) = (0, Reached::default());
         loop {
             let tried = self.attempt(&mut trial, retries)?;
@@ -288,6 +299,7 @@ impl Run {
         let begun = trial.begin(&name, &shown);
         let (mut transaction, plan, clearer) = begun.context("cannot begin a transaction")?;
         trial.begun.get_or_insert(transaction.record().begun);
+        trial.parts.clone_from(&transaction.record().parts);
         let read_only = plan.read_only().map(|path| path.display().to_string()).collect();
         let held = (self.output == Output::Commit).then(HeldOutput::new).transpose()?;
         let mut stdio = held.as_ref().map(HeldOutput::descriptors).transpose()?.unwrap_or_default();
