@@ -1,5 +1,6 @@
 //! `pando tx`: system transactions.
 
+mod attempt;
 mod diff;
 mod end;
 mod guest;
@@ -18,6 +19,7 @@ mod run_in_guest;
 mod settings;
 mod spare;
 mod supervised;
+mod trial;
 mod wait;
 
 pub(crate) use recover::recover_first;

@@ -1,26 +1,25 @@
 //! `pando tx run`: one command, one transaction.
 
+use super::attempt::Attempt;
 use super::diff;
-use super::heed::Stopped;
 use super::held_output::HeldOutput;
 use super::keep::Keep;
 use super::memory_size;
 use super::recover::sweep_soon;
 use super::replayed_input::ReplayedInput;
-use super::report::{Outcome, PassedOutside, Report};
-use super::spare::{self, Clearer};
+use super::report::{PassedOutside, Report};
+use super::spare::Clearer;
+use super::trial::{Lesson, Trial};
 use super::wait::{Left, Waited, Waiting};
 use crate::complaint::Usage;
 use crate::state_root::StateRoot;
 use anyhow::Context;
 use pando_tx::{
-    BeginError, CommitError, Contention, Disputed, EndError, Ended, Figures, HeldSignals, Home, Loss, Memory, Moment,
-    Network, Part, Passed, Reached, Rest, Settled, Transaction, TxName, ViewPlan, Watch, WhenUnsupported,
+    CommitError, Contention, EndError, Ended, HeldSignals, Home, Loss, Network, Passed, Reached, Rest, Transaction,
+    TxName, Watch, WhenUnsupported,
 };
-use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// What a shell says of a program that is not there, and of one that cannot be executed.
@@ -106,116 +105,12 @@ fn seconds(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(seconds).ok().filter(|span| !span.is_zero()).ok_or_else(wrong)
 }
 
-/// How one attempt ended.
-pub(super) enum Attempt {
-    Committed(Figures, Settled),
-    /// The exit code, and why.
-    Aborted(u8, String),
-    /// It cannot be committed any more.
-    Lost(Loss),
-    /// What it changes takes more memory than there is for that.
-    Outgrown,
-}
-
-const OUTGROWN: &str = "its changes outgrew the memory for them (leave out --in-memory, or give it a larger size)";
-
-impl Attempt {
-    /// What is told of it, and the exit code.
-    pub(super) fn outcome(&self) -> (Outcome<'_>, u8) {
-        match self {
-            Self::Committed(figures, settled) => (Outcome::Committed(*figures, settled), 0),
-            Self::Aborted(code, why) => (Outcome::Aborted(why), *code),
-            Self::Lost(loss) => (Outcome::Aborted(loss.words()), crate::complaint::OWN_FAILURE),
-            Self::Outgrown => (Outcome::Aborted(OUTGROWN), crate::complaint::OWN_FAILURE),
-        }
-    }
-}
-
-impl From<&Stopped> for Attempt {
-    fn from(stopped: &Stopped) -> Self {
-        match stopped {
-            Stopped::Unsupported(unsupported) => Self::Aborted(crate::complaint::OWN_FAILURE, unsupported.to_string()),
-            Stopped::Lost(loss) => Self::Lost(loss.clone()),
-            Stopped::Outgrown => Self::Outgrown,
-        }
-    }
-}
-
 /// What one attempt leaves for the report.
 struct Tried {
     attempt: Attempt,
     ended: usize,
     read_only: Vec<String>,
     reached: Reached,
-}
-
-/// What lasts from one attempt to the next.
-struct Trial<'a> {
-    root: &'a StateRoot,
-    home: &'a Home,
-    waiting: Waiting,
-    input: ReplayedInput,
-    contention: Contention,
-    /// How much memory there is for what is changed, if it is kept there.
-    memory: Option<u64>,
-    /// Whether what is written is to be on the disk at once, so that memory is left for what is read.
-    written_through: bool,
-    /// What others have changed too in earlier runs.
-    disputed: BTreeSet<PathBuf>,
-    /// Where the last of them had its changes.
-    parts: Vec<Part>,
-    /// When the first run began.
-    begun: Option<Moment>,
-}
-
-impl Trial<'_> {
-    /// Why the command is to be run again after an attempt, if it is, and how.
-    fn learn<'a>(&mut self, attempt: &'a Attempt) -> Option<(&'a str, &'static str)> {
-        match attempt {
-            Attempt::Lost(loss) if loss.is_of_memory() => {
-                (self.memory, self.written_through) = (None, true);
-                Some((loss.words(), ", each write to the disk at once"))
-            }
-            Attempt::Lost(loss) => {
-                self.disputed.extend(loss.file().map(Path::to_owned));
-                Some((loss.words(), ""))
-            }
-            Attempt::Outgrown => {
-                self.memory = None;
-                Some((OUTGROWN, " on the disk"))
-            }
-            Attempt::Committed(..) | Attempt::Aborted(..) => None,
-        }
-    }
-
-    /// Begins a transaction: in memory, on what a daemon has made ahead, or as it is done without either.
-    fn begin(&self, name: &TxName, shown: &[String]) -> Result<(Transaction, ViewPlan, Option<Clearer>), BeginError> {
-        // As they are before it sees any of them.
-        let disputed = self.disputed.iter().filter_map(|path| Disputed::of(path, &self.parts)).collect();
-        let (mut transaction, plan, clearer) = self.begin_somewhere(name, shown)?;
-        if self.written_through {
-            transaction.write_through();
-        }
-        transaction.tell_apart(disputed);
-        Ok((transaction, plan, clearer))
-    }
-
-    fn begin_somewhere(
-        &self,
-        name: &TxName,
-        shown: &[String],
-    ) -> Result<(Transaction, ViewPlan, Option<Clearer>), BeginError> {
-        let (home, begun) = (self.home, self.begun);
-        if let Some(memory) = self.memory.map(|most| Memory::new(most, home)).transpose()? {
-            let (transaction, plan) = Transaction::begin_in_memory(home, name, shown, begun, memory)?;
-            return Ok((transaction, plan, None));
-        }
-        if let Some((transaction, plan, clearer)) = spare::begin(self.root, home, name, shown, begun)? {
-            return Ok((transaction, plan, Some(clearer)));
-        }
-        let (transaction, plan) = Transaction::begin(home, name, shown, begun)?;
-        Ok((transaction, plan, None))
-    }
 }
 
 impl Run {
@@ -253,19 +148,8 @@ impl Run {
         let input = ReplayedInput::of_this_process(self.retry == 0)?;
         let contention = super::settings::contention(root)?;
         let memory = self.in_memory.map(memory_size::of).transpose()?;
-        let waiting = Waiting::take()?;
-        let mut trial = Trial {
-            root,
-            home,
-            waiting,
-            input,
-            contention,
-            memory,
-            written_through: false,
-            disputed: BTreeSet::new(),
-            parts: Vec::new(),
-            begun: None,
-        };
+        let (waiting, lesson) = (Waiting::take()?, Lesson::default());
+        let mut trial = Trial { root, home, waiting, input, contention, memory, lesson };
         let (mut retries, mut reached) = (0, Reached::default());
         loop {
             let tried = self.attempt(&mut trial, retries)?;
@@ -298,8 +182,6 @@ impl Run {
         let shown: Vec<String> = self.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
         let begun = trial.begin(&name, &shown);
         let (mut transaction, plan, clearer) = begun.context("cannot begin a transaction")?;
-        trial.begun.get_or_insert(transaction.record().begun);
-        trial.parts.clone_from(&transaction.record().parts);
         let read_only = plan.read_only().map(|path| path.display().to_string()).collect();
         let held = (self.output == Output::Commit).then(HeldOutput::new).transpose()?;
         let mut stdio = held.as_ref().map(HeldOutput::descriptors).transpose()?.unwrap_or_default();

@@ -3,6 +3,7 @@
 //! The command is a process of the guest's like any other, started by the daemon, but for its mounts and its control group. A holder keeps the view, and
 //! ends the command if this program is killed.
 
+use super::attempt::Attempt;
 use super::guest;
 use super::held_output::HeldOutput;
 use super::holder::{Holder, Purpose, Shifted};
@@ -10,7 +11,7 @@ use super::keep::Keep;
 use super::recover::sweep_soon;
 use super::replayed_input::ReplayedInput;
 use super::report::{PassedOutside, Report};
-use super::run::{Attempt, Output, Run};
+use super::run::{Output, Run};
 use super::supervised::{Heard, Manner, Supervised};
 use crate::session::{TerminalOptions, attach_instead};
 use crate::state_root::StateRoot;

@@ -1,0 +1,87 @@
+//! What lasts from one attempt to run a command in a transaction to the next, and what the next one does otherwise.
+
+use super::attempt::{Attempt, OUTGROWN};
+use super::replayed_input::ReplayedInput;
+use super::spare::{self, Clearer};
+use super::wait::Waiting;
+use crate::state_root::StateRoot;
+use pando_tx::{BeginError, Contention, Disputed, Home, Memory, Moment, Part, Transaction, TxName, ViewPlan};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// A transaction that has begun, the view that it is to have, and who clears away after it, if that is a daemon.
+pub(super) type Begun = (Transaction, ViewPlan, Option<Clearer>);
+
+/// What lasts from its beginning to its end.
+pub(super) struct Trial<'a> {
+    pub(super) root: &'a StateRoot,
+    pub(super) home: &'a Home,
+    pub(super) waiting: Waiting,
+    pub(super) input: ReplayedInput,
+    pub(super) contention: Contention,
+    /// How much memory there is for what is changed, if it is kept there.
+    pub(super) memory: Option<u64>,
+    pub(super) lesson: Lesson,
+}
+
+/// What was learned of earlier attempts.
+#[derive(Default)]
+pub(super) struct Lesson {
+    /// Whether what is written is to be on the disk at once, so that memory is left for what is read.
+    written_through: bool,
+    /// What others have changed too.
+    disputed: BTreeSet<PathBuf>,
+    /// Where the last of them had its changes.
+    parts: Vec<Part>,
+    /// When the first began.
+    begun: Option<Moment>,
+}
+
+impl Trial<'_> {
+    /// Why the command is to be run again after an attempt, if it is, and how.
+    pub(super) fn learn<'b>(&mut self, attempt: &'b Attempt) -> Option<(&'b str, &'static str)> {
+        match attempt {
+            Attempt::Lost(loss) if loss.is_of_memory() => {
+                (self.memory, self.lesson.written_through) = (None, true);
+                Some((loss.words(), ", each write to the disk at once"))
+            }
+            Attempt::Lost(loss) => {
+                self.lesson.disputed.extend(loss.file().map(Path::to_owned));
+                Some((loss.words(), ""))
+            }
+            Attempt::Outgrown => {
+                self.memory = None;
+                Some((OUTGROWN, " on the disk"))
+            }
+            Attempt::Committed(..) | Attempt::Aborted(..) => None,
+        }
+    }
+
+    /// Begins a transaction: in memory, on what a daemon has made ahead, or as it is done without either.
+    pub(super) fn begin(&mut self, name: &TxName, shown: &[String]) -> Result<Begun, BeginError> {
+        // As they are before it sees any of them.
+        let Lesson { disputed, parts, .. } = &self.lesson;
+        let disputed = disputed.iter().filter_map(|path| Disputed::of(path, parts)).collect();
+        let (mut transaction, plan, clearer) = self.begin_somewhere(name, shown)?;
+        if self.lesson.written_through {
+            transaction.write_through();
+        }
+        transaction.tell_apart(disputed);
+        self.lesson.begun.get_or_insert(transaction.record().begun);
+        self.lesson.parts.clone_from(&transaction.record().parts);
+        Ok((transaction, plan, clearer))
+    }
+
+    fn begin_somewhere(&self, name: &TxName, shown: &[String]) -> Result<Begun, BeginError> {
+        let (home, begun) = (self.home, self.lesson.begun);
+        if let Some(memory) = self.memory.map(|most| Memory::new(most, home)).transpose()? {
+            let (transaction, plan) = Transaction::begin_in_memory(home, name, shown, begun, memory)?;
+            return Ok((transaction, plan, None));
+        }
+        if let Some((transaction, plan, clearer)) = spare::begin(self.root, home, name, shown, begun)? {
+            return Ok((transaction, plan, Some(clearer)));
+        }
+        let (transaction, plan) = Transaction::begin(home, name, shown, begun)?;
+        Ok((transaction, plan, None))
+    }
+}
