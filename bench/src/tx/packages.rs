@@ -62,6 +62,17 @@ fn fetch() -> String {
     )
 }
 
+/// A host's keys are there before the package is installed, which would make some: finding primes takes from a tenth of a second to a whole one, by chance.
+const KEYS: &str = r#"mkdir /keys
+for deb in /var/cache/apt/archives/*.deb; do dpkg-deb -x "$deb" /keys; done
+export LD_LIBRARY_PATH=$(find /keys -type d -name '*-linux-gnu*' -printf '%p:')
+for kind in rsa ecdsa ed25519; do
+    mkdir -p /etc/ssh
+    /keys/usr/bin/ssh-keygen -q -t $kind -N '' -f /etc/ssh/ssh_host_${kind}_key
+done
+rm -r /keys
+"#;
+
 fn compile() -> String {
     format!(
         "cd /; apt-get -qq --download-only source {SOURCE}; dpkg-source -x {SOURCE}_*.dsc /build >/dev/null\n\
@@ -78,7 +89,7 @@ pub(super) struct Debian {
 impl Debian {
     /// The one that an earlier run has kept, or a new one. That is slow: it comes from the network.
     pub(super) fn kept_in(directory: &Path) -> anyhow::Result<Self> {
-        let archive = directory.join("tx-debian.tar");
+        let archive = directory.join("tx-debian-with-keys.tar");
         if archive.exists() {
             return Ok(Self { archive });
         }
@@ -92,7 +103,7 @@ impl Debian {
         command.args(["--mount", "--propagation", "private", "--", "mmdebstrap", "--quiet", "--mode=root"]);
         command.args(["--variant=apt", "--skip=cleanup/apt", "--aptopt=Acquire::Check-Valid-Until \"false\""]);
         command.arg(format!("--include={TOOLS}"));
-        for script in [quiet_services(), fetch(), compile(), TREE.to_owned()] {
+        for script in [quiet_services(), fetch(), KEYS.to_owned(), compile(), TREE.to_owned()] {
             let path = beside.path().join("script");
             let number = command.get_args().count();
             let path = path.with_extension(number.to_string());
