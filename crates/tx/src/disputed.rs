@@ -1,11 +1,12 @@
-//! Files that a transaction changes while others change them too: content and attributes are told apart, as TxOS does, which keeps a version of each (section 4.2 of its paper).
+//! Files that a transaction changes while others change them too: content and attributes are told apart, as by TxOS, which keeps versions of either (its paper's section 3.1,
+//! "multiple data objects").
 //!
-//! What was there before says who has changed what of a file, and costs a look at it. So one run is lost to learn which file it is, and before the next its attributes
-//! and a digest of its content are kept. Where others changed nothing but the one, and the transaction nothing but the other, both are kept: a log that is given another
-//! owner while it is written, for example.
+//! To tell who has changed what of a file takes what it was like before. So one run is lost to learn which file it is, and before the next its attributes and a digest
+//! of its content are kept. Where others have changed nothing but the one, and the transaction nothing but the other, both are kept: a log that is given another owner
+//! while it is written, for example.
 //!
-//! It comes before what others did, then: to set attributes is not told from what the file says, unless the transaction [has opened it](crate::read_set), and to write
-//! not from what its attributes were.
+//! The transaction then comes before what others did to that file, and what it saw of it is as old: nobody can tell whether it looked at the file's size before it set the
+//! mode, or at the mode before it wrote. Content that others changed is another matter: a transaction that has opened the file [may have read it](crate::read_set).
 
 use crate::attributes::Attributes;
 use crate::part::Part;
@@ -18,7 +19,7 @@ use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// The largest file whose content is digested, in bytes: that is done twice, and nobody waits for it in vain in a run that was lost anyway.
+/// The largest file whose content is digested, in bytes: that is done before a run and at its commit.
 const LARGEST: u64 = 64 << 20;
 
 /// How much is read at a time.
@@ -80,7 +81,7 @@ impl Disputed {
         }
         let file = CallPath::of(object)?;
         let (attributes, size) = (Attributes::of(&file)?, stat.st_size.cast_unsigned());
-        // Where others write to it meanwhile this is the digest of nothing, and nothing will have it.
+        // Where others write to it meanwhile it is the digest of what the file never was, and will not be found again.
         let content = if size <= LARGEST { Some(digest(&file)?) } else { None };
         Ok(Some(Self { path: path.to_owned(), ino: stat.st_ino, attributes, size, content }))
     }

@@ -14,6 +14,7 @@ use std::path::Path;
 pub(crate) const CASES: &[Case] = &[
     Case::new("tx::fifos_that_others_have_open_cannot_be_undone", fifos),
     Case::new("tx::fifos_of_entered_commands_are_refused", fifos_of_entered),
+    Case::new("tx::a_fifo_that_others_use_is_no_conflict_to_who_connects", busy_fifo),
     Case::new("tx::what_others_write_through_a_mapping_is_a_conflict", mapped).needs(PYTHON),
     Case::new("tx_guest::fifos_that_others_have_open_cannot_be_undone", fifos_in_guest),
     Case::new("tx_guest::what_others_write_through_a_mapping_is_a_conflict", mapped_in_guest).needs(PYTHON),
@@ -57,6 +58,16 @@ fn fifos(sandbox: &Sandbox) {
     run_sh(sandbox, &[], &directory, among).limit(30).run().succeeded();
     let meanwhile = "test ! -e \"$PWD/removed\"";
     run_sh(sandbox, &[], &directory, meanwhile).run().succeeded();
+}
+
+/// Pando itself has looked for it in the view: that is known when something is about to pass outside, too.
+fn busy_fifo(sandbox: &Sandbox) {
+    let script = "mkfifo fifo; (exec 3<>fifo; while :; do echo word >&3; read -r word <&3; sleep .01; done) & others=$!
+        \"$PANDO\" --root \"$ROOT\" tx run --retry 0 -- bash -c 'sleep .3; exec 4<>/dev/udp/127.0.0.1/9; echo >made'; code=$?
+        kill $others; exit $code";
+    let line = Line::new("bash").args(["-c", script]).directory(sandbox.scratch());
+    let line = line.env("PANDO", sandbox.program()).env("ROOT", sandbox.root());
+    line.run().succeeded().complains_of(&["committed: 1 path", "1 connection had passed"]);
 }
 
 fn fifos_of_entered(sandbox: &Sandbox) {

@@ -157,11 +157,11 @@ impl Supervisor {
         Self { noted_in: Some(directory.to_owned()), ..self }
     }
 
-    /// Answers one call that waits. `lost` says, before anything reaches outside, what has doomed the transaction.
+    /// Answers one call that waits. `lost` says, before anything reaches outside, what has doomed the transaction; it is told what Pando itself has looked up in the view.
     pub fn answer_one(
         &mut self,
         when: WhenUnsupported,
-        lost: &mut dyn FnMut() -> Option<Loss>,
+        lost: &mut dyn FnMut(&BTreeSet<PathBuf>) -> Option<Loss>,
     ) -> io::Result<Answered> {
         let Some(call) = self.listener.receive()? else { return Ok(Answered::Done) };
         let Some(caught) = of(call.number, call.older) else {
@@ -175,9 +175,12 @@ impl Supervisor {
         }
         let reaches_out = matches!(verdict, Verdict::Outside(_))
             || matches!(verdict, Verdict::Unsupported(_)) && when == WhenUnsupported::Warn;
-        if reaches_out && let Some(what) = lost() {
-            self.listener.answer(&call, Answer::Fail(libc::EPERM))?;
-            return Ok(Answered::Lost(what));
+        if reaches_out {
+            self.settle();
+            if let Some(what) = lost(&self.places) {
+                self.listener.answer(&call, Answer::Fail(libc::EPERM))?;
+                return Ok(Answered::Lost(what));
+            }
         }
         match verdict {
             Verdict::Inside => self.listener.answer(&call, Answer::Continue)?,

@@ -4,6 +4,8 @@ use super::end::{loss_now, watch_of_holder};
 use crate::home::Home;
 use crate::loss::Loss;
 use crate::record::Record;
+use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// Looks take at most this part of the time: so many times as long as one took nobody looks again.
@@ -28,12 +30,13 @@ impl Looks {
         found
     }
 
-    /// The same for a transaction that another process holds. What the kernel tells of its reads is kept for whoever commits it.
-    pub fn look_at_open(&mut self, home: &Home, record: &Record) -> Option<Loss> {
+    /// The same for a transaction that another process holds, in whose view Pando itself has looked up `places`. What the kernel tells of its reads is kept for whoever
+    /// commits it.
+    pub fn look_at_open(&mut self, home: &Home, record: &Record, places: &BTreeSet<PathBuf>) -> Option<Loss> {
         self.look(|| {
             // Where that cannot be looked into there is nothing to be told.
             let watch = watch_of_holder(home, record).ok()?;
-            loss_now(record, watch.as_ref())
+            loss_now(&record.clone().with_places(places), watch.as_ref())
         })
     }
 }

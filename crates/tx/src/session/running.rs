@@ -265,9 +265,9 @@ impl Running {
     pub fn answer_one(&mut self, when: WhenUnsupported, record: Option<&Record>) -> io::Result<Answered> {
         let Some(supervisor) = self.supervisor.as_mut() else { return Ok(Answered::Done) };
         let (watch, looks) = (self.watch.as_ref(), &mut self.looks);
-        let mut lost = || {
+        let mut lost = |places: &BTreeSet<PathBuf>| {
             let record = record?;
-            looks.look(|| loss_now(record, watch))
+            looks.look(|| loss_now(&record.clone().with_places(places), watch))
         };
         supervisor.answer_one(when, &mut lost)
     }

@@ -13,10 +13,11 @@ use pando_tx::{
     Answered, Bystanders, Home, Listener, Looks, Network, Part, Passed, Record, Supervisor, WhenUnsupported,
 };
 use rustix::event::{PollFd, PollFlags, poll};
+use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
 /// How a command is answered for.
@@ -131,9 +132,9 @@ impl Answering {
     fn answer(&self, supervisor: &mut Supervisor) -> io::Result<Option<Stopped>> {
         // One that is entered is not stopped.
         let mut looks = Looks::default();
-        let mut doomed = || {
+        let mut doomed = |places: &BTreeSet<PathBuf>| {
             let doomed = pando_tx::doomed_open(&self.home, &self.record.name).filter(|_| !self.manner.note_signals);
-            let mut look = || looks.look_at_open(&self.home, &self.record);
+            let mut look = || looks.look_at_open(&self.home, &self.record, places);
             doomed.or_else(|| if self.manner.looks { look() } else { None })
         };
         loop {
