@@ -59,8 +59,8 @@ fn touched(live: &Tree, node: &Node, at: Option<&TreePath>) -> io::Result<Option
         (None, Some(_)) => return Ok(Some(CREATED)),
         (Some(_), None) => return Ok(Some(REMOVED)),
         (Some(then), Some((now, ino))) => {
-            let is_older = shared || has_their_content(&node.what) || then.changed == Moment::changed(&now);
-            if then.ino != ino || !is_older {
+            let is_as_it_was = shared || has_their_content(&node.what) || then.changed == Moment::changed(&now);
+            if then.ino != ino || !is_as_it_was {
                 return Ok(Some(CHANGED));
             }
         }

@@ -33,7 +33,7 @@ impl Conflict {
     }
 
     /// Whether it is that what was read is not known any more.
-    pub fn is_of_memory(&self) -> bool {
+    pub(crate) fn is_of_memory(&self) -> bool {
         self.what == FORGOTTEN
     }
 }

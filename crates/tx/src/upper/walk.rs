@@ -70,9 +70,9 @@ pub(crate) struct Beginning {
 
 impl Beginning {
     /// What others have changed of a file, and the transaction has not, if that can be told.
-    fn theirs(&self, path: &TreePath, mine: Mine<'_>, now: &Now<'_>) -> io::Result<Option<Theirs>> {
+    fn theirs(&self, path: &TreePath, mine: &Attributes, content: bool, now: &Now<'_>) -> io::Result<Option<Theirs>> {
         let Some((_, before, opened)) = self.disputed.iter().find(|(at, ..)| at == path) else { return Ok(None) };
-        before.theirs(&Mine { opened: *opened, ..mine }, now)
+        before.theirs(&Mine { attributes: mine, content, opened: *opened }, now)
     }
 }
 
@@ -271,8 +271,7 @@ impl Walk<'_> {
         let theirs = if is_protected_otherwise || !origin.changed.is_since(self.beginning.begun) {
             None
         } else {
-            let mine = Mine { attributes: &new, content: !marks.metadata_only, opened: false };
-            self.read(path, self.beginning.theirs(path, mine, &now))?
+            self.read(path, self.beginning.theirs(path, &new, !marks.metadata_only, &now))?
         };
         let attributes_differ = theirs.is_some() || is_protected_otherwise || new != now.attributes;
         let may_differ = kind == FileType::RegularFile && !marks.metadata_only;
