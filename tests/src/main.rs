@@ -42,6 +42,7 @@ mod store_worker;
 mod swap_file;
 mod teardown;
 mod terminal;
+mod threat_model;
 mod tree_state;
 mod world;
 

@@ -11,6 +11,8 @@ pub(crate) enum Need {
     Linux(u32, u32),
     /// A kind of network device, and what ip(8) has to be told of it besides its name; `probe0` is there.
     Device(&'static str, &'static str),
+    /// The emulated machine of tests/vm: what the test does could bring a machine down that others use.
+    Emulated,
     /// BPF iterators over the threads of one process, and leave to load them.
     Onlooker,
 }
@@ -24,6 +26,8 @@ impl Need {
             Self::Program(name, _) if in_path(name) => Ok(()),
             Self::Linux(major, minor) if release() >= (major, minor) => Ok(()),
             Self::Linux(major, minor) => Err(format!("it needs Linux {major}.{minor}")),
+            Self::Emulated if booted_by_the_harness() => Ok(()),
+            Self::Emulated => Err("it needs the emulated machine: ./x test slow boots one for it".to_owned()),
             Self::Onlooker => pando_freeze::Onlooker::load().map(drop).map_err(|error| {
                 format!("it needs BPF iterators over one process, which this machine does not grant: {error}")
             }),
@@ -42,6 +46,11 @@ fn release() -> (u32, u32) {
     let text = uname.release().to_string_lossy().into_owned();
     let mut numbers = text.split(|letter: char| !letter.is_ascii_digit()).map(|word| word.parse().unwrap_or(0));
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+}
+
+/// Whether tests/vm/run booted this machine: it says so on the kernel's command line.
+fn booted_by_the_harness() -> bool {
+    std::fs::read_to_string("/proc/cmdline").is_ok_and(|line| line.contains("pando.timeout="))
 }
 
 fn in_path(program: &str) -> bool {

@@ -51,6 +51,7 @@ mod store_full;
 mod store_kills;
 mod store_live;
 mod store_unify;
+mod syscall_fuzzer;
 mod systemd;
 mod sysvinit;
 mod terminals;
@@ -141,6 +142,7 @@ const AREAS: &[&[Case]] = &[
     kept_images::CASES,
     reboot::CASES,
     clone_programs::CASES,
+    syscall_fuzzer::CASES,
     systemd::CASES,
     burglars::CASES,
     late_finds::CASES,

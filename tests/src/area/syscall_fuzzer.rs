@@ -1,0 +1,165 @@
+//! trinity(1) makes system calls with arguments that look right and are not, as root of a guest and as a user of it,
+//! while the guest is frozen again and again. What must not change is looked at from the host and from a neighbour.
+//!
+//! The kernel itself may fall over, so this runs inside the emulated machine alone.
+
+use crate::case::{Case, Tag};
+use crate::dice::Dice;
+use crate::line::{Line, Started};
+use crate::need::Need;
+use crate::patience::eventually;
+use crate::sandbox::Sandbox;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+pub(crate) const CASES: &[Case] = &[
+    Case::new("syscall_fuzzer::stays_inside_default", |sandbox| fuzz(sandbox, &["--profile", "default"]))
+        .tags(TAGS)
+        .needs(NEEDS),
+    Case::new("syscall_fuzzer::stays_inside_strict", |sandbox| fuzz(sandbox, &["--profile", "strict"]))
+        .tags(TAGS)
+        .needs(NEEDS),
+    Case::new("syscall_fuzzer::stays_inside_system", |sandbox| fuzz(sandbox, &["--profile", "system"]))
+        .tags(TAGS)
+        .needs(NEEDS),
+    Case::new("syscall_fuzzer::sees_the_host_without_a_wall", unprotected).tags(TAGS).needs(NEEDS),
+];
+
+const TAGS: &[Tag] = &[Tag::Slow, Tag::Vm];
+const NEEDS: &[Need] = &[Need::Root, Need::Emulated, Need::Program("trinity", "trinity")];
+
+/// Calls that a run of trinity makes. It is started again with another seed each time, since it may well end itself.
+const CALLS: u32 = 3000;
+const RUNS: u32 = 6;
+
+/// How often the guest is frozen while the calls are made.
+const FREEZES: usize = 5;
+
+/// A file of the host that every user of the host may read, and root may write.
+struct Bait {
+    path: PathBuf,
+    inode: u64,
+}
+
+impl Bait {
+    const TEXT: &str = "of the host";
+
+    fn lay(sandbox: &Sandbox) -> Self {
+        let path = sandbox.scratch().join("bait");
+        std::fs::write(&path, Self::TEXT).expect("a file");
+        let inode = std::fs::metadata(&path).expect("it was written").ino();
+        Self { path, inode }
+    }
+
+    fn is_untouched(&self) -> bool {
+        let same = std::fs::metadata(&self.path).is_ok_and(|now| now.ino() == self.inode);
+        same && std::fs::read_to_string(&self.path).is_ok_and(|text| text == Self::TEXT)
+    }
+}
+
+/// The small tree with trinity and the libraries that it is linked to.
+fn tree(sandbox: &Sandbox) -> String {
+    let tree = sandbox.scratch().join("tree");
+    Line::new("cp").args(["-a", sandbox.busybox()]).args([tree.as_os_str()]).ok();
+    let program = Line::new("sh").args(["-c", "command -v trinity"]).ok();
+    let program = Path::new(program.trim());
+    put(program, &tree.join("bin/trinity"));
+    let linked = Line::new("ldd").args([program]).ok();
+    for word in linked.split_whitespace().filter(|word| word.starts_with('/')) {
+        put(Path::new(word), &tree.join(word.trim_start_matches('/')));
+    }
+    std::fs::set_permissions(&tree, PermissionsExt::from_mode(0o755)).expect("it is ours");
+    tree.to_string_lossy().into_owned()
+}
+
+fn put(file: &Path, at: &Path) {
+    std::fs::create_dir_all(at.parent().expect("it lies below the tree")).expect("a directory");
+    std::fs::copy(file, at).expect("a copy of a file that is there");
+}
+
+/// Starts trinity in a guest, as a user of it. Calls that end the fuzzer instead of testing anything are left out,
+/// and so are its sockets, at some of which the program itself falls over.
+fn trinity(sandbox: &Sandbox, guest: &str, user: &str, seed: u64) -> Started {
+    let dangerous = if user == "0" { "--dangerous" } else { "" };
+    let script = format!(
+        "mkdir -p /tmp/{user} && chmod 777 /tmp/{user} && cd /tmp/{user} && for run in $(seq {RUNS}); do \
+         timeout -s KILL 200 trinity -q {dangerous} -s $(({seed} + run)) -C 2 -N {CALLS} -l off --disable-fds=sockets \
+         -V /bait -x kill -x tkill -x tgkill -x pause -x reboot </dev/null 2>&1 | tail -n 3; done; true"
+    );
+    sandbox.pando(["exec", "-u", user, guest, "--", "sh", "-c", &script]).limit(1500).start()
+}
+
+/// Calls that runs of trinity say that they made.
+fn calls_made(said: &str) -> u32 {
+    let numbers = said.lines().filter_map(|line| line.split_once(" Ran ")?.1.split(' ').next()?.parse::<u32>().ok());
+    numbers.sum()
+}
+
+fn fuzz(sandbox: &Sandbox, profile: &[&str]) {
+    let (_, seed) = Dice::of_this_run();
+    let tree = tree(sandbox);
+    let bait = Bait::lay(sandbox);
+    let volume = format!("{}:/bait:ro", bait.path.display());
+    sandbox.guest("neighbour", &["--", "sleep", "100000"]);
+    let neighbour = sandbox.first_process("neighbour");
+    let limits = ["--pids", "200", "--memory", "400M", "-v", &volume, "--start", "--", "sleep", "100000"];
+    sandbox.pando(["create", "fuzzed", "--from", &tree]).args(profile).args(limits).ok();
+    let groups = own_groups(sandbox, "fuzzed");
+    let mut running: Vec<Started> =
+        ["0", "1000"].into_iter().map(|user| trinity(sandbox, "fuzzed", user, seed % 1_000_000 + 1)).collect();
+    let tainted = tainted();
+    let mut frozen = 0;
+    while running.iter_mut().any(|one| !one.has_ended()) {
+        if frozen < FREEZES {
+            // What cannot be frozen is refused by name; either way the guest goes on.
+            let ended = sandbox.pando(["freeze", "fuzzed", "image"]).limit(300).run();
+            if ended.code() == 0 {
+                sandbox.pando(["image", "rm", "image"]).limit(60).ok();
+            }
+            frozen += 1;
+        }
+        assert!(bait.is_untouched(), "a file of the host was changed");
+        std::thread::sleep(std::time::Duration::from_millis(200));
+    }
+    let made: Vec<u32> = running.into_iter().map(|one| calls_made(&one.wait().out())).collect();
+    println!("     calls made as root and as a user: {made:?}");
+    assert!(made.iter().all(|calls| *calls >= CALLS), "the fuzzer hardly ran: {made:?}");
+    assert_eq!(self::tainted(), tainted, "the kernel has complained");
+    assert_eq!(sandbox.first_process("neighbour"), neighbour, "the neighbour was ended");
+    assert_eq!(sandbox.exec_sh("neighbour", "echo here").limit(60).ok().trim(), "here");
+    assert_eq!(own_groups(sandbox, "fuzzed"), groups, "the guest's limits were changed");
+    assert!(bait.is_untouched(), "a file of the host was changed");
+    sandbox.pando(["rm", "-f", "fuzzed", "neighbour"]).limit(120).ok();
+}
+
+/// What the kernel says of its own state: bits for warnings, oopses, lock-ups.
+fn tainted() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/tainted").unwrap_or_default()
+}
+
+/// What the guest's control groups bound, as their files say.
+fn own_groups(sandbox: &Sandbox, name: &str) -> Vec<String> {
+    let first = sandbox.first_process(name);
+    let path = std::fs::read_to_string(format!("/proc/{first}/cgroup")).expect("it runs");
+    let path = path.lines().find_map(|line| line.strip_prefix("0::")).expect("it has a group of version 2").to_owned();
+    let read = |file: &str| std::fs::read_to_string(format!("/sys/fs/cgroup{path}/../{file}")).unwrap_or_default();
+    ["memory.max", "pids.max"].map(read).to_vec()
+}
+
+/// The same program on the host itself: it makes its calls there, and leaves a trace of what it was let to do.
+fn unprotected(sandbox: &Sandbox) {
+    let place = sandbox.scratch().join("unprotected");
+    std::fs::create_dir_all(&place).expect("a directory");
+    std::fs::set_permissions(&place, PermissionsExt::from_mode(0o777)).expect("it is ours");
+    std::fs::set_permissions(sandbox.root(), PermissionsExt::from_mode(0o711)).expect("it is ours");
+    let calls = "-c open -c openat -c creat -c mkdir -c mkdirat -N 20000 -C 1 -q -l off -s 1 --disable-fds=sockets";
+    let script = format!("cd {} && timeout -s KILL 300 trinity --dangerous {calls}", place.display());
+    // In namespaces of its own, so that the machine stays of use to the other tests.
+    let mut one = Line::new("unshare").args(["-mpf", "--mount-proc", "sh", "-c", &script]).limit(600).start();
+    eventually("the fuzzer makes files where nothing holds it", || {
+        std::fs::read_dir(&place).is_ok_and(|mut names| names.next().is_some()) || one.has_ended()
+    });
+    let made = std::fs::read_dir(&place).expect("it is there").count();
+    assert!(made > 0, "the fuzzer made no call that left a trace: it proves nothing");
+    one.signal(rustix::process::Signal::KILL);
+}
