@@ -19,6 +19,7 @@ fn main() {
     };
     compile("attack", &[], &ATTACK);
     compile("burglar", &[], &["burglar.c"]);
+    compile("standing", &["-pthread"], &["standing.c"]);
     compile(
         "program32",
         &["-m32", "-ffreestanding", "-nostdlib", "-fno-pie", "-no-pie", "-fno-stack-protector"],

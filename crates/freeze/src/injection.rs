@@ -1,7 +1,7 @@
 //! Making a stopped thread execute system calls of the freezer's choice, and leaving it as it was.
 //!
 //! Much of what a process is can be asked by nobody but itself: what its signals do, its alternative stack, its timers. No code is put into it: its
-//! instruction pointer is set to the `syscall` instruction in its vdso and one instruction is stepped; results go to a piece of its stack below what
+//! instruction pointer is set to the `syscall` instruction in its vdso and it stops when that call has ended; results go to a piece of its stack below what
 //! it uses, whose old content is put back.
 
 use crate::image::{Area, AreaKind};
@@ -64,11 +64,11 @@ impl<'a> Injection<'a> {
         }
     }
 
-    /// Has it execute one instruction.
+    /// Has it execute one call.
     fn execute(&self, registers: &Registers) -> io::Result<(Stop, Registers)> {
         let _undivided = Undivided::begin();
         self.thread.set_registers(registers)?;
-        let stop = self.thread.step()?;
+        let stop = self.thread.call()?;
         Ok((stop, if stop == Stop::Trapped { self.thread.registers()? } else { self.before }))
     }
 
@@ -94,7 +94,7 @@ impl<'a> Injection<'a> {
     pub(crate) fn fork(&self, thread: &Thread, flags: u64) -> Result<(Thread, u64), CallError> {
         let what = || format!("having thread {} make a process", thread.tid());
         thread.set_registers(&self.registers(libc::SYS_clone, &[flags])).context(what)?;
-        let child = thread.step_into_fork().context(what)?;
+        let child = thread.call_fork().context(what)?;
         let pid = thread.registers().context(what)?.rax;
         Ok((child, pid))
     }

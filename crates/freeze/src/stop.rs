@@ -90,7 +90,11 @@ fn come_to_rest(thread: &Thread, member: &Member) -> Result<bool, FreezeError> {
     let begun = Instant::now();
     loop {
         match thread.try_wait().context(what)? {
-            Some(Stop::Trapped) => return Ok(true),
+            Some(Stop::Trapped) => {
+                // The memory that says so may be the guest's nonsense: then it stays where it is.
+                let _ = thread.leave_critical_section();
+                return Ok(true);
+            }
             Some(Stop::Gone) => return Ok(false),
             Some(Stop::Signal(signal)) => thread.deliver(signal).context(what)?,
             Some(Stop::GroupStopped) => {

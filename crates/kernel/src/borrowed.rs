@@ -35,6 +35,8 @@ impl<'a> Borrowed<'a> {
         }
         let owed = Owed::new(Before { tid: thread.tid(), registers, mask, room, content });
         thread.set_signal_mask(u64::MAX)?;
+        // It stands still: a thread that runs must never be without its filters.
+        thread.suspend_filters();
         Ok(Self { _owed: owed, _thread: PhantomData })
     }
 }
@@ -49,6 +51,8 @@ impl PutBack for Before {
         }
         let _ = thread.set_registers(&self.registers);
         let _ = thread.set_signal_mask(self.mask);
-        let _ = thread.end_stepping();
+        // Before the kernel may have it go on in any way.
+        let _ = thread.enforce_filters();
+        let _ = thread.end_calling();
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! A trace belongs to the thread that made it: every call must come from there, so a [`Thread`] cannot be sent to another.
 
+use crate::foreign_memory;
 use std::io;
 use std::marker::PhantomData;
 use std::ptr;
@@ -94,24 +95,23 @@ const MOST_SIGNALS: usize = 128;
 const FEW_SIGNALS: usize = 8;
 
 impl Thread {
-    /// Starts to trace a thread, without stopping it (PTRACE_SEIZE, since Linux 3.4). System-call filters are suspended while it is traced if the
-    /// kernel allows (since 4.3). EPERM: somebody else traces it, or it is beyond this process's reach; ESRCH: it has gone.
+    /// Starts to trace a thread, without stopping it (PTRACE_SEIZE, since Linux 3.4). Its system-call filters stay in force: it still runs.
+    /// EPERM: somebody else traces it, or it is beyond this process's reach; ESRCH: it has gone.
     pub fn seize(tid: i32) -> io::Result<Self> {
-        let thread = Self { tid, _here: PhantomData };
-        match request(libc::PTRACE_SEIZE, tid, 0, PTRACE_O_SUSPEND_SECCOMP) {
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EPERM)) => {
-                if let Err(error) = request(libc::PTRACE_SEIZE, tid, 0, 0) {
-                    std::mem::forget(thread);
-                    return Err(error);
-                }
-                Ok(thread)
-            }
-            Err(error) => {
-                std::mem::forget(thread);
-                Err(error)
-            }
-            Ok(()) => Ok(thread),
-        }
+        let options = if planted("suspend-while-running") { PTRACE_O_SUSPEND_SECCOMP } else { 0 };
+        request(libc::PTRACE_SEIZE, tid, 0, options)?;
+        Ok(Self { tid, _here: PhantomData })
+    }
+
+    /// Suspends the system-call filters of a thread that stands still (PTRACE_O_SUSPEND_SECCOMP, since Linux 4.3), for calls of the tracer's choice.
+    /// Where the kernel does not allow it they stay in force. They must be [in force](Self::enforce_filters) again before it runs on.
+    pub(crate) fn suspend_filters(&self) {
+        let _ = request(libc::PTRACE_SETOPTIONS, self.tid, 0, PTRACE_O_SUSPEND_SECCOMP);
+    }
+
+    /// Has its system-call filters in force again. It follows no forks from here on either.
+    pub(crate) fn enforce_filters(&self) -> io::Result<()> {
+        request(libc::PTRACE_SETOPTIONS, self.tid, 0, 0)
     }
 
     /// One that this thread traces already.
@@ -272,21 +272,24 @@ impl Thread {
         request(libc::PTRACE_CONT, self.tid, 0, signal as usize)
     }
 
-    /// Has it stop once more without executing anything, and no longer step by step: only so does it run on as ever should its tracer be killed.
-    /// Otherwise the next step would trap, and the trap kill it.
-    pub fn end_stepping(&self) -> io::Result<Stop> {
+    /// Has it stop once more without executing anything, and no longer at system calls: only so is a call that was interrupted begun again
+    /// when it runs on, also should its tracer be killed.
+    pub fn end_calling(&self) -> io::Result<Stop> {
         self.interrupt()?;
         self.deliver(0)?;
         self.wait()
     }
 
-    /// Lets it execute one instruction, a system call that makes a process, and waits for that. The child is traced too, stands still before its first
-    /// instruction, and dies with its tracer. ECHILD: the call made none; the registers say why.
-    pub fn step_into_fork(&self) -> io::Result<Self> {
+    /// Lets it execute the system call whose instruction comes next, one that makes a process, and waits for that. The child is traced too, stands still
+    /// before its first instruction, and dies with its tracer. ECHILD: the call made none; the registers say why.
+    pub fn call_fork(&self) -> io::Result<Self> {
         const FOLLOW: i32 = libc::PTRACE_O_TRACECLONE | libc::PTRACE_O_TRACEFORK;
         request(libc::PTRACE_SETOPTIONS, self.tid, 0, PTRACE_O_SUSPEND_SECCOMP | FOLLOW as usize)
             .or_else(|_| request(libc::PTRACE_SETOPTIONS, self.tid, 0, FOLLOW as usize))?;
-        request(libc::PTRACE_SINGLESTEP, self.tid, 0, 0)?;
+        if self.go_to_call()? != Stop::Trapped {
+            return Err(io::Error::from_raw_os_error(libc::ECHILD));
+        }
+        request(libc::PTRACE_SYSCALL, self.tid, 0, 0)?;
         let mut status = 0;
         // SAFETY: the kernel writes the status.
         if unsafe { libc::waitpid(self.tid, &raw mut status, libc::__WALL) } < 0 {
@@ -302,7 +305,8 @@ impl Thread {
         child.wait()?;
         request(libc::PTRACE_SETOPTIONS, child.tid, 0, (libc::PTRACE_O_EXITKILL | FOLLOW) as usize)?;
         // The call itself is yet to return.
-        self.step()?;
+        request(libc::PTRACE_SYSCALL, self.tid, 0, 0)?;
+        self.wait()?;
         Ok(child)
     }
 
@@ -316,10 +320,48 @@ impl Thread {
         std::mem::forget(self);
     }
 
-    /// Lets it execute one instruction, and waits for that. A system call is one instruction.
-    pub fn step(&self) -> io::Result<Stop> {
-        request(libc::PTRACE_SINGLESTEP, self.tid, 0, 0)?;
+    /// Lets it execute the system call whose instruction comes next, and waits for its end (PTRACE_SYSCALL). It is not stepped: the trap after a step is
+    /// a forced SIGTRAP, which takes the handler away from a process that blocks it, and ends one that ignores it.
+    pub fn call(&self) -> io::Result<Stop> {
+        match self.go_to_call()? {
+            Stop::Trapped => {
+                request(libc::PTRACE_SYSCALL, self.tid, 0, 0)?;
+                self.wait()
+            }
+            other => Ok(other),
+        }
+    }
+
+    /// Lets it go to where it is about to execute a system call.
+    fn go_to_call(&self) -> io::Result<Stop> {
+        request(libc::PTRACE_SYSCALL, self.tid, 0, 0)?;
         self.wait()
+    }
+
+    /// Takes it out of a critical section of restartable sequences (rseq(2), since Linux 4.18), to where that begins again: as the kernel does when the
+    /// thread loses its processor. Registers that are changed and put back hide from the kernel that it was in one.
+    pub fn leave_critical_section(&self) -> io::Result<()> {
+        /// Where `struct rseq` points to the section, and the bytes of `struct rseq_cs`.
+        const SECTION: u64 = 8;
+        let area = self.rseq()?;
+        if area.address == 0 {
+            return Ok(());
+        }
+        let mut pointer = [0; 8];
+        foreign_memory::read(self.tid, area.address + SECTION, &mut pointer)?;
+        let section = u64::from_ne_bytes(pointer);
+        if section == 0 {
+            return Ok(());
+        }
+        // Version and flags, where it starts, its length, where it is begun again.
+        let mut words = [[0; 8]; 4];
+        foreign_memory::read(self.tid, section, words.as_flattened_mut())?;
+        let [_, start, length, again] = words.map(u64::from_ne_bytes);
+        let registers = self.registers()?;
+        if registers.rip.wrapping_sub(start) < length {
+            self.set_registers(&Registers { rip: again, ..registers })?;
+        }
+        Ok(())
     }
 }
 
@@ -327,6 +369,11 @@ impl Drop for Thread {
     fn drop(&mut self) {
         let _ = request(libc::PTRACE_DETACH, self.tid, 0, 0);
     }
+}
+
+/// Whether a mistake is to be made on purpose, for the tests to find (`PANDO_KERNEL_PLANT`). Never in ordinary builds.
+fn planted(mistake: &str) -> bool {
+    cfg!(feature = "crash-points") && std::env::var("PANDO_KERNEL_PLANT").is_ok_and(|planted| planted == mistake)
 }
 
 fn request(what: libc::c_uint, tid: i32, address: usize, data: usize) -> io::Result<()> {

@@ -83,6 +83,7 @@ mod tx_spares;
 mod tx_times;
 mod tx_unseen;
 mod tx_validation;
+mod unharmed;
 mod views;
 mod volumes;
 mod wrong_limits;
@@ -162,6 +163,7 @@ const AREAS: &[&[Case]] = &[
     exec::CASES,
     listing::CASES,
     confinement::CASES,
+    unharmed::CASES,
     views::CASES,
     volumes::CASES,
     terminals::CASES,

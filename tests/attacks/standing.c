@@ -1,0 +1,74 @@
+/* What a freeze must leave as it is, held and watched by the frozen program itself.
+ *   standing filter THREADS   calls keyctl(2), io_uring_setup(2) and userfaultfd(2) without a pause: each is refused by the guest's filter.
+ *                             Says in /said how often one of them was not.
+ *   standing trap             has a handler for SIGTRAP, a child that ignores it, and one that blocks it. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static void say(const char *text) { ssize_t n = write(1, text, strlen(text)); (void)n; }
+
+static volatile long tries, passed;
+
+static void *call(void *which) {
+    static char room[256];
+    for (long kind = (long)which;; kind++) {
+        long result;
+        switch (kind % 3) {
+        case 0: result = syscall(SYS_keyctl, 0, -3, 0, 0, 0); break;
+        case 1: memset(room, 0, sizeof room); result = syscall(SYS_io_uring_setup, 4, room); break;
+        default: result = syscall(SYS_userfaultfd, 1); break;
+        }
+        // A ring or a userfaultfd that stays open could not be frozen.
+        if (kind % 3 && result >= 0) close(result);
+        __atomic_add_fetch(&tries, 1, __ATOMIC_RELAXED);
+        if (result >= 0 || (errno != EPERM && errno != ENOSYS)) __atomic_add_fetch(&passed, 1, __ATOMIC_RELAXED);
+    }
+    return 0;
+}
+
+static void filter(long threads) {
+    for (long i = 0; i < threads; i++) {
+        pthread_t thread;
+        pthread_create(&thread, 0, call, (void *)i);
+    }
+    char text[128];
+    for (;;) {
+        usleep(20000);
+        snprintf(text, sizeof text, "%ld calls, %ld passed\n", tries, passed);
+        FILE *file = fopen("/said.new", "w");
+        if (file) {
+            fputs(text, file);
+            fclose(file);
+            rename("/said.new", "/said");
+        }
+    }
+}
+
+static void handler(int signal) { (void)signal; }
+
+static void trap(void) {
+    if (fork() == 0) {
+        signal(SIGTRAP, SIG_IGN);
+        for (;;) pause();
+    }
+    signal(SIGTRAP, handler);
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTRAP);
+    if (fork() == 0) sigprocmask(SIG_BLOCK, &set, 0);
+    say("ready\n");
+    for (;;) pause();
+}
+
+int main(int count, char **words) {
+    if (count > 2 && strcmp(words[1], "filter") == 0) filter(atol(words[2]));
+    if (count > 1 && strcmp(words[1], "trap") == 0) trap();
+    return 2;
+}
