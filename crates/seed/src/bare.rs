@@ -35,6 +35,9 @@ mod number {
     pub(super) const EXECVEAT: usize = 322;
     pub(super) const UNSHARE: usize = 272;
     pub(super) const CLONE: usize = 56;
+    pub(super) const GETCWD: usize = 79;
+    pub(super) const GETRESUID: usize = 118;
+    pub(super) const GETRESGID: usize = 120;
     pub(super) const CLONE3: usize = 435;
     pub(super) const CLOSE_RANGE: usize = 436;
     pub(super) const MOUNT_SETATTR: usize = 442;
@@ -429,6 +432,28 @@ pub(crate) fn mount_setattr(
 pub(crate) fn enter(namespace: BorrowedFd<'_>) -> Result<(), Errno> {
     // SAFETY: touches no memory; this program has one thread.
     unsafe { call(number::SETNS, [namespace.as_raw_fd() as usize, 0, 0, 0, 0, 0]) }.map(drop)
+}
+
+/// Whether the working directory lies below the root of this process: the kernel puts "(unreachable)" before the path of one that does not
+/// (getcwd(2), since Linux 2.6.36).
+pub(crate) fn is_within_root() -> bool {
+    const LONGEST: usize = 4096;
+    let mut path = [0_u8; LONGEST];
+    // SAFETY: the kernel writes at most as many bytes as there are.
+    let length = unsafe { call(number::GETCWD, [path.as_mut_ptr() as usize, LONGEST, 0, 0, 0, 0]) };
+    // One that is longer than a path may be begins at the root all the same, or the kernel would have said that first.
+    matches!(length, Err(Errno::RANGE)) || length.is_ok() && path[0] == b'/'
+}
+
+/// The real, effective and saved ids of this process: users' and groups' (getresuid(2), getresgid(2)).
+pub(crate) fn ids() -> Result<[[u32; 3]; 2], Errno> {
+    let mut ids = [[u32::MAX; 3]; 2];
+    for (number, ids) in [number::GETRESUID, number::GETRESGID].into_iter().zip(&mut ids) {
+        let [real, effective, saved] = ids.each_mut().map(|id| core::ptr::from_mut(id) as usize);
+        // SAFETY: the kernel writes an id to each of the three places.
+        unsafe { call(number, [real, effective, saved, 0, 0, 0]) }?;
+    }
+    Ok(ids)
 }
 
 /// Sets a resource limit by its kernel number (setrlimit(2)).

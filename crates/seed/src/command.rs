@@ -7,7 +7,7 @@ use core::ffi::CStr;
 use core::mem::MaybeUninit;
 use pando_seed::{Capabilities, FIRST_LOOKED_UP, LONGEST_LOOKED_UP, Make, Step};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::{Errno, IoSlice};
 use rustix::mount::OpenTreeFlags;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
@@ -32,7 +32,7 @@ pub(crate) fn take(luggage: &Luggage, terminal: bool, step: Step<'static>) -> Re
         }
         Step::Console { fd } => console(luggage.fd(fd)?),
         Step::Session => rustix::process::setsid().map(drop),
-        Step::WorkingDirectory { path } => rustix::process::chdir(path.c_str()),
+        Step::WorkingDirectory { path } => change_directory(path.c_str()),
         Step::User { uid, gid, groups } => user(terminal, uid, gid, groups),
         Step::Hold { keep } => hold(keep),
         Step::NoNewPrivileges => rustix::thread::set_no_new_privs(true),
@@ -66,6 +66,15 @@ fn supervise(socket: BorrowedFd<'_>, listener: &OwnedFd) -> Result<(), Errno> {
             },
         }
     }
+}
+
+/// Changes to a directory of the guest, whose files may lead anywhere: through no link that is a descriptor's (/proc/PID/fd and the like), and to
+/// nowhere outside of the root.
+fn change_directory(path: &CStr) -> Result<(), Errno> {
+    let root = rustix::fs::open(c"/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let directory = mountpoint::resolve(root.as_fd(), path)?;
+    rustix::process::fchdir(&directory)?;
+    if bare::is_within_root() { Ok(()) } else { Err(Errno::XDEV) }
 }
 
 fn limit(resource: u32, soft: u64, hard: u64) -> Result<(), Errno> {
@@ -103,6 +112,11 @@ fn user(terminal: bool, uid: u32, gid: u32, groups: &[u8]) -> Result<(), Errno> 
     for (place, bytes) in list.iter_mut().zip(groups.chunks_exact(4)) {
         *place = Gid::from_raw(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]));
     }
+    let wanted = [[uid; 3], [gid; 3]];
+    // The kernel takes this number for "as it is": root would stay root.
+    if wanted.as_flattened().contains(&u32::MAX) || list[..count.min(MOST)].contains(&Gid::from_raw(u32::MAX)) {
+        return Err(Errno::INVAL);
+    }
     let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
     if terminal {
         // The terminal was opened by root; programs such as mesg and screen expect it to be their user's.
@@ -113,7 +127,8 @@ fn user(terminal: bool, uid: u32, gid: u32, groups: &[u8]) -> Result<(), Errno> 
     rustix::thread::set_thread_res_uid(uid, uid, uid)?;
     // The memory is lent by the first process, who keeps it.
     bare::undumpable();
-    Ok(())
+    // A filter can say that a call has succeeded.
+    if bare::ids()? == wanted { Ok(()) } else { Err(Errno::PERM) }
 }
 
 /// Opens a terminal of the guest's own, makes it this process's, and sends its master away.
@@ -139,11 +154,21 @@ fn console(socket: BorrowedFd<'_>) -> Result<(), Errno> {
     send_away(socket, &master)
 }
 
-/// A new terminal: its master, and its other end.
+/// A new terminal: its master, and its other end. The guest may have put something else where it is opened.
 fn open_terminal() -> Result<(OwnedFd, OwnedFd), Errno> {
-    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
-    let master = rustix::pty::openpt(flags)?;
+    let multiplexer = rustix::fs::makedev(5, 2);
+    let root = rustix::fs::open(c"/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let place = mountpoint::resolve(root.as_fd(), c"dev/ptmx")?;
+    let found = rustix::fs::fstat(&place)?;
+    if !FileType::from_raw_mode(found.st_mode).is_char_device() || found.st_rdev != multiplexer {
+        return Err(Errno::NODEV);
+    }
+    let master = mountpoint::open(root.as_fd(), c"dev/ptmx", OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC)?;
+    if rustix::fs::fstat(&master)?.st_rdev != multiplexer {
+        return Err(Errno::NODEV);
+    }
     rustix::pty::unlockpt(&master)?;
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
     let slave = rustix::pty::ioctl_tiocgptpeer(&master, flags)?;
     Ok((master, slave))
 }
@@ -173,13 +198,13 @@ fn execute(arguments: &'static [u8], environment: &'static [u8], search: &[u8]) 
         return Errno::NOENT;
     }
     if name.to_bytes().contains(&b'/') {
-        return bare::execute(name, &vector, &environment);
+        return execute_at(name, &vector, &environment);
     }
     let mut verdict = Errno::NOENT;
     for directory in search.split(|byte| *byte == b':') {
         let mut path = [0_u8; 4096];
         let Some(path) = join(&mut path, directory, name.to_bytes()) else { continue };
-        match bare::execute(path, &vector, &environment) {
+        match execute_at(path, &vector, &environment) {
             Errno::NOENT | Errno::NOTDIR => {}
             // One that may not be executed is worth telling, unless a later directory has one that may.
             Errno::ACCESS => verdict = Errno::ACCESS,
@@ -187,6 +212,16 @@ fn execute(arguments: &'static [u8], environment: &'static [u8], search: &[u8]) 
         }
     }
     verdict
+}
+
+/// Executes what a path of the guest means, through no link that is a descriptor's. Between the look and the execution the guest may put one there: by
+/// then nothing but what is meant for it is open.
+fn execute_at(path: &CStr, arguments: &Vector, environment: &Vector) -> Errno {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    match rustix::fs::openat2(rustix::fs::CWD, path, flags, Mode::empty(), ResolveFlags::NO_MAGICLINKS) {
+        Ok(_) => bare::execute(path, arguments, environment),
+        Err(errno) => errno,
+    }
 }
 
 /// `directory/name` with a closing NUL, if it fits.

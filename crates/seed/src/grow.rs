@@ -7,7 +7,7 @@ use crate::{command, mountpoint, packet, trunk};
 use core::ffi::CStr;
 use pando_seed::{ADMITTED, Attributes, IN_FILE, MAX_FDS, MAX_REST, Make, ROUSED, Report, Step, next_step};
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, OpenTreeFlags, UnmountFlags};
 use rustix::thread::CpuSet;
@@ -27,6 +27,9 @@ pub(crate) struct Luggage {
     /// The plan and the rest of it, wherever they lie, and a child's stack.
     mapped: [Option<Mapped>; 4],
 }
+
+/// The last of the standard descriptors. Those of a seed are sockets of its own until a plan puts others there.
+const STANDARD: u32 = 2;
 
 /// The last of what is mapped.
 const STACK: usize = 3;
@@ -101,6 +104,21 @@ impl Luggage {
     /// What comes along with [`Request::Console`](pando_seed::Request::Console), in the places of other requests.
     pub(crate) fn console(self) -> Option<Console> {
         Some(Console::awaited(self.plan?, self.report?))
+    }
+
+    /// Closes every descriptor but the standard ones, the report's socket and the one that the plan calls `index`: names that a guest can arrange are
+    /// resolved next, and what is open then is within its reach. The values stay, of numbers that mean nothing any more: the process is about to
+    /// become a program or to end, and its memory may be lent.
+    fn close_others(&self, index: Option<u8>) {
+        let mut kept = [&self.report, index.and_then(|index| self.named.0.get(usize::from(index))).unwrap_or(&None)]
+            .map(|fd| fd.as_ref().map_or(STANDARD, |fd| fd.as_raw_fd() as u32));
+        kept.sort_unstable();
+        let mut first = STANDARD + 1;
+        for fd in kept.into_iter().filter(|fd| *fd > STANDARD) {
+            bare::close_range(first, fd - 1);
+            first = fd + 1;
+        }
+        bare::close_range(first, u32::MAX);
     }
 
     /// The descriptor that the plan calls `index`.
@@ -261,9 +279,14 @@ impl Growing {
             }
             Step::HostName { name } => rustix::system::sethostname(name),
             Step::Terminal { fd, rows, columns } => {
+                self.luggage.close_others(Some(fd));
                 command::terminal(self.luggage.fd(fd)?, rows, columns)?;
                 self.terminal = true;
                 Ok(())
+            }
+            Step::WorkingDirectory { .. } | Step::Exec { .. } => {
+                self.luggage.close_others(None);
+                command::take(&self.luggage, self.terminal, step)
             }
             other => command::take(&self.luggage, self.terminal, other),
         }

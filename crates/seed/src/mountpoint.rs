@@ -13,8 +13,13 @@ const MAX_TRIES: u32 = 64;
 
 /// A path inside `root`, opened as a mere place.
 pub(crate) fn resolve(root: BorrowedFd<'_>, path: &CStr) -> Result<OwnedFd, Errno> {
+    open(root, path, OFlags::PATH | OFlags::CLOEXEC)
+}
+
+/// What a path inside `root` means, opened.
+pub(crate) fn open(root: BorrowedFd<'_>, path: &CStr, flags: OFlags) -> Result<OwnedFd, Errno> {
     let confined = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-    let attempt = || rustix::fs::openat2(root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), confined);
+    let attempt = || rustix::fs::openat2(root, path, flags, Mode::empty(), confined);
     // EAGAIN: a rename or a mount anywhere on the machine raced with a `..` of a link on the way.
     let found = (1..MAX_TRIES).map(|_| attempt()).find(|found| !matches!(found, Err(Errno::AGAIN)));
     found.unwrap_or_else(attempt)

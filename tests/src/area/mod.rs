@@ -28,6 +28,7 @@ mod hostile;
 mod image_files;
 mod images;
 mod kept_images;
+mod known_escapes;
 mod late_finds;
 mod lifecycle;
 mod limits;
@@ -146,6 +147,7 @@ const AREAS: &[&[Case]] = &[
     syscall_fuzzer::CASES,
     systemd::CASES,
     burglars::CASES,
+    known_escapes::CASES,
     late_finds::CASES,
     attacks::CASES,
     hostile::CASES,

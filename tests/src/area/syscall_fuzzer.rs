@@ -45,7 +45,10 @@ impl Bait {
     const TEXT: &str = "of the host";
 
     fn lay(sandbox: &Sandbox) -> Self {
-        let path = sandbox.scratch().join("bait");
+        // A directory of its own: the fuzzer opens what it finds in one.
+        let directory = sandbox.scratch().join("bait");
+        std::fs::create_dir_all(&directory).expect("a directory");
+        let path = directory.join("file");
         std::fs::write(&path, Self::TEXT).expect("a file");
         let inode = std::fs::metadata(&path).expect("it was written").ino();
         Self { path, inode }
@@ -68,7 +71,10 @@ fn tree(sandbox: &Sandbox) -> String {
     for word in linked.split_whitespace().filter(|word| word.starts_with('/')) {
         put(Path::new(word), &tree.join(word.trim_start_matches('/')));
     }
-    std::fs::set_permissions(&tree, PermissionsExt::from_mode(0o755)).expect("it is ours");
+    std::fs::create_dir_all(tree.join("tmp")).expect("a directory");
+    for (path, mode) in [(tree.clone(), 0o755), (tree.join("tmp"), 0o1777)] {
+        std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).expect("it is ours");
+    }
     tree.to_string_lossy().into_owned()
 }
 
@@ -82,9 +88,9 @@ fn put(file: &Path, at: &Path) {
 fn trinity(sandbox: &Sandbox, guest: &str, user: &str, seed: u64) -> Started {
     let dangerous = if user == "0" { "--dangerous" } else { "" };
     let script = format!(
-        "mkdir -p /tmp/{user} && chmod 777 /tmp/{user} && cd /tmp/{user} && for run in $(seq {RUNS}); do \
-         timeout -s KILL 200 trinity -q {dangerous} -s $(({seed} + run)) -C 2 -N {CALLS} -l off --disable-fds=sockets \
-         -V /bait -x kill -x tkill -x tgkill -x pause -x reboot </dev/null 2>&1 | tail -n 3; done; true"
+        "mkdir -p /tmp/{user} && cd /tmp/{user} && for run in $(seq {RUNS}); do \
+         timeout -s KILL 200 trinity -q -T DIE {dangerous} -s $(({seed} + run)) -C 2 -N {CALLS} -l off --disable-fds=sockets \
+         -V /bait -x kill -x tkill -x tgkill -x rt_sigqueueinfo -x rt_tgsigqueueinfo -x pidfd_send_signal -x pause -x reboot </dev/null 2>&1 | tail -n 3; done; true"
     );
     sandbox.pando(["exec", "-u", user, guest, "--", "sh", "-c", &script]).limit(1500).start()
 }
@@ -99,7 +105,7 @@ fn fuzz(sandbox: &Sandbox, profile: &[&str]) {
     let (_, seed) = Dice::of_this_run();
     let tree = tree(sandbox);
     let bait = Bait::lay(sandbox);
-    let volume = format!("{}:/bait:ro", bait.path.display());
+    let volume = format!("{}:/bait:ro", bait.path.parent().expect("it has one").display());
     sandbox.guest("neighbour", &["--", "sleep", "100000"]);
     let neighbour = sandbox.first_process("neighbour");
     let limits = ["--pids", "200", "--memory", "400M", "-v", &volume, "--start", "--", "sleep", "100000"];
@@ -107,7 +113,7 @@ fn fuzz(sandbox: &Sandbox, profile: &[&str]) {
     let groups = own_groups(sandbox, "fuzzed");
     let mut running: Vec<Started> =
         ["0", "1000"].into_iter().map(|user| trinity(sandbox, "fuzzed", user, seed % 1_000_000 + 1)).collect();
-    let tainted = tainted();
+    let complaints = complaints();
     let mut frozen = 0;
     while running.iter_mut().any(|one| !one.has_ended()) {
         if frozen < FREEZES {
@@ -125,7 +131,7 @@ fn fuzz(sandbox: &Sandbox, profile: &[&str]) {
     let made: Vec<u32> = said.iter().map(|said| calls_made(said)).collect();
     println!("     calls made as root and as a user: {made:?}");
     assert!(made.iter().all(|calls| *calls >= CALLS), "the fuzzer hardly ran: {said:#?}");
-    assert_eq!(self::tainted(), tainted, "the kernel has complained");
+    assert_eq!(self::complaints(), complaints, "the kernel has complained");
     assert_eq!(sandbox.first_process("neighbour"), neighbour, "the neighbour was ended");
     assert_eq!(sandbox.exec_sh("neighbour", "echo here").limit(60).ok().trim(), "here");
     assert_eq!(own_groups(sandbox, "fuzzed"), groups, "the guest's limits were changed");
@@ -133,9 +139,11 @@ fn fuzz(sandbox: &Sandbox, profile: &[&str]) {
     sandbox.pando(["rm", "-f", "fuzzed", "neighbour"]).limit(120).ok();
 }
 
-/// What the kernel says of its own state: bits for warnings, oopses, lock-ups.
-fn tainted() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/tainted").unwrap_or_default()
+/// Whether the kernel has complained: bits for a bad page, an oops, a warning, a lock-up (Documentation/admin-guide/tainted-kernels.rst).
+fn complaints() -> u64 {
+    const BAD: u64 = 1 << 5 | 1 << 7 | 1 << 9 | 1 << 14;
+    let text = std::fs::read_to_string("/proc/sys/kernel/tainted").expect("every kernel has it");
+    text.trim().parse::<u64>().expect("a number") & BAD
 }
 
 /// What the guest's control groups bound, as their files say.

@@ -120,13 +120,15 @@ pub(super) fn run(plan: &mut Plan, spec: &Spec, program: &Program, keep: Capabil
         Stdio::Console => plan.step("starting a session", Step::Session),
     }
     let workdir = program.workdir.as_ref().or(spec.workdir.as_ref());
-    if let Some(path) = workdir {
+    // Pando's own program stays at the root: it has a descriptor to come.
+    if let Some(path) = workdir.filter(|_| !program.sent_along) {
         if !path.starts_with('/') {
             return Err(PlanError::Relative { what: "working directory", path: path.clone() });
         }
         let path = c_string("working directory", path)?;
         plan.step(format!("changing to {}", path.to_string_lossy()), Step::WorkingDirectory { path: text(&path) });
     }
+    program.account.check(spec.user_namespace)?;
     let groups: Vec<u8> = program.account.groups.iter().flat_map(|gid| gid.to_le_bytes()).collect();
     let Account { uid, gid, .. } = program.account;
     plan.step(format!("becoming user {uid}"), Step::User { uid, gid, groups: &groups });
