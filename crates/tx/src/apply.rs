@@ -6,6 +6,7 @@ use crate::change::{Op, Source, Steps, Target};
 use crate::content::bring;
 use crate::crash::{planted, step};
 use crate::part::Part;
+use crate::private_place;
 use crate::protection::Protection;
 use crate::tree::{CallPath, Tree, is_missing};
 use crate::tree_path::TreePath;
@@ -60,6 +61,10 @@ fn make(directory: &Path) -> io::Result<()> {
 impl Apply {
     /// Opens them. `again` tells that an earlier run, or a part of one, may have come before a crash.
     pub(crate) fn new(part: &Part, steps: &Steps, again: bool) -> Result<Self, ApplyError> {
+        if !private_place::is_private(&part.base) {
+            let what = format!("using {}, which others can write to: move away what lies there", part.base.display());
+            return Err(ApplyError::new(what, io::ErrorKind::PermissionDenied.into()));
+        }
         let open = |path: &Path| {
             Tree::open(path).map_err(|source| ApplyError::new(format!("opening {}", path.display()), source))
         };

@@ -12,6 +12,7 @@ use crate::crash::step;
 use crate::journal::{Journal, JournalFile};
 use crate::part::Part;
 use crate::prepare::{Prepared, sync};
+use crate::private_place;
 use crate::realm::Realm;
 
 /// Commits what was prepared.
@@ -95,7 +96,8 @@ fn do_all(file: &JournalFile, trees: &[(Apply, &Part, &Steps)]) -> Result<(), Co
 }
 
 /// Whether a part was on a file system in memory that is gone, with all that was on it: the machine has lost its power since. Any other file system whose
-/// part is missing is one that is not mounted yet.
+/// part is missing is one that is not mounted yet. What somebody else has put in its place is not the part.
 fn is_lost_memory(part: &Part) -> bool {
-    !part.base.exists() && rustix::fs::statfs(&part.live).is_ok_and(|found| found.f_type == libc::TMPFS_MAGIC)
+    !(private_place::is_private(&part.base) && part.base.exists())
+        && rustix::fs::statfs(&part.live).is_ok_and(|found| found.f_type == libc::TMPFS_MAGIC)
 }

@@ -48,6 +48,7 @@ mod order;
 mod outside;
 mod part;
 mod prepare;
+mod private_place;
 mod protection;
 mod reach;
 mod read_set;

@@ -2,6 +2,7 @@
 //! be moved into place by a rename.
 
 use crate::attributes::{Attributes, Moment, Which};
+use crate::private_place;
 use crate::realm::Realm;
 use crate::tree::CallPath;
 use crate::way::{self, Crossing};
@@ -104,13 +105,14 @@ impl Part {
     /// Makes the directories for an overlay over the live tree, whose root the upper directory looks like.
     pub(crate) fn make(&self) -> io::Result<Made> {
         use std::os::unix::fs::DirBuilderExt;
-        let private = |path: &Path, recursive| std::fs::DirBuilder::new().mode(0o700).recursive(recursive).create(path);
-        make_below_what_comes_and_goes(|| private(&self.base, true))?;
+        // Below a directory that is closed to others, so that a path leads nowhere else.
+        private_place::make(&self.base)?;
+        let private = |path: &Path| std::fs::DirBuilder::new().mode(0o700).create(path);
         if let Some(memory) = &self.memory {
-            private(memory, false)?;
+            private(memory)?;
         }
-        private(&self.upper(), false)?;
-        private(&self.work(), false)?;
+        private(&self.upper())?;
+        private(&self.work())?;
         let base = Moment::changed(&rustix::fs::stat(&self.base)?);
         Ok(Made { root: self.look_like_live()?, base })
     }
@@ -173,18 +175,6 @@ pub(crate) struct Made {
     pub(crate) base: Moment,
 }
 
-/// Makes a directory and those above it. The one right above may go at any moment: whoever ends last in it removes it, and may believe to be the last.
-fn make_below_what_comes_and_goes(make: impl Fn() -> io::Result<()>) -> io::Result<()> {
-    const TIMES: u32 = 1000;
-    for _ in 1..TIMES {
-        match make() {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            made => return made,
-        }
-    }
-    make()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -193,7 +183,7 @@ mod tests {
     #[test]
     fn it_is_made_while_others_remove_what_it_lies_in() {
         let mount = tempfile::tempdir().unwrap();
-        let hidden = mount.path().join("hidden");
+        let hidden = mount.path().join(crate::home::HIDDEN);
         let (over, until) = std::sync::mpsc::channel::<()>();
         std::thread::scope(|scope| {
             scope.spawn(|| {

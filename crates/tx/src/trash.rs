@@ -3,6 +3,7 @@
 use crate::change_set::PartChanges;
 use crate::home::Home;
 use crate::part::Part;
+use crate::private_place;
 use crate::protection::Protection;
 use crate::record::Record;
 use crate::tree::CallPath;
@@ -119,6 +120,10 @@ pub fn sweep_mounts(home: &Home) {
 
 /// Removes a part on another mount, and what it lies in, if nobody else has a part in that; whether it is gone.
 pub(crate) fn remove(part: &Part) -> bool {
+    // Where its mount is another by now, as one in memory is after a reboot, what is found at its place may be anybody's.
+    if !private_place::is_private(&part.base) {
+        return true;
+    }
     let is_gone = part.remove_empty() || remove_all(&part.base) || !part.base.exists();
     if let Some(hidden) = part.base.parent() {
         let _ = std::fs::remove_dir(hidden);

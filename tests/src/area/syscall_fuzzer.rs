@@ -84,13 +84,13 @@ fn put(file: &Path, at: &Path) {
 }
 
 /// Starts trinity in a guest, as a user of it. Calls that end the fuzzer instead of testing anything are left out,
-/// and so are its sockets and its events of perf, where the program itself falls over or tries for ever.
+/// and so are kinds of descriptors at which the program itself falls over or tries for ever.
 fn trinity(sandbox: &Sandbox, guest: &str, user: &str, seed: u64) -> Started {
     let dangerous = if user == "0" { "--dangerous" } else { "" };
     let script = format!(
         "mkdir -p /tmp/{user} && cd /tmp/{user} && for run in $(seq {RUNS}); do \
          timeout -s KILL 200 trinity -q -T DIE {dangerous} -s $(({seed} + run)) -C 2 -N {CALLS} -l off --disable-fds=sockets \
-         -V /bait -x kill -x tkill -x tgkill -x rt_sigqueueinfo -x rt_tgsigqueueinfo -x pidfd_send_signal -x pause -x reboot </dev/null 2>&1 | tail -n 3; done; true"
+         --enable-fds=pipes,eventfd,testfile,timerfd,epoll,memfd -x kill -x tkill -x tgkill -x rt_sigqueueinfo -x rt_tgsigqueueinfo -x pidfd_send_signal -x pause -x reboot </dev/null 2>&1 | tail -n 3; done; true"
     );
     sandbox.pando(["exec", "-u", user, guest, "--", "sh", "-c", &script]).limit(1500).start()
 }
@@ -161,8 +161,7 @@ fn unprotected(sandbox: &Sandbox) {
     std::fs::create_dir_all(&place).expect("a directory");
     std::fs::set_permissions(&place, PermissionsExt::from_mode(0o777)).expect("it is ours");
     std::fs::set_permissions(sandbox.root(), PermissionsExt::from_mode(0o711)).expect("it is ours");
-    let calls =
-        "-c open -c openat -c creat -c mkdir -c mkdirat -N 20000 -C 1 -q -l off -s 1 --disable-fds=sockets,perf";
+    let calls = "-c open -c openat -c creat -c mkdir -c mkdirat -N 20000 -C 1 -q -l off -s 1 --enable-fds=testfile";
     let script = format!("cd {} && timeout -s KILL 300 trinity --dangerous {calls}", place.display());
     // In namespaces of its own, so that the machine stays of use to the other tests.
     let mut one = Line::new("unshare").args(["-mpf", "--mount-proc", "sh", "-c", &script]).limit(600).start();

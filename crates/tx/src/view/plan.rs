@@ -183,7 +183,7 @@ impl ViewPlan {
         self.parts_mut().for_each(|part| part.moved(from, to));
     }
 
-    /// Makes the directories of the parts. A mount on which they cannot be made, for it is full perhaps, or cannot serve, is shown read-only: a transaction that writes
+    /// Makes the directories of the parts. A mount on which they cannot be made, for it is full perhaps, cannot serve, or is not safe from others, is shown read-only: a transaction that writes
     /// nothing there need not care. The root's must be made. When the live tree's root of each that was made had last changed.
     pub(crate) fn make_parts(&mut self) -> Result<Vec<Moment>, CallError> {
         let mut changed = Vec::new();
@@ -201,15 +201,20 @@ impl ViewPlan {
                     changed.push(made.root);
                     self.grain = self.grain.with(made.base);
                 }
-                Err(_) if number > 0 => {
-                    trash::remove(part);
+                Err(error) if number > 0 => {
+                    // What lies in a place that is not private was not made here.
+                    if error.kind() != io::ErrorKind::PermissionDenied {
+                        trash::remove(part);
+                    }
                     fixture.how = How::ReadOnly;
                 }
                 Err(error) => return Err(error).context(|| format!("making {}", part.base.display())),
             }
         }
-        // Nothing need be hidden where nothing could be made.
-        self.fixtures.retain(|fixture| fixture.how != How::Hidden || fixture.at.exists());
+        // Nothing need be hidden where nothing could be made: what somebody else has put there is no directory, or not worth hiding.
+        let made: Vec<PathBuf> = self.parts().filter_map(|part| Some(part.base.parent()?.to_owned())).collect();
+        self.fixtures
+            .retain(|fixture| fixture.how != How::Hidden || made.contains(&fixture.at) || !is_beside(&fixture.at));
         Ok(changed)
     }
 
@@ -232,6 +237,11 @@ pub enum Use {
     Overlay,
     /// It cannot: it is a file, or its file system knows no file handles or extended attributes.
     Other,
+}
+
+/// Whether a directory is one at the root of a mount that parts lie in.
+fn is_beside(directory: &Path) -> bool {
+    directory.file_name().is_some_and(|name| name == HIDDEN)
 }
 
 /// The mount that the transactions' directory lies on; none if it lies in another subvolume of that (btrfs), between which nothing can be moved.
