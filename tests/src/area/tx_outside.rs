@@ -2,6 +2,7 @@
 
 use crate::case::{Case, skip};
 use crate::line::Line;
+use crate::need::Need;
 use crate::patience::eventually;
 use crate::sandbox::Sandbox;
 use std::fs;
@@ -19,6 +20,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("tx::connections_of_entered_commands_are_named_at_the_end", connections_of_entered),
     Case::new("tx::connections_of_runs_that_were_lost_or_stopped_are_named", connections_of_lost),
     Case::new("tx::the_network_can_be_refused", network_refused),
+    Case::new("tx::rings_are_not_there", no_rings).needs(&[Need::Root, Need::Program("python3", "python3")]),
     Case::new("tx::piped_input_comes_again", input_comes_again),
     Case::new("tx::piped_input_that_is_not_read_stays", input_stays),
     Case::new("tx::a_mount_that_takes_no_part_is_read_only", takes_no_part),
@@ -183,6 +185,20 @@ fn connections_of_lost(sandbox: &Sandbox) {
     let ended = bash(&[], &script).run().succeeded();
     other.join().expect("it does not panic");
     ended.complains_of(&["running it again"]).complains_of(&passed);
+}
+
+/// Whatever goes through a ring of io_uring goes past everybody who looks at calls: connections, for one.
+fn no_rings(sandbox: &Sandbox) {
+    let script = "import ctypes; call = ctypes.CDLL(None, use_errno=True).syscall; room = ctypes.create_string_buffer(256)\n\
+                  print([(call(number, 4, room, 0, 0, 0, 0), ctypes.get_errno()) for number in (425, 426, 427)])";
+    for network in ["--net=refuse", "--net=pass"] {
+        let said = sandbox.pando(["tx", "run", network, "--", "python3", "-c", script]).ok();
+        assert_eq!(said.trim(), "[(-1, 38), (-1, 38), (-1, 38)]", "a ring was made, or used");
+    }
+    let said = Line::new("python3").args(["-c", script]).ok();
+    if said.starts_with("[(-1") {
+        skip(format!("this machine makes no rings outside of transactions either: {}", said.trim()));
+    }
 }
 
 fn network_refused(sandbox: &Sandbox) {

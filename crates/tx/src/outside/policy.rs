@@ -46,6 +46,9 @@ pub(crate) enum Rule {
     Socket,
     /// All calls on sockets in one; only 32-bit programs have it.
     ManySockets,
+    /// It makes or uses a ring, through which calls are made that nobody sees: connections to other machines among them. There are none in a transaction,
+    /// and programs do without them.
+    Ring,
     /// It changes the machine, for which the kernel wants a capability.
     Machine(Option<u32>),
 }
@@ -143,6 +146,9 @@ pub(crate) const CAUGHT: &[Caught] = &[
     caught(libc::SYS_pidfd_getfd, 438, "pidfd_getfd", Rule::Descriptor),
     caught(libc::SYS_setns, 346, "setns", Rule::Namespace),
     caught(libc::SYS_socket, 359, "socket", Rule::Socket),
+    caught(libc::SYS_io_uring_setup, 425, "io_uring_setup", Rule::Ring),
+    caught(libc::SYS_io_uring_enter, 426, "io_uring_enter", Rule::Ring),
+    caught(libc::SYS_io_uring_register, 427, "io_uring_register", Rule::Ring),
     caught(NONE, 22, "umount", Rule::Mounts),
     caught(NONE, 25, "stime", machine(TIME)),
     caught(NONE, 404, "clock_settime64", machine(TIME)),

@@ -64,6 +64,7 @@ impl Supervisor {
                 Verdict::Inside
             }
             Rule::Mounts | Rule::Machine(_) => Verdict::Unsupported(None),
+            Rule::Ring => Verdict::Fails(libc::ENOSYS),
             Rule::Namespace => self.namespace(call),
         }
     }
