@@ -1,10 +1,17 @@
 //! Slots: the numbers that a machine's running guests are told apart by.
 //!
-//! A slot is a range of 65,536 ids, a cgroup and a seed's socket. It is held by holding a socket's name, so that it comes free with the last
-//! process that does, whatever happens; and because the name belongs to the machine, daemons with different roots never share a range.
+//! A slot is a range of 65,536 ids, a cgroup and a seed's socket. It is held by the lock of a file in a directory that is root's alone, so that it comes
+//! free with the last process that has the file open, whatever happens, and nobody who is not root can hold one. The directory is the machine's, not a
+//! state root's: daemons with different roots never share a range.
 
+use pando_kernel::lock;
+use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
 use std::io;
 use std::os::fd::OwnedFd;
+
+/// Where the files are. They are empty, and stay until the machine is switched off.
+const DIRECTORY: &str = "/run/pando-slots";
 
 /// The range that systemd sets aside for container managers (UIDs, Gids and Containers, systemd.io): 524,288 to 1,879,048,191.
 const FIRST_ID: u32 = 0x0008_0000;
@@ -26,11 +33,18 @@ pub fn first_id(number: u32) -> u32 {
     FIRST_ID + number * pando_kernel::id_map::IDS
 }
 
+/// How many slots in a row may be passed over because a socket has the name that earlier releases held them by.
+const PASSED_OVER: u32 = 64;
+
 /// Takes the first free slot from `hint` on, around to it again; `None` where all are held.
 pub fn claim(hint: u32) -> io::Result<Option<Slot>> {
     for offset in 0..SLOTS {
         let number = (hint + offset) % SLOTS;
-        if let Some(lock) = pando_kernel::lock::claim(&lock_name(number))? {
+        // A guest that an earlier release started holds a name. Whoever takes many of them keeps nobody from a slot.
+        if offset < PASSED_OVER && is_held_by_name(number) {
+            continue;
+        }
+        if let Some(lock) = take(number)? {
             return Ok(Some(Slot { number, lock }));
         }
     }
@@ -39,16 +53,58 @@ pub fn claim(hint: u32) -> io::Result<Option<Slot>> {
 
 /// Holds a slot of a number for as long as the value lives; `None` where somebody else does.
 pub fn hold(number: u32) -> Option<OwnedFd> {
-    pando_kernel::lock::claim(&lock_name(number)).ok().flatten()
+    take(number).ok().flatten()
 }
 
 /// Whether somebody holds the slot.
 pub fn is_held(number: u32) -> bool {
-    !matches!(pando_kernel::lock::claim(&lock_name(number)), Ok(Some(_)))
+    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let found =
+        directory().and_then(|directory| Ok(rustix::fs::openat(directory, name(number), flags, Mode::empty())?));
+    match found {
+        Ok(file) => rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => is_held_by_name(number),
+        Err(_) => true,
+    }
 }
 
-fn lock_name(number: u32) -> String {
-    format!("pando/slot/{number}")
+/// Whether a slot that no guest of this release has had since the machine was switched on may be held as earlier ones did, by a socket's name. Anybody
+/// may have taken that.
+fn is_held_by_name(number: u32) -> bool {
+    let is_new = directory().and_then(|directory| Ok(rustix::fs::statat(directory, name(number), AtFlags::empty())?));
+    is_new.is_err() && !matches!(lock::claim(&format!("pando/slot/{number}")), Ok(Some(_)))
+}
+
+/// Takes the lock of a slot; `None` where another process holds it.
+fn take(number: u32) -> io::Result<Option<OwnedFd>> {
+    let flags = OFlags::CREATE | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(directory()?, name(number), flags, Mode::RUSR | Mode::WUSR)?;
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(file)),
+        Err(Errno::WOULDBLOCK) => Ok(None),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+fn name(number: u32) -> String {
+    number.to_string()
+}
+
+/// The directory of the locks, which nobody else can read or write.
+fn directory() -> io::Result<OwnedFd> {
+    match rustix::fs::mkdir(DIRECTORY, Mode::RWXU) {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(errno) => return Err(errno.into()),
+    }
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let directory = rustix::fs::openat(CWD, DIRECTORY, flags, Mode::empty())?;
+    let found = rustix::fs::fstat(&directory)?;
+    let is_own = found.st_uid == rustix::process::geteuid().as_raw() && found.st_mode & 0o077 == 0;
+    if is_own && FileType::from_raw_mode(found.st_mode).is_dir() {
+        Ok(directory)
+    } else {
+        Err(io::Error::other(format!("{DIRECTORY} is not root's alone: remove it, or close it to others")))
+    }
 }
 
 #[cfg(test)]
@@ -63,6 +119,10 @@ mod tests {
 
     #[test]
     fn a_slot_has_one_holder() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("skipped: the locks of slots are root's");
+            return;
+        }
         let a = claim(20_000).unwrap().unwrap();
         let b = claim(a.number).unwrap().unwrap();
         assert_ne!(a.number, b.number);
@@ -70,5 +130,17 @@ mod tests {
         assert!(is_held(number));
         drop(a);
         assert!(!is_held(number));
+    }
+
+    #[test]
+    fn names_that_anybody_can_take_keep_nobody_from_a_slot() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("skipped: the locks of slots are root's");
+            return;
+        }
+        let numbers = SLOTS - 200..SLOTS;
+        let _taken: Vec<_> =
+            numbers.clone().map(|number| lock::claim(&format!("pando/slot/{number}")).unwrap()).collect();
+        assert!(claim(numbers.start).unwrap().is_some_and(|slot| numbers.contains(&slot.number)));
     }
 }
