@@ -210,7 +210,7 @@ impl Work {
         }
         let standing: Standing = record::read_toml(&path)?;
         let network = self.network(&standing);
-        state.standing = Some(standing);
+        state.standing = Some(standing.clone());
         let entries = std::fs::read_dir(self.directory.join(LEASES)).into_iter().flatten().flatten();
         for entry in entries {
             let lease: Lease = match record::read_toml(&entry.path()) {
@@ -225,7 +225,7 @@ impl Work {
         }
         if !network.exists()? {
             // Killed before it was whole, or while it was going.
-            network.make()?;
+            network.make(&standing.turned)?;
         }
         let gone: Vec<u32> = state.leases.keys().filter(|slot| !lives.contains(slot)).copied().collect();
         gone.into_iter().try_for_each(|slot| self.release(&mut state, slot))?;
@@ -331,7 +331,7 @@ impl Work {
         std::fs::create_dir_all(&self.directory).context(|| format!("making {}", self.directory.display()))?;
         record::write_toml(&self.directory.join(NETWORK), &standing)?;
         state.standing = Some(standing.clone());
-        let made = standing.turned.on().and_then(|()| self.network(&standing).make());
+        let made = self.network(&standing).make(&standing.turned).and_then(|()| standing.turned.on());
         if let Err(error) = made {
             let _ = self.remove(state);
             return Err(error.into());

@@ -24,6 +24,11 @@ impl Turned {
         Self(Some(FORWARD4).filter(|name| is_off(name)).into_iter().chain(six).map(str::to_owned).collect())
     }
 
+    /// Whether the host passed nothing on before.
+    pub(super) fn is_news(&self) -> bool {
+        self.0.iter().any(|name| name == FORWARD4)
+    }
+
     /// Turns it on.
     ///
     /// # Errors

@@ -127,7 +127,7 @@ pub(super) fn delete(name: &str) -> Result<(), CallError> {
 }
 
 /// An Ethernet address of local meaning that says which machine it is.
-fn ethernet(four: Ipv4Addr) -> [u8; 6] {
+pub(super) fn ethernet(four: Ipv4Addr) -> [u8; 6] {
     let [a, b, c, d] = four.octets();
     [0x02, 0x50, a, b, c, d]
 }

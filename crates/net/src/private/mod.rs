@@ -49,21 +49,25 @@ impl Private {
         &self.subnet
     }
 
-    /// Makes what all guests need: the bridge and the tables. What an earlier process left is made anew, with no guest in it.
+    /// Makes what all guests need: the bridge and the tables. What an earlier process left is made anew, with no guest in it. Where forwarding is to be
+    /// `turned` on, the devices that the host has now stay apart.
     ///
     /// # Errors
     ///
     /// The kernel's or nft(8)'s. Nothing is left then.
-    pub fn make(&self) -> Result<(), CallError> {
+    pub fn make(&self, turned: &Turned) -> Result<(), CallError> {
         self.remove()?;
-        let made = self.attempt();
+        let is_hosts = |name: &String| name != "lo" && !Names::is_bridge(name);
+        let devices = if turned.is_news() { device::devices()? } else { Vec::new() };
+        let apart: Vec<String> = devices.into_iter().map(|device| device.name).filter(is_hosts).collect();
+        let made = self.attempt(&apart);
         if made.is_err() {
             let _ = self.remove();
         }
         made
     }
 
-    fn attempt(&self) -> Result<(), CallError> {
+    fn attempt(&self, apart: &[String]) -> Result<(), CallError> {
         let bridge = link::make_bridge(&self.names.bridge, self.subnet.four)?;
         // A guest that asks for the host's own 127.0.0.1 is dropped by the table; the host's own clients reach published ports there.
         forwarding::set(&format!("net/ipv4/conf/{}/route_localnet", self.names.bridge), "1")
@@ -76,7 +80,7 @@ impl Private {
             device::assign(bridge, IpAddr::V6(six), subnet::LENGTH6)?;
         }
         link::set_up(bridge)?;
-        firewall::load(&ruleset::base(&self.names, &self.subnet))
+        firewall::load(&ruleset::base(&self.names, &self.subnet, apart))
     }
 
     /// Whether what all guests need is there.
@@ -166,7 +170,7 @@ impl Private {
 /// Makes the tables once, where it hurts nobody.
 pub(crate) fn try_firewall() -> std::io::Result<()> {
     let subnet = Subnet { four: std::net::Ipv4Addr::new(10, 213, 0, 0), length: 16, six: None };
-    firewall::load(&ruleset::base(&Names::of("probe"), &subnet)).map_err(|error| error.source)
+    firewall::load(&ruleset::base(&Names::of("probe"), &subnet, &[])).map_err(|error| error.source)
 }
 
 /// Makes a namespace a machine of its own on a device of this namespace's (macvlan), with these addresses.

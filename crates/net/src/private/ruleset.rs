@@ -1,9 +1,11 @@
 //! What the firewall is told, as the text that nft(8) reads. Plain data: no system calls.
 //!
-//! One table translates addresses, one on the bridge guards them: what comes from a guest's port has the guest's address, or it is dropped. What
+//! One table translates addresses and lets nobody through to a guest but by what is published, one on the bridge guards addresses: what comes from a
+//! guest's port has the guest's own, of Ethernet and of IP, or it is dropped. What
 //! concerns one guest are elements of their sets, so guests come and go without a rule being touched.
 
 use super::lease::{Lease, Published};
+use super::link::ethernet;
 use super::subnet::{LENGTH6, Subnet};
 use std::fmt::Write;
 use std::net::IpAddr;
@@ -21,6 +23,11 @@ impl Names {
         Self { bridge: format!("pb-{tag}"), ports: format!("pv-{tag}-"), table: format!("pando_{tag}") }
     }
 
+    /// Whether a device is the bridge of a network, this one's or another's.
+    pub(super) fn is_bridge(device: &str) -> bool {
+        device.starts_with("pb-")
+    }
+
     /// The host's device of a guest: at most fifteen letters.
     pub(super) fn port(&self, number: u32) -> String {
         format!("{}{number}", self.ports)
@@ -31,8 +38,9 @@ impl Names {
     }
 }
 
-/// The tables of a network without guests.
-pub(super) fn base(names: &Names, subnet: &Subnet) -> String {
+/// The tables of a network without guests. What one of `apart`, devices of the host's, receives goes out by none of the others: the host passed nothing on
+/// between them before it had to for its guests.
+pub(super) fn base(names: &Names, subnet: &Subnet, apart: &[String]) -> String {
     let Names { bridge, ports, table } = names;
     let four = format!("{}/{}", subnet.four, subnet.length);
     let translate6 = subnet.six.map_or(String::new(), |six| {
@@ -41,6 +49,12 @@ pub(super) fn base(names: &Names, subnet: &Subnet) -> String {
             "    ip6 saddr {six} oifname != \"{bridge}\" masquerade\n    oifname \"{bridge}\" ip6 saddr {six} ct status dnat masquerade\n"
         )
     });
+    let apart = apart.iter().map(|device| format!("\"{device}\"")).collect::<Vec<_>>().join(", ");
+    let keep_apart = if apart.is_empty() {
+        String::new()
+    } else {
+        format!("    iifname {{ {apart} }} oifname {{ {apart} }} drop\n")
+    };
     format!(
         "table inet {table} {{
   map publish4 {{ type inet_proto . inet_service : ipv4_addr . inet_service; }}
@@ -53,6 +67,13 @@ pub(super) fn base(names: &Names, subnet: &Subnet) -> String {
     type filter hook prerouting priority raw;
     iifname \"{bridge}\" ip daddr 127.0.0.0/8 drop
   }}
+  chain forward {{
+    type filter hook forward priority filter;
+    ct state established,related accept
+    iifname \"{bridge}\" oifname \"{bridge}\" accept
+    oifname \"{bridge}\" ct status dnat accept
+    oifname \"{bridge}\" drop
+{keep_apart}  }}
   chain publish {{
     dnat ip to ip daddr . meta l4proto . th dport map @publish_at4
     dnat ip6 to ip6 daddr . meta l4proto . th dport map @publish_at6
@@ -76,8 +97,10 @@ pub(super) fn base(names: &Names, subnet: &Subnet) -> String {
 table bridge {table} {{
   set own4 {{ type ifname . ipv4_addr; }}
   set own6 {{ type ifname . ipv6_addr; }}
+  set own_ethernet {{ type ifname . ether_addr; }}
   chain arriving {{ type filter hook prerouting priority -300; iifname \"{ports}*\" jump check; }}
   chain check {{
+    iifname . ether saddr != @own_ethernet drop
     ether type arp iifname . arp saddr ip @own4 accept
     ether type ip iifname . ip saddr @own4 accept
     ether type ip6 iifname . ip6 saddr @own6 accept
@@ -161,6 +184,8 @@ fn classes(names: &Names, lease: &Lease, class: u32) -> Vec<String> {
 fn elements(names: &Names, lease: &Lease) -> Vec<String> {
     let (table, port) = (&names.table, names.port(lease.number));
     let mut all = vec![format!("bridge {table} own4 {{ \"{port}\" . {} }}", lease.four)];
+    let ethernet = ethernet(lease.four).map(|byte| format!("{byte:02x}")).join(":");
+    all.push(format!("bridge {table} own_ethernet {{ \"{port}\" . {ethernet} }}"));
     all.extend(lease.six.map(|six| format!("bridge {table} own6 {{ \"{port}\" . {six} }}")));
     let publications = lease.published.iter().flat_map(|one| publication(lease, one));
     all.extend(publications.map(|element| format!("inet {table} {element}")));
@@ -219,6 +244,7 @@ mod tests {
         assert_eq!(
             came,
             "add element bridge pando_x own4 { \"pv-x-28000\" . 10.1.0.5 }\n\
+             add element bridge pando_x own_ethernet { \"pv-x-28000\" . 02:50:0a:01:00:05 }\n\
              add element inet pando_x publish4 { tcp . 8080 : 10.1.0.5 . 80 }\n\
              add element inet pando_x class4 { 10.1.0.5 : 50a:10 }\n"
         );

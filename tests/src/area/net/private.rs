@@ -14,6 +14,8 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("private::a_port_leads_to_one_guest", port_conflicts).needs(NEEDS),
     Case::new("private::guests_know_one_another_by_name", names).needs(NEEDS),
     Case::new("private::foreign_addresses_are_dropped", foreign_addresses).needs(NEEDS),
+    Case::new("private::what_is_not_published_is_not_reached_by_a_route", by_a_route).needs(NEEDS),
+    Case::new("private::the_host_is_no_router_between_its_own_devices", no_router).needs(NEEDS),
     Case::new("private::the_hosts_loopback_is_not_reached", no_loopback).needs(NEEDS),
     Case::new("private::what_a_dead_guest_had_is_taken_back", the_daemon_dies).needs(NEEDS),
     Case::new("private::a_daemon_that_dies_half_way_leaves_nothing", half_way).needs(NEEDS),
@@ -200,6 +202,49 @@ fn foreign_addresses(sandbox: &Sandbox) {
     ];
     let out = sandbox.pando(options).args([SPOOF, OUTSIDE[0], "10.213.0.9", "10.213.255.1"]).ok();
     assert_eq!(out, "10.9.0.1\ntimed out\n", "its own address works, the other does not");
+}
+
+/// A machine outside has a way to the guests, by the host. What is published is reached by it, and nothing else.
+fn by_a_route(sandbox: &Sandbox) {
+    let wire = wire(sandbox);
+    let _a = server(sandbox, "a", &["--address", "10.213.0.9", "--publish", "8080:80"], "80");
+    answers(&wire, "10.9.0.1", 8080, "a");
+    wire.outside(["ip", "route", "add", "10.213.0.0/16", "via", "10.9.0.1"]).ok();
+    let connect = "import socket; s = socket.socket(); s.settimeout(3); print(s.connect_ex(('10.213.0.9', 80)))";
+    assert_ne!(
+        wire.outside(["python3", "-c", connect]).limit(20).ok(),
+        "0\n",
+        "a port that is not published was reached"
+    );
+    answers(&wire, "10.9.0.1", 8080, "a");
+    assert_eq!(who(sandbox, &[], OUTSIDE[0]), "10.9.0.1", "guests go out as ever");
+}
+
+/// The host did not pass packets on between its own devices before its guests needed it to, and does not now.
+fn no_router(sandbox: &Sandbox) {
+    let wire = wire(sandbox);
+    wire.plug("h1", "o1");
+    wire.host([
+        "sh",
+        "-c",
+        "echo 0 >/proc/sys/net/ipv4/ip_forward; ip address add 10.8.0.1/24 dev h1; ip link set h1 up",
+    ])
+    .ok();
+    let script = "ip address add 10.8.0.100/24 dev o1; ip link set o1 up; ip rule add from 10.9.0.100 lookup 77; \
+                  ip route add 10.8.0.0/24 via 10.9.0.1 table 77; echo 1 >/proc/sys/net/ipv4/conf/all/accept_local; \
+                  echo 0 >/proc/sys/net/ipv4/conf/all/rp_filter; echo 0 >/proc/sys/net/ipv4/conf/o1/rp_filter";
+    wire.outside(["sh", "-c", script]).ok();
+    let _a = server(sandbox, "a", &["--publish", "8080:80"], "80");
+    answers(&wire, "10.9.0.1", 8080, "a");
+    let counted = "nft add table ip seen; nft 'add chain ip seen out { type filter hook postrouting priority 300; }'; \
+                   nft add rule ip seen out oifname h1 ip saddr 10.9.0.100 counter";
+    wire.host(["sh", "-c", counted]).ok();
+    let send = "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(('10.9.0.100', 0)); \
+                [s.sendto(b'x', ('10.8.0.77', 9)) for _ in range(3)]";
+    wire.outside(["python3", "-c", send]).ok();
+    let counter = wire.host(["nft", "list", "chain", "ip", "seen", "out"]).ok();
+    assert!(counter.contains("counter packets 0"), "the host passed something on: {counter}");
+    wire.host(["nft", "delete", "table", "ip", "seen"]).ok();
 }
 
 fn no_loopback(sandbox: &Sandbox) {
