@@ -81,6 +81,11 @@ pub fn bound(spec: &Spec) -> Result<Capabilities, PlanError> {
     Ok(capabilities::adjusted(base, &spec.cap_drop, &spec.cap_add)?)
 }
 
+/// Whether a guest may have user namespaces made inside it: where its root is the host's, only if it may mount anyway.
+pub(super) fn makes_user_namespaces(spec: &Spec) -> bool {
+    spec.user_namespace || bound(spec).is_ok_and(capabilities::can_mount)
+}
+
 /// The capabilities that guests of a profile have if nobody says otherwise.
 pub(super) fn usual(profile: Profile, user_namespace: bool) -> Capabilities {
     profile::of(profile).capabilities(user_namespace)
@@ -89,7 +94,7 @@ pub(super) fn usual(profile: Profile, user_namespace: bool) -> Capabilities {
 /// What no process of the guest gets back, but for what a process that was a sprout has given up ahead.
 pub(super) fn confine(plan: &mut Plan, spec: &Spec, keep: Capabilities, sprout: Option<SproutKind>) {
     if spec.seccomp == SeccompProfile::Default && !sprout.is_some_and(|kind| kind.filtered) {
-        let program = seccomp::program(spec.security_profile());
+        let program = seccomp::program(spec.security_profile(), makes_user_namespaces(spec));
         plan.step("installing the system call filter", Step::Seccomp { program });
     }
     if spec.network == Network::Shared {

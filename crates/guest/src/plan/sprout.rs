@@ -37,7 +37,10 @@ impl SproutKind {
             profile: spec.security_profile(),
             bounded: command::bound(spec)
                 .is_ok_and(|keep| keep == command::usual(spec.security_profile(), spec.user_namespace)),
-            filtered: spec.seccomp == SeccompProfile::Default && seccomp::lets_plans_pass(spec.security_profile()),
+            // One that may mount has another filter than the kind says, and gets it later.
+            filtered: spec.seccomp == SeccompProfile::Default
+                && command::makes_user_namespaces(spec) == spec.user_namespace
+                && seccomp::lets_plans_pass(spec.security_profile(), spec.user_namespace),
         }
     }
 
@@ -77,7 +80,7 @@ pub fn sprout(kind: SproutKind, unified: bool) -> Result<Plan, PlanError> {
     hide(&mut plan, kind)?;
     plan.step("taking the stage as root", Step::Pivot);
     if kind.filtered {
-        plan.step("installing the system call filter", Step::Seccomp { program: seccomp::program(kind.profile) });
+        plan.step("installing the system call filter", Step::Seccomp { program: seccomp::program(kind.profile, kind.user_namespace) });
     }
     if kind.bounded {
         let keep = command::usual(kind.profile, kind.user_namespace);

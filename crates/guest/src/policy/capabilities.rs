@@ -28,6 +28,11 @@ pub fn over_networks() -> Capabilities {
     bit(Capability::CAP_NET_RAW) | bit(Capability::CAP_NET_ADMIN)
 }
 
+/// Whether a set lets its holder mount: SYS_ADMIN.
+pub fn can_mount(set: Capabilities) -> bool {
+    set & bit(Capability::CAP_SYS_ADMIN) != 0
+}
+
 /// Applies `--cap-drop` and then `--cap-add` to a set.
 pub fn adjusted(base: Capabilities, drop: &[String], add: &[String]) -> Result<Capabilities, CapabilityError> {
     let dropped = drop.iter().try_fold(base, |set, name| Ok(set & !parse(name)?))?;

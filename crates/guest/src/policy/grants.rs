@@ -1,6 +1,6 @@
 //! What a spec grants and limits, read from the user's words; and the part of it that each process carries by itself.
 
-use super::profile;
+use super::{limits, profile};
 use pando_api::{Rlimit, Spec};
 use pando_limit::{Limits, Refusal};
 use std::collections::BTreeMap;
@@ -13,12 +13,12 @@ pub fn read(spec: &Spec) -> Result<Limits, Refusal> {
 /// The resource limits of the guest's processes, by name: those that the user gave by name, those that the spec's memory and files stand for, and
 /// those of its profile.
 pub fn of_processes(spec: &Spec) -> Result<BTreeMap<String, Rlimit>, Refusal> {
-    let limits = read(spec)?;
+    let wanted = read(spec)?;
     let granted = [
-        ("memlock", limits.memory.locked),
-        ("data", limits.memory.anonymous),
-        ("as", limits.memory.virtual_size),
-        ("nofile", limits.files.each),
+        ("memlock", wanted.memory.locked),
+        ("data", wanted.memory.anonymous),
+        ("as", wanted.memory.virtual_size),
+        ("nofile", wanted.files.each),
     ];
     let granted = granted
         .into_iter()
@@ -27,6 +27,7 @@ pub fn of_processes(spec: &Spec) -> Result<BTreeMap<String, Rlimit>, Refusal> {
     all.extend(granted);
     // Whoever names a limit as the kernel does means that one.
     all.extend(spec.rlimits.clone());
+    all.entry("core".to_owned()).and_modify(|core| *core = limits::without_pipe(*core));
     Ok(all)
 }
 
@@ -42,6 +43,19 @@ mod tests {
         let spec = Spec { memory, rlimits, files: Some("64".into()), ..Spec::default() };
         let all = of_processes(&spec).unwrap();
         assert_eq!((all["memlock"].soft, all["data"].soft, all["nofile"].hard), (Some(5), Some(64 << 20), Some(64)));
+    }
+
+    #[test]
+    fn no_core_means_none_for_a_program_of_core_pattern_either() {
+        let rlimits = |text: &str| BTreeMap::from([("core".to_owned(), text.parse().unwrap())]);
+        let none = of_processes(&Spec { rlimits: rlimits("0"), ..Spec::default() }).unwrap()["core"];
+        let own = limits::within_own("core", Rlimit { soft: Some(1), hard: Some(1) });
+        assert_eq!(none, own);
+        let some = of_processes(&Spec { rlimits: rlimits("4096"), ..Spec::default() }).unwrap()["core"];
+        assert_eq!(some.soft, Some(4096));
+        assert!(!of_processes(&Spec::default()).unwrap().contains_key("core"));
+        let strict = Spec { profile: Some(pando_api::Profile::Strict), ..Spec::default() };
+        assert_eq!(of_processes(&strict).unwrap()["core"], own);
     }
 
     #[test]

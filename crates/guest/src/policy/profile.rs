@@ -27,6 +27,8 @@ struct Written {
 struct Calls {
     #[serde(rename = "why")]
     _why: String,
+    /// What they answer; EPERM if it is not said.
+    errno: Option<u32>,
     names: Vec<String>,
 }
 
@@ -43,11 +45,14 @@ pub(super) struct Rule {
     pub(super) when: Vec<Condition>,
 }
 
-/// What must hold of an argument's lower 32 bits: each that is given.
+/// What must hold of half an argument, 32 bits: each that is given.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Condition {
     pub(super) argument: u32,
+    /// The upper half, not the lower.
+    #[serde(default)]
+    pub(super) upper: bool,
     pub(super) among: Option<Vec<u32>>,
     pub(super) not_among: Option<Vec<u32>>,
     pub(super) any_bit: Option<u32>,
@@ -161,11 +166,20 @@ impl Policy {
         self.rlimits.iter().map(limit).collect()
     }
 
-    /// What is refused, to be compiled.
-    pub(super) fn filter(&self) -> Filter {
-        let names = self.refused_calls.iter().flat_map(|group| &written().calls[group].names).cloned().collect();
-        let rules = self.rules.iter().flat_map(|name| rules(name)).collect();
-        Filter { refused: names, rules, foreign_programs: self.foreign_programs }
+    /// What is refused, to be compiled; `own_ids` says whether root inside is nobody outside.
+    pub(super) fn filter(&self, own_ids: bool) -> Filter {
+        const IDS_OF_THE_HOST: &str = "ids_of_the_host";
+        let mut refused: BTreeMap<u32, Vec<String>> = BTreeMap::new();
+        for group in self.refused_calls.iter().map(|group| &written().calls[group]) {
+            let errno = group.errno.unwrap_or(libc::EPERM.unsigned_abs());
+            refused.entry(errno).or_default().extend(group.names.iter().cloned());
+        }
+        let names = || refused.values().flatten();
+        let more = rules(IDS_OF_THE_HOST).into_iter().filter(|_| !own_ids);
+        // A call that is refused altogether needs no rule.
+        let more = more.filter(|rule| !names().any(|name| *name == rule.call));
+        let rules = self.rules.iter().flat_map(|name| rules(name)).chain(more).collect();
+        Filter { refused, rules, foreign_programs: self.foreign_programs }
     }
 }
 
@@ -184,8 +198,8 @@ mod tests {
     fn everything_that_is_written_can_be_read() {
         for profile in ALL {
             let policy = of(profile);
-            let filter = policy.filter();
-            assert!(filter.refused.len() > 30, "{filter:?}");
+            let filter = policy.filter(true);
+            assert!(filter.names().count() > 30, "{filter:?}");
             for user_namespace in [true, false] {
                 assert_ne!(policy.capabilities(user_namespace), 0);
             }
@@ -202,8 +216,9 @@ mod tests {
     fn strict_is_stricter() {
         let (default, strict) = (of(Profile::Default), of(Profile::Strict));
         assert_eq!(strict.capabilities(true) & !default.capabilities(true), 0);
-        let (more, less) = (strict.filter().refused, default.filter().refused);
-        assert!(less.iter().all(|name| more.contains(name)) && more.len() > less.len());
+        let (more, less) = (strict.filter(true), default.filter(true));
+        assert!(less.names().all(|name| more.names().any(|known| known == name)));
+        assert!(more.names().count() > less.names().count());
         assert!(default.masked_files.iter().all(|path| strict.masked_files.contains(path)));
         assert!(strict.no_new_privileges && strict.scopes(Network::None) == Scopes::all());
     }

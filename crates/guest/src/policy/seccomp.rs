@@ -12,36 +12,49 @@ use std::sync::OnceLock;
 /// What a filter refuses.
 #[derive(Debug)]
 pub(super) struct Filter {
-    /// Calls refused with EPERM, by name. A name that an architecture has not is passed over there.
-    pub(super) refused: Vec<String>,
+    /// Calls that are refused whatever their arguments, by what they answer. A name that an architecture has not is passed over there.
+    pub(super) refused: BTreeMap<u32, Vec<String>>,
     pub(super) rules: Vec<Rule>,
     /// Whether programs of the 32-bit sibling may make calls at all.
     pub(super) foreign_programs: bool,
 }
 
-/// The program of a profile: `struct sock_filter`s in the machine's own byte order.
-pub fn program(profile: Profile) -> &'static [u8] {
-    static PROGRAMS: [OnceLock<Vec<u8>>; 3] = [const { OnceLock::new() }; 3];
-    PROGRAMS[profile as usize].get_or_init(|| encoded(&profile::of(profile).filter()))
+impl Filter {
+    /// The calls that are refused whatever their arguments.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.refused.values().flatten().map(String::as_str)
+    }
+}
+
+/// How a guest's ids relate to the host's, as far as its filter depends on it.
+fn place(profile: Profile, own_ids: bool) -> usize {
+    2 * profile as usize + usize::from(own_ids)
+}
+
+const PLACES: usize = 6;
+
+/// The program of a profile: `struct sock_filter`s in the machine's own byte order. Without `own_ids` root inside is root outside, and is kept from
+/// user namespaces.
+pub fn program(profile: Profile, own_ids: bool) -> &'static [u8] {
+    static PROGRAMS: [OnceLock<Vec<u8>>; PLACES] = [const { OnceLock::new() }; PLACES];
+    PROGRAMS[place(profile, own_ids)].get_or_init(|| encoded(&profile::of(profile).filter(own_ids)))
 }
 
 /// The calls of 64-bit programs that a profile refuses whatever their arguments, by name.
 pub fn refused(profile: Profile) -> Vec<String> {
-    let mut names = profile::of(profile).filter().refused;
-    names.retain(|name| (NATIVE.number)(name).is_some());
-    names
+    let filter = profile::of(profile).filter(true);
+    filter.names().filter(|name| (NATIVE.number)(name).is_some()).map(str::to_owned).collect()
 }
 
-/// Whether a first process that has a profile's filter can still take the steps that bring it its root file system.
-pub fn lets_plans_pass(profile: Profile) -> bool {
-    const STEPS: [&str; 8] =
-        ["chroot", "open_tree", "move_mount", "mount_setattr", "fsopen", "fsconfig", "fsmount", "sethostname"];
-    static ANSWERS: [OnceLock<bool>; 3] = [const { OnceLock::new() }; 3];
-    *ANSWERS[profile as usize].get_or_init(|| {
-        let Filter { refused, rules, .. } = profile::of(profile).filter();
-        let is_touched =
-            |call: &&str| refused.iter().chain(rules.iter().map(|rule| &rule.call)).any(|name| name == call);
-        !STEPS.iter().any(is_touched)
+/// Whether a first process that has a profile's filter can still take the steps that bring it its root file system, and make processes out of an image.
+pub fn lets_plans_pass(profile: Profile, own_ids: bool) -> bool {
+    const STEPS: [&str; 9] =
+        ["chroot", "open_tree", "move_mount", "mount_setattr", "fsopen", "fsconfig", "fsmount", "sethostname", "clone3"];
+    static ANSWERS: [OnceLock<bool>; PLACES] = [const { OnceLock::new() }; PLACES];
+    *ANSWERS[place(profile, own_ids)].get_or_init(|| {
+        let filter = profile::of(profile).filter(own_ids);
+        let ruled = filter.rules.iter().map(|rule| rule.call.as_str());
+        !filter.names().chain(ruled).any(|name| STEPS.contains(&name))
     })
 }
 
@@ -50,7 +63,7 @@ pub fn shared_network() -> &'static [u8] {
     static PROGRAM: OnceLock<Vec<u8>> = OnceLock::new();
     PROGRAM.get_or_init(|| {
         let rules = profile::rules("own_addresses");
-        encoded(&Filter { refused: Vec::new(), rules, foreign_programs: true })
+        encoded(&Filter { refused: BTreeMap::new(), rules, foreign_programs: true })
     })
 }
 
@@ -119,10 +132,13 @@ fn compile(filter: &Filter) -> Vec<Instruction> {
 
 /// What is asked of a call's number, which is loaded.
 fn section(filter: &Filter, interface: Interface) -> Vec<Instruction> {
-    let mut numbers: Vec<u32> = filter.refused.iter().filter_map(|name| (interface.number)(name)).collect();
-    numbers.sort_unstable();
-    numbers.dedup();
-    let mut program = search(&numbers, refusal(libc::EPERM as u32));
+    let mut program = Vec::new();
+    for (errno, names) in &filter.refused {
+        let mut numbers: Vec<u32> = names.iter().filter_map(|name| (interface.number)(name)).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        program.extend(search(&numbers, refusal(*errno)));
+    }
     let mut by_call: BTreeMap<u32, Vec<&Rule>> = BTreeMap::new();
     for rule in &filter.rules {
         if let Some(number) = (interface.number)(&rule.call) {
@@ -155,7 +171,7 @@ fn refused_when(rule: &Rule) -> Vec<Instruction> {
 
 /// Falls through where a condition holds, and goes `past` instructions further where it does not.
 fn holds(condition: &Condition, past: u8) -> Vec<Instruction> {
-    let Condition { argument, among, not_among, any_bit } = condition;
+    let Condition { argument, upper, among, not_among, any_bit } = condition;
     let mut tests: Vec<Instruction> = Vec::new();
     for value in not_among.iter().flatten().rev() {
         tests.insert(0, (IS, over(&tests) + past, 0, *value));
@@ -172,7 +188,7 @@ fn holds(condition: &Condition, past: u8) -> Vec<Instruction> {
         }
         tests = [matches, tests].concat();
     }
-    [vec![(LOAD, 0, 0, ARGUMENTS + 8 * argument)], tests].concat()
+    [vec![(LOAD, 0, 0, ARGUMENTS + 8 * argument + 4 * u32::from(*upper))], tests].concat()
 }
 
 /// How far a conditional jump over `instructions` goes.
@@ -206,6 +222,9 @@ mod tests {
     const KILL: u32 = libc::SECCOMP_RET_KILL_PROCESS;
     const ALLOWED: u32 = libc::SECCOMP_RET_ALLOW;
 
+    /// That of every argument.
+    const UPPER_HALF: u32 = 0;
+
     /// What a program answers, and in how many instructions.
     fn answer(program: &[Instruction], architecture: u32, number: u32, arguments: [u32; 6]) -> (u32, usize) {
         let (mut at, mut loaded, mut steps) = (0_usize, 0, 0);
@@ -218,7 +237,8 @@ mod tests {
                     loaded = match value {
                         NUMBER => number,
                         ARCHITECTURE => architecture,
-                        offset => arguments[((offset - ARGUMENTS) / 8) as usize],
+                        offset if (offset - ARGUMENTS) % 8 == 0 => arguments[((offset - ARGUMENTS) / 8) as usize],
+                        _ => UPPER_HALF,
                     };
                     continue;
                 }
@@ -237,7 +257,7 @@ mod tests {
     }
 
     fn compiled(profile: Profile) -> (Filter, Vec<Instruction>) {
-        let filter = profile::of(profile).filter();
+        let filter = profile::of(profile).filter(true);
         let program = compile(&filter);
         (filter, program)
     }
@@ -245,8 +265,8 @@ mod tests {
     #[test]
     fn every_name_is_known_to_one_of_the_interfaces() {
         for profile in [Profile::Default, Profile::Strict, Profile::System] {
-            for name in compiled(profile).0.refused {
-                assert!((NATIVE.number)(&name).or((FOREIGN.number)(&name)).is_some(), "{name}");
+            for name in compiled(profile).0.names() {
+                assert!((NATIVE.number)(name).or((FOREIGN.number)(name)).is_some(), "{name}");
             }
         }
     }
@@ -256,14 +276,17 @@ mod tests {
         for profile in [Profile::Default, Profile::Strict, Profile::System] {
             let (filter, program) = compiled(profile);
             for interface in [NATIVE, FOREIGN] {
-                let named: Vec<u32> = filter.refused.iter().filter_map(|name| (interface.number)(name)).collect();
+                let answers = |number: u32| {
+                    let of = |name: &String| (interface.number)(name) == Some(number);
+                    filter.refused.iter().find(|(_, names)| names.iter().any(of)).map(|(errno, _)| *errno)
+                };
                 let ruled: Vec<u32> = filter.rules.iter().filter_map(|rule| (interface.number)(&rule.call)).collect();
                 for number in (0..700).filter(|number| !ruled.contains(number)) {
                     let (verdict, steps) = answer(&program, interface.architecture, number, [0; 6]);
-                    let right = match (interface.architecture, named.contains(&number)) {
+                    let right = match (interface.architecture, answers(number)) {
                         (I386, _) if !filter.foreign_programs => KILL,
-                        (_, true) => refusal(libc::EPERM as u32),
-                        (_, false) => ALLOWED,
+                        (_, Some(errno)) => refusal(errno),
+                        (_, None) => ALLOWED,
                     };
                     assert_eq!(verdict, right, "{profile:?} {number}");
                     assert!(steps < 30, "{profile:?} {number}: {steps}");
@@ -293,11 +316,50 @@ mod tests {
         assert_eq!(of("clone3", &[]), refusal(libc::ENOSYS as u32));
         assert_eq!(of("ioctl", &[0, 0x5412]), refusal(libc::EPERM as u32));
         assert_eq!(of("ioctl", &[0, 0x5413]), ALLOWED);
+        let (kept, other) = (libc::RLIMIT_CORE as u32, libc::RLIMIT_NOFILE as u32);
+        assert_eq!((of("setrlimit", &[kept]), of("setrlimit", &[other])), (refusal(0), ALLOWED));
+        assert_eq!(of("prlimit64", &[0, kept, 0x1000]), refusal(0), "a new limit of cores");
+        assert_eq!(of("prlimit64", &[0, kept, 0]), ALLOWED, "it may be looked at");
+        assert_eq!(of("prlimit64", &[0, other, 0x1000]), ALLOWED);
+    }
+
+    #[test]
+    fn what_a_kernel_may_lack_is_answered_as_if_it_did() {
+        for profile in [Profile::Default, Profile::Strict, Profile::System] {
+            let program = compiled(profile).1;
+            for name in ["add_key", "request_key", "keyctl", "io_uring_setup", "io_uring_enter", "io_uring_register"] {
+                let verdict = answer(&program, X86_64, (NATIVE.number)(name).unwrap(), [0; 6]).0;
+                assert_eq!(verdict, refusal(libc::ENOSYS as u32), "{profile:?} {name}");
+            }
+        }
+    }
+
+    #[test]
+    fn whose_root_is_the_hosts_makes_no_user_namespaces_by_any_call_of_either_interface() {
+        const NEWUSER: u32 = libc::CLONE_NEWUSER as u32;
+        for profile in [Profile::Default, Profile::Strict, Profile::System] {
+            let filter = profile::of(profile).filter(false);
+            let program = compile(&filter);
+            let interfaces = [NATIVE, FOREIGN].into_iter().take(if filter.foreign_programs { 2 } else { 1 });
+            for interface in interfaces {
+                let of = |name: &str, flags: u32| {
+                    let number = (interface.number)(name).unwrap();
+                    answer(&program, interface.architecture, number, [flags, 0, 0, 0, 0, 0]).0
+                };
+                for call in ["unshare", "clone"] {
+                    assert_eq!(of(call, NEWUSER | 17), refusal(libc::EPERM as u32), "{profile:?} {call}");
+                }
+                assert_eq!(of("clone3", 0), refusal(libc::ENOSYS as u32), "{profile:?}");
+                assert_eq!(of("clone", 17), ALLOWED, "{profile:?}");
+            }
+        }
+        let own = compiled(Profile::Default).1;
+        assert_eq!(answer(&own, X86_64, (NATIVE.number)("unshare").unwrap(), [NEWUSER, 0, 0, 0, 0, 0]).0, ALLOWED);
     }
 
     #[test]
     fn on_a_shared_network_both_interfaces_are_held_to_the_same_sockets() {
-        let filter = Filter { refused: Vec::new(), rules: profile::rules("own_addresses"), foreign_programs: true };
+        let filter = Filter { refused: BTreeMap::new(), rules: profile::rules("own_addresses"), foreign_programs: true };
         let program = compile(&filter);
         let family = refusal(libc::EAFNOSUPPORT as u32);
         for interface in [NATIVE, FOREIGN] {
