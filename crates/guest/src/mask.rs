@@ -4,7 +4,7 @@
 //! It cannot be a layer of its own between the two: the kernel refuses a stack of several lower directories of which one contains another (ELOOP),
 //! and the host's root contains everything. So it is made in each guest's upper directory, ahead of its start.
 
-use crate::source::{Hidden, Treatment, Veil};
+use crate::source::{Hidden, Treatment, Veil, is_private, lacks};
 use pando_kernel::{CallError, Context};
 use rustix::fs::{CWD, FileType, Mode, XattrFlags};
 use std::fs::Metadata;
@@ -20,10 +20,24 @@ pub fn make(into: &Path, expose: &[PathBuf], leave_out: &[PathBuf]) -> Result<()
     let host = Path::new("/");
     let top = host.metadata().context(|| "looking at /".into())?;
     own(into, &top).context(|| format!("making the mask at {}", into.display()))?;
-    for hidden in Veil::over(host, expose, leave_out).hidden() {
+    let veil = Veil::over(host, expose, leave_out);
+    for hidden in veil.hidden().into_iter().chain(veil.private()) {
         hide(into, &hidden).context(|| format!("hiding {} from guests", hidden.path.display()))?;
     }
     Ok(())
+}
+
+/// Whether something is exposed that a stranger to the host cannot read, so that the guest has to see with root's eyes.
+pub fn shows_private(expose: &[PathBuf]) -> bool {
+    let closed = |path: &Path| {
+        let Ok(real) = path.canonicalize() else { return false };
+        // To get to it takes leave to search each directory above.
+        let on_the_way = real.ancestors().skip(1).any(|above| lacks(above, 0o001));
+        on_the_way || is_private(&real)
+    };
+    // What lies below something hidden is mounted on top, from the host itself.
+    let on_top = on_top(expose, &[]);
+    expose.iter().filter(|path| !on_top.contains(path)).any(|path| path.as_path() == Path::new("/") || closed(path))
 }
 
 /// Those of the exposed paths that lie below something hidden: they have to be mounted on top of the mask.

@@ -7,6 +7,7 @@ use crate::{own_disk, spare};
 use pando_kernel::fs_owner::FsOwner;
 use pando_kernel::mount::{Attributes, Tree};
 use pando_kernel::overlay::Overlay;
+use pando_kernel::stranger::seen_by_stranger;
 use pando_kernel::{CallError, Context};
 use pando_limit::disk::{Image, Lifted};
 use pando_store::{Backend, LayerId, LayerMounts, Mounted as MountedLayer, Store, StoreError};
@@ -28,6 +29,8 @@ const PASSING: [(&str, &str); 3] = [("index", "off"), ("metacopy", "off"), ("red
 pub enum Layer {
     /// A directory of the host.
     Tree(PathBuf),
+    /// The same as a stranger to the host sees it: what others may not read is read by nobody.
+    Seen(PathBuf),
     /// A layer of the store.
     Stored(LayerId),
 }
@@ -95,7 +98,7 @@ pub fn add_mount_points(root: &Root, resolver: bool) -> Result<(), CallError> {
 fn is_missing(root: &Root, name: &str) -> bool {
     let is_there = |layer: &Layer| match layer {
         // A link is not followed: it is what is there.
-        Layer::Tree(tree) => tree.join(name).symlink_metadata().is_ok(),
+        Layer::Tree(tree) | Layer::Seen(tree) => tree.join(name).symlink_metadata().is_ok(),
         Layer::Stored(_) => true,
     };
     !root.layers.iter().any(is_there)
@@ -182,9 +185,15 @@ impl Root {
             }
             Ok(tree)
         };
-        let (mut parts, mut data) = (Vec::new(), None);
+        // The trees of the layers, and what is shown instead of some of them.
+        let (mut parts, mut seen, mut data): (Vec<Tree>, Vec<(usize, Tree)>, _) = (Vec::new(), Vec::new(), None);
         for layer in &self.layers {
             match layer {
+                Layer::Seen(path) => {
+                    let tree = map(Tree::clone_of(path, false)?)?;
+                    seen.push((parts.len(), seen_by_stranger(&tree, &self.name, &self.files)?));
+                    parts.push(tree);
+                }
                 Layer::Tree(path) => parts.push(map(Tree::clone_of(path, false)?)?),
                 Layer::Stored(layer) => {
                     let mounts = store.open()?;
@@ -205,9 +214,10 @@ impl Root {
                 map(files)?
             }
         };
+        let shown = |(number, part)| seen.iter().find(|(of, _)| *of == number).map_or(part, |(_, tree)| tree);
         let overlay = Overlay {
             name: &self.name,
-            lowers: parts.iter().collect(),
+            lowers: (0..).zip(&parts).map(shown).collect(),
             data: data.iter().collect(),
             files: &files,
             options: if self.passing { &PASSING } else { &LASTING },
@@ -223,6 +233,7 @@ impl Root {
         }
         parts.push(files);
         parts.extend(data);
+        parts.extend(seen.into_iter().map(|(_, tree)| tree));
         Ok(Mounted { tree, parts })
     }
 }

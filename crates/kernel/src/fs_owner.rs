@@ -42,7 +42,7 @@ impl Drop for FsOwner {
 }
 
 /// By the raw calls: those of a C library would change every thread of the process.
-fn set(id: u32) {
+pub(crate) fn set(id: u32) {
     // SAFETY: neither call touches memory; both always succeed or leave things as they were.
     unsafe {
         libc::syscall(libc::SYS_setfsgid, id);
@@ -50,7 +50,7 @@ fn set(id: u32) {
     }
 }
 
-fn current() -> (u32, u32) {
+pub(crate) fn current() -> (u32, u32) {
     // SAFETY: an impossible id changes nothing and returns the present one.
     unsafe { (libc::syscall(libc::SYS_setfsuid, -1) as u32, libc::syscall(libc::SYS_setfsgid, -1) as u32) }
 }

@@ -84,6 +84,7 @@ pub mod seccomp_notify;
 pub mod signal;
 pub mod socket_option;
 pub mod socket_peek;
+pub mod stranger;
 pub mod swap_files;
 pub mod sysv;
 pub mod tcp_repair;

@@ -107,7 +107,7 @@ impl Overlay<'_> {
 }
 
 /// A directory for mount points, which goes with everything that is attached below it.
-struct Stage {
+pub(crate) struct Stage {
     path: PathBuf,
     /// A way to the directory that is short, whatever the path: the kernel takes 255 bytes for an option.
     directory: OwnedFd,
@@ -115,7 +115,7 @@ struct Stage {
 }
 
 impl Stage {
-    fn new(beside: &Path) -> io::Result<Self> {
+    pub(crate) fn new(beside: &Path) -> io::Result<Self> {
         let path = beside.join(".stage");
         match std::fs::create_dir(&path) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
@@ -126,7 +126,7 @@ impl Stage {
     }
 
     /// Attaches a tree; where it is, as a short path.
-    fn attach(&self, tree: &Tree, name: &str) -> io::Result<String> {
+    pub(crate) fn attach(&self, tree: &Tree, name: &str) -> io::Result<String> {
         match rustix::fs::mkdirat(&self.directory, name, rustix::fs::Mode::RWXU) {
             Err(Errno::EXIST) | Ok(()) => {}
             Err(errno) => return Err(errno.into()),

@@ -7,7 +7,7 @@ use crate::{crash, failure};
 use pando_api::{Fault, FaultKind, Progress, Spec};
 use pando_guest::root::{Layer, LayerStore, Root};
 use pando_guest::source::{self, Options, Source, Suggested};
-use pando_guest::{GuestName, Places};
+use pando_guest::{GuestName, Places, mask};
 use pando_kernel::mount::Tree;
 use pando_limit::disk::Image;
 use pando_store::{ImportError, LayerId, Lease, Taking};
@@ -41,15 +41,24 @@ pub(crate) fn word(layer: &LayerId) -> String {
     format!("{STORED}{layer}")
 }
 
+/// The word for the host's own root, as others than root may read it.
+const HOST: &str = "/";
+
+/// The word for all of it, for guests to which something is exposed that others may not read.
+const WHOLE_HOST: &str = "/.";
+
 /// What a word of a guest's record stands for: a layer of the store, or a tree: of the host's where it is absolute, else beside the store.
 pub(crate) fn standing(places: &Places, layer: &str) -> Layer {
+    if layer == HOST {
+        return Layer::Seen(PathBuf::from(HOST));
+    }
     stored(layer).map_or_else(|| Layer::Tree(places.layers().join(layer)), Layer::Stored)
 }
 
 /// Where a layer lies.
 pub(crate) fn path(places: &Places, layer: &str) -> PathBuf {
     match standing(places, layer) {
-        Layer::Tree(path) => path,
+        Layer::Tree(path) | Layer::Seen(path) => path,
         Layer::Stored(layer) => places.store().join("images").join(layer.to_string()),
     }
 }
@@ -61,9 +70,12 @@ pub(crate) fn parse(text: Option<&str>) -> Result<Source, Fault> {
 }
 
 /// The layers of a guest that runs on a tree of the host as it lies there; `None` for a source that has to be unpacked first.
-pub(crate) fn live(source: &Source) -> Result<Option<Vec<String>>, Fault> {
+pub(crate) fn live(source: &Source, expose: &[String]) -> Result<Option<Vec<String>>, Fault> {
     match source {
-        Source::Host => Ok(Some(vec!["/".to_owned()])),
+        Source::Host => {
+            let whole = mask::shows_private(&expose.iter().map(PathBuf::from).collect::<Vec<_>>());
+            Ok(Some(vec![if whole { WHOLE_HOST } else { HOST }.to_owned()]))
+        }
         Source::Directory(path) => {
             let path = std::fs::canonicalize(path).map_err(|error| {
                 failure::io(&format!("opening the guest's files, {},", path.display()), &path.to_string_lossy(), &error)

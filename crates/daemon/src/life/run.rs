@@ -42,7 +42,7 @@ pub(crate) async fn run(daemon: &Rc<Daemon>, order: Order) -> Result<(Rc<Guest>,
         return Err(failure::bad("disk.size", message));
     }
     let reservation = daemon.reserve(&name).await?;
-    let (layers, lease) = match layers::live(&source)? {
+    let (layers, lease) = match layers::live(&source, &spec.expose)? {
         // Its plan is made at once, before anything that would have to be undone.
         Some(layers) => (layers, None),
         None => {

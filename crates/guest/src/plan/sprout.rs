@@ -80,7 +80,10 @@ pub fn sprout(kind: SproutKind, unified: bool) -> Result<Plan, PlanError> {
     hide(&mut plan, kind)?;
     plan.step("taking the stage as root", Step::Pivot);
     if kind.filtered {
-        plan.step("installing the system call filter", Step::Seccomp { program: seccomp::program(kind.profile, kind.user_namespace) });
+        plan.step(
+            "installing the system call filter",
+            Step::Seccomp { program: seccomp::program(kind.profile, kind.user_namespace) },
+        );
     }
     if kind.bounded {
         let keep = command::usual(kind.profile, kind.user_namespace);

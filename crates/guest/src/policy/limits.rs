@@ -49,7 +49,11 @@ pub(super) fn number(name: &str) -> Option<u32> {
 /// starts that one with a limit of 0, and does not with a limit of 1 byte (core(5)).
 pub(super) fn without_pipe(core: Rlimit) -> Rlimit {
     let none = |limit: Option<u64>| limit.map(|bytes| bytes.max(1));
-    if core.soft == Some(0) { within_own("core", Rlimit { soft: none(core.soft), hard: none(core.hard) }) } else { core }
+    if core.soft == Some(0) {
+        within_own("core", Rlimit { soft: none(core.soft), hard: none(core.hard) })
+    } else {
+        core
+    }
 }
 
 /// A limit as far as this process's own allows: who may not raise limits could not start a guest at all.

@@ -48,8 +48,17 @@ pub fn refused(profile: Profile) -> Vec<String> {
 
 /// Whether a first process that has a profile's filter can still take the steps that bring it its root file system, and make processes out of an image.
 pub fn lets_plans_pass(profile: Profile, own_ids: bool) -> bool {
-    const STEPS: [&str; 9] =
-        ["chroot", "open_tree", "move_mount", "mount_setattr", "fsopen", "fsconfig", "fsmount", "sethostname", "clone3"];
+    const STEPS: [&str; 9] = [
+        "chroot",
+        "open_tree",
+        "move_mount",
+        "mount_setattr",
+        "fsopen",
+        "fsconfig",
+        "fsmount",
+        "sethostname",
+        "clone3",
+    ];
     static ANSWERS: [OnceLock<bool>; PLACES] = [const { OnceLock::new() }; PLACES];
     *ANSWERS[place(profile, own_ids)].get_or_init(|| {
         let filter = profile::of(profile).filter(own_ids);
@@ -359,7 +368,8 @@ mod tests {
 
     #[test]
     fn on_a_shared_network_both_interfaces_are_held_to_the_same_sockets() {
-        let filter = Filter { refused: BTreeMap::new(), rules: profile::rules("own_addresses"), foreign_programs: true };
+        let filter =
+            Filter { refused: BTreeMap::new(), rules: profile::rules("own_addresses"), foreign_programs: true };
         let program = compile(&filter);
         let family = refusal(libc::EAFNOSUPPORT as u32);
         for interface in [NATIVE, FOREIGN] {

@@ -4,6 +4,7 @@
 //! So each pattern also counts for where it really leads, and each account's home is looked up.
 
 use super::copy::{Chooser, Verdict};
+use super::private::is_private;
 use super::secrets::{IN_A_HOME, Treatment, secrets};
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
@@ -13,6 +14,37 @@ use std::path::{Component, Path, PathBuf};
 /// Ids of people begin here; 65534 is `nobody`.
 const FIRST_PERSON: u32 = 1_000;
 const NOBODY: u32 = 65_534;
+
+/// What a system has at its top. Everything else there is somebody's own: data, backups, checkouts.
+const SYSTEM: [&str; 27] = [
+    "bin",
+    "boot",
+    "dev",
+    "efi",
+    "etc",
+    "gnu",
+    "home",
+    "lib",
+    "lib32",
+    "lib64",
+    "libx32",
+    "lost+found",
+    "media",
+    "mnt",
+    "nix",
+    "opt",
+    "proc",
+    "root",
+    "run",
+    "sbin",
+    "snap",
+    "srv",
+    "sys",
+    "tmp",
+    "usr",
+    "var",
+    "vendor",
+];
 
 /// Homes below these are of services: hidden only in their keys, since the service's programs may lie there too.
 const OF_SERVICES: [&str; 6] = ["/opt", "/srv", "/usr", "/var", "/etc", "/nonexistent"];
@@ -57,6 +89,7 @@ impl Veil {
         for path in swap_files() {
             veil.hide(&path, Treatment::Absent);
         }
+        veil.hide_what_is_not_the_systems();
         let accounts = std::fs::read(root.join("etc/passwd")).unwrap_or_default();
         for (home, person) in homes(&accounts) {
             // Below a hidden directory it is hidden already, and `--expose /home` shall show it.
@@ -74,6 +107,33 @@ impl Veil {
             veil.never.extend(veil.readings(path));
         }
         veil
+    }
+
+    fn hide_what_is_not_the_systems(&mut self) {
+        for entry in std::fs::read_dir(&self.root).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            // A link leads to what is hidden where it really lies.
+            let kind = entry.file_type().ok().filter(|kind| !kind.is_symlink());
+            if let Some(kind) = kind.filter(|_| !SYSTEM.iter().any(|known| name == *known)) {
+                let treatment = if kind.is_dir() { Treatment::Hollow } else { Treatment::Absent };
+                self.hide(Path::new(&name), treatment);
+            }
+        }
+    }
+
+    /// The tree's root.
+    pub(super) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Whether a path is hidden, for whatever reason but its mode.
+    pub(super) fn hides(&self, path: &Path) -> bool {
+        self.treatment(path).is_some()
+    }
+
+    /// Whether it is exposed, or lies in what is, or on the way to it.
+    pub(super) fn exposes(&self, path: &Path) -> bool {
+        self.exposed.iter().any(|exposed| path.starts_with(exposed) || exposed.starts_with(path))
     }
 
     /// What exists of all this, for a mask over the live root. Parents come before what is in them. Exposed paths are not in
@@ -161,7 +221,7 @@ impl Chooser for Veil {
         if self.never.contains(path) {
             return Verdict::Hollow;
         }
-        let Some(treatment) = self.treatment(path) else { return Verdict::Copy };
+        let Some(treatment) = self.treatment(path) else { return self.verdict_by_mode(path) };
         // On the way to something exposed: directories are made, and what is in them is asked about one by one.
         if self.exposed.iter().any(|exposed| exposed.starts_with(path) && exposed != path) {
             return Verdict::Skeleton;
@@ -176,6 +236,18 @@ impl Chooser for Veil {
     fn insists(&self, path: &Path) -> bool {
         !self.never.contains(path)
             && self.exposed.iter().any(|exposed| exposed.starts_with(path) || path.starts_with(exposed))
+    }
+}
+
+impl Veil {
+    /// What others may not read is left out of a copy as well.
+    fn verdict_by_mode(&self, path: &Path) -> Verdict {
+        let place = self.root.join(path);
+        match is_private(&place) && !self.exposes(path) {
+            false => Verdict::Copy,
+            true if place.is_dir() => Verdict::Hollow,
+            true => Verdict::Absent,
+        }
     }
 }
 
@@ -283,14 +355,14 @@ mod tests {
     fn secrets_are_hidden_and_the_rest_is_not() {
         let place = host();
         let veil = veil(&place, &[]);
-        for path in ["root", "proc", "export/bob", "data/home", "srv/pando"] {
+        for path in ["root", "proc", "export/bob", "data", "data/home", "opt", "srv", "srv/pando"] {
             assert_eq!(verdict(&veil, path), Verdict::Hollow, "{path}");
         }
         for path in ["etc/shadow", "etc/shadow-", "etc/ssh/x_key", "opt/app/.netrc"] {
             assert_eq!(verdict(&veil, path), Verdict::Absent, "{path}");
         }
         assert_eq!(verdict(&veil, "var/log/nginx"), Verdict::Skeleton);
-        for path in ["etc/ssh/x_key.pub", "etc/sudoers", "opt/app", "usr", "data", "etc/passwd"] {
+        for path in ["etc/ssh/x_key.pub", "etc/sudoers", "usr", "etc/passwd"] {
             assert_eq!(verdict(&veil, path), Verdict::Copy, "{path}");
         }
     }

@@ -1,0 +1,119 @@
+//! What of the host's files an unprivileged user who owns nothing could not read.
+
+use super::secrets::Treatment;
+use super::veil::{Hidden, Veil};
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// Where services keep what is theirs alone. Elsewhere the kernel keeps a guest from it just as well; here it is taken out of the way too, since
+/// programs find it easier to live with a file that is not there than with one that root may not read.
+const PLACES: [&str; 4] = ["boot", "etc", "usr/local", "var"];
+
+const SEARCH: u32 = 0o001;
+const READ: u32 = 0o004;
+
+/// Whether others lack any of some permissions. What cannot be looked at is lacking all.
+pub fn lacks(path: &Path, permissions: u32) -> bool {
+    path.symlink_metadata().map_or(true, |found| found.mode() & permissions != permissions)
+}
+
+/// Whether others may not read a file, or not list or not search a directory. What is not there is not private.
+pub fn is_private(path: &Path) -> bool {
+    path.symlink_metadata().is_ok_and(|found| is_closed(&found))
+}
+
+fn is_closed(found: &Metadata) -> bool {
+    let needed = if found.is_dir() { READ | SEARCH } else { READ };
+    (found.is_dir() || found.is_file()) && found.mode() & needed != needed
+}
+
+impl Veil {
+    /// What is private and not hidden for another reason nor exposed: directories are emptied, files are not there. As of now: what is private later is
+    /// for the kernel to keep.
+    pub fn private(&self) -> Vec<Hidden> {
+        let mut found = Vec::new();
+        for place in PLACES {
+            self.walk(Path::new(place), &mut found);
+        }
+        found
+    }
+
+    fn walk(&self, place: &Path, found: &mut Vec<Hidden>) {
+        let path = self.root().join(place);
+        let Ok(metadata) = path.symlink_metadata() else { return };
+        if self.hides(place) {
+            return;
+        }
+        let closed = is_closed(&metadata) && !self.exposes(place);
+        if closed {
+            let treatment = if metadata.is_dir() { Treatment::Hollow } else { Treatment::Absent };
+            found.push(Hidden { path: Path::new("/").join(place), treatment });
+        }
+        if closed || !metadata.is_dir() {
+            return;
+        }
+        // What is mounted below is not part of a guest's root.
+        let is_below = |name: &Path| name.symlink_metadata().is_ok_and(|one| one.dev() == metadata.dev());
+        for entry in std::fs::read_dir(&path).into_iter().flatten().flatten() {
+            let kind = entry.file_type();
+            if kind.is_ok_and(|kind| kind.is_file() || kind.is_dir() && is_below(&entry.path())) {
+                self.walk(&place.join(entry.file_name()), found);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::copy::{Chooser, Verdict};
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::PathBuf;
+
+    fn host() -> tempfile::TempDir {
+        let place = tempfile::tempdir().unwrap();
+        let make = |path: &str, mode: u32| {
+            let path = place.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(&path, "x").unwrap();
+            std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
+        };
+        make("etc/munge/munge.key", 0o400);
+        make("etc/bind/rndc.key", 0o640);
+        make("etc/bind/named.conf", 0o644);
+        make("etc/systemd/system/a.service", 0o600);
+        make("var/cache/debconf/passwords.dat", 0o600);
+        make("var/lib/x/private/data", 0o644);
+        std::fs::set_permissions(place.path().join("var/lib/x/private"), PermissionsExt::from_mode(0o750)).unwrap();
+        place
+    }
+
+    fn private(root: &Path, expose: &[&str]) -> Vec<String> {
+        let expose: Vec<_> = expose.iter().map(PathBuf::from).collect();
+        let found = Veil::over(root, &expose, &[]).private();
+        let mut paths: Vec<_> = found.iter().map(|hidden| hidden.path.display().to_string()).collect();
+        paths.sort();
+        paths
+    }
+
+    #[test]
+    fn what_others_cannot_read_is_found_whatever_its_name_unless_it_is_exposed() {
+        let place = host();
+        let root = place.path().canonicalize().unwrap();
+        let all = [
+            "/etc/bind/rndc.key",
+            "/etc/munge/munge.key",
+            "/etc/systemd/system/a.service",
+            "/var/cache/debconf/passwords.dat",
+            "/var/lib/x/private",
+        ];
+        assert_eq!(private(&root, &[]), all);
+        assert_eq!(private(&root, &["/etc/munge", "/var"]), [all[0], all[2]]);
+        let veil = Veil::over(&root, &[], &[]);
+        for path in all {
+            assert_ne!(veil.verdict(Path::new(&path[1..])), Verdict::Copy, "a copy leaves {path} out too");
+        }
+        assert_eq!(veil.verdict(Path::new("etc/bind/named.conf")), Verdict::Copy);
+    }
+}
