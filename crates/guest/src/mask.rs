@@ -11,6 +11,8 @@ use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// How deep the skeleton of a hidden directory is followed.
 const DEEPEST: usize = 16;
@@ -21,10 +23,26 @@ pub fn make(into: &Path, expose: &[PathBuf], leave_out: &[PathBuf]) -> Result<()
     let top = host.metadata().context(|| "looking at /".into())?;
     own(into, &top).context(|| format!("making the mask at {}", into.display()))?;
     let veil = Veil::over(host, expose, leave_out);
-    for hidden in veil.hidden().into_iter().chain(veil.private()) {
+    let private = if shows_private(expose) { veil.private() } else { lately_private(&veil, expose, leave_out) };
+    for hidden in veil.hidden().into_iter().chain(private) {
         hide(into, &hidden).context(|| format!("hiding {} from guests", hidden.path.display()))?;
     }
     Ok(())
+}
+
+/// What was private a moment ago and still is. Where the kernel keeps a guest from such files it is for convenience that they are out of the way, and
+/// a walk through /etc and /var is too dear for each guest.
+fn lately_private(veil: &Veil, expose: &[PathBuf], leave_out: &[PathBuf]) -> Vec<Hidden> {
+    const MOMENT: Duration = Duration::from_secs(60);
+    type Walk = (Instant, [Vec<PathBuf>; 2], Vec<Hidden>);
+    static LAST: Mutex<Option<Walk>> = Mutex::new(None);
+    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    let asked = [expose.to_vec(), leave_out.to_vec()];
+    let (_, _, found) = match last.take().filter(|(at, of, _)| at.elapsed() < MOMENT && *of == asked) {
+        Some(walk) => last.insert(walk),
+        None => last.insert((Instant::now(), asked, veil.private())),
+    };
+    found.iter().filter(|hidden| is_private(&hidden.path)).cloned().collect()
 }
 
 /// Whether something is exposed that a stranger to the host cannot read, so that the guest has to see with root's eyes.

@@ -11,6 +11,7 @@ use rustix::thread::{CapabilitySet, CapabilitySets};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::sync::OnceLock;
 
 /// An id that is nobody's: container managers, systemd and account tools give none so high.
 const STRANGER: u32 = u32::MAX - 0x1_0000;
@@ -25,23 +26,37 @@ const OPTIONS: [(&str, &str); 3] = [("index", "off"), ("metacopy", "off"), ("red
 ///
 /// EINVAL where the tree lies on two overlays already.
 pub fn seen_by_stranger(tree: &Tree, name: &str, beside: &Path) -> Result<Tree, CallError> {
+    let seen = || format!("looking at the files of {name} as a stranger does");
     // The kernel wants two trees. The other one lies in no directory of the first.
-    let empty = Tree::new("tmpfs", &[("size", "4k"), ("mode", "0755")], Attributes::MOUNT_ATTR_RDONLY)?;
+    let empty = empty()?;
     let by_descriptors = |context: BorrowedFd<'_>| -> rustix::io::Result<()> {
         rustix::mount::fsconfig_set_fd(context, "lowerdir+", tree.as_fd())?;
         rustix::mount::fsconfig_set_fd(context, "lowerdir+", empty.as_fd())
     };
-    let seen = || format!("looking at the files of {name} as a stranger does");
     match make(name, &by_descriptors) {
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
             let stage = Stage::new(beside).context(seen)?;
-            let layers =
-                [stage.attach(tree, "tree").context(seen)?, stage.attach(&empty, "empty").context(seen)?].join(":");
+            let attach = |tree: &Tree, name: &str| stage.attach(tree, name).context(seen);
+            let layers = [attach(tree, "tree")?, attach(&new_empty()?, "empty")?].join(":");
             make(name, &|context| rustix::mount::fsconfig_set_string(context, "lowerdir", layers.as_str()))
                 .context(seen)
         }
         made => made.context(seen),
     }
+}
+
+fn new_empty() -> Result<Tree, CallError> {
+    Tree::new("tmpfs", &[("size", "4k"), ("mode", "0755")], Attributes::MOUNT_ATTR_RDONLY)
+}
+
+/// An empty tree. It stays: letting one go that is attached nowhere waits for a grace period.
+fn empty() -> Result<&'static Tree, CallError> {
+    static EMPTY: OnceLock<Tree> = OnceLock::new();
+    if let Some(empty) = EMPTY.get() {
+        return Ok(empty);
+    }
+    let made = new_empty()?;
+    Ok(EMPTY.get_or_init(|| made))
 }
 
 fn make(name: &str, name_layers: &dyn Fn(BorrowedFd<'_>) -> rustix::io::Result<()>) -> io::Result<Tree> {

@@ -33,19 +33,23 @@ impl Veil {
     /// for the kernel to keep.
     pub fn private(&self) -> Vec<Hidden> {
         let mut found = Vec::new();
+        let Ok(device) = self.root().metadata().map(|root| root.dev()) else { return found };
         for place in PLACES {
-            self.walk(Path::new(place), &mut found);
+            self.walk(Path::new(place), device, &mut found);
         }
         found
     }
 
-    fn walk(&self, place: &Path, found: &mut Vec<Hidden>) {
+    fn walk(&self, place: &Path, device: u64, found: &mut Vec<Hidden>) {
         let path = self.root().join(place);
-        let Ok(metadata) = path.symlink_metadata() else { return };
-        if self.hides(place) {
+        // What is mounted below is not part of a guest's root.
+        let Some(metadata) = path.symlink_metadata().ok().filter(|one| one.dev() == device) else { return };
+        let closed = is_closed(&metadata);
+        // Most are files that everybody reads, of which nothing more is asked.
+        if !closed && !metadata.is_dir() || self.hides(place) {
             return;
         }
-        let closed = is_closed(&metadata) && !self.exposes(place);
+        let closed = closed && !self.exposes(place);
         if closed {
             let treatment = if metadata.is_dir() { Treatment::Hollow } else { Treatment::Absent };
             found.push(Hidden { path: Path::new("/").join(place), treatment });
@@ -53,12 +57,9 @@ impl Veil {
         if closed || !metadata.is_dir() {
             return;
         }
-        // What is mounted below is not part of a guest's root.
-        let is_below = |name: &Path| name.symlink_metadata().is_ok_and(|one| one.dev() == metadata.dev());
         for entry in std::fs::read_dir(&path).into_iter().flatten().flatten() {
-            let kind = entry.file_type();
-            if kind.is_ok_and(|kind| kind.is_file() || kind.is_dir() && is_below(&entry.path())) {
-                self.walk(&place.join(entry.file_name()), found);
+            if entry.file_type().is_ok_and(|kind| kind.is_file() || kind.is_dir()) {
+                self.walk(&place.join(entry.file_name()), device, found);
             }
         }
     }

@@ -22,6 +22,7 @@ mod namespaces;
 mod processes;
 mod scratch;
 mod seccomp;
+mod settings;
 mod verdict;
 
 pub use landlock::around_a_landlock_domain;
@@ -64,6 +65,7 @@ pub fn all(state: &Path) -> Vec<Finding> {
         landlock::find(),
         bpf::find(),
         memory::find(),
+        settings::find(),
     ]
     .concat()
 }

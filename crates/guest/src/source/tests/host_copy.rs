@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 fn small_host(root: &Path) {
     for directory in
-        ["etc/ssh", "root/.ssh", "home/ann/work", "tmp", "var/log/web", "var/lib/pando", "proc", "usr/bin", "srv/state"]
+        ["etc/ssh", "root/.ssh", "home/ann/work", "tmp", "var/log/web", "var/lib/pando", "proc", "usr/bin", "usr/state"]
     {
         fs::create_dir_all(root.join(directory)).unwrap();
     }
@@ -26,7 +26,7 @@ fn small_host(root: &Path) {
         ("home/ann/work/a", "mine"),
         ("home/ann/diary", "secret"),
         ("var/log/web/access.log", "secret"),
-        ("srv/state/x", "secret"),
+        ("usr/state/x", "secret"),
         ("usr/bin/tool", "tool"),
         ("tmp/x", "secret"),
     ];
@@ -53,7 +53,7 @@ fn secrets_stay_and_accounts_are_locked() {
     let place = Place::new();
     let root = place.at("from");
     small_host(&root);
-    let options = Options { leave_out: vec![PathBuf::from("/srv/state")], ..Options::default() };
+    let options = Options { leave_out: vec![PathBuf::from("/usr/state")], ..Options::default() };
     copy_root(&root.canonicalize().unwrap(), &place.target(), &options, &Silent).unwrap();
     let into = place.target();
     for file in every_file(&into) {
@@ -67,7 +67,7 @@ fn secrets_stay_and_accounts_are_locked() {
     assert_eq!(read("etc/machine-id"), "");
     assert_eq!(read("etc/sudoers"), "root ALL");
     assert_eq!(into.join("tmp").metadata().unwrap().mode() & 0o7777, 0o1777);
-    for directory in ["root", "home", "var/log/web", "var/lib/pando", "proc", "srv/state"] {
+    for directory in ["root", "home", "var/log/web", "var/lib/pando", "proc", "usr/state"] {
         assert_eq!(into.join(directory).read_dir().unwrap().count(), 0, "{directory}");
     }
 }
