@@ -48,6 +48,7 @@ mod settings_key;
 mod spares;
 mod spawner_link;
 mod unsettled;
+mod weakest;
 
 pub use resources::exposition;
 pub use server::{ServeError, serve};

@@ -2,6 +2,7 @@
 
 use crate::daemon::Daemon;
 use crate::failure;
+use crate::weakest::{self, Hold};
 use pando_api::{Fault, Network, Security, Spec};
 use pando_guest::device_list;
 use pando_guest::plan::bound;
@@ -16,9 +17,9 @@ use std::os::fd::AsFd;
 use std::path::Path;
 
 /// Kinds of namespaces, as /proc/PID/ns names them.
-const NAMESPACES: [&str; 7] = ["cgroup", "ipc", "mnt", "net", "pid", "user", "uts"];
+pub(crate) const NAMESPACES: [&str; 7] = ["cgroup", "ipc", "mnt", "net", "pid", "user", "uts"];
 
-/// Looks at a guest's first process, which all others inherit from, its mounts and its groups.
+/// Looks at a guest's processes, its mounts and its groups: what is told is of the first one, and in what others are held by less.
 pub(crate) fn in_force(daemon: &Daemon, name: &str) -> Result<Security, Fault> {
     let guest = daemon.guest(name)?;
     let life = guest.life()?;
@@ -47,11 +48,15 @@ pub(crate) fn in_force(daemon: &Daemon, name: &str) -> Result<Security, Fault> {
     paths(&mut security, &spec, &mounts);
     domain(&mut security, &spec);
     devices(&mut security, &spec, &daemon.field, life.slot);
+    let (weak, fewest) =
+        weakest::among(&Hold::of(life.pid).unwrap_or_default(), &crate::processes::pids(daemon, life.slot));
+    security.system_call_filters = security.system_call_filters.min(fewest);
     compare(&mut security, &spec);
+    security.missing.extend(weak);
     Ok(security)
 }
 
-fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
+pub(crate) fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
     status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
 }
 
