@@ -88,6 +88,7 @@ mod tx_validation;
 mod unharmed;
 mod views;
 mod volumes;
+mod walls_of_run;
 mod wrong_limits;
 mod xfstests;
 
@@ -168,6 +169,7 @@ const AREAS: &[&[Case]] = &[
     listing::CASES,
     confinement::CASES,
     unharmed::CASES,
+    walls_of_run::CASES,
     views::CASES,
     volumes::CASES,
     terminals::CASES,
