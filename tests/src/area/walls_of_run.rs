@@ -1,5 +1,6 @@
 //! What keeps guests from the host by default: private files of the host's root, limits where ids are the host's, cores, and what is told of it.
 
+use super::crash::daemon_with;
 use crate::case::Case;
 use crate::sandbox::Sandbox;
 use std::fs::Permissions;
@@ -96,13 +97,14 @@ fn what_becomes_private_is_not_read(sandbox: &Sandbox) {
 fn a_root_that_reads_everything_is_noticed(sandbox: &Sandbox) {
     let directory = OnHost::below("/var/lib");
     directory.file("later", 0o644);
-    // The daemon that the first command starts makes the mistake.
-    sandbox.pando(["ls"]).env("PANDO_PLANT", "host-seen-by-root").ok();
+    let daemon = daemon_with(sandbox, "PANDO_PLANT", "host-seen-by-root");
     for _ in 0..6 {
         read(sandbox, &[], &directory);
     }
     set(&directory.0.join("later"), 0o640);
     assert_eq!(read(sandbox, &[], &directory), "later is read\n", "the test beside this one would have failed");
+    sandbox.end_daemon();
+    daemon.wait();
 }
 
 fn what_people_put_there_is_shown_if_exposed(sandbox: &Sandbox) {
@@ -151,16 +153,29 @@ fn a_process_that_is_held_by_less_is_named(sandbox: &Sandbox) {
     let told = || sandbox.pando(["inspect", "--security", "web"]).ok();
     assert!(!told().contains("process "), "{}", told());
     let stranger = Sleeper::new();
-    let groups = sandbox.inspect("web")["cgroups"].clone();
-    let group =
-        groups.as_array().into_iter().flatten().filter_map(|path| path.as_str()).next().expect("it has a group");
-    let path = Path::new(group).join("cgroup.procs");
+    let path = group_of(sandbox, "web").join("cgroup.procs");
     std::fs::write(&path, stranger.0.id().to_string()).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let text = told();
     let line = text.lines().find(|line| line.contains(&format!("process {}:", stranger.0.id()))).unwrap_or_default();
     for lack in ["NOT IN FORCE", "filters", "host's user namespace", "host's mnt namespace"] {
         assert!(line.contains(lack), "{lack}: {text}");
     }
+}
+
+/// The group that a guest's first process is in: one of those that `inspect` names, or one right below.
+fn group_of(sandbox: &Sandbox, name: &str) -> PathBuf {
+    let first = sandbox.first_process(name).to_string();
+    let groups = sandbox.inspect(name)["cgroups"].clone();
+    let named = groups.as_array().into_iter().flatten().filter_map(|path| path.as_str()).map(PathBuf::from);
+    let below = |group: &PathBuf| -> Vec<PathBuf> {
+        std::fs::read_dir(group).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
+    };
+    let holds = |group: &PathBuf| {
+        let text = std::fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+        text.lines().any(|line| line == first)
+    };
+    let mut all = named.flat_map(|group| [vec![group.clone()], below(&group)].concat());
+    all.find(holds).expect("its first process is in one of its groups")
 }
 
 /// A process of the host's that ends with the test.
