@@ -246,7 +246,9 @@ mod tests {
                     loaded = match value {
                         NUMBER => number,
                         ARCHITECTURE => architecture,
-                        offset if (offset - ARGUMENTS) % 8 == 0 => arguments[((offset - ARGUMENTS) / 8) as usize],
+                        offset if (offset - ARGUMENTS).is_multiple_of(8) => {
+                            arguments[((offset - ARGUMENTS) / 8) as usize]
+                        }
                         _ => UPPER_HALF,
                     };
                     continue;
@@ -325,7 +327,7 @@ mod tests {
         assert_eq!(of("clone3", &[]), refusal(libc::ENOSYS as u32));
         assert_eq!(of("ioctl", &[0, 0x5412]), refusal(libc::EPERM as u32));
         assert_eq!(of("ioctl", &[0, 0x5413]), ALLOWED);
-        let (kept, other) = (libc::RLIMIT_CORE as u32, libc::RLIMIT_NOFILE as u32);
+        let (kept, other) = (libc::RLIMIT_CORE, libc::RLIMIT_NOFILE);
         assert_eq!((of("setrlimit", &[kept]), of("setrlimit", &[other])), (refusal(0), ALLOWED));
         assert_eq!(of("prlimit64", &[0, kept, 0x1000]), refusal(0), "a new limit of cores");
         assert_eq!(of("prlimit64", &[0, kept, 0]), ALLOWED, "it may be looked at");
