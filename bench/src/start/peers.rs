@@ -37,7 +37,7 @@ impl Peers {
     pub(crate) fn new(pando: &OwnPando, root: &Path) -> anyhow::Result<Self> {
         let directory = pando.directory().join("peers");
         std::fs::create_dir(&directory)?;
-        std::fs::write(directory.join("filter"), seccomp::program(pando_api::Profile::Default))?;
+        std::fs::write(directory.join("filter"), seccomp::program(pando_api::Profile::Default, true))?;
         for (name, cgroup) in [("full", Cgroup::Own(group_prefix())), ("bare", Cgroup::None)] {
             bundle::write(&directory.join(name), root, &cgroup).context("cannot write an OCI bundle")?;
         }

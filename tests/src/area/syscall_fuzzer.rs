@@ -86,10 +86,11 @@ fn put(file: &Path, at: &Path) {
 /// Starts trinity in a guest, as a user of it. Calls that end the fuzzer instead of testing anything are left out,
 /// and so are kinds of descriptors at which the program itself falls over or tries for ever.
 fn trinity(sandbox: &Sandbox, guest: &str, user: &str, seed: u64) -> Started {
+    // Programs of 32 bits are killed in `strict`: the fuzzer would be.
     let dangerous = if user == "0" { "--dangerous" } else { "" };
     let script = format!(
         "mkdir -p /tmp/{user} && cd /tmp/{user} && for run in $(seq {RUNS}); do \
-         timeout -s KILL 200 trinity -q -T DIE {dangerous} -s $(({seed} + run)) -C 2 -N {CALLS} -l off --disable-fds=sockets \
+         timeout -s KILL 200 trinity -q -a 64 -T DIE {dangerous} -s $(({seed} + run)) -C 2 -N {CALLS} -l off --disable-fds=sockets \
          --enable-fds=pipes,eventfd,testfile,timerfd,epoll,memfd -x kill -x tkill -x tgkill -x rt_sigqueueinfo -x rt_tgsigqueueinfo -x pidfd_send_signal -x pause -x reboot </dev/null 2>&1 | tail -n 3; done; true"
     );
     sandbox.pando(["exec", "-u", user, guest, "--", "sh", "-c", &script]).limit(1500).start()
