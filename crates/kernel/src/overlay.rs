@@ -37,7 +37,7 @@ impl Overlay<'_> {
     /// because the upper cannot be written, is refused as EROFS.
     pub fn mount(&self, attributes: Attributes, beside: &Path) -> Result<Tree, CallError> {
         match self.by_descriptors(attributes) {
-            Err(error) if refuses_descriptors(&error) => self.by_paths(attributes, beside),
+            Err(error) if refuses_descriptors(&error.source) => self.by_paths(attributes, beside),
             made => made,
         }
     }
@@ -108,8 +108,8 @@ impl Overlay<'_> {
 
 /// Whether the kernel takes no descriptors for layers: EBADF before Linux 6.13, where an option with a descriptor is looked up as a path,
 /// EINVAL where the option does not exist, EOPNOTSUPP where overlays still take their options as one text (before Linux 6.5).
-fn refuses_descriptors(error: &CallError) -> bool {
-    matches!(error.source.raw_os_error(), Some(libc::EBADF | libc::EINVAL | libc::EOPNOTSUPP))
+pub(crate) fn refuses_descriptors(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EBADF | libc::EINVAL | libc::EOPNOTSUPP))
 }
 
 /// A directory for mount points, which goes with everything that is attached below it.

@@ -4,7 +4,7 @@
 //! nobody, however powerful, what that stranger could not read: also what becomes private later, what an access list says, what bears another name.
 
 use crate::mount::{Attributes, Tree};
-use crate::overlay::Stage;
+use crate::overlay::{Stage, refuses_descriptors};
 use crate::{CallError, Context};
 use rustix::mount::{FsMountFlags, FsOpenFlags};
 use rustix::thread::{CapabilitySet, CapabilitySets};
@@ -34,7 +34,7 @@ pub fn seen_by_stranger(tree: &Tree, name: &str, beside: &Path) -> Result<Tree, 
         rustix::mount::fsconfig_set_fd(context, "lowerdir+", empty.as_fd())
     };
     match make(name, &by_descriptors) {
-        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+        Err(error) if refuses_descriptors(&error) => {
             let stage = Stage::new(beside).context(seen)?;
             let attach = |tree: &Tree, name: &str| stage.attach(tree, name).context(seen);
             let layers = [attach(tree, "tree")?, attach(&new_empty()?, "empty")?].join(":");
