@@ -83,10 +83,11 @@ fn remove(path: &CallPath, name: &CStr) -> Result<(), Errno> {
 }
 
 fn names(path: &CallPath) -> io::Result<Vec<CString>> {
-    let listed = grown(|buffer| match path.follow {
-        true => rustix::fs::listxattr(path.text.as_c_str(), buffer),
-        false => rustix::fs::llistxattr(path.text.as_c_str(), buffer),
-    });
+    let at = path.text.as_c_str();
+    let listed = match path.follow {
+        true => whole(|| rustix::fs::listxattr_query(at), |buffer| rustix::fs::listxattr(at, buffer)),
+        false => whole(|| rustix::fs::llistxattr_query(at), |buffer| rustix::fs::llistxattr(at, buffer)),
+    };
     let list = match listed {
         Err(Errno::OPNOTSUPP) => return Ok(Vec::new()),
         list => list?,
@@ -96,14 +97,19 @@ fn names(path: &CallPath) -> io::Result<Vec<CString>> {
 }
 
 fn get(path: &CallPath, name: &CStr) -> Result<Vec<u8>, Errno> {
-    grown(|buffer| match path.follow {
-        true => rustix::fs::getxattr(path.text.as_c_str(), name, buffer),
-        false => rustix::fs::lgetxattr(path.text.as_c_str(), name, buffer),
-    })
+    let at = path.text.as_c_str();
+    match path.follow {
+        true => whole(|| rustix::fs::getxattr_query(at, name), |buffer| rustix::fs::getxattr(at, name, buffer)),
+        false => whole(|| rustix::fs::lgetxattr_query(at, name), |buffer| rustix::fs::lgetxattr(at, name, buffer)),
+    }
 }
 
-/// Reads something whose size is not known: into a small buffer, which nearly always does, then into one of the size that the kernel names.
-fn grown(read: impl Fn(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<u8>, Errno> {
+/// Reads something whose size is not known: into a small buffer, which nearly always does, then into one of the `size` that the kernel names.
+/// An empty buffer would not do to ask for the size: rustix answers 0 for it without a look at what the kernel says.
+fn whole(
+    size: impl Fn() -> Result<usize, Errno>,
+    read: impl Fn(&mut [u8]) -> Result<usize, Errno>,
+) -> Result<Vec<u8>, Errno> {
     let mut buffer = vec![0; 512];
     for _ in 0..MAX_TRIES {
         match read(&mut buffer) {
@@ -111,12 +117,58 @@ fn grown(read: impl Fn(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<u8>, Er
                 buffer.truncate(filled);
                 return Ok(buffer);
             }
-            Err(Errno::RANGE) => {
-                let size = read(&mut [])?;
-                buffer.resize(size.max(1), 0);
-            }
+            Err(Errno::RANGE) => buffer.resize(size()?.max(1), 0),
             Err(errno) => return Err(errno),
         }
     }
     Err(Errno::RANGE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tree::Tree;
+    use crate::tree_path::TreePath;
+
+    /// Attributes of a size, given to one file, read, and given to another.
+    #[track_caller]
+    fn carried(given: &Xattrs) {
+        let temporary = tempfile::tempdir_in("/dev/shm").unwrap();
+        let tree = Tree::open(temporary.path()).unwrap();
+        let file = |name: &str| {
+            std::fs::write(temporary.path().join(name), "").unwrap();
+            let path = TreePath::new(name.as_bytes()).unwrap();
+            (tree.call_path(&path).unwrap(), CallPath::of(tree.object(&path).unwrap()).unwrap())
+        };
+        let ((by_name, by_object), (other, other_object)) = (file("a"), file("b"));
+        match write(&by_name, given) {
+            Err(error) if error.raw_os_error() == Some(Errno::OPNOTSUPP.raw_os_error()) => {
+                return eprintln!("skipped: this file system keeps no extended attributes of users");
+            }
+            written => written.unwrap(),
+        }
+        assert_eq!(read(&by_name).unwrap().own, *given);
+        assert_eq!(read(&by_object).unwrap().own, *given);
+        write(&other_object, given).unwrap();
+        assert_eq!(read(&other).unwrap().own, *given);
+    }
+
+    fn name(text: &str) -> CString {
+        CString::new(text).unwrap()
+    }
+
+    #[test]
+    fn values_of_every_size_up_to_the_largest_are_read() {
+        for size in [0, 1, 511, 512, 513, 4096, 65_536] {
+            carried(&Xattrs::from([(name("trusted.large"), vec![7; size])]));
+        }
+    }
+
+    #[test]
+    fn lists_of_names_up_to_the_longest_are_read() {
+        for count in [2, 3, 200] {
+            let names = (0..count).map(|at| (name(&format!("trusted.{at:0>240}")), vec![1]));
+            carried(&names.collect());
+        }
+    }
 }
