@@ -25,6 +25,7 @@ mod freeze_refusals;
 mod frozen_again;
 mod frozen_settings;
 mod hostile;
+mod hostile_archives;
 mod image_files;
 mod images;
 mod kept_images;
@@ -154,6 +155,7 @@ const AREAS: &[&[Case]] = &[
     late_finds::CASES,
     attacks::CASES,
     hostile::CASES,
+    hostile_archives::CASES,
     buds::CASES,
     clients::CASES,
     refusals::CASES,

@@ -63,6 +63,12 @@ pub(crate) enum TarError {
     NoEnd,
     #[error("its owner {0} is not a user or group id")]
     Owner(u64),
+    #[error("it has an extended attribute whose value is longer than 64 KiB, which no file system keeps")]
+    AttributeTooLong,
+    #[error("it has an extended attribute whose name is longer than 255 bytes, which no file system keeps")]
+    AttributeNameTooLong,
+    #[error("it has more than 1 MiB of extended attributes")]
+    TooManyAttributes,
     #[error("its map of data runs is not in order, or does not match its size")]
     SparseMap,
 }
@@ -262,12 +268,29 @@ fn kind_of(entry: &ParsedEntry<'_>) -> Kind {
     }
 }
 
+/// The longest value and name of an extended attribute (XATTR_SIZE_MAX, XATTR_NAME_MAX), and the most of them that one entry may bring.
+const LONGEST_ATTRIBUTE: usize = 64 << 10;
+const LONGEST_ATTRIBUTE_NAME: usize = 255;
+const MOST_ATTRIBUTES: usize = 1 << 20;
+
+/// Refuses attributes that an archive may hold and no file system can: they are kept in memory until their file is made.
+fn check_attribute(name: &[u8], value: &[u8], so_far: &mut usize) -> Result<(), TarError> {
+    if name.len() > LONGEST_ATTRIBUTE_NAME {
+        return Err(TarError::AttributeNameTooLong);
+    }
+    if value.len() > LONGEST_ATTRIBUTE {
+        return Err(TarError::AttributeTooLong);
+    }
+    *so_far += name.len() + value.len();
+    if *so_far > MOST_ATTRIBUTES { Err(TarError::TooManyAttributes) } else { Ok(()) }
+}
+
 fn owned(entry: &ParsedEntry<'_>, kind: Kind, offset: u64) -> Result<Entry, TarError> {
     // The all-ones id means "leave as it is" to chown.
     let id = |id: u64| u32::try_from(id).ok().filter(|id| *id != u32::MAX).ok_or(TarError::Owner(id));
     let mut modified = (i64::try_from(entry.mtime).unwrap_or(0), 0);
     let mut accessed = None;
-    let (mut xattrs, mut dropped) = (Vec::new(), 0);
+    let (mut xattrs, mut dropped, mut attributes) = (Vec::new(), 0, 0);
     for record in PaxExtensions::new(entry.pax.unwrap_or_default()).flatten() {
         let (key, value) = (record.key_bytes(), record.value_bytes());
         match key {
@@ -277,6 +300,7 @@ fn owned(entry: &ParsedEntry<'_>, kind: Kind, offset: u64) -> Result<Entry, TarE
             _ => {}
         }
         let Some(name) = key.strip_prefix(b"SCHILY.xattr.") else { continue };
+        check_attribute(name, value, &mut attributes)?;
         // `trusted.` is for the host's root alone.
         match CString::new(name) {
             Ok(name) if is_carried(name.as_bytes()) && !name.as_bytes().starts_with(b"trusted.") => {
@@ -353,6 +377,18 @@ mod tests {
         assert!(!is_sparse_map(&[(8, 2)], 9, 2), "past the end");
         assert!(!is_sparse_map(&[(u64::MAX, 2)], u64::MAX, 2), "overflowing");
         assert!(!is_sparse_map(&[(0, 1)], u64::MAX, 1), "larger than any file");
+    }
+
+    #[test]
+    fn attributes_that_no_file_system_keeps_are_refused() {
+        let checked = |name: usize, value: usize, so_far: usize| {
+            let mut so_far = so_far;
+            check_attribute(&vec![b'a'; name], &vec![0; value], &mut so_far)
+        };
+        assert!(checked(255, 64 << 10, 0).is_ok());
+        assert!(matches!(checked(10, (64 << 10) + 1, 0), Err(TarError::AttributeTooLong)));
+        assert!(matches!(checked(256, 1, 0), Err(TarError::AttributeNameTooLong)));
+        assert!(matches!(checked(10, 1000, 1 << 20), Err(TarError::TooManyAttributes)));
     }
 
     #[test]

@@ -12,6 +12,7 @@ use crate::source::root::{Root, new_file, object};
 use crate::source::write_error::WriteError;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, linkat, mkdirat, mknodat, openat, statat, symlinkat};
 use rustix::io::Errno;
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read};
@@ -28,6 +29,12 @@ const LONGEST_NAME: usize = 255;
 
 /// Far beyond any real tree, and little enough that a path does not become a weapon.
 const LONGEST_PATH: usize = 64 << 10;
+
+/// The most that is kept in memory of directories' attributes until the end: a million of them without extended ones take a third.
+const MOST_KEPT: usize = 512 << 20;
+
+/// What a directory without extended attributes takes besides its path.
+const KEPT_EACH: usize = 160;
 
 /// Why an entry was not unpacked.
 #[derive(Debug)]
@@ -55,8 +62,10 @@ impl From<Cancelled> for UnpackError {
 pub(crate) struct Unpacker<'a> {
     into: &'a Path,
     root: Root,
-    /// In the order of the archive: of two entries for one directory the later counts.
-    directories: Vec<(PathBuf, Attributes)>,
+    /// Of two entries for one directory the later counts.
+    directories: BTreeMap<PathBuf, Attributes>,
+    /// Bytes that they take, about.
+    kept: usize,
     /// The last entry's parent: the next one's is mostly the same.
     parent: Option<(PathBuf, Rc<OwnedFd>)>,
     summary: Summary,
@@ -65,7 +74,7 @@ pub(crate) struct Unpacker<'a> {
 impl<'a> Unpacker<'a> {
     pub(crate) fn new(into: &'a Path) -> Result<Self, WriteError> {
         let root = Root::open(into).map_err(|error| WriteError::new("open", Path::new("."), into, error))?;
-        Ok(Self { into, root, directories: Vec::new(), parent: None, summary: Summary::default() })
+        Ok(Self { into, root, directories: BTreeMap::new(), kept: 0, parent: None, summary: Summary::default() })
     }
 
     /// Makes the entry at `path`, which [`entry_path`] made of its name.
@@ -151,8 +160,24 @@ impl<'a> Unpacker<'a> {
                 mkdirat(parent, name, Mode::RWXU).map_err(|error| this.unwritten("make", path, error))
             })?;
         }
-        self.directories.push((path.to_owned(), entry.attributes.clone()));
-        Ok(())
+        self.keep(path, &entry.attributes)
+    }
+
+    /// Keeps a directory's attributes until the end.
+    fn keep(&mut self, path: &Path, attributes: &Attributes) -> Result<(), UnpackError> {
+        let size = |attributes: &Attributes| -> usize {
+            let extended = attributes.xattrs.iter().map(|(name, value)| name.as_bytes().len() + value.len());
+            path.as_os_str().len() + KEPT_EACH + extended.sum::<usize>()
+        };
+        self.kept += size(attributes);
+        if let Some(before) = self.directories.insert(path.to_owned(), attributes.clone()) {
+            self.kept -= size(&before);
+        }
+        if self.kept <= MOST_KEPT {
+            return Ok(());
+        }
+        let what = format!("is one directory too many: their attributes take more than {} MiB", MOST_KEPT >> 20);
+        Err(UnpackError::Refused(what))
     }
 
     fn file(
