@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 pub(crate) const CASES: &[Case] = &[
     Case::new("hostile_archives::attributes_larger_than_any_file_system_keeps", long_attribute),
+    Case::new("hostile_archives::a_great_many_empty_attributes", empty_attributes),
     Case::new("hostile_archives::one_directory_again_and_again", repeated),
     Case::new("hostile_archives::more_directories_than_are_kept", too_many),
 ];
@@ -72,13 +73,32 @@ fn long_attribute(sandbox: &Sandbox) {
     assert!(sandbox.status("guest").is_none(), "something of it is there");
 }
 
+/// A directory with as many empty attributes as a header has room for.
+fn full_of_empty(name: &str) -> Vec<u8> {
+    let records = b"23 SCHILY.xattr.user.=\n".repeat(90_000);
+    let padding = vec![0; records.len().next_multiple_of(512) - records.len()];
+    [&header("pax", b'x', records.len())[..], &records, &padding, &header(name, b'5', 0)].concat()
+}
+
+/// Attributes without a name or a value of any length take memory all the same.
+fn empty_attributes(sandbox: &Sandbox) {
+    sandbox.pando(["ls"]).ok();
+    let (daemon, before) = (sandbox.daemon(), peak(sandbox));
+    let path = archive(sandbox, (0..30).map(|number| full_of_empty(&format!("d{number}/"))));
+    create(sandbox, &path).complains_of(&["more than 1 MiB of extended attributes"]);
+    assert_eq!(sandbox.daemon(), daemon, "another daemon runs");
+    let grown = peak(sandbox) - before;
+    assert!(grown < 60 << 10, "the daemon grew by {grown} KiB");
+}
+
 /// What is said of one directory again and again is kept once.
 fn repeated(sandbox: &Sandbox) {
     sandbox.pando(["ls"]).ok();
     let before = peak(sandbox);
     let path = archive(sandbox, std::iter::repeat_with(|| directory("d/", 60_000)).take(4000));
-    // A file system may keep less of it, or it becomes a guest: either way the daemon keeps one of 4,000, of 240 MB.
-    let _ = create(sandbox, &path);
+    // A file system may keep less of it, or it becomes a guest: either way the archive is read, and the daemon keeps one of 4,000, of 240 MB.
+    let ended = create(sandbox, &path);
+    assert!(!ended.err().contains("extended attributes") || ended.code() == 0, "it was refused: {}", ended.err());
     let grown = peak(sandbox) - before;
     assert!(grown < 120 << 10, "the daemon grew by {grown} KiB");
 }

@@ -4,7 +4,7 @@
 //! What stands there already is replaced, as in every archiver: the later entry counts. Directories get their attributes at the
 //! end, since each file made in one changes its times, and a read-only one must take its files first.
 
-use super::tar_reader::{Entry, Kind};
+use super::tar_reader::{ATTRIBUTE_EACH, Entry, Kind};
 use crate::source::Summary;
 use crate::source::copy::{Attributes, remove};
 use crate::source::meter::Cancelled;
@@ -166,7 +166,8 @@ impl<'a> Unpacker<'a> {
     /// Keeps a directory's attributes until the end.
     fn keep(&mut self, path: &Path, attributes: &Attributes) -> Result<(), UnpackError> {
         let size = |attributes: &Attributes| -> usize {
-            let extended = attributes.xattrs.iter().map(|(name, value)| name.as_bytes().len() + value.len());
+            let extended =
+                attributes.xattrs.iter().map(|(name, value)| name.as_bytes().len() + value.len() + ATTRIBUTE_EACH);
             path.as_os_str().len() + KEPT_EACH + extended.sum::<usize>()
         };
         self.kept += size(attributes);
