@@ -1,7 +1,10 @@
 /* What a freeze must leave as it is, held and watched by the frozen program itself.
  *   standing filter THREADS   calls keyctl(2), io_uring_setup(2) and userfaultfd(2) without a pause: each is refused by the guest's filter.
  *                             Says in /said how often one of them was not.
- *   standing trap             has a handler for SIGTRAP, a child that ignores it, and one that blocks it. */
+ *   standing trap             has a handler for SIGTRAP, a child that ignores it, and one that blocks it.
+ *   standing section          is nearly always in a critical section of restartable sequences (rseq(2)). The kernel forgets the section when
+ *                             the thread is made to do something else: one that reaches its end and is forgotten was led on in the middle.
+ *                             Says in /said how often that was. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
@@ -9,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/rseq.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -33,6 +37,14 @@ static void *call(void *which) {
     return 0;
 }
 
+static void say_in_file(const char *text) {
+    FILE *file = fopen("/said.new", "w");
+    if (!file) return;
+    fputs(text, file);
+    fclose(file);
+    rename("/said.new", "/said");
+}
+
 static void filter(long threads) {
     for (long i = 0; i < threads; i++) {
         pthread_t thread;
@@ -42,12 +54,7 @@ static void filter(long threads) {
     for (;;) {
         usleep(20000);
         snprintf(text, sizeof text, "%ld calls, %ld passed\n", tries, passed);
-        FILE *file = fopen("/said.new", "w");
-        if (file) {
-            fputs(text, file);
-            fclose(file);
-            rename("/said.new", "/said");
-        }
+        say_in_file(text);
     }
 }
 
@@ -67,8 +74,36 @@ static void trap(void) {
     for (;;) pause();
 }
 
+static volatile unsigned long long last;
+
+/* Goes through one section, of some tenths of a millisecond; whether the kernel had forgotten it at its end. */
+static int through_section(volatile struct rseq *area) {
+    __asm__ goto(
+        ".pushsection __rseq_cs, \"aw\"\n .balign 32\n 3:\n .long 0, 0\n .quad 1f, 2f - 1f, 4f\n .popsection\n"
+        ".pushsection __rseq_failure, \"ax\"\n .byte 0x0f, 0xb9, 0x3d\n .long 0x53053053\n 4: jmp %l[again]\n .popsection\n"
+        "leaq 3b(%%rip), %%rax\n movq %%rax, 8(%0)\n"
+        "1: movl $600000, %%ecx\n 5: decl %%ecx\n jnz 5b\n movq 8(%0), %%rax\n movq %%rax, %1\n 2:\n"
+        : : "r"(area), "m"(last) : "rax", "rcx", "memory", "cc" : again);
+    return last == 0;
+again:
+    return 0;
+}
+
+static void section(void) {
+    volatile struct rseq *area = (void *)((char *)__builtin_thread_pointer() + __rseq_offset);
+    char text[128];
+    for (long all = 0, harmed = 0;; all++) {
+        harmed += through_section(area);
+        if (all % 64 == 63) {
+            snprintf(text, sizeof text, "%ld sections, %ld harmed\n", all, harmed);
+            say_in_file(text);
+        }
+    }
+}
+
 int main(int count, char **words) {
     if (count > 2 && strcmp(words[1], "filter") == 0) filter(atol(words[2]));
     if (count > 1 && strcmp(words[1], "trap") == 0) trap();
+    if (count > 1 && strcmp(words[1], "section") == 0) section();
     return 2;
 }

@@ -1,5 +1,4 @@
-//! Places where a test can make the daemon die, as if it were killed just there, or pause, so that the test can kill something else; and mistakes that a
-//! test plants, to see that it would notice.
+//! Places where a test can make the daemon die, as if it were killed just there, or pause, so that the test can kill something else.
 
 #[cfg(feature = "crash-points")]
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,15 +22,4 @@ pub(crate) fn point(name: &str) {
     }
     #[cfg(not(feature = "crash-points"))]
     let _ = name;
-}
-
-/// Whether a mistake is to be planted, for the tests to find (`PANDO_PLANT`). Never in ordinary builds.
-pub(crate) fn planted(mistake: &str) -> bool {
-    #[cfg(feature = "crash-points")]
-    return std::env::var("PANDO_PLANT").is_ok_and(|planted| planted == mistake);
-    #[cfg(not(feature = "crash-points"))]
-    {
-        let _ = mistake;
-        false
-    }
 }

@@ -38,13 +38,14 @@ const PASSED_OVER: u32 = 64;
 
 /// Takes the first free slot from `hint` on, around to it again; `None` where all are held.
 pub fn claim(hint: u32) -> io::Result<Option<Slot>> {
+    let directory = directory()?;
     for offset in 0..SLOTS {
         let number = (hint + offset) % SLOTS;
         // A guest that an earlier release started holds a name. Whoever takes many of them keeps nobody from a slot.
-        if offset < PASSED_OVER && is_held_by_name(number) {
+        if offset < PASSED_OVER && is_held_by_name(&directory, number) {
             continue;
         }
-        if let Some(lock) = take(number)? {
+        if let Some(lock) = take(&directory, number)? {
             return Ok(Some(Slot { number, lock }));
         }
     }
@@ -53,32 +54,31 @@ pub fn claim(hint: u32) -> io::Result<Option<Slot>> {
 
 /// Holds a slot of a number for as long as the value lives; `None` where somebody else does.
 pub fn hold(number: u32) -> Option<OwnedFd> {
-    take(number).ok().flatten()
+    take(&directory().ok()?, number).ok().flatten()
 }
 
 /// Whether somebody holds the slot.
 pub fn is_held(number: u32) -> bool {
+    let Ok(directory) = directory() else { return true };
     let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let found =
-        directory().and_then(|directory| Ok(rustix::fs::openat(directory, name(number), flags, Mode::empty())?));
-    match found {
+    match rustix::fs::openat(&directory, name(number), flags, Mode::empty()) {
         Ok(file) => rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err(),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => is_held_by_name(number),
+        Err(Errno::NOENT) => is_held_by_name(&directory, number),
         Err(_) => true,
     }
 }
 
 /// Whether a slot that no guest of this release has had since the machine was switched on may be held as earlier ones did, by a socket's name. Anybody
 /// may have taken that.
-fn is_held_by_name(number: u32) -> bool {
-    let is_new = directory().and_then(|directory| Ok(rustix::fs::statat(directory, name(number), AtFlags::empty())?));
-    is_new.is_err() && !matches!(lock::claim(&format!("pando/slot/{number}")), Ok(Some(_)))
+fn is_held_by_name(directory: &OwnedFd, number: u32) -> bool {
+    let is_new = rustix::fs::statat(directory, name(number), AtFlags::empty()).is_err();
+    is_new && !matches!(lock::claim(&format!("pando/slot/{number}")), Ok(Some(_)))
 }
 
 /// Takes the lock of a slot; `None` where another process holds it.
-fn take(number: u32) -> io::Result<Option<OwnedFd>> {
+fn take(directory: &OwnedFd, number: u32) -> io::Result<Option<OwnedFd>> {
     let flags = OFlags::CREATE | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(directory()?, name(number), flags, Mode::RUSR | Mode::WUSR)?;
+    let file = rustix::fs::openat(directory, name(number), flags, Mode::RUSR | Mode::WUSR)?;
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(Some(file)),
         Err(Errno::WOULDBLOCK) => Ok(None),

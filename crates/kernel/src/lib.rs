@@ -57,6 +57,7 @@ pub mod lock;
 pub mod loop_device;
 pub mod memory_file;
 pub mod memory_map;
+pub mod mistake;
 pub mod mount;
 pub mod mount_lock;
 pub mod mount_watch;

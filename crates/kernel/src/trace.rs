@@ -3,6 +3,7 @@
 //! A trace belongs to the thread that made it: every call must come from there, so a [`Thread`] cannot be sent to another.
 
 use crate::foreign_memory;
+use crate::mistake::planted;
 use std::io;
 use std::marker::PhantomData;
 use std::ptr;
@@ -369,11 +370,6 @@ impl Drop for Thread {
     fn drop(&mut self) {
         let _ = request(libc::PTRACE_DETACH, self.tid, 0, 0);
     }
-}
-
-/// Whether a mistake is to be made on purpose, for the tests to find (`PANDO_KERNEL_PLANT`). Never in ordinary builds.
-fn planted(mistake: &str) -> bool {
-    cfg!(feature = "crash-points") && std::env::var("PANDO_KERNEL_PLANT").is_ok_and(|planted| planted == mistake)
 }
 
 fn request(what: libc::c_uint, tid: i32, address: usize, data: usize) -> io::Result<()> {

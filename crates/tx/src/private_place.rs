@@ -27,6 +27,9 @@ const OPEN_TO_OTHERS: u32 = 0o077;
 /// `PermissionDenied` where somebody else could reach what lies in it; `AlreadyExists` where there is a directory of that name; what the calls say.
 pub(crate) fn make(base: &Path) -> io::Result<()> {
     let Some((hidden, name)) = place(base) else { return private_directory(base) };
+    if !crate::crash::planted("shared-place") {
+        check_way(hidden)?;
+    }
     for _ in 0..TIMES {
         match rustix::fs::mkdir(hidden, MOST_PRIVATE) {
             Ok(()) | Err(Errno::EXIST) => {}
@@ -72,13 +75,8 @@ fn open(hidden: &Path) -> io::Result<OwnedFd> {
     if crate::crash::planted("shared-place") {
         return Ok(rustix::fs::open(hidden, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?);
     }
+    check_way(hidden)?;
     let refused = || io::Error::from(io::ErrorKind::PermissionDenied);
-    let stays = |directory: &Path| Ok::<_, io::Error>(cannot_be_replaced(&rustix::fs::lstat(directory)?));
-    for above in hidden.ancestors().skip(1) {
-        if !stays(above)? {
-            return Err(refused());
-        }
-    }
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let directory = match rustix::fs::open(hidden, flags, Mode::empty()) {
         // A link, or something that is no directory: somebody put it there.
@@ -87,6 +85,16 @@ fn open(hidden: &Path) -> io::Result<OwnedFd> {
     };
     let found = rustix::fs::fstat(&directory)?;
     if is_own(&found) && found.st_mode & OPEN_TO_OTHERS == 0 { Ok(directory) } else { Err(refused()) }
+}
+
+/// Refuses a way to a directory on which somebody else could put something in the place of what root makes.
+fn check_way(hidden: &Path) -> io::Result<()> {
+    for above in hidden.ancestors().skip(1) {
+        if !cannot_be_replaced(&rustix::fs::lstat(above)?) {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+    }
+    Ok(())
 }
 
 /// Whether nobody but its owner, who is trusted, can put something else in the place of what another has made in a directory. Where others may write,
@@ -142,6 +150,8 @@ mod tests {
             std::fs::set_permissions(mount.path(), PermissionsExt::from_mode(mode)).unwrap();
             let base = mount.path().join(HIDDEN).join(format!("{mode}.t"));
             assert_eq!(make(&base).is_ok(), is_one, "{mode:o}");
+            assert!(is_one || !base.parent().unwrap().exists(), "nothing is made where it cannot stay");
+            let _ = std::fs::remove_dir_all(base.parent().unwrap());
         }
     }
 }

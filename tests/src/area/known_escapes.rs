@@ -151,7 +151,6 @@ fn terminal(sandbox: &Sandbox) {
 }
 
 fn masks(sandbox: &Sandbox) {
-    let marker = Marker::lay(sandbox);
     let tree = sandbox.scratch().join("tree");
     Line::new("cp").args(["-a", sandbox.busybox()]).args([tree.as_os_str()]).ok();
     // What the tree has in place of the null device is not what hides anything.
@@ -170,7 +169,6 @@ fn masks(sandbox: &Sandbox) {
         );
         assert!(lines.all(|line| line == "0"), "{name}: something is not hidden: {said}");
     }
-    assert_eq!(std::fs::read_to_string(&marker.path).expect("it is there"), Marker::TEXT);
 }
 
 /// Numbers that are no user's: the kernel's word for "none", what is 0 if it is cut to 32 bits, what lies beyond the guest's ids.
@@ -186,15 +184,10 @@ fn numbers(sandbox: &Sandbox) {
         for user in NO_USERS.into_iter().chain(["evil", "worse", "long", "user"]) {
             let ended = sandbox.pando(["exec", "-u", user, name, "--", "id", "-u"]).run();
             assert_eq!(ended.code(), 125, "{name}: exec as {user} said {}", ended.out());
-            assert!(
-                ended.err().contains(if user == "user" {
-                    "4294967295"
-                } else {
-                    user.split(':').next().unwrap_or(user)
-                }) || ended.err().contains("4294967295"),
-                "{name}: {}",
-                ended.err()
-            );
+            // Numbers are said as they were given, or as the guest's own files have them.
+            let said = ended.err();
+            let named = user.split(':').next().unwrap_or(user);
+            assert!(said.contains(named) || said.contains("4294967295"), "{name}: {said}");
         }
         sandbox.pando(["exec", "-u", "65534:65534", name, "--", "id", "-u"]).ok();
     });
@@ -205,16 +198,12 @@ fn numbers(sandbox: &Sandbox) {
 }
 
 fn release_agent(sandbox: &Sandbox) {
-    let marker = Marker::lay(sandbox);
     for (name, options) in KINDS {
-        let script = format!(
-            "mkdir -p /tmp/c; for kind in rdma pids memory cpu blkio freezer; do \
+        let script = "mkdir -p /tmp/c; for kind in rdma pids memory cpu blkio freezer; do \
              unshare -UrmC sh -c \"mount -t cgroup -o $kind none /tmp/c && echo '#!/bin/sh' >/agent && \
              echo /agent >/tmp/c/release_agent && echo set $kind\" 2>/dev/null; \
-             mount -t cgroup -o $kind none /tmp/c 2>/dev/null && echo /agent >/tmp/c/release_agent 2>/dev/null && echo set $kind; done; echo {}",
-            marker.path.display()
-        );
-        let said = sandbox.run_sh(options, &script).limit(30).run().out();
+             mount -t cgroup -o $kind none /tmp/c 2>/dev/null && echo /agent >/tmp/c/release_agent 2>/dev/null && echo set $kind; done";
+        let said = sandbox.run_sh(options, script).limit(30).run().out();
         assert!(!said.contains("set "), "{name}: a release agent was set: {said}");
     }
 }

@@ -1,11 +1,12 @@
 //! A freeze changes nothing about the guest that it freezes, and takes nothing off it while it does.
 
+use super::crash::daemon_with;
+use super::freeze_refusals::state::State;
 use crate::case::{Case, Tag};
 use crate::line::Line;
 use crate::patience::eventually;
 use crate::process;
 use crate::sandbox::Sandbox;
-use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
@@ -15,6 +16,7 @@ pub(crate) const CASES: &[Case] = &[
         .tags(&[Tag::Slow]),
     Case::new("unharmed::a_suspended_filter_is_noticed", planted),
     Case::new("unharmed::signals_are_handled_as_before", |sandbox| signals(sandbox, 5)),
+    Case::new("unharmed::restartable_sequences_begin_again", restartable),
     Case::new("unharmed::a_hundred_freezes_leave_no_trace", |sandbox| signals(sandbox, 100)).tags(&[Tag::Slow]),
 ];
 
@@ -69,64 +71,62 @@ fn filters(sandbox: &Sandbox, freezes: usize) {
 
 /// A freezer that suspends filters of threads that still run, as no freezer may.
 fn planted(sandbox: &Sandbox) {
-    let _daemon = sandbox.pando(["daemon"]).env("PANDO_KERNEL_PLANT", "suspend-while-running").start();
-    eventually("the daemon that makes the mistake serves", || sandbox.daemon().is_some());
+    let daemon = daemon_with(sandbox, "PANDO_PLANT", "suspend-while-running");
     assert!(passed_during(sandbox, 40) > 0, "the test does not notice a filter that is suspended too early");
+    sandbox.end_daemon();
+    daemon.wait();
 }
 
-/// What the kernel tells of each process of the guest that a freeze could change, by its pid on the host.
-fn told(sandbox: &Sandbox) -> BTreeMap<i32, BTreeMap<&'static str, String>> {
-    const FIELDS: [&str; 19] = [
-        "State",
-        "PPid",
-        "TracerPid",
-        "Uid",
-        "Gid",
-        "FDSize",
-        "Threads",
-        "SigPnd",
-        "ShdPnd",
-        "SigBlk",
-        "SigIgn",
-        "SigCgt",
-        "CapInh",
-        "CapPrm",
-        "CapEff",
-        "CapBnd",
-        "CapAmb",
-        "NoNewPrivs",
-        "Seccomp",
-    ];
+/// The processes of the guest, by their numbers on the host.
+fn processes(sandbox: &Sandbox) -> Vec<i32> {
     let first = sandbox.first_process("source");
     let own = std::fs::read_link(format!("/proc/{first}/ns/pid")).expect("it runs");
     let pids = process::all().into_iter().map(|process| process.pid);
-    let inside = pids.filter(|pid| std::fs::read_link(format!("/proc/{pid}/ns/pid")).is_ok_and(|space| space == own));
-    let fields =
-        |pid| FIELDS.map(|field| (field, process::status(pid, field).unwrap_or_default())).into_iter().collect();
-    inside.map(|pid| (pid, fields(pid))).collect()
+    pids.filter(|pid| std::fs::read_link(format!("/proc/{pid}/ns/pid")).is_ok_and(|space| space == own)).collect()
 }
 
 fn signals(sandbox: &Sandbox, freezes: usize) {
     guest(sandbox, &["trap"]);
-    eventually("all are there and wait", || {
-        let told = told(sandbox);
-        told.len() == 4 && told.values().all(|fields| fields["State"].starts_with('S'))
-    });
-    let before = told(sandbox);
-    let ignoring = before.values().filter(|fields| has(&fields["SigIgn"], 5)).count();
-    let handling = before.values().filter(|fields| has(&fields["SigCgt"], 5)).count();
-    assert!(ignoring > 0 && handling > 1, "the program has what it is to keep: {before:#?}");
+    let all_wait = || processes(sandbox).iter().all(|pid| process::state(*pid) == Some('S'));
+    eventually("all are there and wait", || processes(sandbox).len() == 4 && all_wait());
+    let pids = processes(sandbox);
+    let having = |field| {
+        let has = |pid: &&i32| process::status(**pid, field).is_some_and(|set| has(&set, 5));
+        pids.iter().filter(has).count()
+    };
+    assert!(having("SigIgn") > 0 && having("SigCgt") > 1, "the program has what it is to keep");
+    let before = State::of_processes(processes(sandbox));
     for _ in 0..freezes {
         assert!(freeze(sandbox), "it holds nothing that is denied");
     }
-    eventually("all wait again", || told(sandbox).values().all(|fields| fields["State"].starts_with('S')));
-    assert_eq!(told(sandbox), before);
+    eventually("all wait again", all_wait);
+    assert_eq!(State::of_processes(processes(sandbox)), before);
     // Who handles it lives on, and so does who ignores it.
-    for pid in before.keys().filter(|pid| **pid != sandbox.first_process("source")) {
+    for pid in pids.iter().filter(|pid| **pid != sandbox.first_process("source")) {
         process::signal(*pid, rustix::process::Signal::TRAP);
     }
     sandbox.exec_sh("source", "true").ok();
-    assert_eq!(told(sandbox).len(), before.len(), "one of them died of SIGTRAP");
+    assert_eq!(processes(sandbox), pids, "one of them died of SIGTRAP");
+}
+
+/// What the program says of its critical sections: how many it has gone through, and in how many it was led on in the middle.
+fn sections(sandbox: &Sandbox) -> Option<(u64, u64)> {
+    let said = sandbox.places().guests().join("source/files/upper/said");
+    let text = std::fs::read_to_string(said).ok()?;
+    let (all, harmed) = text.trim().strip_suffix(" harmed")?.split_once(" sections, ")?;
+    Some((all.parse().ok()?, harmed.parse().ok()?))
+}
+
+/// Allocators and the like rely on it that a section which was left is begun again.
+fn restartable(sandbox: &Sandbox) {
+    guest(sandbox, &["section"]);
+    eventually("it goes through sections", || sections(sandbox).is_some_and(|(all, _)| all > 0));
+    for _ in 0..20 {
+        assert!(freeze(sandbox), "it holds nothing that is denied");
+    }
+    let (before, _) = sections(sandbox).expect("it said so before");
+    eventually("it goes on", || sections(sandbox).is_some_and(|(all, _)| all > before));
+    assert_eq!(sections(sandbox).expect("it said so before").1, 0, "sections were gone on with after something else");
 }
 
 /// Whether a set of signals in /proc/PID/status has one.

@@ -8,6 +8,7 @@ use pando_api::{Fault, FaultKind, Progress, Spec};
 use pando_guest::root::{Layer, LayerStore, Root};
 use pando_guest::source::{self, Options, Source, Suggested};
 use pando_guest::{GuestName, Places, mask};
+use pando_kernel::mistake::planted;
 use pando_kernel::mount::Tree;
 use pando_limit::disk::Image;
 use pando_store::{ImportError, LayerId, Lease, Taking};
@@ -49,7 +50,7 @@ const WHOLE_HOST: &str = "/.";
 
 /// What a word of a guest's record stands for: a layer of the store, or a tree: of the host's where it is absolute, else beside the store.
 pub(crate) fn standing(places: &Places, layer: &str) -> Layer {
-    if layer == HOST && !crash::planted("host-seen-by-root") {
+    if layer == HOST && !planted("host-seen-by-root") {
         return Layer::Seen(PathBuf::from(HOST));
     }
     stored(layer).map_or_else(|| Layer::Tree(places.layers().join(layer)), Layer::Stored)

@@ -15,7 +15,7 @@ mod of_namespaces;
 mod of_processes;
 mod of_sockets;
 mod outside;
-mod state;
+pub(super) mod state;
 
 use crate::case::{Case, skip};
 use crate::need::Need;

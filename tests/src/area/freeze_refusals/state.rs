@@ -5,8 +5,8 @@ use crate::spaces::Space;
 use std::collections::BTreeMap;
 
 /// All that does not go on by itself.
-#[derive(Debug)]
-pub(super) struct State(BTreeMap<String, String>);
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::area) struct State(BTreeMap<String, String>);
 
 /// The processes of a space: their numbers here and inside, and their names. Ended ones have them, too.
 pub(super) fn processes(space: &Space) -> Vec<(i32, i32, String)> {
@@ -43,6 +43,11 @@ fn is_below(pid: i32, init: i32, home: u64) -> bool {
 
 impl State {
     pub(super) fn of(space: &Space) -> Self {
+        Self::of_processes(processes(space).into_iter().map(|(pid, ..)| pid))
+    }
+
+    /// That of processes by their numbers here.
+    pub(in crate::area) fn of_processes(pids: impl IntoIterator<Item = i32>) -> Self {
         const KEPT: [&str; 17] = [
             "Name",
             "Umask",
@@ -63,7 +68,7 @@ impl State {
             "Seccomp",
         ];
         let mut all = BTreeMap::new();
-        for (pid, ..) in processes(space) {
+        for pid in pids {
             let mut note = |file: &str, text: String| drop(all.insert(format!("{pid} {file}"), text));
             let text = |file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
             let kept = |line: &&str| KEPT.iter().any(|key| line.split(':').next() == Some(key));
