@@ -5,20 +5,23 @@ use crate::attributes::{Attributes, Moment, Which};
 use crate::change::{Op, Source, Steps, Target};
 use crate::content::bring;
 use crate::crash::{planted, step};
+use crate::identity::{Identity, is_gone};
 use crate::part::Part;
 use crate::private_place;
 use crate::protection::Protection;
-use crate::tree::{CallPath, Tree, is_missing};
+use crate::tree::{CallPath, Tree, is_missing, leads_elsewhere};
 use crate::tree_path::TreePath;
 use crate::xattr;
-use pando_kernel::file_handle::FileHandle;
-use rustix::fs::{AtFlags, FileType, Mode};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, StatxFlags};
 use rustix::io::Errno;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
+
+/// How what is only looked at is opened.
+const PLACE: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// An operation that could not be done.
 #[derive(Debug, thiserror::Error)]
@@ -80,8 +83,9 @@ impl Apply {
                     make(&path).map_err(|error| ApplyError::new(format!("making {}", path.display()), error))?;
                     open(&path)
                 };
+                let makes = steps.change.iter().any(|op| matches!(op, Op::MakeDirectory { .. }));
                 let removes = steps.change.iter().any(|op| matches!(op, Op::Remove { .. }));
-                let stage = (!steps.stage.is_empty()).then(|| made(part.stage())).transpose()?;
+                let stage = (makes || !steps.stage.is_empty()).then(|| made(part.stage())).transpose()?;
                 (None, stage, removes.then(|| made(part.trash())).transpose()?)
             }
         };
@@ -140,15 +144,16 @@ impl Apply {
             Op::StageDirectory { from: at, .. }
             | Op::Remove { at, .. }
             | Op::Place { at, .. }
-            | Op::MakeDirectory { at }
-            | Op::Move { at, .. }
-            | Op::Update { target: Target::Live(at), .. }
-            | Op::Attributes { target: Target::Live(at), .. } => at,
+            | Op::MakeDirectory { at, .. }
+            | Op::Move { at, .. } => at,
             Op::StageLink { origin, .. } => {
-                let handle = FileHandle { kind: origin.handle_kind, bytes: origin.handle.clone() };
-                return Protection::default().give(handle.open(self.live.root())?.as_fd());
+                return Protection::default().give(origin.identity.open(&self.live)?.as_fd());
             }
-            Op::Update { .. } | Op::Attributes { .. } | Op::Protect { .. } => return Ok(()),
+            Op::Update { target, .. } | Op::Attributes { target, .. } => {
+                let object = self.object(target)?;
+                return object.map_or(Ok(()), |object| Protection::default().give(object.as_fd()));
+            }
+            Op::Protect { .. } => return Ok(()),
         };
         let parent = at.split().map(|(parent, _)| parent);
         for path in [Some(at), parent.as_ref()].into_iter().flatten() {
@@ -163,13 +168,10 @@ impl Apply {
     fn try_to(&self, op: &Op) -> io::Result<()> {
         match op {
             Op::StageDirectory { from, ino, slot } => self.stage_directory(from, *ino, *slot),
-            Op::StageLink { origin, slot } => {
-                let handle = FileHandle { kind: origin.handle_kind, bytes: origin.handle.clone() };
-                self.stage_link(&handle, *slot)
-            }
-            Op::Remove { at, ino, slot } => self.remove(at, *ino, *slot),
+            Op::StageLink { origin, slot } => self.stage_link(&origin.identity, *slot),
+            Op::Remove { at, ino, changed, slot } => self.remove(at, *ino, *changed, *slot),
             Op::Place { slot, ino, at, directory } => self.place(*slot, *ino, at, *directory),
-            Op::MakeDirectory { at } => self.make_directory(at),
+            Op::MakeDirectory { at, slot } => self.make_directory(at, *slot),
             Op::Move { at, ino, directory, marked } => self.bring_up(at, *ino, *directory, *marked),
             Op::Update { source, target, .. } => self.update(source, target),
             Op::Attributes { source, target, modified, which } => self.attributes(source, target, *modified, *which),
@@ -179,15 +181,16 @@ impl Apply {
 
     fn words(&self, op: &Op) -> String {
         let target = |target: &Target| match target {
-            Target::Live(path) => self.live.shown(path),
             Target::Staged(slot) => format!("file {slot}, which was put aside,"),
+            Target::Root => self.live.path().display().to_string(),
+            Target::Known { at, .. } | Target::Brought { at, .. } => self.live.shown(at),
         };
         match op {
             Op::StageDirectory { from, .. } => format!("putting {} aside", self.live.shown(from)),
             Op::StageLink { slot, .. } => format!("putting file {slot} aside on {}", self.live.path().display()),
             Op::Remove { at, .. } => format!("removing {}", self.live.shown(at)),
             Op::Place { at, .. } | Op::Move { at, .. } => format!("putting {} in place", self.live.shown(at)),
-            Op::MakeDirectory { at } => format!("making {}", self.live.shown(at)),
+            Op::MakeDirectory { at, .. } => format!("making {}", self.live.shown(at)),
             Op::Update { target: file, .. } => format!("writing {}", target(file)),
             Op::Attributes { target: file, .. } => format!("setting the attributes of {}", target(file)),
             Op::Protect { target: file, .. } => format!("protecting {}", target(file)),
@@ -198,33 +201,51 @@ impl Apply {
         if self.live.look_ident(from)?.is_none_or(|(_, found)| found != ino) {
             return Ok(());
         }
-        let (directory, name) = self.live.place(from)?;
-        rustix::fs::renameat(&*directory, name, self.stage_tree()?.root(), slot_name(slot))?;
+        self.take_away(from, ino, self.stage_tree()?, slot)
+    }
+
+    /// Moves a directory to where others do not come, if it is the one that is meant: since it was looked at, others may have put one in its place that they could not take
+    /// away by themselves.
+    fn take_away(&self, at: &TreePath, ino: u64, into: &Tree, slot: u32) -> io::Result<()> {
+        let (directory, name) = self.live.place(at)?;
+        rustix::fs::renameat(&*directory, name, into.root(), slot_name(slot))?;
         self.live.forget();
+        let taken = rustix::fs::openat(into.root(), slot_name(slot), PLACE, Mode::empty())?;
+        if self.realm.is_none() && self.live.ident_of(&taken, &rustix::fs::fstat(&taken)?)? != ino {
+            rustix::fs::renameat_with(into.root(), slot_name(slot), &*directory, name, RenameFlags::NOREPLACE)?;
+        }
         Ok(())
     }
 
-    fn stage_link(&self, handle: &FileHandle, slot: u32) -> io::Result<()> {
-        let object = match handle.open(self.live.root()) {
-            // Linked and, in an earlier run, done with? Then it would still be in the stage directory.
-            Err(error) if error.raw_os_error() == Some(Errno::STALE.raw_os_error()) => return Err(error),
-            object => object?,
-        };
+    fn stage_link(&self, file: &Identity, slot: u32) -> io::Result<()> {
+        // Linked and, in an earlier run, done with? Then it would still be in the stage directory, and not be gone.
+        let object = file.open(&self.live)?;
         match rustix::fs::linkat(&object, "", self.stage_tree()?.root(), slot_name(slot), AtFlags::EMPTY_PATH) {
             Ok(()) | Err(Errno::EXIST) => Ok(()),
             Err(errno) => Err(errno.into()),
         }
     }
 
-    fn remove(&self, at: &TreePath, ino: u64, slot: u32) -> io::Result<()> {
+    fn remove(&self, at: &TreePath, ino: u64, changed: Moment, slot: u32) -> io::Result<()> {
         let is_it = |ino_now: u64| ino_now == ino || planted("replay-not-idempotent");
         let Some((stat, _)) = self.live.look_ident(at)?.filter(|(_, found)| is_it(*found)) else { return Ok(()) };
-        let (directory, name) = self.live.place(at)?;
-        rustix::fs::renameat(&*directory, name, self.trash_tree()?.root(), slot_name(slot))?;
-        if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
-            self.live.forget();
+        if self.again && self.is_younger(at, changed)? {
+            return Ok(());
         }
-        Ok(())
+        if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
+            return self.take_away(at, ino, self.trash_tree()?, slot);
+        }
+        let (directory, name) = self.live.place(at)?;
+        Ok(rustix::fs::renameat(&*directory, name, self.trash_tree()?.root(), slot_name(slot))?)
+    }
+
+    /// Whether what is at a path was made after a moment, as far as the file system tells: others have deleted what was there before a recovery, and what they made has got
+    /// its number.
+    fn is_younger(&self, at: &TreePath, moment: Moment) -> io::Result<bool> {
+        let object = self.live.object(at)?;
+        let told = rustix::fs::statx(&object, "", AtFlags::EMPTY_PATH, StatxFlags::BTIME)?;
+        let born = Moment { seconds: told.stx_btime.tv_sec, nanoseconds: told.stx_btime.tv_nsec };
+        Ok(self.realm.is_none() && told.stx_mask & StatxFlags::BTIME.bits() != 0 && born > moment)
     }
 
     fn place(&self, slot: u32, ino: u64, at: &TreePath, is_directory: bool) -> io::Result<()> {
@@ -256,8 +277,16 @@ impl Apply {
         Ok(())
     }
 
-    fn make_directory(&self, at: &TreePath) -> io::Result<()> {
+    fn make_directory(&self, at: &TreePath, slot: u32) -> io::Result<()> {
         let (directory, name) = self.live.place(at)?;
+        if self.realm.is_none() {
+            // It has its place already?
+            if self.stage_tree()?.look(&TreePath::ROOT.join(&slot_name(slot)))?.is_some() {
+                rustix::fs::renameat(self.stage_tree()?.root(), slot_name(slot), &*directory, name)?;
+                self.live.forget();
+            }
+            return Ok(());
+        }
         match rustix::fs::mkdirat(&*directory, name, Mode::RWXU) {
             Ok(()) | Err(Errno::EXIST) => Ok(()),
             Err(errno) => Err(errno.into()),
@@ -307,11 +336,27 @@ impl Apply {
         }
     }
 
-    fn target(&self, target: &Target) -> io::Result<(&Tree, TreePath)> {
-        Ok(match target {
-            Target::Live(path) => (&self.live, path.clone()),
-            Target::Staged(slot) => (self.stage_tree()?, TreePath::ROOT.join(&slot_name(*slot))),
-        })
+    /// Opens what is to be changed as a mere place; nothing where others have removed or replaced it since the commit point.
+    fn object(&self, target: &Target) -> io::Result<Option<OwnedFd>> {
+        let found = match target {
+            Target::Root => self.live.object(&TreePath::ROOT),
+            Target::Staged(slot) => self.stage_tree()?.object(&TreePath::ROOT.join(&slot_name(*slot))),
+            Target::Known { at, .. } if planted("by-name") => self.live.object(at),
+            Target::Known { identity, .. } => match identity.open(&self.live) {
+                Err(error) if is_gone(&error) && self.realm.is_none() => return Ok(None),
+                object => object,
+            },
+            Target::Brought { at, .. } if self.realm.is_some() => self.live.object(at),
+            Target::Brought { at, ino } => match self.live.object(at) {
+                Err(error) if is_missing(&error) || leads_elsewhere(&error) => return Ok(None),
+                object => {
+                    let object = object?;
+                    let now = self.live.ident_of(&object, &rustix::fs::fstat(&object)?)?;
+                    return Ok((*ino == Some(now)).then_some(object));
+                }
+            },
+        };
+        found.map(Some)
     }
 
     /// Whether an operation on what was put aside was done before, and all that comes behind it: it is not there any more.
@@ -324,8 +369,7 @@ impl Apply {
         if self.was_done(target)? {
             return Ok(());
         }
-        let (tree, path) = self.target(target)?;
-        let object = tree.object(&path)?;
+        let object = self.object(target)?;
         if let Some(slot) = slot {
             match rustix::fs::unlinkat(self.stage_tree()?.root(), slot_name(slot), AtFlags::empty()) {
                 Ok(()) | Err(Errno::NOENT) => {}
@@ -333,7 +377,7 @@ impl Apply {
             }
             step();
         }
-        protection.give(object.as_fd())
+        object.map_or(Ok(()), |object| protection.give(object.as_fd()))
     }
 
     fn update(&self, source: &Source, target: &Target) -> io::Result<()> {
@@ -342,8 +386,9 @@ impl Apply {
         }
         let (from, path) = self.source(source)?;
         let from: File = from.file(&path, false)?;
-        let (to, path) = self.target(target)?;
-        bring(&from, &to.file(&path, true)?)
+        let Some(object) = self.object(target)? else { return Ok(()) };
+        let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        bring(&from, &rustix::fs::open(CallPath::of(object)?.text, flags, Mode::empty())?.into())
     }
 
     fn attributes(&self, source: &Source, target: &Target, modified: Option<Moment>, which: Which) -> io::Result<()> {
@@ -359,8 +404,8 @@ impl Apply {
         if let Some(modified) = modified {
             attributes.modified = modified;
         }
-        let (to, path) = self.target(target)?;
-        attributes.give(&CallPath::of(to.object(&path)?)?, which, step)
+        let Some(object) = self.object(target)? else { return Ok(()) };
+        attributes.give(&CallPath::of(object)?, which, step)
     }
 }
 

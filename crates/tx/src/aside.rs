@@ -68,7 +68,7 @@ impl Aside {
     pub(crate) fn clear(&self, live: &Tree, steps: &Steps) -> io::Result<()> {
         remove_all(live, HIDDEN)?;
         let of_root = steps.finish.iter().find_map(|op| match op {
-            Op::Attributes { target: Target::Live(path), modified, .. } if *path == TreePath::ROOT => *modified,
+            Op::Attributes { target: Target::Root, modified, .. } => *modified,
             _ => None,
         });
         set_modified(live, of_root.unwrap_or(self.root_modified))

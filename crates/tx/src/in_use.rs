@@ -86,6 +86,7 @@ fn is_about(steps: &Steps, path: &TreePath, number: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::attributes::Moment;
     use crate::change::{Source, Target};
 
     fn path(text: &str) -> TreePath {
@@ -99,13 +100,13 @@ mod tests {
     #[test]
     fn a_mount_goes_with_what_it_lies_in_and_stays_beside_it() {
         let part = Part::new("/srv".into(), "/nowhere".into());
-        let remove = steps(Op::Remove { at: path("d"), ino: 1, slot: 0 });
+        let remove = steps(Op::Remove { at: path("d"), ino: 1, changed: Moment::EPOCH, slot: 0 });
         let found = |mount: &str| mount_in_the_way(&part, &remove, || Ok(vec![mount.into()])).unwrap();
         assert_eq!((found("/srv/d/e"), found("/srv/d")), (Some(path("d/e")), Some(path("d"))));
         assert_eq!((found("/srv"), found("/srv/de"), found("/"), found("/other/d")), (None, None, None, None));
         let aside = Steps { stage: vec![Op::StageDirectory { from: path("d"), ino: 1, slot: 1 }], ..remove.clone() };
         assert_eq!(mount_in_the_way(&part, &aside, || Ok(vec!["/srv/d/e".into()])).unwrap(), None);
-        let made = steps(Op::MakeDirectory { at: path("d") });
+        let made = steps(Op::MakeDirectory { at: path("d"), slot: 0 });
         assert_eq!(mount_in_the_way(&part, &made, || panic!("nobody need look")).unwrap(), None);
     }
 
@@ -113,14 +114,16 @@ mod tests {
     fn a_swap_file_is_known_by_each_of_its_names() {
         let is = |op: Op| is_about(&steps(op), &path("a/swap"), 7);
         assert!(
-            is(Op::Remove { at: path("a/swap"), ino: 7, slot: 0 }) && is(Op::Remove { at: path("a"), ino: 1, slot: 0 })
+            is(Op::Remove { at: path("a/swap"), ino: 7, changed: Moment::EPOCH, slot: 0 })
+                && is(Op::Remove { at: path("a"), ino: 1, changed: Moment::EPOCH, slot: 0 })
         );
         assert!(
-            is(Op::Remove { at: path("other"), ino: 7, slot: 0 }) && !is(Op::Remove { at: path("b"), ino: 1, slot: 0 })
+            is(Op::Remove { at: path("other"), ino: 7, changed: Moment::EPOCH, slot: 0 })
+                && !is(Op::Remove { at: path("b"), ino: 1, changed: Moment::EPOCH, slot: 0 })
         );
         let moved = |at: &str| Op::Move { at: path(at), ino: 9, directory: false, marked: false };
         assert!(is(moved("a/swap")) && !is(moved("a/other")));
-        let update = |ino: u64| Op::Update { source: Source::Upper(path("x")), target: Target::Live(path("x")), ino };
+        let update = |ino: u64| Op::Update { source: Source::Upper(path("x")), target: Target::Root, ino };
         assert!(is(update(7)) && !is(update(8)));
     }
 }

@@ -9,7 +9,7 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 /// How a journal begins; the last byte is the version of its format.
-const MAGIC: &[u8; 8] = b"PandoTx\x06";
+const MAGIC: &[u8; 8] = b"PandoTx\x07";
 
 /// What is said of one in another version of the format.
 const OTHERS: &str = "the journal is one of another version of Pando, which has to finish it (pando tx recover)";

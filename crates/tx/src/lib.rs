@@ -37,6 +37,7 @@ mod disputed;
 mod gate;
 mod gone;
 mod home;
+mod identity;
 mod in_memory;
 mod in_use;
 mod inner_ids;

@@ -6,12 +6,15 @@ use crate::change::{Change, Op, Sign};
 use crate::change_set::{Basis, PartChanges, Source, leaves_what_is_in_use, look_again};
 use crate::commit_error::CommitError;
 use crate::crash::{planted, step};
+use crate::identity::Identity;
 use crate::journal::{Journal, JournalFile};
 use crate::order;
 use crate::part::Part;
 use crate::tree::Tree;
-use rustix::fs::{FallocateFlags, fallocate};
+use crate::tree_path::TreePath;
+use rustix::fs::{AtFlags, FallocateFlags, Mode, fallocate};
 use rustix::io::Errno;
+use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -40,7 +43,7 @@ pub(crate) struct Prepared {
 impl Prepared {
     /// Prepares the commit of what was read. `directory` is the transaction's; the lock of its home must be held until it is committed.
     pub(crate) fn new(directory: &Path, parts: Vec<PartChanges>, durable: bool) -> Result<Self, CommitError> {
-        let (parts, untouched): (Vec<_>, Vec<_>) = parts.into_iter().partition(|part| !part.steps.is_empty());
+        let (mut parts, untouched): (Vec<_>, Vec<_>) = parts.into_iter().partition(|part| !part.steps.is_empty());
         let mut found: Vec<_> = untouched.into_iter().map(|one| (one.part, one.source)).collect();
         let mut journal = Journal { durable, parts: Vec::new() };
         let file = JournalFile::of(directory);
@@ -48,6 +51,7 @@ impl Prepared {
             return Ok(Self { file, journal, ordered: false, found });
         }
         parts.iter().try_for_each(make_room)?;
+        parts.iter_mut().filter(|part| part.part.realm.is_none()).try_for_each(make_directories)?;
         step();
         let ordered = if durable { order::new_files(directory, &parts) } else { None };
         for PartChanges { part, steps, source, .. } in parts {
@@ -79,6 +83,11 @@ impl Prepared {
         for part in parts {
             // There need be none.
             let _ = std::fs::remove_file(part.room());
+            let made = Tree::open(&part.stage()).and_then(|stage| {
+                let names = stage.names(&TreePath::ROOT)?;
+                names.iter().try_for_each(|name| Ok(rustix::fs::unlinkat(stage.root(), name, AtFlags::REMOVEDIR)?))
+            });
+            drop(made);
         }
     }
 
@@ -92,6 +101,41 @@ impl Prepared {
         // One that changes nothing was over when it was validated.
         if self.journal.parts.is_empty() { Ok(()) } else { look_again(&self.found, begun, &basis()) }
     }
+}
+
+/// Makes the directories that are to come, aside: it is known which ones they are before anybody else can come across them.
+fn make_directories(part: &mut PartChanges) -> Result<(), CommitError> {
+    let slots: Vec<_> = part
+        .steps
+        .change
+        .iter()
+        .filter_map(|op| match op {
+            Op::MakeDirectory { at, slot } => Some((at.clone(), *slot)),
+            _ => None,
+        })
+        .collect();
+    if slots.is_empty() {
+        return Ok(());
+    }
+    let made = make_aside(&part.part, &slots);
+    let made = made.map_err(|source| CommitError::Prepare {
+        what: format!("making directories in {}", part.part.stage().display()),
+        source,
+    })?;
+    part.steps.identify(&made);
+    Ok(())
+}
+
+fn make_aside(part: &Part, slots: &[(TreePath, u32)]) -> io::Result<HashMap<TreePath, Identity>> {
+    let private = |error: Errno| if error == Errno::EXIST { Ok(()) } else { Err(error) };
+    rustix::fs::mkdir(part.stage(), Mode::RWXU).or_else(private)?;
+    let stage = Tree::open(&part.stage())?;
+    let make = |(at, slot): &(TreePath, u32)| -> io::Result<_> {
+        let name = slot.to_string();
+        rustix::fs::mkdirat(stage.root(), &*name, Mode::RWXU).or_else(private)?;
+        Ok((at.clone(), Identity::of(stage.object(&TreePath::ROOT.join(name.as_ref()))?)?))
+    };
+    slots.iter().map(make).collect()
 }
 
 /// Makes sure that a part can take what is to come.

@@ -3,11 +3,10 @@
 //! A rename within one mount can still be refused (EXDEV): another subvolume of btrfs is another tree; into a directory whose files are encrypted nothing comes that is not, and into
 //! one that belongs to a project (of quotas) nothing of another. Behind the commit point that would be too late.
 
-use crate::change::{Op, Steps, Target};
+use crate::change::{Op, Steps};
 use crate::part::Part;
 use crate::tree::{Tree, is_missing};
 use crate::tree_path::TreePath;
-use pando_kernel::file_handle::FileHandle;
 use pando_kernel::project_quota;
 use rustix::fs::{Access, AtFlags, Mode, OFlags, StatxAttributes, StatxFlags, accessat, fstat, fstatfs, openat, statx};
 use rustix::io::Errno;
@@ -106,7 +105,7 @@ fn read_only<'a>(live: &Tree, steps: &'a Steps) -> io::Result<Option<&'a TreePat
         return Ok(None);
     }
     let target = |op: &'a Op| match op {
-        Op::Attributes { target: Target::Live(at), .. } | Op::Protect { target: Target::Live(at), .. } => Some(at),
+        Op::Attributes { target, .. } | Op::Protect { target, .. } => target.place(),
         _ => None,
     };
     let is_refused = |at: &TreePath| {
@@ -146,8 +145,7 @@ pub(crate) fn obstacle(part: &Part, steps: &Steps) -> io::Result<Option<String>>
     }
     for op in &steps.stage {
         let Op::StageLink { origin, .. } = op else { continue };
-        let handle = FileHandle { kind: origin.handle_kind, bytes: origin.handle.clone() };
-        if fstat(handle.open(live.root())?)?.st_dev != own.device {
+        if fstat(origin.identity.open(&live)?)?.st_dev != own.device {
             return Ok(Some(found(&TreePath::ROOT, Border::Subvolume)));
         }
     }
@@ -157,6 +155,7 @@ pub(crate) fn obstacle(part: &Part, steps: &Steps) -> io::Result<Option<String>>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::attributes::Moment;
 
     #[test]
     fn a_file_is_moved_to_its_like() {
@@ -175,9 +174,9 @@ mod tests {
         let path = |text: &str| TreePath::new(text.as_bytes()).unwrap();
         let steps = Steps {
             change: vec![
-                Op::MakeDirectory { at: path("made/new") },
+                Op::MakeDirectory { at: path("made/new"), slot: 0 },
                 Op::Move { at: path("made/new/file"), ino: 1, directory: false, marked: false },
-                Op::Remove { at: path("gone"), ino: 2, slot: 0 },
+                Op::Remove { at: path("gone"), ino: 2, changed: Moment::EPOCH, slot: 0 },
             ],
             ..Steps::default()
         };

@@ -5,11 +5,11 @@
 
 use crate::attributes::{Attributes, Moment};
 use crate::disputed::Theirs;
+use crate::identity::is_gone;
 use crate::tree::{CallPath, Tree, leads_elsewhere};
 use crate::tree_path::TreePath;
 use crate::upper::{Directory, DirectorySource, File, Indexed, Node, What};
 use crate::validate::{CHANGED, CREATED, Conflict, REMOVED, of_several_names};
-use pando_kernel::file_handle::FileHandle;
 use std::io;
 
 /// The first thing that is not as it was when the change set was read, of all that this is about to replace, remove or create.
@@ -79,15 +79,14 @@ fn has_their_content(what: &What) -> bool {
 /// Whether anything has happened to the live tree's file that one was copied from, wherever its names are, but for what is left to others.
 fn is_touched(live: &Tree, file: &File) -> io::Result<bool> {
     let Some(origin) = &file.origin else { return Ok(false) };
-    let handle = FileHandle { kind: origin.handle_kind, bytes: origin.handle.clone() };
-    match handle.open(live.root()) {
+    match origin.identity.open(live) {
         Ok(object) => match &file.theirs {
             Some(Theirs::Content(attributes)) => {
                 Ok(!Attributes::of(&CallPath::of(object)?)?.is_same_but_for_time(attributes))
             }
             Some(Theirs::Attributes) | None => Ok(Moment::changed(&rustix::fs::fstat(object)?) != origin.changed),
         },
-        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::STALE.raw_os_error()) => Ok(true),
+        Err(error) if is_gone(&error) => Ok(true),
         Err(error) => Err(error),
     }
 }
@@ -95,6 +94,7 @@ fn is_touched(live: &Tree, file: &File) -> io::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::identity::Identity;
     use crate::upper::{LiveName, Origin};
     use std::path::Path;
     use std::time::Duration;
@@ -119,6 +119,7 @@ mod tests {
         let directory = |children| {
             What::Directory(Directory {
                 source: DirectorySource::SamePlace,
+                identity: None,
                 attributes_differ: false,
                 attributes_clash: false,
                 protection: None,
@@ -139,8 +140,8 @@ mod tests {
     fn of_the_live_one(live: &Tree) -> What {
         let object = live.object(&TreePath::new(b"d/f").unwrap()).unwrap();
         let stat = rustix::fs::fstat(&object).unwrap();
-        let FileHandle { kind: handle_kind, bytes: handle } = FileHandle::of(&object).unwrap();
-        let origin = Origin { ino: stat.st_ino, handle_kind, handle, changed: Moment::changed(&stat) };
+        let identity = Identity::of(&object).unwrap();
+        let origin = Origin { ino: stat.st_ino, identity, changed: Moment::changed(&stat) };
         What::File(File {
             origin: Some(origin),
             content_differs: true,

@@ -111,6 +111,7 @@ mod tests {
     use super::*;
     use crate::tree_path::TreePath;
     use crate::upper::Origin;
+    use pando_kernel::file_handle::FileHandle;
 
     const BEFORE: Moment = Moment { seconds: 9, nanoseconds: 0 };
     const BEGUN: Moment = Moment { seconds: 10, nanoseconds: 0 };
@@ -121,6 +122,7 @@ mod tests {
         let child = Node { path: TreePath::new(b"a").unwrap(), ino: 9, live, marked: false, what };
         let top = Directory {
             source: DirectorySource::SamePlace,
+            identity: None,
             attributes_differ: true,
             attributes_clash: false,
             protection: None,
@@ -133,7 +135,11 @@ mod tests {
     }
 
     fn file(origin: Option<(u64, Moment)>) -> What {
-        let origin = origin.map(|(ino, changed)| Origin { ino, handle_kind: 1, handle: vec![], changed });
+        let origin = origin.map(|(ino, changed)| Origin {
+            ino,
+            identity: FileHandle { kind: 1, bytes: vec![] }.into(),
+            changed,
+        });
         What::File(File {
             origin,
             content_differs: true,

@@ -83,6 +83,7 @@ mod tx_race;
 mod tx_refused;
 mod tx_root;
 mod tx_spares;
+mod tx_swapped;
 mod tx_times;
 mod tx_unseen;
 mod tx_validation;
@@ -125,6 +126,7 @@ const AREAS: &[&[Case]] = &[
     tx_refused::CASES,
     tx_root::CASES,
     tx_spares::CASES,
+    tx_swapped::CASES,
     tx_times::CASES,
     tx_unseen::CASES,
     tx_validation::CASES,

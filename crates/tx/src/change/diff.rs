@@ -113,6 +113,7 @@ mod tests {
     fn directory(source: DirectorySource, children: Vec<Node>) -> What {
         What::Directory(Directory {
             source,
+            identity: None,
             attributes_differ: true,
             attributes_clash: false,
             protection: None,

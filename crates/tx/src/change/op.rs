@@ -5,10 +5,12 @@
 //! journal is gone: what is removed goes into a trash directory, what is moved waits in a stage directory, and both live until then.
 
 use crate::attributes::{Moment, Which};
+use crate::identity::Identity;
 use crate::protection::Protection;
 use crate::tree_path::TreePath;
 use crate::upper::Origin;
 use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
 
 /// The operations on one tree, in the order in which they are done.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,6 +29,18 @@ impl Steps {
     pub(crate) fn is_empty(&self) -> bool {
         self.stage.is_empty() && self.change.is_empty() && self.finish.is_empty()
     }
+
+    /// Has the directories that were made aside be known, by their places to be.
+    pub(crate) fn identify(&mut self, made: &HashMap<TreePath, Identity>) {
+        for op in &mut self.finish {
+            let (Op::Attributes { target, .. } | Op::Protect { target, .. }) = op else { continue };
+            if let Target::Brought { at, ino: None } = target
+                && let Some(identity) = made.get(at)
+            {
+                *target = Target::Known { identity: identity.clone(), at: at.clone() };
+            }
+        }
+    }
 }
 
 /// Where new content or attributes come from.
@@ -38,13 +52,40 @@ pub(crate) enum Source {
     Index(TreePath),
 }
 
-/// A file of the live tree.
+/// An object of the live tree whose content, attributes or protection change.
+///
+/// From the commit point on, and before a recovery for as long as that takes, others may have put something else at its name. What they put there must not get what was
+/// meant for it: who can write to a directory would have root's program, set-user-id too, be his own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Target {
-    /// By its name.
-    Live(TreePath),
+    /// The root.
+    Root,
+    /// One that was there before. It is changed wherever it is by now, and no other is; where others have removed it since, nothing is.
+    Known {
+        /// What it is found by.
+        identity: Identity,
+        /// Its name, for people.
+        at: TreePath,
+    },
+    /// One that an earlier operation brings to its place. What others have put in its place since is left alone.
+    Brought {
+        /// Its place.
+        at: TreePath,
+        /// Its inode. None if it is a directory that is made only when the commit is [prepared](crate::prepare), or in a realm, where nobody else runs.
+        ino: Option<u64>,
+    },
     /// The one that was put aside under a number.
     Staged(u32),
+}
+
+impl Target {
+    /// Its name in the live tree, if one is known. The root has none.
+    pub(crate) fn place(&self) -> Option<&TreePath> {
+        match self {
+            Self::Known { at, .. } | Self::Brought { at, .. } => Some(at),
+            Self::Root | Self::Staged(_) => None,
+        }
+    }
 }
 
 /// One operation.
@@ -72,6 +113,8 @@ pub(crate) enum Op {
         at: TreePath,
         /// The inode that it must lead to.
         ino: u64,
+        /// When anything of that last changed. What was made later is another one, if it has the same number.
+        changed: Moment,
         /// The number that it gets in the trash.
         slot: u32,
     },
@@ -86,10 +129,13 @@ pub(crate) enum Op {
         /// Whether it is a directory.
         directory: bool,
     },
-    /// Makes an empty directory.
+    /// Makes an empty directory: one that was made aside when the commit was prepared gets its place, so that it is known which one it is. In a realm, where nobody else
+    /// runs, it is made now.
     MakeDirectory {
         /// Where.
         at: TreePath,
+        /// The number that it was put aside under.
+        slot: u32,
     },
     /// Moves a new object, with everything below it, from the upper directory to the live tree, in place of what is there.
     Move {

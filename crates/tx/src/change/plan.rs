@@ -14,9 +14,9 @@ pub(crate) fn plan(root: &Node, indexed: &[Indexed]) -> Steps {
     if let What::Directory(directory) = &root.what {
         planner.children(&root.path, directory);
         if planner.has_changed_names(0, &root.path) || directory.attributes_differ {
-            planner.directory_attributes(&root.path, directory);
+            planner.directory_attributes(&root.path, directory, Target::Root);
         }
-        planner.protect(Target::Live(root.path.clone()), directory.protection, None);
+        planner.protect(Target::Root, directory.protection, None);
     }
     for file in indexed {
         planner.indexed(file);
@@ -65,7 +65,7 @@ impl Planner {
         let start = directory.as_bytes().len() + usize::from(!directory.as_bytes().is_empty());
         let is_in_it = |at: &TreePath| at.as_bytes().get(start..).is_some_and(|name| !name.contains(&b'/'));
         let place = |op: &Op| match op {
-            Op::Remove { at, .. } | Op::Place { at, .. } | Op::MakeDirectory { at } | Op::Move { at, .. } => {
+            Op::Remove { at, .. } | Op::Place { at, .. } | Op::MakeDirectory { at, .. } | Op::Move { at, .. } => {
                 is_in_it(at)
             }
             Op::Update { .. }
@@ -94,11 +94,11 @@ impl Planner {
 
     /// Takes away what the live tree has at a node's name; only a directory, if a rename can replace anything else by itself.
     fn remove(&mut self, node: &Node, directories_only: bool) {
-        if let Some(LiveName { ino, directory, .. }) = node.live
+        if let Some(LiveName { ino, directory, changed }) = node.live
             && (directory || !directories_only)
         {
             let slot = self.slot();
-            self.change.push(Op::Remove { at: node.path.clone(), ino, slot });
+            self.change.push(Op::Remove { at: node.path.clone(), ino, changed, slot });
         }
     }
 
@@ -122,10 +122,17 @@ impl Planner {
                 directory.protection
             }
         };
-        self.protect(Target::Live(node.path.clone()), protection, None);
+        self.protect(Target::Brought { at: node.path.clone(), ino: Some(node.ino) }, protection, None);
     }
 
     fn directory(&mut self, node: &Node, directory: &Directory) {
+        let at = node.path.clone();
+        let target = match (&directory.source, &directory.identity) {
+            (DirectorySource::New, _) => Target::Brought { at, ino: None },
+            (_, Some(identity)) => Target::Known { identity: identity.clone(), at },
+            (DirectorySource::Moved { ino, .. }, None) => Target::Brought { at, ino: Some(*ino) },
+            (DirectorySource::SamePlace, None) => Target::Brought { at, ino: node.live.as_ref().map(|live| live.ino) },
+        };
         match &directory.source {
             DirectorySource::New => {
                 self.remove(node, false);
@@ -133,9 +140,10 @@ impl Planner {
                     self.bring(node, true);
                     return self.protect_all(node);
                 }
-                self.change.push(Op::MakeDirectory { at: node.path.clone() });
+                let slot = self.slot();
+                self.change.push(Op::MakeDirectory { at: node.path.clone(), slot });
                 self.children(&node.path, directory);
-                self.directory_attributes(&node.path, directory);
+                self.directory_attributes(&node.path, directory, target.clone());
             }
             DirectorySource::Moved { from, ino } => {
                 let slot = self.slot();
@@ -143,23 +151,23 @@ impl Planner {
                 self.remove(node, false);
                 self.change.push(Op::Place { slot, ino: *ino, at: node.path.clone(), directory: true });
                 self.children(&node.path, directory);
-                self.directory_attributes(&node.path, directory);
+                self.directory_attributes(&node.path, directory, target.clone());
             }
             DirectorySource::SamePlace => {
                 let before = self.change.len();
                 self.children(&node.path, directory);
                 if self.has_changed_names(before, &node.path) || directory.attributes_differ {
-                    self.directory_attributes(&node.path, directory);
+                    self.directory_attributes(&node.path, directory, target.clone());
                 }
             }
         }
-        self.protect(Target::Live(node.path.clone()), directory.protection, None);
+        self.protect(target, directory.protection, None);
     }
 
-    fn directory_attributes(&mut self, path: &TreePath, directory: &Directory) {
+    fn directory_attributes(&mut self, path: &TreePath, directory: &Directory, target: Target) {
         self.finish.push(Op::Attributes {
             source: Source::Upper(path.clone()),
-            target: Target::Live(path.clone()),
+            target,
             modified: Some(directory.modified),
             which: Which::All,
         });
@@ -178,7 +186,8 @@ impl Planner {
             self.remove(node, true);
             self.change.push(Op::Place { slot, ino: origin.ino, at: node.path.clone(), directory: false });
         }
-        let (source, target) = (Source::Upper(node.path.clone()), Target::Live(node.path.clone()));
+        let target = Target::Known { identity: origin.identity.clone(), at: node.path.clone() };
+        let source = Source::Upper(node.path.clone());
         self.rewrite(file, origin, source, target);
     }
 

@@ -174,6 +174,7 @@ mod tests {
         let modified = Moment { seconds: 0, nanoseconds: 0 };
         let what = What::Directory(Directory {
             source,
+            identity: None,
             attributes_differ: false,
             attributes_clash: false,
             protection: None,

@@ -5,10 +5,10 @@
 
 use super::node::{Directory, File, Indexed, Node, What};
 use super::walk::WalkError;
+use crate::identity::is_gone;
 use crate::protection::Protection;
 use crate::tree::{CallPath, Tree};
 use crate::tree_path::TreePath;
-use pando_kernel::file_handle::FileHandle;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::io;
@@ -33,8 +33,7 @@ fn of_node(live: &Tree, node: &mut Node) -> Result<(), WalkError> {
 
 fn of_file(live: &Tree, path: &TreePath, file: &mut File) -> Result<(), WalkError> {
     let Some(origin) = file.origin.as_ref().filter(|_| file.content_differs) else { return Ok(()) };
-    let handle = FileHandle { kind: origin.handle_kind, bytes: origin.handle.clone() };
-    let names = handle.open(live.root()).and_then(|object| {
+    let names = origin.identity.open(live).and_then(|object| {
         let names = rustix::fs::fstat(&object)?.st_nlink;
         let how = Written::of(&CallPath::of(object)?)?;
         // A new file in the place of one that nobody may write to is lost to nobody.
@@ -47,9 +46,7 @@ fn of_file(live: &Tree, path: &TreePath, file: &mut File) -> Result<(), WalkErro
             Ok(())
         }
         Ok(Some(_)) => Err(WalkError::Executed(live.shown(path))),
-        Err(error) if error.raw_os_error() == Some(Errno::STALE.raw_os_error()) => {
-            Err(WalkError::Lost(live.shown(path)))
-        }
+        Err(error) if is_gone(&error) => Err(WalkError::Lost(live.shown(path))),
         Err(source) => Err(WalkError::Read { path: live.shown(path), source }),
     }
 }

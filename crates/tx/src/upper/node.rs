@@ -2,6 +2,7 @@
 
 use crate::attributes::Moment;
 use crate::disputed::Theirs;
+use crate::identity::Identity;
 use crate::protection::Protection;
 use crate::tree_path::TreePath;
 use serde::{Deserialize, Serialize};
@@ -48,6 +49,8 @@ pub(crate) enum What {
 pub(crate) struct Directory {
     /// Which one of the live tree it is.
     pub source: DirectorySource,
+    /// What that is found by, if it is one and not the root.
+    pub identity: Option<Identity>,
     /// Whether owner, mode, time, extended attributes or protection are other than the source's. Always for a new one.
     pub attributes_differ: bool,
     /// Whether owner, mode or extended attributes are other than the source's, and somebody else has changed something of the source since the beginning:
@@ -102,10 +105,8 @@ pub(crate) struct File {
 pub(crate) struct Origin {
     /// Its inode.
     pub ino: u64,
-    /// The kind of its handle.
-    pub handle_kind: i32,
-    /// Its handle, with which it is found again.
-    pub handle: Vec<u8>,
+    /// With which it is found again.
+    pub identity: Identity,
     /// When anything of it last changed.
     pub changed: Moment,
 }

@@ -5,12 +5,12 @@ use super::node::{Directory, DirectorySource, File, Indexed, LiveName, Node, Ori
 use crate::attributes::{Attributes, Moment};
 use crate::content::same_content;
 use crate::disputed::{Disputed, Mine, Now, Theirs};
+use crate::identity::{Identity, is_gone};
 use crate::protection::{Protection, may_be_lifted};
 use crate::sync_ahead::MANY;
 use crate::tree::{CallPath, Tree};
 use crate::tree_path::TreePath;
 use crate::xattr;
-use pando_kernel::file_handle::FileHandle;
 use rustix::fs::{FileType, Stat};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -135,6 +135,7 @@ pub(crate) fn untouched(upper: &Tree, live: &Tree, begun: Moment) -> Option<Node
     let name = LiveName { ino, directory: true, changed: Moment::changed(&now) };
     let directory = Directory {
         source: DirectorySource::SamePlace,
+        identity: None,
         attributes_differ: false,
         attributes_clash: false,
         protection: None,
@@ -195,8 +196,10 @@ impl Walk<'_> {
             }
         };
         let children = self.children(&path, below.as_ref())?;
+        let identity = below.as_ref().and_then(|below| self.identity(below, marks));
         let OfItself { attributes_differ, attributes_clash, protection, modified } = of_itself;
-        let directory = Directory { source, attributes_differ, attributes_clash, protection, modified, children };
+        let directory =
+            Directory { source, identity, attributes_differ, attributes_clash, protection, modified, children };
         let what = What::Directory(directory);
         Ok(Node { path, ino: stat.st_ino, live: name, marked: false, what })
     }
@@ -240,20 +243,28 @@ impl Walk<'_> {
         Ok(self.origin(path, marks)?.map(|(origin, _)| origin.ino))
     }
 
+    /// What the live tree's directory at `live` is found by, which was looked at just now; nothing for the root, and where there is no such thing.
+    fn identity(&self, live: &TreePath, marks: &Marks) -> Option<Identity> {
+        if live.as_bytes().is_empty() {
+            return None;
+        }
+        match &marks.origin {
+            Some(handle) => Some(handle.clone().into()),
+            None => self.live.object(live).and_then(Identity::of).ok(),
+        }
+    }
+
     /// The live file that an object was copied from, opened.
     fn origin(&self, path: &TreePath, marks: &Marks) -> Result<Option<(Origin, CallPath)>, WalkError> {
         let Some(handle) = &marks.origin else { return Ok(None) };
         let object = match handle.open(self.live.root()) {
-            Err(error) if error.raw_os_error() == Some(rustix::io::Errno::STALE.raw_os_error()) => {
-                return Err(WalkError::Lost(self.live.shown(path)));
-            }
+            Err(error) if is_gone(&error) => return Err(WalkError::Lost(self.live.shown(path))),
             object => self.read(path, object)?,
         };
         let stat = self.read(path, rustix::fs::fstat(&object).map_err(Into::into))?;
-        let FileHandle { kind: handle_kind, bytes } = handle.clone();
         let ino = self.read(path, self.live.ident_of(&object, &stat))?;
         let changed = *self.changed.borrow_mut().entry(ino).or_insert_with(|| Moment::changed(&stat));
-        let origin = Origin { ino, handle_kind, handle: bytes, changed };
+        let origin = Origin { ino, identity: handle.clone().into(), changed };
         Ok(Some((origin, self.read(path, CallPath::of(object))?)))
     }
 

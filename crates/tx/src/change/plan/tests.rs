@@ -1,5 +1,7 @@
 use super::*;
 use crate::attributes::Moment;
+use crate::identity::Identity;
+use pando_kernel::file_handle::FileHandle;
 
 const MOMENT: Moment = Moment { seconds: 1, nanoseconds: 2 };
 
@@ -7,8 +9,12 @@ fn path(text: &str) -> TreePath {
     TreePath::new(text.as_bytes()).unwrap()
 }
 
+fn identity(ino: u64) -> Identity {
+    FileHandle { kind: 1, bytes: ino.to_le_bytes().to_vec() }.into()
+}
+
 fn origin(ino: u64) -> Origin {
-    Origin { ino, handle_kind: 1, handle: vec![1], changed: MOMENT }
+    Origin { ino, identity: identity(ino), changed: MOMENT }
 }
 
 fn file(origin: Option<Origin>, content_differs: bool) -> What {
@@ -31,6 +37,7 @@ fn node(at: &str, live: Option<(u64, bool)>, what: What) -> Node {
 fn directory(source: DirectorySource, children: Vec<Node>) -> What {
     What::Directory(Directory {
         source,
+        identity: None,
         attributes_differ: false,
         attributes_clash: false,
         protection: None,
@@ -43,18 +50,31 @@ fn root(children: Vec<Node>) -> Node {
     node("", Some((2, true)), directory(DirectorySource::SamePlace, children))
 }
 
+/// What is found by its identity, and what by its place.
+fn name(target: &Target) -> String {
+    match target {
+        Target::Root => "/".to_owned(),
+        Target::Known { identity: known, at } => format!("{at}, known as {known:?}"),
+        Target::Brought { at, ino } => format!("{at}, brought as {ino:?}"),
+        Target::Staged(slot) => format!("what was put aside as {slot}"),
+    }
+}
+
+fn known(at: &str, ino: u64) -> String {
+    name(&Target::Known { identity: identity(ino), at: path(at) })
+}
+
 fn words(ops: &[Op]) -> Vec<String> {
     let word = |op: &Op| match op {
         Op::StageDirectory { from, slot, .. } => format!("put {from} aside as {slot}"),
         Op::StageLink { origin, slot } => format!("link {} aside as {slot}", origin.ino),
         Op::Remove { at, .. } => format!("remove {at}"),
         Op::Place { slot, at, .. } => format!("place {slot} at {at}"),
-        Op::MakeDirectory { at } => format!("make {at}"),
+        Op::MakeDirectory { at, .. } => format!("make {at}"),
         Op::Move { at, .. } => format!("move {at}"),
-        Op::Update { target, .. } => format!("update {target:?}"),
-        Op::Attributes { target: Target::Live(at), .. } => format!("attributes of {at}"),
-        Op::Attributes { target, .. } => format!("attributes of {target:?}"),
-        Op::Protect { target, slot, .. } => format!("protect {target:?}, put aside as {slot:?}"),
+        Op::Update { target, .. } => format!("update {}", name(target)),
+        Op::Attributes { target, .. } => format!("attributes of {}", name(target)),
+        Op::Protect { target, slot, .. } => format!("protect {}, put aside as {slot:?}", name(target)),
     };
     ops.iter().map(word).collect()
 }
@@ -75,8 +95,8 @@ fn a_new_directory_is_one_move_unless_something_old_is_in_it() {
     assert_eq!(words(&steps.change), ["move /d"]);
     assert_eq!(words(&steps.finish), ["attributes of /"]);
     let steps = plan(&root(vec![new(vec![node("d/f", None, file(Some(origin(7)), false))])]), &[]);
-    assert_eq!(words(&steps.stage), ["link 7 aside as 0"]);
-    assert_eq!(words(&steps.change), ["make /d", "place 0 at /d/f"]);
+    assert_eq!(words(&steps.stage), ["link 7 aside as 1"]);
+    assert_eq!(words(&steps.change), ["make /d", "place 1 at /d/f"]);
 }
 
 #[test]
@@ -102,12 +122,12 @@ fn swapped_directories_are_both_put_aside_first_and_the_deepest_before_those_aro
 #[test]
 fn a_changed_file_is_updated_where_it_is_and_a_renamed_one_gets_its_new_name_first() {
     let steps = plan(&root(vec![node("f", Some((7, false)), file(Some(origin(7)), true))]), &[]);
-    assert_eq!(words(&steps.change), ["update Live(TreePath([102]))"]);
-    assert_eq!(words(&steps.finish), ["attributes of /f"]);
+    assert_eq!(words(&steps.change), [format!("update {}", known("f", 7))]);
+    assert_eq!(words(&steps.finish), [format!("attributes of {}", known("f", 7))]);
     let renamed = node("g", None, file(Some(origin(7)), true));
     let steps = plan(&root(vec![node("f", Some((7, false)), What::Gone), renamed]), &[]);
     assert_eq!(words(&steps.stage), ["link 7 aside as 1"]);
-    assert_eq!(words(&steps.change), ["remove /f", "place 1 at /g", "update Live(TreePath([103]))"]);
+    assert_eq!(words(&steps.change), ["remove /f", "place 1 at /g", &format!("update {}", known("g", 7))]);
 }
 
 #[test]
@@ -119,7 +139,7 @@ fn what_only_the_index_knows_is_not_lost_and_what_a_name_knows_is_not_done_twice
     let gone = node("alias", Some((7, false)), What::Gone);
     let steps = plan(&root(vec![gone]), &[indexed(7)]);
     assert_eq!(words(&steps.stage), ["link 7 aside as 1"]);
-    assert_eq!(words(&steps.change), ["remove /alias", "update Staged(1)"]);
+    assert_eq!(words(&steps.change), ["remove /alias", "update what was put aside as 1"]);
     let named = node("name", Some((8, false)), file(Some(origin(8)), true));
     assert_eq!(plan(&root(vec![named]), &[indexed(8)]).change.len(), 1);
 }
@@ -129,7 +149,7 @@ fn the_time_of_a_directory_is_set_where_its_own_names_change_and_nowhere_above()
     let new = node("a/b/f", None, file(None, true));
     let within = node("a/b", Some((4, true)), directory(DirectorySource::SamePlace, vec![new]));
     let above = node("a", Some((3, true)), directory(DirectorySource::SamePlace, vec![within]));
-    assert_eq!(words(&plan(&root(vec![above]), &[]).finish), ["attributes of /a/b"]);
+    assert_eq!(words(&plan(&root(vec![above]), &[]).finish), ["attributes of /a/b, brought as Some(4)"]);
 }
 
 #[test]
@@ -146,11 +166,10 @@ fn protection_comes_behind_everything_that_it_would_be_in_the_way_of() {
     let around = protected(directory(DirectorySource::SamePlace, vec![new, renamed]));
     let steps = plan(&root(vec![node("d", Some((3, true)), around)]), &[]);
     assert_eq!(words(&steps.stage), ["link 7 aside as 0"]);
-    let live = |at: &str| format!("protect {:?}, put aside as", Target::Live(path(at)));
     let finish = words(&steps.finish);
     let [.., new, renamed, around] = &finish[..] else { panic!("{finish:?}") };
-    assert_eq!(*new, format!("{} None", live("d/n")));
+    assert_eq!(*new, "protect /d/n, brought as Some(900), put aside as None");
     // What was put aside could not be removed any more.
-    assert_eq!(*renamed, format!("{} Some(0)", live("d/r")));
-    assert_eq!(*around, format!("{} None", live("d")));
+    assert_eq!(*renamed, format!("protect {}, put aside as Some(0)", known("d/r", 7)));
+    assert_eq!(*around, "protect /d, brought as Some(3), put aside as None");
 }
