@@ -43,19 +43,23 @@ struct inode {
 /* Until Linux 6.11, since 6.6. */
 struct timespec64 { s64 tv_sec; long tv_nsec; } OURS;
 struct inode___before { struct timespec64 __i_ctime; } OURS;
+/* What counts what becomes of a dentry, two for each: it gets an inode, loses it, is moved, is taken out of the hash. */
+struct seqcount { unsigned int sequence; } OURS;
+struct seqcount_spinlock { struct seqcount seqcount; } OURS;
 struct dentry {
+	struct seqcount_spinlock d_seq;
 	struct hlist_bl_node d_hash;
 	struct dentry *d_parent;
 	struct qstr d_name;
 	struct inode *d_inode;
 	struct super_block *d_sb;
+	void *d_fsdata;
 	struct hlist_node d_sib;
 	struct hlist_head d_children;
 } OURS;
 struct path { struct dentry *dentry; } OURS;
 struct file { struct path f_path; struct inode *f_inode; } OURS;
 /* What counts how often its maps were about to be changed: a sequence since Linux 6.14, a number since 6.4. */
-struct seqcount { unsigned int sequence; } OURS;
 struct mm_struct { struct seqcount mm_lock_seq; } OURS;
 struct mm_struct___before { int mm_lock_seq; } OURS;
 struct task_struct {
@@ -67,7 +71,7 @@ struct task_struct {
 } OURS;
 struct ovl_path { struct dentry *dentry; } OURS;
 struct ovl_entry { unsigned int __numlower; struct ovl_path __lowerstack[0]; } OURS;
-struct ovl_inode { struct inode vfs_inode; struct ovl_entry *oe; } OURS;
+struct ovl_inode { struct inode vfs_inode; struct dentry *__upperdentry; struct ovl_entry *oe; } OURS;
 struct seq_file;
 struct bpf_iter_meta { struct seq_file *seq; } OURS;
 struct bpf_iter__task {
@@ -104,7 +108,7 @@ struct record {
 	s64 seconds, nanoseconds;
 	u64 magic;
 	u16 mode, length;
-	u8 again, pad[3];
+	u8 again, replaces, pad[2];
 	unsigned char name[NAME_MAX + 1];
 };
 
@@ -168,6 +172,25 @@ static __always_inline u64 lower_of(u64 inode)
 	return (u64)BPF_CORE_READ(entry, __lowerstack[0].dentry);
 }
 
+/* What an overlay notes of a name in place of a pointer (Linux 6.5): that it hides one of the live tree. Of a new directory it says so in any case. */
+#define HIDES 2
+
+/*
+ * Whether the changed object of a name may have taken the place of another: it was renamed to it, or made elsewhere and put over what hid one that had been removed. One
+ * that was made where nothing was has had no other inode, and no other name, than its first: its dentry got the one, and that was all, in the view and below it. The one
+ * below is that of its first name; of others the view alone tells.
+ */
+static __always_inline u8 may_replace(struct dentry *at, u64 inode, u16 mode)
+{
+	struct ovl_inode *ovl = (void *)inode - bpf_core_field_offset(struct ovl_inode, vfs_inode);
+	u64 upper = inode ? (u64)BPF_CORE_READ(ovl, __upperdentry) : 0;
+	if (!upper)
+		return 0;
+	if (at->d_seq.seqcount.sequence > 2 || AT(upper, dentry)->d_seq.seqcount.sequence > 2)
+		return 1;
+	return (mode & S_IFMT) != S_IFDIR && (u64)at->d_fsdata & HIDES;
+}
+
 /* When an inode was last changed; zeros where the kernel keeps it in a way that is not known here. */
 static __always_inline void changed(struct record *record, struct inode *inode)
 {
@@ -203,6 +226,7 @@ static __always_inline void tell(struct dentry *at, struct outcome *walk)
 	/* Of what leads nowhere all that is read is zero. */
 	record->mode = AT(record->inode, inode)->i_mode;
 	record->lower = lower_of(record->inode);
+	record->replaces = may_replace(at, record->inode, record->mode);
 	struct dentry *lower = AT(record->lower, dentry);
 	record->lower_parent = (u64)lower->d_parent;
 	record->lower_hash = (u64)lower->d_hash.pprev;

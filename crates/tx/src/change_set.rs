@@ -9,6 +9,7 @@ use crate::in_use::{mount_in_the_way, swap_in_the_way};
 use crate::part::Part;
 use crate::reach::obstacle;
 use crate::read_set::{Known, ReadSet, check};
+use crate::removed::changed_within;
 use crate::second_look::changed_since;
 use crate::sync_ahead;
 use crate::tree::{Tree, is_missing, leads_elsewhere};
@@ -198,7 +199,12 @@ fn read_part(part: &Part, begun: Moment, basis: Option<&Basis>) -> Result<PartCh
         }
     };
     if let Some(basis) = basis {
+        let failed = |source| CommitError::Prepare { what: format!("validating {}", part.live.display()), source };
         let found = match conflict(&root, &indexed, begun) {
+            None => changed_within(&live, &root, begun).map_err(failed)?,
+            found => found,
+        };
+        let found = match found {
             None => read_conflict(part, begun, &live, &root, basis)?,
             found => found,
         };
@@ -219,6 +225,10 @@ pub(crate) fn look_again(found: &[(Part, Source)], begun: Moment, basis: &Basis)
             |source| CommitError::Prepare { what: format!("looking once more at {}", part.live.display()), source };
         let live = Tree::live(part).map_err(failed)?;
         let found = match changed_since(&live, root, indexed).map_err(failed)? {
+            None => changed_within(&live, root, begun).map_err(failed)?,
+            found => found,
+        };
+        let found = match found {
             None => read_conflict(part, begun, &live, root, basis)?,
             found => found,
         };
@@ -268,9 +278,12 @@ fn read_conflict(
     let places: Vec<TreePath> = basis.places.iter().filter_map(|place| below(place)).collect();
     let known = || {
         let covered = mounts_around(part)?.iter().filter_map(|mount| below(mount)).collect();
-        Ok(Known { begun, root, covered, output: output(live)? })
+        Ok(Known { begun, covered, output: output(live)? })
     };
-    check(live, set, &places, known).map_err(failed)
+    match set.replaced(live, root, begun).map_err(failed)? {
+        None => check(live, set, &places, root, known).map_err(failed),
+        found => Ok(found),
+    }
 }
 
 /// The files that this process, and so the command, has its standard descriptors in: what the command says there changes them.

@@ -34,7 +34,8 @@ mod tests {
         let read = |names: &[&str], listed: &[&str]| {
             let path = |name: &&str| TreePath::new(name.as_bytes()).unwrap();
             let looked = |name: &&str| Looked { path: path(name), found: None, directory: false, settled: false };
-            let set = ReadSet { looked: names.iter().map(looked).collect(), listed: listed.iter().map(path).collect() };
+            let (looked, listed) = (names.iter().map(looked).collect(), listed.iter().map(path).collect());
+            let set = ReadSet { looked, listed, ..ReadSet::default() };
             let places = vec!["/run/dbus/socket".into(), "/".into()];
             let (read, disputed) = (Some(vec![(part.clone(), set)]), Vec::new());
             was_read(&part, &Basis { read, places, durable: false, sound_times: true, disputed })

@@ -56,6 +56,7 @@ mod read_set;
 mod realm;
 mod record;
 mod recover;
+mod removed;
 mod scope;
 mod second_look;
 mod session;

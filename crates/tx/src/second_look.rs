@@ -148,6 +148,7 @@ mod tests {
             attributes_differ: false,
             theirs: None,
             protection: None,
+            linked: false,
             size: 0,
             kind: '-',
         })
@@ -161,6 +162,7 @@ mod tests {
             attributes_differ: true,
             theirs: None,
             protection: None,
+            linked: false,
             size: 0,
             kind: '-',
         })

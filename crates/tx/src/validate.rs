@@ -146,6 +146,7 @@ mod tests {
             attributes_differ: true,
             theirs: None,
             protection: None,
+            linked: false,
             size: 0,
             kind: '-',
         })

@@ -82,6 +82,7 @@ mod tx_protection;
 mod tx_race;
 mod tx_refused;
 mod tx_root;
+mod tx_serial;
 mod tx_spares;
 mod tx_swapped;
 mod tx_times;
@@ -125,6 +126,7 @@ const AREAS: &[&[Case]] = &[
     tx_race::CASES,
     tx_refused::CASES,
     tx_root::CASES,
+    tx_serial::CASES,
     tx_spares::CASES,
     tx_swapped::CASES,
     tx_times::CASES,

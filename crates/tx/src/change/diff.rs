@@ -131,6 +131,7 @@ mod tests {
                 attributes_differ: true,
                 theirs: None,
                 protection: None,
+                linked: false,
                 size: 3,
                 kind: '-',
             })

@@ -2,32 +2,32 @@
 
 use super::{Looked, ReadSet};
 use crate::attributes::Moment;
+use crate::crash::planted;
 use crate::tree::{Tree, leads_elsewhere};
 use crate::tree_path::TreePath;
-use crate::upper::{DirectorySource, Node, What};
+use crate::upper::{DirectorySource, File, Node, What};
 use crate::validate::Conflict;
 use rustix::fs::Stat;
 use std::collections::HashSet;
 use std::io;
 
 /// What is known about a part beside its read set.
-pub(crate) struct Known<'a> {
+pub(crate) struct Known {
     /// When the transaction began.
     pub(crate) begun: Moment,
-    /// What it changed. That is validated by itself.
-    pub(crate) root: &'a Node,
     /// Paths at which another mount lies over the tree.
     pub(crate) covered: HashSet<TreePath>,
     /// Inodes that the transaction's own output goes to.
     pub(crate) output: HashSet<u64>,
 }
 
-/// The first name or directory that is not what it was. The view was made of `places`. Where all is settled, as it mostly is, nothing else need be known.
-pub(crate) fn check<'a>(
+/// The first name or directory that is not what it was. What the transaction changed, whose node is `root`, is validated by itself. The view was made of `places`. Where all is settled, as it mostly is, nothing else need be known.
+pub(crate) fn check(
     live: &Tree,
     read: &ReadSet,
     places: &[TreePath],
-    known: impl FnOnce() -> io::Result<Known<'a>>,
+    root: &Node,
+    known: impl FnOnce() -> io::Result<Known>,
 ) -> io::Result<Option<Conflict>> {
     let mut doubtful: Vec<&Looked> = read.looked.iter().filter(|one| !one.settled).collect();
     if !doubtful.is_empty() {
@@ -39,7 +39,7 @@ pub(crate) fn check<'a>(
         return Ok(None);
     }
     let known = &known()?;
-    let changed = Changed::of(known.root);
+    let changed = Changed::of(root);
     for one in doubtful {
         if let Some(found) = of_name(live, one, &changed, known)? {
             return Ok(Some(found));
@@ -55,7 +55,7 @@ pub(crate) fn check<'a>(
 }
 
 /// What is wrong with one name.
-fn of_name(live: &Tree, one: &Looked, changed: &Changed, known: &Known<'_>) -> io::Result<Option<Conflict>> {
+fn of_name(live: &Tree, one: &Looked, changed: &Changed, known: &Known) -> io::Result<Option<Conflict>> {
     if changed.names.contains(&one.path) {
         return Ok(None);
     }
@@ -104,7 +104,7 @@ pub(crate) fn pandos_own(looked: &[Looked], places: &[TreePath]) -> HashSet<Tree
     own
 }
 
-fn is_new(now: &Stat, known: &Known<'_>) -> bool {
+fn is_new(now: &Stat, known: &Known) -> bool {
     Moment::changed(now).is_since(known.begun)
 }
 
@@ -113,6 +113,12 @@ fn look(live: &Tree, path: &TreePath) -> io::Result<Option<Stat>> {
         Err(error) if leads_elsewhere(&error) => Ok(None),
         found => found,
     }
+}
+
+/// Whether a name still leads to the same file, with the content and the attributes that the live tree's has now.
+fn is_as_it_was(node: &Node, file: &File) -> bool {
+    let is_the_same = node.live.as_ref().zip(file.origin.as_ref()).is_some_and(|(live, origin)| live.ino == origin.ino);
+    is_the_same && !file.content_differs && !file.attributes_differ && !planted("equal-content")
 }
 
 /// The change set as far as it matters here.
@@ -135,6 +141,8 @@ impl Changed {
 
     fn collect(&mut self, node: &Node) {
         match &node.what {
+            // What was written to it is what it was: it was read.
+            What::File(file) if is_as_it_was(node, file) => {}
             What::Gone | What::File(_) => drop(self.names.insert(node.path.clone())),
             What::Directory(directory) => {
                 match &directory.source {
@@ -194,9 +202,11 @@ mod tests {
         let moved = directory("new", DirectorySource::Moved { from: path("a"), ino: 7 }, vec![]);
         let root = directory("", DirectorySource::SamePlace, vec![moved]);
         let looked = vec![Looked { path: path(at), found: found(ino), directory: false, settled: false }];
-        let known = || Ok(Known { begun, root: &root, covered: HashSet::new(), output: HashSet::new() });
+        let known = || Ok(Known { begun, covered: HashSet::new(), output: HashSet::new() });
         let read = ReadSet { looked, ..ReadSet::default() };
-        check(&live, &read, &[path("socket/deep"), path("a/socket")], known).unwrap().map(|conflict| conflict.what)
+        check(&live, &read, &[path("socket/deep"), path("a/socket")], &root, known)
+            .unwrap()
+            .map(|conflict| conflict.what)
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::attributes::Moment;
 use crate::tree_path::TreePath;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
@@ -28,6 +28,8 @@ pub(super) struct Seen {
     directory: bool,
     /// One of those without an object in the root, which are told again at the end.
     again: bool,
+    /// Whether its changed object may have taken the place of another.
+    replaces: bool,
     name: Vec<u8>,
 }
 
@@ -94,14 +96,23 @@ impl Seen {
             positive: word(2)? != 0,
             directory: mode & 0o170_000 == 0o040_000,
             again: *bytes.get(84)? != 0,
+            replaces: *bytes.get(85)? != 0,
             name: bytes.get(HEAD..HEAD + length)?.to_vec(),
         })
     }
 }
 
-/// The names that the live tree answered for: those in directories that it has. `None` if one of the canaries was gone when they had all been told. What is as it
-/// was when the transaction had `begun` is settled.
-pub(super) fn looked(seen: &[Seen], canaries: &[String], begun: Moment) -> Option<Vec<Looked>> {
+/// Names in directories that the live tree has.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Names {
+    /// Those that it answered for.
+    pub(super) looked: Vec<Looked>,
+    /// Those whose objects may have taken the place of others of the live tree.
+    pub(super) replacing: HashSet<TreePath>,
+}
+
+/// What the records tell. `None` if one of the canaries was gone when they had all been told. What is as it was when the transaction had `begun` is settled.
+pub(super) fn names(seen: &[Seen], canaries: &[String], begun: Moment) -> Option<Names> {
     let last = seen.partition_point(|one| !one.again);
     let (seen, at_the_end) = seen.split_at(last);
     let is_there = |canary: &str| at_the_end.iter().any(|one| one.name == canary.as_bytes());
@@ -109,7 +120,7 @@ pub(super) fn looked(seen: &[Seen], canaries: &[String], begun: Moment) -> Optio
         return None;
     }
     let mut directories: HashMap<u64, (TreePath, &Seen)> = HashMap::new();
-    let mut found = Vec::new();
+    let mut names = Names::default();
     // The walk goes down first: a directory's record stands before those in it. The root is in itself.
     for one in seen {
         if one.parent == one.address {
@@ -121,7 +132,7 @@ pub(super) fn looked(seen: &[Seen], canaries: &[String], begun: Moment) -> Optio
         if let Some(around) = parent.lower
             && (one.lower.is_some() || !one.positive)
         {
-            found.push(Looked {
+            names.looked.push(Looked {
                 path: path.clone(),
                 found: one.lower.map(|lower| lower.ino),
                 directory: one.directory,
@@ -131,11 +142,14 @@ pub(super) fn looked(seen: &[Seen], canaries: &[String], begun: Moment) -> Optio
                     .map_or_else(|| around.is_older_than(begun), |lower| lower.is_settled(&around, begun)),
             });
         }
+        if one.replaces && parent.lower.is_some() {
+            names.replacing.insert(path.clone());
+        }
         if one.directory {
             directories.insert(one.address, (path, one));
         }
     }
-    Some(found)
+    Some(names)
 }
 
 #[cfg(test)]
@@ -150,7 +164,8 @@ mod tests {
         let lower =
             |ino| Lower { dentry: address + 1000, around: parent + 1000, hashed: true, ino, changed: Some(BEFORE) };
         let (positive, name) = (ino.is_some(), name.as_bytes().to_vec());
-        Seen { address, parent, lower: ino.map(lower), positive, directory: positive, again: false, name }
+        let (directory, lower) = (positive, ino.map(lower));
+        Seen { address, parent, lower, positive, directory, again: false, replaces: false, name }
     }
 
     fn again(address: u64, name: &str) -> Seen {
@@ -179,12 +194,29 @@ mod tests {
             seen(6, 4, None, "missing in what is new"),
             again(2, CANARY),
         ];
-        let looked = looked(&all, &[], BEGUN).unwrap();
+        let looked = names(&all, &[], BEGUN).unwrap().looked;
         let expected = [(CANARY, None), ("etc", Some(7)), ("etc/missing", None)];
         assert_eq!(
             looked.iter().map(|one| (one.path.clone(), one.found)).collect::<Vec<_>>(),
             expected.map(|(text, found)| (path(text), found))
         );
+    }
+
+    #[test]
+    fn what_may_have_taken_anothers_place_is_told_in_directories_of_the_live_tree() {
+        let new = |address, parent, name| Seen { positive: true, directory: true, ..seen(address, parent, None, name) };
+        let replacing = |seen: Seen| Seen { replaces: true, ..seen };
+        let all = [
+            seen(1, 1, Some(2), "/"),
+            seen(2, 1, None, CANARY),
+            replacing(new(3, 1, "renamed")),
+            new(4, 1, "new"),
+            replacing(new(5, 4, "renamed where nothing was")),
+            replacing(seen(6, 1, Some(9), "copied")),
+            again(2, CANARY),
+        ];
+        let replacing = names(&all, &[], BEGUN).unwrap().replacing;
+        assert_eq!(replacing, HashSet::from([path("renamed"), path("copied")]));
     }
 
     #[test]
@@ -200,23 +232,23 @@ mod tests {
             since(seen(8, 1, Some(9), "of an overlay"), |lower| lower.changed = None),
             again(2, CANARY),
         ];
-        let looked = looked(&all, &[], BEGUN).unwrap();
+        let looked = names(&all, &[], BEGUN).unwrap().looked;
         let settled: Vec<_> = looked.iter().map(|one| one.settled).collect();
         assert_eq!(settled, [true, false, false, true, false, false, false]);
     }
 
     #[test]
     fn without_its_canary_a_read_set_is_not_whole() {
-        assert_eq!(looked(&[seen(1, 1, Some(2), "/"), seen(3, 1, Some(7), "etc")], &[], BEGUN), None);
+        assert_eq!(names(&[seen(1, 1, Some(2), "/"), seen(3, 1, Some(7), "etc")], &[], BEGUN), None);
         let known = [seen(1, 1, Some(2), "/"), seen(2, 1, None, CANARY), again(2, CANARY)];
-        assert!(looked(&known, &[], BEGUN).is_some() && looked(&known, &[format!("{CANARY}-7")], BEGUN).is_none());
+        assert!(names(&known, &[], BEGUN).is_some() && names(&known, &[format!("{CANARY}-7")], BEGUN).is_none());
     }
 
     #[test]
     fn a_canary_that_goes_while_others_are_told_is_gone() {
         let other = format!("{CANARY}-7");
         let all = [seen(1, 1, Some(2), "/"), seen(3, 1, None, &other), seen(2, 1, None, CANARY), again(2, CANARY)];
-        assert_eq!(looked(&all, &[other], BEGUN), None);
+        assert_eq!(names(&all, &[other], BEGUN), None);
     }
 
     #[test]
@@ -225,14 +257,14 @@ mod tests {
             let mut bytes: Vec<u8> =
                 [1_u64, 2, 3, 4, 5, 6, 7, 8, 9, magic].into_iter().flat_map(u64::to_ne_bytes).collect();
             bytes.extend([mode.to_ne_bytes(), 2_u16.to_ne_bytes()].concat());
-            bytes.extend([1, 0, 0, 0, 0, 0, 0, 0][..HEAD - bytes.len()].iter());
+            bytes.extend([1, 1, 0, 0, 0, 0, 0, 0][..HEAD - bytes.len()].iter());
             bytes.extend(b"ab");
             bytes
         };
         let changed = Some(Moment { seconds: 8, nanoseconds: 9 });
         let lower = Some(Lower { dentry: 4, around: 5, hashed: true, ino: 7, changed });
-        let (name, again) = (b"ab".to_vec(), true);
-        let expected = Seen { address: 1, parent: 2, lower, positive: true, directory: true, again, name };
+        let (name, again, replaces) = (b"ab".to_vec(), true, true);
+        let expected = Seen { address: 1, parent: 2, lower, positive: true, directory: true, again, replaces, name };
         let bytes = record(0o040_755, 1);
         assert_eq!(Seen::from_bytes(&bytes), Some(expected));
         assert_eq!(Seen::from_bytes(&bytes[..bytes.len() - 1]), None);

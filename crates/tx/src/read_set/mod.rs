@@ -24,6 +24,7 @@ mod check;
 mod dentries;
 mod fitted;
 mod openers;
+mod replaced;
 mod tenant;
 mod walk;
 mod watch;
@@ -37,19 +38,32 @@ pub(crate) use watch::Canary;
 pub(crate) use watch::looked_so_far;
 pub use watch::{Watch, note_canary};
 
+use crate::attributes::Moment;
+use crate::tree::Tree;
 use crate::tree_path::TreePath;
+use crate::upper::Node;
+use crate::validate::Conflict;
+use replaced::Replaced;
 use std::collections::{BTreeSet, HashSet};
+use std::io;
 
 /// What was read on one part.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ReadSet {
     /// Names that were looked up.
     pub(crate) looked: Vec<Looked>,
+    /// Names of the view whose objects may have taken the place of others of the live tree: nothing else tells that those were there.
+    pub(crate) replacing: HashSet<TreePath>,
     /// Directories that were opened, to be listed.
     pub(crate) listed: BTreeSet<TreePath>,
 }
 
 impl ReadSet {
+    /// The first name that a transaction has changed, and may have taken from what others have removed since it began.
+    pub(crate) fn replaced(&self, live: &Tree, root: &Node, begun: Moment) -> io::Result<Option<Conflict>> {
+        Replaced { live, read: self, begun }.find(root)
+    }
+
     /// Directories that were opened, and may not be what or where they were.
     fn doubtful_directories(&self) -> Vec<&TreePath> {
         if self.listed.is_empty() {

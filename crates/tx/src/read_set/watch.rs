@@ -1,6 +1,6 @@
 //! What has to be done while a transaction runs, so that its read set is known afterwards: little.
 
-use super::dentries::{CANARY, Looked, looked};
+use super::dentries::{CANARY, Looked, Names, names};
 use super::openers::Openers;
 use super::walk::{self, Walker};
 use super::{ReadSet, ReadSetError};
@@ -134,7 +134,9 @@ pub(crate) fn looked_so_far(
     let files: Vec<_> = roots.iter().map(|(_, root)| root).collect();
     let walked = walk::walk(&files, home.kept(), &mut None)?;
     let all = roots.iter().zip(walked);
-    Ok(all.map(|((part, _), seen)| (part.clone(), looked(&seen, &[], Moment::EPOCH).unwrap_or_default())).collect())
+    Ok(all
+        .map(|((part, _), seen)| (part.clone(), names(&seen, &[], Moment::EPOCH).unwrap_or_default().looked))
+        .collect())
 }
 
 impl Watch {
@@ -294,10 +296,11 @@ impl Watch {
         let mut sets = Vec::new();
         let walked = walk::walk(&roots, &self.kept, &mut self.walker.borrow_mut())?;
         for ((part, _), seen) in self.roots.iter().zip(walked) {
-            let looked = looked(&seen, &self.canaries, begun).ok_or(ReadSetError::Forgotten)?;
+            let names = names(&seen, &self.canaries, begun).ok_or(ReadSetError::Forgotten)?;
+            let Names { looked, replacing } = names;
             let of_part = listed.iter().filter(|path| self.part_of(path) == Some(part));
             let below = |path: &PathBuf| TreePath::new(path.strip_prefix(&part.live).ok()?.as_os_str().as_bytes());
-            sets.push((part.clone(), ReadSet { looked, listed: of_part.filter_map(below).collect() }));
+            sets.push((part.clone(), ReadSet { looked, replacing, listed: of_part.filter_map(below).collect() }));
         }
         Ok(sets)
     }

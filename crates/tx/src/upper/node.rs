@@ -94,6 +94,8 @@ pub(crate) struct File {
     pub theirs: Option<Theirs>,
     /// How it is to be protected, where it is or was.
     pub protection: Option<Protection>,
+    /// Whether it has several names in the upper directory.
+    pub linked: bool,
     /// Its size in bytes.
     pub size: u64,
     /// Its kind, as a letter of ls(1): `-` for a regular file.

@@ -297,6 +297,7 @@ impl Walk<'_> {
             attributes_differ,
             theirs,
             protection: protection.or(old_protection),
+            linked: stat.st_nlink > 1,
             size: stat.st_size.cast_unsigned(),
             kind: letter(kind),
         })
@@ -319,6 +320,7 @@ impl Walk<'_> {
             attributes_differ: true,
             theirs: None,
             protection: marks.protection.or(Protection::default()),
+            linked: stat.st_nlink > 1,
             size,
             kind: letter(FileType::from_raw_mode(stat.st_mode)),
         })

@@ -24,6 +24,7 @@ fn file(origin: Option<Origin>, content_differs: bool) -> What {
         attributes_differ: false,
         theirs: None,
         protection: None,
+        linked: false,
         size: 0,
         kind: '-',
     })
