@@ -20,6 +20,8 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("tx::connections_of_entered_commands_are_named_at_the_end", connections_of_entered),
     Case::new("tx::connections_of_runs_that_were_lost_or_stopped_are_named", connections_of_lost),
     Case::new("tx::the_network_can_be_refused", network_refused),
+    Case::new("tx_outside::no_family_of_sockets_reaches_outside", no_family)
+        .needs(&[Need::Root, Need::Program("python3", "python3")]),
     Case::new("tx::rings_are_not_there", no_rings).needs(&[Need::Root, Need::Program("python3", "python3")]),
     Case::new("tx::piped_input_comes_again", input_comes_again),
     Case::new("tx::piped_input_that_is_not_read_stays", input_stays),
@@ -206,6 +208,20 @@ fn network_refused(sandbox: &Sandbox) {
     let refused = sandbox.pando(["tx", "run", "--net=refuse", "--", "bash", "-c", &connect]).run().ended_with(125);
     refused.complains_of(&["socket by process", "cannot be a part of a transaction"]);
     sandbox.pando(["tx", "run", "--net=refuse", "--", "true"]).run().succeeded();
+}
+
+/// TCP goes by way of several families (SMC, MPTCP's own aside), and others reach the neighbours of a machine without it.
+fn no_family(sandbox: &Sandbox) {
+    let (unix, netlink, ciphers) = (1, 16, 38);
+    let made = |family: i32| {
+        let script = format!("import socket; socket.socket({family}, {})", if family == netlink { 3 } else { 1 });
+        sandbox.pando(["tx", "run", "--retry", "0", "--net=refuse", "--", "python3", "-E", "-s", "-c", &script]).run()
+    };
+    // Those that there are, and some that there may be one day.
+    for family in (1..50).filter(|family| ![unix, netlink, ciphers].contains(family)) {
+        made(family).ended_with(125).complains_of(&["socket by process"]);
+    }
+    made(netlink).succeeded();
 }
 
 /// A view has the sockets of servers in it, which the transaction itself never asked for; here one is reached by a link.
