@@ -334,7 +334,7 @@ fn shared_files(writer: &mut Writer, chapter: Chapter, process: &Process, slot: 
         let AreaKind::Shared { path, offset, writable } = &area.kind else { continue };
         let at = writer.string(path);
         let mode = if *writable { libc::O_RDWR } else { libc::O_RDONLY };
-        let arguments = [AT_FDCWD, at, (mode | libc::O_CLOEXEC) as u64];
+        let arguments = [AT_FDCWD, at, (mode | libc::O_NONBLOCK | libc::O_CLOEXEC) as u64];
         writer.open(chapter, format!("opening {path}"), libc::SYS_openat, &arguments, slot);
         let flags = (libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE) as u64;
         let length = area.end - area.start;

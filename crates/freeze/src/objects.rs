@@ -247,9 +247,7 @@ pub(crate) fn write(writer: &mut Writer, image: &Image, (slots, helper): (Slots,
     files(writer, image, slots, None);
     unix_making::fill(writer, image, slots);
     for (number, path) in executables.iter().enumerate() {
-        let path_at = writer.string(path);
-        let arguments = [AT_FDCWD, path_at, (libc::O_RDONLY | libc::O_CLOEXEC) as u64];
-        writer.open(Writer::MAKING, format!("opening {path}"), libc::SYS_openat, &arguments, slots.executable(number));
+        writer.open_named(Writer::MAKING, path, libc::O_RDONLY as u64, slots.executable(number));
     }
 }
 
@@ -270,9 +268,7 @@ fn pipes(writer: &mut Writer, image: &Image, slots: Slots, space: Option<usize>)
             None => writer.special(Writer::MAKING, "making a pipe", Special::Pipe, &[read, write]),
             Some(path) => {
                 // For reading and writing at once it never waits for another end, and while it is open nobody does.
-                let at = writer.string(path);
-                let arguments = [AT_FDCWD, at, (libc::O_RDWR | libc::O_NONBLOCK | libc::O_CLOEXEC) as u64];
-                writer.open(Writer::MAKING, format!("opening {path}"), libc::SYS_openat, &arguments, read);
+                writer.open_named(Writer::MAKING, path, libc::O_RDWR as u64, read);
                 writer.call(Writer::MAKING, "keeping a named pipe", libc::SYS_dup3, &[read, write, 0]);
             }
         }
@@ -362,11 +358,24 @@ const TFD_IOC_SET_TICKS: u64 = 0x4008_5400;
 
 /// Writes the opening of a file by its path.
 pub(crate) fn named(writer: &mut Writer, chapter: Chapter, file: &OpenFile, path: &str, slot: u64) {
+    // A device in this place must not become the maker's terminal.
+    let flags = u64::from(file.flags);
+    writer.open_named(chapter, path, flags | libc::O_NOCTTY as u64, slot);
+    // Nor may a device or a fifo make the maker wait.
+    if flags & (libc::O_PATH | libc::O_NONBLOCK) as u64 == 0 {
+        let flags = flags & (libc::O_APPEND | libc::O_ASYNC | libc::O_DIRECT | libc::O_NOATIME) as u64;
+        let label = format!("setting the flags of {path}");
+        writer.call(chapter, label, libc::SYS_fcntl, &[slot, libc::F_SETFL as u64, flags]);
+    }
+    pressure::ask(writer, chapter, file, path, slot);
+    place(writer, chapter, file, path, slot);
+}
+
+/// Writes the opening of a process's own file of /proc, under whatever filter it has by then: more of those know openat(2).
+pub(crate) fn own(writer: &mut Writer, chapter: Chapter, file: &OpenFile, path: &str, slot: u64) {
     let at = writer.string(path);
-    // A device or fifo in this place must not make the maker wait, nor become its terminal.
     let flags = u64::from(file.flags) | (libc::O_NOCTTY | libc::O_CLOEXEC) as u64;
     writer.open(chapter, format!("opening {path}"), libc::SYS_openat, &[AT_FDCWD, at, flags], slot);
-    pressure::ask(writer, chapter, file, path, slot);
     place(writer, chapter, file, path, slot);
 }
 

@@ -57,7 +57,7 @@ pub(crate) fn open(writer: &mut Writer, chapter: Chapter, image: &Image, process
     own.dedup();
     for file in own {
         if let Some(path) = path(image, file) {
-            objects::named(writer, chapter, &image.files[file], path, slots.file(file));
+            objects::own(writer, chapter, &image.files[file], path, slots.file(file));
         }
     }
 }

@@ -142,6 +142,28 @@ impl Writer {
         self.push(chapter, label, call.into().0 | ONTO, arguments, slot);
     }
 
+    /// The opening of a path that an image names, whose descriptor becomes `slot`. No link of /proc leads from it to a descriptor (openat2(2), since Linux 5.6): those that are
+    /// open here are not all the clone's own. What makes its opener wait does not.
+    pub(crate) fn open_named(&mut self, chapter: Chapter, path: &str, flags: u64, slot: u64) {
+        const PLACE: u64 = (libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW) as u64;
+        // It refuses what openat(2) passes over: flags that mean nothing, and all others beside O_PATH. None of these makes anything.
+        const OTHERS: u64 = (libc::O_ACCMODE
+            | libc::O_APPEND
+            | libc::O_ASYNC
+            | libc::O_DIRECT
+            | libc::O_DIRECTORY
+            | libc::O_NOATIME
+            | libc::O_NOCTTY
+            | libc::O_NOFOLLOW
+            | libc::O_SYNC) as u64;
+        let is_place = flags & libc::O_PATH as u64 != 0;
+        let known = if is_place { flags & PLACE } else { flags & OTHERS | libc::O_NONBLOCK as u64 };
+        let at = self.string(path);
+        let how = self.words(&[known | libc::O_CLOEXEC as u64, 0, libc::RESOLVE_NO_MAGICLINKS]);
+        let arguments = [libc::AT_FDCWD as i64 as u64, at, how, 24];
+        self.open(chapter, format!("opening {path}"), libc::SYS_openat2, &arguments, slot);
+    }
+
     /// A special step. Those that start a task take its chapter in the place of its first step; see [`Self::finish`].
     pub(crate) fn special(&mut self, chapter: Chapter, label: impl Into<String>, special: Special, arguments: &[u64]) {
         self.push(chapter, label, special as u64, arguments, 0);

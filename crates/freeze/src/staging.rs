@@ -160,7 +160,8 @@ fn map(writer: &mut Writer, area: &Area, at: u64, nameless: impl Fn(usize) -> u6
     // Relative to the frozen root. A path from /proc has no links in it; one from a file may, and must not lead out.
     let relative = writer.string(path.trim_start_matches('/'));
     let how = writer.words(&[
-        (libc::O_RDONLY | libc::O_CLOEXEC) as u64,
+        // What is a fifo by now must not make this wait.
+        (libc::O_RDONLY | libc::O_NONBLOCK | libc::O_CLOEXEC) as u64,
         0,
         libc::RESOLVE_IN_ROOT | libc::RESOLVE_NO_MAGICLINKS,
     ]);

@@ -110,5 +110,11 @@ fn maker(wish: &Wish<'_>) -> Result<(), Failure> {
     for (number, fd) in given.enumerate() {
         plain(number::DUP3, [*fd, free + number as u64, 0]).map_err(Failure::of_call)?;
     }
+    // What came with the wish is the host's, its control groups among it. From here on names are resolved that whoever made the image has chosen, and a name may lead to any
+    // descriptor.
+    let kept = free..free + 2 + wish.supplied().len() as u64;
+    for fd in wish.fds.iter().filter(|fd| !kept.contains(fd)) {
+        plain(number::CLOSE, [*fd, 0, 0]).map_err(Failure::of_call)?;
+    }
     run::steps(wish.script, wish.script.making())
 }
