@@ -149,7 +149,14 @@ pub enum Method {
     #[serde(rename = "org.pando.Guests.ExportImage")]
     ExportImage { image: String },
     #[serde(rename = "org.pando.Guests.ImportImage")]
-    ImportImage { image: Option<String> },
+    ImportImage {
+        /// Default: the name that it had.
+        image: Option<String>,
+        /// What it may want of this machine beyond what every guest has: `volumes`, `network`, `userns`, `caps`, `seccomp`, `profile`, `freeze`, `limits`,
+        /// `resources` or `all`.
+        #[serde(default)]
+        allow: Vec<String>,
+    },
     #[serde(rename = "org.pando.Guests.Usage")]
     Usage {},
     #[serde(rename = "org.pando.Guests.Verify")]

@@ -23,6 +23,7 @@ mod failure;
 mod guest;
 mod image;
 mod image_stream;
+mod image_wants;
 mod inspection;
 mod life;
 mod linger;

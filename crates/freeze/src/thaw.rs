@@ -8,6 +8,7 @@ use crate::keep::{self, MEMORY, TREE, Tree};
 use crate::machine::{self, Machine};
 use crate::origin::{self, Origin};
 use crate::plan;
+use crate::powers::Powers;
 use crate::refusal::FreezeError;
 use crate::sheet::{BODY, Kind, Opened, SheetError};
 use pando_kernel::CallError;
@@ -56,12 +57,13 @@ pub fn thaw(directory: &Path, root: BorrowedFd<'_>) -> Result<Frozen, ThawError>
     Ok(Frozen { image: tree.image, holder, pause: tree.pause, connections: Vec::new(), files: tree.files })
 }
 
-/// Looks through an image that came from elsewhere, and notes in it that it did.
-pub fn adopt(directory: &Path) -> Result<(), ThawError> {
+/// Looks through an image that came from elsewhere, and notes in it that it did; what its processes hold.
+pub fn adopt(directory: &Path) -> Result<Powers, ThawError> {
     let (mut tree, memory) = open(directory)?;
     memory.check()?;
     tree.image.adopted = true;
-    Ok(keep::rewrite(directory, &tree)?)
+    keep::rewrite(directory, &tree)?;
+    Ok(Powers::of(&tree.image))
 }
 
 /// Everything but whether the memory is as it was written, which takes a while.

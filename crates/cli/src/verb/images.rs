@@ -52,6 +52,12 @@ enum What {
         from: PathBuf,
         /// The image's name [default: the one that it had]
         name: Option<String>,
+        /// Grant what the image wants of this machine beyond what every guest has
+        ///
+        /// Whoever made the image wrote what its clones ask for. Without this, one that asks for more than a guest has by default is refused, and what it asks for
+        /// is said.
+        #[arg(long, value_name = "WHAT", value_delimiter = ',')]
+        allow: Vec<Grant>,
     },
     /// Remove images; clones of them live on
     Rm {
@@ -59,6 +65,31 @@ enum What {
         #[arg(required = true, value_name = "IMAGE")]
         names: Vec<String>,
     },
+}
+
+/// What an image may be granted.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Grant {
+    /// Directories and files of this machine
+    Volumes,
+    /// A network, addresses, published ports
+    Network,
+    /// To be without a user namespace: its root is root of this machine
+    Userns,
+    /// Capabilities
+    Caps,
+    /// To be without the filter of system calls
+    Seccomp,
+    /// The profile of guests with an init of their own
+    Profile,
+    /// To freeze itself
+    Freeze,
+    /// Resource limits of its own
+    Limits,
+    /// Guaranteed shares
+    Resources,
+    /// All of it
+    All,
 }
 
 impl Verb for Images {
@@ -125,16 +156,18 @@ Examples:
   pando image export web-warm web.pando
   pando image export web-warm - | ssh other pando image import -
   pando image import web.pando web2
+  pando image import --allow network,volumes web.pando
   pando image rm web-warm
 
-An image holds programs with their powers and their secrets: import only what you trust, and keep an export as you would keep a key.";
+An image holds programs with their secrets: keep an export as you would keep a key. What it wants of this machine beyond what every guest has is said, and granted only
+when it is named with --allow.";
 
     fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
         match self.what {
             What::Ls(images) => images.run(root),
             What::Inspect { name } => inspect(root, &name),
             What::Export { name, to } => export(root, &name, &to),
-            What::Import { from, name } => import(root, &from, name),
+            What::Import { from, name, allow } => import(root, &from, name, &allow),
             What::Rm { names } => remove(root, names),
         }
     }
@@ -189,7 +222,9 @@ fn export(root: &StateRoot, name: &str, to: &Path) -> anyhow::Result<u8> {
     exported.with_context(what).map(|()| 0)
 }
 
-fn import(root: &StateRoot, from: &Path, name: Option<String>) -> anyhow::Result<u8> {
+fn import(root: &StateRoot, from: &Path, name: Option<String>, allow: &[Grant]) -> anyhow::Result<u8> {
+    let words = allow.iter().filter_map(clap::ValueEnum::to_possible_value);
+    let allow = words.map(|word| word.get_name().to_owned()).collect();
     let input: OwnedFd = if is_stream(from) {
         let input = std::io::stdin().as_fd().try_clone_to_owned().context("cannot pass standard input on")?;
         if isatty(&input) {
@@ -200,7 +235,7 @@ fn import(root: &StateRoot, from: &Path, name: Option<String>) -> anyhow::Result
         File::open(from).with_context(|| format!("cannot read '{}'", from.display()))?.into()
     };
     let mut client = crate::daemon_start::connected(root)?;
-    client.send(Method::ImportImage { image: name }, false, vec![input])?;
+    client.send(Method::ImportImage { image: name, allow }, false, vec![input])?;
     let image = client.receive::<One>().with_context(|| format!("cannot import '{}'", from.display()))?.reply.image;
     print(&format!("{}\n", image.name))?;
     Ok(0)

@@ -117,8 +117,8 @@ impl Client {
                 return self.create(create::Order { name, source, spec, start }, more).await;
             }
             Method::ExportImage { image } => image::export(&daemon, &image, fds).await.map(|()| Reply::Done {}),
-            Method::ImportImage { image } => {
-                image::import(&daemon, image, fds).await.map(|held| Reply::Image { image: held.status() })
+            Method::ImportImage { image, allow } => {
+                image::import(&daemon, image, allow, fds).await.map(|held| Reply::Image { image: held.status() })
             }
             Method::Unify { dry_run } => return self.unify(dry_run, more).await,
             Method::Events {} => return self.events().await,

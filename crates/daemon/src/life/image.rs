@@ -4,6 +4,7 @@ use super::layers::{self, MadeLayer, Maker};
 use crate::daemon::Daemon;
 use crate::image::{Bed, HeldImage, ImageRecord, unusable};
 use crate::image_stream::{Packed, Unpacked};
+use crate::image_wants::{self, Wants};
 use crate::{crash, failure};
 use pando_api::{Fault, FaultKind, ImageInspection};
 use pando_freeze::Frozen;
@@ -221,12 +222,16 @@ pub(crate) async fn export(daemon: &Rc<Daemon>, name: &str, mut fds: Vec<OwnedFd
 pub(crate) async fn import(
     daemon: &Rc<Daemon>,
     name: Option<String>,
+    allowed: Vec<String>,
     mut fds: Vec<OwnedFd>,
 ) -> Result<Arc<HeldImage>, Fault> {
     let object = name.clone().unwrap_or_else(|| "image".to_owned());
     let Some(input) = fds.pop() else {
         return Err(failure::bad(&object, "the call must carry a file descriptor with the export beside it"));
     };
+    if let Some(words) = image_wants::unknown(&allowed) {
+        return Err(failure::bad(&object, words));
+    }
     if let Some(name) = &name {
         free_name(daemon, name)?;
     }
@@ -237,7 +242,7 @@ pub(crate) async fn import(
         Unpacked::read(File::from(input), &directory)
     });
     let imported = match read.await? {
-        Ok(unpacked) => settle_import(daemon, name.unwrap_or(unpacked.name), &new).await,
+        Ok(unpacked) => settle_import(daemon, name.unwrap_or(unpacked.name), allowed, &new).await,
         Err(error) => Err(failure::bad(&object, format!("importing an image failed: {}", failure::reason(&error)))),
     };
     if imported.is_err() {
@@ -248,14 +253,22 @@ pub(crate) async fn import(
 }
 
 /// The files of an import that is in a directory become a layer, and the rest an image.
-async fn settle_import(daemon: &Rc<Daemon>, name: String, new: &Path) -> Result<Arc<HeldImage>, Fault> {
+async fn settle_import(
+    daemon: &Rc<Daemon>,
+    name: String,
+    allowed: Vec<String>,
+    new: &Path,
+) -> Result<Arc<HeldImage>, Fault> {
     let guest = free_name(daemon, &name)?;
     let (directory, called) = (new.to_owned(), name.clone());
     let places = daemon.places.clone();
     let store = Arc::clone(&daemon.store);
     let made = blocking(move || -> Result<(ImageRecord, MadeLayer), Fault> {
         let record = ImageRecord::read(&directory).map_err(|error| unusable(&called, &error.into()))?;
-        pando_freeze::adopt(&directory).map_err(|error| unusable(&called, &error))?;
+        let powers = pando_freeze::adopt(&directory).map_err(|error| unusable(&called, &error))?;
+        if let Some(words) = Wants::of(&record.spec, &powers).objection(&allowed) {
+            return Err(failure::bad(&called, format!("image '{called}' is not imported: {words}")));
+        }
         let files = directory.join(crate::image_stream::FILES);
         let (progress, _) = mpsc::channel();
         let source = Source::Tarball(files.clone());

@@ -91,6 +91,13 @@ pub(super) fn usual(profile: Profile, user_namespace: bool) -> Capabilities {
     profile::of(profile).capabilities(user_namespace)
 }
 
+/// The filters of system calls that every process of a guest has, the oldest first: `struct sock_filter`s.
+pub fn filters(spec: &Spec) -> Vec<&'static [u8]> {
+    let of_profile = || seccomp::program(spec.security_profile(), makes_user_namespaces(spec));
+    let of_profile = (spec.seccomp == SeccompProfile::Default).then(of_profile);
+    of_profile.into_iter().chain((spec.network == Network::Shared).then(seccomp::shared_network)).collect()
+}
+
 /// What no process of the guest gets back, but for what a process that was a sprout has given up ahead.
 pub(super) fn confine(plan: &mut Plan, spec: &Spec, keep: Capabilities, sprout: Option<SproutKind>) {
     if spec.seccomp == SeccompProfile::Default && !sprout.is_some_and(|kind| kind.filtered) {

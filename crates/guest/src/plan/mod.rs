@@ -7,7 +7,7 @@ mod command;
 mod sprout;
 mod trunk;
 
-pub use command::{Program, Stdio, bound, exec};
+pub use command::{Program, Stdio, bound, exec, filters};
 pub use sprout::{STAGE, SproutKind, sprout};
 pub use trunk::{Facts, Heritage, trunk};
 

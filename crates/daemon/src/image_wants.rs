@@ -1,0 +1,237 @@
+//! What an image that comes from elsewhere wants of this machine beyond what any guest has.
+//!
+//! Whoever made it wrote its spec and its processes: volumes, networks, capabilities and filters are what he says. A checksum tells that nothing was damaged, and nothing of who
+//! made it. So each such thing is granted only when it is named by whoever imports the image.
+
+use pando_api::{Network, SeccompProfile, Spec};
+use pando_freeze::Powers;
+use pando_guest::plan::{bound, filters};
+use pando_guest::policy::{capabilities, profile};
+use std::fmt::Write as _;
+
+/// The word that grants everything.
+const ALL: &str = "all";
+
+/// One thing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Want {
+    /// The word that grants it.
+    word: &'static str,
+    /// What it is, for people.
+    what: String,
+}
+
+/// What is known of such an image.
+pub(crate) struct Wants(Vec<Want>);
+
+impl Wants {
+    /// What a spec, and processes with these powers, want.
+    pub(crate) fn of(spec: &Spec, powers: &Powers) -> Self {
+        let mut wants = Self(Vec::new());
+        wants.of_spec(spec);
+        wants.of_processes(spec, powers);
+        wants
+    }
+
+    fn add(&mut self, word: &'static str, what: impl Into<String>) {
+        self.0.push(Want { word, what: what.into() });
+    }
+
+    fn of_spec(&mut self, spec: &Spec) {
+        // Each field by its name: of a new one it has to be decided here what it is.
+        let Spec {
+            // What is the guest's own matter.
+            command: _,
+            hostname: _,
+            user: _,
+            workdir: _,
+            env: _,
+            dns: _,
+            cap_drop: _,
+            stop_signal: _,
+            stop_grace: _,
+            // What keeps it from something.
+            pids: _,
+            files: _,
+            files_total: _,
+            disk: _,
+            // How a network is reached that has to be granted itself.
+            link: _,
+            // The profile that goes with it.
+            init: _,
+            profile: _,
+            network,
+            addresses,
+            publish,
+            user_namespace,
+            volumes,
+            cap_add,
+            seccomp,
+            allow_freeze,
+            rlimits,
+            expose,
+            cpu,
+            memory,
+            io,
+            net,
+        } = spec;
+        for volume in volumes {
+            let how = if volume.read_only { "" } else { ", to write to" };
+            self.add("volumes", format!("{} of this machine at {}{how}", volume.source, volume.target));
+        }
+        for path in expose {
+            self.add("volumes", format!("{path} of this machine, which is left out by default"));
+        }
+        match network {
+            Network::None => {}
+            Network::Private => self.add("network", "a private network"),
+            Network::Shared => self.add("network", "this machine's network, with addresses of its own"),
+            Network::Host => self.add("network", "this machine's network"),
+        }
+        addresses.iter().for_each(|address| self.add("network", format!("the address {address}")));
+        publish.iter().for_each(|port| self.add("network", format!("the published port {port}")));
+        if !user_namespace {
+            self.add("userns", "no user namespace: its root is root of this machine");
+        }
+        if !cap_add.is_empty() {
+            self.add("caps", format!("the capabilities {}", cap_add.join(", ")));
+        }
+        if *seccomp == SeccompProfile::Off {
+            self.add("seccomp", "no filter of system calls");
+        }
+        if spec.security_profile() == pando_api::Profile::System {
+            self.add("profile", "the profile 'system', that of guests with an init of their own");
+        }
+        if *allow_freeze > 0 {
+            self.add("freeze", format!("to freeze itself, into {allow_freeze} images"));
+        }
+        for name in rlimits.keys() {
+            self.add("limits", format!("its own limit {name}"));
+        }
+        let granted = [cpu.pairs(), memory.pairs(), io.pairs(), net.pairs()].concat();
+        for (key, amount) in granted {
+            // Bounds keep it from something. A part of what there is others lack.
+            if [".reserve", ".share", ".weight", ".locked"].iter().any(|word| key.ends_with(word)) {
+                self.add("resources", format!("{key}={amount}"));
+            }
+        }
+    }
+
+    /// What processes hold that those of such a guest do not.
+    fn of_processes(&mut self, spec: &Spec, powers: &Powers) {
+        let usual = bound(spec).unwrap_or(0);
+        let more = powers.capabilities & !usual;
+        if more != 0 {
+            let names = capabilities::names(more).join(", ");
+            self.add("caps", format!("processes with capabilities that its spec does not give them: {names}"));
+        }
+        if !powers.are_filtered_by(&filters(spec)) {
+            self.add("seccomp", "processes without the filter of system calls that guests of its profile have here");
+        }
+        if profile::of(spec.security_profile()).no_new_privileges && !powers.no_new_privileges {
+            self.add(
+                "profile",
+                "processes that may gain privileges by executing a file, as its profile does not let them",
+            );
+        }
+    }
+
+    /// What is wrong with it where only these words were said: a sentence; nothing where all that it wants was named.
+    pub(crate) fn objection(&self, allowed: &[String]) -> Option<String> {
+        let is_named = |want: &&Want| !allowed.iter().any(|word| word == want.word || word == ALL);
+        let lacking: Vec<&Want> = self.0.iter().filter(is_named).collect();
+        let first = lacking.first()?;
+        let mut words: Vec<&str> = lacking.iter().map(|want| want.word).collect();
+        words.dedup();
+        words.sort_unstable();
+        words.dedup();
+        let mut told = format!("it wants more than a guest has by default: {}", first.what);
+        for want in &lacking[1..] {
+            let _ = write!(told, "; {}", want.what);
+        }
+        let words = words.join(",");
+        Some(format!("{told}. If you trust whoever made it, grant that by name: --allow {words}. Nothing was imported"))
+    }
+}
+
+/// The words of the API that mean something here, and what is wrong with others.
+pub(crate) fn unknown(allowed: &[String]) -> Option<String> {
+    const WORDS: [&str; 10] =
+        ["volumes", "network", "userns", "caps", "seccomp", "profile", "freeze", "limits", "resources", ALL];
+    let word = allowed.iter().find(|word| !WORDS.contains(&word.as_str()))?;
+    Some(format!("'{word}' is nothing that could be granted; it is one of {}", WORDS.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn usual(spec: &Spec) -> Powers {
+        Powers {
+            capabilities: bound(spec).unwrap(),
+            filters: filters(spec).into_iter().map(<[u8]>::to_vec).collect(),
+            no_new_privileges: profile::of(spec.security_profile()).no_new_privileges,
+        }
+    }
+
+    fn objection(text: &str, allowed: &[&str]) -> Option<String> {
+        let spec: Spec = serde_json::from_str(text).unwrap();
+        let allowed: Vec<String> = allowed.iter().map(|word| (*word).to_owned()).collect();
+        Wants::of(&spec, &usual(&spec)).objection(&allowed)
+    }
+
+    #[test]
+    fn what_every_guest_has_needs_no_word() {
+        for text in [
+            "{}",
+            r#"{"command": ["a"], "pids": "5", "memory": {"limit": "1G"}, "profile": "strict", "cap_drop": ["ALL"]}"#,
+        ] {
+            assert_eq!(objection(text, &[]), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_this_machines_is_granted_by_its_word_alone() {
+        for (text, word) in [
+            (r#"{"volumes": [{"source": "/", "target": "/host"}]}"#, "volumes"),
+            (r#"{"expose": ["/home"]}"#, "volumes"),
+            (r#"{"network": "host"}"#, "network"),
+            (r#"{"network": "private"}"#, "network"),
+            (r#"{"user_namespace": false}"#, "userns"),
+            (r#"{"cap_add": ["SYS_ADMIN"]}"#, "caps"),
+            (r#"{"seccomp": "off"}"#, "seccomp"),
+            (r#"{"profile": "system"}"#, "profile"),
+            (r#"{"init": "/sbin/init"}"#, "profile"),
+            (r#"{"allow_freeze": 2}"#, "freeze"),
+            (r#"{"rlimits": {"nofile": {}}}"#, "limits"),
+            (r#"{"cpu": {"reserve": "50%"}}"#, "resources"),
+            (r#"{"memory": {"locked": "1G"}}"#, "resources"),
+        ] {
+            let told = objection(text, &["other"]).unwrap();
+            assert!(told.contains(&format!("--allow {word}.")), "{text}: {told}");
+            assert_eq!(objection(text, &[word]), None, "{text}");
+            assert_eq!(objection(text, &["all"]), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn processes_hold_no_more_than_those_of_a_guest() {
+        let spec = Spec::default();
+        let told = |change: fn(&mut Powers)| {
+            let mut powers = usual(&spec);
+            change(&mut powers);
+            Wants::of(&spec, &powers).objection(&[])
+        };
+        assert_eq!(told(|_| ()), None);
+        assert_eq!(told(|powers| powers.filters.push(vec![1; 8])), None, "its own come behind");
+        assert!(told(|powers| powers.capabilities = u64::MAX).unwrap().contains("--allow caps"));
+        assert!(told(|powers| powers.filters.clear()).unwrap().contains("--allow seccomp"));
+        assert!(told(|powers| powers.filters.insert(0, vec![0; 8])).unwrap().contains("--allow seccomp"));
+    }
+
+    #[test]
+    fn words_that_mean_nothing_are_told() {
+        assert!(unknown(&["volume".to_owned()]).unwrap().contains("volumes"));
+        assert_eq!(unknown(&["all".to_owned(), "caps".to_owned()]), None);
+    }
+}

@@ -1,0 +1,58 @@
+//! What the processes of an image hold: for whoever has to judge an image that somebody else has made.
+
+use crate::image::Image;
+
+/// It.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Powers {
+    /// All capabilities, a bit each, that any of them has or can get: but for those in user namespaces of their own making, which hold them over what is in that.
+    pub capabilities: u64,
+    /// The filters of system calls that all of them have first, oldest first: `struct sock_filter`s.
+    pub filters: Vec<Vec<u8>>,
+    /// Whether none can gain privileges by executing a file.
+    pub no_new_privileges: bool,
+}
+
+impl Powers {
+    pub(crate) fn of(image: &Image) -> Self {
+        let living = || image.processes.iter().filter(|process| process.ended.is_none());
+        let threads = || living().flat_map(|process| &process.threads);
+        let over_the_guest = living().filter(|process| process.user_space.is_none()).flat_map(|one| &one.threads);
+        let sets = over_the_guest.flat_map(|thread| thread.credentials.capabilities);
+        let common = threads().map(|thread| thread.filters.clone()).reduce(|common, own| {
+            common.into_iter().zip(own).take_while(|(one, other)| one == other).map(|(one, _)| one).collect()
+        });
+        Self {
+            capabilities: sets.fold(0, |all, set| all | set),
+            filters: common.unwrap_or_default(),
+            no_new_privileges: threads().all(|thread| thread.credentials.no_new_privileges),
+        }
+    }
+
+    /// Whether all have these filters, before any other.
+    pub fn are_filtered_by(&self, filters: &[&[u8]]) -> bool {
+        self.filters.len() >= filters.len() && self.filters.iter().zip(filters).all(|(own, wanted)| own == wanted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::image::{Credentials, Process, Thread};
+
+    fn process(capabilities: [u64; 5], filters: &[u8]) -> Process {
+        let credentials = Credentials { capabilities, no_new_privileges: true, ..Credentials::default() };
+        let filters = filters.iter().map(|filter| vec![*filter; 8]).collect();
+        Process { threads: vec![Thread { credentials, filters, ..Thread::default() }], ..Process::default() }
+    }
+
+    #[test]
+    fn it_is_what_any_holds_and_what_all_are_held_by() {
+        let nested = Process { user_space: Some(0), ..process([u64::MAX; 5], &[1, 2]) };
+        let processes = vec![process([1, 0, 0, 0, 0], &[1, 2, 3]), process([0, 0, 0, 4, 8], &[1, 2]), nested];
+        let powers = Powers::of(&Image { processes, ..Image::default() });
+        assert_eq!((powers.capabilities, powers.filters.len(), powers.no_new_privileges), (13, 2, true));
+        assert!(powers.are_filtered_by(&[&[1; 8]]) && powers.are_filtered_by(&[&[1; 8], &[2; 8]]));
+        assert!(!powers.are_filtered_by(&[&[2; 8]]) && !powers.are_filtered_by(&[&[1; 8], &[2; 8], &[3; 8]]));
+    }
+}
