@@ -151,7 +151,7 @@ mod tests {
             let base = mount.path().join(HIDDEN).join(format!("{mode}.t"));
             assert_eq!(make(&base).is_ok(), is_one, "{mode:o}");
             assert!(is_one || !base.parent().unwrap().exists(), "nothing is made where it cannot stay");
-            let _ = std::fs::remove_dir_all(base.parent().unwrap());
+            let _ = pando_kernel::tree_removal::remove_tree(base.parent().unwrap());
         }
     }
 }

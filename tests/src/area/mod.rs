@@ -34,6 +34,7 @@ mod late_finds;
 mod lifecycle;
 mod limits;
 mod listing;
+mod mounted_inside;
 mod moving;
 mod net;
 mod overbooking;
@@ -180,6 +181,7 @@ const AREAS: &[&[Case]] = &[
     images::CASES,
     self_freeze::CASES,
     servers::CASES,
+    mounted_inside::CASES,
     moving::CASES,
     net::conformance::CASES,
     net::addresses::CASES,

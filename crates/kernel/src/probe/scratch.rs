@@ -42,6 +42,6 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         // What cannot be removed has a name that tells whose it was.
-        let _ = std::fs::remove_dir_all(&self.0);
+        let _ = crate::tree_removal::remove_tree(&self.0);
     }
 }
