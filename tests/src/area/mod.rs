@@ -47,6 +47,7 @@ mod room;
 mod run;
 mod self_freeze;
 mod servers;
+mod state_root;
 mod store;
 mod store_crash;
 mod store_disorder;
@@ -193,6 +194,7 @@ const AREAS: &[&[Case]] = &[
     net::private::CASES,
     net::same_ports::CASES,
     net::thousand::CASES,
+    state_root::CASES,
     store::CASES,
     store_crash::CASES,
     store_unify::CASES,

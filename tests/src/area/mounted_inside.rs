@@ -16,7 +16,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("mounted_inside::an_image_is_not_removed", image).needs(NEEDS),
     Case::new("mounted_inside::what_a_run_leaves_is_kept", run).needs(NEEDS),
     Case::new("mounted_inside::what_was_made_ahead_is_kept", made_ahead).needs(NEEDS),
-    Case::new("mounted_inside::a_transaction_is_aborted_but_for_it", transaction).needs(NEEDS),
+    Case::new("tx_in_use::what_is_mounted_in_an_aborted_transaction_stays", transaction).needs(NEEDS),
 ];
 
 /// A directory of somebody's, mounted somewhere in the state.
@@ -50,7 +50,7 @@ impl Theirs {
 impl Drop for Theirs {
     fn drop(&mut self) {
         // Renamed with what it lies in, it is mounted at another place by now, and there by its source.
-        let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let table = std::fs::read_to_string("/proc/thread-self/mountinfo").unwrap_or_default();
         let own = self.from.to_string_lossy().into_owned();
         let of_ours = |line: &&str| line.split(' ').nth(3).is_some_and(|root| own.ends_with(root) && root.len() > 1);
         for at in table.lines().filter(of_ours).filter_map(|line| line.split(' ').nth(4)) {

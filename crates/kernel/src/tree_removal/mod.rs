@@ -7,7 +7,7 @@
 //! ```text
 //!   remove_tree(path)      parent opened ─▶ remove_child(parent, name)
 //!   remove_child           unlink ─▶ is a directory ─▶ open it, BENEATH, NO_SYMLINKS, NO_XDEV ─▶ walk ─▶ rmdir
-//!   empty_directory(path)  the same without the rmdir
+//!   empty_directory(path)  opened, not as a link ─▶ walk
 //!   walk                   a pass over each directory: files are unlinked, directories noted ─▶ each of these entered, emptied, removed
 //! ```
 //!
@@ -76,15 +76,14 @@ pub fn remove_child(directory: BorrowedFd<'_>, name: &OsStr) -> Result<(), Remov
     remove(directory, name, Protected::Stay)
 }
 
-/// Removes everything in the directory at a path, not itself. The path's last name is not followed.
+/// Removes everything in the directory at a path, not itself. The path's last name is not followed; something may be mounted there, which is then what was meant.
 ///
 /// # Errors
 ///
 /// As [`remove_tree`].
 pub fn empty_directory(path: &Path) -> Result<(), RemovalError> {
-    let (parent, name) = opened_parent(path)?;
-    let opened = walk::open(parent.as_fd(), name);
-    let directory = opened.map_err(|errno| RemovalError::about(parent.as_fd(), name, errno))?;
+    let opened = rustix::fs::open(path, walk::DIRECTORY, Mode::empty());
+    let directory = opened.map_err(|errno| RemovalError::Call { at: path.to_owned(), source: errno.into() })?;
     Walk::new(directory, Protected::Stay).empty()
 }
 
