@@ -6,13 +6,13 @@ use anyhow::{Context, bail};
 use pando_api::Method;
 use pando_guest::Places;
 use pando_kernel::cgroup::Hierarchies;
+use pando_kernel::tree_removal::TemporaryDirectory;
 use std::fs::File;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use tempfile::TempDir;
 
 /// How long the daemon may take to answer for the first time, and to end.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -23,17 +23,18 @@ pub(crate) struct OwnPando {
     places: Places,
     daemon: Child,
     /// Last, so that it goes when nothing uses it any more.
-    directory: TempDir,
-    _run: Option<TempDir>,
+    directory: TemporaryDirectory,
+    _run: Option<TemporaryDirectory>,
 }
 
 /// Run-time state lies in memory wherever Pando is used, since that is what /run is on every distribution; here too, where there is any.
-fn in_memory() -> anyhow::Result<Option<TempDir>> {
+fn in_memory() -> anyhow::Result<Option<TemporaryDirectory>> {
     const TMPFS_MAGIC: i64 = 0x0102_1994;
     for place in ["/run", "/dev/shm"] {
         if rustix::fs::statfs(place).is_ok_and(|found| found.f_type == TMPFS_MAGIC) {
             let directory = tempfile::Builder::new().prefix("pando-bench-").tempdir_in(place);
-            return directory.map(Some).with_context(|| format!("cannot make a directory in {place}"));
+            let directory = directory.map(|made| Some(TemporaryDirectory::of(made.keep())));
+            return directory.with_context(|| format!("cannot make a directory in {place}"));
         }
     }
     Ok(None)
@@ -58,6 +59,7 @@ impl OwnPando {
     fn start_at(command: &Path, place: &Path, settings: &str) -> anyhow::Result<Self> {
         let directory =
             tempfile::Builder::new().prefix("pando-bench-").tempdir_in(place).context("cannot make a directory")?;
+        let directory = TemporaryDirectory::of(directory.keep());
         // The roots of the peers' guests lie below, and those guests are other users of the host.
         std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o755))?;
         let log = File::create(directory.path().join("daemon.log"))?;

@@ -25,6 +25,7 @@ use crate::settings::Settings;
 use anyhow::{Context, bail};
 use image::Image;
 use packages::Debian;
+use pando_kernel::tree_removal::remove_tree;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -49,7 +50,7 @@ impl Bed<'_> {
     fn fresh(&self, name: &str) -> anyhow::Result<PathBuf> {
         let path = self.image.path().join(name);
         if path.exists() {
-            std::fs::remove_dir_all(&path)?;
+            remove_tree(&path)?;
         }
         std::fs::create_dir(&path).with_context(|| format!("cannot make {}", path.display()))?;
         Ok(path)

@@ -1,14 +1,14 @@
 //! A small tree for guests to run on: busybox, and the few files that programs look for.
 
+use pando_kernel::tree_removal::TemporaryDirectory;
 use std::io;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use tempfile::TempDir;
 
 /// The tree; it goes away with this value.
 #[derive(Debug)]
-pub(crate) struct BusyboxRoot(TempDir);
+pub(crate) struct BusyboxRoot(TemporaryDirectory);
 
 impl BusyboxRoot {
     /// Makes it beside this program: below the build's own directory.
@@ -16,6 +16,7 @@ impl BusyboxRoot {
         let program = std::env::current_exe()?;
         let beside = program.parent().ok_or(io::ErrorKind::NotFound)?;
         let made = tempfile::Builder::new().prefix("busybox-root-").tempdir_in(beside)?;
+        let made = TemporaryDirectory::of(made.keep());
         std::fs::set_permissions(made.path(), PermissionsExt::from_mode(0o755))?;
         fill(made.path())?;
         Ok(Self(made))

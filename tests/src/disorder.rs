@@ -3,6 +3,7 @@
 
 use crate::dice::Dice;
 use crate::tree_state;
+use pando_kernel::tree_removal::remove_tree;
 use rustix::fs::{CWD, FileType, Gid, IFlags, Mode, Timespec, Timestamps, Uid, XattrFlags};
 use std::fs::{self, File};
 use std::io;
@@ -75,7 +76,7 @@ pub(crate) fn clear(root: &Path) {
     for path in tree.directories.iter().chain(&tree.regular) {
         let _ = set_flags(path, IFlags::empty());
     }
-    let _ = fs::remove_dir_all(root);
+    let _ = remove_tree(root);
 }
 
 fn make_of(kinds: u64, root: &Path, dice: &mut Dice, count: u64) {
@@ -149,7 +150,7 @@ impl<'a> Tree<'a> {
             29 => self.make_sparse(dice),
             30 => self.make_node(dice),
             31 => self.change_time(dice),
-            32 => fs::remove_dir_all(self.some(dice, &self.directories)?),
+            32 => Ok(remove_tree(self.some(dice, &self.directories)?)?),
             33 => self.replace_directory(dice),
             34 => self.swap(dice),
             35 => self.change_access_list(dice),
@@ -248,7 +249,7 @@ impl<'a> Tree<'a> {
 
     fn replace_directory(&'a self, dice: &mut Dice) -> io::Result<()> {
         let directory = self.some(dice, &self.directories)?;
-        fs::remove_dir_all(directory)?;
+        remove_tree(directory)?;
         fs::create_dir(directory)?;
         fs::write(directory.join("q"), "q")
     }

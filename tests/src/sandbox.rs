@@ -4,16 +4,16 @@ use crate::line::Line;
 use crate::patience::eventually;
 use crate::process::{self, Process};
 use pando_guest::Places;
+use pando_kernel::tree_removal::TemporaryDirectory;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use tempfile::TempDir;
 
 /// A state root, and a small tree that guests can run on.
 #[derive(Debug)]
 pub(crate) struct Sandbox {
-    directory: TempDir,
+    directory: TemporaryDirectory,
     busybox: String,
     command: PathBuf,
 }
@@ -24,7 +24,7 @@ impl Sandbox {
         let mode = PermissionsExt::from_mode(0o700);
         let directory = tempfile::Builder::new().prefix("pando-test-").permissions(mode).tempdir()?;
         let busybox = busybox.to_string_lossy().into_owned();
-        Ok(Self { directory, busybox, command: command()? })
+        Ok(Self { directory: TemporaryDirectory::of(directory.keep()), busybox, command: command()? })
     }
 
     /// The directory below which all its state lies.
@@ -168,7 +168,7 @@ impl Sandbox {
     }
 
     /// Gives the directory up, to be removed by whoever takes it.
-    pub(crate) fn into_directory(self) -> TempDir {
+    pub(crate) fn into_directory(self) -> TemporaryDirectory {
         self.directory
     }
 }

@@ -1,21 +1,22 @@
 //! A block device of the benchmark's own, whose scheduler knows groups: a loop device over a file, with bfq and a file system on it.
 
 use anyhow::{Context, bail};
+use pando_kernel::tree_removal::TemporaryDirectory;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use tempfile::TempDir;
 
 /// Mounted for as long as this lives.
 pub(super) struct BfqDisk {
     device: Option<String>,
     mounted: bool,
-    directory: TempDir,
+    directory: TemporaryDirectory,
 }
 
 impl BfqDisk {
     /// One of so many gigabytes, which are there from the beginning: a file that still grows would be measured with its file system's work.
     pub(super) fn make(gigabytes: u64) -> anyhow::Result<Self> {
         let directory = tempfile::Builder::new().prefix("pando-bench-").tempdir()?;
+        let directory = TemporaryDirectory::of(directory.keep());
         let mut disk = Self { device: None, mounted: false, directory };
         let image = disk.directory.path().join("image");
         let (size, image) = (format!("{gigabytes}G"), image.to_string_lossy().into_owned());

@@ -5,10 +5,10 @@ use anyhow::{Context, bail};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
 use pando_kernel::loop_device::LoopDevice;
+use pando_kernel::tree_removal::TemporaryDirectory;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use tempfile::TempDir;
 
 /// Bytes of an image; only what is written takes room.
 const SIZE: u64 = 6 << 30;
@@ -21,7 +21,7 @@ const INODES: &str = "800000";
 pub(crate) struct Image {
     at: PathBuf,
     _device: LoopDevice,
-    _directory: TempDir,
+    _directory: TemporaryDirectory,
 }
 
 /// Mounts from here on are this process's own.
@@ -49,6 +49,7 @@ impl Image {
         std::fs::create_dir_all(&settings.output)?;
         // Beside the samples, since /tmp may be memory.
         let directory = tempfile::Builder::new().prefix("tx-").tempdir_in(&settings.output)?;
+        let directory = TemporaryDirectory::of(directory.keep());
         let (path, at) = (directory.path().join("image"), directory.path().join("mounted"));
         let file = File::create_new(&path)?;
         file.set_len(SIZE)?;
@@ -65,7 +66,7 @@ impl Image {
 
     /// An overlay as a transaction's view has it, over a directory of this file system, with its changes on it.
     pub(super) fn overlay(&self, lower: &Path) -> anyhow::Result<Overlay> {
-        let changes = tempfile::tempdir_in(&self.at)?;
+        let changes = TemporaryDirectory::of(tempfile::tempdir_in(&self.at)?.keep());
         let [upper, work, at] = ["upper", "work", "laid"].map(|name| changes.path().join(name));
         for directory in [&upper, &work, &at] {
             std::fs::create_dir(directory)?;
@@ -87,7 +88,7 @@ impl Image {
 #[derive(Debug)]
 pub(super) struct Overlay {
     at: PathBuf,
-    _changes: TempDir,
+    _changes: TemporaryDirectory,
 }
 
 impl Overlay {

@@ -12,6 +12,7 @@ use crate::own_pando::OwnPando;
 use crate::report::Report;
 use crate::settings::Settings;
 use anyhow::Context;
+use pando_kernel::tree_removal::remove_tree;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -116,7 +117,7 @@ fn unified(
         let tree = supply.passing_tree(number)?;
         report.add("unified: create", "s", crowd::create(pando, &crowd::name(number), &tree, SERVE)?);
         // The disk may hold them once only, and what they have in memory is in nobody's way then.
-        std::fs::remove_dir_all(&tree).with_context(|| format!("removing {}", tree.display()))?;
+        remove_tree(&tree).with_context(|| format!("removing {}", tree.display()))?;
         interrupt::check()?;
     }
     let places: Vec<PathBuf> = ["store", "guests"].iter().map(|name| pando.state().join(name)).collect();

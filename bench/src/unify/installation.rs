@@ -4,6 +4,7 @@
 
 use crate::interrupt;
 use anyhow::Context;
+use pando_kernel::tree_removal::remove_tree;
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -53,7 +54,7 @@ impl Supply<'_> {
             eprintln!("{error:#}; once more");
             interrupt::check()?;
             if at.exists() {
-                std::fs::remove_dir_all(at).with_context(|| format!("removing {}", at.display()))?;
+                remove_tree(at).with_context(|| format!("removing {}", at.display()))?;
             }
             self.attempt(at, keep)
         })

@@ -1,11 +1,10 @@
 //! A connection to the daemon, which is started when it is not there.
 
 use crate::client::Client;
-use crate::state_root::StateRoot;
+use crate::state_root::{LOG, StateRoot};
 use anyhow::{Context, bail};
-use std::fs::{DirBuilder, OpenOptions};
+use rustix::fs::{Mode, OFlags};
 use std::io::{Read, Seek, SeekFrom};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
@@ -80,15 +79,9 @@ fn started(root: &StateRoot) -> anyhow::Result<Client> {
 /// Starts the daemon away from everything of the caller's: descriptors, directory, environment; it leaves the session
 /// by itself.
 fn spawn(root: &StateRoot) -> anyhow::Result<Child> {
-    let run = root.run();
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o755)
-        .create(&run)
-        .with_context(|| format!("cannot make the directory {}", run.display()))?;
-    let path = root.daemon_log();
-    let log = OpenOptions::new().create(true).append(true).mode(0o600).open(&path);
-    let log = log.with_context(|| format!("cannot open the daemon's log {}", path.display()))?;
+    let run = root.make_run().context("cannot start the daemon")?;
+    let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::APPEND;
+    let log = run.file(LOG, flags, Mode::from_raw_mode(0o600)).context("cannot open the daemon's log")?;
     let mut command = Command::new("/proc/self/exe");
     command.arg0("pando").arg("--root").arg(root.directory()).args(["daemon", "--background"]);
     // Guests inherit nothing from whoever happened to be the first to call.

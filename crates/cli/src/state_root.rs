@@ -1,7 +1,12 @@
 //! Where the daemon of this state listens and writes its log.
 
 use anyhow::Context;
+use pando_kernel::trusted_directory::{Distrust, TrustedDirectory};
+use rustix::fs::Mode;
 use std::path::{Path, PathBuf};
+
+/// What a daemon that was started by a command says, in the directory of run-time state.
+pub(crate) const LOG: &str = "daemon.log";
 
 /// The directory under which `/run/pando`, `/var/lib/pando` and `/etc/pando` lie: `/`, unless `--root` or `PANDO_ROOT`
 /// says otherwise.
@@ -33,7 +38,21 @@ impl StateRoot {
 
     /// What a daemon that was started by this command says.
     pub(crate) fn daemon_log(&self) -> PathBuf {
-        self.run().join("daemon.log")
+        self.run().join(LOG)
+    }
+
+    /// Makes the directory of run-time state, where it is missing; an error where others could put something else in the place of what is in it.
+    pub(crate) fn make_run(&self) -> Result<TrustedDirectory, Distrust> {
+        TrustedDirectory::make(&self.run(), Mode::from_raw_mode(0o755))
+    }
+
+    /// Refuses a root whose lasting state others could have put there, or could put something else in the place of. Where there is none yet, that is seen when it is made;
+    /// the directory of run-time state is looked at by the daemon, and by who starts it.
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
+        match TrustedDirectory::open(&self.0.join("var/lib/pando")) {
+            Err(Distrust::Call { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            opened => opened.map(drop).with_context(|| format!("cannot use the state below {}", self.0.display())),
+        }
     }
 }
 

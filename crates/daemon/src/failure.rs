@@ -89,8 +89,9 @@ pub(crate) fn without_numbers(text: &str) -> String {
 
 /// An error's words without its number.
 pub(crate) fn reason(error: &io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or_default().to_lowercase()
+    let text = without_numbers(&error.to_string());
+    // The kernel's words begin as a sentence does. Ours may have paths in them.
+    if error.raw_os_error().is_some() { text.to_lowercase() } else { text }
 }
 
 fn advice(error: &io::Error) -> &'static str {

@@ -7,6 +7,7 @@ use pando_freeze::{Connection, Frozen, Kind, SheetError, ThawError, read_sheet, 
 use pando_guest::plan::Heritage;
 use pando_guest::policy::profile;
 use pando_guest::root::{self, LayerStore, Root};
+use pando_kernel::tree_removal::remove_tree;
 use pando_kernel::{CallError, Context};
 use serde::{Deserialize, Serialize};
 use std::os::fd::AsFd;
@@ -223,7 +224,7 @@ impl Bed {
         let mounted = self.root.mount(None, &self.store).map_err(|error| ThawError::Call(error.into_call()));
         // They are there for nothing but the mount.
         let thawed = mounted.and_then(|mounted| thaw(&self.directory, mounted.tree.as_fd()));
-        drop(std::fs::remove_dir_all(&self.root.files));
+        drop(remove_tree(&self.root.files));
         thawed
     }
 }

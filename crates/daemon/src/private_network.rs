@@ -9,6 +9,7 @@ use crate::settings::NetworkSettings;
 use pando_api::{Link, Protocol, Publication, Spec};
 use pando_guest::Places;
 use pando_kernel::Context;
+use pando_kernel::tree_removal::remove_tree;
 use pando_net::device;
 use pando_net::private::{self, Connection, Lease, Private, Published, Subnet, Turned, names};
 use serde::{Deserialize, Serialize};
@@ -444,7 +445,7 @@ impl Work {
         let Some(standing) = state.standing.take() else { return Ok(()) };
         self.network(&standing).remove()?;
         standing.turned.off()?;
-        std::fs::remove_dir_all(&self.directory).context(|| format!("removing {}", self.directory.display()))?;
+        remove_tree(&self.directory).context(|| format!("removing {}", self.directory.display()))?;
         Ok(())
     }
 }

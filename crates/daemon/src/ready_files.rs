@@ -6,6 +6,7 @@ use crate::lull::Lull;
 use pando_api::{Fault, FaultKind, Spec, Volume};
 use pando_guest::source::Source;
 use pando_guest::{Places, mask, root};
+use pando_kernel::tree_removal::remove_tree;
 use pando_kernel::{CallError, Context};
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -91,7 +92,7 @@ impl Drop for Files {
     fn drop(&mut self) {
         if let Some(path) = self.0.take() {
             // What cannot be deleted now is swept away by the next daemon.
-            let _ = std::fs::remove_dir_all(path);
+            let _ = remove_tree(&path);
         }
     }
 }

@@ -9,11 +9,12 @@ use crate::unsettled;
 use pando_api::{GuestState, Spec};
 use pando_guest::seed::SeedLink;
 use pando_guest::{GuestName, slot};
+use pando_kernel::trusted_directory::TrustedDirectory;
 use pando_kernel::{CallError, Context, id_map, pidfd};
+use rustix::fs::Mode;
 use std::cell::RefCell;
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
@@ -23,11 +24,8 @@ use tokio::sync::watch;
 pub(crate) fn directories(daemon: &Daemon) -> Result<(), CallError> {
     let places = &daemon.places;
     let make = |path: &Path, mode| {
-        std::fs::DirBuilder::new()
-            .recursive(true)
-            .mode(mode)
-            .create(path)
-            .context(|| format!("making {}", path.display()))
+        let made = TrustedDirectory::make(path, Mode::from_raw_mode(mode));
+        made.map(drop).context(|| format!("making {}", path.display()))
     };
     // What is below holds setuid files of guests, and sockets: for root alone.
     for path in [

@@ -5,7 +5,9 @@ use crate::{dispatch, recover};
 use pando_api::GuestState;
 use pando_guest::Places;
 use pando_kernel::lock::FileLock;
+use pando_kernel::trusted_directory::{Distrust, TrustedDirectory};
 use pando_kernel::{CallError, Context};
+use rustix::fs::{Mode, OFlags};
 use std::os::unix::fs::PermissionsExt;
 use std::rc::Rc;
 use std::time::Duration;
@@ -21,6 +23,9 @@ pub enum ServeError {
     /// It lacks something.
     #[error("starting the daemon failed: {0}")]
     Call(#[from] CallError),
+    /// Somebody else can write to where its state lies.
+    #[error(transparent)]
+    Distrust(#[from] Distrust),
     /// Its socket.
     #[error("serving at {path} failed: {reason}")]
     Socket {
@@ -46,18 +51,16 @@ const LAST_IMAGES: Duration = Duration::from_secs(60);
 ///
 /// [`ServeError::Already`] where a daemon serves the same root.
 pub fn serve(places: Places) -> Result<(), ServeError> {
-    for directory in [places.run(), places.state()] {
-        let mode = std::os::unix::fs::DirBuilderExt::mode(&mut std::fs::DirBuilder::new(), 0o700)
-            .recursive(true)
-            .create(&directory);
-        mode.context(|| format!("making {}", directory.display()))?;
-    }
-    let lock_path = places.run().join("lock");
-    let lock = FileLock::try_take(&lock_path).context(|| format!("locking {}", lock_path.display()))?;
+    let run = TrustedDirectory::make(&places.run(), Mode::RWXU)?;
+    TrustedDirectory::make(&places.state(), Mode::RWXU)?;
+    // Others may have left something there before it was closed to them.
+    run.holds_nothing_foreign()?;
+    let lock = run.file("lock", OFlags::CREATE | OFlags::WRONLY, Mode::RUSR | Mode::WUSR)?;
+    let lock = FileLock::try_on(lock).context(|| format!("locking {}", run.path().join("lock").display()))?;
     let Some(_lock) = lock else { return Err(ServeError::Already(places.root().display().to_string())) };
     raise_open_files();
     // Guests' processes inherit it, whoever's command it was that started the daemon.
-    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+    rustix::process::umask(Mode::from_raw_mode(0o022));
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(16)

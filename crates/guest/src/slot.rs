@@ -5,13 +5,16 @@
 //! state root's: daemons with different roots never share a range.
 
 use pando_kernel::lock;
-use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags};
+use pando_kernel::trusted_directory::TrustedDirectory;
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 
 /// Where the files are. They are empty, and stay until the machine is switched off.
-const DIRECTORY: &str = "/run/pando-slots";
+const ABOVE: &str = "/run";
+const DIRECTORY: &str = "pando-slots";
 
 /// The range that systemd sets aside for container managers (UIDs, Gids and Containers, systemd.io): 524,288 to 1,879,048,191.
 const FIRST_ID: u32 = 0x0008_0000;
@@ -92,19 +95,12 @@ fn name(number: u32) -> String {
 
 /// The directory of the locks, which nobody else can read or write.
 fn directory() -> io::Result<OwnedFd> {
-    match rustix::fs::mkdir(DIRECTORY, Mode::RWXU) {
+    let above = TrustedDirectory::open(Path::new(ABOVE))?;
+    match rustix::fs::mkdirat(&above, DIRECTORY, Mode::RWXU) {
         Ok(()) | Err(Errno::EXIST) => {}
         Err(errno) => return Err(errno.into()),
     }
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let directory = rustix::fs::openat(CWD, DIRECTORY, flags, Mode::empty())?;
-    let found = rustix::fs::fstat(&directory)?;
-    let is_own = found.st_uid == rustix::process::geteuid().as_raw() && found.st_mode & 0o077 == 0;
-    if is_own && FileType::from_raw_mode(found.st_mode).is_dir() {
-        Ok(directory)
-    } else {
-        Err(io::Error::other(format!("{DIRECTORY} is not root's alone: remove it, or close it to others")))
-    }
+    Ok(above.private(DIRECTORY.as_ref())?.into())
 }
 
 #[cfg(test)]

@@ -28,6 +28,8 @@
 //!   mqueue    message queues by name                             pid_namespace  processes as others number them
 //!   user_namespace  which lie in which                            namespace  kind and owner of open ones
 //!   swap_files  what the kernel swaps to
+//!   tree_removal  trees of files, mounts in them excepted          directory_chain  a walk through a tree, however deep
+//!   trusted_directory  directories that only root can change, by descriptor
 //!   network   what a network namespace has besides sockets        netlink_dump  all answers to one question
 //! ```
 
@@ -41,6 +43,7 @@ pub mod btrfs;
 pub mod cgroup;
 pub mod collapse;
 pub mod dedupe;
+pub mod directory_chain;
 pub mod erofs;
 pub mod ext4;
 pub mod fanotify;
@@ -92,6 +95,8 @@ pub mod tcp_repair;
 pub mod terminal;
 pub mod time_slice;
 pub mod trace;
+pub mod tree_removal;
+pub mod trusted_directory;
 pub mod unix_diag;
 pub mod user_namespace;
 pub mod uts;

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 /// An advisory lock on a file (flock(2)).
@@ -12,20 +13,29 @@ pub struct FileLock(#[allow(dead_code, reason = "held for its drop")] File);
 impl FileLock {
     /// Takes the lock, and waits as long as another process holds it.
     pub fn take(path: &Path) -> io::Result<Self> {
-        let file = File::options().create(true).truncate(false).write(true).open(path)?;
+        let file = open(path)?;
         file.lock()?;
         Ok(Self(file))
     }
 
     /// Takes the lock; `None` where another process holds it.
     pub fn try_take(path: &Path) -> io::Result<Option<Self>> {
-        let file = File::options().create(true).truncate(false).write(true).open(path)?;
+        Self::try_on(open(path)?)
+    }
+
+    /// Takes the lock of an open file; `None` where another process holds it.
+    pub fn try_on(file: File) -> io::Result<Option<Self>> {
         match file.try_lock() {
             Ok(()) => Ok(Some(Self(file))),
             Err(std::fs::TryLockError::WouldBlock) => Ok(None),
             Err(std::fs::TryLockError::Error(error)) => Err(error),
         }
     }
+}
+
+/// A link is no lock's file: ELOOP.
+fn open(path: &Path) -> io::Result<File> {
+    File::options().create(true).truncate(false).write(true).custom_flags(libc::O_NOFOLLOW).open(path)
 }
 
 impl From<FileLock> for OwnedFd {

@@ -4,9 +4,11 @@ use crate::crash::{self, Mistake, planted};
 use crate::store::Lease;
 use crate::{LayerId, Store, StoreError, deep_stack, digest, publish};
 use composefs::fsverity::FsVerityHashValue;
+use pando_kernel::tree_removal::{nothing_is_mounted_in, remove_child};
 use pando_kernel::{CallError, Context};
 use std::collections::HashSet;
 use std::fs::File;
+use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -44,7 +46,7 @@ impl Exclusive {
     ///
     /// # Errors
     ///
-    /// Before anything is removed: where the image of a used layer is damaged, since what it needs cannot be known.
+    /// Before anything is removed: where the image of a used layer is damaged, since what it needs cannot be known; where something is mounted in the store.
     pub fn collect(self, used: &HashSet<LayerId>) -> Result<Collected, StoreError> {
         let nothing = HashSet::new();
         let used = if planted(Mistake::CollectUsed) { &nothing } else { used };
@@ -53,6 +55,7 @@ impl Exclusive {
 
     fn collect_deep(&self, used: &HashSet<LayerId>) -> Result<Collected, StoreError> {
         let store = &self.store;
+        self.check_mounts()?;
         let all = store.layers()?;
         for layer in all.iter().filter(|layer| used.contains(layer)) {
             self.check_image(layer)?;
@@ -72,6 +75,13 @@ impl Exclusive {
         let removed = store.repository()?.gc(&roots).map_err(StoreError::repository("removing unused objects"))?;
         crash::point("store.collected");
         Ok(Collected { layers, objects: removed.objects_removed, bytes: removed.objects_bytes })
+    }
+
+    /// What is mounted in the store is not ours to collect in. Objects may lie on a file system of their own, all of them.
+    fn check_mounts(&self) -> Result<(), StoreError> {
+        let store = self.store.path();
+        let looked = nothing_is_mounted_in(store, &[store, &self.store.objects()]);
+        Ok(looked.context(|| "nothing was collected".into())?)
     }
 
     /// An image that was changed by accident may name other objects than it did.
@@ -94,12 +104,12 @@ impl Exclusive {
     }
 
     fn clear_directory(&self, path: &Path, is_unused: impl Fn(&std::fs::DirEntry) -> bool) -> Result<(), StoreError> {
-        let entries = std::fs::read_dir(path).context(|| format!("reading {}", path.display()))?;
+        let reading = || format!("reading {}", path.display());
+        let directory = File::open(path).context(reading)?;
+        let entries = std::fs::read_dir(path).context(reading)?;
         for entry in entries.flatten().filter(is_unused) {
-            let path = entry.path();
-            let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
-            let removed = if is_directory { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
-            removed.context(|| format!("removing {}", path.display()))?;
+            remove_child(directory.as_fd(), &entry.file_name())
+                .context(|| format!("removing {}", entry.path().display()))?;
         }
         Ok(())
     }

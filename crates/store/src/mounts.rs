@@ -1,6 +1,6 @@
 //! Layers as parts of an overlay.
 
-use crate::staging::new_file;
+use crate::staging::{new_file, temporary_directory};
 use crate::{LayerId, Store, StoreError, image};
 use composefs::fsverity::{FsVerityHashValue, Sha256HashValue, compute_verity};
 use composefs::generic_tree::{Inode, Leaf, LeafContent, LeafId, Stat};
@@ -141,8 +141,7 @@ impl Backend {
 
 fn try_image(store: &Store, options: &[(&str, &str)]) -> Result<(), CallError> {
     let beside = store.staging();
-    let scratch =
-        tempfile::TempDir::new_in(&beside).context(|| format!("making a directory in {}", beside.display()))?;
+    let scratch = temporary_directory(&beside)?;
     let at = scratch.path();
     let prepare = || -> std::io::Result<()> {
         for name in ["upper", "work", "objects"] {

@@ -3,7 +3,8 @@
 use crate::{Store, StoreError, attributes, content};
 use composefs::fsverity::{FsVerityHashValue, Sha256HashValue};
 use composefs::generic_tree::Stat;
-use pando_kernel::Context;
+use pando_kernel::tree_removal::TemporaryDirectory;
+use pando_kernel::{CallError, Context};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, statat};
 use rustix::io::Errno;
 use std::collections::HashSet;
@@ -12,7 +13,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use tempfile::TempDir;
 
 /// A directory for the new objects of one import. It goes, with what is still in it, when it is dropped; but not while objects have names that may not
 /// be on the disk: it then tells others so, until all that nobody relies on is collected.
@@ -21,21 +21,23 @@ pub(crate) struct Staging<'a> {
     store: &'a Store,
     /// Those that have names.
     objects: OwnedFd,
-    directory: TempDir,
+    directory: TemporaryDirectory,
     staged: Mutex<HashSet<Sha256HashValue>>,
     is_unsettled: AtomicBool,
 }
 
 impl Drop for Staging<'_> {
     fn drop(&mut self) {
-        self.directory.disable_cleanup(*self.is_unsettled.get_mut());
+        if *self.is_unsettled.get_mut() {
+            self.directory.keep();
+        }
     }
 }
 
 impl<'a> Staging<'a> {
     pub(crate) fn new(store: &'a Store) -> Result<Self, StoreError> {
         let staging = store.staging();
-        let directory = TempDir::new_in(&staging).context(|| format!("making a directory in {}", staging.display()))?;
+        let directory = temporary_directory(&staging)?;
         let objects = store.objects();
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let objects =
@@ -131,6 +133,12 @@ impl<'a> Staging<'a> {
         staged.sort_by_cached_key(FsVerityHashValue::to_hex);
         staged
     }
+}
+
+/// A new directory beside others that are being made.
+pub(crate) fn temporary_directory(beside: &Path) -> Result<TemporaryDirectory, CallError> {
+    let made = tempfile::TempDir::new_in(beside).context(|| format!("making a directory in {}", beside.display()))?;
+    Ok(TemporaryDirectory::of(made.keep()))
 }
 
 pub(crate) fn new_file(path: &Path) -> std::io::Result<File> {

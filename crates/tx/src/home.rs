@@ -11,7 +11,9 @@ use crate::name::TxName;
 use crate::record::Record;
 use pando_kernel::cgroup::Hierarchies;
 use pando_kernel::lock::FileLock;
+use pando_kernel::trusted_directory::TrustedDirectory;
 use pando_kernel::{CallError, Context};
+use rustix::fs::Mode;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -110,11 +112,12 @@ impl Home {
 
     /// Makes the directories that everything lies in.
     pub(crate) fn prepare(&self) -> Result<(), CallError> {
-        use std::os::unix::fs::DirBuilderExt;
-        let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(self.trash());
-        made.context(|| format!("making {}", self.trash().display()))?;
-        let kept = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.kept);
-        kept.context(|| format!("making {}", self.kept.display()))
+        let make = |path: &Path| {
+            let made = TrustedDirectory::make(path, Mode::RWXU);
+            made.map(drop).context(|| format!("making {}", path.display()))
+        };
+        make(&self.trash())?;
+        if self.kept == self.directory { Ok(()) } else { make(&self.kept) }
     }
 
     /// Makes the directory of a transaction, and takes its lock: what is not locked is taken for what a crash left.

@@ -102,7 +102,7 @@ pub use session::{
     changes_of_open, commit_open, doomed_open, end_processes_of_open, gate_of, processes,
 };
 pub use spare::{HandedOver, Remains, Spare};
-pub use trash::{Sweep, rubbish, sweep, sweep_mounts};
+pub use trash::{Sweep, mounted_in_trash, rubbish, sweep, sweep_mounts};
 pub use tree_path::TreePath;
 pub use validate::Conflict;
 pub use view::{How, ViewPlan};

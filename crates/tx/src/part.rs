@@ -197,7 +197,7 @@ mod tests {
                 let base = hidden.join(number.to_string());
                 let part = Part::new(mount.path().to_owned(), base.clone());
                 part.make().unwrap();
-                std::fs::remove_dir_all(&base).unwrap();
+                pando_kernel::tree_removal::remove_tree(&base).unwrap();
             }
             drop(over);
         });

@@ -6,7 +6,8 @@
 //! ([`io::ErrorKind::PermissionDenied`]), and the mount is shown read-only.
 
 use crate::home::HIDDEN;
-use rustix::fs::{FileType, Mode, OFlags, Stat};
+use pando_kernel::trusted_directory::TrustedDirectory;
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -16,9 +17,6 @@ use std::path::Path;
 const TIMES: u32 = 1000;
 
 const MOST_PRIVATE: Mode = Mode::RWXU;
-const STICKY: u32 = 0o1000;
-const WRITABLE_BY_OTHERS: u32 = 0o022;
-const OPEN_TO_OTHERS: u32 = 0o077;
 
 /// Makes a directory for a part, and the one that it lies in. One that is there already is taken if it is private, too.
 ///
@@ -27,15 +25,17 @@ const OPEN_TO_OTHERS: u32 = 0o077;
 /// `PermissionDenied` where somebody else could reach what lies in it; `AlreadyExists` where there is a directory of that name; what the calls say.
 pub(crate) fn make(base: &Path) -> io::Result<()> {
     let Some((hidden, name)) = place(base) else { return private_directory(base) };
-    if !crate::crash::planted("shared-place") {
-        check_way(hidden)?;
-    }
+    let way = way(hidden)?;
     for _ in 0..TIMES {
-        match rustix::fs::mkdir(hidden, MOST_PRIVATE) {
+        let made = match &way {
+            Some(mount) => rustix::fs::mkdirat(mount, HIDDEN, MOST_PRIVATE),
+            None => rustix::fs::mkdir(hidden, MOST_PRIVATE),
+        };
+        match made {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(errno) => return Err(errno.into()),
         }
-        let directory = match open(hidden) {
+        let directory = match open(hidden, way.as_ref()) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             opened => opened?,
         };
@@ -50,7 +50,7 @@ pub(crate) fn make(base: &Path) -> io::Result<()> {
 
 /// Whether what lies at `base` was made by [`make`]: nobody else can have put it there. Also true where it lies in no such directory.
 pub(crate) fn is_private(base: &Path) -> bool {
-    place(base).is_none_or(|(hidden, _)| open(hidden).is_ok())
+    place(base).is_none_or(|(hidden, _)| way(hidden).and_then(|way| open(hidden, way.as_ref())).is_ok())
 }
 
 /// The directory that a part at the root of a mount lies in, and its name there.
@@ -71,43 +71,20 @@ fn private_directory(path: &Path) -> io::Result<()> {
 }
 
 /// Opens the directory, if it is this user's own and nobody else's, and stays where it is.
-fn open(hidden: &Path) -> io::Result<OwnedFd> {
+fn open(hidden: &Path, way: Option<&TrustedDirectory>) -> io::Result<OwnedFd> {
+    match way {
+        Some(mount) => Ok(mount.private(HIDDEN.as_ref())?.into()),
+        None => Ok(rustix::fs::open(hidden, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?),
+    }
+}
+
+/// The mount's root, if nobody can put something else in the place of what root makes there; nothing where a test has planted that this is not looked at.
+fn way(hidden: &Path) -> io::Result<Option<TrustedDirectory>> {
     if crate::crash::planted("shared-place") {
-        return Ok(rustix::fs::open(hidden, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?);
+        return Ok(None);
     }
-    check_way(hidden)?;
-    let refused = || io::Error::from(io::ErrorKind::PermissionDenied);
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let directory = match rustix::fs::open(hidden, flags, Mode::empty()) {
-        // A link, or something that is no directory: somebody put it there.
-        Err(Errno::LOOP | Errno::NOTDIR) => return Err(refused()),
-        opened => opened?,
-    };
-    let found = rustix::fs::fstat(&directory)?;
-    if is_own(&found) && found.st_mode & OPEN_TO_OTHERS == 0 { Ok(directory) } else { Err(refused()) }
-}
-
-/// Refuses a way to a directory on which somebody else could put something in the place of what root makes.
-fn check_way(hidden: &Path) -> io::Result<()> {
-    for above in hidden.ancestors().skip(1) {
-        if !cannot_be_replaced(&rustix::fs::lstat(above)?) {
-            return Err(io::ErrorKind::PermissionDenied.into());
-        }
-    }
-    Ok(())
-}
-
-/// Whether nobody but its owner, who is trusted, can put something else in the place of what another has made in a directory. Where others may write,
-/// that takes the sticky bit. Access lists show in the group's bits.
-fn cannot_be_replaced(directory: &Stat) -> bool {
-    let is_directory = FileType::from_raw_mode(directory.st_mode).is_dir();
-    let is_shared = directory.st_mode & WRITABLE_BY_OTHERS != 0;
-    is_directory && is_own(directory) && (!is_shared || directory.st_mode & STICKY != 0)
-}
-
-/// Whether it belongs to this user, or to root.
-fn is_own(found: &Stat) -> bool {
-    found.st_uid == 0 || found.st_uid == rustix::process::geteuid().as_raw()
+    let mount = hidden.parent().ok_or(io::ErrorKind::NotFound)?;
+    Ok(Some(TrustedDirectory::open(mount)?))
 }
 
 #[cfg(test)]
@@ -151,7 +128,7 @@ mod tests {
             let base = mount.path().join(HIDDEN).join(format!("{mode}.t"));
             assert_eq!(make(&base).is_ok(), is_one, "{mode:o}");
             assert!(is_one || !base.parent().unwrap().exists(), "nothing is made where it cannot stay");
-            let _ = std::fs::remove_dir_all(base.parent().unwrap());
+            let _ = pando_kernel::tree_removal::remove_tree(base.parent().unwrap());
         }
     }
 }

@@ -4,15 +4,11 @@ use crate::change_set::PartChanges;
 use crate::home::Home;
 use crate::part::Part;
 use crate::private_place;
-use crate::protection::Protection;
 use crate::record::Record;
-use crate::tree::CallPath;
-use pando_kernel::mount::mounts;
-use pando_kernel::{CallError, Context};
+use pando_kernel::tree_removal::{Protected, RemovalError, nothing_is_mounted_in, remove_tree_with};
 use rustix::fs::{Mode, OFlags};
-use rustix::io::Errno;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -56,9 +52,23 @@ fn create(directory: &Path) -> io::Result<()> {
 pub fn sweep(home: &Home) {
     for entry in entries(&home.trash()) {
         if parts_elsewhere(home, &entry).iter().all(remove) {
-            remove_all(&entry);
+            let _ = remove_all(&entry);
         }
     }
+}
+
+/// Why some of what was thrown away is not going to be deleted, by [`sweep`] or later: something is mounted in it.
+pub fn mounted_in_trash(home: &Home) -> Vec<RemovalError> {
+    let trash = home.trash();
+    let places = entries(&trash).flat_map(|entry| {
+        let parts = parts_elsewhere(home, &entry).into_iter().map(|part| part.base);
+        std::iter::once(entry).chain(parts)
+    });
+    let mounted = |place: PathBuf| match nothing_is_mounted_in(&place, &[]) {
+        Err(error @ RemovalError::Mounted { .. }) => Some(error),
+        _ => None,
+    };
+    places.filter_map(mounted).collect()
 }
 
 /// A [`sweep`] that is done later. It knows by itself what was thrown away at the roots of other mounts: where the home has been removed by then, with all that it says
@@ -124,62 +134,17 @@ pub(crate) fn remove(part: &Part) -> bool {
     if !private_place::is_private(&part.base) {
         return true;
     }
-    let is_gone = part.remove_empty() || remove_all(&part.base) || !part.base.exists();
+    let is_gone = part.remove_empty() || remove_all(&part.base).is_ok() || !part.base.exists();
     if let Some(hidden) = part.base.parent() {
         let _ = std::fs::remove_dir(hidden);
     }
     is_gone
 }
 
-/// Removes a directory with everything in it, whether it is protected or not; whether that could be done. What is mounted in it, if ever anything is, is not what was
-/// thrown away.
-fn remove_all(directory: &Path) -> bool {
-    if !directory.is_dir() {
-        return std::fs::remove_file(directory).is_ok();
-    }
-    let is_clear = || -> Result<bool, CallError> {
-        let within = directory.canonicalize().context(|| format!("looking at {}", directory.display()))?;
-        Ok(!mounts()?.iter().any(|mount| mount.at.starts_with(&within)))
-    };
-    if !is_clear().unwrap_or(false) {
-        return false;
-    }
-    match std::fs::remove_dir_all(directory) {
-        Err(error) if is_refused(&error) => remove_protected(directory).is_ok(),
-        removed => removed.is_ok(),
-    }
-}
-
-fn is_refused(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(Errno::PERM.raw_os_error())
-}
-
-/// Removes a directory of which something is protected.
-fn remove_protected(directory: &Path) -> io::Result<()> {
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let open = |path: &Path| rustix::fs::open(path, flags, Mode::empty());
-    Protection::default().give(open(directory)?.as_fd())?;
-    for entry in std::fs::read_dir(directory)? {
-        let (path, kind) = entry.and_then(|entry| Ok((entry.path(), entry.file_type()?)))?;
-        if kind.is_dir() {
-            remove_protected(&path)?;
-            continue;
-        }
-        match std::fs::remove_file(&path) {
-            Err(error) if is_refused(&error) => {
-                let object = open(&path)?;
-                let protection = Protection::of(&CallPath::of(object.try_clone()?)?)?;
-                Protection::default().give(object.as_fd())?;
-                std::fs::remove_file(&path)?;
-                // Another of its names may be in use.
-                if rustix::fs::fstat(&object)?.st_nlink > 0 {
-                    protection.give(object.as_fd())?;
-                }
-            }
-            removed => removed?,
-        }
-    }
-    std::fs::remove_dir(directory)
+/// Removes a directory with everything in it, whether it is protected or not. What is mounted in it, if ever anything is, is not what was thrown away, and keeps the rest.
+fn remove_all(directory: &Path) -> Result<(), RemovalError> {
+    nothing_is_mounted_in(directory, &[])?;
+    remove_tree_with(directory, Protected::Go)
 }
 
 fn entries(trash: &Path) -> impl Iterator<Item = PathBuf> {
@@ -273,7 +238,7 @@ mod tests {
         std::fs::rename(thrown, home.directory().join("t")).unwrap();
         later.run();
         assert!(mount.path().join(HIDDEN).join("1.t").exists());
-        std::fs::remove_dir_all(home.directory()).unwrap();
+        pando_kernel::tree_removal::remove_tree(home.directory()).unwrap();
         later.run();
         assert!(!mount.path().join(HIDDEN).exists());
     }
@@ -284,7 +249,7 @@ mod tests {
         let home = Home::new(root.path());
         thrown_away(&home, mount.path());
         let later = Sweep::of(&home);
-        std::fs::remove_dir_all(home.directory()).unwrap();
+        pando_kernel::tree_removal::remove_tree(home.directory()).unwrap();
         home.prepare().unwrap();
         later.run();
         assert!(!mount.path().join(HIDDEN).exists());

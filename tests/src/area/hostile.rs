@@ -5,6 +5,7 @@ use crate::line::Line;
 use crate::need::Need;
 use crate::patience::eventually;
 use crate::sandbox::Sandbox;
+use pando_kernel::tree_removal::remove_tree;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
@@ -22,12 +23,12 @@ pub(crate) const CASES: &[Case] = &[
 /// A copy of the small tree in which some paths are links.
 fn tree_with(sandbox: &Sandbox, links: &[(&str, &str)]) -> String {
     let tree: PathBuf = sandbox.scratch().join("tree");
-    let _ = std::fs::remove_dir_all(&tree);
+    let _ = remove_tree(&tree);
     Line::new("cp").args(["-a", sandbox.busybox()]).args([tree.as_os_str()]).ok();
     for (at, to) in links {
         let at = tree.join(at);
         let _ = std::fs::remove_file(&at);
-        let _ = std::fs::remove_dir_all(&at);
+        let _ = remove_tree(&at);
         symlink(to, &at).expect("a link");
     }
     tree.to_string_lossy().into_owned()
@@ -90,7 +91,7 @@ fn links_in_a_tree_lead_no_volume_outside(sandbox: &Sandbox) {
     sandbox.guest("web", &["-v", &option]);
     sandbox.pando(["stop", "web"]).ok();
     let upper = sandbox.places().guests().join("web/files/upper");
-    let _ = std::fs::remove_dir_all(upper.join("data"));
+    let _ = remove_tree(&upper.join("data"));
     symlink(&path, upper.join("data")).expect("a link");
     sandbox.pando(["start", "web"]).run();
     is_untouched(&bait);

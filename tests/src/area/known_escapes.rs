@@ -10,6 +10,7 @@ use crate::case::Case;
 use crate::line::Line;
 use crate::need::Need;
 use crate::sandbox::Sandbox;
+use pando_kernel::tree_removal::remove_tree;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
@@ -154,7 +155,7 @@ fn masks(sandbox: &Sandbox) {
     let tree = sandbox.scratch().join("tree");
     Line::new("cp").args(["-a", sandbox.busybox()]).args([tree.as_os_str()]).ok();
     // What the tree has in place of the null device is not what hides anything.
-    let _ = std::fs::remove_dir_all(tree.join("dev"));
+    let _ = remove_tree(&tree.join("dev"));
     std::fs::create_dir(tree.join("dev")).expect("a directory");
     std::os::unix::fs::symlink("/proc/sys/kernel/core_pattern", tree.join("dev/null")).expect("a link");
     for (name, options) in KINDS {

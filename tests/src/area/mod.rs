@@ -34,6 +34,7 @@ mod late_finds;
 mod lifecycle;
 mod limits;
 mod listing;
+mod mounted_inside;
 mod moving;
 mod net;
 mod overbooking;
@@ -46,6 +47,7 @@ mod room;
 mod run;
 mod self_freeze;
 mod servers;
+mod state_root;
 mod store;
 mod store_crash;
 mod store_disorder;
@@ -184,6 +186,7 @@ const AREAS: &[&[Case]] = &[
     images::CASES,
     self_freeze::CASES,
     servers::CASES,
+    mounted_inside::CASES,
     moving::CASES,
     net::conformance::CASES,
     net::addresses::CASES,
@@ -195,6 +198,7 @@ const AREAS: &[&[Case]] = &[
     net::private::CASES,
     net::same_ports::CASES,
     net::thousand::CASES,
+    state_root::CASES,
     store::CASES,
     store_crash::CASES,
     store_unify::CASES,

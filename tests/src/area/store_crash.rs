@@ -10,6 +10,7 @@ use crate::process;
 use crate::sandbox::Sandbox;
 use crate::small_disk::SmallDisk;
 use crate::store_worker::WORD;
+use pando_kernel::tree_removal::remove_tree;
 use pando_store::{LayerId, Store, Taking};
 use rustix::process::Signal;
 use std::collections::HashSet;
@@ -48,7 +49,7 @@ fn disk(scratch: &Path) -> SmallDisk {
 fn trees(scratch: &Path) -> [PathBuf; 2] {
     [("first", 1_u8), ("second", 2)].map(|(name, byte)| {
         let tree = scratch.join(name);
-        let _ = std::fs::remove_dir_all(&tree);
+        let _ = remove_tree(&tree);
         std::fs::create_dir_all(tree.join("below")).expect("a directory");
         std::fs::write(tree.join("shared"), vec![9; 300_000]).expect("a file");
         for number in 0..12_u8 {

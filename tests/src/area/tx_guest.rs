@@ -7,6 +7,7 @@ use crate::history;
 use crate::line::Line;
 use crate::patience::eventually;
 use crate::sandbox::Sandbox;
+use pando_kernel::tree_removal::remove_tree;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 
@@ -100,7 +101,7 @@ fn layers_are_changed(sandbox: &Sandbox) {
         let said = ended.err();
         assert!(said.contains("by others; running it again"), "{number}, {meanwhile}: {said}");
         sandbox.pando(["rm", "--force", "g"]).ok();
-        std::fs::remove_dir_all(sandbox.scratch().join("tree")).expect("it was made");
+        remove_tree(&sandbox.scratch().join("tree")).expect("it was made");
     }
 }
 

@@ -5,6 +5,7 @@ use crate::need::Need;
 use crate::sandbox::Sandbox;
 use crate::small_disk::SmallDisk;
 use crate::tree_state;
+use pando_kernel::tree_removal::remove_tree;
 use std::fs;
 
 pub(crate) const CASES: &[Case] = &[
@@ -17,7 +18,7 @@ fn killed_at_each_step(sandbox: &Sandbox) {
     let directory = sandbox.scratch().join("tree");
     let (mut open, mut finished) = (0, 0);
     for step in 0.. {
-        let _ = fs::remove_dir_all(&directory);
+        let _ = remove_tree(&directory);
         fs::create_dir_all(directory.join("d")).expect("a directory can be made");
         fs::write(directory.join("keep"), "old\n").expect("a file can be written");
         std::thread::sleep(std::time::Duration::from_millis(12));

@@ -3,6 +3,7 @@
 use crate::case::Case;
 use crate::process;
 use crate::sandbox::Sandbox;
+use pando_kernel::tree_removal::remove_tree;
 use rustix::process::Signal;
 use std::os::unix::fs::MetadataExt;
 
@@ -62,7 +63,7 @@ fn lasting_guests_have_them_too(sandbox: &Sandbox) {
     sandbox.pando(["restart", "web"]).ok();
     sandbox.exec_sh("web", "cat /data/x").run().says("1\n");
     sandbox.pando(["stop", "web"]).ok();
-    std::fs::remove_dir_all(&shared).expect("it is the test's");
+    remove_tree(&shared).expect("it is the test's");
     let path = shared.to_string_lossy().into_owned();
     sandbox.pando(["start", "web"]).run().ended_with(125).complains_of(&[&path]);
     assert_eq!(sandbox.state("web"), "stopped");

@@ -3,6 +3,7 @@
 use super::crash::daemon_with;
 use crate::case::Case;
 use crate::sandbox::Sandbox;
+use pando_kernel::tree_removal::remove_tree;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -47,7 +48,7 @@ impl OnHost {
 
 impl Drop for OnHost {
     fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+        let _ = remove_tree(&self.0);
     }
 }
 

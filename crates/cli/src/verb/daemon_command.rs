@@ -40,6 +40,7 @@ Examples:
             .with_ansi(false)
             .with_env_filter(tracing_subscriber::EnvFilter::try_from_env("PANDO_LOG").unwrap_or_else(|_| "info".into()))
             .init();
+        root.check().context("cannot be the daemon")?;
         super::tx::recover_first(root);
         match pando_daemon::serve(Places::new(root.directory())) {
             // Two commands that found no daemon started one each: the other one's is as good.

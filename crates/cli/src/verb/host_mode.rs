@@ -37,6 +37,7 @@ lists what holds a port everywhere nevertheless. No daemon is needed, and it sta
         match self.change {
             None => print(if host::is_on(&pins) { "on\n" } else { "off\n" })?,
             Some(Change::On) => {
+                root.make_run().context("cannot turn host mode on")?;
                 let groups = Hierarchies::detect().context("cannot turn host mode on")?.unified.context(
                     "cannot turn host mode on: this host has no unified cgroup hierarchy, by which the kernel would know its servers' sockets",
                 )?;

@@ -14,6 +14,7 @@ use pando_guest::root::{LayerStore, Root};
 use pando_guest::source::Source;
 use pando_guest::{GuestName, root};
 use pando_kernel::mount::Tree;
+use pando_kernel::tree_removal::TemporaryDirectory;
 use pando_limit::limits::Disk;
 use pando_store::StoreError;
 use std::collections::BTreeMap;
@@ -199,6 +200,7 @@ pub(crate) fn settle(
         .prefix(".new-")
         .tempdir_in(places.guests())
         .map_err(|error| failure::io("making the guest's directory", name.as_ref(), &error))?;
+    let mut new = TemporaryDirectory::of(new.keep());
     make(new.path()).map_err(|error| failure::call(&format!("creating guest '{name}'"), name.as_ref(), &error))?;
     let _renamed = new.keep();
     Ok(())

@@ -11,6 +11,7 @@
 use super::files_recheck::{self, Prepared};
 use super::plain_copy;
 use pando_freeze::{Since, Touched};
+use pando_kernel::tree_removal::remove_tree;
 use pando_kernel::{CallError, Context};
 use rustix::fs::{AtFlags, CWD, Gid, Mode, Timespec, Timestamps, Uid};
 use std::collections::{BTreeMap, BTreeSet};
@@ -97,7 +98,7 @@ impl Ahead {
             return Ok(());
         }
         if self.to.exists() {
-            std::fs::remove_dir_all(&self.to).context(what)?;
+            remove_tree(&self.to).context(what)?;
         }
         copy(&self.from, &self.to)
     }
@@ -109,8 +110,7 @@ impl Ahead {
                 // What was already gone when it was to be copied.
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
-                Ok(about) if about.is_dir() => std::fs::remove_dir_all(&path)?,
-                Ok(_) => std::fs::remove_file(&path)?,
+                Ok(_) => remove_tree(&path)?,
             }
         }
         let anew = changes.anew.iter().filter_map(|path| Some((Path::new(path), now.get(Path::new(path))?)));
@@ -311,7 +311,7 @@ mod tests {
             |_| {},
             |from| std::fs::write(from.join("a/one"), "other").unwrap(),
             |from| std::fs::remove_file(from.join("a/b/two")).unwrap(),
-            |from| std::fs::remove_dir_all(from.join("a/b")).unwrap(),
+            |from| remove_tree(&from.join("a/b")).unwrap(),
             |from| {
                 std::fs::create_dir_all(from.join("new/below")).unwrap();
                 std::fs::write(from.join("new/below/file"), "x").unwrap();

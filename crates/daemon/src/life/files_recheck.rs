@@ -225,7 +225,7 @@ mod tests {
             (|top| std::fs::write(top.join("a/b/new"), "x").unwrap(), true),
             (|top| std::fs::rename(top.join("a/one"), top.join("a/other")).unwrap(), true),
             (|top| std::fs::create_dir(top.join("a/dir")).unwrap(), false),
-            (|top| std::fs::remove_dir_all(top.join("a/b")).unwrap(), false),
+            (|top| pando_kernel::tree_removal::remove_tree(&top.join("a/b")).unwrap(), false),
             (|top| std::fs::rename(top.join("a/b"), top.join("a/c")).unwrap(), false),
         ];
         let mut asked_for_all = false;

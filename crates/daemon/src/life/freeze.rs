@@ -16,6 +16,7 @@ use pando_freeze::{
 use pando_guest::GuestName;
 use pando_guest::root::{self, Layer, LayerStore, Root};
 use pando_kernel::mount::Tree;
+use pando_kernel::tree_removal::remove_tree;
 use pando_kernel::{CallError, Context};
 use pando_limit::disk::Image;
 use pando_store::StoreError;
@@ -156,7 +157,7 @@ impl End {
         if let Some((new, settled)) = &self.kept {
             let written = crate::image::keep(new, record, frozen).and_then(|()| settle(new, settled));
             if written.is_err() {
-                drop(std::fs::remove_dir_all(new));
+                drop(remove_tree(new));
             }
             written?;
         }

@@ -11,6 +11,7 @@ use pando_freeze::Frozen;
 use pando_guest::GuestName;
 use pando_guest::root::{self, Root};
 use pando_guest::source::Source;
+use pando_kernel::tree_removal::{nothing_is_mounted_in, remove_tree};
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -165,11 +166,15 @@ pub(crate) fn inspect(daemon: &Daemon, name: &str) -> Result<ImageInspection, Fa
 
 /// Forgets an image. Clones that were made of it live on.
 pub(crate) fn remove(daemon: &Rc<Daemon>, name: &str) -> Result<(), Fault> {
-    super::connections::give_up(daemon, name);
-    let held = daemon.images.borrow_mut().remove(name);
     let directory = daemon.places.images().join(name);
     // One that cannot be read is removed all the same.
     let is_there = name.parse::<GuestName>().is_ok() && directory.exists();
+    if is_there {
+        nothing_is_mounted_in(&directory, &[])
+            .map_err(|error| failure::io("removing the image", name, &error.into()))?;
+    }
+    super::connections::give_up(daemon, name);
+    let held = daemon.images.borrow_mut().remove(name);
     if held.is_none() && !is_there {
         return Err(super::clone::no_such_image(name));
     }
@@ -212,7 +217,7 @@ pub(crate) async fn export(daemon: &Rc<Daemon>, name: &str, mut fds: Vec<OwnedFd
             let tree = format!("/proc/{}/fd/{}", std::process::id(), mounted.tree.as_fd().as_raw_fd());
             Packed { name: &image, directory: &bed.directory, tree: Path::new(&tree) }.write(File::from(out))
         });
-        drop(std::fs::remove_dir_all(&bed.root.files));
+        drop(remove_tree(&bed.root.files));
         packed
     });
     packed.await?.map_err(|error: std::io::Error| failure::io(&format!("exporting image '{name}'"), name, &error))

@@ -10,6 +10,7 @@ use pando_guest::source::{self, Options, Source, Suggested};
 use pando_guest::{GuestName, Places, mask};
 use pando_kernel::mistake::planted;
 use pando_kernel::mount::Tree;
+use pando_kernel::tree_removal::remove_tree;
 use pando_limit::disk::Image;
 use pando_store::{ImportError, LayerId, Lease, Taking};
 use std::os::fd::{AsFd, AsRawFd};
@@ -116,7 +117,7 @@ fn settle(new: &Path, path: &Path) -> Result<(), Fault> {
         rustix::fs::syncfs(&directory)?;
         match std::fs::rename(new, path) {
             // Another command made the same one meanwhile.
-            Err(error) if error.kind() == std::io::ErrorKind::DirectoryNotEmpty => std::fs::remove_dir_all(new),
+            Err(error) if error.kind() == std::io::ErrorKind::DirectoryNotEmpty => Ok(remove_tree(new)?),
             done => done,
         }
     };

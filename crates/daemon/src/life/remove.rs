@@ -6,6 +6,7 @@ use crate::failure;
 use crate::guest::Guest;
 use pando_api::{Fault, GuestState};
 use pando_guest::Places;
+use pando_kernel::tree_removal::{RemovalError, nothing_is_mounted_in, remove_tree};
 use std::path::Path;
 use std::rc::Rc;
 
@@ -22,6 +23,8 @@ pub(crate) async fn remove(daemon: &Rc<Daemon>, guest: &Rc<Guest>, force: bool) 
         return Err(failure::busy(&guest.name, "changed"));
     }
     if !guest.ephemeral {
+        nothing_is_mounted_in(&guest.directory(&daemon.places), &[])
+            .map_err(|error| failure::io("removing the guest", guest.name.as_ref(), &error.into()))?;
         crate::crash::point("remove.begun");
         if guest.bound().is_some() {
             crate::record::room(&guest.directory(&daemon.places)).give_up();
@@ -96,10 +99,9 @@ pub(crate) fn empty_trash(places: Places) {
     tokio::task::spawn_blocking(move || {
         let Ok(entries) = std::fs::read_dir(places.trash()) else { return };
         for entry in entries.flatten() {
-            // Never across a mount: an installer that was killed may have left the host's own /dev or /proc in there. What cannot be deleted,
-            // or what another thread deletes at the same time, is found next time.
-            if pando_guest::source::empty_directory(&entry.path()).is_ok() {
-                let _ = std::fs::remove_dir(entry.path());
+            // What cannot be deleted, or what another thread deletes at the same time, is found next time.
+            if let Err(error @ RemovalError::Mounted { .. }) = remove_tree(&entry.path()) {
+                tracing::warn!("what was thrown away is kept: {error}");
             }
         }
     });

@@ -37,7 +37,7 @@ mod write_error;
 mod tests;
 
 pub use archive::ArchiveError;
-pub use copy::{CopyError, empty_directory};
+pub use copy::CopyError;
 pub use debian::DebianError;
 pub use meter::Cancelled;
 pub use notation::NotationError;
@@ -217,7 +217,7 @@ pub fn materialize(
     let done = make(source, into, options, progress);
     if done.is_err() {
         // The first error is the one to tell; what cannot be removed here the caller meets when it removes `into`.
-        let _ = copy::empty_directory(into);
+        let _ = pando_kernel::tree_removal::empty_directory(into);
     }
     done
 }

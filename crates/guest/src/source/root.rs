@@ -201,6 +201,6 @@ mod tests {
         root.make_directory(&deep).unwrap();
         assert!(root.strict_directory(&deep).is_ok());
         assert!(root.directory(&deep).is_ok());
-        super::super::copy::empty_directory(place.path()).unwrap();
+        pando_kernel::tree_removal::empty_directory(place.path()).unwrap();
     }
 }

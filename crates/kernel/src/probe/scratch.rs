@@ -1,5 +1,6 @@
 //! A directory for trials, on the file system that guests' files lie on.
 
+use crate::trusted_directory::TrustedDirectory;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -15,6 +16,8 @@ impl Scratch {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let at = state.ancestors().find(|path| path.is_dir()).unwrap_or(Path::new("/"));
+        // Who could put something in its place would have trials of root's made elsewhere.
+        TrustedDirectory::open(at)?;
         let path = at.join(format!(".pando-doctor-{}-{number}", std::process::id()));
         std::fs::DirBuilder::new().mode(0o700).create(&path)?;
         Ok(Self(path))
@@ -42,6 +45,6 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         // What cannot be removed has a name that tells whose it was.
-        let _ = std::fs::remove_dir_all(&self.0);
+        let _ = crate::tree_removal::remove_tree(&self.0);
     }
 }

@@ -48,7 +48,7 @@ fn shows_the_same(backend: Backend, options: &[(&str, &str)], taking: Taking) {
     let blocks = trial.place("tree/sparse").metadata().unwrap().blocks();
     let imported = trial.store.import(&trial.place("tree"), taking).unwrap();
     if taking == Taking::Over {
-        std::fs::remove_dir_all(trial.place("tree")).unwrap();
+        pando_kernel::tree_removal::remove_tree(&trial.place("tree")).unwrap();
     }
     let mounts = LayerMounts::new(trial.store.clone(), backend);
     for number in 0..2 {

@@ -13,6 +13,7 @@ use crate::scope::Scope;
 use crate::view::ViewPlan;
 use crate::watershed;
 use pando_kernel::mount_watch::MountWatch;
+use pando_kernel::tree_removal::remove_tree;
 use pando_kernel::{CallError, Context};
 use rustix::fs::{CWD, RenameFlags};
 use rustix::io::Errno;
@@ -80,7 +81,7 @@ impl Transaction {
             Ok(()) => {}
             Err(errno) => {
                 // It holds nothing but its lock.
-                let _ = std::fs::remove_dir_all(&new);
+                let _ = remove_tree(&new);
                 return match errno {
                     Errno::EXIST => Err(BeginError::Exists(name.clone())),
                     errno => Err(errno).context(|| format!("making {}", directory.display()))?,

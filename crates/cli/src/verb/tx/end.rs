@@ -1,7 +1,7 @@
 //! `pando tx commit` and `pando tx abort`.
 
 use super::guest;
-use super::recover::sweep_soon;
+use super::recover::{sweep_soon, tell_of_mounts};
 use super::report::{Outcome, PassedOutside, Report};
 use crate::state_root::StateRoot;
 use anyhow::Context;
@@ -37,6 +37,7 @@ impl Commit {
         let reached = Reached::of(home, &self.name);
         let committed = pando_tx::commit_open(home, &self.name, !self.no_durable, None, None, false);
         let (figures, settled) = committed.with_context(|| format!("cannot commit '{}'", self.name))?;
+        tell_of_mounts(home);
         sweep_soon(home, None, None);
         let outcome = Outcome::Committed(figures, &settled);
         let report = Report {
@@ -60,6 +61,7 @@ impl Abort {
         let reached = Reached::of(home, &self.name);
         let ended = pando_tx::abort_open(home, &self.name, None);
         let ended = ended.with_context(|| format!("cannot abort '{}'", self.name))?;
+        tell_of_mounts(home);
         sweep_soon(home, None, None);
         let report = Report {
             outcome: Outcome::Aborted("as asked"),

@@ -83,6 +83,7 @@ Examples:
 The exit code of run and enter is the command's own; 125 is Pando's failure: a conflict, for example.";
 
     fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
+        root.check()?;
         let home = Home::new(root.directory());
         match self.action {
             Action::Run(run) => run.run(root, &home),

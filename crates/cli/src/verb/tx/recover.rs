@@ -29,6 +29,8 @@ impl Recover {
                 }
             }
         }
+        tell_of_mounts(home);
+        guest::homes(root).iter().for_each(tell_of_mounts);
         Ok(code)
     }
 }
@@ -52,6 +54,14 @@ pub(crate) fn recover_first(root: &StateRoot) {
                 tracing::warn!("transaction '{name}' cannot be finished now: {error}");
             }
         }
+    }
+}
+
+/// Says why some of what was thrown away stays.
+pub(super) fn tell_of_mounts(home: &Home) {
+    for error in pando_tx::mounted_in_trash(home) {
+        let error = crate::complaint::sentences(&anyhow::Error::new(error).context("what was thrown away stays"));
+        eprintln!("pando: {error}");
     }
 }
 

@@ -6,10 +6,11 @@
 
 use super::tar_reader::{ATTRIBUTE_EACH, Entry, Kind};
 use crate::source::Summary;
-use crate::source::copy::{Attributes, remove};
+use crate::source::copy::Attributes;
 use crate::source::meter::Cancelled;
 use crate::source::root::{Root, new_file, object};
 use crate::source::write_error::WriteError;
+use pando_kernel::tree_removal::remove_child;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, linkat, mkdirat, mknodat, openat, statat, symlinkat};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -332,12 +333,12 @@ impl<'a> Unpacker<'a> {
 
     /// Makes room for a new `name`.
     fn replace(&mut self, parent: impl AsFd, path: &Path, name: &OsStr) -> Result<(), WriteError> {
-        match remove(parent.as_fd(), name) {
+        match remove_child(parent.as_fd(), name).map_err(std::io::Error::from) {
             Ok(()) => {
                 self.parent = None;
                 Ok(())
             }
-            Err(Errno::NOENT) => Ok(()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
             Err(error) => Err(self.unwritten("remove", path, error)),
         }
     }

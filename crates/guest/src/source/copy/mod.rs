@@ -1,25 +1,21 @@
 //! A copy of a tree of files, live or not, that keeps everything a guest could notice.
 //!
 //! Owner, mode, times, extended attributes, hard links, holes, names of any bytes, any depth. The walk goes name by name
-//! through directory descriptors ([`chain`]), so whoever renames things in the source while it runs can make it copy old or
+//! through directory descriptors ([`Chain`]), so whoever renames things in the source while it runs can make it copy old or
 //! new files, never files from elsewhere; and nobody but root can reach the destination.
 
 mod attributes;
-mod chain;
-mod clear;
 mod content;
 mod node;
 
 pub(crate) use attributes::{Attributes, is_carried};
-pub use clear::empty_directory;
-pub(crate) use clear::remove;
 
 use super::meter::{Cancelled, Meter};
 use super::mounts::{Mounts, Standing};
 use super::root::Root;
 use super::write_error::WriteError;
 use super::{Progress, Summary};
-use chain::{Chain, Identity, identity, look_at};
+use pando_kernel::directory_chain::{Chain, Identity, identity, look_at};
 use rustix::fs::{Dir, FileType, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -195,10 +191,7 @@ impl Copier<'_> {
     fn walk(&mut self, source: OwnedFd, target: OwnedFd) -> Result<(), CopyError> {
         let top = Path::new("");
         let mut levels = vec![self.level(source.as_fd(), top)?];
-        let mut sides = Sides {
-            source: Chain::new(source).map_err(|error| self.unread(top, error))?,
-            target: Chain::new(target).map_err(|error| self.unwritten("open", top, error))?,
-        };
+        let mut sides = Sides { source: Chain::new(source), target: Chain::new(target) };
         while let Some(level) = levels.last_mut() {
             let Some((name, kind)) = level.todo.next() else {
                 let Some(done) = levels.pop() else { break };

@@ -1,9 +1,9 @@
 //! One thing that is not a directory: a file, another name of a file, a symbolic link, a fifo, a device.
 
-use super::chain::{identity, look_at};
 use super::content::{ContentError, copy_content};
 use super::{Attributes, Copier, CopyError, Verdict};
 use crate::source::root::{new_file, object};
+use pando_kernel::directory_chain::{identity, look_at};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Statx, ftruncate, linkat, makedev, mknodat, readlinkat, symlinkat};
 use rustix::io::Errno;
 use std::ffi::OsStr;
