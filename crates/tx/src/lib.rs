@@ -55,6 +55,7 @@ mod read_set;
 mod realm;
 mod record;
 mod recover;
+mod review;
 mod scope;
 mod second_look;
 mod session;
@@ -95,9 +96,10 @@ pub use read_set::{Watch, note_canary};
 pub use realm::{Realm, RealmRoot};
 pub use record::Record;
 pub use recover::{Recovered, recover, recover_in};
+pub use review::{Look, PartReview, Reviewed};
 pub use session::{
-    BeginError, EndError, Ended, Looks, Rest, Running, StartError, Transaction, abort_open, changes_now,
-    changes_of_open, commit_open, doomed_open, end_processes_of_open, gate_of, processes,
+    BeginError, EndError, Ended, Looks, Rest, Running, StartError, Transaction, abort_open, changes_now, commit_open,
+    doomed_open, end_processes_of_open, gate_of, processes, review_of_open,
 };
 pub use spare::{HandedOver, Remains, Spare};
 pub use trash::{Sweep, rubbish, sweep, sweep_mounts};

@@ -81,6 +81,7 @@ mod tx_programs;
 mod tx_protection;
 mod tx_race;
 mod tx_refused;
+mod tx_review;
 mod tx_root;
 mod tx_spares;
 mod tx_times;
@@ -123,6 +124,7 @@ const AREAS: &[&[Case]] = &[
     tx_protection::CASES,
     tx_race::CASES,
     tx_refused::CASES,
+    tx_review::CASES,
     tx_root::CASES,
     tx_spares::CASES,
     tx_times::CASES,

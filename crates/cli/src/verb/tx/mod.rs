@@ -1,6 +1,7 @@
 //! `pando tx`: system transactions.
 
 mod attempt;
+mod attribute_text;
 mod diff;
 mod end;
 mod guest;
@@ -11,9 +12,12 @@ mod keep;
 mod listing;
 mod memory_size;
 mod open;
+mod quoted;
 mod recover;
 mod replayed_input;
 mod report;
+mod review_json;
+mod review_text;
 mod run;
 mod run_in_guest;
 mod settings;

@@ -251,7 +251,7 @@ impl Run {
         contention: Contention,
     ) -> anyhow::Result<Attempt> {
         if self.dry_run {
-            diff::show(&transaction.changes()?, false)?;
+            diff::show(&transaction.review()?, false)?;
             transaction.abort()?;
             return Ok(Attempt::Aborted(0, "a dry run".to_owned()));
         }

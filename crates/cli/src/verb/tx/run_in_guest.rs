@@ -156,7 +156,7 @@ impl Run {
             (_, Some(what)) => Attempt::Lost(what),
             _ if too_long => Attempt::Aborted(crate::complaint::OWN_FAILURE, "it took too long".to_owned()),
             (0, None) if self.dry_run => {
-                super::diff::show(&pando_tx::changes_of_open(home, name)?, false)?;
+                super::diff::show(&pando_tx::review_of_open(home, name)?, false)?;
                 Attempt::Aborted(0, "a dry run".to_owned())
             }
             (0, None) => self.commit_in_guest(home, name, alone, trial.contention)?,
