@@ -67,6 +67,7 @@ mod tx_guest;
 mod tx_guest_meetings;
 mod tx_guest_memory;
 mod tx_guest_outside;
+mod tx_guest_waits;
 mod tx_host_users;
 mod tx_in_memory;
 mod tx_in_use;
@@ -116,6 +117,7 @@ const AREAS: &[&[Case]] = &[
     tx_guest_meetings::CASES,
     tx_guest_memory::CASES,
     tx_guest_outside::CASES,
+    tx_guest_waits::CASES,
     tx_host_users::CASES,
     tx_in_memory::CASES,
     tx_in_use::CASES,
