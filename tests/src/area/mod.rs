@@ -70,6 +70,7 @@ mod tx_guest_outside;
 mod tx_guest_waits;
 mod tx_host_users;
 mod tx_in_memory;
+mod tx_in_the_way;
 mod tx_in_use;
 mod tx_isolation;
 mod tx_local_sockets;
@@ -120,6 +121,7 @@ const AREAS: &[&[Case]] = &[
     tx_guest_waits::CASES,
     tx_host_users::CASES,
     tx_in_memory::CASES,
+    tx_in_the_way::CASES,
     tx_in_use::CASES,
     tx_isolation::CASES,
     tx_programs::CASES,

@@ -2,6 +2,7 @@
 
 mod attempt;
 mod attribute_text;
+mod backoff;
 mod diff;
 mod end;
 mod guest;
@@ -87,6 +88,7 @@ Examples:
 The exit code of run and enter is the command's own; 125 is Pando's failure: a conflict, for example.";
 
     fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
+        crate::inside_transaction::refuse("a transaction")?;
         let home = Home::new(root.directory());
         match self.action {
             Action::Run(run) => run.run(root, &home),

@@ -4,6 +4,7 @@
 //! ends the command if this program is killed.
 
 use super::attempt::Attempt;
+use super::backoff::Backoff;
 use super::guest;
 use super::held_output::HeldOutput;
 use super::holder::{Holder, Purpose, Shifted};
@@ -58,11 +59,12 @@ impl Run {
         let input = ReplayedInput::of_this_process(false)?;
         let contention = super::settings::contention(root)?;
         let mut trial = Trial { root, home, guest, realm, input, contention, begun: None };
-        let (mut retries, mut reached) = (0, Reached::default());
+        let (mut retries, mut reached, mut backoff) = (0, Reached::default(), Backoff::default());
         loop {
             // A run that has lost all its retries has the guest to itself: it ends.
             let alone = (retries > self.retry).then(|| Exclusive::over(home, realm)).transpose();
             let alone = alone.context("cannot have the guest's other processes wait")?;
+            let started = Instant::now();
             let tried = self.attempt_in_guest(&mut trial, retries, alone.as_ref())?;
             // What a run has reached is not undone by its being lost.
             reached.add(tried.reached.clone());
@@ -76,6 +78,9 @@ impl Run {
                     format!("{retries} of {}", self.retry)
                 };
                 eprintln!("pando: {what}; running it again ({how})");
+                if retries <= self.retry && !what.is_to_a_commit() {
+                    std::thread::sleep(backoff.after(started.elapsed()));
+                }
                 continue;
             }
             return Ok(self.conclude_in_guest(&Tried { reached, ..tried }, begun.elapsed(), retries, alone.is_some()));

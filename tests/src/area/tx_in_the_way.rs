@@ -1,0 +1,48 @@
+//! What stands in a transaction's way, and what it makes of that: files that are larger than the disk, others that go on writing, and Pando itself inside.
+
+use crate::case::Case;
+use crate::line::Line;
+use crate::need::Need;
+use crate::sandbox::Sandbox;
+use crate::small_disk::SmallDisk;
+
+pub(crate) const CASES: &[Case] = &[
+    Case::new("tx::a_file_larger_than_the_disk_is_written_to_where_it_is_mostly_hole", sparse)
+        .needs(&[Need::Root, Need::Program("mkfs.ext4", "e2fsprogs")]),
+    Case::new("tx::one_that_loses_to_others_waits_longer_each_time", waits),
+    Case::new("tx::what_is_not_supported_inside_one_is_said", nested),
+];
+
+fn sparse(sandbox: &Sandbox) {
+    let scratch = sandbox.scratch();
+    let disk = SmallDisk::make(scratch.join("disk"), scratch.join("mounted"), 40, &["mkfs.ext4", "-q", "-m", "0"], "");
+    Line::new("truncate").args(["-s", "100G", "hollow"]).directory(&disk.at).ok();
+    let script = "echo end >>hollow; truncate -s 200G made";
+    let run = sandbox.pando(["tx", "run", "--", "sh", "-ec", script]).directory(&disk.at);
+    run.run().succeeded().complains_of(&["committed: 2 paths"]);
+    let shown = Line::new("sh").args(["-c", "stat -c %s hollow made; tail -c 4 hollow"]).directory(&disk.at).ok();
+    assert_eq!(shown, format!("{}\n{}\nend\n", (100_u64 << 30) + 4, 200_u64 << 30));
+}
+
+/// Others write for as long as four runs take, and some more.
+fn waits(sandbox: &Sandbox) {
+    let scratch = sandbox.scratch();
+    std::fs::write(scratch.join("file"), "0\n").expect("a file can be written");
+    let others = "for number in $(seq 34); do echo $number >file; sleep .1; done";
+    let others = Line::new("sh").args(["-ec", others]).directory(&scratch).start();
+    let run = sandbox.pando(["tx", "run", "--", "sh", "-ec", "cat file >copy; sleep .3"]).directory(&scratch).run();
+    run.succeeded().complains_of(&["file was changed by others; running it again", "committed: 1 path"]);
+    others.wait().succeeded();
+}
+
+fn nested(sandbox: &Sandbox) {
+    for words in ["tx run -- true", "tx begin inner", "run -- true", "create web --from /"] {
+        let script = format!("{} --root {} {words}", sandbox.program().display(), sandbox.root().display());
+        let run = sandbox.pando(["tx", "run", "--", "sh", "-c", &script]).directory(sandbox.scratch());
+        let ended = run.run().ended_with(125);
+        ended.complains_of(&[
+            "is not supported inside a transaction",
+            "before the transaction begins, or when it has ended",
+        ]);
+    }
+}
