@@ -11,6 +11,7 @@ pub(crate) const CASES: &[Case] = &[
         .needs(&[Need::Root, Need::Program("mkfs.ext4", "e2fsprogs")]),
     Case::new("tx::one_that_loses_to_others_waits_longer_each_time", waits),
     Case::new("tx::what_is_not_supported_inside_one_is_said", nested),
+    Case::new("tx::what_was_written_to_the_kernels_files_is_told", kernels_files),
 ];
 
 fn sparse(sandbox: &Sandbox) {
@@ -45,4 +46,30 @@ fn nested(sandbox: &Sandbox) {
             "before the transaction begins, or when it has ended",
         ]);
     }
+}
+
+/// What is written is what is there, so that nothing comes of it.
+fn kernels_files(sandbox: &Sandbox) {
+    let write = "value=$(cat /proc/sys/vm/swappiness); echo $value >/proc/sys/vm/swappiness";
+    let told = "1 write to the kernel's files had passed: /proc/sys/vm/swappiness";
+    let run = |options: &[&str], script: &str| {
+        let line = sandbox.pando(["tx", "run"]).args(options).args(["--", "sh", "-ec", script]);
+        line.directory(sandbox.scratch()).run()
+    };
+    let ended = run(&[], &format!("{write}; exit 3")).ended_with(3);
+    ended.complains_of(&["aborted: exit code 3; no files were changed but the kernel's", told]);
+    run(&["--in-memory"], write).succeeded().complains_of(&["committed: 0 paths", told]);
+    run(&["--timeout", "0.7"], &format!("{write}; sleep 100"))
+        .ended_with(125)
+        .complains_of(&["it took too long", told]);
+    // A process's own go with it.
+    let ended = run(&[], "echo 0 >/proc/self/oom_score_adj; echo x >/dev/null; echo y >file; exit 3").ended_with(3);
+    ended.complains_of(&["aborted: exit code 3; nothing was changed"]);
+    sandbox.pando(["tx", "begin", "work"]).ok();
+    sandbox.pando(["tx", "enter", "work", "--", "sh", "-ec", write]).ok();
+    sandbox
+        .pando(["tx", "abort", "work"])
+        .run()
+        .succeeded()
+        .complains_of(&["no files were changed but the kernel's", told]);
 }
