@@ -12,6 +12,11 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("tx::one_that_loses_to_others_waits_longer_each_time", waits),
     Case::new("tx::what_is_not_supported_inside_one_is_said", nested),
     Case::new("tx::what_was_written_to_the_kernels_files_is_told", kernels_files),
+    Case::new("tx::small_holes_and_what_is_set_aside_stay", holes).needs(&[
+        Need::Root,
+        Need::Program("mkfs.ext4", "e2fsprogs"),
+        Need::Program("fallocate", "util-linux"),
+    ]),
 ];
 
 fn sparse(sandbox: &Sandbox) {
@@ -72,4 +77,26 @@ fn kernels_files(sandbox: &Sandbox) {
         .run()
         .succeeded()
         .complains_of(&["no files were changed but the kernel's", told]);
+}
+
+fn holes(sandbox: &Sandbox) {
+    let scratch = sandbox.scratch();
+    let disk = SmallDisk::make(scratch.join("disk"), scratch.join("mounted"), 60, &["mkfs.ext4", "-q", "-m", "0"], "");
+    let sh = |script: &str| Line::new("sh").args(["-ec", script]).directory(&disk.at).ok();
+    // One with holes between what is written, one of which nothing was written yet, and one with room behind its end.
+    sh("for at in 0 4 8 12; do printf x | dd of=holes bs=16k seek=$at conv=notrunc status=none; done
+        fallocate -l 4M ahead; echo end >behind; fallocate -n -l 4M behind; sync");
+    let held =
+        || sh("stat -c %b holes ahead behind").lines().map(|line| line.parse().unwrap_or(0)).collect::<Vec<u64>>();
+    for option in ["-q", "--in-memory"] {
+        let before = held();
+        let script = "for f in holes ahead; do printf y | dd of=$f conv=notrunc status=none; done; echo more >>behind";
+        sandbox.pando(["tx", "run", option, "--", "sh", "-ec", script]).directory(&disk.at).run().succeeded();
+        sh("sync");
+        let now = held();
+        // 512 bytes each; a little for what the file system itself notes of a file.
+        let is_as_before = |(now, before): (&u64, &u64)| now.abs_diff(*before) <= 64;
+        assert!(now.iter().zip(&before).all(is_as_before), "{option}: {before:?} {now:?}");
+    }
+    assert_eq!(sh("head -c 1 holes; head -c 1 ahead; cat behind"), "yyend\nmore\nmore\n");
 }
