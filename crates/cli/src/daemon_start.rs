@@ -47,6 +47,7 @@ fn nobody_listens(error: &std::io::Error) -> bool {
 }
 
 fn started(root: &StateRoot) -> anyhow::Result<Client> {
+    crate::inside_transaction::refuse("starting Pando's daemon, without which there are no guests,")?;
     let mut daemon = spawn(root)?;
     let until = Instant::now() + PATIENCE;
     let mut pause = PAUSES.0;

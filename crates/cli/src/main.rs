@@ -21,6 +21,7 @@ mod copy;
 mod daemon_start;
 mod errno_words;
 mod guest_options;
+mod inside_transaction;
 mod plain_line;
 mod printable;
 mod progress_line;

@@ -36,6 +36,14 @@ pub(crate) fn busy(name: &GuestName, doing: &str) -> Fault {
     Fault::new(FaultKind::Busy, name.as_ref(), message)
 }
 
+/// A guest whose processes stand still.
+pub(crate) fn stands_still(name: &GuestName) -> Fault {
+    let message = format!(
+        "guest '{name}' stands still: a transaction has it to itself; try again when that has ended (pando tx ls --guest {name})"
+    );
+    Fault::new(FaultKind::Busy, name.as_ref(), message)
+}
+
 /// A wrong name.
 pub(crate) fn bad_name(name: &str, error: &NameError) -> Fault {
     Fault::new(FaultKind::BadRequest, name, error.to_string())

@@ -112,6 +112,84 @@ impl Listener {
     }
 }
 
+/// A group of marks on mounts, and the queue of what is written by way of those.
+#[derive(Debug)]
+pub struct Writes(OwnedFd);
+
+/// Something was written to.
+#[derive(Debug)]
+pub struct Written {
+    /// By this process.
+    pub pid: i32,
+    /// It, opened once more, for reading. Nothing where it cannot be read.
+    pub object: Option<OwnedFd>,
+}
+
+impl Writes {
+    /// A group that nobody waits for (fanotify_init(2)). What is more than its queue holds, 16,384 by default, is not told. Needs CAP_SYS_ADMIN.
+    pub fn new() -> io::Result<Self> {
+        let flags = libc::FAN_CLASS_NOTIF | libc::FAN_CLOEXEC | libc::FAN_NONBLOCK;
+        let of_events = libc::O_RDONLY | libc::O_LARGEFILE | libc::O_CLOEXEC | libc::O_NONBLOCK;
+        // SAFETY: numbers only.
+        let fd = unsafe { libc::fanotify_init(flags, of_events as libc::c_uint) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel has just made this descriptor for us, and nobody else knows of it.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    /// Tells from now on of every write by way of the mount that a directory is on, by a descriptor of it (O_PATH will do).
+    ///
+    /// # Errors
+    ///
+    /// What fanotify_mark(2) says.
+    pub fn watch(&self, directory: impl AsFd) -> io::Result<()> {
+        let (flags, directory) = (libc::FAN_MARK_ADD | libc::FAN_MARK_MOUNT, directory.as_fd().as_raw_fd());
+        // SAFETY: the path is a C string.
+        let result =
+            unsafe { libc::fanotify_mark(self.0.as_raw_fd(), flags, libc::FAN_MODIFY, directory, c".".as_ptr()) };
+        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// All that was written to since.
+    ///
+    /// # Errors
+    ///
+    /// EMFILE where this process has no room for a descriptor.
+    pub fn read(&self) -> io::Result<Vec<Written>> {
+        /// Files that can only be written to each make an error of their own.
+        const MOST: usize = 1 << 16;
+        let (mut all, mut buffer) = (Vec::new(), vec![0; BUFFER]);
+        for _ in 0..MOST {
+            let length = match rustix::io::read(&self.0, &mut buffer) {
+                Err(rustix::io::Errno::AGAIN) => break,
+                // The kernel has dropped the event whose file it could not open.
+                Err(
+                    rustix::io::Errno::INVAL
+                    | rustix::io::Errno::ACCESS
+                    | rustix::io::Errno::PERM
+                    | rustix::io::Errno::IO,
+                ) => {
+                    all.push(Written { pid: 0, object: None });
+                    continue;
+                }
+                read => read?,
+            };
+            let mut rest = &buffer[..length];
+            while let Some(head) = rest.first_chunk::<{ size_of::<libc::fanotify_event_metadata>() }>() {
+                // SAFETY: the kernel wrote the structure, of plain numbers, which may stand at any address.
+                let event = unsafe { head.as_ptr().cast::<libc::fanotify_event_metadata>().read_unaligned() };
+                // SAFETY: the kernel has made this descriptor for the reader of the event.
+                let object = (event.fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(event.fd) });
+                all.push(Written { pid: event.pid, object });
+                rest = rest.get((event.event_len as usize).max(head.len())..).unwrap_or_default();
+            }
+        }
+        Ok(all)
+    }
+}
+
 /// A group of marks on chosen objects, of whatever kind: a descriptor could not be had of a fifo without being at one of its ends.
 #[derive(Debug)]
 pub struct Openings(OwnedFd);

@@ -10,6 +10,7 @@ use crate::part::Part;
 use crate::reach::obstacle;
 use crate::read_set::{Known, ReadSet, check};
 use crate::removed::changed_within;
+use crate::review::{PartReview, collect};
 use crate::second_look::changed_since;
 use crate::sync_ahead;
 use crate::tree::{Tree, is_missing, leads_elsewhere};
@@ -19,7 +20,6 @@ use crate::validate::{Conflict, conflict};
 use pando_kernel::mount::{mounts, mounts_of};
 use rustix::io::Errno;
 use std::collections::HashSet;
-use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -44,12 +44,18 @@ pub(crate) struct Source {
     root: Node,
     /// Files that only the index knows.
     indexed: Vec<Indexed>,
+    /// When the transaction began.
+    begun: Moment,
 }
 
 impl PartChanges {
-    /// The file that a change is about, as it is outside. No link is followed: whoever arranged the tree leads nobody out of it.
-    pub fn before(&self, change: &Change) -> io::Result<File> {
-        Tree::live(&self.part)?.file(&change.path, false)
+    /// What a commit of it will do, for whoever is to approve it. Nobody may be changing more.
+    pub fn review(&self) -> Result<PartReview, CommitError> {
+        let Source { root, indexed, begun } = &self.source;
+        let what = || format!("looking at what is changed on {}", self.part.live.display());
+        let entries = collect(&self.part, root, indexed, *begun);
+        let entries = entries.map_err(|source| CommitError::Prepare { what: what(), source })?;
+        Ok(PartReview { part: self.part.clone(), entries })
     }
 
     /// Has programs replaced that are being run: the last thing before its commit is prepared, since it touches the live tree.
@@ -57,7 +63,7 @@ impl PartChanges {
         let opened = Tree::live(&self.part);
         let at = self.part.live.display();
         let live = opened.map_err(|source| CommitError::Prepare { what: format!("opening {at}"), source })?;
-        let Source { root, indexed } = &mut self.source;
+        let Source { root, indexed, .. } = &mut self.source;
         replace_executed(&live, root, indexed).map_err(lost_is_a_conflict)?;
         self.steps = plan(root, indexed);
         Ok(())
@@ -81,11 +87,6 @@ impl PartChanges {
             Err(error) => error,
         };
         Err(CommitError::Prepare { what: format!("moving what is new on {}", self.part.live.display()), source })
-    }
-
-    /// The same as the transaction has it.
-    pub fn after(&self, change: &Change) -> io::Result<File> {
-        Tree::open(&self.part.upper())?.file(&change.path, false)
     }
 }
 
@@ -214,13 +215,13 @@ fn read_part(part: &Part, begun: Moment, basis: Option<&Basis>) -> Result<PartCh
         part: part.clone(),
         changes: changes(&root),
         steps: plan(&root, &indexed),
-        source: Source { root, indexed },
+        source: Source { root, indexed, begun },
     })
 }
 
 /// Looks once more, right before the commit point, at what was read and found to be in no conflict: between the two lies all that had to be brought to the disk.
 pub(crate) fn look_again(found: &[(Part, Source)], begun: Moment, basis: &Basis) -> Result<(), CommitError> {
-    for (part, Source { root, indexed }) in found {
+    for (part, Source { root, indexed, .. }) in found {
         let failed =
             |source| CommitError::Prepare { what: format!("looking once more at {}", part.live.display()), source };
         let live = Tree::live(part).map_err(failed)?;

@@ -54,8 +54,10 @@ pub(crate) fn bring(from: &File, to: &File) -> io::Result<()> {
             at = end;
         }
     }
-    // What was longer; and a clone into a longer file leaves its tail.
-    ftruncate(to, size)?;
+    // What was longer; and a clone into a longer file leaves its tail. To set the size that it has would give up what is set aside behind its end.
+    if fstat(to)?.st_size.cast_unsigned() != size {
+        ftruncate(to, size)?;
+    }
     Ok(())
 }
 
@@ -90,8 +92,21 @@ fn next_data(from: &File, at: u64, size: u64) -> io::Result<(u64, u64)> {
     }
 }
 
-/// Makes a hole, where there may be old data.
+/// Makes a hole, where there is old data: what is set aside for a file and was never written to reads like a hole, and stays set aside.
 fn punch(to: &File, start: u64, end: u64) -> io::Result<()> {
+    let end = end.min(fstat(to)?.st_size.cast_unsigned());
+    let mut at = start;
+    while at < end {
+        let (data, data_end) = next_data(to, at, end)?;
+        if data < data_end {
+            punch_data(to, data, data_end)?;
+        }
+        at = data_end;
+    }
+    Ok(())
+}
+
+fn punch_data(to: &File, start: u64, end: u64) -> io::Result<()> {
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     match fallocate(to, flags, start, end - start) {
         Ok(()) => Ok(()),
@@ -111,7 +126,40 @@ fn write_zeros(to: &File, start: u64, end: u64) -> io::Result<()> {
     Ok(())
 }
 
+/// Copies data. A small hole may have been filled with zeros when the file was first written to inside, and stays one.
 fn copy(from: &File, to: &File, start: u64, end: u64) -> io::Result<()> {
+    let old = end.min(fstat(to)?.st_size.cast_unsigned());
+    let mut at = start;
+    while at < old {
+        let (data, data_end) = next_data(to, at, old)?;
+        copy_into_hole(from, to, at, data)?;
+        copy_over_data(from, to, data, data_end)?;
+        at = data_end;
+    }
+    copy_over_data(from, to, at, end)
+}
+
+/// Copies what is not zero.
+fn copy_into_hole(from: &File, to: &File, start: u64, end: u64) -> io::Result<()> {
+    /// No file system has smaller holes that matter.
+    const BLOCK: usize = 4096;
+    let mut buffer = vec![0; if start < end { BUFFER } else { 0 }];
+    let mut at = start;
+    while at < end {
+        let count = usize::try_from(end - at).map_or(BUFFER, |left| left.min(BUFFER));
+        from.read_exact_at(&mut buffer[..count], at)?;
+        step();
+        for (number, block) in buffer[..count].chunks(BLOCK).enumerate() {
+            if block.iter().any(|byte| *byte != 0) {
+                to.write_all_at(block, at + (number * BLOCK) as u64)?;
+            }
+        }
+        at += count as u64;
+    }
+    Ok(())
+}
+
+fn copy_over_data(from: &File, to: &File, start: u64, end: u64) -> io::Result<()> {
     let (mut read, mut written) = (start, start);
     while read < end {
         let count = usize::try_from((end - read).min(STEP)).unwrap_or(BUFFER);
@@ -179,6 +227,27 @@ mod tests {
         fill(&File::open(&from).unwrap(), &fstat(&hollow).unwrap(), &File::create(&to).unwrap()).unwrap();
         assert_eq!(std::os::unix::fs::MetadataExt::blocks(&std::fs::metadata(&to).unwrap()), 0);
         assert_eq!(std::fs::metadata(&to).unwrap().len(), 100_000);
+    }
+
+    #[test]
+    fn holes_that_were_filled_with_zeros_and_what_is_set_aside_stay() {
+        let directory = tempfile::tempdir().unwrap();
+        let (from, to) = (directory.path().join("from"), directory.path().join("to"));
+        let mut content = vec![0; 256 << 10];
+        content[..10].fill(b'a');
+        content[128 << 10..][..10].fill(b'b');
+        std::fs::write(&from, &content).unwrap();
+        let new = File::options().read(true).write(true).create(true).truncate(true).open(&to).unwrap();
+        new.write_all_at(b"old", 0).unwrap();
+        new.set_len(content.len() as u64).unwrap();
+        if fallocate(&new, FallocateFlags::KEEP_SIZE, 1 << 20, 1 << 20).is_err() {
+            return eprintln!("skipped: nothing can be set aside on this file system");
+        }
+        let blocks = || std::os::unix::fs::MetadataExt::blocks(&std::fs::metadata(&to).unwrap()) * 512;
+        let before = blocks();
+        bring(&File::open(&from).unwrap(), &new).unwrap();
+        assert_eq!(std::fs::read(&to).unwrap(), content);
+        assert!(before >= 1 << 20 && blocks() >= before && blocks() <= before + (16 << 10), "{before} {}", blocks());
     }
 
     #[test]

@@ -104,7 +104,7 @@ pub(crate) fn doom(home: &Home, changed: &Changed, rivals: &[Rival]) {
 
 /// Why a transaction was stopped, if it was.
 pub(crate) fn doomed(directory: &Path) -> Option<Loss> {
-    std::fs::read_to_string(doomed_mark(directory)).ok().map(Loss::to_others)
+    std::fs::read_to_string(doomed_mark(directory)).ok().map(Loss::to_a_commit)
 }
 
 fn doomed_mark(directory: &Path) -> PathBuf {

@@ -33,6 +33,8 @@ pub struct Home {
     /// Where what is found out about the kernel is kept.
     kept: PathBuf,
     rescue: Option<Rescue>,
+    /// How long another's commit is waited for, if there is a limit to that.
+    patience: Option<Duration>,
 }
 
 /// A program that recovers, for when this process is killed while others stand still.
@@ -46,18 +48,23 @@ impl Home {
     /// Those of the Pando whose state lies under `root`, `/` for the machine's own.
     pub fn new(root: &Path) -> Self {
         let directory = root.join("var/lib/pando/tx");
-        Self { root: root.to_owned(), kept: directory.clone(), directory, rescue: None }
+        Self { root: root.to_owned(), kept: directory.clone(), directory, rescue: None, patience: None }
     }
 
     /// Those of a realm whose own are kept in `directory`.
     pub fn of_realm(&self, directory: &Path) -> Self {
         let (root, rescue) = (directory.to_owned(), self.rescue.clone());
-        Self { root, directory: directory.to_owned(), kept: self.kept.clone(), rescue }
+        Self { root, directory: directory.to_owned(), kept: self.kept.clone(), rescue, patience: self.patience }
     }
 
     /// The same, for a process whose death leaves nobody frozen: `program`, with these arguments, is executed then, and is to recover.
     pub fn rescued_by(self, program: OsString, arguments: Vec<OsString>) -> Self {
         Self { rescue: Some(Rescue { program, arguments }), ..self }
+    }
+
+    /// The same, for a process that waits for another's commit, or for another that has the realm to itself, no longer than `limit` at a time.
+    pub fn patient_for(self, limit: Option<Duration>) -> Self {
+        Self { patience: limit, ..self }
     }
 
     /// What is executed when this process is killed.
@@ -130,8 +137,9 @@ impl Home {
 
     /// The lock under which commits and recoveries are done, one after another.
     pub(crate) fn lock(&self) -> Result<FileLock, CallError> {
-        wait_for_lock(&self.directory.join(".lock"), None)
-            .and_then(|lock| lock.ok_or_else(|| io::ErrorKind::TimedOut.into()))
+        let too_long = || io::Error::new(io::ErrorKind::TimedOut, "another transaction held it all the time");
+        wait_for_lock(&self.directory.join(".lock"), self.patience)
+            .and_then(|lock| lock.ok_or_else(too_long))
             .context(|| format!("locking {}", self.directory.display()))
     }
 

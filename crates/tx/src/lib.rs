@@ -57,6 +57,7 @@ mod realm;
 mod record;
 mod recover;
 mod removed;
+mod review;
 mod scope;
 mod second_look;
 mod session;
@@ -97,9 +98,10 @@ pub use read_set::{Watch, note_canary};
 pub use realm::{Realm, RealmRoot};
 pub use record::Record;
 pub use recover::{Recovered, recover, recover_in};
+pub use review::{Look, PartReview, Reviewed};
 pub use session::{
-    BeginError, EndError, Ended, Looks, Rest, Running, StartError, Transaction, abort_open, changes_now,
-    changes_of_open, commit_open, doomed_open, end_processes_of_open, gate_of, processes,
+    BeginError, EndError, Ended, Looks, Rest, Running, StartError, Transaction, abort_open, changes_now, commit_open,
+    doomed_open, end_processes_of_open, gate_of, processes, review_of_open,
 };
 pub use spare::{HandedOver, Remains, Spare};
 pub use trash::{Sweep, mounted_in_trash, rubbish, sweep, sweep_mounts};

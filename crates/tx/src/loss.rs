@@ -9,13 +9,24 @@ use std::path::{Path, PathBuf};
 pub struct Loss {
     words: String,
     of_memory: bool,
+    to_a_commit: bool,
     file: Option<PathBuf>,
 }
 
 impl Loss {
     /// To others, who have done something.
     pub fn to_others(what: impl Into<String>) -> Self {
-        Self { words: what.into(), of_memory: false, file: None }
+        Self { words: what.into(), of_memory: false, to_a_commit: false, file: None }
+    }
+
+    /// To another transaction, which has committed.
+    pub(crate) fn to_a_commit(what: String) -> Self {
+        Self { to_a_commit: true, ..Self::to_others(what) }
+    }
+
+    /// Whether whoever it is lost to has ended: then there is nothing to wait for.
+    pub fn is_to_a_commit(&self) -> bool {
+        self.to_a_commit
     }
 
     /// As a sentence has it.
@@ -38,7 +49,7 @@ impl Loss {
 impl From<Conflict> for Loss {
     fn from(conflict: Conflict) -> Self {
         let file = conflict.is_of_a_change().then(|| PathBuf::from(&conflict.path));
-        Self { words: conflict.to_string(), of_memory: conflict.is_of_memory(), file }
+        Self { words: conflict.to_string(), of_memory: conflict.is_of_memory(), to_a_commit: false, file }
     }
 }
 

@@ -174,9 +174,14 @@ fn keep_room(part: &PartChanges) -> io::Result<()> {
     // Into a realm everything is copied.
     let copied = |change: &&Change| part.part.realm.is_some() || content(change);
     let bytes: u64 = part.changes.iter().filter(copied).map(|change| change.bytes).sum();
-    let wanted = SLACK + if rewritten || part.part.realm.is_some() { bytes } else { 0 };
     let free = rustix::fs::statvfs(&part.part.base)?;
-    if free.f_bavail.saturating_mul(free.f_frsize) > PLENTY.saturating_add(wanted) {
+    let is_plenty = |wanted: u64| free.f_bavail.saturating_mul(free.f_frsize) > PLENTY.saturating_add(wanted);
+    if is_plenty(SLACK + bytes) {
+        return Ok(());
+    }
+    let held = if rewritten || part.part.realm.is_some() { held(part, copied)? } else { 0 };
+    let wanted = SLACK + held;
+    if is_plenty(wanted) {
         return Ok(());
     }
     let room = File::create(part.part.room())?;
@@ -186,11 +191,20 @@ fn keep_room(part: &PartChanges) -> io::Result<()> {
     }
 }
 
+/// How many bytes of the disk the content of some changes takes: a file may be larger than any disk, and nearly all of it hole.
+fn held(part: &PartChanges, wanted: impl Fn(&&Change) -> bool) -> io::Result<u64> {
+    /// What the kernel counts blocks in.
+    const BLOCK: u64 = 512;
+    let upper = Tree::open(&part.part.upper())?;
+    let of_one = |change: &Change| Ok(upper.stat(&change.path)?.st_blocks.cast_unsigned() * BLOCK);
+    part.changes.iter().filter(|change| wanted(change) && change.bytes > 0).map(of_one).sum()
+}
+
 /// Makes sure that a file system in memory has room for what comes. It is a realm's, where nobody takes any of that meanwhile.
 fn is_room_in_memory(part: &PartChanges) -> io::Result<()> {
     let free = rustix::fs::fstatvfs(part.part.open()?)?;
     let comes = || part.changes.iter().filter(|change| change.sign != Sign::Removed);
-    let blocks: u64 = comes().filter(|change| change.content).map(|change| change.bytes.div_ceil(free.f_frsize)).sum();
+    let blocks = held(part, |change| change.sign != Sign::Removed && change.content)?.div_ceil(free.f_frsize.max(1));
     // Each name takes an inode there, and so do those for what comes and goes.
     let names = comes().count() as u64 + NAMES_ASIDE;
     // Zero in all is said by one without a limit.

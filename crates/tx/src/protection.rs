@@ -51,6 +51,16 @@ impl Protection {
         Self { immutable: letters.contains(&b'i'), append_only: letters.contains(&b'a') }
     }
 
+    /// The letters of chattr(1) for it.
+    pub(crate) fn letters(self) -> &'static str {
+        match (self.immutable, self.append_only) {
+            (true, true) => "ia",
+            (true, false) => "i",
+            (false, true) => "a",
+            (false, false) => "",
+        }
+    }
+
     /// Gives it to an object that is open as a mere place. What cannot be protected is not: only files and directories can, and not on every file system.
     pub(crate) fn give(self, object: BorrowedFd<'_>) -> io::Result<()> {
         change_flags(object, |flags| {

@@ -69,8 +69,10 @@ mod tx_guest;
 mod tx_guest_meetings;
 mod tx_guest_memory;
 mod tx_guest_outside;
+mod tx_guest_waits;
 mod tx_host_users;
 mod tx_in_memory;
+mod tx_in_the_way;
 mod tx_in_use;
 mod tx_isolation;
 mod tx_local_sockets;
@@ -83,6 +85,7 @@ mod tx_programs;
 mod tx_protection;
 mod tx_race;
 mod tx_refused;
+mod tx_review;
 mod tx_root;
 mod tx_serial;
 mod tx_spares;
@@ -119,14 +122,17 @@ const AREAS: &[&[Case]] = &[
     tx_guest_meetings::CASES,
     tx_guest_memory::CASES,
     tx_guest_outside::CASES,
+    tx_guest_waits::CASES,
     tx_host_users::CASES,
     tx_in_memory::CASES,
+    tx_in_the_way::CASES,
     tx_in_use::CASES,
     tx_isolation::CASES,
     tx_programs::CASES,
     tx_protection::CASES,
     tx_race::CASES,
     tx_refused::CASES,
+    tx_review::CASES,
     tx_root::CASES,
     tx_serial::CASES,
     tx_spares::CASES,

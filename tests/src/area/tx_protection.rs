@@ -127,7 +127,7 @@ fn layers(sandbox: &Sandbox) {
         sandbox.pando(["tx", "run", "-q", "--guest", "g", option, "--", "sh", "-ec", script]).ok()
     };
     assert_eq!(run("--dry-run", ": >>/srv/file"), "");
-    assert_eq!(run("--dry-run", "chmod 600 /srv/file"), "~ /srv/file\n");
+    assert_eq!(run("--dry-run", "chmod 600 /srv/file"), "~ /srv/file\n    mode 0644 → 0600\n");
     assert_eq!(run("--retry=0", "echo new >>/srv/file; mv /srv/file /srv/moved; touch /srv/made"), "");
     assert_eq!(
         sandbox.pando(["exec", "g", "--", "sh", "-c", "cat /srv/moved; ls /srv"]).ok(),

@@ -45,13 +45,13 @@ pub(crate) fn attach(
             Ended::Detached => unreachable!("only a terminal has keys to detach"),
         };
     }
-    attach_plainly(root, options, None, process, method)
+    attach_plainly(root, options, (None, None), process, method)
 }
 
 fn attach_plainly(
     root: &StateRoot,
     options: TerminalOptions,
-    beside: Option<&OwnedFd>,
+    (beside, until): (Option<&OwnedFd>, Option<&OwnedFd>),
     mut process: Process,
     method: impl FnOnce(Process) -> Method,
 ) -> anyhow::Result<u8> {
@@ -65,23 +65,23 @@ fn attach_plainly(
     }
     let given = (!process.terminal).then(Default::default);
     let method = method(process);
-    converse_surely(root, Given { stdio: given.as_ref(), beside }, &options.detach_keys, &method)
+    converse_surely(root, Given { stdio: given.as_ref(), beside, until }, &options.detach_keys, &method)
 }
 
 /// The same for a process whose standard descriptors are not all the caller's: those that are given stand in the place of his, and it has no terminal then.
-/// What is to go along `beside` them is the last of the call's descriptors.
+/// What is to go along `beside` them is the last of the call's descriptors. When the other end of `until` is closed the process is waited for no longer.
 pub(crate) fn attach_instead(
     root: &StateRoot,
     options: TerminalOptions,
     given: &[Option<File>; 3],
-    beside: Option<&OwnedFd>,
+    (beside, until): (Option<&OwnedFd>, Option<&OwnedFd>),
     process: Process,
     method: impl FnOnce(Process) -> Method,
 ) -> anyhow::Result<u8> {
     if given.iter().all(Option::is_none) {
-        return attach_plainly(root, options, beside, process, method);
+        return attach_plainly(root, options, (beside, until), process, method);
     }
-    converse_surely(root, Given { stdio: Some(given), beside }, &options.detach_keys, &method(process))
+    converse_surely(root, Given { stdio: Some(given), beside, until }, &options.detach_keys, &method(process))
 }
 
 /// Descriptors for a call.
@@ -91,6 +91,8 @@ struct Given<'a> {
     stdio: Option<&'a [Option<File>; 3]>,
     /// One that goes along.
     beside: Option<&'a OwnedFd>,
+    /// One whose other end is closed when nobody is to wait any longer.
+    until: Option<&'a OwnedFd>,
 }
 
 /// Makes a call, once more if the daemon ended before it had read it, and carries for it to its end.
@@ -155,6 +157,8 @@ struct Session {
     inward: Vec<Relay>,
     outward: Vec<Relay>,
     notice: Option<ProcessNotice>,
+    /// Whose other end is closed when nobody is to wait any longer.
+    until: Option<OwnedFd>,
     /// The exit code, and when it was heard of.
     exit: Option<(u8, Instant)>,
 }
@@ -165,6 +169,7 @@ enum Source {
     Daemon,
     Signals,
     Arrival,
+    Over,
     ReadInward(usize),
     WriteInward(usize),
     ReadOutward(usize),
@@ -188,7 +193,8 @@ impl Session {
         let Stdio { mut descriptors, inward, outward } = stdio;
         let beside = given.beside.map(|fd| fcntl_dupfd_cloexec(fd, 3)).transpose();
         descriptors.extend(beside.context("cannot pass a descriptor on")?);
-        Ok((Self { arrival, inward, outward, ..session }, descriptors))
+        let until = given.until.map(|fd| fcntl_dupfd_cloexec(fd, 3)).transpose().context("cannot keep a descriptor")?;
+        Ok((Self { arrival, inward, outward, until, ..session }, descriptors))
     }
 
     /// One whose call was made before this program had begun.
@@ -210,6 +216,7 @@ impl Session {
             inward: Vec::new(),
             outward: Vec::new(),
             notice: None,
+            until: None,
             exit: None,
         })
     }
@@ -247,6 +254,7 @@ impl Session {
         }
         watched.push((Source::Signals, self.signals.as_fd(), PollFlags::IN));
         watched.extend(self.arrival.as_ref().map(|socket| (Source::Arrival, socket.as_fd(), PollFlags::IN)));
+        watched.extend(self.until.as_ref().map(|until| (Source::Over, until.as_fd(), PollFlags::IN)));
         for (index, relay) in self.inward.iter().enumerate() {
             watched.extend(relay.readable().map(|(fd, flags)| (Source::ReadInward(index), fd, flags)));
             watched.extend(relay.writable().map(|(fd, flags)| (Source::WriteInward(index), fd, flags)));
@@ -286,6 +294,7 @@ impl Session {
             Source::Daemon => self.hear()?,
             Source::Signals => self.obey_signals()?,
             Source::Arrival => self.begin_terminal()?,
+            Source::Over => bail!("its time is over"),
             Source::ReadInward(index) if self.inward[index].read() == Brought::Detach => {
                 return Ok(Some(Ended::Detached));
             }

@@ -5,24 +5,49 @@ use crate::linger::linger;
 use crate::link::Birth;
 use pando_api::{Fault, FaultKind};
 use pando_guest::GuestName;
-use pando_guest::launch::Launched;
 use pando_guest::plan::Plan;
 use pando_guest::seed::read_report;
-use pando_kernel::{CallError, Context};
+use pando_kernel::{CallError, Context, pidfd};
 use pando_seed::Report;
 use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::Duration;
 
-/// Waits for a launched process to exist and to have taken its steps.
+/// How long a process may stand still in a frozen group before it is given up.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Waits for a launched process to exist. It may not have taken a single step of its plan: one that is born into a frozen group does so when that is thawed.
 pub(crate) async fn born(
     name: &GuestName,
     birth: tokio::sync::oneshot::Receiver<Birth>,
-    plan: &Plan,
-    launched: Launched,
-    alone: bool,
 ) -> Result<(i32, OwnedFd), Fault> {
     let birth = birth.await.unwrap_or_else(|_| Err(std::io::Error::other("its seed has gone")));
-    let born = birth.map_err(|error| failure::io("starting a process", name.as_ref(), &error))?;
-    grown(name.as_ref(), plan, launched.report, alone).await.map(|()| born)
+    birth.map_err(|error| failure::io("starting a process", name.as_ref(), &error))
+}
+
+/// Waits for a process to have taken the steps of its plan, for a minute at most where its group stands still for a transaction. One that is given up is killed.
+pub(crate) async fn grown_in_group(
+    name: &GuestName,
+    plan: &Plan,
+    report: OwnedFd,
+    alone: bool,
+    (process, group): (&OwnedFd, Option<&Path>),
+) -> Result<(), Fault> {
+    let mut grown = std::pin::pin!(grown(name.as_ref(), plan, report, alone));
+    loop {
+        if let Ok(grown) = tokio::time::timeout(PATIENCE, &mut grown).await {
+            return grown;
+        }
+        if group.is_some_and(stands_still) {
+            let _ = pidfd::send_signal(process, libc::SIGKILL);
+            return Err(failure::stands_still(name));
+        }
+    }
+}
+
+/// Whether a control group was told to stand still.
+fn stands_still(group: &Path) -> bool {
+    std::fs::read_to_string(group.join("cgroup.freeze")).is_ok_and(|text| text.trim_end() == "1")
 }
 
 /// Waits for a process to have taken the steps of its plan. One that is the only one to be started is worth lingering for.

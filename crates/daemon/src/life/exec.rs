@@ -1,6 +1,6 @@
 //! A further process in a running guest.
 
-use super::birth::born;
+use super::birth::{born, grown_in_group};
 use super::boot::{Wish, owned};
 use super::run::process_wish;
 use super::site::find_account;
@@ -92,8 +92,10 @@ pub(crate) async fn begin(
         program: wish.program(pando_guest::account::Account::root()),
         seed: SeedLink::from_connected(owned(running.link.seed().as_fd())?),
     };
+    let group = site.guest_cgroup.clone();
     crate::crash::point("exec.begun");
-    // One launch at a time on a seed's socket, so that answers find the right one.
+    // One launch at a time on a seed's socket, so that answers find the right one. Not for longer: a process that is born into a frozen group takes no step until a
+    // transaction has ended, and that may be just about to be started.
     let turn = running.link.turn().await;
     let birth = running.link.expect_birth();
     // What is put together for plain root reads no file of the guest's: a thread would cost more than it.
@@ -112,12 +114,20 @@ pub(crate) async fn begin(
         }
     };
     crate::crash::point("exec.launched");
-    let born = born(&guest.name, birth, &plan, launched, daemon.starting.is_none()).await;
     // A guest that ended just now takes no process, for reasons that name anything but that.
-    let (pid, _pidfd) = born.map_err(|fault| ended_meanwhile(guest, &running).unwrap_or(fault))?;
-    crate::crash::point("exec.born");
+    let instead = |fault| ended_meanwhile(guest, &running).unwrap_or(fault);
+    let (pid, process) = born(&guest.name, birth).await.map_err(instead)?;
     drop(turn);
     running.started_by_clients.borrow_mut().insert(pid);
+    let place = (&process, group.as_deref());
+    if let Err(fault) = grown_in_group(&guest.name, &plan, launched.report, daemon.starting.is_none(), place).await {
+        let instead = instead(fault);
+        let started = Started { running, pid };
+        // Its end is nobody's to hear of.
+        tokio::task::spawn_local(async move { outcome(&started).await });
+        return Err(instead);
+    }
+    crate::crash::point("exec.born");
     if daemon.starting.is_none() {
         let running = Rc::clone(&running);
         tokio::task::spawn_local(stay_awake(move || !running.started_by_clients.borrow().contains(&pid)));

@@ -5,6 +5,7 @@
 
 use super::fifos::{Fifos, Holders, Search};
 use super::surroundings::Surroundings;
+use super::writes::KernelWrites;
 use crate::home::Home;
 use crate::realm::Realm;
 use crate::record::Record;
@@ -28,6 +29,8 @@ pub struct Bystanders {
     pub(super) listening: BTreeSet<Vec<u8>>,
     /// Fifos that somebody has open, as soon as they are found: where everybody has to be looked at for that it takes longer than a short command.
     pub(super) fifos: Option<Fifos>,
+    /// What is written to files of the kernel's, where that is told.
+    pub(super) writes: Option<KernelWrites>,
 }
 
 /// A fifo that somebody has open: its path as the kernel shows it here, its device, its inode.
@@ -51,7 +54,7 @@ impl Bystanders {
                 }
             }
         }
-        Self { listening: outside.names(), fifos }
+        Self { listening: outside.names(), fifos, writes: None }
     }
 
     /// The same for a transaction whose view another process holds.
@@ -69,6 +72,7 @@ impl Bystanders {
 
     /// The view that is beside them, by a path that leads into it.
     pub(crate) fn beside_view(&mut self, view: PathBuf) {
+        self.writes = KernelWrites::in_view(&view).ok();
         if let Some(fifos) = &mut self.fifos {
             fifos.watch_in(view);
         }

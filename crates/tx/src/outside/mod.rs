@@ -26,6 +26,7 @@ mod supervise;
 mod surroundings;
 mod system_v;
 mod verdict;
+mod writes;
 
 pub use bystanders::Bystanders;
 pub(crate) use fifos::Holders;

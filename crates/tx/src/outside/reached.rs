@@ -20,6 +20,9 @@ pub struct Reached {
     pub connections: BTreeSet<SocketAddr>,
     /// Sockets of this machine that were.
     pub sockets: BTreeSet<String>,
+    /// Files of the kernel's that were written to.
+    #[serde(default)]
+    pub written: BTreeSet<String>,
 }
 
 fn file_in(directory: &Path) -> PathBuf {
@@ -41,6 +44,7 @@ impl Reached {
     pub fn add(&mut self, more: Self) {
         self.connections.extend(more.connections);
         self.sockets.extend(more.sockets);
+        self.written.extend(more.written);
     }
 
     fn note(&self, directory: &Path) -> io::Result<()> {
@@ -75,6 +79,7 @@ mod tests {
         let reached = |port: u16, socket: &str| Reached {
             connections: BTreeSet::from([([10, 0, 0, 1], port).into()]),
             sockets: BTreeSet::from([socket.to_owned()]),
+            written: BTreeSet::new(),
         };
         for one in [reached(80, "/dev/log"), reached(443, "/dev/log"), reached(80, "/run/x")] {
             one.note(&home.of(&name)).unwrap();

@@ -8,6 +8,7 @@ use super::policy::{Network, of};
 use super::reached::Reached;
 use super::surroundings::Surroundings;
 use super::verdict::{Outside, Verdict};
+use super::writes::KernelWrites;
 use crate::loss::Loss;
 use crate::record::Record;
 use pando_kernel::process;
@@ -248,7 +249,7 @@ impl Supervisor {
     }
 
     fn has_passed(&mut self, one: Outside) {
-        let Reached { connections, sockets } = &mut self.reached;
+        let Reached { connections, sockets, .. } = &mut self.reached;
         match one {
             Outside::Machine(address) if connections.len() < MOST_CONNECTIONS => drop(connections.insert(address)),
             Outside::Socket(path) if sockets.len() < MOST_CONNECTIONS => drop(sockets.insert(path)),
@@ -256,14 +257,18 @@ impl Supervisor {
         }
     }
 
-    /// What was reached outside so far.
-    pub fn reached(&self) -> &Reached {
-        &self.reached
+    /// What was reached outside so far. What was written to files of the kernel's is told once.
+    pub fn reached(&self) -> Reached {
+        let written = self.bystanders.writes.as_ref().map(KernelWrites::read).unwrap_or_default();
+        let mut reached = self.reached.clone();
+        reached.written.extend(written);
+        reached
     }
 
     /// What reached outside, or is to.
     pub fn into_passed(self) -> Passed {
-        let Self { held, reached, places, listener, .. } = self;
+        let reached = self.reached();
+        let Self { held, places, listener, .. } = self;
         Passed { held, reached, places, listener: Some(listener) }
     }
 }

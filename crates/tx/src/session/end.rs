@@ -17,6 +17,7 @@ use crate::part::Part;
 use crate::prepare::Prepared;
 use crate::read_set::{ReadSetError, Watch};
 use crate::record::Record;
+use crate::review::PartReview;
 use crate::scope::Scope;
 use crate::trash;
 use crate::two_ways::twice_changed;
@@ -61,9 +62,9 @@ impl Transaction {
         Ok(left)
     }
 
-    /// What it has changed. Nobody may be changing more.
-    pub fn changes(&self) -> Result<Vec<PartChanges>, CommitError> {
-        read(&self.record.parts, self.record.begun, None)
+    /// What a commit of it would do. Nobody may be changing more.
+    pub fn review(&self) -> Result<Vec<PartReview>, CommitError> {
+        review_of(&read(&self.record.parts, self.record.begun, None)?)
     }
 
     /// Commits it: everything is in the live tree, or nothing. `watch` is what came with the end of its command. What that has left running goes on in the
@@ -256,14 +257,18 @@ pub fn processes(record: &Record) -> usize {
     Scope::at(&record.group).processes().len()
 }
 
-/// What an open transaction has changed so far; its processes stand still meanwhile.
-pub fn changes_of_open(home: &Home, name: &TxName) -> Result<Vec<PartChanges>, EndError> {
+/// What a commit of an open transaction would do now; its processes stand still meanwhile.
+pub fn review_of_open(home: &Home, name: &TxName) -> Result<Vec<PartReview>, EndError> {
     let record = Record::read(&home.of(name)).map_err(|_| EndError::Unknown(name.clone()))?;
     let scope = Scope::at(&record.group);
     scope.freeze(true)?;
-    let read = read(&record.parts, record.begun, None);
+    let review = read(&record.parts, record.begun, None).and_then(|parts| review_of(&parts));
     scope.freeze(false)?;
-    Ok(read?)
+    Ok(review?)
+}
+
+fn review_of(parts: &[PartChanges]) -> Result<Vec<PartReview>, CommitError> {
+    parts.iter().map(PartChanges::review).collect()
 }
 
 /// Commits a transaction that another process holds. Where that fails it stays open, to be looked at and aborted.

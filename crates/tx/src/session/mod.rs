@@ -11,8 +11,8 @@ mod starting;
 pub use begin::BeginError;
 pub(crate) use end::end_holder;
 pub use end::{
-    EndError, abort_open, changes_now, changes_of_open, commit_open, doomed_open, end_processes_of_open, gate_of,
-    processes,
+    EndError, abort_open, changes_now, commit_open, doomed_open, end_processes_of_open, gate_of, processes,
+    review_of_open,
 };
 pub use looks::Looks;
 pub use running::{Ended, Rest, Running, StartError};

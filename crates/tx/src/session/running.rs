@@ -274,7 +274,7 @@ impl Running {
 
     /// What was reached outside so far.
     pub fn reached(&self) -> Reached {
-        self.supervisor.as_ref().map(|supervisor| supervisor.reached().clone()).unwrap_or_default()
+        self.supervisor.as_ref().map(Supervisor::reached).unwrap_or_default()
     }
 
     /// Passes a signal on.

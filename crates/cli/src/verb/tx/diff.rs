@@ -1,13 +1,14 @@
 //! `pando tx diff`: what a transaction has changed.
 
-use super::guest;
+use super::review_text::path_of;
+use super::{guest, quoted, review_json, review_text};
 use crate::state_root::StateRoot;
 use crate::table::print;
 use anyhow::Context;
-use pando_tx::{Change, PartChanges, TxName};
-use std::fmt::Write;
+use pando_tx::{Look, PartReview, Reviewed, TxName};
+use rustix::fs::FileType;
 use std::fs::File;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 
 /// A file larger than this is not shown as text.
 const LARGEST: u64 = 1 << 20;
@@ -30,50 +31,37 @@ pub(super) struct Diff {
 impl Diff {
     pub(super) fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
         let home = &guest::home(root, self.guest.as_deref())?;
-        let changes = pando_tx::changes_of_open(home, &self.name);
-        let changes = changes.with_context(|| format!("cannot read the changes of '{}'", self.name))?;
+        let review = pando_tx::review_of_open(home, &self.name);
+        let review = review.with_context(|| format!("cannot read the changes of '{}'", self.name))?;
         if self.json {
-            let lines = changes.iter().flat_map(|part| part.changes.iter().map(|change| as_json(part, change)));
+            let lines = review.iter().flat_map(|part| part.entries.iter().map(|entry| review_json::entry(part, entry)));
             crate::table::print_json(&lines.collect::<Vec<_>>())?;
         } else {
-            show(&changes, self.patch)?;
+            show(&review, self.patch)?;
         }
         Ok(0)
     }
 }
 
-/// Prints a line a path, and with `patch` what changed in text files.
-pub(super) fn show(parts: &[PartChanges], patch: bool) -> anyhow::Result<()> {
+/// Prints a line a path with what changes beside its content, and with `patch` what changed in text files.
+pub(super) fn show(parts: &[PartReview], patch: bool) -> anyhow::Result<()> {
     let mut text = String::new();
     for part in parts {
-        for change in &part.changes {
-            let path = shown(part, change);
-            let slash = if change.directory && path != "/" { "/" } else { "" };
-            let _ = writeln!(text, "{} {}{slash}", change.sign, crate::printable::printable(&path));
-            if patch && change.content {
-                text += &unified(part, change, &path);
+        for entry in &part.entries {
+            text += &review_text::entry(part, entry);
+            if patch && entry.content {
+                text += &unified(part, entry);
             }
         }
     }
     print(&text)
 }
 
-fn shown(part: &PartChanges, change: &Change) -> String {
-    let path = part.part.live.join(change.path.as_path()).display().to_string();
-    let path = path.trim_end_matches("/.");
-    if path.is_empty() { "/".to_owned() } else { path.to_owned() }
-}
-
-fn as_json(part: &PartChanges, change: &Change) -> serde_json::Value {
-    serde_json::json!({
-        "change": change.sign, "path": shown(part, change), "directory": change.directory, "bytes": change.bytes,
-    })
-}
-
 /// A file's content as text, empty if there is none; nothing if it is too large or no text.
 fn text_of(file: std::io::Result<File>) -> Option<String> {
     let file = match file {
-        Err(_) => return Some(String::new()),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Some(String::new()),
+        Err(_) => return None,
         Ok(file) => file,
     };
     let metadata = file.metadata().ok()?;
@@ -85,10 +73,19 @@ fn text_of(file: std::io::Result<File>) -> Option<String> {
     String::from_utf8(bytes).ok().filter(|text| !text.contains('\0'))
 }
 
-fn unified(part: &PartChanges, change: &Change, path: &str) -> String {
-    let (old, new) = (text_of(part.before(change)), text_of(part.after(change)));
-    let (Some(old), Some(new)) = (old, new) else { return "  (no text, or too large to show)\n".to_owned() };
+fn unified(part: &PartReview, entry: &Reviewed) -> String {
+    let old = match &entry.old {
+        // Of what comes in the place of something else there is no text before.
+        Some(old) if old.kind != FileType::RegularFile => Some(String::new()),
+        _ => text_of(part.before(entry)),
+    };
+    let (Some(old), Some(new)) = (old, text_of(part.after(entry))) else {
+        let size = |look: &Option<Look>| look.as_ref().map_or(0, |look| look.size);
+        return format!("    no text, or too large to show: {} → {} bytes\n", size(&entry.old), size(&entry.new));
+    };
+    let name = |side: &str, path| quoted::path(&[side.as_bytes(), &path_of(part, path)].concat());
+    let before = name("a", entry.moved_from.as_ref().unwrap_or(&entry.path));
     let difference = similar::TextDiff::from_lines(&old, &new);
-    let text = difference.unified_diff().header(&format!("a{path}"), &format!("b{path}")).to_string();
-    crate::printable::printable_lines(&text)
+    let text = difference.unified_diff().header(&before, &name("b", &entry.path)).to_string();
+    quoted::lines(&text)
 }

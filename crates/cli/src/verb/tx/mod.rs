@@ -1,6 +1,8 @@
 //! `pando tx`: system transactions.
 
 mod attempt;
+mod attribute_text;
+mod backoff;
 mod diff;
 mod end;
 mod guest;
@@ -11,9 +13,12 @@ mod keep;
 mod listing;
 mod memory_size;
 mod open;
+mod quoted;
 mod recover;
 mod replayed_input;
 mod report;
+mod review_json;
+mod review_text;
 mod run;
 mod run_in_guest;
 mod settings;
@@ -83,6 +88,7 @@ Examples:
 The exit code of run and enter is the command's own; 125 is Pando's failure: a conflict, for example.";
 
     fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
+        crate::inside_transaction::refuse("a transaction")?;
         root.check()?;
         let home = Home::new(root.directory());
         match self.action {

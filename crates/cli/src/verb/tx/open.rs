@@ -125,7 +125,14 @@ fn enter_guest(
     let (supervised, socket) = Supervised::begin(home, record, manner)?;
     let process = guest::process(&record.name, record.holder, network, command);
     let exec = |process| Method::Exec { name: guest.to_owned(), process };
-    let code = attach_instead(root, TerminalOptions::without_keys(), &Default::default(), Some(&socket), process, exec);
+    let code = attach_instead(
+        root,
+        TerminalOptions::without_keys(),
+        &Default::default(),
+        (Some(&socket), None),
+        process,
+        exec,
+    );
     drop(socket);
     supervised.end()?;
     code

@@ -28,11 +28,14 @@ pub(super) struct PassedOutside<'a> {
     pub(super) connections: &'a BTreeSet<SocketAddr>,
     /// Servers of this machine that were, by their sockets.
     pub(super) sockets: &'a BTreeSet<String>,
+    /// Files of the kernel's that were written to.
+    pub(super) written: &'a BTreeSet<String>,
 }
 
 impl<'a> PassedOutside<'a> {
     pub(super) fn of(reached: &'a Reached) -> Self {
-        Self { connections: &reached.connections, sockets: &reached.sockets }
+        let Reached { connections, sockets, written } = reached;
+        Self { connections, sockets, written }
     }
 }
 
@@ -53,7 +56,10 @@ impl fmt::Display for Report<'_> {
                 let paths = counted(figures.paths, "path", "paths");
                 write!(out, "committed: {paths}, {}", bytes(figures.bytes))?;
             }
-            Outcome::Aborted(why) => write!(out, "aborted: {why}; nothing was changed")?,
+            Outcome::Aborted(why) if self.passed.written.is_empty() => {
+                write!(out, "aborted: {why}; nothing was changed")?;
+            }
+            Outcome::Aborted(why) => write!(out, "aborted: {why}; no files were changed but the kernel's")?,
         }
         write!(out, "; {:.3} s, {}", self.time.as_secs_f64(), counted(self.retries as usize, "retry", "retries"))?;
         if matches!(self.outcome, Outcome::Committed(..)) {
@@ -81,10 +87,12 @@ impl fmt::Display for Report<'_> {
 impl fmt::Display for PassedOutside<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let machines: Vec<String> = self.connections.iter().map(SocketAddr::to_string).collect();
-        let sockets: Vec<String> = self.sockets.iter().cloned().collect();
-        for (names, one, many) in
-            [(machines, "connection", "connections"), (sockets, "local connection", "local connections")]
-        {
+        let [sockets, written] = [self.sockets, self.written].map(|all| all.iter().cloned().collect::<Vec<_>>());
+        for (names, one, many) in [
+            (machines, "connection", "connections"),
+            (sockets, "local connection", "local connections"),
+            (written, "write to the kernel's files", "writes to the kernel's files"),
+        ] {
             if !names.is_empty() {
                 let more = if names.len() > NAMED { ", …" } else { "" };
                 let count = counted(names.len(), one, many);
@@ -145,6 +153,7 @@ mod tests {
             passed: PassedOutside {
                 connections: &BTreeSet::from(["10.0.0.1:80".parse().unwrap()]),
                 sockets: &BTreeSet::from(["/dev/log".to_owned()]),
+                written: &BTreeSet::new(),
             },
         };
         assert_eq!(

@@ -1,6 +1,7 @@
 //! `pando tx run`: one command, one transaction.
 
 use super::attempt::Attempt;
+use super::backoff::Backoff;
 use super::diff;
 use super::held_output::HeldOutput;
 use super::keep::Keep;
@@ -150,9 +151,11 @@ impl Run {
         let memory = self.in_memory.map(memory_size::of).transpose()?;
         let (waiting, lesson) = (Waiting::take()?, Lesson::default());
         let mut trial = Trial { root, home, waiting, input, contention, memory, lesson };
-        let (mut retries, mut reached) = (0, Reached::default());
+        let (mut retries, mut reached, mut backoff) = (0, Reached::default(), Backoff::default());
         loop {
+            let started = Instant::now();
             let tried = self.attempt(&mut trial, retries)?;
+            let took = started.elapsed();
             // What a run has reached is not undone by its being lost.
             reached.add(tried.reached.clone());
             let again = if retries < self.retry { trial.learn(&tried.attempt) } else { None };
@@ -161,6 +164,15 @@ impl Run {
             };
             retries += 1;
             eprintln!("pando: {what}; running it again{how} ({retries} of {})", self.retry);
+            // Whoever it was lost to goes on, but for a transaction that has committed. What has outgrown its memory is in its own way.
+            let goes_on = |loss: &Loss| !loss.is_of_memory() && !loss.is_to_a_commit();
+            let is_in_the_way = matches!(&tried.attempt, Attempt::Lost(loss) if goes_on(loss));
+            let pause = if is_in_the_way { backoff.after(took) } else { Duration::ZERO };
+            if let Some(signal) = trial.waiting.rest(pause)? {
+                let attempt =
+                    Attempt::Aborted(ended_by(signal), format!("ended by {}", pando_kernel::signal::name(signal)));
+                return Ok(self.conclude(&Tried { attempt, reached, ..tried }, begun.elapsed(), retries));
+            }
         }
     }
 
@@ -251,7 +263,7 @@ impl Run {
         contention: Contention,
     ) -> anyhow::Result<Attempt> {
         if self.dry_run {
-            diff::show(&transaction.changes()?, false)?;
+            diff::show(&transaction.review()?, false)?;
             transaction.abort()?;
             return Ok(Attempt::Aborted(0, "a dry run".to_owned()));
         }
@@ -277,6 +289,11 @@ impl Run {
             Err(error) => Err(anyhow::Error::new(error).context("not committed, and nothing was changed")),
         }
     }
+}
+
+/// The exit code of what was ended by a signal.
+fn ended_by(signal: i32) -> u8 {
+    u8::try_from(128 + signal).unwrap_or(crate::complaint::OWN_FAILURE)
 }
 
 /// Why a transaction is aborted.

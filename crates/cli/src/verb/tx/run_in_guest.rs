@@ -4,6 +4,7 @@
 //! ends the command if this program is killed.
 
 use super::attempt::Attempt;
+use super::backoff::Backoff;
 use super::guest;
 use super::held_output::HeldOutput;
 use super::holder::{Holder, Purpose, Shifted};
@@ -18,8 +19,10 @@ use crate::state_root::StateRoot;
 use anyhow::Context;
 use pando_api::Method;
 use pando_tx::{CommitError, Contention, EndError, Exclusive, Home, Loss, Moment, Passed, Reached, Realm, TxName};
+use rustix::pipe::{PipeFlags, pipe_with};
 use std::ffi::OsString;
 use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -48,18 +51,20 @@ struct Tried {
 
 impl Run {
     pub(super) fn run_in_guest(&self, root: &StateRoot, guest: &str) -> anyhow::Result<u8> {
-        let (home, realm) = (&guest::home(root, Some(guest))?, &guest::realm(root, guest)?);
+        let home = &guest::home(root, Some(guest))?.patient_for(self.timeout);
+        let realm = &guest::realm(root, guest)?;
         pando_tx::recover(home).context("cannot look after earlier transactions")?;
         let begun = Instant::now();
         // Even without a retry it may be run again, with the guest to itself.
         let input = ReplayedInput::of_this_process(false)?;
         let contention = super::settings::contention(root)?;
         let mut trial = Trial { root, home, guest, realm, input, contention, begun: None };
-        let (mut retries, mut reached) = (0, Reached::default());
+        let (mut retries, mut reached, mut backoff) = (0, Reached::default(), Backoff::default());
         loop {
             // A run that has lost all its retries has the guest to itself: it ends.
             let alone = (retries > self.retry).then(|| Exclusive::over(home, realm)).transpose();
             let alone = alone.context("cannot have the guest's other processes wait")?;
+            let started = Instant::now();
             let tried = self.attempt_in_guest(&mut trial, retries, alone.as_ref())?;
             // What a run has reached is not undone by its being lost.
             reached.add(tried.reached.clone());
@@ -73,6 +78,9 @@ impl Run {
                     format!("{retries} of {}", self.retry)
                 };
                 eprintln!("pando: {what}; running it again ({how})");
+                if retries <= self.retry && !what.is_to_a_commit() {
+                    std::thread::sleep(backoff.after(started.elapsed()));
+                }
                 continue;
             }
             return Ok(self.conclude_in_guest(&Tried { reached, ..tried }, begun.elapsed(), retries, alone.is_some()));
@@ -140,9 +148,16 @@ impl Run {
         let manner = Manner { network, when, note_signals: false, looks: alone.is_none() };
         let (supervised, socket) = Supervised::begin(home, &record, manner)?;
         let process = guest::process(name, holder.pid(), network, &self.command);
-        let limit = Limit::new(self.timeout, record.clone());
+        let (limit, until) = Limit::new(self.timeout, record.clone())?;
         let exec = |process| Method::Exec { name: guest.to_owned(), process };
-        let code = attach_instead(root, TerminalOptions::without_keys(), &stdio, Some(&socket), process, exec);
+        let code = attach_instead(
+            root,
+            TerminalOptions::without_keys(),
+            &stdio,
+            (Some(&socket), until.as_ref()),
+            process,
+            exec,
+        );
         drop((feeding, stdio, socket));
         let too_long = limit.stop();
         let Heard { passed, stopped } = supervised.end()?;
@@ -150,13 +165,14 @@ impl Run {
         let has_succeeded = matches!(code, Ok(0)) && !too_long && stopped.is_none() && doomed.is_none();
         let goes_on = has_succeeded && !self.no_daemons && !self.dry_run;
         let ended = if goes_on { 0 } else { pando_tx::end_processes_of_open(&record)? };
-        let code = code?;
+        // Nobody may have been there yet who could be ended.
+        let code = if too_long { crate::complaint::OWN_FAILURE } else { code? };
         let attempt = match (code, doomed) {
             _ if let Some(stopped) = &stopped => stopped.into(),
             (_, Some(what)) => Attempt::Lost(what),
-            _ if too_long => Attempt::Aborted(crate::complaint::OWN_FAILURE, "it took too long".to_owned()),
+            _ if too_long => Attempt::Aborted(code, "it took too long".to_owned()),
             (0, None) if self.dry_run => {
-                super::diff::show(&pando_tx::changes_of_open(home, name)?, false)?;
+                super::diff::show(&pando_tx::review_of_open(home, name)?, false)?;
                 Attempt::Aborted(0, "a dry run".to_owned())
             }
             (0, None) => self.commit_in_guest(home, name, alone, trial.contention)?,
@@ -204,9 +220,12 @@ struct Limit {
 }
 
 impl Limit {
-    fn new(limit: Option<Duration>, record: pando_tx::Record) -> Self {
+    /// Beside it a descriptor whose other end is closed a moment behind that: whoever waits for the command has heard of its end by then, if there was one.
+    fn new(limit: Option<Duration>, record: pando_tx::Record) -> anyhow::Result<(Self, Option<OwnedFd>)> {
+        const GRACE: Duration = Duration::from_secs(1);
         let over = Arc::new(AtomicBool::new(false));
-        let Some(limit) = limit else { return Self { over, cancel: None, thread: None } };
+        let Some(limit) = limit else { return Ok((Self { over, cancel: None, thread: None }, None)) };
+        let (until, held) = pipe_with(PipeFlags::CLOEXEC).context("cannot make a pipe")?;
         let (cancel, cancelled) = channel::<()>();
         let told = Arc::clone(&over);
         let thread = std::thread::spawn(move || {
@@ -214,9 +233,11 @@ impl Limit {
                 told.store(true, Ordering::SeqCst);
                 // Who waits for the command sees its end, and ends what is left.
                 let _ = pando_tx::end_processes_of_open(&record);
+                let _ = cancelled.recv_timeout(GRACE);
             }
+            drop(held);
         });
-        Self { over, cancel: Some(cancel), thread: Some(thread) }
+        Ok((Self { over, cancel: Some(cancel), thread: Some(thread) }, Some(until)))
     }
 
     /// Ends the waiting; whether it was over before the command had ended.

@@ -5,11 +5,15 @@ use crate::session::signals::{Asked, Signals};
 use anyhow::Context;
 use pando_tx::{Answered, Ended, Passed, Reached, Rest, Running, Transaction, Watch, WhenUnsupported};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::Signal;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 /// How often it is looked whether a command outgrows the memory that its changes are kept in.
 const LOOK: Duration = Duration::from_millis(20);
+
+/// The signals that end a program which does nothing about them.
+const ENDING: [Signal; 4] = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT];
 
 /// What waits for a command: the signals that this program gets are the command's to answer.
 pub(super) struct Waiting(Signals);
@@ -61,6 +65,29 @@ impl Waiting {
             }
             if ended {
                 return Ok(Waited::Ended(running.wait()?));
+            }
+        }
+    }
+
+    /// Waits for some time, while no command runs; a signal that is to end this program ends that, and is the answer.
+    pub(super) fn rest(&mut self, span: Duration) -> anyhow::Result<Option<i32>> {
+        let deadline = Instant::now() + span;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            let left = Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() };
+            match poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&left)) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(errno).context("cannot wait"),
+            }
+            while let Some(asked) = self.0.next() {
+                if let Asked::Forward(signal) | Asked::FromTerminal(signal) = asked
+                    && ENDING.iter().any(|ending| ending.as_raw() == signal)
+                {
+                    return Ok(Some(signal));
+                }
             }
         }
     }

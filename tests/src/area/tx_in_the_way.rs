@@ -1,0 +1,102 @@
+//! What stands in a transaction's way, and what it makes of that: files that are larger than the disk, others that go on writing, and Pando itself inside.
+
+use crate::case::Case;
+use crate::line::Line;
+use crate::need::Need;
+use crate::sandbox::Sandbox;
+use crate::small_disk::SmallDisk;
+
+pub(crate) const CASES: &[Case] = &[
+    Case::new("tx::a_file_larger_than_the_disk_is_written_to_where_it_is_mostly_hole", sparse)
+        .needs(&[Need::Root, Need::Program("mkfs.ext4", "e2fsprogs")]),
+    Case::new("tx::one_that_loses_to_others_waits_longer_each_time", waits),
+    Case::new("tx::what_is_not_supported_inside_one_is_said", nested),
+    Case::new("tx::what_was_written_to_the_kernels_files_is_told", kernels_files),
+    Case::new("tx::small_holes_and_what_is_set_aside_stay", holes).needs(&[
+        Need::Root,
+        Need::Program("mkfs.ext4", "e2fsprogs"),
+        Need::Program("fallocate", "util-linux"),
+    ]),
+];
+
+fn sparse(sandbox: &Sandbox) {
+    let scratch = sandbox.scratch();
+    let disk = SmallDisk::make(scratch.join("disk"), scratch.join("mounted"), 40, &["mkfs.ext4", "-q", "-m", "0"], "");
+    Line::new("truncate").args(["-s", "100G", "hollow"]).directory(&disk.at).ok();
+    let script = "echo end >>hollow; truncate -s 200G made";
+    let run = sandbox.pando(["tx", "run", "--", "sh", "-ec", script]).directory(&disk.at);
+    run.run().succeeded().complains_of(&["committed: 2 paths"]);
+    let shown = Line::new("sh").args(["-c", "stat -c %s hollow made; tail -c 4 hollow"]).directory(&disk.at).ok();
+    assert_eq!(shown, format!("{}\n{}\nend\n", (100_u64 << 30) + 4, 200_u64 << 30));
+}
+
+/// Others write for as long as four runs take, and some more.
+fn waits(sandbox: &Sandbox) {
+    let scratch = sandbox.scratch();
+    std::fs::write(scratch.join("file"), "0\n").expect("a file can be written");
+    let others = "for number in $(seq 34); do echo $number >file; sleep .1; done";
+    let others = Line::new("sh").args(["-ec", others]).directory(&scratch).start();
+    let run = sandbox.pando(["tx", "run", "--", "sh", "-ec", "cat file >copy; sleep .3"]).directory(&scratch).run();
+    run.succeeded().complains_of(&["file was changed by others; running it again", "committed: 1 path"]);
+    others.wait().succeeded();
+}
+
+fn nested(sandbox: &Sandbox) {
+    for words in ["tx run -- true", "tx begin inner", "run -- true", "create web --from /"] {
+        let script = format!("{} --root {} {words}", sandbox.program().display(), sandbox.root().display());
+        let run = sandbox.pando(["tx", "run", "--", "sh", "-c", &script]).directory(sandbox.scratch());
+        let ended = run.run().ended_with(125);
+        ended.complains_of(&[
+            "is not supported inside a transaction",
+            "before the transaction begins, or when it has ended",
+        ]);
+    }
+}
+
+/// What is written is what is there, so that nothing comes of it.
+fn kernels_files(sandbox: &Sandbox) {
+    let write = "value=$(cat /proc/sys/vm/swappiness); echo $value >/proc/sys/vm/swappiness";
+    let told = "1 write to the kernel's files had passed: /proc/sys/vm/swappiness";
+    let run = |options: &[&str], script: &str| {
+        let line = sandbox.pando(["tx", "run"]).args(options).args(["--", "sh", "-ec", script]);
+        line.directory(sandbox.scratch()).run()
+    };
+    let ended = run(&[], &format!("{write}; exit 3")).ended_with(3);
+    ended.complains_of(&["aborted: exit code 3; no files were changed but the kernel's", told]);
+    run(&["--in-memory"], write).succeeded().complains_of(&["committed: 0 paths", told]);
+    run(&["--timeout", "0.7"], &format!("{write}; sleep 100"))
+        .ended_with(125)
+        .complains_of(&["it took too long", told]);
+    // A process's own go with it.
+    let ended = run(&[], "echo 0 >/proc/self/oom_score_adj; echo x >/dev/null; echo y >file; exit 3").ended_with(3);
+    ended.complains_of(&["aborted: exit code 3; nothing was changed"]);
+    sandbox.pando(["tx", "begin", "work"]).ok();
+    sandbox.pando(["tx", "enter", "work", "--", "sh", "-ec", write]).ok();
+    sandbox
+        .pando(["tx", "abort", "work"])
+        .run()
+        .succeeded()
+        .complains_of(&["no files were changed but the kernel's", told]);
+}
+
+fn holes(sandbox: &Sandbox) {
+    let scratch = sandbox.scratch();
+    let disk = SmallDisk::make(scratch.join("disk"), scratch.join("mounted"), 60, &["mkfs.ext4", "-q", "-m", "0"], "");
+    let sh = |script: &str| Line::new("sh").args(["-ec", script]).directory(&disk.at).ok();
+    // One with holes between what is written, one of which nothing was written yet, and one with room behind its end.
+    sh("for at in 0 4 8 12; do printf x | dd of=holes bs=16k seek=$at conv=notrunc status=none; done
+        fallocate -l 4M ahead; echo end >behind; fallocate -n -l 4M behind; sync");
+    let held =
+        || sh("stat -c %b holes ahead behind").lines().map(|line| line.parse().unwrap_or(0)).collect::<Vec<u64>>();
+    for option in ["-q", "--in-memory"] {
+        let before = held();
+        let script = "for f in holes ahead; do printf y | dd of=$f conv=notrunc status=none; done; echo more >>behind";
+        sandbox.pando(["tx", "run", option, "--", "sh", "-ec", script]).directory(&disk.at).run().succeeded();
+        sh("sync");
+        let now = held();
+        // 512 bytes each; a little for what the file system itself notes of a file.
+        let is_as_before = |(now, before): (&u64, &u64)| now.abs_diff(*before) <= 64;
+        assert!(now.iter().zip(&before).all(is_as_before), "{option}: {before:?} {now:?}");
+    }
+    assert_eq!(sh("head -c 1 holes; head -c 1 ahead; cat behind"), "yyend\nmore\nmore\n");
+}
