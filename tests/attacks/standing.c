@@ -4,7 +4,8 @@
  *   standing trap             has a handler for SIGTRAP, a child that ignores it, and one that blocks it.
  *   standing section          is nearly always in a critical section of restartable sequences (rseq(2)). The kernel forgets the section when
  *                             the thread is made to do something else: one that reaches its end and is forgotten was led on in the middle.
- *                             Says in /said how often that was. */
+ *                             Says in /said how often that was.
+ *   standing prefork MIB N    fills so much memory of small pages and then forks N who only read it, as servers do that load first. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
@@ -12,6 +13,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/rseq.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -101,9 +104,22 @@ static void section(void) {
     }
 }
 
+static void prefork(long mebibytes, long workers) {
+    size_t length = mebibytes << 20;
+    // Huge pages are what a freeze may make of it later.
+    prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
+    char *memory = mmap(0, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    for (size_t at = 0; at < length; at += 4096) memory[at] = at >> 12 | 1;
+    prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0);
+    while (workers-- > 0 && fork() != 0) {}
+    say("ready\n");
+    for (;;) pause();
+}
+
 int main(int count, char **words) {
     if (count > 2 && strcmp(words[1], "filter") == 0) filter(atol(words[2]));
     if (count > 1 && strcmp(words[1], "trap") == 0) trap();
     if (count > 1 && strcmp(words[1], "section") == 0) section();
+    if (count > 3 && strcmp(words[1], "prefork") == 0) prefork(atol(words[2]), atol(words[3]));
     return 2;
 }

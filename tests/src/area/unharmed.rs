@@ -17,6 +17,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("unharmed::a_suspended_filter_is_noticed", planted),
     Case::new("unharmed::signals_are_handled_as_before", |sandbox| signals(sandbox, 5)),
     Case::new("unharmed::restartable_sequences_begin_again", restartable),
+    Case::new("unharmed::what_forks_share_stays_shared", shared_memory),
     Case::new("unharmed::a_hundred_freezes_leave_no_trace", |sandbox| signals(sandbox, 100)).tags(&[Tag::Slow]),
 ];
 
@@ -127,6 +128,27 @@ fn restartable(sandbox: &Sandbox) {
     let (before, _) = sections(sandbox).expect("it said so before");
     eventually("it goes on", || sections(sandbox).is_some_and(|(all, _)| all > before));
     assert_eq!(sections(sandbox).expect("it said so before").1, 0, "sections were gone on with after something else");
+}
+
+/// Bytes of memory that the guest's processes take, of which what several share counts once.
+fn memory(sandbox: &Sandbox) -> u64 {
+    let of = |pid: &i32| {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix("Pss:"))?;
+        line.trim().strip_suffix(" kB")?.parse::<u64>().ok()
+    };
+    processes(sandbox).iter().filter_map(of).sum::<u64>() << 10
+}
+
+/// Memory that is loaded before workers are forked is there once. Huge pages in its place would be each worker's own.
+fn shared_memory(sandbox: &Sandbox) {
+    const LOADED: u64 = 64 << 20;
+    guest(sandbox, &["prefork", "64", "4"]);
+    eventually("its workers are there", || processes(sandbox).len() == 6 && memory(sandbox) > LOADED);
+    let before = memory(sandbox);
+    assert!(freeze(sandbox), "it holds nothing that is denied");
+    let after = memory(sandbox);
+    assert!(after < before + LOADED / 2, "before the freeze it took {before} bytes, and {after} after");
 }
 
 /// Whether a set of signals in /proc/PID/status has one.
