@@ -2,11 +2,13 @@
 //! into the holder, while the processes stand still, and from there into a file of each clone's own.
 
 use crate::credentials::IdMaps;
-use crate::descriptors::{Found, Place};
+use crate::descriptors::Found;
 use crate::image::{Area, AreaKind, Image};
+use crate::open_files::Place;
 use pando_kernel::{CallError, Context};
 use rustix::fs::{FileType, SeekFrom, Stat};
 use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 
@@ -88,7 +90,8 @@ pub(crate) const DELETED: &str = " (deleted)";
 pub(crate) struct Contents {
     init: i32,
     maps: IdMaps,
-    known: Vec<(u64, u64)>,
+    /// Which one is of a device and an inode.
+    known: HashMap<(u64, u64), usize>,
 }
 
 /// A file, before it is known whether it has been seen already.
@@ -104,7 +107,7 @@ struct Sighting<'a> {
 impl Contents {
     /// Of the pid namespace of a first process.
     pub(crate) fn of(init: i32) -> Result<Self, CallError> {
-        Ok(Self { init, maps: IdMaps::of(init)?, known: Vec::new() })
+        Ok(Self { init, maps: IdMaps::of(init)?, known: HashMap::new() })
     }
 
     /// The content of a descriptor.
@@ -250,14 +253,15 @@ impl Contents {
             holder,
             path,
         });
-        self.known.push((about.st_dev, about.st_ino));
-        image.contents.len() - 1
+        let place = image.contents.len() - 1;
+        self.known.insert((about.st_dev, about.st_ino), place);
+        place
     }
 
     fn note(&mut self, seen: Sighting<'_>, image: &mut Image) -> Result<usize, CallError> {
         let identity = (seen.device, seen.inode);
-        if let Some(known) = self.known.iter().position(|known| *known == identity) {
-            return Ok(known);
+        if let Some(known) = self.known.get(&identity) {
+            return Ok(*known);
         }
         let at = format!("/proc/{}/{}", seen.outer, seen.path);
         let what = || format!("reading {at}");
@@ -272,8 +276,9 @@ impl Contents {
             holder: seen.holder,
             path: seen.path,
         });
-        self.known.push(identity);
-        Ok(image.contents.len() - 1)
+        let place = image.contents.len() - 1;
+        self.known.insert(identity, place);
+        Ok(place)
     }
 
     /// Memory files belong to who made them in ids of the host where that one was outside.

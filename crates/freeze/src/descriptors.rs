@@ -5,6 +5,7 @@ use crate::credentials::IdMaps;
 use crate::image::{Descriptor, FileKind, Image, OpenFile, Pipe, Watch};
 use crate::inotify;
 use crate::nested::Nested;
+use crate::open_files::{Noted, OpenFiles, Place};
 use crate::open_namespaces;
 use crate::origin::NOBODY;
 use crate::pipes;
@@ -14,10 +15,9 @@ use crate::queues::Queues;
 use crate::sockets;
 use crate::terminals;
 use crate::tree::Member;
-use pando_kernel::foreign_memory::{self, Shared};
 use pando_kernel::{CallError, Context};
 use rustix::fs::{FileType, OFlags, Stat};
-use std::cmp::Ordering;
+use std::collections::HashMap;
 
 /// A descriptor as it was found.
 #[derive(Debug)]
@@ -141,20 +141,11 @@ pub(crate) fn supplied(found: &Found, outside: &[Outside]) -> Option<usize> {
     outside.iter().position(|one| *one == identity)
 }
 
-/// Where an open file was found: a process, its descriptor, and the inode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
-    pub(crate) outer: i32,
-    pub(crate) number: i32,
-    pub(crate) device: u64,
-    pub(crate) inode: u64,
-}
-
 /// Notes the open files of one process after another.
 #[derive(Debug)]
 pub(crate) struct Notebook<'a> {
-    noted: Vec<Place>,
-    pipes: Vec<(u64, u64)>,
+    noted: OpenFiles,
+    pipes: HashMap<(u64, u64), usize>,
     maps: IdMaps,
     mounts: inotify::Mounts<'a>,
     nested: &'a Nested,
@@ -171,8 +162,8 @@ impl<'a> Notebook<'a> {
         queues: &'a Queues,
     ) -> Result<Self, CallError> {
         Ok(Self {
-            noted: Vec::new(),
-            pipes: Vec::new(),
+            noted: OpenFiles::default(),
+            pipes: HashMap::new(),
             maps: IdMaps::of(init)?,
             mounts: inotify::Mounts::of(init, searched)?,
             nested,
@@ -183,7 +174,7 @@ impl<'a> Notebook<'a> {
 
     /// Where each open file was found, in the image's order.
     pub(crate) fn places(&self) -> &[Place] {
-        &self.noted
+        self.noted.places()
     }
 
     /// Captures the descriptors of a stopped process into the image.
@@ -212,17 +203,10 @@ impl<'a> Notebook<'a> {
         outside: &[Outside],
         image: &mut Image,
     ) -> Result<usize, CallError> {
-        let identity = (found.stat.st_dev, found.stat.st_ino);
-        for (place, noted) in self.noted.iter().enumerate() {
-            let same = |noted: &Place| {
-                let this = (member.outer, found.number);
-                foreign_memory::compare(Shared::File, this, (noted.outer, noted.number))
-            };
-            if (noted.device, noted.inode) == identity
-                && same(noted).context(|| "comparing open files".into())? == Ordering::Equal
-            {
-                return Ok(place);
-            }
+        let (device, inode) = (found.stat.st_dev, found.stat.st_ino);
+        let place = Place { outer: member.outer, number: found.number, device, inode };
+        if let Noted::Before(known) = self.noted.find_or_note(place).context(|| "comparing open files".into())? {
+            return Ok(known);
         }
         let kind = match supplied(found, outside) {
             Some(number) => FileKind::Supplied { number },
@@ -236,22 +220,19 @@ impl<'a> Notebook<'a> {
             _ => None,
         };
         image.files.push(OpenFile { flags: lasting(flags), position, lock, ranges, kind, mount_space });
-        let (device, inode) = identity;
-        self.noted.push(Place { outer: member.outer, number: found.number, device, inode });
         Ok(image.files.len() - 1)
     }
 
     fn kind(&mut self, member: &Member, found: &Found, flags: u32, image: &mut Image) -> Result<FileKind, CallError> {
         if is(found, FileType::Fifo) {
             let identity = (found.stat.st_dev, found.stat.st_ino);
-            let known = self.pipes.iter().position(|pipe| *pipe == identity);
-            let pipe = match known {
-                Some(pipe) => pipe,
+            let pipe = match self.pipes.get(&identity) {
+                Some(pipe) => *pipe,
                 None => {
                     let path = (found.target.starts_with('/') && found.stat.st_nlink > 0).then(|| found.target.clone());
                     let mount_space = path.as_ref().and_then(|_| self.nested.mounts.of_file(member.outer, found));
                     image.pipes.push(Pipe { path, mount_space, ..pipes::capture(member.outer, found.number)? });
-                    self.pipes.push(identity);
+                    self.pipes.insert(identity, image.pipes.len() - 1);
                     image.pipes.len() - 1
                 }
             };

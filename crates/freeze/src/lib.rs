@@ -77,6 +77,7 @@ mod net_spaces;
 mod objects;
 mod oddities;
 mod onlooker;
+mod open_files;
 mod open_namespaces;
 mod origin;
 mod own_proc;
