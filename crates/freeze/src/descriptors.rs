@@ -17,6 +17,7 @@ use crate::terminals;
 use crate::tree::Member;
 use pando_kernel::{CallError, Context};
 use rustix::fs::{FileType, OFlags, Stat};
+use rustix::time::{ClockId, clock_gettime};
 use std::collections::HashMap;
 
 /// A descriptor as it was found.
@@ -28,6 +29,13 @@ pub(crate) struct Found {
     pub(crate) stat: Stat,
     pub(crate) info: String,
     pub(crate) lines: Lines,
+}
+
+impl Found {
+    /// Its file in fdinfo.
+    fn info_path(&self) -> String {
+        self.path.replacen("/fd/", "/fdinfo/", 1)
+    }
 }
 
 /// A file of the outside that a clone gets in its own version: the device and the inode that the frozen one has.
@@ -264,7 +272,11 @@ impl<'a> Notebook<'a> {
             },
             "anon_inode:[eventpoll]" => FileKind::Epoll,
             "anon_inode:[signalfd]" => FileKind::SignalFd { mask: found.lines.number("sigmask", 16)? },
-            "anon_inode:[timerfd]" => timer(&found.lines)?,
+            "anon_inode:[timerfd]" => {
+                // What is left is left from now.
+                let (now, info) = (clock_gettime(ClockId::Realtime), proc_file::read(&found.info_path())?);
+                timer(&Lines::parse(&info), (now.tv_sec as u64, now.tv_nsec as u64))?
+            }
             "anon_inode:[pidfd]" => FileKind::Process { pid: process_descriptors::pid(found) },
             "anon_inode:inotify" => FileKind::Inotify { watches: self.mounts.capture(found)? },
             path => FileKind::Named { path: path.to_owned() },
@@ -324,8 +336,12 @@ pub(crate) fn watches(found: &Found) -> Vec<Watch> {
     found.info.lines().filter_map(watch).collect()
 }
 
-/// A timerfd: `it_value: (0, 49406829)`.
-fn timer(lines: &Lines) -> Result<FileKind, CallError> {
+/// A timerfd: `it_value: (0, 49406829)` is what is left, by `settime flags: 01` too. It is absolute in a clone if the program said a time of the wall clock, which goes
+/// on whatever becomes of the image; the clock is given as it is now.
+fn timer(lines: &Lines, now: (u64, u64)) -> Result<FileKind, CallError> {
+    const NANOSECONDS: u64 = 1_000_000_000;
+    const ABSOLUTE: u32 = libc::TFD_TIMER_ABSTIME as u32;
+    const KNOWN: u32 = ABSOLUTE | libc::TFD_TIMER_CANCEL_ON_SET as u32;
     let pair = |key: &str| {
         let mut numbers = lines.get(key).trim_matches(['(', ')']).split(',').map(|word| word.trim().parse::<u64>());
         match (numbers.next(), numbers.next()) {
@@ -333,11 +349,17 @@ fn timer(lines: &Lines) -> Result<FileKind, CallError> {
             _ => Err(proc_file::malformed(format!("parsing {key} of a timerfd"))),
         }
     };
-    let ([a, b], [c, d]) = (pair("it_interval")?, pair("it_value")?);
+    let ([a, b], [mut c, mut d]) = (pair("it_interval")?, pair("it_value")?);
+    let clock = lines.number("clockid", 10)? as i32;
+    let is_wall_clock = matches!(clock, libc::CLOCK_REALTIME | libc::CLOCK_REALTIME_ALARM);
+    // Since Linux 3.19. Times of other clocks mean nothing after a reboot, nor elsewhere.
+    let flags = if is_wall_clock { lines.number("settime flags", 8).unwrap_or(0) as u32 & KNOWN } else { 0 };
+    if flags & ABSOLUTE != 0 && (c, d) != (0, 0) {
+        (c, d) = (now.0 + c + (now.1 + d) / NANOSECONDS, (now.1 + d) % NANOSECONDS);
+    }
     Ok(FileKind::TimerFd {
-        clock: lines.number("clockid", 10)? as i32,
-        // What is left is relative, whatever the program asked for.
-        flags: 0,
+        clock,
+        flags: if flags & ABSOLUTE != 0 { flags } else { 0 },
         setting: [a, b, c, d],
         ticks: lines.number("ticks", 10)?,
     })
@@ -385,6 +407,24 @@ mod tests {
         assert_eq!(of(libc::O_RDWR | libc::O_CREAT | libc::O_CLOEXEC | libc::O_APPEND), libc::O_RDWR | libc::O_APPEND);
         assert_eq!(of(libc::O_RDWR | libc::O_TMPFILE | libc::O_DIRECT), libc::O_RDWR | libc::O_DIRECT);
         assert_eq!(of(libc::O_DIRECTORY), libc::O_DIRECTORY);
+    }
+
+    #[test]
+    fn times_of_the_wall_clock_stay_what_they_are() {
+        let of = |clock: i32, flags: &str| {
+            let text = format!(
+                "clockid: {clock}\nticks: 0\nsettime flags: {flags}\nit_value: (5, 600000000)\nit_interval: (7, 8)\n"
+            );
+            match timer(&Lines::parse(&text), (100, 500_000_000)).unwrap() {
+                FileKind::TimerFd { flags, setting, .. } => (flags, setting),
+                other => panic!("{other:?}"),
+            }
+        };
+        let (left, at) = ([7, 8, 5, 600_000_000], [7, 8, 106, 100_000_000]);
+        assert_eq!(of(libc::CLOCK_REALTIME, "03"), (3, at));
+        assert_eq!(of(libc::CLOCK_REALTIME, "01"), (1, at));
+        assert_eq!(of(libc::CLOCK_REALTIME, "00"), (0, left));
+        assert_eq!(of(libc::CLOCK_MONOTONIC, "01"), (0, left));
     }
 
     #[test]
