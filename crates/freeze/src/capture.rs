@@ -17,7 +17,7 @@ use crate::mounts;
 use crate::nested::Nested;
 use crate::net_spaces;
 use crate::proc_file::{self, Lines, Stat};
-use crate::refusal::FreezeError;
+use crate::refusal::{FreezeError, Refusal};
 use crate::resumption;
 use crate::stop::Stopped;
 use crate::survey::Findings;
@@ -92,6 +92,12 @@ pub(crate) fn capture(
         notebook.contents.of_tree(directory, &mut image)?;
     }
     own_mounts(&nested, &mut notebook, &mut image)?;
+    let lost = notebook.contents.objections();
+    if !lost.is_empty() {
+        let (pid, name) = stopped.first().map_or((0, String::new()), |one| (one.member.pid, one.member.name.clone()));
+        let refusal = |(kind, advice)| Refusal { pid, name: name.clone(), descriptor: None, kind, advice };
+        return Err(FreezeError::Refused(lost.into_iter().map(refusal).collect()));
+    }
     image.shared_mounts = mount_spaces::is_shared(subject)?;
     image.keyed = sysv::capture(&kept.keys, init, &maps)?;
     terminals::sessions(&mut image, stopped);

@@ -64,6 +64,7 @@ mod keep;
 mod landing;
 mod limits;
 mod lineage;
+mod lost_names;
 mod machine;
 mod memory_rules;
 mod mount_difference;
