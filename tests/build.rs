@@ -20,6 +20,7 @@ fn main() {
     compile("attack", &[], &ATTACK);
     compile("burglar", &[], &["burglar.c"]);
     compile("standing", &["-pthread"], &["standing.c"]);
+    compile("kept", &[], &["kept.c"]);
     compile(
         "program32",
         &["-m32", "-ffreestanding", "-nostdlib", "-fno-pie", "-no-pie", "-fno-stack-protector"],

@@ -1,12 +1,13 @@
 //! What is learned and done while processes still run, so that they stand still for less: their areas are read, which takes the kernel a walk through
-//! all their pages, and memory that is dense gets huge pages, of which a fork marks five hundred small ones' worth at once.
+//! all their pages, and memory that is dense, and that nobody shares, gets huge pages, of which a fork marks five hundred small ones' worth at once.
 
 use crate::areas::{self, Seen};
 use crate::image::AreaKind;
 use crate::proc_file;
 use crate::tree::Roots;
 use pando_kernel::collapse::{HUGE, collapse};
-use pando_kernel::{CallError, pidfd};
+use pando_kernel::pagemap::Pagemap;
+use pando_kernel::{CallError, Context, pidfd};
 use std::collections::HashMap;
 
 /// Less than so many bytes of dense memory in a process are not worth the while.
@@ -50,9 +51,14 @@ fn collapse_dense(outer: i32) -> Result<(), CallError> {
         return Ok(());
     }
     let Ok(process) = pidfd::open(outer) else { return Ok(()) };
-    for range in dense {
-        // Where there are no huge pages now, small ones do.
-        let _ = collapse(&process, range);
+    let mut pagemap = Pagemap::of(outer).context(|| format!("reading which pages process {outer} has"))?;
+    for start in dense.into_iter().flat_map(|(start, end)| (start..end).step_by(HUGE as usize)) {
+        // A huge page takes the place of copies. Of pages that a fork shares it would leave the others theirs, so that all
+        // pay for each other's from then on. The look comes right before, since the process may fork at any time.
+        if pagemap.is_exclusive(start, start + HUGE).unwrap_or(false) {
+            // Where there are no huge pages now, small ones do.
+            let _ = collapse(&process, (start, start + HUGE));
+        }
     }
     Ok(())
 }

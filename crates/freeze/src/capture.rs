@@ -17,7 +17,7 @@ use crate::mounts;
 use crate::nested::Nested;
 use crate::net_spaces;
 use crate::proc_file::{self, Lines, Stat};
-use crate::refusal::FreezeError;
+use crate::refusal::{FreezeError, Refusal};
 use crate::resumption;
 use crate::stop::Stopped;
 use crate::survey::Findings;
@@ -33,6 +33,7 @@ use pando_kernel::trace::{self, Registers};
 use pando_kernel::{CallError, Context, io_priority, scheduling_policy};
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity};
+use std::collections::{HashMap, HashSet};
 use std::io;
 
 /// Reads every process and what is in flight between them, except for which pages it has, which [`crate::areas::find_pages`] tells, and their content. Parents come before children.
@@ -91,6 +92,12 @@ pub(crate) fn capture(
         notebook.contents.of_tree(directory, &mut image)?;
     }
     own_mounts(&nested, &mut notebook, &mut image)?;
+    let lost = notebook.contents.objections();
+    if !lost.is_empty() {
+        let (pid, name) = stopped.first().map_or((0, String::new()), |one| (one.member.pid, one.member.name.clone()));
+        let refusal = |(kind, advice)| Refusal { pid, name: name.clone(), descriptor: None, kind, advice };
+        return Err(FreezeError::Refused(lost.into_iter().map(refusal).collect()));
+    }
     image.shared_mounts = mount_spaces::is_shared(subject)?;
     image.keyed = sysv::capture(&kept.keys, init, &maps)?;
     terminals::sessions(&mut image, stopped);
@@ -121,15 +128,19 @@ fn own_mounts(nested: &Nested, notebook: &mut Notebook<'_>, image: &mut Image) -
 /// Orders processes so that each comes before its children, and a subtree lies together.
 fn parents_first(processes: &mut Vec<Process>) {
     let mut ordered: Vec<Process> = Vec::with_capacity(processes.len());
-    let pids: Vec<i32> = processes.iter().map(|process| process.pid).collect();
-    let mut next: Vec<i32> =
-        processes.iter().filter(|process| !pids.contains(&process.parent)).map(|process| process.pid).rev().collect();
-    while let Some(pid) = next.pop() {
-        next.extend(processes.iter().filter(|process| process.parent == pid).map(|process| process.pid).rev());
-        if let Some(place) = processes.iter().position(|process| process.pid == pid) {
-            ordered.push(std::mem::take(&mut processes[place]));
-            processes[place].pid = -1;
-        }
+    let pids: HashSet<i32> = processes.iter().map(|process| process.pid).collect();
+    let mut children: HashMap<i32, Vec<usize>> = HashMap::new();
+    for (place, process) in processes.iter().enumerate() {
+        // Whose parent is none of them is a child of nobody.
+        let parent = if pids.contains(&process.parent) { process.parent } else { 0 };
+        children.entry(parent).or_default().push(place);
+    }
+    let mut next = children.remove(&0).unwrap_or_default();
+    next.reverse();
+    while let Some(place) = next.pop() {
+        let process = std::mem::take(&mut processes[place]);
+        next.extend(children.remove(&process.pid).unwrap_or_default().into_iter().rev());
+        ordered.push(process);
     }
     *processes = ordered;
 }

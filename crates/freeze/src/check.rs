@@ -297,6 +297,7 @@ fn content(content: &crate::image::Content) -> Result<(), Wrong> {
         | ContentKind::Directory { path }
         | ContentKind::Point { path }
         | ContentKind::Fifo { path } => is_path(path),
+        ContentKind::Name { path, first } => is_path(path).and_then(|()| is_path(first)),
     }
 }
 

@@ -49,7 +49,8 @@ pub(crate) fn make_some(
     numbers: impl Iterator<Item = usize>,
 ) {
     let chapter = Writer::MAKING;
-    for (number, content) in numbers.filter_map(|number| Some((number, image.contents.get(number)?))) {
+    let some: Vec<_> = numbers.filter_map(|number| Some((number, image.contents.get(number)?))).collect();
+    for (number, content) in some.iter().copied() {
         let slot = slots.content(number);
         match &content.kind {
             ContentKind::Memory { name, .. } => create_memory(writer, chapter, name, slot),
@@ -67,6 +68,11 @@ pub(crate) fn make_some(
             ContentKind::Point { path } => {
                 let (at, kind) = (writer.string(path), u64::from(libc::S_IFREG | 0o600));
                 writer.attempt(chapter, format!("making {path}"), libc::SYS_mknod, &[at, kind, 0]);
+                continue;
+            }
+            ContentKind::Name { path, first } => {
+                let (at, first) = (writer.string(path), writer.string(first));
+                writer.attempt(chapter, format!("making {path}"), libc::SYS_link, &[first, at]);
                 continue;
             }
             ContentKind::Link { path, target } => {
@@ -94,12 +100,28 @@ pub(crate) fn make_some(
         let (user, group) = content.owner;
         writer.attempt(chapter, "setting an owner", libc::SYS_fchown, &[slot, user.into(), group.into()]);
         writer.attempt(chapter, "setting a mode", libc::SYS_fchmod, &[slot, content.mode.into()]);
+        let times = writer.words(&content.times.map(i64::cast_unsigned));
+        writer.attempt(chapter, "setting times", libc::SYS_utimensat, &[slot, 0, times, 0]);
         if matches!(content.kind, ContentKind::Placed { .. }) {
             // Nobody asks for it but by its name.
             writer.call(chapter, "closing a file", libc::SYS_close, &[slot]);
         } else if !is_sealed_late(content) {
             seal(writer, content, slot);
         }
+    }
+    // What is made in a directory changes its time.
+    for (path, content) in some.into_iter().filter_map(|(_, content)| Some((path_of_dated(&content.kind)?, content))) {
+        let (at, times) = (writer.string(path), writer.words(&content.times.map(i64::cast_unsigned)));
+        let arguments = [AT_FDCWD, at, times, libc::AT_SYMLINK_NOFOLLOW as u64];
+        writer.attempt(chapter, "setting times", libc::SYS_utimensat, &arguments);
+    }
+}
+
+/// The path of what gets its times when all is there.
+fn path_of_dated(kind: &ContentKind) -> Option<&str> {
+    match kind {
+        ContentKind::Directory { path } | ContentKind::Fifo { path } | ContentKind::Link { path, .. } => Some(path),
+        _ => None,
     }
 }
 

@@ -2,11 +2,14 @@
 //! into the holder, while the processes stand still, and from there into a file of each clone's own.
 
 use crate::credentials::IdMaps;
-use crate::descriptors::{Found, Place};
+use crate::descriptors::Found;
 use crate::image::{Area, AreaKind, Image};
+use crate::lost_names::{self, Name};
+use crate::open_files::Place;
 use pando_kernel::{CallError, Context};
 use rustix::fs::{FileType, SeekFrom, Stat};
 use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 
@@ -27,6 +30,8 @@ pub struct Content {
     pub holder: i32,
     /// Its path below that process's directory in /proc.
     pub path: String,
+    /// When it was read last, and when it was written to: each in seconds and nanoseconds.
+    pub times: [i64; 4],
 }
 
 impl ContentKind {
@@ -73,6 +78,13 @@ pub enum ContentKind {
         /// Where it leads.
         target: String,
     },
+    /// Another name of a file of such a file system (link(2)).
+    Name {
+        /// Its path.
+        path: String,
+        /// The path of the file's first name.
+        first: String,
+    },
     /// A file of such a file system that is there to have something mounted on it, whatever is in it.
     Point {
         /// Its path.
@@ -88,7 +100,10 @@ pub(crate) const DELETED: &str = " (deleted)";
 pub(crate) struct Contents {
     init: i32,
     maps: IdMaps,
-    known: Vec<(u64, u64)>,
+    /// Which one is of a device and an inode.
+    known: HashMap<(u64, u64), usize>,
+    /// What of directories in memory a clone would not have.
+    lost: Vec<(String, &'static str)>,
 }
 
 /// A file, before it is known whether it has been seen already.
@@ -104,7 +119,7 @@ struct Sighting<'a> {
 impl Contents {
     /// Of the pid namespace of a first process.
     pub(crate) fn of(init: i32) -> Result<Self, CallError> {
-        Ok(Self { init, maps: IdMaps::of(init)?, known: Vec::new() })
+        Ok(Self { init, maps: IdMaps::of(init)?, known: HashMap::new(), lost: Vec::new() })
     }
 
     /// The content of a descriptor.
@@ -129,6 +144,10 @@ impl Contents {
         image: &mut Image,
     ) -> Result<(), CallError> {
         for area in areas {
+            if let (Name::Other(name), AreaKind::Shared { path, .. }) = (lost_names::of(outer, area), &mut area.kind) {
+                *path = name;
+                continue;
+            }
             let (name, offset, writable) = match &area.kind {
                 AreaKind::Private { path, offset } => (path, *offset, None),
                 AreaKind::Shared { path, offset, writable } => (path, *offset, Some(*writable)),
@@ -181,7 +200,6 @@ impl Contents {
         mounted: bool,
         image: &mut Image,
     ) -> Result<(), CallError> {
-        const MOST: usize = 10_000;
         let root = format!("/proc/{outer}/root");
         let about = rustix::fs::lstat(format!("{root}{directory}"));
         // Where it is none, there is nothing in it.
@@ -193,8 +211,19 @@ impl Contents {
         let mut next = vec![directory.to_owned()];
         while let Some(directory) = next.pop() {
             let Ok(entries) = std::fs::read_dir(format!("{root}{directory}")) else { continue };
-            for entry in entries.flatten().take(MOST.saturating_sub(image.contents.len())) {
-                let (Ok(kind), Ok(name)) = (entry.file_type(), entry.file_name().into_string()) else { continue };
+            for entry in entries.flatten() {
+                let Ok(kind) = entry.file_type() else { continue };
+                let Ok(name) = entry.file_name().into_string() else {
+                    let name = entry.file_name().to_string_lossy().into_owned();
+                    self.lost
+                        .push((format!("a file in memory whose name is not UTF-8 ({directory}/{name})"), "rename it"));
+                    continue;
+                };
+                if image.contents.len() >= MOST {
+                    let kind = format!("more than {MOST} files in memory (in {directory}, among others)");
+                    self.lost.push((kind, "remove some, or keep them on the disk"));
+                    return Ok(());
+                }
                 let path = format!("{directory}/{name}");
                 let what = || format!("looking at {path} of the guest");
                 let about = rustix::fs::lstat(entry.path()).context(what)?;
@@ -212,6 +241,8 @@ impl Contents {
                     self.push(ContentKind::Link { path, target }, &about, holder, image);
                 } else if FileType::from_raw_mode(about.st_mode) == FileType::Fifo {
                     self.push(ContentKind::Fifo { path }, &about, holder, image);
+                } else if let Some(first) = self.first_name(&about, image) {
+                    self.push(ContentKind::Name { path, first }, &about, holder, image);
                 } else if kind.is_file() {
                     let place = self.push(ContentKind::Placed { path: path.clone() }, &about, holder, image);
                     let file = File::open(entry.path()).context(what)?;
@@ -221,6 +252,20 @@ impl Contents {
             }
         }
         Ok(())
+    }
+
+    /// The first name of a file that was seen by another one before.
+    fn first_name(&self, about: &Stat, image: &Image) -> Option<String> {
+        let known = self.known.get(&(about.st_dev, about.st_ino)).filter(|_| about.st_nlink > 1)?;
+        match &image.contents[*known].kind {
+            ContentKind::Placed { path } => Some(path.clone()),
+            _ => None,
+        }
+    }
+
+    /// What stands in the way, when all directories in memory have been looked through.
+    pub(crate) fn objections(&mut self) -> Vec<(String, &'static str)> {
+        std::mem::take(&mut self.lost)
     }
 
     /// What lies under a mount nobody sees; it is a directory or not, as what is mounted is.
@@ -238,6 +283,7 @@ impl Contents {
             | ContentKind::Directory { path }
             | ContentKind::Fifo { path }
             | ContentKind::Point { path }
+            | ContentKind::Name { path, .. }
             | ContentKind::Link { path, .. } => format!("root{path}"),
             ContentKind::Memory { .. } | ContentKind::Deleted { .. } => String::new(),
         };
@@ -249,15 +295,18 @@ impl Contents {
             owner: self.owner(about),
             holder,
             path,
+            times: times(about),
         });
-        self.known.push((about.st_dev, about.st_ino));
-        image.contents.len() - 1
+        let place = image.contents.len() - 1;
+        // What has several names is known by its first.
+        self.known.entry((about.st_dev, about.st_ino)).or_insert(place);
+        place
     }
 
     fn note(&mut self, seen: Sighting<'_>, image: &mut Image) -> Result<usize, CallError> {
         let identity = (seen.device, seen.inode);
-        if let Some(known) = self.known.iter().position(|known| *known == identity) {
-            return Ok(known);
+        if let Some(known) = self.known.get(&identity) {
+            return Ok(*known);
         }
         let at = format!("/proc/{}/{}", seen.outer, seen.path);
         let what = || format!("reading {at}");
@@ -271,9 +320,11 @@ impl Contents {
             owner: self.owner(&stat),
             holder: seen.holder,
             path: seen.path,
+            times: times(&stat),
         });
-        self.known.push(identity);
-        Ok(image.contents.len() - 1)
+        let place = image.contents.len() - 1;
+        self.known.insert(identity, place);
+        Ok(place)
     }
 
     /// Memory files belong to who made them in ids of the host where that one was outside.
@@ -294,6 +345,13 @@ impl Contents {
         let there = std::fs::metadata(format!("/proc/{}/root{directory}", self.init)).is_ok_and(|it| it.is_dir());
         ContentKind::Deleted { directory: if there { directory.to_owned() } else { String::new() } }
     }
+}
+
+/// The most files in memory: a holder has a descriptor of each.
+const MOST: usize = 10_000;
+
+fn times(about: &Stat) -> [i64; 4] {
+    [about.st_atime, about.st_atime_nsec as i64, about.st_mtime, about.st_mtime_nsec as i64]
 }
 
 /// Where there is something in a file.

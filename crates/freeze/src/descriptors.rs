@@ -5,6 +5,7 @@ use crate::credentials::IdMaps;
 use crate::image::{Descriptor, FileKind, Image, OpenFile, Pipe, Watch};
 use crate::inotify;
 use crate::nested::Nested;
+use crate::open_files::{Noted, OpenFiles, Place};
 use crate::open_namespaces;
 use crate::origin::NOBODY;
 use crate::pipes;
@@ -14,10 +15,10 @@ use crate::queues::Queues;
 use crate::sockets;
 use crate::terminals;
 use crate::tree::Member;
-use pando_kernel::foreign_memory::{self, Shared};
 use pando_kernel::{CallError, Context};
 use rustix::fs::{FileType, OFlags, Stat};
-use std::cmp::Ordering;
+use rustix::time::{ClockId, clock_gettime};
+use std::collections::HashMap;
 
 /// A descriptor as it was found.
 #[derive(Debug)]
@@ -28,6 +29,13 @@ pub(crate) struct Found {
     pub(crate) stat: Stat,
     pub(crate) info: String,
     pub(crate) lines: Lines,
+}
+
+impl Found {
+    /// Its file in fdinfo.
+    fn info_path(&self) -> String {
+        self.path.replacen("/fd/", "/fdinfo/", 1)
+    }
 }
 
 /// A file of the outside that a clone gets in its own version: the device and the inode that the frozen one has.
@@ -141,20 +149,11 @@ pub(crate) fn supplied(found: &Found, outside: &[Outside]) -> Option<usize> {
     outside.iter().position(|one| *one == identity)
 }
 
-/// Where an open file was found: a process, its descriptor, and the inode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
-    pub(crate) outer: i32,
-    pub(crate) number: i32,
-    pub(crate) device: u64,
-    pub(crate) inode: u64,
-}
-
 /// Notes the open files of one process after another.
 #[derive(Debug)]
 pub(crate) struct Notebook<'a> {
-    noted: Vec<Place>,
-    pipes: Vec<(u64, u64)>,
+    noted: OpenFiles,
+    pipes: HashMap<(u64, u64), usize>,
     maps: IdMaps,
     mounts: inotify::Mounts<'a>,
     nested: &'a Nested,
@@ -171,8 +170,8 @@ impl<'a> Notebook<'a> {
         queues: &'a Queues,
     ) -> Result<Self, CallError> {
         Ok(Self {
-            noted: Vec::new(),
-            pipes: Vec::new(),
+            noted: OpenFiles::default(),
+            pipes: HashMap::new(),
             maps: IdMaps::of(init)?,
             mounts: inotify::Mounts::of(init, searched)?,
             nested,
@@ -183,7 +182,7 @@ impl<'a> Notebook<'a> {
 
     /// Where each open file was found, in the image's order.
     pub(crate) fn places(&self) -> &[Place] {
-        &self.noted
+        self.noted.places()
     }
 
     /// Captures the descriptors of a stopped process into the image.
@@ -212,17 +211,10 @@ impl<'a> Notebook<'a> {
         outside: &[Outside],
         image: &mut Image,
     ) -> Result<usize, CallError> {
-        let identity = (found.stat.st_dev, found.stat.st_ino);
-        for (place, noted) in self.noted.iter().enumerate() {
-            let same = |noted: &Place| {
-                let this = (member.outer, found.number);
-                foreign_memory::compare(Shared::File, this, (noted.outer, noted.number))
-            };
-            if (noted.device, noted.inode) == identity
-                && same(noted).context(|| "comparing open files".into())? == Ordering::Equal
-            {
-                return Ok(place);
-            }
+        let (device, inode) = (found.stat.st_dev, found.stat.st_ino);
+        let place = Place { outer: member.outer, number: found.number, device, inode };
+        if let Noted::Before(known) = self.noted.find_or_note(place).context(|| "comparing open files".into())? {
+            return Ok(known);
         }
         let kind = match supplied(found, outside) {
             Some(number) => FileKind::Supplied { number },
@@ -236,22 +228,19 @@ impl<'a> Notebook<'a> {
             _ => None,
         };
         image.files.push(OpenFile { flags: lasting(flags), position, lock, ranges, kind, mount_space });
-        let (device, inode) = identity;
-        self.noted.push(Place { outer: member.outer, number: found.number, device, inode });
         Ok(image.files.len() - 1)
     }
 
     fn kind(&mut self, member: &Member, found: &Found, flags: u32, image: &mut Image) -> Result<FileKind, CallError> {
         if is(found, FileType::Fifo) {
             let identity = (found.stat.st_dev, found.stat.st_ino);
-            let known = self.pipes.iter().position(|pipe| *pipe == identity);
-            let pipe = match known {
-                Some(pipe) => pipe,
+            let pipe = match self.pipes.get(&identity) {
+                Some(pipe) => *pipe,
                 None => {
                     let path = (found.target.starts_with('/') && found.stat.st_nlink > 0).then(|| found.target.clone());
                     let mount_space = path.as_ref().and_then(|_| self.nested.mounts.of_file(member.outer, found));
                     image.pipes.push(Pipe { path, mount_space, ..pipes::capture(member.outer, found.number)? });
-                    self.pipes.push(identity);
+                    self.pipes.insert(identity, image.pipes.len() - 1);
                     image.pipes.len() - 1
                 }
             };
@@ -283,7 +272,11 @@ impl<'a> Notebook<'a> {
             },
             "anon_inode:[eventpoll]" => FileKind::Epoll,
             "anon_inode:[signalfd]" => FileKind::SignalFd { mask: found.lines.number("sigmask", 16)? },
-            "anon_inode:[timerfd]" => timer(&found.lines)?,
+            "anon_inode:[timerfd]" => {
+                // What is left is left from now.
+                let (now, info) = (clock_gettime(ClockId::Realtime), proc_file::read(&found.info_path())?);
+                timer(&Lines::parse(&info), (now.tv_sec as u64, now.tv_nsec as u64))?
+            }
             "anon_inode:[pidfd]" => FileKind::Process { pid: process_descriptors::pid(found) },
             "anon_inode:inotify" => FileKind::Inotify { watches: self.mounts.capture(found)? },
             path => FileKind::Named { path: path.to_owned() },
@@ -343,8 +336,12 @@ pub(crate) fn watches(found: &Found) -> Vec<Watch> {
     found.info.lines().filter_map(watch).collect()
 }
 
-/// A timerfd: `it_value: (0, 49406829)`.
-fn timer(lines: &Lines) -> Result<FileKind, CallError> {
+/// A timerfd: `it_value: (0, 49406829)` is what is left, by `settime flags: 01` too. It is absolute in a clone if the program said a time of the wall clock, which goes
+/// on whatever becomes of the image; the clock is given as it is now.
+fn timer(lines: &Lines, now: (u64, u64)) -> Result<FileKind, CallError> {
+    const NANOSECONDS: u64 = 1_000_000_000;
+    const ABSOLUTE: u32 = libc::TFD_TIMER_ABSTIME as u32;
+    const KNOWN: u32 = ABSOLUTE | libc::TFD_TIMER_CANCEL_ON_SET as u32;
     let pair = |key: &str| {
         let mut numbers = lines.get(key).trim_matches(['(', ')']).split(',').map(|word| word.trim().parse::<u64>());
         match (numbers.next(), numbers.next()) {
@@ -352,11 +349,17 @@ fn timer(lines: &Lines) -> Result<FileKind, CallError> {
             _ => Err(proc_file::malformed(format!("parsing {key} of a timerfd"))),
         }
     };
-    let ([a, b], [c, d]) = (pair("it_interval")?, pair("it_value")?);
+    let ([a, b], [mut c, mut d]) = (pair("it_interval")?, pair("it_value")?);
+    let clock = lines.number("clockid", 10)? as i32;
+    let is_wall_clock = matches!(clock, libc::CLOCK_REALTIME | libc::CLOCK_REALTIME_ALARM);
+    // Since Linux 3.19. Times of other clocks mean nothing after a reboot, nor elsewhere.
+    let flags = if is_wall_clock { lines.number("settime flags", 8).unwrap_or(0) as u32 & KNOWN } else { 0 };
+    if flags & ABSOLUTE != 0 && (c, d) != (0, 0) {
+        (c, d) = (now.0 + c + (now.1 + d) / NANOSECONDS, (now.1 + d) % NANOSECONDS);
+    }
     Ok(FileKind::TimerFd {
-        clock: lines.number("clockid", 10)? as i32,
-        // What is left is relative, whatever the program asked for.
-        flags: 0,
+        clock,
+        flags: if flags & ABSOLUTE != 0 { flags } else { 0 },
         setting: [a, b, c, d],
         ticks: lines.number("ticks", 10)?,
     })
@@ -404,6 +407,24 @@ mod tests {
         assert_eq!(of(libc::O_RDWR | libc::O_CREAT | libc::O_CLOEXEC | libc::O_APPEND), libc::O_RDWR | libc::O_APPEND);
         assert_eq!(of(libc::O_RDWR | libc::O_TMPFILE | libc::O_DIRECT), libc::O_RDWR | libc::O_DIRECT);
         assert_eq!(of(libc::O_DIRECTORY), libc::O_DIRECTORY);
+    }
+
+    #[test]
+    fn times_of_the_wall_clock_stay_what_they_are() {
+        let of = |clock: i32, flags: &str| {
+            let text = format!(
+                "clockid: {clock}\nticks: 0\nsettime flags: {flags}\nit_value: (5, 600000000)\nit_interval: (7, 8)\n"
+            );
+            match timer(&Lines::parse(&text), (100, 500_000_000)).unwrap() {
+                FileKind::TimerFd { flags, setting, .. } => (flags, setting),
+                other => panic!("{other:?}"),
+            }
+        };
+        let (left, at) = ([7, 8, 5, 600_000_000], [7, 8, 106, 100_000_000]);
+        assert_eq!(of(libc::CLOCK_REALTIME, "03"), (3, at));
+        assert_eq!(of(libc::CLOCK_REALTIME, "01"), (1, at));
+        assert_eq!(of(libc::CLOCK_REALTIME, "00"), (0, left));
+        assert_eq!(of(libc::CLOCK_MONOTONIC, "01"), (0, left));
     }
 
     #[test]

@@ -72,6 +72,7 @@ mod tests {
                 owner: (0, 0),
                 holder: 0,
                 path: format!("root{}", path.display()),
+                times: [0; 4],
             }
         };
         let contents = vec![content("a", b"one", vec![(0, 3)]), content("b", b"..two..six", vec![(2, 3), (7, 3)])];

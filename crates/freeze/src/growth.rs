@@ -111,6 +111,9 @@ impl Ground<'_> {
         }
         if let Some(status) = process.ended {
             let (code, signal) = (status >> 8 & 0xff, status & 0x7f);
+            if signal != 0 {
+                die_of(writer, chapter, signal as u64);
+            }
             writer.special(chapter, "having ended", Special::Exit, &[code as u64, signal as u64]);
             return;
         }
@@ -356,6 +359,17 @@ fn joined(ranges: &[&Range<u64>]) -> Vec<Range<u64>> {
         }
     }
     joined
+}
+
+/// Has a signal be the end of whoever takes it, and nothing else: all are blocked while a clone is made, and some are ignored by whom the holder comes from.
+fn die_of(writer: &mut Writer, chapter: Chapter, signal: u64) {
+    const BYTES: u64 = 8;
+    let zeros = writer.words(&[0; 4]);
+    // The clone's directory is no place for what a core dump would have of a restorer.
+    writer.attempt(chapter, "dumping no core", libc::SYS_prctl, &[libc::PR_SET_DUMPABLE as u64, 0]);
+    writer.attempt(chapter, "ignoring no signal", libc::SYS_rt_sigaction, &[signal, zeros, 0, BYTES]);
+    let arguments = [libc::SIG_SETMASK as u64, zeros, 0, BYTES];
+    writer.attempt(chapter, "blocking no signal", libc::SYS_rt_sigprocmask, &arguments);
 }
 
 #[cfg(test)]

@@ -3,8 +3,9 @@
 //!
 //! A socket in flight may have others in flight in it. Each socket is looked into once, so that circles of them end.
 
-use crate::descriptors::{self, Found, Notebook, Outside, Place, is, supplied};
+use crate::descriptors::{self, Found, Notebook, Outside, is, supplied};
 use crate::image::{FileKind, Image, Waiting};
+use crate::open_files::Place;
 use crate::own_proc;
 use crate::refusal::{FreezeError, Refusal};
 use crate::socket_queue::{self, Message};

@@ -8,7 +8,7 @@ use crate::image::{Area, AreaKind};
 use crate::proc_file::malformed;
 use pando_kernel::borrowed::Borrowed;
 use pando_kernel::outliving::Undivided;
-use pando_kernel::trace::{Registers, Stop, Thread};
+use pando_kernel::trace::{Registers, Thread};
 use pando_kernel::{CallError, Context, foreign_memory};
 use std::io;
 
@@ -45,11 +45,10 @@ impl<'a> Injection<'a> {
     /// Executes a call.
     pub(crate) fn call(&self, number: i64, arguments: &[u64]) -> Result<u64, CallError> {
         let what = || format!("having thread {} execute system call {number}", self.thread.tid());
-        let (stop, registers) = self.execute(&self.registers(number, arguments)).context(what)?;
-        if stop != Stop::Trapped {
-            return Err(io::Error::other(format!("it stopped for another reason: {stop:?}"))).context(what);
-        }
-        let result = registers.rax as i64;
+        let undivided = Undivided::begin();
+        let result = self.thread.call(&self.registers(number, arguments));
+        drop(undivided);
+        let result = result.context(what)? as i64;
         if (-4095..0).contains(&result) {
             return Err(io::Error::from_raw_os_error(-result as i32)).context(what);
         }
@@ -62,14 +61,6 @@ impl<'a> Injection<'a> {
             Err(error) if matches!(error.source.raw_os_error(), Some(libc::EINVAL | libc::ENOSYS)) => Ok(None),
             told => told.map(Some),
         }
-    }
-
-    /// Has it execute one call.
-    fn execute(&self, registers: &Registers) -> io::Result<(Stop, Registers)> {
-        let _undivided = Undivided::begin();
-        self.thread.set_registers(registers)?;
-        let stop = self.thread.call()?;
-        Ok((stop, if stop == Stop::Trapped { self.thread.registers()? } else { self.before }))
     }
 
     /// The registers with which a thread of this memory executes a call next.
@@ -93,10 +84,7 @@ impl<'a> Injection<'a> {
     /// them touches the stack that they share.
     pub(crate) fn fork(&self, thread: &Thread, flags: u64) -> Result<(Thread, u64), CallError> {
         let what = || format!("having thread {} make a process", thread.tid());
-        thread.set_registers(&self.registers(libc::SYS_clone, &[flags])).context(what)?;
-        let child = thread.call_fork().context(what)?;
-        let pid = thread.registers().context(what)?.rax;
-        Ok((child, pid))
+        thread.call_fork(&self.registers(libc::SYS_clone, &[flags])).context(what)
     }
 
     /// Reads words that a call wrote.

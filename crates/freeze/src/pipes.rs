@@ -6,6 +6,7 @@ use crate::refusal::Refusal;
 use crate::tree::Member;
 use pando_kernel::{CallError, Context};
 use rustix::fs::OFlags;
+use std::collections::HashSet;
 
 /// A pipe's capacity and content, which stays in it: read through a description of our own, by tee(2).
 pub(crate) fn capture(outer: i32, number: i32) -> Result<Pipe, CallError> {
@@ -37,9 +38,10 @@ pub(crate) fn objections(all: &[(&Member, Vec<Found>)], outside: &[Outside]) -> 
         .flat_map(|(member, found)| found.iter().map(move |one| (*member, one)))
         .filter(|(_, one)| one.target.starts_with("pipe:") && supplied(one, outside).is_none())
         .collect();
+    let kinds: HashSet<(u64, bool)> = ends.iter().map(|(_, end)| (end.stat.st_ino, writes(end))).collect();
     let mut refusals = Vec::new();
     for (member, end) in &ends {
-        let both = ends.iter().any(|(_, other)| other.stat.st_ino == end.stat.st_ino && writes(other) != writes(end));
+        let both = kinds.contains(&(end.stat.st_ino, !writes(end)));
         if !both && held_elsewhere(member.outer, end, writes(end)) {
             refusals.push(Refusal {
                 pid: member.pid,

@@ -18,12 +18,20 @@ pub(crate) fn text(pid: i32, name: &str) -> Result<String, CallError> {
     bytes(pid, name).map(lossy)
 }
 
+/// A file of /proc by its path, as text.
+pub(crate) fn read(path: &str) -> Result<String, CallError> {
+    bytes_of(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+}
+
 /// A file of /proc/PID.
 pub(crate) fn bytes(pid: i32, name: &str) -> Result<Vec<u8>, CallError> {
-    let path = format!("/proc/{pid}/{name}");
+    bytes_of(&format!("/proc/{pid}/{name}"))
+}
+
+fn bytes_of(path: &str) -> Result<Vec<u8>, CallError> {
     // Many of these files are made anew for each read: one read is best.
     let mut bytes = Vec::with_capacity(ROOM);
-    File::open(&path)
+    File::open(path)
         .and_then(|file| file.take(LONGEST).read_to_end(&mut bytes))
         .context(|| format!("reading {path}"))?;
     Ok(bytes)

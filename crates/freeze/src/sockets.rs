@@ -1,9 +1,10 @@
 //! What kind a socket is, and what stands in the way of capturing it. Its number says nothing: it is borrowed from its process and asked.
 
-use crate::descriptors::{self, Found, Outside, Place};
+use crate::descriptors::{self, Found, Outside};
 use crate::image::{FileKind, Image, PlainSocket, Process, UnixSocket};
 use crate::namespaces::Beside;
 use crate::net_spaces;
+use crate::open_files::Place;
 use crate::plain_socket;
 use crate::refusal::Refusal;
 use crate::tree::Member;
@@ -11,6 +12,7 @@ use crate::unix_socket;
 use pando_kernel::unix_diag::UnixEntry;
 use pando_kernel::{CallError, Context, socket_option};
 use rustix::fs::FileType;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
 
 fn borrow(outer: i32, found: &Found) -> Result<OwnedFd, CallError> {
@@ -53,8 +55,9 @@ pub(crate) fn objections(
         return Ok(Vec::new());
     }
     let table = unix_socket::table(init, nets)?;
-    let inodes: Vec<u32> = sockets.iter().map(|(_, one)| one.stat.st_ino as u32).collect();
-    let mut seen = Vec::new();
+    let table: HashMap<u32, &UnixEntry> = table.iter().map(|entry| (entry.inode, entry)).collect();
+    let inodes: HashSet<u32> = sockets.iter().map(|(_, one)| one.stat.st_ino as u32).collect();
+    let mut seen = HashSet::new();
     let mut refusals = Vec::new();
     for (member, found) in sockets {
         if seen.contains(&found.stat.st_ino) {
@@ -75,7 +78,7 @@ pub(crate) fn objections(
                 advice,
             });
         }
-        seen.push(found.stat.st_ino);
+        seen.insert(found.stat.st_ino);
     }
     Ok(refusals)
 }
@@ -83,8 +86,8 @@ pub(crate) fn objections(
 fn objection(
     socket: &OwnedFd,
     found: &Found,
-    table: &[UnixEntry],
-    inodes: &[u32],
+    table: &HashMap<u32, &UnixEntry>,
+    inodes: &HashSet<u32>,
     stopped: bool,
 ) -> Result<Option<Objection>, CallError> {
     if option(socket, libc::SO_DOMAIN)? != libc::AF_UNIX {
@@ -92,7 +95,7 @@ fn objection(
     }
     let named = |what: &str, advice| Ok(Some((format!("{what} ({})", found.target), advice)));
     let inode = found.stat.st_ino as u32;
-    let entry_of = |inode: u32| table.iter().find(|entry| entry.inode == inode);
+    let entry_of = |inode: u32| table.get(&inode);
     let Some(entry) = entry_of(inode) else {
         return if stopped { named("a unix socket that the kernel does not list", "close it") } else { Ok(None) };
     };

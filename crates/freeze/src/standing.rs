@@ -11,6 +11,7 @@ use crate::stop::{self, Stopped};
 use crate::tree::Roots;
 use pando_kernel::outliving::{Outliving, Undivided};
 use pando_kernel::{CallError, Context, pidfd};
+use std::collections::HashMap;
 use std::mem::ManuallyDrop;
 use std::os::fd::OwnedFd;
 
@@ -73,22 +74,24 @@ impl Standing {
         Some(image.processes.iter().map(|process| snapshots.of(process.pid).unwrap_or(0)).collect())
     }
 
-    /// The pid here of one of them.
-    pub(crate) fn outer(&self, pid: i32) -> Option<i32> {
-        self.stopped.iter().map(|one| &one.member).find(|member| member.pid == pid).map(|member| member.outer)
+    /// The pid here of each of them, by that in its namespace.
+    fn outer(&self) -> HashMap<i32, i32> {
+        self.stopped.iter().map(|one| (one.member.pid, one.member.outer)).collect()
     }
 
     /// The processes as what has their memory.
     pub(crate) fn themselves(&self, subject: &Subject<'_>, image: &Image) -> Origin {
-        let sources = image.processes.iter().map(|process| self.outer(process.pid).unwrap_or(0)).collect();
+        let outer = self.outer();
+        let sources = image.processes.iter().map(|process| outer.get(&process.pid).copied().unwrap_or(0)).collect();
         Origin::Processes { sources, init: subject.init, keeper: self.tracer.pid(), early: None }
     }
 
     /// Finds the TCP connections that they have; their ends. `init` is the first process of their pid namespace.
     pub(crate) fn find_connections(&mut self, image: &Image, init: i32) -> Result<Vec<Ends>, CallError> {
+        let outer = self.outer();
         let found = self.tracer.run(|| {
             let first = pidfd::open(init).map(ManuallyDrop::new)?;
-            Ok((ManuallyDrop::new(Connected::find(image, |pid| self.outer(pid))), first))
+            Ok((ManuallyDrop::new(Connected::find(image, |pid| outer.get(&pid).copied())), first))
         });
         let (connected, first) = found.and_then(|found| found).context(what)?;
         let ends = connected.ends();

@@ -1,15 +1,20 @@
 //! Stopping a whole tree of processes, every thread of it.
 
-use crate::proc_file::Lines;
+use crate::proc_file::{Lines, Stat};
 use crate::refusal::{FreezeError, Refusal};
 use crate::survey;
 use crate::tree::{self, Member, Roots};
 use pando_kernel::trace::{Stop, Thread};
 use pando_kernel::{CallError, Context};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::io;
 use std::time::{Duration, Instant};
 
 /// How long a thread may take to stop. One that waits for its vfork child takes as long as that.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(500);
+
+/// How long most take at most.
+const SOON: Duration = Duration::from_millis(5);
 
 /// Processes come and go while they are being stopped; a tree that has new ones after so many rounds grows faster than it is stopped.
 const ROUNDS: usize = 100;
@@ -25,16 +30,19 @@ pub(crate) struct Stopped {
 /// Stops every process below some roots. Dropping the result lets them run on.
 pub(crate) fn stop_all(roots: &Roots) -> Result<Vec<Stopped>, FreezeError> {
     let mut stopped: Vec<Stopped> = Vec::new();
+    let mut places: HashMap<i32, usize> = HashMap::new();
     for _ in 0..ROUNDS {
-        let mut news = false;
+        // All are asked before any is waited for: they stop beside one another.
+        let mut asked = Vec::new();
         for member in roots.members() {
-            let place = stopped.iter().position(|known| known.member.outer == member.outer);
-            let place = place.unwrap_or_else(|| {
+            let place = *places.entry(member.outer).or_insert_with(|| {
                 stopped.push(Stopped { member, threads: Vec::new() });
                 stopped.len() - 1
             });
-            news |= stop_threads(&mut stopped[place])?;
+            asked.extend(ask_threads(&mut stopped[place])?.into_iter().map(|thread| (place, thread)));
         }
+        let news = !asked.is_empty();
+        wait_for(asked, &mut stopped)?;
         if !news {
             // One that ended while it was being stopped is not there any more, unless its parent is yet to ask for it.
             stopped.retain(|process| !process.threads.is_empty() || tree::has_ended(process.member.outer));
@@ -44,14 +52,15 @@ pub(crate) fn stop_all(roots: &Roots) -> Result<Vec<Stopped>, FreezeError> {
     Err(FreezeError::Restless("new ones kept coming".into()))
 }
 
-/// Stops the threads of a process that are not stopped yet; whether there were any.
-fn stop_threads(process: &mut Stopped) -> Result<bool, FreezeError> {
-    if process.member.state == 'Z' {
-        return Ok(false);
-    }
+/// Asks the threads of a process to stop that are not stopped yet.
+fn ask_threads(process: &mut Stopped) -> Result<Vec<Thread>, FreezeError> {
     let mut seized = Vec::new();
+    if process.member.state == 'Z' {
+        return Ok(seized);
+    }
+    let known: HashSet<i32> = process.threads.iter().map(Thread::tid).collect();
     for tid in tree::threads(process.member.outer).unwrap_or_default() {
-        if process.threads.iter().any(|thread| thread.tid() == tid) {
+        if known.contains(&tid) {
             continue;
         }
         match Thread::seize(tid) {
@@ -75,17 +84,64 @@ fn stop_threads(process: &mut Stopped) -> Result<bool, FreezeError> {
             }
         }
     }
-    let news = !seized.is_empty();
-    for thread in seized {
-        if come_to_rest(&thread, &process.member)? {
-            process.threads.push(thread);
-        }
-    }
-    Ok(news)
+    Ok(seized)
 }
 
-/// Waits for a thread's stop; whether it stands still rather than having ended.
-fn come_to_rest(thread: &Thread, member: &Member) -> Result<bool, FreezeError> {
+/// Waits until threads stand still that were asked to, each given with the place of its process, and adds them to those.
+fn wait_for(asked: Vec<(usize, Thread)>, stopped: &mut [Stopped]) -> Result<(), FreezeError> {
+    let mut asked = VecDeque::from(asked);
+    while let Some((place, thread)) = asked.pop_front() {
+        let mut rest = come_to_rest(&thread, &stopped[place].member, SOON)?;
+        if rest == Rest::Late {
+            if waits_in_kernel(&stopped[place].member, &thread) {
+                let_run(&mut asked, place, stopped)?;
+            }
+            rest = come_to_rest(&thread, &stopped[place].member, PATIENCE)?;
+        }
+        match rest {
+            Rest::Still => stopped[place].threads.push(thread),
+            Rest::Ended => {}
+            Rest::Late => {
+                let advice = "wait until the process that it waits for has ended or executed";
+                let kind = "it does not stop: it waits in vfork(2) or for a device";
+                return Err(refusal(&stopped[place].member, kind, advice));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Lets threads run on that were asked to stop, but for those of one process, which may wait in vfork(2) for one of the others. They are asked again in the next
+/// round.
+fn let_run(asked: &mut VecDeque<(usize, Thread)>, of: usize, stopped: &[Stopped]) -> Result<(), FreezeError> {
+    for (place, thread) in std::mem::take(asked) {
+        // The kernel lets go only of a thread that has stopped.
+        if place == of || come_to_rest(&thread, &stopped[place].member, SOON)? == Rest::Late {
+            asked.push_back((place, thread));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a thread waits for something that no signal ends (state D), as it does in vfork(2).
+fn waits_in_kernel(member: &Member, thread: &Thread) -> bool {
+    let stat = Stat::read(member.outer, &format!("task/{}/", thread.tid()));
+    stat.is_ok_and(|stat| stat.field::<char>(3).is_ok_and(|state| state == 'D'))
+}
+
+/// What became of a thread that was asked to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rest {
+    /// It stands still.
+    Still,
+    /// It has ended.
+    Ended,
+    /// It has not stopped yet.
+    Late,
+}
+
+/// Waits for a thread's stop.
+fn come_to_rest(thread: &Thread, member: &Member, patience: Duration) -> Result<Rest, FreezeError> {
     let what = || format!("stopping thread {} of process {}", thread.tid(), member.pid);
     let begun = Instant::now();
     loop {
@@ -93,17 +149,19 @@ fn come_to_rest(thread: &Thread, member: &Member) -> Result<bool, FreezeError> {
             Some(Stop::Trapped) => {
                 // The memory that says so may be the guest's nonsense: then it stays where it is.
                 let _ = thread.leave_critical_section();
-                return Ok(true);
+                return Ok(Rest::Still);
             }
-            Some(Stop::Gone) => return Ok(false),
+            Some(Stop::Gone) => return Ok(Rest::Ended),
+            // Nobody has let it go to one yet.
+            Some(stop @ (Stop::Calling | Stop::Forked)) => {
+                let source = io::Error::other(format!("it stopped for another reason: {stop:?}"));
+                return Err(CallError { what: what(), source }.into());
+            }
             Some(Stop::Signal(signal)) => thread.deliver(signal).context(what)?,
             Some(Stop::GroupStopped) => {
                 return Err(refusal(member, survey::STOPPED, survey::CONTINUE));
             }
-            None if begun.elapsed() > PATIENCE => {
-                let advice = "wait until the process that it waits for has ended or executed";
-                return Err(refusal(member, "it does not stop: it waits in vfork(2) or for a device", advice));
-            }
+            None if begun.elapsed() > patience => return Ok(Rest::Late),
             None if begun.elapsed() > Duration::from_millis(2) => std::thread::sleep(Duration::from_micros(50)),
             None => std::thread::yield_now(),
         }

@@ -11,6 +11,7 @@ use crate::image::{Area, AreaKind};
 use crate::in_flight::Flight;
 use crate::inotify::{self, Searched};
 use crate::ipc::Ipc;
+use crate::lost_names::{self, Name};
 use crate::mount_spaces::{self, Spaces};
 use crate::mounts;
 use crate::namespaces::Beside;
@@ -116,6 +117,7 @@ fn survey_members(
             let plain: Vec<_> = seen.into_iter().map(|seen| seen.area).collect();
             objections.extend(nested.mounts.member_objections(member, &plain));
             objections.extend(ipc_objection(&nested.ipc, member, &plain));
+            objections.extend(lost_names::objections(member.outer, &plain));
             let contexts = told.and_then(|told| told.contexts.as_deref());
             objections.extend(aio::objections(&plain, contexts, stopped));
             areas.insert(member.outer, plain);
@@ -209,8 +211,9 @@ pub fn written_mappings(subject: &Subject<'_>) -> Result<Vec<String>, CallError>
             read => read?,
         };
         for seen in areas {
-            let file = mount_spaces::map_file(&seen.area);
+            let (file, name) = (mount_spaces::map_file(&seen.area), lost_names::of(member.outer, &seen.area));
             if let AreaKind::Shared { path, writable: true, .. } = seen.area.kind {
+                let path = if let Name::Other(other) = name { other } else { path };
                 // What only another mount namespace has is no file of the guest's own.
                 paths.extend(spaces.home_path(member.outer, &path, &file));
             }

@@ -196,6 +196,9 @@ impl Terminal {
 /// Notes whose terminals they are.
 pub(crate) fn sessions(image: &mut Image, stopped: &[Stopped]) {
     let Image { terminals, processes, .. } = image;
+    if terminals.is_empty() {
+        return;
+    }
     for process in processes.iter().filter(|process| process.session == process.pid && process.ended.is_none()) {
         let Some(found) = stopped.iter().find(|found| found.member.pid == process.pid) else { continue };
         let number = own_number(found.member.outer);

@@ -140,6 +140,7 @@ mod tests {
             owner: (0, 0),
             holder: 2,
             path: "fd/3".into(),
+            times: [1, 2, 3, 4],
         };
         let kinds = [
             FileKind::Named { path: "/etc/passwd".into() },

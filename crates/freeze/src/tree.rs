@@ -2,6 +2,7 @@
 
 use crate::proc_file::{self, Lines, Stat};
 use pando_kernel::{CallError, Context, process};
+use std::collections::HashSet;
 
 /// A process of the tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +33,7 @@ impl Roots {
         let namespace = proc_file::link(init, "ns/pid")?;
         // Processes that have just ended have none.
         let is_inside = |pid: &i32| proc_file::link(*pid, "ns/pid").is_ok_and(|other| other == namespace);
-        let inside: Vec<i32> =
+        let inside: HashSet<i32> =
             process::all().context(|| "listing processes".into())?.into_iter().filter(is_inside).collect();
         let has_come = |pid: &i32| {
             let parent = Stat::read(*pid, "").and_then(|stat| stat.field::<i32>(4)).unwrap_or(init);
@@ -55,6 +56,7 @@ impl Roots {
     /// Every process of them, ended ones too.
     pub(crate) fn members(&self) -> Vec<Member> {
         let mut members: Vec<Member> = Vec::new();
+        let mut known = HashSet::new();
         let mut next: Vec<i32> = self.strays.clone();
         if self.whole {
             next.push(self.init);
@@ -64,7 +66,7 @@ impl Roots {
         while let Some(outer) = next.pop() {
             // One that is gone altogether was never of interest, and may be found on two ways while it gets another parent.
             if let Ok(member) = describe(outer)
-                && members.iter().all(|known| known.outer != outer)
+                && known.insert(outer)
             {
                 members.push(member);
                 next.extend(children(outer));

@@ -74,8 +74,9 @@ fn origin(all: &[UnixSocket], number: usize) -> Origin {
     let socket = &all[number];
     let stream = socket.kind != libc::SOCK_DGRAM;
     let listener_of = |one: &UnixSocket| {
-        let is_it = |other: &UnixSocket| other.backlog.is_some() && one.is_named() && has_name(other, one, &one.name);
-        if stream { all.iter().position(is_it) } else { None }
+        let is_it = |other: &UnixSocket| other.backlog.is_some() && has_name(other, one, &one.name);
+        // Most have no name, and then none of very many is looked at.
+        if stream && one.is_named() { all.iter().position(is_it) } else { None }
     };
     match socket.peer {
         None if socket.connected => Origin::Widow,

@@ -1,16 +1,17 @@
 //! Unix sockets: who is connected to whom, what waits in them, what they are called.
 
-use crate::descriptors::Place;
 use crate::image::Image;
 use crate::in_flight::Flight;
 use crate::namespaces::{Beside, NETWORK};
 use crate::nested::Nested;
+use crate::open_files::Place;
 use crate::proc_file::{self, malformed};
 use crate::socket_options::{self, SocketOption};
 use crate::socket_queue;
 use pando_kernel::unix_diag::{self, UnixEntry};
 use pando_kernel::{CallError, Context, foreign_memory, pidfd, socket_option};
 use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -129,12 +130,15 @@ pub(crate) fn capture(
         return Ok(());
     }
     let table = table(init, &nested.nets)?;
+    let table: HashMap<u32, &UnixEntry> = table.iter().map(|entry| (entry.inode, entry)).collect();
     let maps = crate::credentials::IdMaps::of(init)?;
     let inodes: Vec<u32> = image.unix.iter().map(|socket| places[socket.file].inode as u32).collect();
-    let index = |inode: u32| inodes.iter().position(|known| *known == inode && inode != 0);
+    let numbers: HashMap<u32, usize> =
+        inodes.iter().enumerate().rev().map(|(number, inode)| (*inode, number)).collect();
+    let index = |inode: u32| numbers.get(&inode).copied().filter(|_| inode != 0);
     for number in 0..image.unix.len() {
         let place = places[image.unix[number].file];
-        let entry = table.iter().find(|entry| entry.inode == inodes[number]);
+        let entry = table.get(&inodes[number]);
         let entry = entry.ok_or_else(|| malformed(format!("looking for unix socket {}", inodes[number])))?;
         let handle = borrow(place)?;
         let socket = &mut image.unix[number];
@@ -151,7 +155,7 @@ pub(crate) fn capture(
     let waiting: Vec<usize> = image.unix.iter().flat_map(|socket| socket.waiting.clone()).collect();
     for client in waiting {
         image.unix[client].connected = false;
-        image.unix[client].is_reset = table.iter().any(|entry| entry.inode == inodes[client] && entry.queues.1 > 0);
+        image.unix[client].is_reset = table.get(&inodes[client]).is_some_and(|entry| entry.queues.1 > 0);
     }
     Ok(())
 }

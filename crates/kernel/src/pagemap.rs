@@ -86,6 +86,18 @@ impl Pagemap {
         }
     }
 
+    /// Whether every page between two addresses is there, and nobody else maps it: no fork shares it, and it is no page of
+    /// zeros (bit 56, since Linux 4.2). A kernel that does not count who maps a part of a larger page says no where it
+    /// is not sure.
+    pub fn is_exclusive(&mut self, start: u64, end: u64) -> io::Result<bool> {
+        const PRESENT_AND_EXCLUSIVE: u64 = 1 << 63 | 1 << 56;
+        self.file.seek(SeekFrom::Start(start / PAGE * 8))?;
+        let mut entries = vec![0_u8; ((end - start) / PAGE * 8) as usize];
+        self.file.read_exact(&mut entries)?;
+        let has_both = |entry: &[u8; 8]| u64::from_ne_bytes(*entry) & PRESENT_AND_EXCLUSIVE == PRESENT_AND_EXCLUSIVE;
+        Ok(entries.as_chunks().0.iter().all(has_both))
+    }
+
     fn scan(&self, start: u64, end: u64) -> io::Result<Pages> {
         const REGIONS: usize = 512;
         let mut regions = [Region::default(); REGIONS];
@@ -224,5 +236,45 @@ mod tests {
         }
         assert_eq!(pages.guards, [(at + PAGE, PAGE)]);
         assert_eq!(pages.own, [(at, PAGE), (at + 2 * PAGE, 2 * PAGE)]);
+    }
+
+    #[test]
+    fn what_a_fork_shares_is_not_exclusive() {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping, where the kernel likes.
+        let start = unsafe {
+            libc::mmap(std::ptr::null_mut(), 8 * 4096, protection, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
+        };
+        assert_ne!(start, libc::MAP_FAILED);
+        let (pages, at) = (start.cast::<u8>(), start as u64);
+        for page in 0..4 {
+            // SAFETY: it is ours, and as long.
+            unsafe { pages.add(page * 4096).write(1) };
+        }
+        // SAFETY: as before; it is read as a page of zeros.
+        std::hint::black_box(unsafe { pages.add(4 * 4096).read_volatile() });
+        let mut pagemap = Pagemap::of(std::process::id() as i32).unwrap();
+        let mut is_exclusive = |from: u64, to: u64| pagemap.is_exclusive(at + from * PAGE, at + to * PAGE).unwrap();
+        assert!(is_exclusive(0, 4));
+        assert!(!is_exclusive(0, 5), "it has a page of zeros");
+        assert!(!is_exclusive(3, 6), "one of them is not there");
+        // SAFETY: the child only waits to be killed.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            loop {
+                // SAFETY: it touches no memory.
+                unsafe { libc::pause() };
+            }
+        }
+        assert!(!is_exclusive(0, 4));
+        // SAFETY: one page of ours, which is a copy from then on.
+        unsafe { pages.write_volatile(2) };
+        assert!(is_exclusive(0, 1) && !is_exclusive(0, 2));
+        // SAFETY: the child is ours, and nobody else waits for it.
+        unsafe {
+            libc::kill(child, libc::SIGKILL);
+            libc::waitpid(child, std::ptr::null_mut(), 0);
+        }
+        assert!(is_exclusive(0, 4));
     }
 }

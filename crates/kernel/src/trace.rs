@@ -53,11 +53,15 @@ pub struct Registers {
 /// Why a traced thread stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// It was interrupted, or trapped after a step.
+    /// It was interrupted.
     Trapped,
+    /// It is about to execute a system call, or has just executed one.
+    Calling,
+    /// It has just made a process.
+    Forked,
     /// Its process is stopped by a signal (SIGSTOP and the like).
     GroupStopped,
-    /// It is about to take a signal: the number.
+    /// It is about to take a signal: the number. It may be SIGTRAP, as any other.
     Signal(i32),
     /// It has ended.
     Gone,
@@ -83,7 +87,9 @@ pub type SignalInfo = [u8; 128];
 const PTRACE_GET_RSEQ_CONFIGURATION: libc::c_uint = 0x420f;
 const PTRACE_SECCOMP_GET_FILTER: libc::c_uint = 0x420c;
 const PTRACE_GET_SYSCALL_USER_DISPATCH_CONFIG: libc::c_uint = 0x4211;
-const PTRACE_O_SUSPEND_SECCOMP: usize = 1 << 21;
+pub(crate) const PTRACE_O_SUSPEND_SECCOMP: usize = 1 << 21;
+/// Stops at system calls look like nothing else: without this they would look like the thread's own SIGTRAP.
+pub(crate) const TELL_CALLS: usize = libc::PTRACE_O_TRACESYSGOOD as usize;
 const PTRACE_EVENT_STOP: i32 = 128;
 const NT_X86_XSTATE: usize = 0x202;
 /// Longer than any extended state so far; AMX brings it to 11 KiB.
@@ -100,19 +106,19 @@ impl Thread {
     /// EPERM: somebody else traces it, or it is beyond this process's reach; ESRCH: it has gone.
     pub fn seize(tid: i32) -> io::Result<Self> {
         let options = if planted("suspend-while-running") { PTRACE_O_SUSPEND_SECCOMP } else { 0 };
-        request(libc::PTRACE_SEIZE, tid, 0, options)?;
+        request(libc::PTRACE_SEIZE, tid, 0, options | TELL_CALLS)?;
         Ok(Self { tid, _here: PhantomData })
     }
 
     /// Suspends the system-call filters of a thread that stands still (PTRACE_O_SUSPEND_SECCOMP, since Linux 4.3), for calls of the tracer's choice.
     /// Where the kernel does not allow it they stay in force. They must be [in force](Self::enforce_filters) again before it runs on.
     pub(crate) fn suspend_filters(&self) {
-        let _ = request(libc::PTRACE_SETOPTIONS, self.tid, 0, PTRACE_O_SUSPEND_SECCOMP);
+        let _ = request(libc::PTRACE_SETOPTIONS, self.tid, 0, PTRACE_O_SUSPEND_SECCOMP | TELL_CALLS);
     }
 
     /// Has its system-call filters in force again. It follows no forks from here on either.
     pub(crate) fn enforce_filters(&self) -> io::Result<()> {
-        request(libc::PTRACE_SETOPTIONS, self.tid, 0, 0)
+        request(libc::PTRACE_SETOPTIONS, self.tid, 0, TELL_CALLS)
     }
 
     /// One that this thread traces already.
@@ -281,36 +287,6 @@ impl Thread {
         self.wait()
     }
 
-    /// Lets it execute the system call whose instruction comes next, one that makes a process, and waits for that. The child is traced too, stands still
-    /// before its first instruction, and dies with its tracer. ECHILD: the call made none; the registers say why.
-    pub fn call_fork(&self) -> io::Result<Self> {
-        const FOLLOW: i32 = libc::PTRACE_O_TRACECLONE | libc::PTRACE_O_TRACEFORK;
-        request(libc::PTRACE_SETOPTIONS, self.tid, 0, PTRACE_O_SUSPEND_SECCOMP | FOLLOW as usize)
-            .or_else(|_| request(libc::PTRACE_SETOPTIONS, self.tid, 0, FOLLOW as usize))?;
-        if self.go_to_call()? != Stop::Trapped {
-            return Err(io::Error::from_raw_os_error(libc::ECHILD));
-        }
-        request(libc::PTRACE_SYSCALL, self.tid, 0, 0)?;
-        let mut status = 0;
-        // SAFETY: the kernel writes the status.
-        if unsafe { libc::waitpid(self.tid, &raw mut status, libc::__WALL) } < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        if !matches!(status >> 16, libc::PTRACE_EVENT_CLONE | libc::PTRACE_EVENT_FORK) {
-            return Err(io::Error::from_raw_os_error(libc::ECHILD));
-        }
-        let mut message = 0 as libc::c_ulong;
-        // SAFETY: the kernel writes one word.
-        check(unsafe { libc::ptrace(libc::PTRACE_GETEVENTMSG, self.tid, 0_usize, &raw mut message) })?;
-        let child = Self { tid: message as i32, _here: PhantomData };
-        child.wait()?;
-        request(libc::PTRACE_SETOPTIONS, child.tid, 0, (libc::PTRACE_O_EXITKILL | FOLLOW) as usize)?;
-        // The call itself is yet to return.
-        request(libc::PTRACE_SYSCALL, self.tid, 0, 0)?;
-        self.wait()?;
-        Ok(child)
-    }
-
     /// Kills its process and waits for its end, which is then its parent's to hear of.
     pub fn kill(self) {
         // SAFETY: kill(2) touches no memory.
@@ -319,24 +295,6 @@ impl Thread {
         }
         // There is nothing left to be let go.
         std::mem::forget(self);
-    }
-
-    /// Lets it execute the system call whose instruction comes next, and waits for its end (PTRACE_SYSCALL). It is not stepped: the trap after a step is
-    /// a forced SIGTRAP, which takes the handler away from a process that blocks it, and ends one that ignores it.
-    pub fn call(&self) -> io::Result<Stop> {
-        match self.go_to_call()? {
-            Stop::Trapped => {
-                request(libc::PTRACE_SYSCALL, self.tid, 0, 0)?;
-                self.wait()
-            }
-            other => Ok(other),
-        }
-    }
-
-    /// Lets it go to where it is about to execute a system call.
-    fn go_to_call(&self) -> io::Result<Stop> {
-        request(libc::PTRACE_SYSCALL, self.tid, 0, 0)?;
-        self.wait()
     }
 
     /// Takes it out of a critical section of restartable sequences (rseq(2), since Linux 4.18), to where that begins again: as the kernel does when the
@@ -372,12 +330,12 @@ impl Drop for Thread {
     }
 }
 
-fn request(what: libc::c_uint, tid: i32, address: usize, data: usize) -> io::Result<()> {
+pub(crate) fn request(what: libc::c_uint, tid: i32, address: usize, data: usize) -> io::Result<()> {
     // SAFETY: only requests come here whose arguments are numbers.
     check(unsafe { libc::ptrace(what, tid, address, data) })
 }
 
-fn check(result: libc::c_long) -> io::Result<()> {
+pub(crate) fn check(result: libc::c_long) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
@@ -386,10 +344,14 @@ fn meaning(status: i32) -> Stop {
         return Stop::Gone;
     }
     let (signal, event) = (libc::WSTOPSIG(status), status >> 16);
+    const CALLING: i32 = libc::SIGTRAP | 0x80;
     match (event, signal) {
         (PTRACE_EVENT_STOP, libc::SIGSTOP | libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU) => Stop::GroupStopped,
-        (PTRACE_EVENT_STOP, _) | (_, libc::SIGTRAP) => Stop::Trapped,
-        (_, signal) => Stop::Signal(signal),
+        (libc::PTRACE_EVENT_CLONE | libc::PTRACE_EVENT_FORK, _) => Stop::Forked,
+        (0, CALLING) => Stop::Calling,
+        // Its own, as by raise(3) or of a breakpoint that it has put into itself, among them.
+        (0, signal) => Stop::Signal(signal),
+        _ => Stop::Trapped,
     }
 }
 
@@ -443,6 +405,9 @@ mod tests {
         assert_eq!(meaning(stopped(libc::SIGTRAP, PTRACE_EVENT_STOP)), Stop::Trapped);
         assert_eq!(meaning(stopped(libc::SIGSTOP, PTRACE_EVENT_STOP)), Stop::GroupStopped);
         assert_eq!(meaning(stopped(libc::SIGUSR1, 0)), Stop::Signal(libc::SIGUSR1));
+        assert_eq!(meaning(stopped(libc::SIGTRAP, 0)), Stop::Signal(libc::SIGTRAP), "it is the thread's own");
+        assert_eq!(meaning(stopped(libc::SIGTRAP | 0x80, 0)), Stop::Calling);
+        assert_eq!(meaning(stopped(libc::SIGTRAP, libc::PTRACE_EVENT_CLONE)), Stop::Forked);
         assert_eq!(meaning(0), Stop::Gone);
     }
 }

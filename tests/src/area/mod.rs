@@ -12,6 +12,7 @@ mod clone_kills;
 mod clone_limits;
 mod clone_load;
 mod clone_losses;
+mod clone_objects;
 mod clone_programs;
 mod clone_scopes;
 mod clones;
@@ -153,6 +154,7 @@ const AREAS: &[&[Case]] = &[
     clone_limits::CASES,
     clone_load::CASES,
     clone_losses::CASES,
+    clone_objects::CASES,
     clone_scopes::CASES,
     clones::CASES,
     clone_identity::CASES,

@@ -16,7 +16,14 @@ pub(crate) const CASES: &[Case] = &[
         .tags(&[Tag::Slow]),
     Case::new("unharmed::a_suspended_filter_is_noticed", planted),
     Case::new("unharmed::signals_are_handled_as_before", |sandbox| signals(sandbox, 5)),
-    Case::new("unharmed::restartable_sequences_begin_again", restartable),
+    // Allocators and the like rely on it that a section which was left is begun again.
+    Case::new("unharmed::restartable_sequences_begin_again", |sandbox| is_unharmed(sandbox, &["section"], 20)),
+    Case::new("unharmed::traps_of_its_own_reach_their_handler", |sandbox| is_unharmed(sandbox, &["raise"], 20)),
+    Case::new("unharmed::who_waits_in_vfork_is_waited_for", |sandbox| is_unharmed(sandbox, &["vfork"], 10)),
+    Case::new("unharmed::subreapers_get_no_children", |sandbox| subreapers(sandbox, 10)),
+    Case::new("unharmed::subreapers_get_no_children_of_100_freezes", |sandbox| subreapers(sandbox, 100))
+        .tags(&[Tag::Slow]),
+    Case::new("unharmed::what_forks_share_stays_shared", shared_memory),
     Case::new("unharmed::a_hundred_freezes_leave_no_trace", |sandbox| signals(sandbox, 100)).tags(&[Tag::Slow]),
 ];
 
@@ -109,24 +116,54 @@ fn signals(sandbox: &Sandbox, freezes: usize) {
     assert_eq!(processes(sandbox), pids, "one of them died of SIGTRAP");
 }
 
-/// What the program says of its critical sections: how many it has gone through, and in how many it was led on in the middle.
-fn sections(sandbox: &Sandbox) -> Option<(u64, u64)> {
+/// What the program says of what it does: how often it did that, and how often something was wrong with it.
+fn harmed(sandbox: &Sandbox) -> Option<(u64, u64)> {
     let said = sandbox.places().guests().join("source/files/upper/said");
     let text = std::fs::read_to_string(said).ok()?;
-    let (all, harmed) = text.trim().strip_suffix(" harmed")?.split_once(" sections, ")?;
-    Some((all.parse().ok()?, harmed.parse().ok()?))
+    let (all, harmed) = text.trim().split_once(", ")?;
+    let number = |words: &str| words.split(' ').next()?.parse().ok();
+    Some((number(all)?, number(harmed)?))
 }
 
-/// Allocators and the like rely on it that a section which was left is begun again.
-fn restartable(sandbox: &Sandbox) {
-    guest(sandbox, &["section"]);
-    eventually("it goes through sections", || sections(sandbox).is_some_and(|(all, _)| all > 0));
-    for _ in 0..20 {
+/// Freezes the program again and again while it does something: nothing is wrong with that.
+fn is_unharmed(sandbox: &Sandbox, words: &[&str], freezes: usize) {
+    guest(sandbox, words);
+    eventually("it does it", || harmed(sandbox).is_some_and(|(all, _)| all > 0));
+    for _ in 0..freezes {
         assert!(freeze(sandbox), "it holds nothing that is denied");
     }
-    let (before, _) = sections(sandbox).expect("it said so before");
-    eventually("it goes on", || sections(sandbox).is_some_and(|(all, _)| all > before));
-    assert_eq!(sections(sandbox).expect("it said so before").1, 0, "sections were gone on with after something else");
+    let (before, _) = harmed(sandbox).expect("it said so before");
+    eventually("it goes on", || harmed(sandbox).is_some_and(|(all, _)| all > before));
+    let said = || harmed(sandbox).expect("it said so before");
+    assert_eq!(said().1, 0, "of {} were harmed", said().0);
+}
+
+/// Orphans fall to a subreaper as before, and nothing else does: the forks that a freeze makes are nobody's children.
+fn subreapers(sandbox: &Sandbox, freezes: usize) {
+    is_unharmed(sandbox, &["reaper"], freezes);
+    let zombies = "grep -l '^State:.Z' /proc/[0-9]*/status 2>/dev/null | wc -l";
+    eventually("no zombie stays", || sandbox.exec_sh("source", zombies).ok().trim() == "0");
+}
+
+/// Bytes of memory that the guest's processes take, of which what several share counts once.
+fn memory(sandbox: &Sandbox) -> u64 {
+    let of = |pid: &i32| {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix("Pss:"))?;
+        line.trim().strip_suffix(" kB")?.parse::<u64>().ok()
+    };
+    processes(sandbox).iter().filter_map(of).sum::<u64>() << 10
+}
+
+/// Memory that is loaded before workers are forked is there once. Huge pages in its place would be each worker's own.
+fn shared_memory(sandbox: &Sandbox) {
+    const LOADED: u64 = 64 << 20;
+    guest(sandbox, &["prefork", "64", "4"]);
+    eventually("its workers are there", || processes(sandbox).len() == 6 && memory(sandbox) > LOADED);
+    let before = memory(sandbox);
+    assert!(freeze(sandbox), "it holds nothing that is denied");
+    let after = memory(sandbox);
+    assert!(after < before + LOADED / 2, "before the freeze it took {before} bytes, and {after} after");
 }
 
 /// Whether a set of signals in /proc/PID/status has one.

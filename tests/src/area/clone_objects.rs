@@ -1,0 +1,116 @@
+//! Kinds of kernel objects that a program holds: in a clone each is what it was when it was frozen, or it is refused by name.
+
+use crate::case::Case;
+use crate::line::Line;
+use crate::patience::eventually;
+use crate::sandbox::Sandbox;
+use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
+
+pub(crate) const CASES: &[Case] = &[
+    Case::new("clone_objects::a_time_of_the_wall_clock_stays_that_time", wall_clock),
+    Case::new("clone_objects::a_file_mapped_by_a_lost_name_is_one_in_memory", |sandbox| linked(sandbox, "/dev/shm")),
+    Case::new("clone_objects::a_file_mapped_by_a_lost_name_is_one_on_the_disk", |sandbox| linked(sandbox, "/srv")),
+    Case::new("clone_objects::a_mapped_file_with_a_name_elsewhere_is_refused", elsewhere),
+    Case::new("clone_objects::files_in_memory_keep_their_names_and_times", in_memory),
+    Case::new("clone_objects::names_in_memory_that_a_clone_would_lose_are_refused", lost_in_memory),
+    Case::new("clone_objects::the_dead_have_died_of_what_they_died_of", dead),
+];
+
+const PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/kept"));
+
+/// A guest that runs the program, with words.
+fn guest(sandbox: &Sandbox, words: &[&str]) {
+    let tree = sandbox.scratch().join("tree");
+    Line::new("cp").args(["-a", sandbox.busybox()]).args([tree.as_os_str()]).ok();
+    let program = tree.join("bin/kept");
+    std::fs::write(&program, PROGRAM).expect("a file");
+    std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).expect("it is ours");
+    sandbox.pando(["create", "source", "--from", &tree.to_string_lossy(), "--", "kept"]).args(words).ok();
+    sandbox.pando(["start", "source"]).ok();
+    eventually("it has what it holds", || !said(sandbox, "source").is_empty());
+}
+
+/// What a guest's program says.
+fn said(sandbox: &Sandbox, guest: &str) -> String {
+    sandbox.exec_sh(guest, "cat /said").run().out().trim().to_owned()
+}
+
+fn clone(sandbox: &Sandbox) {
+    sandbox.pando(["freeze", "source", "image", "--memory"]).ok();
+    sandbox.pando(["clone", "image", "clone"]).ok();
+}
+
+/// The image gets old before it is cloned.
+fn wall_clock(sandbox: &Sandbox) {
+    const OLD: Duration = Duration::from_secs(2);
+    guest(sandbox, &["timer", "3600"]);
+    sandbox.pando(["freeze", "source", "image", "--memory"]).ok();
+    std::thread::sleep(OLD);
+    sandbox.exec_sh("source", "rm /said").ok();
+    sandbox.pando(["clone", "image", "clone"]).ok();
+    let asked: i64 = sandbox.exec_sh("clone", "cat /asked").ok().trim().parse().expect("a time");
+    sandbox.exec_sh("clone", "rm -f /said").ok();
+    for name in ["source", "clone"] {
+        eventually("it says so", || !said(sandbox, name).is_empty());
+        let said = said(sandbox, name);
+        let (flags, at) = said.split_once(' ').expect("two words");
+        assert_eq!(flags, "3", "in the {name} it is absolute, and told of when the clock is set");
+        let late = at.parse::<i64>().expect("a time") - asked;
+        assert!(late.abs() < OLD.as_millis() as i64 / 2, "in the {name} it is late by {late} ms");
+    }
+}
+
+fn changes(sandbox: &Sandbox, guest: &str) -> u64 {
+    said(sandbox, guest).strip_suffix(" changes").and_then(|count| count.parse().ok()).unwrap_or(0)
+}
+
+fn linked(sandbox: &Sandbox, directory: &str) {
+    guest(sandbox, &["linked", directory]);
+    clone(sandbox);
+    for name in ["source", "clone"] {
+        let before = changes(sandbox, name);
+        eventually("what one writes the other reads", || changes(sandbox, name) > before);
+    }
+}
+
+fn elsewhere(sandbox: &Sandbox) {
+    guest(sandbox, &["linked", "/srv"]);
+    sandbox.exec_sh("source", "mkdir /srv/below && mv /srv/published /srv/below").ok();
+    let ended = sandbox.pando(["freeze", "source", "image", "--memory"]).run();
+    assert_eq!(ended.code(), 125);
+    let wanted = "a shared mapping of a file that lost this name and has others (/srv/temporary (deleted))";
+    assert!(ended.err().contains(wanted), "{}", ended.err());
+    let before = changes(sandbox, "source");
+    eventually("it goes on", || changes(sandbox, "source") > before);
+}
+
+fn in_memory(sandbox: &Sandbox) {
+    guest(sandbox, &["memory", "/dev/shm"]);
+    clone(sandbox);
+    let look = "cd /dev/shm; stat -c '%n %h %X %Y' one two one.d; echo more >>one; cat two";
+    let wanted = "one 2 1000000000 1000000007\ntwo 2 1000000000 1000000007\none.d 2 1000000000 1000000007\none\nmore\n";
+    assert_eq!(sandbox.exec_sh("clone", look).ok(), wanted);
+    assert_eq!(sandbox.exec_sh("source", "cat /dev/shm/two").ok(), "one\n");
+}
+
+fn lost_in_memory(sandbox: &Sandbox) {
+    guest(sandbox, &["memory", "/dev/shm"]);
+    sandbox.exec_sh("source", "touch /dev/shm/caf$(printf '\\351')").ok();
+    let ended = sandbox.pando(["freeze", "source", "image", "--memory"]).run();
+    assert_eq!(ended.code(), 125);
+    let wanted = "a file in memory whose name is not UTF-8 (/dev/shm/caf";
+    assert!(ended.err().contains(wanted), "{}", ended.err());
+    sandbox.exec_sh("source", "rm /dev/shm/caf*").ok();
+    clone(sandbox);
+}
+
+fn dead(sandbox: &Sandbox) {
+    guest(sandbox, &["dead"]);
+    clone(sandbox);
+    for name in ["source", "clone"] {
+        sandbox.exec_sh(name, "touch /go").ok();
+        eventually("it has asked", || said(sandbox, name) != "ready");
+        assert_eq!(said(sandbox, name), "9 11 15 13 3328", "in the {name}");
+    }
+}
