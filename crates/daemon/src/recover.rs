@@ -10,6 +10,7 @@ use pando_api::{GuestState, Spec};
 use pando_guest::seed::SeedLink;
 use pando_guest::{GuestName, slot};
 use pando_kernel::{CallError, Context, id_map, pidfd};
+use pando_seed::Request;
 use std::cell::RefCell;
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
@@ -168,7 +169,11 @@ async fn take_over(daemon: &Rc<Daemon>, guest: &Rc<Guest>, run: &RunRecord) -> b
         None => {
             daemon.events.tell(guest.name.as_ref(), "adopt", None);
             end::watch(daemon, guest, &running);
-            daemon.logs.mind(guest.log(&daemon.places));
+            if !run.log_is_kept {
+                daemon.logs.mind(guest.log(&daemon.places));
+            } else if let Err(error) = running.link.seed().send(Request::Log { bound: daemon.logs.bound() }, &[]) {
+                tracing::warn!(%error, guest = %guest.name, "its seed did not hear how large its log may be now");
+            }
         }
     }
     true

@@ -34,6 +34,7 @@ mod late_finds;
 mod lifecycle;
 mod limits;
 mod listing;
+mod logs;
 mod moving;
 mod net;
 mod overbooking;
@@ -169,6 +170,7 @@ const AREAS: &[&[Case]] = &[
     lifecycle::CASES,
     exec::CASES,
     listing::CASES,
+    logs::CASES,
     confinement::CASES,
     unharmed::CASES,
     walls_of_run::CASES,

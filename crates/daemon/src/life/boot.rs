@@ -91,7 +91,7 @@ pub(crate) struct Ready {
     pub(crate) cradle: Option<Cradle>,
 }
 
-/// Starts a guest's first process, and what it is to run below. On failure nothing is left.
+/// Starts a guest's first process, and what it is to run below. A command without standard descriptors prints into the guest's log. On failure nothing is left.
 pub(crate) async fn boot(
     daemon: &Rc<Daemon>,
     guest: &Rc<Guest>,
@@ -116,7 +116,6 @@ pub(crate) async fn boot(
                 let running = Rc::clone(running);
                 tokio::task::spawn_local(stay_awake(move || running.over.borrow().is_some()));
             }
-            daemon.logs.mind(guest.log(&daemon.places));
             super::hot::note_when_settled(daemon, guest, running);
         }
         Err(_) => guest.state.set(GuestState::Stopped),
@@ -209,6 +208,10 @@ async fn grow(
     };
     let stdio = match &wish {
         Some(Wish { stdio: Stdio::Console, .. }) => vec![super::console::lay(daemon, guest, &sprout.link)?],
+        Some(Wish { stdio: Stdio::Given, .. }) if stdio.is_empty() => {
+            let printed = daemon.logs.stdio(sprout, &guest.log(&daemon.places));
+            printed.map_err(|error| failure::io("making the guest's log", guest.name.as_ref(), &error))?
+        }
         _ => stdio,
     };
     let wish = wish.map(SiteWish::of).transpose()?;
