@@ -49,7 +49,7 @@ pub enum Request {
     /// End. A living trunk is killed first.
     Quit,
     /// Carry what the guest prints into its log. File descriptors: the end of a pipe that is read, without waiting, and the log. Without these only the bound
-    /// is another from now on. The trunk's end is told once all that it printed is in the log. Is not answered.
+    /// is another from now on. Once all that the guest printed is in the log its trunk's end is told, unless that came first. Is not answered.
     Log {
         /// The most that the log takes of the disk: bytes.
         bound: u64,

@@ -191,6 +191,10 @@ impl Seed<'_> {
             Some((pipe, log)) => (self.printed, self.log) = (Some(pipe), Some(Log::new(log, bound))),
             None => self.log.iter_mut().for_each(|log| log.bind(bound)),
         }
+        if self.trunk_ended.is_some() {
+            // A command that took no longer than it takes to say this.
+            self.finish_log();
+        }
     }
 
     /// Has all that the guest printed be in its log, when it has ended.

@@ -21,6 +21,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("logs::a_guest_can_only_print", a_guest_can_only_print).tags(&[Tag::Vm]),
     Case::new("logs::standard_output_has_a_name", standard_output_has_a_name).tags(&[Tag::Vm]),
     Case::new("logs::all_is_there_when_the_end_is_told", all_is_there_when_the_end_is_told),
+    Case::new("logs::a_short_command_is_heard", a_short_command_is_heard),
     Case::new("logs::what_was_printed_before_a_daemon_came_is_there", what_was_printed_before_a_daemon_came_is_there),
     Case::new("logs::each_clone_prints_into_its_own", each_clone_prints_into_its_own),
     Case::new("logs::nothing_is_lost_by_a_freeze", nothing_is_lost_by_a_freeze),
@@ -152,6 +153,16 @@ fn all_is_there_when_the_end_is_told(sandbox: &Sandbox) {
         let said = sandbox.pando(["logs", name]).ok();
         let lines: Vec<usize> = said.lines().map(|line| line.parse().expect("a number")).collect();
         assert!(lines == Vec::from_iter(numbers), "{} lines of {name}, the last {:?}", lines.len(), lines.last());
+    }
+}
+
+/// Whose end comes no later than the seed is told of the log.
+fn a_short_command_is_heard(sandbox: &Sandbox) {
+    sandbox.create("short", &["--", "echo", "word"]);
+    for times in 1..20 {
+        sandbox.pando(["start", "short"]).ok();
+        sandbox.becomes("short", "stopped");
+        assert_eq!(sandbox.pando(["logs", "short"]).ok(), "word\n".repeat(times));
     }
 }
 

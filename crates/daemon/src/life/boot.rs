@@ -206,13 +206,13 @@ async fn grow(
         Task::Run(wish) | Task::Errand(wish) => (Some(wish), Heritage::None),
         Task::Adopt(heritage) => (None, heritage),
     };
-    let stdio = match &wish {
-        Some(Wish { stdio: Stdio::Console, .. }) => vec![super::console::lay(daemon, guest, &sprout.link)?],
+    let no_log = |error: std::io::Error| failure::io("making the guest's log", guest.name.as_ref(), &error);
+    let (stdio, feed) = match &wish {
+        Some(Wish { stdio: Stdio::Console, .. }) => (vec![super::console::lay(daemon, guest, &sprout.link)?], None),
         Some(Wish { stdio: Stdio::Given, .. }) if stdio.is_empty() => {
-            let printed = daemon.logs.stdio(sprout, &guest.log(&daemon.places));
-            printed.map_err(|error| failure::io("making the guest's log", guest.name.as_ref(), &error))?
+            daemon.logs.stdio(sprout.root(), &guest.log(&daemon.places)).map_err(no_log)?
         }
-        _ => stdio,
+        _ => (stdio, None),
     };
     let wish = wish.map(SiteWish::of).transpose()?;
     let names = (spec.network == Network::Private).then(|| {
@@ -239,6 +239,8 @@ async fn grow(
     outcome?;
     crash::point("start.launched");
     if heritage == Heritage::None {
+        // Both at once: to wake it twice takes longer than either.
+        feed.map_or(Ok(()), |feed| feed.begin(sprout.link.seed())).map_err(no_log)?;
         stay(&guest.name, &sprout.link)?;
     }
     Ok(heard)

@@ -222,7 +222,7 @@ fn printed(daemon: &Daemon, guest: &Guest, running: &Running) -> Result<OwnedFd,
         return Err(io::Error::other("it was started by another Pando; restart it first")).context(what);
     }
     let log = Logs::open(&guest.log(&daemon.places)).context(what)?;
-    daemon.logs.pipe(running.link.seed(), &log, running.root()).context(what)
+    daemon.logs.pipe(running.link.seed(), log, running.root()).context(what)
 }
 
 /// A directory inside a root, made where it is missing.

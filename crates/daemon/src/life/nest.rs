@@ -32,7 +32,7 @@ impl Nest {
         let log = Logs::open(log).context(|| format!("opening {}", log.display()))?;
         let cradle = ready.cradle.as_ref().map(|cradle| cradle.lay_out(sprout, (&log, logs.bound()))).transpose()?;
         let printed =
-            logs.pipe(sprout.link.seed(), &log, sprout.root()).context(|| "making the clone's log".to_owned())?;
+            logs.pipe(sprout.link.seed(), log, sprout.root()).context(|| "making the clone's log".to_owned())?;
         let plot = daemon.field.plot(sprout.slot);
         Ok(Self { init: sprout.pid, plot, printed, cradle, scopes: scopes(spec) })
     }

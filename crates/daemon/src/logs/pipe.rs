@@ -4,7 +4,6 @@
 //! nothing but print into it, and wait while its words are carried. The seed does that, so they depend on no daemon.
 
 use super::Logs;
-use crate::pool::Sprout;
 use pando_guest::seed::SeedLink;
 use pando_kernel::mistake::planted;
 use pando_kernel::pidfd;
@@ -29,26 +28,45 @@ impl Logs {
         File::options().create(true).append(true).open(log)
     }
 
-    /// Standard input from nowhere; output and errors into the log.
-    pub(crate) fn stdio(&self, sprout: &Sprout, log: &Path) -> io::Result<Vec<OwnedFd>> {
+    /// Standard input from nowhere, output and errors into a log; and what a seed is to be told of that once the guest's command runs.
+    pub(crate) fn stdio(&self, root: u32, log: &Path) -> io::Result<(Vec<OwnedFd>, Option<Feed>)> {
         let null = File::open("/dev/null")?;
-        let end = self.pipe(sprout.link.seed(), &Self::open(log)?, sprout.root())?;
-        Ok(vec![null.into(), end.try_clone()?, end])
+        let (end, feed) = self.feed(Self::open(log)?, root)?;
+        Ok((vec![null.into(), end.try_clone()?, end], feed))
     }
 
     /// Has a seed carry into a log what is printed into what this gives, whose owner is `root`: the id on the host that is root in the guest.
-    pub(crate) fn pipe(&self, seed: &SeedLink, log: &File, root: u32) -> io::Result<OwnedFd> {
+    pub(crate) fn pipe(&self, seed: &SeedLink, log: File, root: u32) -> io::Result<OwnedFd> {
+        let (end, feed) = self.feed(log, root)?;
+        feed.map_or(Ok(()), |feed| feed.begin(seed)).map(|()| end)
+    }
+
+    fn feed(&self, log: File, root: u32) -> io::Result<(OwnedFd, Option<Feed>)> {
         if planted("log-is-a-file") {
-            return log.as_fd().try_clone_to_owned();
+            return Ok((log.into(), None));
         }
-        let (printed, own) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-        fchown(&printed, Some(Uid::from_raw(root)), Some(Gid::from_raw(root)))?;
-        fchmod(&printed, Mode::from_raw_mode(MODE))?;
-        fcntl_setfl(&printed, SEEDS_FLAGS)?;
+        let (source, own) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        fchown(&source, Some(Uid::from_raw(root)), Some(Gid::from_raw(root)))?;
+        fchmod(&source, Mode::from_raw_mode(MODE))?;
+        fcntl_setfl(&source, SEEDS_FLAGS)?;
         // The seed reads without waiting, its guest writes with. A guest that can read as well does not get a signal should its seed be killed.
         let end = reopened(&own, OFlags::RDWR)?;
-        seed.send(Request::Log { bound: self.bound.bytes() }, &[printed.as_fd(), log.as_fd()])?;
-        Ok(end)
+        Ok((end, Some(Feed { source, log, bound: self.bound.bytes() })))
+    }
+}
+
+/// A pipe and the log that it is to be carried into. What was printed until a seed is told so waits in the pipe.
+#[derive(Debug)]
+pub(crate) struct Feed {
+    source: OwnedFd,
+    log: File,
+    bound: u64,
+}
+
+impl Feed {
+    /// Tells the seed.
+    pub(crate) fn begin(self, seed: &SeedLink) -> io::Result<()> {
+        seed.send(Request::Log { bound: self.bound }, &[self.source.as_fd(), self.log.as_fd()])
     }
 }
 
@@ -121,7 +139,7 @@ mod tests {
         let (ours, theirs) = packet::pair().unwrap();
         let logs = Logs::new(&pando_guest::Places::new(directory.path()));
         let own = rustix::process::geteuid().as_raw();
-        let end = logs.pipe(&SeedLink::from_connected(ours), &Logs::open(&path).unwrap(), own).unwrap();
+        let end = logs.pipe(&SeedLink::from_connected(ours), Logs::open(&path).unwrap(), own).unwrap();
         let (_, descriptors) = packet::receive(&theirs, &mut [0; 64]).unwrap();
         assert_eq!(descriptors.len(), 2);
         let myself = pidfd::open(std::process::id() as i32).unwrap();
