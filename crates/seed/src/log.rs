@@ -75,12 +75,14 @@ impl Log {
         let beginning = length.saturating_sub(self.bound / 2) / grain * grain;
         let punched = || {
             let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-            rustix::fs::fallocate(&self.file, flags, 0, beginning)?;
+            if beginning > 0 {
+                rustix::fs::fallocate(&self.file, flags, 0, beginning)?;
+            }
             // What a file system has set aside behind the end for what comes next counts as well.
             rustix::fs::ftruncate(&self.file, length)
         };
         // Not every file system has holes, and one that is full may have none to make.
-        if length > LONGEST || beginning > 0 && punched().is_err() {
+        if length > LONGEST || punched().is_err() {
             rustix::fs::ftruncate(&self.file, 0)?;
         }
         Ok((self.bound - self.bound / 2).saturating_sub(grain))

@@ -16,6 +16,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("logs::never_take_more_than_their_bound", |sandbox| never_take_more_than_their_bound(sandbox, 1 << 30))
         .tags(&[Tag::Vm]),
     Case::new("logs::never_take_more_without_a_daemon", never_take_more_without_a_daemon),
+    Case::new("logs::a_new_bound_holds_for_guests_that_run", a_new_bound_holds_for_guests_that_run),
     Case::new("logs::a_console_prints_no_more_than_the_bound", a_console_prints_no_more_than_the_bound),
     Case::new("logs::a_log_that_is_a_file_is_noticed", a_log_that_is_a_file_is_noticed),
     Case::new("logs::a_guest_can_only_print", a_guest_can_only_print).tags(&[Tag::Vm]),
@@ -77,6 +78,18 @@ fn never_take_more_without_a_daemon(sandbox: &Sandbox) {
     assert!(most <= BOUND, "{most} bytes");
     // The next one finds it, and the log goes on.
     sandbox.becomes("job", "running");
+    sandbox.pando(["kill", "job"]).ok();
+}
+
+fn a_new_bound_holds_for_guests_that_run(sandbox: &Sandbox) {
+    const PRINTED: u64 = 64 << 20;
+    bounded(sandbox);
+    sandbox.guest("job", &["--", "sh", "-c", &format!("until [ -e /go ]; do sleep 0.1; done; {}", flood(PRINTED))]);
+    sandbox.end_daemon();
+    sandbox.settings("[logs]\nsize = \"8M\"\n");
+    sandbox.exec_sh("job", ": >/go").ok();
+    let most = largest(sandbox, "job", PRINTED);
+    assert!(most > BOUND && most <= 8 * BOUND, "{most} bytes");
     sandbox.pando(["kill", "job"]).ok();
 }
 
