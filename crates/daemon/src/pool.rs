@@ -52,6 +52,11 @@ pub(crate) struct Sprout {
 }
 
 impl Sprout {
+    /// The id that its root is on the host.
+    pub(crate) fn root(&self) -> u32 {
+        self.namespace.as_ref().map_or(0, |_| slot::first_id(self.slot))
+    }
+
     /// Whether somebody has killed it.
     pub(crate) fn has_ended(&self) -> bool {
         pidfd::has_ended(&self.trunk) || pidfd::has_ended(&self.seed)

@@ -41,6 +41,9 @@ pub(crate) struct RunRecord {
     /// Whether it runs for an errand of Pando's, and not its own command.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) errand: bool,
+    /// Whether its seed keeps its log within the bound: those of earlier Pandos did not.
+    #[serde(default)]
+    pub(crate) log_is_kept: bool,
     /// For a guest that goes away with its command: all there is to know of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) ephemeral: Option<EphemeralRecord>,

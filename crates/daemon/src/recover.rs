@@ -11,6 +11,7 @@ use pando_guest::seed::SeedLink;
 use pando_guest::{GuestName, slot};
 use pando_kernel::trusted_directory::TrustedDirectory;
 use pando_kernel::{CallError, Context, id_map, pidfd};
+use pando_seed::Request;
 use rustix::fs::Mode;
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -166,7 +167,11 @@ async fn take_over(daemon: &Rc<Daemon>, guest: &Rc<Guest>, run: &RunRecord) -> b
         None => {
             daemon.events.tell(guest.name.as_ref(), "adopt", None);
             end::watch(daemon, guest, &running);
-            daemon.logs.mind(guest.log(&daemon.places));
+            if !run.log_is_kept {
+                daemon.logs.mind(guest.log(&daemon.places));
+            } else if let Err(error) = running.link.seed().send(Request::Log { bound: daemon.logs.bound() }, &[]) {
+                tracing::warn!(%error, guest = %guest.name, "its seed did not hear how large its log may be now");
+            }
         }
     }
     true

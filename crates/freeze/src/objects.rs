@@ -299,8 +299,10 @@ fn make(writer: &mut Writer, image: &Image, file: &OpenFile, slots: Slots, numbe
             writer.open(chapter, "opening an end of a pipe", libc::SYS_openat, &[AT_FDCWD, path, flags], slot);
         }
         FileKind::Supplied { number } => {
-            let from = slots.scratch() + *number as u64;
-            writer.call(chapter, "taking a supplied descriptor", libc::SYS_dup3, &[from, slot, 0]);
+            // Opened anew, as the program had it: it may be another kind of file than what it stands for.
+            let path = writer.string(&format!("/proc/self/fd/{}", slots.scratch() + *number as u64));
+            let flags = u64::from(file.flags) & !(libc::O_NOFOLLOW as u64);
+            writer.open(chapter, "opening what is supplied", libc::SYS_openat, &[AT_FDCWD, path, flags], slot);
         }
         FileKind::Event { count, semaphore } => {
             let flags = u64::from(*semaphore);

@@ -17,6 +17,14 @@ pub fn send_signal(process: impl AsFd, number: i32) -> io::Result<()> {
     Ok(rustix::process::pidfd_send_signal(process, signal)?)
 }
 
+/// The process's number in this pid namespace, as the kernel tells it of the descriptor (/proc/self/fdinfo). It may be another's by the time it is used, unless the
+/// process [has not ended](has_ended) then. ESRCH where it has been reaped.
+pub fn pid(process: impl AsFd) -> io::Result<i32> {
+    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", process.as_fd().as_raw_fd()))?;
+    let pid = info.lines().find_map(|line| line.strip_prefix("Pid:")?.trim().parse().ok());
+    pid.filter(|pid| *pid > 0).ok_or_else(|| io::Error::from_raw_os_error(libc::ESRCH))
+}
+
 /// Whether the process has ended.
 pub fn has_ended(process: impl AsFd) -> bool {
     let mut fds = [rustix::event::PollFd::new(&process, rustix::event::PollFlags::IN)];

@@ -2,7 +2,6 @@
 
 use crate::bare;
 use crate::bare::memory::{self, Mapped, Room};
-use crate::console::Console;
 use crate::{command, mountpoint, packet, trunk};
 use core::ffi::CStr;
 use pando_seed::{ADMITTED, Attributes, IN_FILE, MAX_FDS, MAX_REST, Make, ROUSED, Report, Step, next_step};
@@ -101,9 +100,10 @@ impl Luggage {
         Ok(length)
     }
 
-    /// What comes along with [`Request::Console`](pando_seed::Request::Console), in the places of other requests.
-    pub(crate) fn console(self) -> Option<Console> {
-        Some(Console::awaited(self.plan?, self.report?))
+    /// What comes along with [`Request::Console`](pando_seed::Request::Console) and [`Request::Log`](pando_seed::Request::Log), in the places of other
+    /// requests: where what is printed comes out, and the log.
+    pub(crate) fn printed(self) -> Option<(OwnedFd, OwnedFd)> {
+        Some((self.plan?, self.report?))
     }
 
     /// Closes every descriptor but the standard ones, the report's socket and the one that the plan calls `index`: names that a guest can arrange are

@@ -15,6 +15,7 @@ mod bare;
 mod command;
 mod console;
 mod grow;
+mod log;
 mod memory;
 mod mountpoint;
 mod nursery;

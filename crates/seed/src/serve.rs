@@ -8,6 +8,7 @@ use crate::bare::memory::{self, Room};
 use crate::bare::{self, Forked};
 use crate::console::Console;
 use crate::grow::{self, Luggage};
+use crate::log::{self, Log};
 use crate::packet;
 use core::mem::MaybeUninit;
 use pando_seed::{Answer, MAX_MESSAGE, Request, Start};
@@ -32,6 +33,10 @@ struct Seed<'a> {
     handshake: Option<OwnedFd>,
     client: Option<OwnedFd>,
     console: Option<Console>,
+    /// Where what the guest prints comes out, if not on a console.
+    printed: Option<OwnedFd>,
+    /// Where either goes.
+    log: Option<Log>,
     processes: &'a mut [Option<Process>; MAX_PROCESSES],
     trunk: i32,
     trunk_ended: Option<i32>,
@@ -47,6 +52,8 @@ pub(crate) fn serve(handshake: OwnedFd, listener: OwnedFd) -> ! {
         handshake: Some(handshake),
         client: None,
         console: None,
+        printed: None,
+        log: None,
         processes: &mut processes,
         trunk: 0,
         trunk_ended: None,
@@ -57,12 +64,13 @@ pub(crate) fn serve(handshake: OwnedFd, listener: OwnedFd) -> ! {
     }
 }
 
-/// What poll(2) watches: the listener, the handshake, the client, the console, and the processes from [`PROCESSES`] on.
+/// What poll(2) watches: the listener, the handshake, the client, the console, what is printed, and the processes from [`PROCESSES`] on.
 const LISTENER: u16 = 0;
 const HANDSHAKE: u16 = 1;
 const CLIENT: u16 = 2;
 const CONSOLE: u16 = 3;
-const PROCESSES: u16 = 4;
+const PRINTED: u16 = 4;
+const PROCESSES: u16 = 5;
 
 const MOST: usize = MAX_PROCESSES + PROCESSES as usize;
 
@@ -94,7 +102,11 @@ impl Seed<'_> {
                 LISTENER => self.accept(),
                 HANDSHAKE => self.orphaned(),
                 CLIENT => self.request(),
-                CONSOLE => self.console = self.console.take().and_then(Console::serve),
+                CONSOLE => self.console = self.log.as_mut().and_then(|log| self.console.take()?.serve(log)),
+                PRINTED => {
+                    self.printed =
+                        self.log.as_mut().and_then(|log| self.printed.take().filter(|pipe| log::carry(pipe, log)))
+                }
                 process => self.ended(usize::from(process - PROCESSES)),
             }
         }
@@ -115,6 +127,7 @@ impl Seed<'_> {
         let others = (self.handshake.iter().map(|fd| (fd, HANDSHAKE)))
             .chain(self.client.iter().map(|fd| (fd, CLIENT)))
             .chain(self.console.iter().map(|console| (console.watched(), CONSOLE)))
+            .chain(self.printed.iter().map(|pipe| (pipe, PRINTED)))
             .chain((PROCESSES..).zip(self.processes.iter()).filter_map(|(at, slot)| Some((&slot.as_ref()?.pidfd, at))));
         let mut count = 1;
         for ((fd, source), (place, of)) in others.zip(fds[1..].iter_mut().zip(&mut sources[1..])) {
@@ -155,7 +168,8 @@ impl Seed<'_> {
             Ok(Ok(Request::Launch(start))) => self.launch(start, luggage),
             Ok(Ok(Request::Status)) => self.tell_of_trunk(),
             Ok(Ok(Request::Settle)) => self.settled = true,
-            Ok(Ok(Request::Console)) => self.console = luggage.console(),
+            Ok(Ok(Request::Console { bound })) => self.keep_console(luggage, bound),
+            Ok(Ok(Request::Log { bound })) => self.keep_log(luggage, bound),
             Ok(Ok(Request::Quit)) => self.quit(),
             Ok(Err(_)) | Err(_) => {
                 self.client = None;
@@ -164,6 +178,32 @@ impl Seed<'_> {
                 }
             }
         }
+    }
+
+    fn keep_console(&mut self, luggage: Luggage, bound: u64) {
+        if let Some((socket, log)) = luggage.printed() {
+            (self.console, self.log) = (Some(Console::awaited(socket)), Some(Log::new(log, bound)));
+        }
+    }
+
+    fn keep_log(&mut self, luggage: Luggage, bound: u64) {
+        match luggage.printed() {
+            Some((pipe, log)) => (self.printed, self.log) = (Some(pipe), Some(Log::new(log, bound))),
+            None => self.log.iter_mut().for_each(|log| log.bind(bound)),
+        }
+        if self.trunk_ended.is_some() {
+            // A command that took no longer than it takes to say this.
+            self.finish_log();
+        }
+    }
+
+    /// Has all that the guest printed be in its log, when it has ended.
+    fn finish_log(&mut self) {
+        let Some(log) = &mut self.log else { return };
+        if let Some(pipe) = &self.printed {
+            log::carry_rest(pipe, log);
+        }
+        self.console = self.console.take().and_then(|console| console.serve_rest(log));
     }
 
     fn tell_of_trunk(&self) {
@@ -223,6 +263,8 @@ impl Seed<'_> {
         self.processes[index] = None;
         if pid == self.trunk && self.trunk_ended.is_none() {
             self.trunk_ended = Some(status.as_raw());
+            // Whoever hears of the end looks into the log.
+            self.finish_log();
         }
         self.answer(Answer::Ended { pid, status: status.as_raw() }, None);
     }

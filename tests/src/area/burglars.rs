@@ -4,10 +4,10 @@
 use crate::case::{Case, Tag};
 use crate::patience::eventually;
 use crate::sandbox::Sandbox;
-use pando_freeze::{Frozen, Outside, Subject, Target, freeze};
+use pando_freeze::{Frozen, Subject, Target, freeze};
 use std::fs::File;
 use std::os::fd::AsFd;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 pub(crate) const CASES: &[Case] = &[
@@ -87,9 +87,7 @@ fn burglar(sandbox: &Sandbox, name: &str) -> String {
 fn frozen(sandbox: &Sandbox, name: &str) -> (Frozen, File) {
     let init = sandbox.first_process(name);
     let root = File::open(format!("/proc/{init}/root")).expect("its root");
-    let log = std::fs::metadata(sandbox.inspect(name)["log"].as_str().expect("a path")).expect("the log");
-    let outside = Outside { device: log.dev(), inode: log.ino() };
-    let subject = Subject { init, outside: &[outside], ..Subject::default() };
+    let subject = Subject { init, outside: &[super::clones::printed(init)], ..Subject::default() };
     let frozen = freeze(&subject, || Ok(root.into())).unwrap_or_else(|error| panic!("{error}"));
     (frozen, File::open("/dev/null").expect("it is there"))
 }

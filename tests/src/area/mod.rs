@@ -35,6 +35,7 @@ mod late_finds;
 mod lifecycle;
 mod limits;
 mod listing;
+mod logs;
 mod mounted_inside;
 mod moving;
 mod net;
@@ -183,6 +184,7 @@ const AREAS: &[&[Case]] = &[
     lifecycle::CASES,
     exec::CASES,
     listing::CASES,
+    logs::CASES,
     confinement::CASES,
     unharmed::CASES,
     walls_of_run::CASES,

@@ -10,7 +10,6 @@ use crate::{crash, failure};
 use pando_api::{Fault, FaultKind, Spec};
 use pando_guest::launch;
 use pando_guest::root::Mounted;
-use pando_guest::slot;
 use pando_kernel::mount::Tree;
 use pando_limit::view::View;
 use std::io::ErrorKind;
@@ -66,8 +65,7 @@ pub(super) async fn admit(
 /// Gives a guest its limits, and notes it.
 fn enroll(daemon: &Daemon, guest: &Guest, spec: &Spec, sprout: &Sprout, errand: bool) -> Result<(), Fault> {
     daemon.resources.enter(&guest.name, spec, sprout.slot)?;
-    let owner = sprout.namespace.as_ref().map_or(0, |_| slot::first_id(sprout.slot));
-    daemon.resources.born(&guest.name, (sprout.pid, owner))?;
+    daemon.resources.born(&guest.name, (sprout.pid, sprout.root()))?;
     note(daemon, guest, sprout.slot, errand)
 }
 
@@ -137,7 +135,7 @@ fn note(daemon: &Daemon, guest: &Guest, slot: u32, errand: bool) -> Result<(), F
         spec: guest.spec.borrow().clone(),
         home: guest.home.clone(),
     });
-    let run = RunRecord { slot, boot: daemon.boot.clone(), started: now(), errand, ephemeral };
+    let run = RunRecord { slot, boot: daemon.boot.clone(), started: now(), errand, log_is_kept: true, ephemeral };
     record::write_run(&daemon.places, &guest.name, &run)
         .map_err(|error| failure::call("noting that the guest starts", guest.name.as_ref(), &error))
 }

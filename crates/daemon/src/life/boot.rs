@@ -91,7 +91,7 @@ pub(crate) struct Ready {
     pub(crate) cradle: Option<Cradle>,
 }
 
-/// Starts a guest's first process, and what it is to run below. On failure nothing is left.
+/// Starts a guest's first process, and what it is to run below. A command without standard descriptors prints into the guest's log. On failure nothing is left.
 pub(crate) async fn boot(
     daemon: &Rc<Daemon>,
     guest: &Rc<Guest>,
@@ -116,7 +116,6 @@ pub(crate) async fn boot(
                 let running = Rc::clone(running);
                 tokio::task::spawn_local(stay_awake(move || running.over.borrow().is_some()));
             }
-            daemon.logs.mind(guest.log(&daemon.places));
             super::hot::note_when_settled(daemon, guest, running);
         }
         Err(_) => guest.state.set(GuestState::Stopped),
@@ -207,9 +206,13 @@ async fn grow(
         Task::Run(wish) | Task::Errand(wish) => (Some(wish), Heritage::None),
         Task::Adopt(heritage) => (None, heritage),
     };
-    let stdio = match &wish {
-        Some(Wish { stdio: Stdio::Console, .. }) => vec![super::console::lay(daemon, guest, &sprout.link)?],
-        _ => stdio,
+    let no_log = |error: std::io::Error| failure::io("making the guest's log", guest.name.as_ref(), &error);
+    let (stdio, feed) = match &wish {
+        Some(Wish { stdio: Stdio::Console, .. }) => (vec![super::console::lay(daemon, guest, &sprout.link)?], None),
+        Some(Wish { stdio: Stdio::Given, .. }) if stdio.is_empty() => {
+            daemon.logs.stdio(sprout.root(), &guest.log(&daemon.places)).map_err(no_log)?
+        }
+        _ => (stdio, None),
     };
     let wish = wish.map(SiteWish::of).transpose()?;
     let names = (spec.network == Network::Private).then(|| {
@@ -236,6 +239,8 @@ async fn grow(
     outcome?;
     crash::point("start.launched");
     if heritage == Heritage::None {
+        // Both at once: to wake it twice takes longer than either.
+        feed.map_or(Ok(()), |feed| feed.begin(sprout.link.seed())).map_err(no_log)?;
         stay(&guest.name, &sprout.link)?;
     }
     Ok(heard)

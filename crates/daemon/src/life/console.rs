@@ -4,6 +4,7 @@ use crate::daemon::Daemon;
 use crate::failure;
 use crate::guest::Guest;
 use crate::link::Link;
+use crate::logs::Logs;
 use pando_api::Fault;
 use pando_guest::seed::SeedLink;
 use pando_kernel::packet;
@@ -15,19 +16,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 pub(super) fn lay(daemon: &Daemon, guest: &Guest, link: &Link) -> Result<OwnedFd, Fault> {
     let laid = || -> std::io::Result<OwnedFd> {
         let (seeds, trunks) = packet::pair()?;
-        let log = log(daemon, guest)?;
-        keep(link.seed(), seeds.as_fd(), &log)?;
+        let log = Logs::open(&guest.log(&daemon.places))?;
+        keep(link.seed(), seeds.as_fd(), (&log, daemon.logs.bound()))?;
         Ok(trunks)
     };
     laid().map_err(|error| failure::io("making the guest's console", guest.name.as_ref(), &error))
 }
 
-/// Has a seed keep a console whose master comes on a socket, and print it into a log.
-pub(super) fn keep(seed: &SeedLink, master: BorrowedFd<'_>, log: &File) -> std::io::Result<()> {
-    seed.send(Request::Console, &[master, log.as_fd()])
-}
-
-/// A guest's log, to be written to at its end.
-pub(super) fn log(daemon: &Daemon, guest: &Guest) -> std::io::Result<File> {
-    File::options().create(true).append(true).open(guest.log(&daemon.places))
+/// Has a seed keep a console whose master comes on a socket, and print it into a log that has a bound.
+pub(super) fn keep(seed: &SeedLink, master: BorrowedFd<'_>, (log, bound): (&File, u64)) -> std::io::Result<()> {
+    seed.send(Request::Console { bound }, &[master, log.as_fd()])
 }

@@ -49,7 +49,7 @@ impl Cradle {
     }
 
     /// Has the seed keep the console, now that it is known what it prints into. Where the first process is told what to become.
-    pub(crate) fn lay_out(&self, sprout: &Sprout, log: &File) -> Result<OwnedFd, CallError> {
+    pub(crate) fn lay_out(&self, sprout: &Sprout, log: (&File, u64)) -> Result<OwnedFd, CallError> {
         let what = || "making the guest's console".to_owned();
         console::keep(sprout.link.seed(), self.console.as_fd(), log).context(what)?;
         self.restorer.try_clone().context(what)

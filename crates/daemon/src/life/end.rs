@@ -3,6 +3,7 @@
 use super::start;
 use crate::daemon::Daemon;
 use crate::guest::{Guest, Running};
+use crate::logs;
 use crate::readable::readable;
 use crate::record::{self, RECORD};
 use pando_api::GuestState;
@@ -53,7 +54,7 @@ pub(crate) fn watch(daemon: &Rc<Daemon>, guest: &Rc<Guest>, running: &Rc<Running
     let (daemon, guest, running) = (Rc::clone(daemon), Rc::clone(guest), Rc::clone(running));
     tokio::task::spawn_local(async move {
         let status = {
-            let status = status(&running);
+            let status = status(&daemon, &guest, &running);
             let mut status = std::pin::pin!(status);
             tokio::select! {
                 status = &mut status => status,
@@ -92,11 +93,11 @@ async fn word(running: &Running) -> i32 {
 }
 
 /// The first process's status, from the seed that started it; if that has gone, from the kernel.
-async fn status(running: &Running) -> Option<i32> {
+async fn status(daemon: &Daemon, guest: &Guest, running: &Running) -> Option<i32> {
     if let Some(status) = running.link.ended(running.pid).await {
         return Some(status);
     }
-    wait_for(&running.trunk).await;
+    logs::orphan::carry_until_end(daemon, guest, running).await;
     pidfd::exit_status(&running.trunk)
 }
 

@@ -8,6 +8,8 @@ use crate::daemon::Daemon;
 use crate::failure;
 use crate::guest::{Guest, Running};
 use crate::image::{HeldImage, ImageRecord};
+use crate::logs::Printed;
+use crate::processes;
 use pando_api::{Fault, FaultKind, Spec};
 use pando_freeze::{
     Ends, FreezeError, Frozen, Manner, Onlooker, Outside, Subject, Touched, freeze_and_end,
@@ -17,7 +19,7 @@ use pando_guest::GuestName;
 use pando_guest::root::{self, Layer, LayerStore, Root};
 use pando_kernel::mount::Tree;
 use pando_kernel::tree_removal::remove_tree;
-use pando_kernel::{CallError, Context};
+use pando_kernel::{CallError, Context, pidfd};
 use pando_limit::disk::Image;
 use pando_store::StoreError;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -42,7 +44,8 @@ pub(crate) struct Order {
 /// What a thread needs to freeze a guest.
 struct Scene {
     init: i32,
-    log: PathBuf,
+    /// What it prints into: device and inode.
+    printed: Option<(u64, u64)>,
     /// Its own files, or the disk that they lie on.
     files: PathBuf,
     disk: Option<Image>,
@@ -181,13 +184,8 @@ fn seen(tree: &Tree) -> PathBuf {
 }
 
 impl Scene {
-    fn of(
-        daemon: &Daemon,
-        guest: &Guest,
-        name: &str,
-        &Running { pid: init, slot, .. }: &Running,
-        end: Option<End>,
-    ) -> Result<Self, Fault> {
+    fn of(daemon: &Daemon, guest: &Guest, name: &str, running: &Running, end: Option<End>) -> Result<Self, Fault> {
+        let Running { pid: init, slot, .. } = *running;
         let spec = guest.spec.borrow().clone();
         refuse_around(daemon, guest)?;
         let layer = format!("{name}-{}", layers::unique());
@@ -204,7 +202,7 @@ impl Scene {
         layers.insert(0, layer);
         Ok(Self {
             init,
-            log: guest.log(&daemon.places),
+            printed: printed(daemon, guest, running),
             files,
             disk,
             layer: path,
@@ -223,10 +221,7 @@ impl Scene {
 
     /// Freezes the guest. Blocking.
     fn freeze(self) -> Result<(Frozen, ImageRecord), FreezeError> {
-        let mut outside = Vec::new();
-        if let Ok(log) = std::fs::metadata(&self.log) {
-            outside.push(Outside { device: log.dev(), inode: log.ino() });
-        }
+        let outside = Vec::from_iter(self.printed.map(|(device, inode)| Outside { device, inode }));
         let whole = self.caption.spec.init.is_some();
         let subject = Subject {
             init: self.init,
@@ -293,6 +288,19 @@ fn refuse_around(daemon: &Daemon, guest: &Guest) -> Result<(), Fault> {
         own.display()
     );
     Err(failure::bad(name.as_ref(), message))
+}
+
+/// What a guest prints into, of which each clone has its own: device and inode. It is the log itself where an earlier Pando started the guest.
+pub(super) fn printed(daemon: &Daemon, guest: &Guest, running: &Running) -> Option<(u64, u64)> {
+    let printed = if pidfd::has_ended(&running.seed) {
+        Printed::orphaned(&processes::pids(daemon, running.slot))
+    } else {
+        Printed::of(&running.seed).ok().flatten()
+    };
+    match printed {
+        Some(printed) => Some(printed.identity),
+        None => std::fs::metadata(guest.log(&daemon.places)).map(|log| (log.dev(), log.ino())).ok(),
+    }
 }
 
 /// The number of the terminal that a guest has for a console.

@@ -8,12 +8,14 @@ use super::room;
 use crate::daemon::Daemon;
 use crate::failure;
 use crate::guest::{Guest, Running};
+use crate::logs::{Logs, Printed};
 use crate::processes;
 use pando_api::{Fault, FaultKind};
 use pando_freeze::image::{AreaKind, FileKind, Image};
 use pando_freeze::{Bed, FreezeError, Moved, Onlooker, Outside, Refusal, Subject, Target, TransplantError, transplant};
+use pando_guest::seed::PROGRAM;
 use pando_kernel::fs_owner::FsOwner;
-use pando_kernel::{CallError, Context};
+use pando_kernel::{CallError, Context, pidfd};
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use std::collections::BTreeSet;
@@ -80,8 +82,9 @@ struct Site {
     into: i32,
     /// The other guest's root on the host.
     owner: u32,
-    log: File,
-    log_there: OwnedFd,
+    /// What is printed into here: device and inode.
+    printed: Option<(u64, u64)>,
+    printed_there: OwnedFd,
     cgroup: Option<OwnedFd>,
     procs: Option<OwnedFd>,
     tasks: Vec<OwnedFd>,
@@ -96,10 +99,6 @@ impl Site {
         (source, from): (&Guest, &Running),
         (target, into): (&Guest, &Running),
     ) -> Result<Self, CallError> {
-        let log = |guest: &Guest| {
-            let path = guest.log(&daemon.places);
-            File::options().create(true).append(true).open(&path).context(|| format!("opening {}", path.display()))
-        };
         let plot = daemon.field.plot(into.slot);
         let open = |path: std::path::PathBuf, how: &std::fs::OpenOptions| {
             how.open(&path).map(OwnedFd::from).context(|| format!("opening {}", path.display()))
@@ -109,8 +108,8 @@ impl Site {
             from: from.pid,
             into: into.pid,
             owner: into.root(),
-            log: log(source)?,
-            log_there: log(target)?.into(),
+            printed: super::freeze::printed(daemon, source, from),
+            printed_there: printed(daemon, target, into)?,
             cgroup: group.clone().map(|path| open(path, File::options().read(true))).transpose()?,
             procs: group.map(|path| open(path.join("cgroup.procs"), File::options().write(true))).transpose()?,
             tasks: plot.entrances()?.tasks,
@@ -121,8 +120,7 @@ impl Site {
 
     /// Blocking.
     fn work(&self, processes: &[i32]) -> Result<Moved, TransplantError> {
-        let about = self.log.metadata().context(|| "looking at the guest's log".into())?;
-        let outside = [Outside { device: about.dev(), inode: about.ino() }];
+        let outside = Vec::from_iter(self.printed.map(|(device, inode)| Outside { device, inode }));
         let subject = Subject {
             init: self.from,
             whole: false,
@@ -137,7 +135,7 @@ impl Site {
             init: self.into,
             cgroup: self.cgroup.as_ref().map(AsFd::as_fd),
             groups: &groups,
-            supplied: &[self.log_there.as_fd()],
+            supplied: &[self.printed_there.as_fd()],
             cradle: None,
             scopes: self.scopes,
         };
@@ -210,6 +208,21 @@ impl Site {
         io::copy(&mut ours, &mut theirs)?;
         Ok(rustix::fs::fchmod(&theirs, mode)?)
     }
+}
+
+/// An end of what a guest prints into. One that has no command of its own has none yet.
+fn printed(daemon: &Daemon, guest: &Guest, running: &Running) -> Result<OwnedFd, CallError> {
+    let what = || format!("connecting to the log of guest '{}'", guest.name);
+    if let Some(printed) = Printed::of(&running.seed).context(what)? {
+        return printed.end().context(what);
+    }
+    // One of another kind may not know what is asked of it, and would let go of the daemon.
+    let pid = pidfd::pid(&running.seed).context(what)?;
+    if std::fs::read(format!("/proc/{pid}/exe")).context(what)? != PROGRAM {
+        return Err(io::Error::other("it was started by another Pando; restart it first")).context(what);
+    }
+    let log = Logs::open(&guest.log(&daemon.places)).context(what)?;
+    daemon.logs.pipe(running.link.seed(), log, running.root()).context(what)
 }
 
 /// A directory inside a root, made where it is missing.

@@ -2,6 +2,7 @@
 
 use super::boot::Ready;
 use crate::daemon::Daemon;
+use crate::logs::Logs;
 use pando_api::{Network, Spec};
 use pando_freeze::{CloneError, Cradle, Frozen, Ready as Forked, Target};
 use pando_guest::plan::SproutKind;
@@ -16,7 +17,8 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Nest {
     init: i32,
     plot: Plot,
-    log: OwnedFd,
+    /// What the clone prints into.
+    printed: OwnedFd,
     /// Where the first process is told what to become.
     cradle: Option<OwnedFd>,
     /// What is kept inside it.
@@ -26,11 +28,13 @@ pub(crate) struct Nest {
 impl Nest {
     /// That of a first process, for a guest of some kind; what the clone says goes to a log.
     pub(crate) fn new(daemon: &Daemon, ready: &Ready, log: &Path, spec: &Spec) -> Result<Self, CallError> {
-        let log =
-            File::options().create(true).append(true).open(log).context(|| format!("opening {}", log.display()))?;
-        let cradle = ready.cradle.as_ref().map(|cradle| cradle.lay_out(&ready.sprout, &log)).transpose()?;
-        let plot = daemon.field.plot(ready.sprout.slot);
-        Ok(Self { init: ready.sprout.pid, plot, log: log.into(), cradle, scopes: scopes(spec) })
+        let (logs, sprout) = (&daemon.logs, &ready.sprout);
+        let log = Logs::open(log).context(|| format!("opening {}", log.display()))?;
+        let cradle = ready.cradle.as_ref().map(|cradle| cradle.lay_out(sprout, (&log, logs.bound()))).transpose()?;
+        let printed =
+            logs.pipe(sprout.link.seed(), log, sprout.root()).context(|| "making the clone's log".to_owned())?;
+        let plot = daemon.field.plot(sprout.slot);
+        Ok(Self { init: sprout.pid, plot, printed, cradle, scopes: scopes(spec) })
     }
 
     /// Forks the frozen processes, up to where they wait. Blocking.
@@ -43,7 +47,7 @@ impl Nest {
             init: self.init,
             cgroup: cgroup.as_ref().map(AsFd::as_fd),
             groups: &groups,
-            supplied: &[self.log.as_fd()],
+            supplied: &[self.printed.as_fd()],
             cradle: self.cradle.as_ref().map(|socket| Cradle(socket.as_fd())),
             scopes: self.scopes,
         };

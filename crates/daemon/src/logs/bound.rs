@@ -62,6 +62,10 @@ impl Bound {
     /// No hole is cut finer.
     const GRAIN: u64 = 64 << 10;
 
+    pub(super) fn bytes(self) -> u64 {
+        self.0
+    }
+
     /// What pando.toml says; the usual where it says nothing, or what cannot be understood.
     pub(super) fn read(places: &Places) -> Self {
         let path = places.settings();

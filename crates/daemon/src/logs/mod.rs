@@ -1,17 +1,20 @@
 //! Guests' logs, kept within bounds.
 //!
-//! A guest writes straight into its log, so that its words depend on no other process; nothing then keeps it from filling the host's disk. A log that
-//! has grown beyond its bound loses its beginning, in place: who follows it reads on.
+//! What a guest prints its seed carries into the log, and no more of it than the bound allows: a log beyond that loses its beginning, in place, and who follows it
+//! reads on. Guests that an earlier Pando started have their logs themselves. Those are looked after here until the guests end.
 //!
 //! Silent logs cost nothing: the kernel tells of the first write (inotify(7)). One that was written to is looked at every second, instead of being
 //! told of every line, until it is silent again.
 
 mod bound;
+pub(crate) mod orphan;
+mod pipe;
 mod watched;
 
 use crate::daemon::Daemon;
 use bound::{Bound, Extent};
 use pando_guest::Places;
+pub(crate) use pipe::Printed;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -35,6 +38,11 @@ pub(crate) struct Logs {
 impl Logs {
     pub(crate) fn new(places: &Places) -> Self {
         Self { bound: Bound::read(places), joined: RefCell::default(), stirred: Notify::new() }
+    }
+
+    /// The most that each takes of the disk: bytes.
+    pub(crate) fn bound(&self) -> u64 {
+        self.bound.bytes()
     }
 
     /// From now on this log is minded, if it exists by the next look; until it is removed.

@@ -1,0 +1,156 @@
+//! The pipe that a guest prints into, and its seed carries into the log.
+//!
+//! A guest never has its log, which is a file of the host's: it could empty it, read it, and make it as large as the disk in one call. Of a pipe it can do
+//! nothing but print into it, and wait while its words are carried. The seed does that, so they depend on no daemon.
+
+use super::Logs;
+use pando_guest::seed::SeedLink;
+use pando_kernel::mistake::planted;
+use pando_kernel::pidfd;
+use pando_seed::Request;
+use rustix::fs::{FileType, Gid, Mode, OFlags, Uid, fchmod, fchown, fcntl_setfl, open};
+use rustix::pipe::{PipeFlags, pipe_with};
+use std::fs::{DirEntry, File};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
+
+/// Programs open their standard output by name (/dev/stdout, /proc/self/fd/1), users other than root too. A pipe is its maker's alone otherwise.
+const MODE: u32 = 0o622;
+
+/// The flags that a seed's own end has. The last means nothing to a pipe, and so no other that a seed has open, such as an input of somebody's, has it: by that it
+/// is found again, whatever the guest has made of the mode.
+const SEEDS_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOATIME);
+
+impl Logs {
+    /// A guest's log, to be written to at its end.
+    pub(crate) fn open(log: &Path) -> io::Result<File> {
+        File::options().create(true).append(true).open(log)
+    }
+
+    /// Standard input from nowhere, output and errors into a log; and what a seed is to be told of that once the guest's command runs.
+    pub(crate) fn stdio(&self, root: u32, log: &Path) -> io::Result<(Vec<OwnedFd>, Option<Feed>)> {
+        let null = File::open("/dev/null")?;
+        let (end, feed) = self.feed(Self::open(log)?, root)?;
+        Ok((vec![null.into(), end.try_clone()?, end], feed))
+    }
+
+    /// Has a seed carry into a log what is printed into what this gives, whose owner is `root`: the id on the host that is root in the guest.
+    pub(crate) fn pipe(&self, seed: &SeedLink, log: File, root: u32) -> io::Result<OwnedFd> {
+        let (end, feed) = self.feed(log, root)?;
+        feed.map_or(Ok(()), |feed| feed.begin(seed)).map(|()| end)
+    }
+
+    fn feed(&self, log: File, root: u32) -> io::Result<(OwnedFd, Option<Feed>)> {
+        if planted("log-is-a-file") {
+            return Ok((log.into(), None));
+        }
+        let (source, own) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        fchown(&source, Some(Uid::from_raw(root)), Some(Gid::from_raw(root)))?;
+        fchmod(&source, Mode::from_raw_mode(MODE))?;
+        fcntl_setfl(&source, SEEDS_FLAGS)?;
+        // The seed reads without waiting, its guest writes with. A guest that can read as well does not get a signal should its seed be killed.
+        let end = reopened(&own, OFlags::RDWR)?;
+        Ok((end, Some(Feed { source, log, bound: self.bound.bytes() })))
+    }
+}
+
+/// A pipe and the log that it is to be carried into. What was printed until a seed is told so waits in the pipe.
+#[derive(Debug)]
+pub(crate) struct Feed {
+    source: OwnedFd,
+    log: File,
+    bound: u64,
+}
+
+impl Feed {
+    /// Tells the seed.
+    pub(crate) fn begin(self, seed: &SeedLink) -> io::Result<()> {
+        seed.send(Request::Log { bound: self.bound }, &[self.source.as_fd(), self.log.as_fd()])
+    }
+}
+
+/// What a guest prints into.
+#[derive(Debug)]
+pub(crate) struct Printed {
+    /// It as a mere place (O_PATH).
+    place: OwnedFd,
+    /// Device and inode.
+    pub(crate) identity: (u64, u64),
+}
+
+impl Printed {
+    /// What a seed carries from, if it does: not that of a guest that was started by an earlier Pando, nor where nobody in it can print any more.
+    pub(crate) fn of(seed: &OwnedFd) -> io::Result<Option<Self>> {
+        let pid = pidfd::pid(seed)?;
+        let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd"))?;
+        let own = |one: &DirEntry| flags(pid, &one.file_name().to_string_lossy()) == Some(SEEDS_FLAGS);
+        Ok(descriptors.flatten().filter(own).find_map(|one| Self::look(&one.path(), None)))
+    }
+
+    /// What processes print into whose seed has gone.
+    pub(crate) fn orphaned(processes: &[i32]) -> Option<Self> {
+        let descriptors = processes.iter().flat_map(|pid| std::fs::read_dir(format!("/proc/{pid}/fd"))).flatten();
+        descriptors.flatten().find_map(|one| Self::look(&one.path(), Some(MODE)))
+    }
+
+    /// A descriptor that may be closed, or become another, meanwhile: nothing is opened that is not the pipe.
+    fn look(descriptor: &Path, with: Option<u32>) -> Option<Self> {
+        let place = open(descriptor, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        let about = rustix::fs::fstat(&place).ok()?;
+        let (kind, mode) = (FileType::from_raw_mode(about.st_mode), about.st_mode & 0o7777);
+        let is_it = kind == FileType::Fifo && with.is_none_or(|with| mode == with);
+        is_it.then_some(Self { place, identity: (about.st_dev, about.st_ino) })
+    }
+
+    /// An end to print into.
+    pub(crate) fn end(&self) -> io::Result<OwnedFd> {
+        reopened(&self.place, OFlags::RDWR)
+    }
+
+    /// One to read without waiting.
+    pub(super) fn source(&self) -> io::Result<OwnedFd> {
+        reopened(&self.place, OFlags::RDONLY | OFlags::NONBLOCK)
+    }
+}
+
+fn reopened(place: &OwnedFd, how: OFlags) -> io::Result<OwnedFd> {
+    Ok(open(format!("/proc/self/fd/{}", place.as_raw_fd()), how | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+/// The flags of a process's descriptor, without those of its place in the table.
+fn flags(pid: i32, descriptor: &str) -> Option<OFlags> {
+    let info = std::fs::read_to_string(format!("/proc/{pid}/fdinfo/{descriptor}")).ok()?;
+    let flags = info.lines().find_map(|line| u32::from_str_radix(line.strip_prefix("flags:")?.trim(), 8).ok())?;
+    Some(OFlags::from_bits_retain(flags) - OFlags::CLOEXEC)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pando_kernel::packet;
+    use std::io::Write;
+    use std::os::unix::fs::MetadataExt;
+
+    #[test]
+    fn it_is_found_again_with_the_process_that_reads_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("log");
+        let (ours, theirs) = packet::pair().unwrap();
+        let logs = Logs::new(&pando_guest::Places::new(directory.path()));
+        let own = rustix::process::geteuid().as_raw();
+        let end = logs.pipe(&SeedLink::from_connected(ours), Logs::open(&path).unwrap(), own).unwrap();
+        let (_, descriptors) = packet::receive(&theirs, &mut [0; 64]).unwrap();
+        assert_eq!(descriptors.len(), 2);
+        let myself = pidfd::open(std::process::id() as i32).unwrap();
+        fchmod(&end, Mode::from_raw_mode(0o777)).unwrap();
+        let found = Printed::of(&myself).unwrap().unwrap();
+        let about = File::from(end).metadata().unwrap();
+        assert_eq!(found.identity, (about.dev(), about.ino()));
+        File::from(found.end().unwrap()).write_all(b"word").unwrap();
+        let mut heard = [0; 9];
+        assert_eq!(rustix::io::read(&descriptors[0], &mut heard).unwrap(), 4);
+        drop(descriptors);
+        assert!(Printed::of(&myself).unwrap().is_none());
+    }
+}
