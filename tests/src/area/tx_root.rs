@@ -38,7 +38,8 @@ fn time_alone(sandbox: &Sandbox) {
     let said: Vec<&str> = out.lines().collect();
     let shown = said.first().copied().unwrap_or_default();
     assert!(shown.starts_with("~ /") && shown.trim_end_matches('/').ends_with("/mount"), "{said:?}");
-    assert_eq!(said[1..], ["981173106", "1000000007.25", "1000000007.25", "d:"]);
+    assert!(said[1].starts_with("    time 2001-02-03T04:05:06Z → "), "{said:?}");
+    assert_eq!(said[2..], ["981173106", "1000000007.25", "1000000007.25", "d:"]);
     ended.complains_of(&["committed: 1 path, "]);
 }
 
