@@ -27,6 +27,7 @@ mod disk_server;
 mod disorder;
 mod file_watcher;
 mod history;
+mod image_export;
 mod line;
 mod need;
 mod own_init;

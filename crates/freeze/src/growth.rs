@@ -13,7 +13,7 @@ use crate::own_proc;
 use crate::process_descriptors;
 use crate::rebirth::{self, Inherited};
 use crate::script::{Chapter, Writer};
-use crate::staging::{self, AT_FDCWD, Stage};
+use crate::staging::{self, Stage};
 use crate::sysv_making;
 use crate::terminals;
 use crate::user_spaces;
@@ -335,10 +335,8 @@ pub(crate) fn park(writer: &mut Writer, chapter: Chapter, kernel: &[(String, u64
 fn shared_files(writer: &mut Writer, chapter: Chapter, process: &Process, slot: u64) {
     for area in &process.areas {
         let AreaKind::Shared { path, offset, writable } = &area.kind else { continue };
-        let at = writer.string(path);
         let mode = if *writable { libc::O_RDWR } else { libc::O_RDONLY };
-        let arguments = [AT_FDCWD, at, (mode | libc::O_NONBLOCK | libc::O_CLOEXEC) as u64];
-        writer.open(chapter, format!("opening {path}"), libc::SYS_openat, &arguments, slot);
+        writer.open_named(chapter, path, mode as u64, slot);
         let flags = (libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE) as u64;
         let length = area.end - area.start;
         let arguments = [area.start, length, u64::from(area.protection), flags, slot, *offset];

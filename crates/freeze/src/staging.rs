@@ -167,6 +167,7 @@ fn map(writer: &mut Writer, area: &Area, at: u64, nameless: impl Fn(usize) -> u6
     ]);
     let arguments = [AT_FDCWD, relative, how, 24];
     writer.open(Writer::STAGING, format!("opening {path}"), libc::SYS_openat2, &arguments, SLOT);
+    let label = format!("{label}, of {path}");
     writer.exact(Writer::STAGING, label, libc::SYS_mmap, &[at, length, protection, flags as u64, SLOT, *offset], at);
     writer.call(Writer::STAGING, "closing a mapped file", libc::SYS_close, &[SLOT]);
 }

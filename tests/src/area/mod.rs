@@ -27,6 +27,7 @@ mod frozen_again;
 mod frozen_settings;
 mod hostile;
 mod hostile_archives;
+mod hostile_images;
 mod image_files;
 mod images;
 mod kept_images;
@@ -171,6 +172,7 @@ const AREAS: &[&[Case]] = &[
     attacks::CASES,
     hostile::CASES,
     hostile_archives::CASES,
+    hostile_images::CASES,
     buds::CASES,
     clients::CASES,
     refusals::CASES,

@@ -1,0 +1,253 @@
+//! Exports of images that somebody has changed: what they want of the machine is granted by name alone, their paths lead to nothing of the host's, and nobody waits for them.
+
+use crate::case::Case;
+use crate::image_export::{ImageExport, text, varint};
+use crate::line::{Ended, Started};
+use crate::need::Need;
+use crate::patience::eventually;
+use crate::sandbox::Sandbox;
+use serde_json::json;
+use std::fs::read_dir;
+use std::path::{Path, PathBuf};
+
+const TAR: &[Need] = &[Need::Root, Need::Program("tar", "tar")];
+const NETWORK: &[Need] =
+    &[Need::Root, Need::Program("tar", "tar"), Need::Program("ip", "iproute2"), Need::Program("nft", "nftables")];
+
+pub(crate) const CASES: &[Case] = &[
+    Case::new("hostile_images::a_plain_one_needs_no_word_and_a_network_its_own", network_of_its_own).needs(NETWORK),
+    Case::new("hostile_images::the_hosts_files_are_granted_by_name", |sandbox| {
+        let volume = json!([{"source": "/", "target": "/host", "read_only": false}]);
+        wants(sandbox, "volumes", volume, "volumes", &["/ of this machine at /host", "to write"]);
+    })
+    .needs(TAR),
+    Case::new("hostile_images::the_hosts_ids_are_granted_by_name", |sandbox| {
+        wants(sandbox, "user_namespace", json!(false), "userns", &["no user namespace"]);
+    })
+    .needs(TAR),
+    Case::new("hostile_images::no_filter_is_granted_by_name", |sandbox| {
+        wants(sandbox, "seccomp", json!("off"), "seccomp", &["no filter of system calls"]);
+    })
+    .needs(TAR),
+    Case::new("hostile_images::capabilities_are_granted_by_name", |sandbox| {
+        wants(sandbox, "cap_add", json!(["ALL"]), "caps", &["the capabilities ALL"]);
+    })
+    .needs(TAR),
+    Case::new("hostile_images::the_hosts_network_is_granted_by_name", |sandbox| {
+        wants(sandbox, "network", json!("host"), "network", &["this machine's network"]);
+    })
+    .needs(TAR),
+    Case::new("hostile_images::another_profile_is_granted_by_name", |sandbox| {
+        wants(sandbox, "profile", json!("system"), "profile", &["the profile 'system'"]);
+    })
+    .needs(TAR),
+    Case::new("hostile_images::processes_of_a_lesser_profile_are_named", |sandbox| {
+        wants(sandbox, "profile", json!("strict"), "profile", &["may gain privileges"]);
+    })
+    .needs(TAR),
+    Case::new("hostile_images::capabilities_of_processes_are_granted_by_name", capabilities_of_processes).needs(TAR),
+    Case::new("hostile_images::processes_without_the_filter_are_granted_by_name", no_filter_of_processes).needs(TAR),
+    Case::new("hostile_images::paths_lead_to_no_descriptor_of_the_hosts", paths_to_descriptors).needs(TAR),
+    Case::new("hostile_images::a_program_that_is_a_fifo_holds_nobody_up", a_program_that_is_a_fifo).needs(TAR),
+    Case::new("hostile_images::an_open_file_that_is_a_fifo_holds_nobody_up", an_open_file_that_is_a_fifo).needs(TAR),
+];
+
+/// What the frozen guest has open.
+const OPEN: &str = "/srv/aaaaaaaaaa";
+
+/// Starts a guest whose program does something, and then nothing.
+fn start(sandbox: &Sandbox, options: &[&str], script: &str) {
+    let ready = format!("{script}; exec sleep 100000");
+    sandbox.guest("web", &[options, &["--", "sh", "-c", &ready]].concat());
+    let of_command = "tr '\\0' ' ' </proc/2/cmdline";
+    eventually("its program runs", || sandbox.exec_sh("web", of_command).ok().starts_with("sleep 100000"));
+}
+
+/// An export of it. Of guest and image nothing is left.
+fn taken(sandbox: &Sandbox) -> ImageExport {
+    sandbox.pando(["freeze", "web", "warm", "--stop"]).ok();
+    let file = sandbox.scratch().join("plain.pando");
+    sandbox.pando(["image", "export", "warm", &file.to_string_lossy()]).ok();
+    sandbox.pando(["rm", "web"]).ok();
+    sandbox.pando(["image", "rm", "warm"]).ok();
+    let export = ImageExport::read(&file);
+    std::fs::remove_file(file).expect("it was read");
+    export
+}
+
+fn export_of(sandbox: &Sandbox, options: &[&str], script: &str) -> ImageExport {
+    start(sandbox, options, script);
+    taken(sandbox)
+}
+
+fn file_of(sandbox: &Sandbox, export: &ImageExport) -> PathBuf {
+    let file = sandbox.scratch().join("hostile.pando");
+    export.write(&file);
+    file
+}
+
+fn import(sandbox: &Sandbox, file: &Path, allowed: &[&str]) -> Ended {
+    let words: Vec<&str> = allowed.iter().flat_map(|word| ["--allow", word]).collect();
+    sandbox.pando(["image", "import", &file.to_string_lossy(), "evil"]).args(words).run()
+}
+
+fn names_in(directory: PathBuf) -> Vec<String> {
+    let entries = read_dir(directory).into_iter().flatten().flatten();
+    let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+/// Wants nothing of a refused image to be there.
+#[track_caller]
+fn nothing_is_left(sandbox: &Sandbox) {
+    let places = sandbox.places();
+    assert_eq!(sandbox.pando(["images", "--quiet"]).ok(), "", "it is listed");
+    assert_eq!(names_in(places.images()), [""; 0], "something of it is among the images");
+    eventually("nothing is left in the trash", || names_in(places.trash()).is_empty());
+    eventually("nothing is left among the layers", || names_in(places.layers()).is_empty());
+}
+
+/// Wants an image to be refused with these words; which words grant it, as it says.
+#[track_caller]
+fn refused(sandbox: &Sandbox, file: &Path, allowed: &[&str], words: &[&str]) -> Vec<String> {
+    let refused = import(sandbox, file, allowed).ended_with(125).complains_of(words);
+    nothing_is_left(sandbox);
+    let said = refused.complains_of(&["is not imported", "--allow ", "Nothing was imported"]).err();
+    let behind = said.split("--allow ").nth(1).and_then(|rest| rest.split('.').next()).expect("it says which");
+    behind.split(',').map(str::to_owned).collect()
+}
+
+/// Wants an image to be refused with words that say why, and imported where that is granted, by `word` among others, and not by less.
+#[track_caller]
+fn granted_by_name_alone(sandbox: &Sandbox, file: &Path, word: &str, why: &[&str]) {
+    let asked = refused(sandbox, file, &[], why);
+    assert!(asked.iter().any(|one| one == word), "'{word}' is not among {asked:?}");
+    let all: Vec<&str> = asked.iter().map(String::as_str).collect();
+    let others: Vec<&str> = all.iter().copied().filter(|one| *one != word).chain(["limits"]).collect();
+    assert_eq!(refused(sandbox, file, &others, why), [word], "other words granted it");
+    import(sandbox, file, &all).succeeded().says("evil\n");
+    assert_eq!(sandbox.pando(["images", "--quiet"]).ok(), "evil\n");
+    sandbox.pando(["image", "rm", "evil"]).ok();
+}
+
+/// An export of a plain guest in whose spec a field has another value.
+fn wants(sandbox: &Sandbox, field: &str, value: serde_json::Value, word: &str, why: &[&str]) {
+    let mut export = export_of(sandbox, &[], ":");
+    export.change_spec(field, value);
+    granted_by_name_alone(sandbox, &file_of(sandbox, &export), word, why);
+}
+
+fn network_of_its_own(sandbox: &Sandbox) {
+    let plain = export_of(sandbox, &[], ":");
+    import(sandbox, &file_of(sandbox, &plain), &[]).succeeded().says("evil\n");
+    sandbox.pando(["clone", "evil", "one"]).ok();
+    assert_eq!(sandbox.exec_sh("one", "cat /proc/2/comm").ok(), "sleep\n");
+    sandbox.pando(["rm", "--force", "one"]).ok();
+    sandbox.pando(["image", "rm", "evil"]).ok();
+    let connected = export_of(sandbox, &["--net", "private"], ":");
+    granted_by_name_alone(sandbox, &file_of(sandbox, &connected), "network", &["a private network"]);
+}
+
+fn capabilities_of_processes(sandbox: &Sandbox) {
+    const ALL: u64 = (1 << 41) - 1;
+    start(sandbox, &[], ":");
+    let status = sandbox.exec_sh("web", "cat /proc/2/status").ok();
+    let digits = status.lines().find_map(|line| line.strip_prefix("CapBnd:")).expect("every process has it");
+    let bound = u64::from_str_radix(digits.trim(), 16).expect("a mask");
+    let mut export = taken(sandbox);
+    // Permitted, effective and bounding set, and no ambient one.
+    let sets = |set: u64| [varint(set).repeat(3), vec![0]].concat();
+    assert_ne!(export.replace_in_tree(&sets(bound), &sets(ALL)), 0, "its sets were not found");
+    granted_by_name_alone(sandbox, &file_of(sandbox, &export), "caps", &["processes with capabilities", "SYS_ADMIN"]);
+}
+
+fn no_filter_of_processes(sandbox: &Sandbox) {
+    // It allows every call, whatever came before it in the list may say.
+    const ALLOWS: [u8; 8] = [6, 0, 0, 0, 0, 0, 0xff, 0x7f];
+    let plain = export_of(sandbox, &[], ":");
+    let filters = plain.filters();
+    let other = [&[1, 8], &ALLOWS[..]].concat();
+    let before = [&[2, 8], &ALLOWS[..], &filters[1..]].concat();
+    for list in [vec![0], other, before] {
+        let mut export = plain.clone();
+        assert_ne!(export.replace_in_tree(&filters, &list), 0, "its filter was not found");
+        granted_by_name_alone(sandbox, &file_of(sandbox, &export), "seccomp", &["processes without the filter"]);
+    }
+    let mut export = plain;
+    // One more than those of a guest is the program's own matter.
+    let more = [&[2], &filters[1..], &[8], &ALLOWS[..]].concat();
+    assert_ne!(export.replace_in_tree(&filters, &more), 0, "its filter was not found");
+    import(sandbox, &file_of(sandbox, &export), &[]).succeeded().says("evil\n");
+}
+
+/// Where a descriptor of the clone's program leads to something that is in none of the clone's mounts, and in none of the kernel's own.
+const LOOK: &str = r#"
+    leads=$(readlink /proc/2/fd/5) || exit 0
+    case $leads in pipe:*|socket:*|anon_inode:*) exit 0;; esac
+    mount=$(sed -n 's/^mnt_id:[^0-9]*//p' /proc/2/fdinfo/5)
+    grep -q "^$mount " /proc/2/mountinfo || echo "it leads to $leads, outside of its mounts"
+    [ -e "/proc/2/fd/5/../../../../../../../../../..$1" ] && echo "it leads to $leads, and from there to the host's root"
+    exit 0
+"#;
+
+fn paths_to_descriptors(sandbox: &Sandbox) {
+    let plain = export_of(sandbox, &[], &format!("mkdir {OPEN}; exec 5<{OPEN}"));
+    let marker = sandbox.scratch().join("marker");
+    std::fs::write(&marker, "").expect("a file");
+    let descriptors = (0..=60).map(|number| format!("/proc/self/fd/{number}"));
+    let others = ["/proc/thread-self/fd/3", "/proc/self/root", "/proc/self/cwd", "/proc/1/root", "/proc/1/cwd"];
+    let mut found = String::new();
+    for path in descriptors.chain(others.map(str::to_owned)) {
+        let mut export = plain.clone();
+        assert_eq!(export.replace_path(OPEN, &path), 1, "its open file was not found");
+        import(sandbox, &file_of(sandbox, &export), &[]).succeeded();
+        let cloned = sandbox.pando(["clone", "evil", "one"]).run();
+        if cloned.code() == 0 {
+            let marker = marker.to_string_lossy();
+            let seen = sandbox.pando(["exec", "one", "--", "sh", "-c", LOOK, "sh", &marker]).ok();
+            found.extend(seen.lines().map(|line| format!("{path}: {line}\n")));
+            sandbox.pando(["rm", "--force", "one"]).ok();
+        } else {
+            cloned.ended_with(125).complains_of(&[&path]);
+        }
+        sandbox.pando(["image", "rm", "evil"]).ok();
+    }
+    assert_eq!(found, "", "paths lead to what is not the clone's");
+    // As it was, the clone has its directory.
+    import(sandbox, &file_of(sandbox, &plain), &[]).succeeded();
+    sandbox.pando(["clone", "evil", "one"]).ok();
+    assert_eq!(sandbox.exec_sh("one", "readlink /proc/2/fd/5").ok().trim(), OPEN);
+}
+
+/// Clones of an image, many at once, each of which is refused with a path, while the daemon answers.
+#[track_caller]
+fn none_is_made_and_nobody_waits(sandbox: &Sandbox, path: &str) {
+    let clone = |number: usize| sandbox.pando(["clone", "evil", &format!("one-{number}")]).limit(20);
+    clone(0).run().ended_with(125).complains_of(&[path]);
+    let many: Vec<Started> = (1..=20).map(|number| clone(number).start()).collect();
+    sandbox.pando(["ls"]).limit(20).ok();
+    for one in many {
+        one.wait().ended_with(125).complains_of(&[path]);
+    }
+    assert_eq!(sandbox.pando(["ls", "--quiet"]).limit(20).ok(), "", "a clone is there");
+}
+
+fn a_program_that_is_a_fifo(sandbox: &Sandbox) {
+    const PROGRAM: &str = "/bin/busybox";
+    let mut export = export_of(sandbox, &[], ":");
+    let length = std::fs::metadata(format!("{}{PROGRAM}", sandbox.busybox())).expect("it is there").len();
+    export.make_fifo(PROGRAM, &sandbox.scratch());
+    let file = |length: u64| [text(PROGRAM), varint(length)].concat();
+    assert_eq!(export.replace_in_tree(&file(length), &file(0)), 1, "its program was not found");
+    import(sandbox, &file_of(sandbox, &export), &[]).succeeded();
+    none_is_made_and_nobody_waits(sandbox, PROGRAM);
+}
+
+fn an_open_file_that_is_a_fifo(sandbox: &Sandbox) {
+    // To write to, since one that is read from is opened at once, and is then a fifo like any other of the clone's.
+    let mut export = export_of(sandbox, &[], &format!("exec 5>{OPEN}"));
+    export.make_fifo(OPEN, &sandbox.scratch());
+    import(sandbox, &file_of(sandbox, &export), &[]).succeeded();
+    none_is_made_and_nobody_waits(sandbox, OPEN);
+}

@@ -1,0 +1,156 @@
+//! Exports of images as somebody who means harm makes them: taken apart, changed, and put together with right checksums. See docs/image-format.md.
+
+use crate::line::Line;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::Path;
+use xxhash_rust::xxh3::xxh3_128;
+
+const GREETING: &[u8] = b"pando image export 1\n";
+
+/// The longest portion of a part.
+const PORTION: usize = 1 << 20;
+
+/// Bytes before the body of `about`, `tree` and `memory`.
+const HEAD: usize = 4096;
+
+/// What an export consists of.
+#[derive(Clone, Debug)]
+pub(crate) struct ImageExport {
+    name: Vec<u8>,
+    about: Vec<u8>,
+    tree: Vec<u8>,
+    memory: Vec<u8>,
+    /// The guest's files, a tar archive.
+    files: Vec<u8>,
+}
+
+impl ImageExport {
+    /// Takes an export apart.
+    pub(crate) fn read(path: &Path) -> Self {
+        let mut stream = Vec::new();
+        let file = File::open(path).expect("an export");
+        zstd::Decoder::new(file).and_then(|mut decoder| decoder.read_to_end(&mut stream)).expect("it is compressed");
+        let mut rest = stream.strip_prefix(GREETING).expect("it begins with a greeting");
+        let mut part = || {
+            let mut content = Vec::new();
+            loop {
+                let (length, behind) = rest.split_first_chunk().expect("a portion has a length");
+                let (portion, behind) = behind.split_at(u32::from_le_bytes(*length) as usize);
+                rest = behind;
+                if portion.is_empty() {
+                    return content;
+                }
+                content.extend_from_slice(portion);
+            }
+        };
+        Self { name: part(), about: part(), tree: part(), memory: part(), files: part() }
+    }
+
+    /// Puts it together.
+    pub(crate) fn write(&self, path: &Path) {
+        let mut stream = GREETING.to_vec();
+        for part in [&self.name, &self.about, &self.tree, &self.memory, &self.files] {
+            for portion in part.chunks(PORTION) {
+                stream.extend_from_slice(&(portion.len() as u32).to_le_bytes());
+                stream.extend_from_slice(portion);
+            }
+            stream.extend_from_slice(&[0; 4]);
+        }
+        let packed = zstd::encode_all(&stream[..], 1).expect("memory suffices");
+        File::create(path).and_then(|mut file| file.write_all(&packed)).expect("there is room");
+    }
+
+    /// Changes what its guest's user asked for.
+    pub(crate) fn change_spec(&mut self, field: &str, value: serde_json::Value) {
+        let mut about: serde_json::Value = serde_json::from_slice(&self.about[HEAD..]).expect("about is JSON");
+        about["spec"][field] = value;
+        seal(&mut self.about, about.to_string().as_bytes());
+    }
+
+    /// Puts other bytes in the place of some of the tree, wherever these are; how often they were there.
+    pub(crate) fn replace_in_tree(&mut self, old: &[u8], new: &[u8]) -> usize {
+        let (mut body, mut count) = (Vec::new(), 0);
+        let mut rest = &self.tree[HEAD..];
+        while let Some(first) = rest.first() {
+            if let Some(behind) = rest.strip_prefix(old) {
+                body.extend_from_slice(new);
+                (rest, count) = (behind, count + 1);
+            } else {
+                body.push(*first);
+                rest = &rest[1..];
+            }
+        }
+        seal(&mut self.tree, &body);
+        count
+    }
+
+    /// Puts another path in the place of one, wherever the tree has it; how often it did.
+    pub(crate) fn replace_path(&mut self, old: &str, new: &str) -> usize {
+        self.replace_in_tree(&text(old), &text(new))
+    }
+
+    /// The filters of the first thread, as the tree has them: how many, and each with its length. All threads of a guest that adds none have the same.
+    pub(crate) fn filters(&self) -> Vec<u8> {
+        // The first thing that a filter does is to look at the architecture of the call.
+        const START: [u8; 8] = [0x20, 0, 0, 0, 4, 0, 0, 0];
+        let body = &self.tree[HEAD..];
+        let at = body.windows(8).position(|bytes| bytes == START).expect("there is a filter");
+        let is_one = |from: &usize| {
+            let (length, bytes) = number(&body[from + 1..]);
+            body[*from] == 1 && from + 1 + bytes == at && length > 0 && length.is_multiple_of(8)
+        };
+        let from = (at.saturating_sub(4)..at).find(is_one).expect("its threads have one filter each");
+        let (length, _) = number(&body[from + 1..]);
+        body[from..at + length].to_vec()
+    }
+
+    /// Puts a fifo in the place of a file, as old as that was.
+    pub(crate) fn make_fifo(&mut self, path: &str, scratch: &Path) {
+        const SCRIPT: &str = r#"
+            mkdir files
+            tar --extract --preserve-permissions --numeric-owner --xattrs --directory files
+            mv "files$1" old
+            mkfifo "files$1"
+            touch --reference old "files$1"
+            tar --create --format=posix --numeric-owner --xattrs --directory files --file packed .
+            rm -r --one-file-system files old
+        "#;
+        let files = std::mem::take(&mut self.files);
+        Line::new("sh").args(["-euc", SCRIPT, "sh", path]).directory(scratch).input(files).ok();
+        let packed = scratch.join("packed");
+        self.files = std::fs::read(&packed).expect("it was made");
+        std::fs::remove_file(packed).expect("it was made");
+    }
+}
+
+/// Gives a file of an image another body, and the length and checksum of that.
+fn seal(sheet: &mut Vec<u8>, body: &[u8]) {
+    sheet.truncate(HEAD);
+    sheet[16..24].copy_from_slice(&(body.len() as u64).to_le_bytes());
+    sheet[24..40].copy_from_slice(&xxh3_128(body).to_le_bytes());
+    sheet.extend_from_slice(body);
+}
+
+/// A number as the tree has it.
+pub(crate) fn varint(mut number: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while number >= 128 {
+        bytes.push(number as u8 | 128);
+        number >>= 7;
+    }
+    bytes.push(number as u8);
+    bytes
+}
+
+/// The number at the beginning of these bytes, and how many of them it takes.
+fn number(bytes: &[u8]) -> (usize, usize) {
+    let length = bytes.iter().take(9).take_while(|byte| **byte >= 128).count() + 1;
+    let digits = bytes.iter().take(length).rev();
+    (digits.fold(0, |number, byte| number << 7 | usize::from(byte & 127)), length)
+}
+
+/// A text as the tree has it.
+pub(crate) fn text(text: &str) -> Vec<u8> {
+    [&varint(text.len() as u64)[..], text.as_bytes()].concat()
+}
