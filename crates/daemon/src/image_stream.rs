@@ -6,6 +6,7 @@
 //! ```
 
 use crate::image::ABOUT;
+use pando_kernel::spare_room::{Refusal, SpareRoom};
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
 use std::path::Path;
@@ -112,11 +113,12 @@ impl Unpacked {
         if greeting != *GREETING {
             return Err(not_one());
         }
+        let mut room = SpareRoom::at(File::open(directory)?)?;
         let mut name = Vec::new();
-        take(&mut stream, &mut name, LONGEST_NAME)?;
+        take(&mut stream, &mut name, LONGEST_NAME, &mut room)?;
         let name = String::from_utf8(name).map_err(|_| not_one())?;
         for (part, most) in [(PARTS[0], SMALL), (PARTS[1], SMALL), (PARTS[2], u64::MAX), (FILES, u64::MAX)] {
-            take(&mut stream, &mut File::create_new(directory.join(part))?, most)?;
+            take(&mut stream, &mut File::create_new(directory.join(part))?, most, &mut room)?;
         }
         if stream.read(&mut [0])? != 0 {
             return Err(damaged("there is more behind its end"));
@@ -129,7 +131,8 @@ fn damaged(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("the export is damaged: {what}; export the image again"))
 }
 
-fn take(stream: &mut impl Read, into: &mut impl Write, most: u64) -> io::Result<()> {
+/// Not a byte more is written than there is room for: a kilobyte of the stream can become a gigabyte.
+fn take(stream: &mut impl Read, into: &mut impl Write, most: u64, room: &mut SpareRoom) -> io::Result<()> {
     let mut buffer = vec![0; PORTION];
     let mut taken = 0;
     let cut = |error: io::Error| match error.kind() {
@@ -148,7 +151,20 @@ fn take(stream: &mut impl Read, into: &mut impl Write, most: u64) -> io::Result<
             return Err(damaged("a part of it is too long"));
         }
         stream.read_exact(&mut buffer[..length]).map_err(cut)?;
+        room.take(length as u64).map_err(no_room)?;
         into.write_all(&buffer[..length])?;
+    }
+}
+
+fn no_room(refusal: Refusal) -> io::Error {
+    match refusal {
+        Refusal::Look(error) => error.into(),
+        Refusal::NoRoom(room) => io::Error::new(
+            io::ErrorKind::StorageFull,
+            format!(
+                "no space left for what it unpacks to: {room}; free some where the state lies, or move that with --root"
+            ),
+        ),
     }
 }
 

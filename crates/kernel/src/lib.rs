@@ -27,7 +27,7 @@
 //!   sysv      segments, semaphores and messages by number        terminal  pseudo-terminals
 //!   mqueue    message queues by name                             pid_namespace  processes as others number them
 //!   user_namespace  which lie in which                            namespace  kind and owner of open ones
-//!   swap_files  what the kernel swaps to
+//!   swap_files  what the kernel swaps to                          spare_room  what of a file system foreign data may take
 //!   tree_removal  trees of files, mounts in them excepted          directory_chain  a walk through a tree, however deep
 //!   trusted_directory  directories that only root can change, by descriptor
 //!   network   what a network namespace has besides sockets        netlink_dump  all answers to one question
@@ -88,6 +88,7 @@ pub mod seccomp_notify;
 pub mod signal;
 pub mod socket_option;
 pub mod socket_peek;
+pub mod spare_room;
 pub mod stranger;
 pub mod subreaper;
 pub mod swap_files;

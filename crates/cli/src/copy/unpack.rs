@@ -3,13 +3,14 @@
 use super::Landing;
 use super::entry::{Entry, Kind, for_each};
 use anyhow::{Context, bail, ensure};
+use pando_kernel::spare_room::{Refusal, SpareRoom};
 use rustix::fs::{
     AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps, Uid, chownat, fchmod, fchown, fstat,
     futimens, linkat, mkdirat, openat2, symlinkat, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 use std::fs::File;
-use std::io::Read;
+use std::io::{ErrorKind, Read, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
@@ -27,7 +28,8 @@ const BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLI
 
 /// Unpacks `stream`; the answer names the entries that were left out (devices and FIFOs).
 pub(crate) fn unpack(stream: impl Read, landing: Landing, trust: Trust) -> anyhow::Result<Vec<String>> {
-    let mut unpacker = Unpacker { landing, trust, left_out: Vec::new(), count: 0 };
+    let room = SpareRoom::at(&landing.directory).context("cannot tell how much room there is")?;
+    let mut unpacker = Unpacker { landing, trust, room, left_out: Vec::new(), count: 0, written: 0 };
     for_each(stream, |entry, content| {
         let shown = crate::printable::printable(&String::from_utf8_lossy(&entry.path));
         unpacker.entry(entry, content).with_context(|| format!("cannot unpack '{shown}'"))
@@ -38,11 +40,20 @@ pub(crate) fn unpack(stream: impl Read, landing: Landing, trust: Trust) -> anyho
 /// How many left-out entries are named; more are only counted.
 const MOST_NAMED: usize = 10;
 
+/// The most entries of a stream: one has an end, whoever writes it.
+const MOST_ENTRIES: u64 = 16 << 20;
+
+/// Written at a time: room is taken for so much.
+const STEP: usize = 256 << 10;
+
 struct Unpacker {
     landing: Landing,
     trust: Trust,
+    room: SpareRoom,
     left_out: Vec<String>,
     count: u64,
+    /// Bytes of content so far, whatever became of them.
+    written: u64,
 }
 
 impl Unpacker {
@@ -53,6 +64,7 @@ impl Unpacker {
             "the destination is written as a directory, which does not exist"
         );
         self.count += 1;
+        ensure!(self.count <= MOST_ENTRIES, "the tar stream has more than {MOST_ENTRIES} entries; it was refused");
         let Some(name) = path.file_name().map(PathBuf::from) else {
             // The destination itself: it keeps its mode and its owner.
             ensure!(entry.kind == Kind::Directory, "it would replace the destination directory");
@@ -65,6 +77,7 @@ impl Unpacker {
             return Ok(());
         }
         let parent = self.parent(path.parent().unwrap_or(Path::new("")))?;
+        granted(self.room.take_files(1))?;
         match entry.kind {
             Kind::File => self.file(&parent, &name, entry, content),
             Kind::Directory => self.directory(&parent, &name, entry),
@@ -75,7 +88,7 @@ impl Unpacker {
     }
 
     /// The directory that an entry lies in; archives may leave directories out that their files imply.
-    fn parent(&self, path: &Path) -> anyhow::Result<OwnedFd> {
+    fn parent(&mut self, path: &Path) -> anyhow::Result<OwnedFd> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         if path.as_os_str().is_empty() {
             return Ok(self.landing.directory.try_clone()?);
@@ -86,6 +99,7 @@ impl Unpacker {
         }
         let mut at = self.landing.directory.try_clone()?;
         for part in path.components() {
+            granted(self.room.take_files(1))?;
             match mkdirat(&at, part.as_os_str(), Mode::from_raw_mode(0o755)) {
                 Ok(()) | Err(Errno::EXIST) => {}
                 Err(errno) => return Err(errno.into()),
@@ -95,13 +109,40 @@ impl Unpacker {
         Ok(at)
     }
 
-    fn file(&self, parent: &OwnedFd, name: &Path, entry: &Entry, content: &mut dyn Read) -> anyhow::Result<()> {
+    fn file(&mut self, parent: &OwnedFd, name: &Path, entry: &Entry, content: &mut dyn Read) -> anyhow::Result<()> {
+        granted(self.room.ask(entry.size))?;
+        // What is written over again and again takes no more room, and time without end.
+        self.written = self.written.saturating_add(entry.size);
+        ensure!(
+            self.written <= self.room.whole(),
+            "the tar stream has more content in all than the file system can hold; it was refused"
+        );
         clear(parent, name)?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mut file = File::from(openat2(parent, name, flags, Mode::from_raw_mode(0o600), BENEATH)?);
-        let copied = std::io::copy(content, &mut file)?;
-        ensure!(copied == entry.size, "the tar stream ends in the middle of it");
-        self.finish(&file.into(), entry)
+        let filled = self.fill(&mut file, entry, content).and_then(|()| self.finish(&file.into(), entry));
+        if filled.is_err() {
+            // Half of a file is worse than none.
+            let _ = unlinkat(parent, name, AtFlags::empty());
+        }
+        filled
+    }
+
+    fn fill(&mut self, file: &mut File, entry: &Entry, content: &mut dyn Read) -> anyhow::Result<()> {
+        let mut buffer = vec![0; usize::try_from(entry.size).map_or(STEP, |size| size.min(STEP))];
+        let mut copied = 0;
+        while copied < entry.size {
+            let length = match content.read(&mut buffer) {
+                Ok(0) => bail!("the tar stream ends in the middle of it"),
+                Ok(length) => length,
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error.into()),
+            };
+            granted(self.room.take(length as u64))?;
+            file.write_all(&buffer[..length])?;
+            copied += length as u64;
+        }
+        Ok(())
     }
 
     fn directory(&self, parent: &OwnedFd, name: &Path, entry: &Entry) -> anyhow::Result<()> {
@@ -154,6 +195,17 @@ impl Unpacker {
         fchmod(made, Mode::from_raw_mode(mode))?;
         futimens(made, &times(entry))?;
         Ok(())
+    }
+}
+
+/// The sentence for room that was not granted.
+fn granted(answer: Result<(), Refusal>) -> anyhow::Result<()> {
+    match answer {
+        Ok(()) => Ok(()),
+        Err(Refusal::NoRoom(room)) => {
+            bail!("no space left for it there: {room}; free some, or copy to another file system")
+        }
+        Err(Refusal::Look(errno)) => Err(errno.into()),
     }
 }
 

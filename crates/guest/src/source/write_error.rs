@@ -1,5 +1,6 @@
 //! The one way in which every source fails alike: the destination takes no more.
 
+use pando_kernel::spare_room::{NoRoom, Refusal};
 use rustix::io::Errno;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,6 +19,19 @@ pub enum WriteError {
         path: PathBuf,
         /// The destination.
         into: PathBuf,
+    },
+    /// The disk would become full.
+    #[error(
+        "cannot write '{path}' into '{into}': no space left for it there: {room}; free some (`df {into}` and `df -i {into}` show what \
+         is used), or use a larger file system with --root"
+    )]
+    NoRoom {
+        /// What was being written, relative to the destination.
+        path: PathBuf,
+        /// The destination.
+        into: PathBuf,
+        /// What it takes, and what there is.
+        room: NoRoom,
     },
     /// The quota is used up.
     #[error(
@@ -51,6 +65,14 @@ impl WriteError {
             Some(Errno::NOSPC) => Self::NoSpace { path, into },
             Some(Errno::DQUOT) => Self::Quota { path, into },
             _ => Self::Other { action, path, into, source },
+        }
+    }
+
+    /// Room for `path`, relative to `into`, was not granted.
+    pub(crate) fn refused(path: &Path, into: &Path, refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::NoRoom(room) => Self::NoRoom { path: path.to_owned(), into: into.to_owned(), room },
+            Refusal::Look(error) => Self::new("look for room for", path, into, error),
         }
     }
 }

@@ -1,12 +1,15 @@
 //! Tar archives: read from any stream, unpacked so that nothing they say reaches beyond the destination.
 
+mod allowance;
 mod compression;
+mod entry_path;
 mod tar_reader;
 mod unpack;
 
 pub(crate) use compression::Compression;
+pub(crate) use entry_path::entry_path;
 pub(crate) use tar_reader::{Entry, Kind, TarError, TarReader};
-pub(crate) use unpack::{UnpackError, Unpacker, entry_path};
+pub(crate) use unpack::{UnpackError, Unpacker};
 
 use super::Summary;
 use super::meter::{Cancelled, Meter};
@@ -91,6 +94,9 @@ pub enum ArchiveError {
     #[error(transparent)]
     Cancelled(#[from] Cancelled),
 }
+
+/// The most that may follow the end of an archive, in steps of [`TarReader::drain`].
+const MOST_BEHIND: u32 = 64;
 
 /// A regular file opened for reading, with its size.
 pub(crate) fn open_archive(file: &Path) -> Result<(File, u64), ArchiveError> {
@@ -189,9 +195,16 @@ pub(crate) fn each_entry<R: Read>(
         })?;
     }
     let end = reader.offset();
+    let mut behind = 0;
     // Decompressors check their sums at the end of the stream, which lies after the end of the archive.
     while reader.drain().map_err(|error| damaged(file, "its end".to_owned(), end, &error))? {
         meter.reach(position.get())?;
+        behind += 1;
+        // Padding, in practice some kilobytes. A decompressor can have it without end.
+        if behind > MOST_BEHIND {
+            let error = io::Error::other("more than a gibibyte follows");
+            return Err(damaged(file, "its end".to_owned(), end, &error));
+        }
     }
     Ok(count)
 }

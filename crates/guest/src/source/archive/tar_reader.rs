@@ -105,6 +105,7 @@ impl<R: Read> TarReader<R> {
         io::copy(&mut self.content(), &mut io::sink())?;
         self.content = std::mem::take(&mut self.padding);
         io::copy(&mut self.content(), &mut io::sink())?;
+        let mut globals = 0;
         loop {
             let before = self.offset;
             check_extensions(&self.buffer[self.start..])?;
@@ -112,6 +113,11 @@ impl<R: Read> TarReader<R> {
                 ParseEvent::NeedData { min_bytes } => min_bytes,
                 ParseEvent::GlobalExtensions { consumed, .. } => {
                     self.consume(consumed);
+                    globals += consumed;
+                    // They follow each other without end in what a decompressor can make of a kilobyte.
+                    if globals > MAX_HEADERS {
+                        return Err(TarError::HeadersTooLarge);
+                    }
                     continue;
                 }
                 ParseEvent::End { consumed } => {

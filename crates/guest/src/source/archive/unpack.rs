@@ -4,11 +4,13 @@
 //! What stands there already is replaced, as in every archiver: the later entry counts. Directories get their attributes at the
 //! end, since each file made in one changes its times, and a read-only one must take its files first.
 
+use super::allowance::Allowance;
+use super::entry_path;
 use super::tar_reader::{ATTRIBUTE_EACH, Entry, Kind};
 use crate::source::Summary;
 use crate::source::copy::Attributes;
 use crate::source::meter::Cancelled;
-use crate::source::root::{Root, new_file, object};
+use crate::source::root::{Root, new_file, object, open_below};
 use crate::source::write_error::WriteError;
 use pando_kernel::tree_removal::remove_child;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, linkat, mkdirat, mknodat, openat, statat, symlinkat};
@@ -18,24 +20,21 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 const BUFFER: usize = 256 << 10;
 
-/// No file system takes a longer name.
-const LONGEST_NAME: usize = 255;
-
-/// Far beyond any real tree, and little enough that a path does not become a weapon.
-const LONGEST_PATH: usize = 64 << 10;
-
 /// The most that is kept in memory of directories' attributes until the end: a million of them without extended ones take a third.
 const MOST_KEPT: usize = 512 << 20;
 
 /// What a directory without extended attributes takes besides its path.
 const KEPT_EACH: usize = 160;
+
+/// For a directory itself, and not what a link there leads to.
+const ITSELF: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// Why an entry was not unpacked.
 #[derive(Debug)]
@@ -46,6 +45,24 @@ pub(crate) enum UnpackError {
     Read(io::Error),
     Write(WriteError),
     Cancelled(Cancelled),
+}
+
+/// Why a directory on the way to an entry was not made.
+enum NotMade {
+    Call(Errno),
+    Refused(UnpackError),
+}
+
+impl From<Errno> for NotMade {
+    fn from(error: Errno) -> Self {
+        Self::Call(error)
+    }
+}
+
+impl From<UnpackError> for NotMade {
+    fn from(refused: UnpackError) -> Self {
+        Self::Refused(refused)
+    }
 }
 
 impl From<WriteError> for UnpackError {
@@ -60,25 +77,42 @@ impl From<Cancelled> for UnpackError {
     }
 }
 
+/// A directory by its path and as it was found.
+type Known = (PathBuf, Rc<OwnedFd>);
+
 pub(crate) struct Unpacker<'a> {
     into: &'a Path,
     root: Root,
+    allowance: Allowance,
     /// Of two entries for one directory the later counts.
     directories: BTreeMap<PathBuf, Attributes>,
     /// Bytes that they take, about.
     kept: usize,
     /// The last entry's parent: the next one's is mostly the same.
-    parent: Option<(PathBuf, Rc<OwnedFd>)>,
+    parent: Option<Known>,
+    /// The directory of that parent: a new neighbour of it needs no walk from the top, which takes its time two thousand levels down.
+    above: Option<Known>,
     summary: Summary,
 }
 
 impl<'a> Unpacker<'a> {
     pub(crate) fn new(into: &'a Path) -> Result<Self, WriteError> {
-        let root = Root::open(into).map_err(|error| WriteError::new("open", Path::new("."), into, error))?;
-        Ok(Self { into, root, directories: BTreeMap::new(), kept: 0, parent: None, summary: Summary::default() })
+        let unopened = |error| WriteError::new("open", Path::new("."), into, error);
+        let root = Root::open(into).map_err(unopened)?;
+        let allowance = Allowance::of(&root, into).map_err(unopened)?;
+        Ok(Self {
+            into,
+            root,
+            allowance,
+            directories: BTreeMap::new(),
+            kept: 0,
+            parent: None,
+            above: None,
+            summary: Summary::default(),
+        })
     }
 
-    /// Makes the entry at `path`, which [`entry_path`] made of its name.
+    /// Makes the entry at `path`, which [`entry_path()`] made of its name.
     pub(crate) fn place(
         &mut self,
         path: &Path,
@@ -87,8 +121,14 @@ impl<'a> Unpacker<'a> {
         step: &mut dyn FnMut() -> Result<(), Cancelled>,
     ) -> Result<(), UnpackError> {
         match entry.kind {
-            Kind::Device => self.summary.left.devices += 1,
-            Kind::Unknown => self.summary.left.unknown += 1,
+            Kind::Device => {
+                self.allowance.skip(entry)?;
+                self.summary.left.devices += 1;
+            }
+            Kind::Unknown => {
+                self.allowance.skip(entry)?;
+                self.summary.left.unknown += 1;
+            }
             Kind::Directory => self.directory(path, entry)?,
             _ => self.file(path, entry, content, step)?,
         }
@@ -97,8 +137,18 @@ impl<'a> Unpacker<'a> {
 
     /// Gives the directories their attributes. Returns what was made.
     pub(crate) fn finish(mut self) -> Result<Summary, WriteError> {
+        // Neighbours follow each other.
+        let mut above: Option<(PathBuf, OwnedFd)> = None;
         for (path, attributes) in std::mem::take(&mut self.directories) {
-            let directory = match self.exactly(&path) {
+            let wanted = path.parent().unwrap_or(Path::new(""));
+            if above.as_ref().is_none_or(|(known, _)| known.as_os_str() != wanted.as_os_str()) {
+                above = self.root.directory(wanted).ok().map(|directory| (wanted.to_owned(), directory));
+            }
+            let found = match (&above, path.file_name()) {
+                (Some((_, above)), Some(name)) => openat(above, name, ITSELF, Mode::empty()),
+                _ => self.exactly(&path),
+            };
+            let directory = match found {
                 Ok(directory) => directory,
                 // A later entry replaced it.
                 Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => continue,
@@ -117,7 +167,7 @@ impl<'a> Unpacker<'a> {
             Err(Errno::NOENT | Errno::NOTDIR) => return Ok(()),
             Err(error) => return Err(self.unwritten("open the directory of", path, error)),
         };
-        self.replace(&parent, path, name)
+        self.replace(&parent, path, name).map(drop)
     }
 
     /// The names in the directory at `path`; none if it is not there.
@@ -139,18 +189,19 @@ impl<'a> Unpacker<'a> {
     fn exactly(&self, path: &Path) -> Result<OwnedFd, Errno> {
         let Some(name) = path.file_name() else { return self.root.directory(path) };
         let parent = self.root.directory(path.parent().unwrap_or(Path::new("")))?;
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        openat(&parent, name, flags, Mode::empty())
+        openat(&parent, name, ITSELF, Mode::empty())
     }
 
     fn directory(&mut self, path: &Path, entry: &Entry) -> Result<(), UnpackError> {
         self.summary.left.attributes += entry.dropped;
+        self.allowance.name(path)?;
+        self.allowance.entry(path, entry)?;
         if let Some(name) = path.file_name() {
             self.in_parent(path, |this, parent| {
                 match mkdirat(parent, name, Mode::RWXU) {
                     Ok(()) => return Ok(()),
                     Err(Errno::EXIST) => {}
-                    Err(error) => return Err(this.unwritten("make", path, error)),
+                    Err(error) => return Err(UnpackError::from(this.unwritten("make", path, error))),
                 }
                 let there = statat(parent, name, AtFlags::SYMLINK_NOFOLLOW);
                 let there = there.map_err(|error| this.unwritten("look at", path, error))?;
@@ -158,7 +209,7 @@ impl<'a> Unpacker<'a> {
                     return Ok(());
                 }
                 this.replace(parent, path, name)?;
-                mkdirat(parent, name, Mode::RWXU).map_err(|error| this.unwritten("make", path, error))
+                Ok(mkdirat(parent, name, Mode::RWXU).map_err(|error| this.unwritten("make", path, error))?)
             })?;
         }
         self.keep(path, &entry.attributes)
@@ -197,13 +248,17 @@ impl<'a> Unpacker<'a> {
         if let Kind::HardLink(target) = &entry.kind {
             return self.hard_link(path, name, target);
         }
+        self.allowance.name(path)?;
+        self.allowance.entry(path, entry)?;
         let kind = self.in_parent(path, |this, parent| {
-            this.replace(parent, path, name)?;
+            if this.replace(parent, path, name)? {
+                this.allowance.again(entry)?;
+            }
             this.make(parent, path, name, entry, content, step)
         })?;
         self.in_parent(path, |this, parent| {
             let made = object(parent, name).map_err(|error| this.unwritten("open", path, error))?;
-            Ok::<_, UnpackError>(this.attributes(path, &made, kind, &entry.attributes)?)
+            Ok(this.attributes(path, &made, kind, &entry.attributes)?)
         })?;
         self.summary.left.attributes += entry.dropped;
         self.summary.files += 1;
@@ -255,7 +310,7 @@ impl<'a> Unpacker<'a> {
 
     /// Writes one run of data.
     fn run(
-        &self,
+        &mut self,
         path: &Path,
         file: &File,
         (offset, length): (u64, u64),
@@ -263,13 +318,16 @@ impl<'a> Unpacker<'a> {
         step: &mut dyn FnMut() -> Result<(), Cancelled>,
     ) -> Result<(), UnpackError> {
         let mut buffer = vec![0; usize::try_from(length).map_or(BUFFER, |length| length.min(BUFFER))];
-        let mut done = 0;
+        let (mut done, mut granted) = (0, self.allowance.block_start(offset));
         while done < length {
             let most = usize::try_from(length - done).map_or(BUFFER, |left| left.min(BUFFER));
             let count = content.read(&mut buffer[..most]).map_err(UnpackError::Read)?;
             if count == 0 {
                 return Err(UnpackError::Read(io::ErrorKind::UnexpectedEof.into()));
             }
+            let end = self.allowance.block_end(offset + done + count as u64);
+            self.allowance.content(path, end.saturating_sub(granted))?;
+            granted = end;
             file.write_all_at(&buffer[..count], offset + done).map_err(|error| self.unwritten("write", path, error))?;
             done += count as u64;
             step()?;
@@ -298,6 +356,7 @@ impl<'a> Unpacker<'a> {
         if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
             return Err(refused("is a directory"));
         }
+        self.allowance.link(path)?;
         self.in_parent(path, |this, parent| {
             let there = statat(parent, name, AtFlags::SYMLINK_NOFOLLOW);
             // To itself, or once more: removing the old name first could remove the file.
@@ -313,32 +372,55 @@ impl<'a> Unpacker<'a> {
     }
 
     /// Runs `action` with the parent directory of `path`, made if it is missing.
-    fn in_parent<T, E: From<WriteError>>(
+    fn in_parent<T>(
         &mut self,
         path: &Path,
-        action: impl FnOnce(&mut Self, BorrowedFd<'_>) -> Result<T, E>,
-    ) -> Result<T, E> {
+        action: impl FnOnce(&mut Self, BorrowedFd<'_>) -> Result<T, UnpackError>,
+    ) -> Result<T, UnpackError> {
         let wanted = path.parent().unwrap_or(Path::new(""));
         let parent = match self.parent.take() {
-            Some((known, parent)) if known == wanted => parent,
-            _ => match self.root.make_directory(wanted) {
-                Ok(parent) => Rc::new(parent),
-                Err(error) => return Err(self.unwritten("make the directory of", path, error).into()),
-            },
+            Some((known, parent)) if known.as_os_str() == wanted.as_os_str() => parent,
+            _ => Rc::new(self.directory_of(path, wanted)?),
         };
-        // `replace` clears it; then what was resolved may have changed its meaning.
+        // `replace` clears both; then what was resolved may have changed its meaning.
         self.parent = Some((wanted.to_owned(), Rc::clone(&parent)));
         action(self, (*parent).as_fd())
     }
 
-    /// Makes room for a new `name`.
-    fn replace(&mut self, parent: impl AsFd, path: &Path, name: &OsStr) -> Result<(), WriteError> {
+    /// The directory `wanted`, in which `path` is to lie, made if it is missing.
+    fn directory_of(&mut self, path: &Path, wanted: &Path) -> Result<OwnedFd, UnpackError> {
+        let above = wanted.parent().zip(wanted.file_name());
+        if let (Some((known, directory)), Some((above, name))) = (&self.above, above)
+            && known.as_os_str() == above.as_os_str()
+        {
+            let mut found = open_below(directory.as_fd(), Path::new(name));
+            if matches!(found, Err(Errno::NOENT)) {
+                self.allowance.name(wanted)?;
+                let made = mkdirat(directory, name, Mode::from_raw_mode(0o755));
+                found = made.and_then(|()| open_below(directory.as_fd(), Path::new(name)));
+            }
+            // Anything else is told by the walk, which follows links.
+            if let Ok(found) = found {
+                return Ok(found);
+            }
+        }
+        let made = self.root.make_directory(wanted, &mut || Ok(self.allowance.name(wanted)?));
+        let made = made.map_err(|error| match error {
+            NotMade::Refused(refused) => refused,
+            NotMade::Call(error) => self.unwritten("make the directory of", path, error).into(),
+        })?;
+        self.above = above.and_then(|(above, _)| Some((above.to_owned(), Rc::new(self.root.directory(above).ok()?))));
+        Ok(made)
+    }
+
+    /// Makes room for a new `name`. Returns whether anything was there.
+    fn replace(&mut self, parent: impl AsFd, path: &Path, name: &OsStr) -> Result<bool, WriteError> {
         match remove_child(parent.as_fd(), name).map_err(std::io::Error::from) {
             Ok(()) => {
-                self.parent = None;
-                Ok(())
+                (self.parent, self.above) = (None, None);
+                Ok(true)
             }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
             Err(error) => Err(self.unwritten("remove", path, error)),
         }
     }
@@ -359,22 +441,4 @@ impl<'a> Unpacker<'a> {
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         WriteError::new(action, path, self.into, source)
     }
-}
-
-/// The place of an entry in the tree: its name without leading slashes and without `.`. The error is the rest of a sentence.
-pub(crate) fn entry_path(name: &[u8]) -> Result<PathBuf, String> {
-    if name.len() > LONGEST_PATH {
-        return Err("has a path longer than 64 KiB".to_owned());
-    }
-    let mut path = PathBuf::new();
-    for part in name.split(|byte| *byte == b'/') {
-        match part {
-            b"" | b"." => {}
-            b".." => return Err("leaves the archive by '..'".to_owned()),
-            part if part.contains(&0) => return Err("has a zero byte in its path".to_owned()),
-            part if part.len() > LONGEST_NAME => return Err("has a name longer than 255 bytes".to_owned()),
-            part => path.push(OsStr::from_bytes(part)),
-        }
-    }
-    Ok(path)
 }

@@ -1,6 +1,7 @@
 //! The content of one file: shared if the file system can (reflink), else copied inside the kernel, holes kept.
 
 use crate::source::meter::{Cancelled, Meter};
+use pando_kernel::spare_room::{Refusal, SpareRoom};
 use rustix::fs::{SeekFrom, copy_file_range, fstat, ftruncate, ioctl_ficlone, seek};
 use rustix::io::Errno;
 use std::fs::File;
@@ -17,6 +18,7 @@ const BUFFER: usize = 256 << 10;
 pub(super) enum ContentError {
     Read(io::Error),
     Write(io::Error),
+    NoRoom(Refusal),
     Cancelled(Cancelled),
 }
 
@@ -27,7 +29,12 @@ impl From<Cancelled> for ContentError {
 }
 
 /// Makes `to`, an empty file, the same as `from`. Returns its size.
-pub(super) fn copy_content(from: &File, to: &File, meter: &mut Meter<'_>) -> Result<u64, ContentError> {
+pub(super) fn copy_content(
+    from: &File,
+    to: &File,
+    meter: &mut Meter<'_>,
+    room: &mut SpareRoom,
+) -> Result<u64, ContentError> {
     let size =
         || fstat(from).map(|stat| stat.st_size.cast_unsigned()).map_err(|error| ContentError::Read(error.into()));
     if ioctl_ficlone(to, from).is_ok() {
@@ -37,7 +44,7 @@ pub(super) fn copy_content(from: &File, to: &File, meter: &mut Meter<'_>) -> Res
     }
     let mut at = 0;
     while let Some((start, end)) = next_data(from, at, size()?)? {
-        at = copy_range(from, to, start, end, meter)?;
+        at = copy_range(from, to, (start, end), meter, room)?;
         if at < end {
             // The file was cut short meanwhile.
             break;
@@ -68,24 +75,41 @@ fn next_data(from: &File, at: u64, size: u64) -> Result<Option<(u64, u64)>, Cont
 }
 
 /// Copies the bytes from `start` to `end`; returns how far it came, which is less if the file ends earlier.
-fn copy_range(from: &File, to: &File, start: u64, end: u64, meter: &mut Meter<'_>) -> Result<u64, ContentError> {
+fn copy_range(
+    from: &File,
+    to: &File,
+    (start, end): (u64, u64),
+    meter: &mut Meter<'_>,
+    room: &mut SpareRoom,
+) -> Result<u64, ContentError> {
     let (mut read, mut written) = (start, start);
     while read < end {
         let step = usize::try_from((end - read).min(STEP)).unwrap_or(BUFFER);
+        room.ask(step as u64).map_err(ContentError::NoRoom)?;
         match copy_file_range(from, Some(&mut read), to, Some(&mut written), step) {
             // No progress although there should be data: some file systems say so when they mean "not supported".
-            Ok(0) => return copy_by_buffer(from, to, read, end, meter),
-            Ok(count) => meter.add(count as u64)?,
+            Ok(0) => return copy_by_buffer(from, to, (read, end), meter, room),
+            Ok(count) => {
+                // Asked for above.
+                let _ = room.take(count as u64);
+                meter.add(count as u64)?;
+            }
             Err(Errno::INTR) => {}
             Err(error @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => return Err(ContentError::Write(error.into())),
             // Across file systems, or an error of which side it is unclear: reading and writing apart will tell.
-            Err(_) => return copy_by_buffer(from, to, read, end, meter),
+            Err(_) => return copy_by_buffer(from, to, (read, end), meter, room),
         }
     }
     Ok(read)
 }
 
-fn copy_by_buffer(from: &File, to: &File, start: u64, end: u64, meter: &mut Meter<'_>) -> Result<u64, ContentError> {
+fn copy_by_buffer(
+    from: &File,
+    to: &File,
+    (start, end): (u64, u64),
+    meter: &mut Meter<'_>,
+    room: &mut SpareRoom,
+) -> Result<u64, ContentError> {
     let mut buffer = vec![0; BUFFER];
     let mut at = start;
     while at < end {
@@ -96,6 +120,7 @@ fn copy_by_buffer(from: &File, to: &File, start: u64, end: u64, meter: &mut Mete
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(ContentError::Read(error)),
         };
+        room.take(count as u64).map_err(ContentError::NoRoom)?;
         to.write_all_at(&buffer[..count], at).map_err(ContentError::Write)?;
         at += count as u64;
         meter.add(count as u64)?;

@@ -16,6 +16,7 @@ use super::root::Root;
 use super::write_error::WriteError;
 use super::{Progress, Summary};
 use pando_kernel::directory_chain::{Chain, Identity, identity, look_at};
+use pando_kernel::spare_room::SpareRoom;
 use rustix::fs::{Dir, FileType, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -148,6 +149,7 @@ fn copy_opened(
         destination: identity(&look_at(target.as_fd()).map_err(unwritable)?),
         root: Root::open(into).map_err(unwritable)?,
         links: HashMap::new(),
+        room: SpareRoom::at(&target).map_err(unwritable)?,
         meter: Meter::new(progress, None),
         summary: Summary::default(),
     };
@@ -169,6 +171,8 @@ struct Copier<'a> {
     root: Root,
     /// Where the first name of each file with several names went.
     links: HashMap<Identity, PathBuf>,
+    /// What it may take of the destination.
+    room: SpareRoom,
     meter: Meter<'a>,
     summary: Summary,
 }
@@ -272,6 +276,7 @@ impl Copier<'_> {
         object: &OwnedFd,
         verdict: Verdict,
     ) -> Result<Option<Level>, CopyError> {
+        self.take_name(&path)?;
         // Only its owner may enter it until it is complete.
         rustix::fs::mkdirat(sides.target.deepest(), name, Mode::RWXU)
             .map_err(|error| self.unwritten("make", &path, error))?;
@@ -325,6 +330,12 @@ impl Copier<'_> {
             _ => super::root::new_file(target, name).map(drop),
         };
         made.map_err(|error| self.unwritten("make", path, error))
+    }
+
+    /// Takes room for one thing that is made at `path`.
+    fn take_name(&mut self, path: &Path) -> Result<(), CopyError> {
+        let taken = self.room.take_files(1);
+        Ok(taken.map_err(|refusal| WriteError::refused(path, self.into, refusal))?)
     }
 
     fn unread(&self, path: &Path, source: impl Into<io::Error>) -> CopyError {

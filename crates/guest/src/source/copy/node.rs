@@ -3,6 +3,7 @@
 use super::content::{ContentError, copy_content};
 use super::{Attributes, Copier, CopyError, Verdict};
 use crate::source::root::{new_file, object};
+use crate::source::write_error::WriteError;
 use pando_kernel::directory_chain::{identity, look_at};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Statx, ftruncate, linkat, makedev, mknodat, readlinkat, symlinkat};
 use rustix::io::Errno;
@@ -23,6 +24,9 @@ impl Copier<'_> {
         verdict: Verdict,
     ) -> Result<(), CopyError> {
         let kind = FileType::from_raw_mode(stat.stx_mode.into());
+        if verdict != Verdict::Skeleton {
+            self.take_name(path)?;
+        }
         match (kind, verdict) {
             (_, Verdict::Skeleton) => return Ok(()),
             (FileType::RegularFile, Verdict::Hollow) => {
@@ -97,9 +101,10 @@ impl Copier<'_> {
         let to = new_file(target, name).map_err(|error| self.unwritten("make", path, error))?;
         for last in [false, true] {
             let before = look_at(from.as_fd()).map_err(|error| self.unread(path, error))?;
-            let size = copy_content(&from, &to, &mut self.meter).map_err(|error| match error {
+            let size = copy_content(&from, &to, &mut self.meter, &mut self.room).map_err(|error| match error {
                 ContentError::Read(error) => self.unread(path, error),
                 ContentError::Write(error) => self.unwritten("write", path, error),
+                ContentError::NoRoom(refusal) => WriteError::refused(path, self.into, refusal).into(),
                 ContentError::Cancelled(cancelled) => cancelled.into(),
             })?;
             let after = look_at(from.as_fd()).map_err(|error| self.unread(path, error))?;

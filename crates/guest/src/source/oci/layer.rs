@@ -22,6 +22,10 @@ const WHITEOUT: &[u8] = b".wh.";
 const RESERVED: &[u8] = b".wh..wh.";
 const OPAQUE: &[u8] = b".wh..wh..opq";
 
+/// The most that is kept in memory of the paths of a layer, and what each takes besides its bytes.
+const MOST_KEPT: usize = 512 << 20;
+const KEPT_EACH: usize = 64;
+
 /// A layer, and what it must turn out to be.
 pub(super) struct Wanted {
     /// Its file in the store.
@@ -64,7 +68,8 @@ impl<'a> Layers<'a> {
         let position = Rc::new(Cell::new(0));
         let (_, plain) = unpacked(blob.share(), &file, Rc::clone(&position))?;
         let plain = super::digest::Digesting::new(plain, store.digester("layer", &wanted.plain)?);
-        let mut layer = Layer { unpacker: &mut self.unpacker, placed: HashSet::new() };
+        let mut layer =
+            Layer { unpacker: &mut self.unpacker, placed: HashSet::new(), kept: 0, cleared: HashSet::new() };
         let done = each_entry(plain.share(), &file, &position, &mut meter, &mut layer);
         if let Err(error @ (ArchiveError::Cancelled(_) | ArchiveError::Write(_))) = done {
             return Err(error.into());
@@ -92,6 +97,10 @@ struct Layer<'u, 'a> {
     unpacker: &'u mut Unpacker<'a>,
     /// What this layer has made, with the directories above: its whiteouts are only for what was there before.
     placed: HashSet<PathBuf>,
+    /// Bytes that those take, about.
+    kept: usize,
+    /// Directories that have nothing of lower layers any more: to look through them again would be work without end.
+    cleared: HashSet<PathBuf>,
 }
 
 impl<R: Read> Receiver<R> for Layer<'_, '_> {
@@ -117,8 +126,7 @@ impl<R: Read> Receiver<R> for Layer<'_, '_> {
             return Ok(self.white_out(&parent.join(OsStr::from_bytes(hidden)))?);
         }
         self.unpacker.place(&path, entry, &mut reader.content(), step)?;
-        self.placed.extend(path.ancestors().map(Path::to_owned));
-        Ok(())
+        self.keep(&path)
     }
 
     /// The digest says that the layer is whole; some tools write no mark at the end.
@@ -128,6 +136,21 @@ impl<R: Read> Receiver<R> for Layer<'_, '_> {
 }
 
 impl Layer<'_, '_> {
+    /// Notes what was made, with the directories above, which are there if one of them is.
+    fn keep(&mut self, path: &Path) -> Result<(), UnpackError> {
+        for made in path.ancestors() {
+            if !self.placed.insert(made.to_owned()) {
+                break;
+            }
+            self.kept += made.as_os_str().len() + KEPT_EACH;
+        }
+        if self.kept <= MOST_KEPT {
+            return Ok(());
+        }
+        let what = format!("is one too many: the paths of this layer take more than {} MiB", MOST_KEPT >> 20);
+        Err(UnpackError::Refused(what))
+    }
+
     /// Removes what lower layers have at `path`.
     fn white_out(&mut self, path: &Path) -> Result<(), WriteError> {
         if self.placed.contains(path) { self.clear(path) } else { self.unpacker.remove(path) }
@@ -137,6 +160,9 @@ impl Layer<'_, '_> {
     fn clear(&mut self, path: &Path) -> Result<(), WriteError> {
         let mut todo = vec![path.to_owned()];
         while let Some(directory) = todo.pop() {
+            if !self.cleared.insert(directory.clone()) {
+                continue;
+            }
             for name in self.unpacker.names(&directory)? {
                 let path = directory.join(name);
                 if self.placed.contains(&path) {

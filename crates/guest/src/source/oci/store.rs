@@ -12,6 +12,7 @@ use crate::source::meter::{Cancelled, Meter};
 use crate::source::root::{Root, read_file};
 use crate::source::write_error::WriteError;
 use oci_spec::image::{Descriptor, Digest};
+use pando_kernel::spare_room::SpareRoom;
 use serde::de::DeserializeOwned;
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -186,12 +187,17 @@ fn plain_archive(path: &Path, scratch: &Path, meter: &mut Meter<'_>) -> Result<F
         )))
     };
     let mut expanded = tempfile::tempfile_in(scratch).map_err(unwritten)?;
+    let mut room = SpareRoom::at(&expanded).map_err(|error| unwritten(error.into()))?;
     let mut buffer = vec![0; 256 << 10];
     loop {
         let count = plain.read(&mut buffer).map_err(unread)?;
         if count == 0 {
             return Ok(expanded);
         }
+        room.take(count as u64).map_err(|refusal| {
+            let refused = WriteError::refused(Path::new("a temporary file"), scratch, refusal);
+            OciError::from(super::ArchiveError::from(refused))
+        })?;
         expanded.write_all(&buffer[..count]).map_err(unwritten)?;
         meter.reach(position.get())?;
     }
