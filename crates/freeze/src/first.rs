@@ -98,6 +98,10 @@ pub(crate) fn script(image: &Image, facts: &Facts) -> Result<Option<Script>, Fre
         inherited: Inherited { filters: facts.filtered, bounding: u64::MAX, plain: false, space: None },
     };
     ground.process(&mut writer, Writer::MAKING, first, index);
+    let refused = writer.refused();
+    if !refused.is_empty() {
+        return Err(FreezeError::Refused(refused));
+    }
     Ok(Some(writer.finish(family.maker, slots.free, 0, 0)))
 }
 

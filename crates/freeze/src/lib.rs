@@ -53,6 +53,7 @@ mod handle_walk;
 mod holder;
 mod host_names;
 mod host_settings;
+mod identity;
 pub mod image;
 mod in_flight;
 mod injection;

@@ -61,8 +61,7 @@ fn written(image: &Image, facts: &Facts, filters: &[Vec<u8>]) -> Result<Option<S
     let makers = sysv_making::Makers { own: maker, helper, pipe: [behind, behind + 1] };
     sysv_making::write(&mut writer, image, makers);
     pid_counter::set(&mut writer, slots, maker);
-    let inherited = Inherited::of_maker(&mut writer, image, filters);
-    let filtered = writer.length(Writer::MAKING);
+    let (inherited, filtered) = Inherited::of_maker(&mut writer, image, filters);
     let ground = Ground {
         image,
         stages: &stages,
@@ -79,8 +78,12 @@ fn written(image: &Image, facts: &Facts, filters: &[Vec<u8>]) -> Result<Option<S
     ground.fork_all(&mut writer, Writer::MAKING, &family.roots);
     content_making::seal_late(&mut writer, image, slots);
     user_spaces::give_turns(&mut writer, image, slots, maker);
-    if !verdict::lets_pass(filters, writer.made_from(filtered)) {
+    if !verdict::lets_pass(filters, |number| writer.made_from(filtered + number + 1)) {
         return Ok(None);
+    }
+    let refused = writer.refused();
+    if !refused.is_empty() {
+        return Err(FreezeError::Refused(refused));
     }
     let reports = image.processes.iter().filter(|process| !process.threads.is_empty()).count();
     Ok(Some(writer.finish(maker, slots.free, reports, slots.supplied())))

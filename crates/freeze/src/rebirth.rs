@@ -1,11 +1,14 @@
 //! The steps of each thread of a clone, from its first instruction in the restorer to its return into the frozen program.
 
 use crate::frame;
-use crate::image::{Credentials, Image, Process, Thread, UserSpace};
+use crate::identity::{self, Kept};
+use crate::image::{Image, Process, Thread, UserSpace};
 use crate::landing::Landing;
+use crate::refusal::Refusal;
 use crate::script::{Chapter, Writer};
 use crate::thread_settings;
 use crate::timers;
+use crate::verdict;
 use pando_restorer::{STACK_LENGTH, Special};
 
 /// FS and GS base of a thread, which stand behind the registers of its frame.
@@ -30,23 +33,15 @@ pub(crate) struct Inherited<'a> {
 }
 
 impl Inherited<'_> {
-    /// Of the maker, which gives up what no thread of the image has: each call that it makes is one less for every thread.
-    pub(crate) fn of_maker(writer: &mut Writer, image: &Image, filters: &[Vec<u8>]) -> Self {
+    /// Of the maker, which gives up what no thread of the image has: each call that it makes is one less for every thread. And the step that installs the first
+    /// filter.
+    pub(crate) fn of_maker(writer: &mut Writer, image: &Image, filters: &[Vec<u8>]) -> (Self, usize) {
         let threads = image.processes.iter().flat_map(|process| &process.threads);
         let bounding = threads.fold(0, |all, thread| all | thread.credentials.capabilities[3]);
-        bound(writer, Writer::MAKING, bounding, u64::MAX);
-        install(writer, Writer::MAKING, filters, 0);
-        Self { filters: filters.len(), bounding, plain: true, space: None }
-    }
-}
-
-fn install(writer: &mut Writer, chapter: Chapter, filters: &[Vec<u8>], flags: u64) {
-    const SECCOMP_SET_MODE_FILTER: u64 = 1;
-    for filter in filters {
-        let program = writer.data(filter, 8);
-        let filter = writer.words(&[filter.len() as u64 / 8, program]);
-        let arguments = [SECCOMP_SET_MODE_FILTER, flags, filter];
-        writer.call(chapter, "installing a system-call filter", libc::SYS_seccomp, &arguments);
+        identity::bound(writer, Writer::MAKING, bounding, u64::MAX);
+        let place = writer.length(Writer::MAKING);
+        identity::install(writer, Writer::MAKING, filters, 0);
+        (Self { filters: filters.len(), bounding, plain: true, space: None }, place)
     }
 }
 
@@ -75,21 +70,32 @@ pub(crate) fn first_thread(
     }
     timers::create(writer, chapter, &process.timers, ids_chosen);
     let shared = shares_filters(process);
-    if shared && thread.filters.len() > inherited.filters {
+    let filters = thread.filters.get(inherited.filters..).unwrap_or_default();
+    if shared && !filters.is_empty() {
         writer.special(chapter, "waiting for the other threads", Special::Gather, &[others]);
     }
-    identity(writer, chapter, thread, inherited, if shared { TO_ALL } else { 0 });
-    writer.special(chapter, "waiting at the gate", Special::Gate, &[others]);
+    let kept = if filters.is_empty() { Kept::Nothing } else { Kept::ToFilter };
+    identity::become_it(writer, chapter, &thread.credentials, inherited, kept);
+    // Before the gate nobody runs who could make use of it.
+    let dumpable = process.flags.dumpable;
+    let is_alone = shared || others == 0;
+    let early = dumpable && is_alone && !verdict::let_call(filters, libc::SYS_prctl, &DUMPABLE);
+    if early {
+        writer.call(chapter, "becoming dumpable", libc::SYS_prctl, &DUMPABLE);
+    }
+    let place = identity::filter(writer, chapter, &thread.credentials, filters, if shared { TO_ALL } else { 0 });
+    writer.special(chapter, "waiting at the gate", Special::Gate, &[others, process.pid as u64]);
     timers::start(writer, chapter, &process.timers);
     for (which, interval) in process.intervals.iter().enumerate() {
         let Some(interval) = timers::wound(*interval) else { continue };
         let words = writer.words(&interval);
         writer.call(chapter, "setting an interval timer", libc::SYS_setitimer, &[which as u64, words, 0]);
     }
-    if process.flags.dumpable {
-        writer.call(chapter, "becoming dumpable", libc::SYS_prctl, &[libc::PR_SET_DUMPABLE as u64, 1]);
+    if dumpable && !early {
+        writer.call(chapter, "becoming dumpable", libc::SYS_prctl, &DUMPABLE);
     }
     resume(writer, chapter, thread, (landing, 0), [0, 0]);
+    judge(writer, chapter, (process, thread), filters, |number| place + number + 1);
 }
 
 /// All steps of a further thread, whose stack in the restorer begins at `stack`.
@@ -102,16 +108,68 @@ pub(crate) fn further_thread(
     (landing, number): (&Landing, usize),
 ) {
     common(writer, chapter, process, thread);
-    // The first thread gives all of them the filters that they share.
-    let filters = if shares_filters(process) { usize::MAX } else { inherited.filters };
-    identity(writer, chapter, thread, Inherited { filters, ..inherited }, 0);
+    let filters = thread.filters.get(inherited.filters..).unwrap_or_default();
+    // The first thread gives all of them the filters that they share, while they stand at the gate.
+    let shared = shares_filters(process);
+    let kept = match (filters, shared) {
+        ([], _) => Kept::Nothing,
+        (_, true) => Kept::ToBeFiltered,
+        _ => Kept::ToFilter,
+    };
+    identity::become_it(writer, chapter, &thread.credentials, inherited, kept);
+    let own = if shared { &[] } else { filters };
+    let place = identity::filter(writer, chapter, &thread.credentials, own, 0);
     writer.special(chapter, "waiting at the gate", Special::Gate, &[u64::MAX]);
     resume(writer, chapter, thread, (landing, number), [stack, STACK_LENGTH]);
+    let holds_from = |number| if shared { place } else { place + number + 1 };
+    judge(writer, chapter, (process, thread), filters, holds_from);
 }
 
-/// Whether the threads of a process have the same filters of system calls, so that it need not be made for each.
+/// A process is dumpable.
+const DUMPABLE: [u64; 5] = [libc::PR_SET_DUMPABLE as u64, 1, 0, 0, 0];
+
+/// Refuses a thread one of whose filters, each of which holds from a step on, would have a say in what comes behind that.
+fn judge(
+    writer: &mut Writer,
+    chapter: Chapter,
+    (process, thread): (&Process, &Thread),
+    filters: &[Vec<u8>],
+    holds_from: impl Fn(usize) -> usize,
+) {
+    let of =
+        |(number, filter): (usize, &Vec<u8>)| verdict::obstacle(filter, writer.steps_from(chapter, holds_from(number)));
+    let Some(call) = filters.iter().enumerate().find_map(of) else { return };
+    writer.refuse(Refusal {
+        pid: process.pid,
+        name: String::from_utf8_lossy(&thread.name).into_owned(),
+        descriptor: None,
+        kind: format!("a filter of its own that does not let pass {}, which a clone calls under it", name(call)),
+        advice: "have the filter allow that call, or start the program without it",
+    });
+}
+
+/// What a call is called that is made under a filter.
+fn name(call: i64) -> String {
+    const NAMES: [(i64, &str); 11] = [
+        (libc::SYS_read, "read"),
+        (libc::SYS_write, "write"),
+        (libc::SYS_close, "close"),
+        (libc::SYS_munmap, "munmap"),
+        (libc::SYS_rt_sigreturn, "rt_sigreturn"),
+        (libc::SYS_setitimer, "setitimer"),
+        (libc::SYS_capset, "capset"),
+        (libc::SYS_prctl, "prctl"),
+        (libc::SYS_futex, "futex"),
+        (libc::SYS_timer_settime, "timer_settime"),
+        (libc::SYS_seccomp, "seccomp"),
+    ];
+    let known = NAMES.iter().find(|(number, _)| *number == call);
+    known.map_or_else(|| format!("system call {call}"), |(_, name)| (*name).to_owned())
+}
+
+/// Whether the threads of a process have the same filters of system calls, so that it need not be made for each. Who gains no privileges gives that on with them.
 fn shares_filters(process: &Process) -> bool {
-    let mut filters = process.threads.iter().map(|thread| &thread.filters);
+    let mut filters = process.threads.iter().map(|thread| (&thread.filters, thread.credentials.no_new_privileges));
     let first = filters.next();
     process.threads.len() > 1 && filters.all(|other| Some(other) == first)
 }
@@ -173,90 +231,6 @@ fn common(writer: &mut Writer, chapter: Chapter, process: &Process, thread: &Thr
 /// The number of a signal that waits.
 fn signal(info: &[u8]) -> u64 {
     info.first().copied().map_or(0, u64::from)
-}
-
-/// Becomes who the thread was. Filters come last where it has the right to have them then, for they may end who becomes somebody else, as those of services do. Where
-/// it has not, they come first, and let pass what the thread itself did after.
-fn identity(writer: &mut Writer, chapter: Chapter, thread: &Thread, inherited: Inherited<'_>, flags: u64) {
-    let seen = inherited.space.map(|space| space.seen(&thread.credentials));
-    let who = seen.as_ref().unwrap_or(&thread.credentials);
-    let filters = thread.filters.get(inherited.filters..).unwrap_or_default();
-    let may_have_them = who.no_new_privileges || who.capabilities[2] & SYS_ADMIN != 0;
-    if !may_have_them {
-        install(writer, chapter, filters, flags);
-    }
-    bound(writer, chapter, who.capabilities[3], inherited.bounding);
-    // They may be set only while all capabilities are there.
-    if who.secure_bits != 0 {
-        let arguments = [libc::PR_SET_SECUREBITS as u64, who.secure_bits];
-        writer.call(chapter, "setting the secure bits", libc::SYS_prctl, &arguments);
-    }
-    if inherited.space.is_none() && !(inherited.plain && who.further.is_empty()) {
-        let further: Vec<u8> = who.further.iter().flat_map(|group| group.to_le_bytes()).collect();
-        let further = writer.data(&further, 8);
-        let arguments = [who.further.len() as u64, further];
-        writer.call(chapter, "setting further groups", libc::SYS_setgroups, &arguments);
-    }
-    let [real, effective, saved, of_files] = who.groups.map(u64::from);
-    if !(inherited.plain && [real, effective, saved] == [0; 3]) {
-        writer.call(chapter, "setting the groups", libc::SYS_setresgid, &[real, effective, saved]);
-    }
-    if of_files != effective {
-        writer.call(chapter, "setting the file-system group", libc::SYS_setfsgid, &[of_files]);
-    }
-    let [real, effective, saved, of_files] = who.users.map(u64::from);
-    if inherited.space.is_some() || [real, effective, saved, of_files] != [0; 4] {
-        // Capabilities outlive the change of user, to be set as they were.
-        writer.attempt(chapter, "keeping capabilities", libc::SYS_prctl, &[libc::PR_SET_KEEPCAPS as u64, 1]);
-        writer.call(chapter, "setting the users", libc::SYS_setresuid, &[real, effective, saved]);
-        if of_files != effective {
-            writer.call(chapter, "setting the file-system user", libc::SYS_setfsuid, &[of_files]);
-        }
-        let keeps = who.secure_bits >> libc::SECBIT_KEEP_CAPS.trailing_zeros() & 1;
-        writer.attempt(
-            chapter,
-            "no longer keeping capabilities",
-            libc::SYS_prctl,
-            &[libc::PR_SET_KEEPCAPS as u64, keeps],
-        );
-    }
-    capabilities(writer, chapter, who);
-    if who.no_new_privileges {
-        let arguments = [libc::PR_SET_NO_NEW_PRIVS as u64, 1];
-        writer.call(chapter, "giving up new privileges", libc::SYS_prctl, &arguments);
-    }
-    if may_have_them {
-        install(writer, chapter, filters, flags);
-    }
-}
-
-/// CAP_SYS_ADMIN.
-const SYS_ADMIN: u64 = 1 << 21;
-
-/// The highest capability of any kernel so far is 40; more are tried.
-const CAPABILITIES: u64 = 48;
-
-/// Gives up the capabilities of a set that are not of another.
-fn bound(writer: &mut Writer, chapter: Chapter, kept: u64, of: u64) {
-    for number in (0..CAPABILITIES).filter(|number| (of & !kept) >> number & 1 == 1) {
-        let arguments = [libc::PR_CAPBSET_DROP as u64, number];
-        writer.attempt(chapter, "bounding capabilities", libc::SYS_prctl, &arguments);
-    }
-}
-
-fn capabilities(writer: &mut Writer, chapter: Chapter, who: &Credentials) {
-    const VERSION_3: u32 = 0x2008_0522;
-    let [inheritable, permitted, effective, _, ambient] = who.capabilities;
-    let header: Vec<u8> = [VERSION_3, 0].iter().flat_map(|word| word.to_le_bytes()).collect();
-    let half = |set: u64, high: bool| if high { (set >> 32) as u32 } else { set as u32 };
-    let sets = [false, true].map(|high| [effective, permitted, inheritable].map(|set| half(set, high)));
-    let sets: Vec<u8> = sets.iter().flatten().flat_map(|word| word.to_le_bytes()).collect();
-    let (header, sets) = (writer.data(&header, 8), writer.data(&sets, 8));
-    writer.call(chapter, "setting capabilities", libc::SYS_capset, &[header, sets]);
-    for number in (0..CAPABILITIES).filter(|number| ambient >> number & 1 == 1) {
-        let arguments = [libc::PR_CAP_AMBIENT as u64, libc::PR_CAP_AMBIENT_RAISE as u64, number, 0, 0];
-        writer.call(chapter, "raising an ambient capability", libc::SYS_prctl, &arguments);
-    }
 }
 
 /// The last steps, behind the gate. The maker, which the first processes are children of until then, is gone now: its end is not their parent's.
@@ -321,44 +295,5 @@ mod tests {
         assert_eq!(made([2, 2], 1), (1, 1));
         assert_eq!(made([1, 1], 1), (0, 0));
         assert_eq!(made([2, 1], 0), (3, 0));
-    }
-
-    #[test]
-    fn filters_come_last_where_a_thread_may_have_them_then() {
-        let order = |no_new_privileges, effective| {
-            let credentials = Credentials {
-                users: [7; 4],
-                capabilities: [0, effective, effective, 0, 0],
-                no_new_privileges,
-                ..Credentials::default()
-            };
-            let thread = Thread { credentials, filters: vec![vec![0; 8]], ..Thread::default() };
-            let inherited = Inherited { filters: 0, bounding: 0, plain: true, space: None };
-            let mut writer = Writer::new();
-            identity(&mut writer, Writer::MAKING, &thread, inherited, 0);
-            let text = format!("{:?}", writer.finish(9, 3, 1, 0));
-            let place = |label: &str| text.lines().position(|line| line.contains(label)).unwrap();
-            place("setting the users") < place("installing")
-        };
-        assert_eq!([order(true, 0), order(false, SYS_ADMIN), order(false, 1)], [true, true, false]);
-    }
-
-    #[test]
-    fn what_no_thread_has_is_given_up_once() {
-        let of = |bounding| {
-            let mut thread = Thread { registers: vec![0; 25], extended: vec![0; 576], ..Thread::default() };
-            thread.credentials.capabilities[3] = bounding;
-            Process { threads: vec![thread], ..Process::default() }
-        };
-        let image = Image { processes: vec![of(0b11), of(0b01)], ..Image::default() };
-        let mut writer = Writer::new();
-        let inherited = Inherited::of_maker(&mut writer, &image, &[]);
-        let chapters = [writer.chapter(), writer.chapter()];
-        for (process, chapter) in image.processes.iter().zip(chapters) {
-            identity(&mut writer, chapter, &process.threads[0], inherited, 0);
-        }
-        let text = format!("{:?}", writer.finish(9, 3, 1, 0));
-        let dropped = text.lines().filter(|line| line.contains("bounding capabilities")).count() as u64;
-        assert_eq!(dropped, CAPABILITIES - 2 + 1, "{text}");
     }
 }

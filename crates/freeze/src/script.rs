@@ -1,6 +1,7 @@
 //! Writing a script for the restorer: steps with names, and the data that they point at.
 
-use pando_restorer::{FORGIVE, Header, ONTO, PATIENT, SCRIPT, Special, Step};
+use crate::refusal::Refusal;
+use pando_restorer::{EXACT, FORGIVE, Header, ONTO, PATIENT, SCRIPT, Special, Step};
 use std::ffi::CString;
 use std::fmt;
 
@@ -14,6 +15,8 @@ pub(crate) struct Writer {
     chapters: Vec<Vec<(String, Step)>>,
     /// How many steps of another script are counted before these.
     before: u64,
+    /// What cannot be made.
+    refused: Vec<Refusal>,
 }
 
 /// A script that is complete.
@@ -68,7 +71,7 @@ impl Writer {
 
     /// One whose steps are counted on from those of another script.
     pub(crate) fn after(before: u64) -> Self {
-        Self { data: vec![0; HEAD], chapters: vec![Vec::new(), Vec::new()], before }
+        Self { data: vec![0; HEAD], chapters: vec![Vec::new(), Vec::new()], before, refused: Vec::new() }
     }
 
     /// A new chapter, to be forked or made a thread of.
@@ -118,7 +121,7 @@ impl Writer {
         self.push(chapter, label, Call::patient(number).0, arguments, 0);
     }
 
-    /// A system call that must give a value.
+    /// A system call that must give a value, which may be 0.
     pub(crate) fn exact(
         &mut self,
         chapter: Chapter,
@@ -127,7 +130,22 @@ impl Writer {
         arguments: &[u64],
         want: u64,
     ) {
-        self.push(chapter, label, number as u64, arguments, want);
+        self.push(chapter, label, number as u64 | EXACT, arguments, want);
+    }
+
+    /// A system call that writes what is expected to a place of the script: its arguments, given that place.
+    pub(crate) fn reading(
+        &mut self,
+        chapter: Chapter,
+        label: &str,
+        number: i64,
+        arguments: impl FnOnce(u64) -> Vec<u64>,
+        expected: &[u8],
+    ) {
+        let unlike: Vec<u8> = expected.iter().map(|byte| !byte).collect();
+        let (place, wanted) = (self.data(&unlike, 8), self.data(expected, 8));
+        self.call(chapter, label, number, &arguments(place));
+        self.special(chapter, label, Special::Compare, &[place, wanted, expected.len() as u64]);
     }
 
     /// A system call whose descriptor becomes `slot`.
@@ -189,6 +207,21 @@ impl Writer {
     /// How many steps a chapter has so far.
     pub(crate) fn length(&self, chapter: Chapter) -> usize {
         self.chapters[chapter.0].len()
+    }
+
+    /// The steps of a chapter so far, from one on.
+    pub(crate) fn steps_from(&self, chapter: Chapter, first: usize) -> impl Iterator<Item = &Step> {
+        self.chapters[chapter.0].iter().skip(first).map(|(_, step)| step)
+    }
+
+    /// Notes that something cannot be made.
+    pub(crate) fn refuse(&mut self, refusal: Refusal) {
+        self.refused.push(refusal);
+    }
+
+    /// What cannot be made.
+    pub(crate) fn refused(&mut self) -> Vec<Refusal> {
+        std::mem::take(&mut self.refused)
     }
 
     /// The maker's steps from one on, and those of all that it forks.

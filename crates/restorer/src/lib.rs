@@ -33,4 +33,4 @@ mod step;
 
 pub use message::{Answer, Report, Request, WORDS};
 pub use place::{HANDOVER, MEMORY, PARKING, REGION, REGION_LENGTH, RINGS, SCRIPT, STACK_LENGTH, STACKS, thread_stack};
-pub use step::{FORGIVE, Header, NEXT_NUMBER, ONTO, PATIENT, Special, Step};
+pub use step::{EXACT, FORGIVE, Header, NEXT_NUMBER, ONTO, PATIENT, Special, Step};

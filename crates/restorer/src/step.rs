@@ -24,7 +24,7 @@ pub struct Header {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Step {
-    /// The system call or special step, or'ed with [`FORGIVE`], [`ONTO`], [`PATIENT`].
+    /// The system call or special step, or'ed with [`FORGIVE`], [`ONTO`], [`PATIENT`], [`EXACT`].
     pub what: u64,
     /// Its arguments. Pointers point into the script as mapped at [`crate::SCRIPT`].
     pub arguments: [u64; 6],
@@ -41,6 +41,9 @@ pub const ONTO: u64 = 1 << 33;
 /// A failure may be due to another process that has not come as far: it is tried again for some seconds.
 pub const PATIENT: u64 = 1 << 34;
 
+/// The result has to be the one wanted, also where that is 0.
+pub const EXACT: u64 = 1 << 35;
+
 /// A thread's tid is the next that there is, and not to be asked for.
 pub const NEXT_NUMBER: u64 = 1 << 32;
 
@@ -52,7 +55,7 @@ pub enum Special {
     Fork = 0x1_0000,
     /// Make a thread: its tid, or'ed with [`NEXT_NUMBER`], thread pointer, clear-tid address, end of its stack, its first step, how many it has.
     Thread = 0x1_0001,
-    /// Report and wait at the gate. The argument is how many further threads the process has, for its first one; `u64::MAX` for the others.
+    /// Report and wait at the gate: how many further threads the process has, and its pid, for its first one; `u64::MAX` for the others.
     Gate = 0x1_0002,
     /// Return into the frozen program through a signal frame: its address, and that of the [landing](crate::landing), if there is one, in whose favour a
     /// process's first thread gives up all else that the restorer has there; then, for a further thread, its stack: address, length.
@@ -72,6 +75,8 @@ pub enum Special {
     /// Make a context of asynchronous input and output (io_setup(2)) whose ring lies at an address: how many requests it is for, how many events the ring has
     /// room for, that address, where in the ring the next event is taken, and the events that wait there: their address, and how many they are.
     AioRing = 0x1_000a,
+    /// Compare what a call has written with what is expected: the addresses of both, and how many bytes there are. EPERM where they differ.
+    Compare = 0x1_000b,
 }
 
 impl Special {
@@ -79,7 +84,7 @@ impl Special {
     pub fn from_number(number: u64) -> Option<Self> {
         let all = [Self::Fork, Self::Thread, Self::Gate, Self::Resume, Self::Pipe, Self::Exit, Self::Pair];
         all.into_iter()
-            .chain([Self::Hand, Self::Take, Self::Gather, Self::AioRing])
+            .chain([Self::Hand, Self::Take, Self::Gather, Self::AioRing, Self::Compare])
             .find(|special| *special as u64 == number)
     }
 }

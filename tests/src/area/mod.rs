@@ -6,6 +6,7 @@ mod buds;
 mod burglars;
 mod clients;
 mod clone_crash;
+mod clone_filters;
 mod clone_identity;
 mod clone_inits;
 mod clone_kills;
@@ -159,6 +160,7 @@ const AREAS: &[&[Case]] = &[
     clone_objects::CASES,
     clone_scopes::CASES,
     clones::CASES,
+    clone_filters::CASES,
     clone_identity::CASES,
     clone_inits::CASES,
     kept_images::CASES,
