@@ -125,6 +125,12 @@ pub struct Written {
     pub object: Option<OwnedFd>,
 }
 
+impl From<Writes> for OwnedFd {
+    fn from(writes: Writes) -> Self {
+        writes.0
+    }
+}
+
 impl Writes {
     /// A group that nobody waits for (fanotify_init(2)). What is more than its queue holds, 16,384 by default, is not told. Needs CAP_SYS_ADMIN.
     pub fn new() -> io::Result<Self> {

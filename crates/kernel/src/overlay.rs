@@ -109,7 +109,11 @@ impl Overlay<'_> {
 /// Whether the kernel takes no descriptors for layers: EBADF before Linux 6.13, where an option with a descriptor is looked up as a path,
 /// EINVAL where the option does not exist, EOPNOTSUPP where overlays still take their options as one text (before Linux 6.5).
 pub(crate) fn refuses_descriptors(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::EBADF | libc::EINVAL | libc::EOPNOTSUPP))
+    // Since then the same errors are about the layers themselves, and to attach those somewhere would show them to everybody for nothing.
+    let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|word| word.parse::<u32>().unwrap_or(0));
+    let takes_them = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (6, 13);
+    !takes_them && matches!(error.raw_os_error(), Some(libc::EBADF | libc::EINVAL | libc::EOPNOTSUPP))
 }
 
 /// A directory for mount points, which goes with everything that is attached below it.

@@ -2,7 +2,7 @@
 
 use crate::aside::{Aside, BringIn};
 use crate::attributes::{Attributes, Moment, Which};
-use crate::change::{Op, Source, Steps, Target};
+use crate::change::{Op, Replaced, Source, Steps, Target};
 use crate::content::bring;
 use crate::crash::{planted, step};
 use crate::identity::{Identity, is_gone};
@@ -14,11 +14,15 @@ use crate::tree_path::TreePath;
 use crate::xattr;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, StatxFlags};
 use rustix::io::Errno;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+
+/// What stands behind the name of something that others have put where a commit had to put something else.
+const KEPT: &str = ".pando-kept";
 
 /// How what is only looked at is opened.
 const PLACE: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
@@ -109,6 +113,18 @@ impl Apply {
         self.trash.as_ref().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
+    /// Takes away the further names that files were given aside: they would change those files' times later, when somebody else has read them already. Nothing of the steps is
+    /// needed any more.
+    pub(crate) fn unlink_staged(&self, steps: &Steps) {
+        let Some(stage) = self.stage.as_ref().filter(|_| self.realm.is_none()) else { return };
+        for op in &steps.stage {
+            if let Op::StageLink { slot, .. } = op {
+                // What is left goes with the directory.
+                let _ = rustix::fs::unlinkat(stage.root(), slot_name(*slot), AtFlags::empty());
+            }
+        }
+    }
+
     /// Removes what was put aside where others could come across it.
     pub(crate) fn clear(&self, steps: &Steps) -> Result<(), ApplyError> {
         let Some(aside) = &self.realm else { return Ok(()) };
@@ -170,9 +186,9 @@ impl Apply {
             Op::StageDirectory { from, ino, slot } => self.stage_directory(from, *ino, *slot),
             Op::StageLink { origin, slot } => self.stage_link(&origin.identity, *slot),
             Op::Remove { at, ino, changed, slot } => self.remove(at, *ino, *changed, *slot),
-            Op::Place { slot, ino, at, directory } => self.place(*slot, *ino, at, *directory),
+            Op::Place { slot, ino, at, directory, over } => self.place((*slot, *ino), at, *directory, *over),
             Op::MakeDirectory { at, slot } => self.make_directory(at, *slot),
-            Op::Move { at, ino, directory, marked } => self.bring_up(at, *ino, *directory, *marked),
+            Op::Move { at, ino, directory, marked, over } => self.bring_up(at, *ino, (*directory, *marked), *over),
             Op::Update { source, target, .. } => self.update(source, target),
             Op::Attributes { source, target, modified, which } => self.attributes(source, target, *modified, *which),
             Op::Protect { target, protection, slot } => self.protect(target, *protection, *slot),
@@ -248,13 +264,18 @@ impl Apply {
         Ok(self.realm.is_none() && told.stx_mask & StatxFlags::BTIME.bits() != 0 && born > moment)
     }
 
-    fn place(&self, slot: u32, ino: u64, at: &TreePath, is_directory: bool) -> io::Result<()> {
+    fn place(
+        &self,
+        (slot, ino): (u32, u64),
+        at: &TreePath,
+        is_directory: bool,
+        over: Option<Replaced>,
+    ) -> io::Result<()> {
         if self.live.look_ident(at)?.is_some_and(|(_, found)| found == ino) {
             return Ok(());
         }
-        let (directory, name) = self.live.place(at)?;
         if is_directory {
-            rustix::fs::renameat(self.stage_tree()?.root(), slot_name(slot), &*directory, name)?;
+            self.put(self.stage_tree()?.root(), &slot_name(slot), at, over)?;
             self.live.forget();
             return Ok(());
         }
@@ -273,27 +294,79 @@ impl Apply {
             AtFlags::empty(),
         )?;
         step();
-        rustix::fs::renameat(self.stage_tree()?.root(), &*copy, &*directory, name)?;
+        self.put(self.stage_tree()?.root(), &copy, at, over)
+    }
+
+    /// Gives something its name. What others have put there meanwhile is nobody's to delete: it gets another name beside it.
+    fn put(&self, from: BorrowedFd<'_>, name: &OsStr, at: &TreePath, over: Option<Replaced>) -> io::Result<()> {
+        let (directory, to) = self.live.place(at)?;
+        if self.realm.is_some() || !self.again || !self.is_anothers(at, over)? {
+            match rustix::fs::renameat(from, name, &*directory, to) {
+                // A directory that has something in it by now, or a file where there was none.
+                Err(Errno::NOTEMPTY | Errno::EXIST | Errno::ISDIR | Errno::NOTDIR) if self.realm.is_none() => {}
+                renamed => return Ok(renamed?),
+            }
+        }
+        self.keep_theirs(directory.as_fd(), to)?;
+        step();
+        Ok(rustix::fs::renameat(from, name, &*directory, to)?)
+    }
+
+    /// Whether what is at a path, if anything is, is not what was there when the commit was validated.
+    fn is_anothers(&self, at: &TreePath, over: Option<Replaced>) -> io::Result<bool> {
+        match (self.live.look_ident(at)?, over) {
+            (None, _) => Ok(false),
+            (Some((_, ino)), Some(over)) if over.ino == ino => self.is_younger(at, over.changed),
+            (Some(_), _) => Ok(true),
+        }
+    }
+
+    /// Gives what has a name another one, in the same directory.
+    fn keep_theirs(&self, directory: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
+        /// The longest name that file systems have, less the longest number.
+        const LONGEST: usize = 255 - KEPT.len() - 10;
+        for number in 0_u32.. {
+            let mut other = OsStr::from_bytes(&name.as_bytes()[..name.len().min(LONGEST)]).to_owned();
+            other.push(KEPT);
+            if number > 0 {
+                other.push(number.to_string());
+            }
+            match rustix::fs::renameat_with(directory, name, directory, &other, RenameFlags::NOREPLACE) {
+                Err(Errno::EXIST) => {}
+                Err(Errno::NOENT) => break,
+                renamed => {
+                    renamed?;
+                    self.live.forget();
+                    break;
+                }
+            }
+        }
         Ok(())
     }
 
     fn make_directory(&self, at: &TreePath, slot: u32) -> io::Result<()> {
-        let (directory, name) = self.live.place(at)?;
         if self.realm.is_none() {
             // It has its place already?
             if self.stage_tree()?.look(&TreePath::ROOT.join(&slot_name(slot)))?.is_some() {
-                rustix::fs::renameat(self.stage_tree()?.root(), slot_name(slot), &*directory, name)?;
+                self.put(self.stage_tree()?.root(), &slot_name(slot), at, None)?;
                 self.live.forget();
             }
             return Ok(());
         }
+        let (directory, name) = self.live.place(at)?;
         match rustix::fs::mkdirat(&*directory, name, Mode::RWXU) {
             Ok(()) | Err(Errno::EXIST) => Ok(()),
             Err(errno) => Err(errno.into()),
         }
     }
 
-    fn bring_up(&self, at: &TreePath, ino: u64, is_directory: bool, is_marked: bool) -> io::Result<()> {
+    fn bring_up(
+        &self,
+        at: &TreePath,
+        ino: u64,
+        (is_directory, is_marked): (bool, bool),
+        over: Option<Replaced>,
+    ) -> io::Result<()> {
         // Nobody else writes to the upper directory: where it was read a moment ago, everything is there.
         if self.again || self.realm.is_some() {
             let Some(stat) = self.upper.look(at)?.filter(|stat| stat.st_ino == ino) else { return Ok(()) };
@@ -306,8 +379,7 @@ impl Apply {
             self.strip(at, is_directory)?;
         }
         let (from, name) = self.upper.place(at)?;
-        let (to, _) = self.live.place(at)?;
-        rustix::fs::renameat(&*from, name, &*to, name)?;
+        self.put(from.as_fd(), name, at, over)?;
         if is_directory {
             self.live.forget();
             self.upper.forget();

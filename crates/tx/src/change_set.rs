@@ -6,6 +6,7 @@ use crate::commit_error::CommitError;
 use crate::disputed::Disputed;
 use crate::gone;
 use crate::in_use::{mount_in_the_way, swap_in_the_way};
+use crate::known_names::KnownNames;
 use crate::part::Part;
 use crate::reach::obstacle;
 use crate::read_set::{Known, ReadSet, check};
@@ -20,6 +21,7 @@ use crate::validate::{Conflict, conflict};
 use pando_kernel::mount::{mounts, mounts_of};
 use rustix::io::Errno;
 use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -122,6 +124,8 @@ pub(crate) struct Basis {
     pub(crate) sound_times: bool,
     /// Files that others are known to change too, and whether the transaction has opened them.
     pub(crate) disputed: Vec<(Disputed, bool)>,
+    /// The names in directories that others are known to change.
+    pub(crate) known_names: Vec<KnownNames>,
 }
 
 impl Basis {
@@ -130,7 +134,8 @@ impl Basis {
         let doubted =
             || self.read.clone().map(|all| all.into_iter().map(|(part, set)| (part, set.doubted())).collect());
         let read = self.read.as_ref().and(now).or_else(doubted);
-        Self { read, places: self.places.clone(), disputed: self.disputed.clone(), ..*self }
+        let (places, disputed, known_names) = (self.places.clone(), self.disputed.clone(), self.known_names.clone());
+        Self { read, places, disputed, known_names, ..*self }
     }
 
     /// Those files on a part.
@@ -281,7 +286,9 @@ fn read_conflict(
         let covered = mounts_around(part)?.iter().filter_map(|mount| below(mount)).collect();
         Ok(Known { begun, covered, output: output(live)? })
     };
-    match set.replaced(live, root, begun).map_err(failed)? {
+    let is_new =
+        |directory: &TreePath, name: &OsStr| basis.known_names.iter().any(|one| one.lack(part, directory, name));
+    match set.replaced(live, root, begun, &is_new).map_err(failed)? {
         None => check(live, set, &places, root, known).map_err(failed),
         found => Ok(found),
     }

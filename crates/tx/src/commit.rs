@@ -72,6 +72,7 @@ fn apply(file: &JournalFile, journal: &Journal, circumstances: Circumstances) ->
     let elsewhere = journal.parts.iter().any(|(part, _)| !file.is_beside(&part.base));
     file.mark_done(journal.durable && (elsewhere || ordered))
         .map_err(|source| ApplyError::new("closing the journal", source))?;
+    trees.iter().for_each(|(apply, _, steps)| apply.unlink_staged(steps));
     step();
     Ok(())
 }

@@ -38,7 +38,10 @@ mod tests {
             let set = ReadSet { looked, listed, ..ReadSet::default() };
             let places = vec!["/run/dbus/socket".into(), "/".into()];
             let (read, disputed) = (Some(vec![(part.clone(), set)]), Vec::new());
-            was_read(&part, &Basis { read, places, durable: false, sound_times: true, disputed })
+            was_read(
+                &part,
+                &Basis { read, places, durable: false, sound_times: true, disputed, known_names: Vec::new() },
+            )
         };
         assert!(!read(&[], &[]) && !read(&["dbus", "dbus/socket", ".pando-tx-canary-7"], &[]));
         assert!(read(&["dbus/other"], &[]) && read(&["file"], &[]) && read(&[], &[""]));

@@ -121,7 +121,7 @@ mod tests {
             is(Op::Remove { at: path("other"), ino: 7, changed: Moment::EPOCH, slot: 0 })
                 && !is(Op::Remove { at: path("b"), ino: 1, changed: Moment::EPOCH, slot: 0 })
         );
-        let moved = |at: &str| Op::Move { at: path(at), ino: 9, directory: false, marked: false };
+        let moved = |at: &str| Op::Move { at: path(at), ino: 9, directory: false, marked: false, over: None };
         assert!(is(moved("a/swap")) && !is(moved("a/other")));
         let update = |ino: u64| Op::Update { source: Source::Upper(path("x")), target: Target::Root, ino };
         assert!(is(update(7)) && !is(update(8)));

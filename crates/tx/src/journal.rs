@@ -124,6 +124,11 @@ impl JournalFile {
         postcard::from_bytes(body).map(Some).map_err(|_| damaged())
     }
 
+    /// Whether it is there: what it says is committed, and may not be in place yet.
+    pub(crate) fn is_published(&self) -> bool {
+        self.path().exists()
+    }
+
     /// Whether everything was put aside already.
     pub(crate) fn is_staged(&self) -> bool {
         self.staged_mark().exists()
@@ -172,7 +177,13 @@ mod tests {
 
     fn journal() -> Journal {
         let steps = Steps {
-            change: vec![Op::Move { at: TreePath::new(b"a/\xff").unwrap(), ino: 7, directory: false, marked: true }],
+            change: vec![Op::Move {
+                at: TreePath::new(b"a/\xff").unwrap(),
+                ino: 7,
+                directory: false,
+                marked: true,
+                over: None,
+            }],
             ..Steps::default()
         };
         let part = Part::new("/".into(), "/base".into());

@@ -43,6 +43,7 @@ mod in_use;
 mod inner_ids;
 mod inode_flags;
 mod journal;
+mod known_names;
 mod loss;
 mod name;
 mod order;
@@ -87,6 +88,7 @@ pub use disputed::Disputed;
 pub use gate::Exclusive;
 pub use home::Home;
 pub use in_memory::Memory;
+pub use known_names::KnownNames;
 pub use loss::Loss;
 pub use name::{BadName, TxName};
 pub use outside::{

@@ -11,12 +11,13 @@ pub struct Loss {
     of_memory: bool,
     to_a_commit: bool,
     file: Option<PathBuf>,
+    directory: Option<PathBuf>,
 }
 
 impl Loss {
     /// To others, who have done something.
     pub fn to_others(what: impl Into<String>) -> Self {
-        Self { words: what.into(), of_memory: false, to_a_commit: false, file: None }
+        Self { words: what.into(), of_memory: false, to_a_commit: false, file: None, directory: None }
     }
 
     /// To another transaction, which has committed.
@@ -46,10 +47,19 @@ impl Loss {
     }
 }
 
+impl Loss {
+    /// The directory in which others have changed names, where it is not known which. Another run may be helped by [knowing the names](crate::Transaction::know_names) in it.
+    pub fn directory(&self) -> Option<&Path> {
+        self.directory.as_deref()
+    }
+}
+
 impl From<Conflict> for Loss {
     fn from(conflict: Conflict) -> Self {
         let file = conflict.is_of_a_change().then(|| PathBuf::from(&conflict.path));
-        Self { words: conflict.to_string(), of_memory: conflict.is_of_memory(), to_a_commit: false, file }
+        let directory = conflict.is_of_a_name().then(|| Path::new(&conflict.path).parent().map(Path::to_owned));
+        let (words, directory) = (conflict.to_string(), directory.flatten());
+        Self { words, of_memory: conflict.is_of_memory(), to_a_commit: false, file, directory }
     }
 }
 

@@ -167,6 +167,17 @@ fn sync_all(journal: &Journal, written: &File) -> Result<(), CommitError> {
     Ok(())
 }
 
+/// What new names may take in directories, amply: where one is full it is split, and half of it is free then.
+fn names(part: &PartChanges) -> u64 {
+    const BESIDES: u64 = 32;
+    let name = |at: &TreePath| at.split().map_or(0, |(_, name)| name.len() as u64);
+    let room = |op: &Op| match op {
+        Op::Move { at, .. } | Op::Place { at, .. } | Op::MakeDirectory { at, .. } => 3 * (name(at) + BESIDES),
+        _ => 0,
+    };
+    part.steps.change.iter().map(room).sum()
+}
+
 /// Takes the room that the commit will need, so that a full disk is known before the commit point.
 fn keep_room(part: &PartChanges) -> io::Result<()> {
     let rewritten = part.steps.change.iter().any(|op| matches!(op, Op::Update { .. }));
@@ -175,12 +186,13 @@ fn keep_room(part: &PartChanges) -> io::Result<()> {
     let copied = |change: &&Change| part.part.realm.is_some() || content(change);
     let bytes: u64 = part.changes.iter().filter(copied).map(|change| change.bytes).sum();
     let free = rustix::fs::statvfs(&part.part.base)?;
+    let bytes = bytes + names(part);
     let is_plenty = |wanted: u64| free.f_bavail.saturating_mul(free.f_frsize) > PLENTY.saturating_add(wanted);
     if is_plenty(SLACK + bytes) {
         return Ok(());
     }
     let held = if rewritten || part.part.realm.is_some() { held(part, copied)? } else { 0 };
-    let wanted = SLACK + held;
+    let wanted = SLACK + held + names(part);
     if is_plenty(wanted) {
         return Ok(());
     }

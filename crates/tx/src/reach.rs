@@ -175,7 +175,7 @@ mod tests {
         let steps = Steps {
             change: vec![
                 Op::MakeDirectory { at: path("made/new"), slot: 0 },
-                Op::Move { at: path("made/new/file"), ino: 1, directory: false, marked: false },
+                Op::Move { at: path("made/new/file"), ino: 1, directory: false, marked: false, over: None },
                 Op::Remove { at: path("gone"), ino: 2, changed: Moment::EPOCH, slot: 0 },
             ],
             ..Steps::default()

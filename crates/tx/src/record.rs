@@ -3,6 +3,7 @@
 use crate::attributes::Moment;
 use crate::clock::Clock;
 use crate::disputed::Disputed;
+use crate::known_names::KnownNames;
 use crate::name::TxName;
 use crate::part::Part;
 use crate::realm::Realm;
@@ -45,6 +46,9 @@ pub struct Record {
     /// Files that others are known to change too, as they were before it began. Whoever takes it over knows of none.
     #[serde(skip)]
     pub(crate) disputed: Vec<Disputed>,
+    /// The names in directories that others are known to change. Whoever takes it over knows of none.
+    #[serde(skip)]
+    pub(crate) known_names: Vec<KnownNames>,
     /// What others changed so that it cannot be committed any more.
     pub lost: Option<String>,
     /// What runs in it; empty for one that is entered.

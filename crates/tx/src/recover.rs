@@ -3,6 +3,7 @@
 use crate::aside::Aside;
 use crate::commit::finish;
 use crate::commit_error::CommitError;
+use crate::crash::planted;
 use crate::gate;
 use crate::home::{Home, wait_for_lock};
 use crate::journal::{Journal, JournalFile};
@@ -56,6 +57,36 @@ pub fn recover_in(home: &Home, realm: Option<(&Path, u32)>) -> Result<Vec<Recove
     spare::clear(home);
     trash::sweep(home);
     Ok(recovered)
+}
+
+/// Finishes commits of the host whose processes have ended behind the commit point: whoever commits next would change what they have not changed yet, and be undone by them later.
+///
+/// # Errors
+///
+/// Where one of them cannot be finished.
+pub(crate) fn finish_published(home: &Home) -> Result<(), CommitError> {
+    let failed = |error: CallError| CommitError::Prepare { what: error.what, source: error.source };
+    if planted("unfinished-before") {
+        return Ok(());
+    }
+    for name in home.names().map_err(failed)? {
+        let directory = home.of(&name);
+        let file = JournalFile::of(&directory);
+        if !file.is_published() {
+            continue;
+        }
+        let what = || format!("locking {}", directory.display());
+        let lock = wait_for_lock(&Record::lock(&directory), Some(Duration::ZERO)).context(what).map_err(failed)?;
+        let read = |source| CommitError::Prepare { what: format!("reading the journal of '{name}'"), source };
+        let Some(_held) = lock else { continue };
+        match file.read().map_err(read)? {
+            Some(journal) if journal.parts.iter().all(|(part, _)| part.realm.is_none()) => finish(&file, &journal)?,
+            _ => continue,
+        }
+        let what = || format!("removing {}", directory.display());
+        trash::throw_away(home, &directory).context(what).map_err(failed)?;
+    }
+    Ok(())
 }
 
 fn recover_one(home: &Home, name: TxName, realm: Option<(&Path, u32)>) -> Result<Option<Recovered>, CallError> {

@@ -225,6 +225,7 @@ impl Spare {
             listener: None,
             written_through: false,
             disputed: Vec::new(),
+            known_names: Vec::new(),
             lost: None,
             command: Vec::new(),
         };

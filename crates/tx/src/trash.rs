@@ -209,6 +209,7 @@ mod tests {
             listener: None,
             written_through: false,
             disputed: Vec::new(),
+            known_names: Vec::new(),
             lost: None,
             command: Vec::new(),
         };

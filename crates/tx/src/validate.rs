@@ -32,6 +32,11 @@ impl Conflict {
         self.what == CHANGED
     }
 
+    /// Whether it is that something may have been at a name, which nothing is at.
+    pub(crate) fn is_of_a_name(&self) -> bool {
+        self.what == MAY_BE_REMOVED
+    }
+
     /// Whether it is that what was read is not known any more.
     pub(crate) fn is_of_memory(&self) -> bool {
         self.what == FORGOTTEN
@@ -45,6 +50,7 @@ impl fmt::Display for Conflict {
 }
 
 const FORGOTTEN: &str = "was forgotten by the kernel, for the lack of memory";
+pub(crate) const MAY_BE_REMOVED: &str = "may have been removed by others";
 pub(crate) const CHANGED: &str = "was changed by others";
 pub(crate) const REMOVED: &str = "was removed by others";
 pub(crate) const CREATED: &str = "was created by others";

@@ -20,6 +20,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("tx_serial::in_memory", in_memory),
     Case::new("tx_serial::in_a_guest", in_a_guest),
     Case::new("tx_serial::new_names_in_a_busy_directory_are_no_conflict", new_names),
+    Case::new("tx_serial::a_rename_into_a_busy_directory_is_committed_in_the_end", busy),
     Case::new("tx_serial::what_is_moved_goes_on_elsewhere", moved),
     Case::new("tx_serial::mistakes_are_noticed", mistakes),
 ];
@@ -217,6 +218,16 @@ fn new_names(sandbox: &Sandbox) {
 
 fn said(sandbox: &Sandbox) -> String {
     std::fs::read_to_string(sandbox.scratch().join("said")).unwrap_or_default()
+}
+
+/// Whether a new name was taken from something is not known the first time, and is the next time.
+fn busy(sandbox: &Sandbox) {
+    let script = "mkdir busy; cd busy; echo old >old; (while [ ! -e ../end ]; do touch a b; rm a b; sleep .02; done) &
+        for mine in 'echo x >x.new; mv x.new x' 'ln old linked' 'mv old moved'; do
+            $TX run -- sh -c \"$mine; sleep .3\" || echo failed: $mine
+        done; touch ../end; wait; cat x moved linked";
+    let ended = run(sandbox, script, None).ended_with(0);
+    assert_eq!(ended.out(), "x\nold\nold\n", "{}", ended.err());
 }
 
 /// What others change in a directory that was moved is changed where that is now.

@@ -15,6 +15,9 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("tx_swapped::a_new_directory_is_the_transactions_own", |sandbox| tried(sandbox, &NEW_DIRECTORY)),
     Case::new("tx_swapped::what_others_make_is_not_removed", |sandbox| tried(sandbox, &REMOVED)),
     Case::new("tx_swapped::what_is_moved_away_is_changed_where_it_is", moved_away),
+    Case::new("tx_swapped::what_is_in_the_way_is_kept_beside_it", in_the_way),
+    Case::new("tx_swapped::whoever_commits_next_finishes_it_first", next_finishes),
+    Case::new("tx_swapped::a_later_commit_that_is_undone_is_noticed", next_is_undone),
     Case::new("tx_swapped::a_commit_by_names_is_noticed", mistaken),
 ];
 
@@ -199,6 +202,75 @@ fn moved_away(sandbox: &Sandbox) {
         assert!(!directory.join("f").exists());
     }
     assert!(moved > 2, "it was committed {moved} times alone");
+}
+
+/// He has made something where something new is to come: both are there in the end, and nothing stands still for it.
+fn in_the_way(sandbox: &Sandbox) {
+    let mut met = 0;
+    for (step, is_directory) in (0..60).flat_map(|step| [(step, false), (step, true)]) {
+        let directory = set(sandbox);
+        if !killed(sandbox, &directory, "echo new >n", step, None) {
+            break;
+        }
+        let (at, kept) = (directory.join("n"), directory.join("n.pando-kept"));
+        if at.exists() {
+            continue;
+        }
+        let inner = if is_directory { "in" } else { "" };
+        if is_directory {
+            fs::create_dir(&at).expect("nothing is there");
+        }
+        fs::write(at.join(inner).components().collect::<std::path::PathBuf>(), HIS).expect("a file");
+        sandbox.pando(["tx", "recover"]).ok();
+        let is_committed = sandbox.scratch().join("marker").exists();
+        let his = if is_committed { &kept } else { &at };
+        let found = fs::read_to_string(his.join(inner).components().collect::<std::path::PathBuf>());
+        assert_eq!(found.expect("it was kept"), HIS, "step {step}");
+        if is_committed {
+            assert_eq!(fs::read_to_string(&at).expect("it was committed"), "new\n", "step {step}");
+            met += 1;
+        }
+    }
+    assert!(met > 2, "they met {met} times alone");
+}
+
+/// Two increments, the first of which is killed at one of its steps; what is there once all is recovered, and whether the first was committed.
+fn after_two(sandbox: &Sandbox, step: u32, plant: Option<&str>) -> Option<(String, bool)> {
+    const ADD: &str = "v=$(cat f); echo $((v + 1)) >f; echo $v >>log; echo x >new$v";
+    let directory = set(sandbox);
+    fs::write(directory.join("f"), "1\n").expect("a file");
+    std::thread::sleep(std::time::Duration::from_millis(12));
+    if !killed(sandbox, &directory, ADD, step, plant) {
+        return None;
+    }
+    let line = sandbox.pando(["tx", "run", "-q", "--", "sh", "-c", ADD]).directory(&directory);
+    match plant {
+        Some(plant) => drop(line.env("PANDO_TX_PLANT", plant).run()),
+        None => drop(line.ok()),
+    }
+    sandbox.pando(["tx", "recover"]).ok();
+    let is_committed = sandbox.scratch().join("marker").exists();
+    let read = |name| fs::read_to_string(directory.join(name)).unwrap_or_default();
+    Some((format!("{}{}", read("f"), read("log")), is_committed))
+}
+
+/// A commit that was killed is not done over a later one.
+fn next_finishes(sandbox: &Sandbox) {
+    let mut both = 0;
+    for step in 0.. {
+        let Some((found, is_committed)) = after_two(sandbox, step, None) else { break };
+        let expected = if is_committed { "3\n1\n2\n" } else { "2\n1\n" };
+        assert_eq!(found, expected, "step {step}");
+        both += u32::from(is_committed);
+    }
+    assert!(both > 2, "both were committed {both} times alone");
+}
+
+/// One that leaves it to be done later.
+fn next_is_undone(sandbox: &Sandbox) {
+    let wrong = (0..).map_while(|step| after_two(sandbox, step, Some("unfinished-before")));
+    let wrong = wrong.filter(|(found, is_committed)| *is_committed && found != "3\n1\n2\n").count();
+    assert!(wrong > 0, "the test does not notice that a later commit was undone");
 }
 
 /// A commit that takes names for files, as none may.

@@ -6,5 +6,5 @@ mod plan;
 
 pub(crate) use diff::changes;
 pub use diff::{Change, Sign};
-pub(crate) use op::{Op, Source, Steps, Target};
+pub(crate) use op::{Op, Replaced, Source, Steps, Target};
 pub(crate) use plan::plan;

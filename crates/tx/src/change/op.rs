@@ -52,6 +52,15 @@ pub(crate) enum Source {
     Index(TreePath),
 }
 
+/// What a rename takes the place of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Replaced {
+    /// Its inode.
+    pub ino: u64,
+    /// When anything of it last changed.
+    pub changed: Moment,
+}
+
 /// An object of the live tree whose content, attributes or protection change.
 ///
 /// From the commit point on, and before a recovery for as long as that takes, others may have put something else at its name. What they put there must not get what was
@@ -128,6 +137,8 @@ pub(crate) enum Op {
         at: TreePath,
         /// Whether it is a directory.
         directory: bool,
+        /// What is at the new place until then, if anything is.
+        over: Option<Replaced>,
     },
     /// Makes an empty directory: one that was made aside when the commit was prepared gets its place, so that it is known which one it is. In a realm, where nobody else
     /// runs, it is made now.
@@ -147,6 +158,8 @@ pub(crate) enum Op {
         directory: bool,
         /// Whether the overlay has left marks on it, or on anything in it.
         marked: bool,
+        /// What is at the place until then, if anything is.
+        over: Option<Replaced>,
     },
     /// Brings new content into a live file, which stays the same file for those who have it open and for its other names.
     Update {

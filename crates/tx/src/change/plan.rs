@@ -1,6 +1,6 @@
 //! From what a transaction did to the operations that do it to the live tree.
 
-use super::op::{Op, Source, Steps, Target};
+use super::op::{Op, Replaced, Source, Steps, Target};
 use crate::attributes::Which;
 use crate::disputed::Theirs;
 use crate::protection::Protection;
@@ -104,7 +104,8 @@ impl Planner {
 
     /// Moves what is new, with everything in it.
     fn bring(&mut self, node: &Node, directory: bool) {
-        self.change.push(Op::Move { at: node.path.clone(), ino: node.ino, directory, marked: node.is_marked() });
+        let (at, marked, over) = (node.path.clone(), node.is_marked(), replaced(node));
+        self.change.push(Op::Move { at, ino: node.ino, directory, marked, over });
     }
 
     /// Protects an object, or not any more, where it has a word to say on that.
@@ -149,7 +150,7 @@ impl Planner {
                 let slot = self.slot();
                 self.moves.push((from.depth(), Op::StageDirectory { from: from.clone(), ino: *ino, slot }));
                 self.remove(node, false);
-                self.change.push(Op::Place { slot, ino: *ino, at: node.path.clone(), directory: true });
+                self.change.push(Op::Place { slot, ino: *ino, at: node.path.clone(), directory: true, over: None });
                 self.children(&node.path, directory);
                 self.directory_attributes(&node.path, directory, target.clone());
             }
@@ -184,7 +185,8 @@ impl Planner {
         if node.live.as_ref().is_none_or(|live| live.ino != origin.ino) {
             let slot = self.stage_link(origin);
             self.remove(node, true);
-            self.change.push(Op::Place { slot, ino: origin.ino, at: node.path.clone(), directory: false });
+            let (at, over) = (node.path.clone(), replaced(node));
+            self.change.push(Op::Place { slot, ino: origin.ino, at, directory: false, over });
         }
         let target = Target::Known { identity: origin.identity.clone(), at: node.path.clone() };
         let source = Source::Upper(node.path.clone());
@@ -228,6 +230,12 @@ impl Planner {
         self.staged.insert(origin.ino, slot);
         slot
     }
+}
+
+/// What a rename to a node's name takes the place of. A directory goes before.
+fn replaced(node: &Node) -> Option<Replaced> {
+    let live = node.live.as_ref().filter(|live| !live.directory)?;
+    Some(Replaced { ino: live.ino, changed: live.changed })
 }
 
 #[cfg(test)]

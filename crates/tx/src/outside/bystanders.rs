@@ -61,7 +61,7 @@ impl Bystanders {
     pub fn of(record: &Record) -> Self {
         let mut found = Self::look(record.realm.as_ref(), None);
         drop(found.search_for_fifos());
-        found.beside_view(PathBuf::from(format!("/proc/{}/root", record.holder)));
+        found.beside_view(PathBuf::from(format!("/proc/{}/root", record.holder)), true);
         found
     }
 
@@ -70,9 +70,9 @@ impl Bystanders {
         self.fifos.as_mut().and_then(Fifos::search)
     }
 
-    /// The view that is beside them, by a path that leads into it.
-    pub(crate) fn beside_view(&mut self, view: PathBuf) {
-        self.writes = KernelWrites::in_view(&view).ok();
+    /// The view that is beside them, by a path that leads into it, and whether it is heard of what is written in it to files of the kernel's.
+    pub(crate) fn beside_view(&mut self, view: PathBuf, hears_writes: bool) {
+        self.writes = hears_writes.then(|| KernelWrites::in_view(&view).ok()).flatten();
         if let Some(fifos) = &mut self.fifos {
             fifos.watch_in(view);
         }

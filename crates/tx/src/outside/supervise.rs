@@ -16,7 +16,7 @@ use pando_kernel::seccomp_notify::{Answer, Listener};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 /// No more addresses than this are kept; more of them say nothing new.
@@ -103,6 +103,8 @@ pub struct Passed {
     pub places: BTreeSet<PathBuf>,
     /// Where calls arrive: those of processes that go on are to be let through.
     pub listener: Option<Listener>,
+    /// What heard of writes to files of the kernel's. Whoever closes it last waits for the kernel.
+    pub hearing: Option<OwnedFd>,
 }
 
 impl AsFd for Supervisor {
@@ -268,7 +270,8 @@ impl Supervisor {
     /// What reached outside, or is to.
     pub fn into_passed(self) -> Passed {
         let reached = self.reached();
-        let Self { held, places, listener, .. } = self;
-        Passed { held, reached, places, listener: Some(listener) }
+        let Self { held, places, listener, bystanders, .. } = self;
+        let hearing = bystanders.writes.map(OwnedFd::from);
+        Passed { held, reached, places, listener: Some(listener), hearing }
     }
 }

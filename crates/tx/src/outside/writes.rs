@@ -22,6 +22,12 @@ const NAMELESS: &str = "files of the kernel's that can only be written to";
 #[derive(Debug)]
 pub(super) struct KernelWrites(Writes);
 
+impl From<KernelWrites> for OwnedFd {
+    fn from(writes: KernelWrites) -> Self {
+        writes.0.into()
+    }
+}
+
 impl KernelWrites {
     /// In a view, by a path that leads into it. Mounts that the command makes itself are not heard of.
     pub(super) fn in_view(view: &Path) -> io::Result<Self> {

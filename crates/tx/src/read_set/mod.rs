@@ -45,6 +45,7 @@ use crate::upper::Node;
 use crate::validate::Conflict;
 use replaced::Replaced;
 use std::collections::{BTreeSet, HashSet};
+use std::ffi::OsStr;
 use std::io;
 
 /// What was read on one part.
@@ -59,9 +60,15 @@ pub(crate) struct ReadSet {
 }
 
 impl ReadSet {
-    /// The first name that a transaction has changed, and may have taken from what others have removed since it began.
-    pub(crate) fn replaced(&self, live: &Tree, root: &Node, begun: Moment) -> io::Result<Option<Conflict>> {
-        Replaced { live, read: self, begun }.find(root)
+    /// The first name that a transaction has changed, and may have taken from what others have removed since it began; but for names in a directory that are known to be new.
+    pub(crate) fn replaced(
+        &self,
+        live: &Tree,
+        root: &Node,
+        begun: Moment,
+        is_new: &dyn Fn(&TreePath, &OsStr) -> bool,
+    ) -> io::Result<Option<Conflict>> {
+        Replaced { live, read: self, begun, is_new }.find(root)
     }
 
     /// Directories that were opened, and may not be what or where they were.

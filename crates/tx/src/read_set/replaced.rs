@@ -10,7 +10,8 @@ use crate::crash::planted;
 use crate::tree::{Tree, leads_elsewhere};
 use crate::tree_path::TreePath;
 use crate::upper::{Directory, DirectorySource, Node, What};
-use crate::validate::Conflict;
+use crate::validate::{Conflict, MAY_BE_REMOVED};
+use std::ffi::OsStr;
 use std::io;
 
 /// Looks for the first.
@@ -19,6 +20,8 @@ pub(super) struct Replaced<'a> {
     pub(super) read: &'a ReadSet,
     /// When the transaction began.
     pub(super) begun: Moment,
+    /// Whether a name in a directory of the live tree is known not to have been there.
+    pub(super) is_new: &'a dyn Fn(&TreePath, &OsStr) -> bool,
 }
 
 impl Replaced<'_> {
@@ -36,10 +39,10 @@ impl Replaced<'_> {
             DirectorySource::Moved { from, .. } => Some(from),
         };
         if let Some(at) = at
-            && let Some(child) = children.iter().find(|child| self.may_replace(child))
+            && let Some(child) = children.iter().find(|child| self.may_replace(child) && !self.is_known(at, child))
             && self.is_changed(at)?
         {
-            return Ok(Some(Conflict { path: child.path.to_string(), what: "may have been removed by others" }));
+            return Ok(Some(Conflict { path: child.path.to_string(), what: MAY_BE_REMOVED }));
         }
         for child in children {
             let at = at.and_then(|at| Some(at.join(child.path.split()?.1)));
@@ -59,6 +62,10 @@ impl Replaced<'_> {
             What::File(file) => file.linked || file.origin.is_some(),
         };
         node.live.is_none() && (may_be_link || self.read.replacing.contains(&node.path))
+    }
+
+    fn is_known(&self, directory: &TreePath, node: &Node) -> bool {
+        node.path.split().is_some_and(|(_, name)| (self.is_new)(directory, name))
     }
 
     /// Whether names may have come or gone in a directory of the live tree since the beginning.
@@ -106,7 +113,7 @@ mod tests {
     }
 
     /// Whether something new at `d/new` is in conflict with a change of its directory, where `replacing` is told to have replaced something.
-    fn is_found(what: What, there: bool, replacing: &str, begun: i64) -> bool {
+    fn is_found(what: What, (there, known): (bool, bool), replacing: &str, begun: i64) -> bool {
         let temporary = tempfile::tempdir().unwrap();
         std::fs::create_dir(temporary.path().join("d")).unwrap();
         let live = Tree::open(temporary.path()).unwrap();
@@ -116,17 +123,19 @@ mod tests {
         let root = node("", None, directory(DirectorySource::SamePlace, vec![inner]));
         let read = ReadSet { replacing: HashSet::from([path(replacing)]), ..ReadSet::default() };
         let begun = Moment { seconds: begun, nanoseconds: 0 };
-        Replaced { live: &live, read: &read, begun }.find(&root).unwrap().is_some()
+        let is_new = |_: &TreePath, name: &OsStr| known && name == "new";
+        Replaced { live: &live, read: &read, begun, is_new: &is_new }.find(&root).unwrap().is_some()
     }
 
     #[test]
     fn what_took_a_names_place_is_doubtful_where_names_around_it_changed() {
-        assert!(is_found(file(false), false, "d/new", 1));
-        assert!(is_found(directory(DirectorySource::New, vec![]), false, "d/new", 1));
-        assert!(is_found(file(true), false, "d/other", 1), "it may be a link");
-        assert!(!is_found(file(false), false, "d/new", i64::MAX), "nothing has gone");
-        assert!(!is_found(file(false), false, "d/other", 1), "it was made where nothing was");
-        assert!(!is_found(file(false), true, "d/new", 1), "something is there, which is looked at by itself");
-        assert!(!is_found(What::Gone, false, "d/new", 1), "that is told by itself");
+        assert!(is_found(file(false), (false, false), "d/new", 1));
+        assert!(is_found(directory(DirectorySource::New, vec![]), (false, false), "d/new", 1));
+        assert!(is_found(file(true), (false, false), "d/other", 1), "it may be a link");
+        assert!(!is_found(file(false), (false, false), "d/new", i64::MAX), "nothing has gone");
+        assert!(!is_found(file(false), (false, false), "d/other", 1), "it was made where nothing was");
+        assert!(!is_found(file(false), (true, false), "d/new", 1), "something is there, which is looked at by itself");
+        assert!(!is_found(file(false), (false, true), "d/new", 1), "it is known that nothing was there");
+        assert!(!is_found(What::Gone, (false, false), "d/new", 1), "that is told by itself");
     }
 }

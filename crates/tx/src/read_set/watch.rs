@@ -217,6 +217,11 @@ impl Watch {
         self.listener.read().is_ok_and(|events| events.is_empty())
     }
 
+    /// Keeps something else that takes long to let go of.
+    pub(crate) fn keep(&mut self, descriptor: OwnedFd) {
+        self.held.push(descriptor);
+    }
+
     /// Keeps mounts that were never attached: to let go of one takes the kernel a grace period of RCU.
     pub(crate) fn keep_mounts(&mut self, mounts: Vec<Tree>) {
         self.held.extend(mounts.into_iter().map(OwnedFd::from));

@@ -9,6 +9,7 @@ use crate::name::TxName;
 use crate::read_set::Watch;
 use crate::realm::Realm;
 use crate::record::Record;
+use crate::recover::finish_published;
 use crate::scope::Scope;
 use crate::view::ViewPlan;
 use crate::watershed;
@@ -73,6 +74,10 @@ impl Transaction {
         memory: Option<Memory>,
     ) -> Result<(Self, ViewPlan), BeginError> {
         home.prepare()?;
+        if realm.is_none() {
+            // What cannot be finished now is told by whoever commits.
+            let _ = finish_published(home);
+        }
         // Under a name that nobody looks at until the lock is held: what is not locked is taken for what a crash left.
         let new = home.directory().join(format!(".new-{name}-{}", std::process::id()));
         let lock = home.claim(&new)?;
@@ -116,6 +121,7 @@ impl Transaction {
             listener: watch.as_ref().map(|watch| watch.listener().as_raw_fd()),
             written_through: false,
             disputed: Vec::new(),
+            known_names: Vec::new(),
             lost: None,
             command: command.to_vec(),
         };

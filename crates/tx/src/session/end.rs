@@ -10,6 +10,7 @@ use crate::disputed::Disputed;
 use crate::gate::{self, Closed, Exclusive};
 use crate::home::{Home, wait_for_lock};
 use crate::in_memory;
+use crate::journal::JournalFile;
 use crate::loss::Loss;
 use crate::name::TxName;
 use crate::outside::HeldSignals;
@@ -17,6 +18,7 @@ use crate::part::Part;
 use crate::prepare::Prepared;
 use crate::read_set::{ReadSetError, Watch};
 use crate::record::Record;
+use crate::recover::finish_published;
 use crate::review::PartReview;
 use crate::scope::Scope;
 use crate::trash;
@@ -41,6 +43,9 @@ pub enum EndError {
     /// There is none of that name.
     #[error("there is no transaction '{0}'")]
     Unknown(TxName),
+    /// It is committed, and only has to be finished.
+    #[error("'{0}' is committed, and cannot be aborted any more: `pando tx recover` finishes it")]
+    Committed(TxName),
     /// A commit has failed before.
     #[error("{0}, so that it can only be aborted")]
     Lost(String),
@@ -78,6 +83,7 @@ impl Transaction {
         let daemons = Daemons::stop(&self.scope)?;
         let carried = self.carry();
         let mut one_at_a_time = Some(self.home.lock()?);
+        let carried = carried.and_then(|()| finish_published(&self.home));
         let prepared = carried.and_then(|()| self.prepare(watch, durable, contention, &mut one_at_a_time));
         let home = self.home.clone();
         match prepared {
@@ -244,7 +250,8 @@ fn basis(record: &Record, watch: Option<&Watch>, alone: bool, durable: bool) -> 
     };
     let opened = |one: &Disputed| watch.is_none_or(|watch| watch.have_opened(&one.path));
     let disputed = record.disputed.iter().map(|one| (one.clone(), opened(one))).collect();
-    Ok(Basis { read, places: record.places.clone(), durable, sound_times, disputed })
+    let (places, known_names) = (record.places.clone(), record.known_names.clone());
+    Ok(Basis { read, places, durable, sound_times, disputed, known_names })
 }
 
 /// What a transaction has changed as far as can be seen while it goes on.
@@ -288,6 +295,9 @@ pub fn commit_open(
     let record = Record::read(&directory).map_err(|_| EndError::Unknown(name.clone()))?;
     if let Some(what) = &record.lost {
         return Err(EndError::Lost(what.clone()));
+    }
+    if record.realm.is_none() {
+        finish_published(home)?;
     }
     let marked = Underway::begin(&directory).context(|| format!("marking {}", directory.display()))?;
     let underway = marked.ok_or_else(|| EndError::Lost("a commit of it was interrupted".to_owned()))?;
@@ -397,6 +407,9 @@ pub fn abort_open(home: &Home, name: &TxName, exclusive: Option<&Exclusive>) -> 
     home.prepare()?;
     let _lock = exclusive.is_none().then(|| home.lock()).transpose()?;
     let record = Record::read(&home.of(name)).map_err(|_| EndError::Unknown(name.clone()))?;
+    if JournalFile::of(&home.of(name)).is_published() {
+        return Err(EndError::Committed(name.clone()));
+    }
     let left = end_processes_of_open(&record)?;
     take_from_holder(home, record)?.abort()?;
     Ok(left)

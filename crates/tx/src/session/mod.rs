@@ -21,6 +21,7 @@ use self::looking::Looking;
 use crate::disputed::Disputed;
 use crate::home::Home;
 use crate::in_memory::Memory;
+use crate::known_names::KnownNames;
 use crate::read_set::Watch;
 use crate::record::Record;
 use crate::scope::Scope;
@@ -28,6 +29,7 @@ use crate::view::ViewNamespaces;
 use crate::written_through;
 use pando_kernel::lock::FileLock;
 use pando_kernel::mount_watch::MountWatch;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 /// A transaction that this process owns: it is begun, and neither committed nor aborted. One that is dropped stays on disk, for `recover` to remove.
@@ -91,6 +93,12 @@ impl Transaction {
     /// Tells who changes what of files that others are known to change too.
     pub fn tell_apart(&mut self, disputed: Vec<Disputed>) {
         self.record.disputed = disputed;
+    }
+
+    /// Tells new names from those that others may have removed, in these directories that others are known to change. They are listed now.
+    pub fn know_names(&mut self, directories: &BTreeSet<PathBuf>) {
+        let parts = &self.record.parts;
+        self.record.known_names = directories.iter().filter_map(|one| KnownNames::of(one, parts)).collect();
     }
 
     /// Whether it has outgrown the memory that its changes are kept in.

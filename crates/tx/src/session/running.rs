@@ -120,7 +120,14 @@ impl Transaction {
         }
         let (made, looking) = self.made.take().map(|Ahead { namespaces, looking }| (namespaces, looking)).unzip();
         let disputed = self.record.disputed.iter().map(|one| one.path.clone()).collect();
-        let manner = Manner { stdio, death_signal: Some(Signal::KILL), network, disputed, ..Manner::default() };
+        let manner = Manner {
+            stdio,
+            death_signal: Some(Signal::KILL),
+            network,
+            disputed,
+            hears_writes: !self.on_spare,
+            ..Manner::default()
+        };
         let kept = watch.as_ref().map(|watch| watch.kept().to_owned());
         let mounts = self.mounts.take();
         let enter = move || {
@@ -178,7 +185,7 @@ impl Running {
         let (noted_in, parts) = (Some(home.of(&record.name)), record.parts.clone());
         let canaries = Canary::notes_in(&home.of(&record.name)).context(|| "noting a command".into());
         let canaries = Some(canaries.map_err(StartError::View)?);
-        let manner = Manner { noted_in, parts, canaries, ..Manner::default() };
+        let manner = Manner { noted_in, parts, canaries, hears_writes: true, ..Manner::default() };
         let join = move || join(holder).map(|()| (None, None)).map_err(StartError::View);
         let looking = Looking::begin(|| None, Still::default()).map_err(StartError::View)?;
         Self::new(&Scope::at(&record.group), command, manner, join, looking)
@@ -298,7 +305,12 @@ impl Running {
         drop((self.release.take(), self.thread.take()));
         let exited = status.exit_status().and_then(|code| u8::try_from(code).ok()).map(Ended::Exited);
         let ended = exited.unwrap_or_else(|| Ended::Killed(status.terminating_signal().unwrap_or(0)));
-        let passed = self.supervisor.take().map(Supervisor::into_passed).unwrap_or_default();
-        Ok(Rest { ended, watch: self.watch.take(), passed })
+        let mut passed = self.supervisor.take().map(Supervisor::into_passed).unwrap_or_default();
+        let mut watch = self.watch.take();
+        // It goes when the watch does, by a process that nobody waits for.
+        if let (Some(watch), Some(hearing)) = (&mut watch, passed.hearing.take()) {
+            watch.keep(hearing);
+        }
+        Ok(Rest { ended, watch, passed })
     }
 }

@@ -209,7 +209,7 @@ impl Run {
         let doomed = transaction.doomed();
         let (attempt, left_over) = match waited {
             Waited::Ended(Rest { ended: Ended::Exited(0), watch, passed }) if doomed.is_none() => {
-                let Passed { held, reached, places, listener } = passed;
+                let Passed { held, reached, places, listener, .. } = passed;
                 transaction.knows(&places);
                 let attempt = match self.finish(transaction, watch.as_ref(), held, trial.contention) {
                     Ok(attempt) => attempt,

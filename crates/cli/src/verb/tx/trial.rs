@@ -31,6 +31,8 @@ pub(super) struct Lesson {
     written_through: bool,
     /// What others have changed too.
     disputed: BTreeSet<PathBuf>,
+    /// Directories in which others change names.
+    directories: BTreeSet<PathBuf>,
     /// Where the last of them had its changes.
     parts: Vec<Part>,
     /// When the first began.
@@ -47,6 +49,7 @@ impl Trial<'_> {
             }
             Attempt::Lost(loss) => {
                 self.lesson.disputed.extend(loss.file().map(Path::to_owned));
+                self.lesson.directories.extend(loss.directory().map(Path::to_owned));
                 Some((loss.words(), ""))
             }
             Attempt::Outgrown => {
@@ -67,6 +70,8 @@ impl Trial<'_> {
             transaction.write_through();
         }
         transaction.tell_apart(disputed);
+        // As they are once it has begun, and before it sees any of them.
+        transaction.know_names(&self.lesson.directories);
         self.lesson.begun.get_or_insert(transaction.record().begun);
         self.lesson.parts.clone_from(&transaction.record().parts);
         Ok((transaction, plan, clearer))
