@@ -6,8 +6,8 @@ use crate::gate;
 use crate::handover;
 use core::ops::Range;
 use pando_restorer::{
-    Answer, EXACT, FORGIVE, Header, NEXT_NUMBER, ONTO, PATIENT, REGION, REGION_LENGTH, Report, SCRIPT, STACK_LENGTH, Special,
-    Step,
+    Answer, EXACT, FORGIVE, Header, NEXT_NUMBER, ONTO, PATIENT, REGION, REGION_LENGTH, Report, SCRIPT, STACK_LENGTH,
+    Special, Step,
 };
 
 /// A script, mapped for good.
