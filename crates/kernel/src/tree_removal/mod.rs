@@ -46,7 +46,7 @@ pub enum Protected {
 ///
 /// [`RemovalError::Mounted`] where something is mounted there or in it; [`RemovalError::Call`] for what else the kernel refuses. ENOENT where there is nothing.
 ///
-/// ```
+/// ```no_run
 /// let directory = tempfile::tempdir()?;
 /// std::fs::create_dir_all(directory.path().join("a/b"))?;
 /// pando_kernel::tree_removal::remove_tree(&directory.path().join("a"))?;
