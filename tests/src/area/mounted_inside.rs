@@ -27,12 +27,17 @@ struct Theirs {
 
 impl Theirs {
     fn mount(sandbox: &Sandbox, at: &Path) -> Self {
+        Self::try_mount(sandbox, at).expect("it is there")
+    }
+
+    /// Nothing where the place goes meanwhile.
+    fn try_mount(sandbox: &Sandbox, at: &Path) -> Option<Self> {
         let from = sandbox.scratch().join("theirs");
         std::fs::create_dir_all(from.join("deep")).expect("a directory");
         std::fs::create_dir_all(at).expect("a directory");
         std::fs::write(from.join("deep/file"), "theirs").expect("a file");
-        Line::new("mount").args(["--bind"]).args([&from, at]).ok();
-        Self { from, at: at.to_owned() }
+        let mounted = Line::new("mount").args(["--bind"]).args([&from, at]).run();
+        (mounted.code() == 0).then(|| Self { from, at: at.to_owned() })
     }
 
     #[track_caller]
@@ -101,7 +106,9 @@ fn names(directory: &Path) -> Vec<PathBuf> {
 
 /// One in the files of each run, and in those made ahead.
 fn in_each(sandbox: &Sandbox) -> Vec<Theirs> {
-    names(&sandbox.places().ephemeral()).iter().map(|own| Theirs::mount(sandbox, &own.join("in"))).collect()
+    // Some are on their way out, and gone by now.
+    let all = names(&sandbox.places().ephemeral());
+    all.iter().filter_map(|own| Theirs::try_mount(sandbox, &own.join("in"))).collect()
 }
 
 fn run(sandbox: &Sandbox) {
@@ -119,8 +126,11 @@ fn made_ahead(sandbox: &Sandbox) {
         sandbox.run_sh(&[], "true").ok();
         names(&sandbox.places().ephemeral()).first().cloned()
     };
-    eventually("files are made ahead", || ready().is_some());
-    let theirs = in_each(sandbox);
+    let mut theirs = Vec::new();
+    eventually("files are made ahead, and stay", || {
+        theirs = if ready().is_some() { in_each(sandbox) } else { Vec::new() };
+        !theirs.is_empty()
+    });
     sandbox.end_daemon();
     // The next daemon removes what it finds.
     sandbox.run_sh(&[], "true").ok();

@@ -295,7 +295,8 @@ pub(super) fn printed(daemon: &Daemon, guest: &Guest, running: &Running) -> Opti
     let printed = if pidfd::has_ended(&running.seed) {
         Printed::orphaned(&processes::pids(daemon, running.slot))
     } else {
-        Printed::of(&running.seed).ok().flatten()
+        // A seed that was told of it a moment ago may not have heard yet: then its processes have what it will have.
+        Printed::of(&running.seed).ok().flatten().or_else(|| Printed::orphaned(&processes::pids(daemon, running.slot)))
     };
     match printed {
         Some(printed) => Some(printed.identity),
