@@ -3,7 +3,7 @@
 //! Whoever made it wrote its spec and its processes: volumes, networks, capabilities and filters are what he says. A checksum tells that nothing was damaged, and nothing of who
 //! made it. So each such thing is granted only when it is named by whoever imports the image.
 
-use pando_api::{Network, SeccompProfile, Spec};
+use pando_api::{Address, Network, Publication, SeccompProfile, Spec, Volume};
 use pando_freeze::Powers;
 use pando_guest::plan::{bound, filters};
 use pando_guest::policy::{capabilities, profile};
@@ -75,21 +75,8 @@ impl Wants {
             io,
             net,
         } = spec;
-        for volume in volumes {
-            let how = if volume.read_only { "" } else { ", to write to" };
-            self.add("volumes", format!("{} of this machine at {}{how}", volume.source, volume.target));
-        }
-        for path in expose {
-            self.add("volumes", format!("{path} of this machine, which is left out by default"));
-        }
-        match network {
-            Network::None => {}
-            Network::Private => self.add("network", "a private network"),
-            Network::Shared => self.add("network", "this machine's network, with addresses of its own"),
-            Network::Host => self.add("network", "this machine's network"),
-        }
-        addresses.iter().for_each(|address| self.add("network", format!("the address {address}")));
-        publish.iter().for_each(|port| self.add("network", format!("the published port {port}")));
+        self.of_places(volumes, expose);
+        self.of_network(*network, addresses, publish);
         if !user_namespace {
             self.add("userns", "no user namespace: its root is root of this machine");
         }
@@ -118,6 +105,27 @@ impl Wants {
     }
 
     /// What processes hold that those of such a guest do not.
+    fn of_places(&mut self, volumes: &[Volume], expose: &[String]) {
+        for volume in volumes {
+            let how = if volume.read_only { "" } else { ", to write to" };
+            self.add("volumes", format!("{} of this machine at {}{how}", volume.source, volume.target));
+        }
+        for path in expose {
+            self.add("volumes", format!("{path} of this machine, which is left out by default"));
+        }
+    }
+
+    fn of_network(&mut self, network: Network, addresses: &[Address], publish: &[Publication]) {
+        match network {
+            Network::None => {}
+            Network::Private => self.add("network", "a private network"),
+            Network::Shared => self.add("network", "this machine's network, with addresses of its own"),
+            Network::Host => self.add("network", "this machine's network"),
+        }
+        addresses.iter().for_each(|address| self.add("network", format!("the address {address}")));
+        publish.iter().for_each(|port| self.add("network", format!("the published port {port}")));
+    }
+
     fn of_processes(&mut self, spec: &Spec, powers: &Powers) {
         let usual = bound(spec).unwrap_or(0);
         let more = powers.capabilities & !usual;

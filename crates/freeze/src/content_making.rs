@@ -54,32 +54,12 @@ pub(crate) fn make_some(
         let slot = slots.content(number);
         match &content.kind {
             ContentKind::Memory { name, .. } => create_memory(writer, chapter, name, slot),
-            ContentKind::Directory { path } => {
-                directory(writer, path, content);
-                continue;
-            }
-            ContentKind::Fifo { path } => {
-                let at = writer.string(path);
-                let kind = u64::from(libc::S_IFIFO | 0o600);
-                writer.attempt(chapter, format!("making {path}"), libc::SYS_mknod, &[at, kind, 0]);
-                own(writer, at, content);
-                continue;
-            }
-            ContentKind::Point { path } => {
-                let (at, kind) = (writer.string(path), u64::from(libc::S_IFREG | 0o600));
-                writer.attempt(chapter, format!("making {path}"), libc::SYS_mknod, &[at, kind, 0]);
-                continue;
-            }
-            ContentKind::Name { path, first } => {
-                let (at, first) = (writer.string(path), writer.string(first));
-                writer.attempt(chapter, format!("making {path}"), libc::SYS_link, &[first, at]);
-                continue;
-            }
-            ContentKind::Link { path, target } => {
-                let (at, to) = (writer.string(path), writer.string(target));
-                let (user, group) = content.owner;
-                writer.attempt(chapter, format!("making {path}"), libc::SYS_symlink, &[to, at]);
-                writer.attempt(chapter, "setting an owner", libc::SYS_lchown, &[at, user.into(), group.into()]);
+            ContentKind::Directory { .. }
+            | ContentKind::Fifo { .. }
+            | ContentKind::Point { .. }
+            | ContentKind::Name { .. }
+            | ContentKind::Link { .. } => {
+                by_name(writer, content);
                 continue;
             }
             ContentKind::Placed { path } => {
@@ -114,6 +94,36 @@ pub(crate) fn make_some(
         let (at, times) = (writer.string(path), writer.words(&content.times.map(i64::cast_unsigned)));
         let arguments = [AT_FDCWD, at, times, libc::AT_SYMLINK_NOFOLLOW as u64];
         writer.attempt(chapter, "setting times", libc::SYS_utimensat, &arguments);
+    }
+}
+
+/// Writes the making of what nobody has open: it is there by its name alone.
+fn by_name(writer: &mut Writer, content: &Content) {
+    match &content.kind {
+        ContentKind::Directory { path } => {
+            directory(writer, path, content);
+        }
+        ContentKind::Fifo { path } => {
+            let at = writer.string(path);
+            let kind = u64::from(libc::S_IFIFO | 0o600);
+            writer.attempt(Writer::MAKING, format!("making {path}"), libc::SYS_mknod, &[at, kind, 0]);
+            own(writer, at, content);
+        }
+        ContentKind::Point { path } => {
+            let (at, kind) = (writer.string(path), u64::from(libc::S_IFREG | 0o600));
+            writer.attempt(Writer::MAKING, format!("making {path}"), libc::SYS_mknod, &[at, kind, 0]);
+        }
+        ContentKind::Name { path, first } => {
+            let (at, first) = (writer.string(path), writer.string(first));
+            writer.attempt(Writer::MAKING, format!("making {path}"), libc::SYS_link, &[first, at]);
+        }
+        ContentKind::Link { path, target } => {
+            let (at, to) = (writer.string(path), writer.string(target));
+            let (user, group) = content.owner;
+            writer.attempt(Writer::MAKING, format!("making {path}"), libc::SYS_symlink, &[to, at]);
+            writer.attempt(Writer::MAKING, "setting an owner", libc::SYS_lchown, &[at, user.into(), group.into()]);
+        }
+        ContentKind::Memory { .. } | ContentKind::Placed { .. } | ContentKind::Deleted { .. } => {}
     }
 }
 

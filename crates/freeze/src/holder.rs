@@ -7,6 +7,7 @@ use crate::image::Image;
 use crate::origin::Origin;
 use crate::plan::Facts;
 use crate::script::{self, Script};
+use pando_kernel::release::release;
 use pando_kernel::{CallError, Context, memory_file, packet, pidfd};
 use pando_restorer::{Answer, Request};
 use std::fs::File;
@@ -144,11 +145,4 @@ impl Drop for Holder {
         }
         let _ = self.process.wait();
     }
-}
-
-/// The kernel's version.
-fn release() -> (u32, u32) {
-    let release = rustix::system::uname().release().to_string_lossy().into_owned();
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|word| word.parse::<u32>().unwrap_or(0));
-    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
 }

@@ -293,16 +293,11 @@ fn make(writer: &mut Writer, image: &Image, file: &OpenFile, slots: Slots, numbe
         }
         FileKind::PipeEnd { pipe, writes } => {
             // A second description of the same end, with flags of its own, is had by opening it once more.
-            let path = writer.string(&format!("/proc/self/fd/{}", slots.pipe(*pipe, *writes)));
-            // That is a link, whatever the program opened.
-            let flags = u64::from(file.flags) & !(libc::O_NOFOLLOW as u64);
-            writer.open(chapter, "opening an end of a pipe", libc::SYS_openat, &[AT_FDCWD, path, flags], slot);
+            reopen(writer, "opening an end of a pipe", slots.pipe(*pipe, *writes), file, slot);
         }
         FileKind::Supplied { number } => {
             // Opened anew, as the program had it: it may be another kind of file than what it stands for.
-            let path = writer.string(&format!("/proc/self/fd/{}", slots.scratch() + *number as u64));
-            let flags = u64::from(file.flags) & !(libc::O_NOFOLLOW as u64);
-            writer.open(chapter, "opening what is supplied", libc::SYS_openat, &[AT_FDCWD, path, flags], slot);
+            reopen(writer, "opening what is supplied", slots.scratch() + *number as u64, file, slot);
         }
         FileKind::Event { count, semaphore } => {
             let flags = u64::from(*semaphore);
@@ -357,6 +352,14 @@ fn make(writer: &mut Writer, image: &Image, file: &OpenFile, slots: Slots, numbe
 
 /// `_IOW('T', 0, u64)`, since Linux 3.17.
 const TFD_IOC_SET_TICKS: u64 = 0x4008_5400;
+
+/// Writes the opening of what the maker has open once more, as a program had it open.
+fn reopen(writer: &mut Writer, label: &str, descriptor: u64, file: &OpenFile, slot: u64) {
+    let path = writer.string(&format!("/proc/self/fd/{descriptor}"));
+    // That is a link, whatever the program opened.
+    let flags = u64::from(file.flags) & !(libc::O_NOFOLLOW as u64);
+    writer.open(Writer::MAKING, label, libc::SYS_openat, &[AT_FDCWD, path, flags], slot);
+}
 
 /// Writes the opening of a file by its path.
 pub(crate) fn named(writer: &mut Writer, chapter: Chapter, file: &OpenFile, path: &str, slot: u64) {

@@ -83,6 +83,7 @@ pub mod process;
 pub mod project_quota;
 pub mod read_gate;
 pub mod real_time;
+pub mod release;
 pub mod scheduling_policy;
 pub mod seccomp_notify;
 pub mod signal;

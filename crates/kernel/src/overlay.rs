@@ -1,6 +1,7 @@
 //! Several trees laid over each other (Documentation/filesystems/overlayfs.rst).
 
 use crate::mount::{Attributes, Tree};
+use crate::release::release;
 use crate::{CallError, Context};
 use rustix::fs::CWD;
 use rustix::io::Errno;
@@ -110,10 +111,7 @@ impl Overlay<'_> {
 /// EINVAL where the option does not exist, EOPNOTSUPP where overlays still take their options as one text (before Linux 6.5).
 pub(crate) fn refuses_descriptors(error: &io::Error) -> bool {
     // Since then the same errors are about the layers themselves, and to attach those somewhere would show them to everybody for nothing.
-    let release = rustix::system::uname().release().to_string_lossy().into_owned();
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|word| word.parse::<u32>().unwrap_or(0));
-    let takes_them = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (6, 13);
-    !takes_them && matches!(error.raw_os_error(), Some(libc::EBADF | libc::EINVAL | libc::EOPNOTSUPP))
+    release() < (6, 13) && matches!(error.raw_os_error(), Some(libc::EBADF | libc::EINVAL | libc::EOPNOTSUPP))
 }
 
 /// A directory for mount points, which goes with everything that is attached below it.

@@ -137,12 +137,7 @@ fn take(script: &Script, step: &Step) -> Result<(), Errno> {
             let events = unsafe { core::slice::from_raw_parts(events as *const aio_ring::Event, count as usize) };
             aio_ring::make(&Was { requests, room, place, head, events })
         }
-        Some(Special::Compare) => {
-            let [written, expected, length, ..] = a;
-            // SAFETY: the freezer gives places of this length in the script, which stays mapped; nobody writes to them now, the call before this step has.
-            let bytes = |at: u64| unsafe { core::slice::from_raw_parts(at as *const u8, length as usize) };
-            if bytes(written) == bytes(expected) { Ok(()) } else { Err(EPERM) }
-        }
+        Some(Special::Compare) => compare(a[0], a[1], a[2]),
         Some(Special::Exit) => {
             if a[1] != 0 {
                 let me = bare::plain(number::GETPID, [0; 3])?;
@@ -151,6 +146,13 @@ fn take(script: &Script, step: &Step) -> Result<(), Errno> {
             bare::exit(a[0])
         }
     }
+}
+
+/// Fails where what a call has written is not what was expected.
+fn compare(written: u64, expected: u64, length: u64) -> Result<(), Errno> {
+    // SAFETY: the freezer gives places of this length in the script, which stays mapped; nobody writes to them now, the call before this step has.
+    let bytes = |at: u64| unsafe { core::slice::from_raw_parts(at as *const u8, length as usize) };
+    if bytes(written) == bytes(expected) { Ok(()) } else { Err(EPERM) }
 }
 
 fn system_call(step: &Step) -> Result<(), Errno> {

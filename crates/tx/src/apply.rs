@@ -1,5 +1,7 @@
 //! Doing what a journal says: idempotent, so that it is done again from the start after a crash at any point.
 
+mod names;
+
 use crate::aside::{Aside, BringIn};
 use crate::attributes::{Attributes, Moment, Which};
 use crate::change::{Op, Replaced, Source, Steps, Target};
@@ -12,17 +14,13 @@ use crate::protection::Protection;
 use crate::tree::{CallPath, Tree, is_missing, leads_elsewhere};
 use crate::tree_path::TreePath;
 use crate::xattr;
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, StatxFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-
-/// What stands behind the name of something that others have put where a commit had to put something else.
-const KEPT: &str = ".pando-kept";
 
 /// How what is only looked at is opened.
 const PLACE: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
@@ -220,19 +218,6 @@ impl Apply {
         self.take_away(from, ino, self.stage_tree()?, slot)
     }
 
-    /// Moves a directory to where others do not come, if it is the one that is meant: since it was looked at, others may have put one in its place that they could not take
-    /// away by themselves.
-    fn take_away(&self, at: &TreePath, ino: u64, into: &Tree, slot: u32) -> io::Result<()> {
-        let (directory, name) = self.live.place(at)?;
-        rustix::fs::renameat(&*directory, name, into.root(), slot_name(slot))?;
-        self.live.forget();
-        let taken = rustix::fs::openat(into.root(), slot_name(slot), PLACE, Mode::empty())?;
-        if self.realm.is_none() && self.live.ident_of(&taken, &rustix::fs::fstat(&taken)?)? != ino {
-            rustix::fs::renameat_with(into.root(), slot_name(slot), &*directory, name, RenameFlags::NOREPLACE)?;
-        }
-        Ok(())
-    }
-
     fn stage_link(&self, file: &Identity, slot: u32) -> io::Result<()> {
         // Linked and, in an earlier run, done with? Then it would still be in the stage directory, and not be gone.
         let object = file.open(&self.live)?;
@@ -253,15 +238,6 @@ impl Apply {
         }
         let (directory, name) = self.live.place(at)?;
         Ok(rustix::fs::renameat(&*directory, name, self.trash_tree()?.root(), slot_name(slot))?)
-    }
-
-    /// Whether what is at a path was made after a moment, as far as the file system tells: others have deleted what was there before a recovery, and what they made has got
-    /// its number.
-    fn is_younger(&self, at: &TreePath, moment: Moment) -> io::Result<bool> {
-        let object = self.live.object(at)?;
-        let told = rustix::fs::statx(&object, "", AtFlags::EMPTY_PATH, StatxFlags::BTIME)?;
-        let born = Moment { seconds: told.stx_btime.tv_sec, nanoseconds: told.stx_btime.tv_nsec };
-        Ok(self.realm.is_none() && told.stx_mask & StatxFlags::BTIME.bits() != 0 && born > moment)
     }
 
     fn place(
@@ -295,53 +271,6 @@ impl Apply {
         )?;
         step();
         self.put(self.stage_tree()?.root(), &copy, at, over)
-    }
-
-    /// Gives something its name. What others have put there meanwhile is nobody's to delete: it gets another name beside it.
-    fn put(&self, from: BorrowedFd<'_>, name: &OsStr, at: &TreePath, over: Option<Replaced>) -> io::Result<()> {
-        let (directory, to) = self.live.place(at)?;
-        if self.realm.is_some() || !self.again || !self.is_anothers(at, over)? {
-            match rustix::fs::renameat(from, name, &*directory, to) {
-                // A directory that has something in it by now, or a file where there was none.
-                Err(Errno::NOTEMPTY | Errno::EXIST | Errno::ISDIR | Errno::NOTDIR) if self.realm.is_none() => {}
-                renamed => return Ok(renamed?),
-            }
-        }
-        self.keep_theirs(directory.as_fd(), to)?;
-        step();
-        Ok(rustix::fs::renameat(from, name, &*directory, to)?)
-    }
-
-    /// Whether what is at a path, if anything is, is not what was there when the commit was validated.
-    fn is_anothers(&self, at: &TreePath, over: Option<Replaced>) -> io::Result<bool> {
-        match (self.live.look_ident(at)?, over) {
-            (None, _) => Ok(false),
-            (Some((_, ino)), Some(over)) if over.ino == ino => self.is_younger(at, over.changed),
-            (Some(_), _) => Ok(true),
-        }
-    }
-
-    /// Gives what has a name another one, in the same directory.
-    fn keep_theirs(&self, directory: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
-        /// The longest name that file systems have, less the longest number.
-        const LONGEST: usize = 255 - KEPT.len() - 10;
-        for number in 0_u32.. {
-            let mut other = OsStr::from_bytes(&name.as_bytes()[..name.len().min(LONGEST)]).to_owned();
-            other.push(KEPT);
-            if number > 0 {
-                other.push(number.to_string());
-            }
-            match rustix::fs::renameat_with(directory, name, directory, &other, RenameFlags::NOREPLACE) {
-                Err(Errno::EXIST) => {}
-                Err(Errno::NOENT) => break,
-                renamed => {
-                    renamed?;
-                    self.live.forget();
-                    break;
-                }
-            }
-        }
-        Ok(())
     }
 
     fn make_directory(&self, at: &TreePath, slot: u32) -> io::Result<()> {

@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Of a directory with more it is not kept.
 const MOST: usize = 1 << 18;
@@ -19,7 +20,8 @@ const MOST: usize = 1 << 18;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownNames {
     directory: PathBuf,
-    names: BTreeSet<OsString>,
+    /// Shared: what a transaction is validated by is made anew for each look.
+    names: Arc<BTreeSet<OsString>>,
 }
 
 impl KnownNames {
@@ -28,7 +30,8 @@ impl KnownNames {
         let around = parts.iter().filter(|part| directory.starts_with(&part.live));
         let part = around.max_by_key(|part| part.live.components().count())?;
         let names = Tree::live(part).and_then(|live| live.names(&below(directory, part)?)).ok()?;
-        (names.len() <= MOST).then(|| Self { directory: directory.to_owned(), names: names.into_iter().collect() })
+        (names.len() <= MOST)
+            .then(|| Self { directory: directory.to_owned(), names: Arc::new(names.into_iter().collect()) })
     }
 
     /// Whether they are those of a directory of a part, and this is none of them.

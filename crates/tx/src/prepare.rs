@@ -186,13 +186,13 @@ fn keep_room(part: &PartChanges) -> io::Result<()> {
     let copied = |change: &&Change| part.part.realm.is_some() || content(change);
     let bytes: u64 = part.changes.iter().filter(copied).map(|change| change.bytes).sum();
     let free = rustix::fs::statvfs(&part.part.base)?;
-    let bytes = bytes + names(part);
+    let names = names(part);
     let is_plenty = |wanted: u64| free.f_bavail.saturating_mul(free.f_frsize) > PLENTY.saturating_add(wanted);
-    if is_plenty(SLACK + bytes) {
+    if is_plenty(SLACK + names + bytes) {
         return Ok(());
     }
     let held = if rewritten || part.part.realm.is_some() { held(part, copied)? } else { 0 };
-    let wanted = SLACK + held + names(part);
+    let wanted = SLACK + names + held;
     if is_plenty(wanted) {
         return Ok(());
     }

@@ -105,15 +105,7 @@ mod tests {
     }
 
     fn directory(source: DirectorySource, children: Vec<Node>) -> What {
-        What::Directory(Directory {
-            source,
-            identity: None,
-            attributes_differ: false,
-            attributes_clash: false,
-            protection: None,
-            modified: Moment::EPOCH,
-            children,
-        })
+        What::Directory(Directory::holding(source, children))
     }
 
     /// What is found where `d`, with the directory `e` and the file `e/f` in it, became `what`; `e` went to `away`, if it did.

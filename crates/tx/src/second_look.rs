@@ -142,30 +142,12 @@ mod tests {
         let stat = rustix::fs::fstat(&object).unwrap();
         let identity = Identity::of(&object).unwrap();
         let origin = Origin { ino: stat.st_ino, identity, changed: Moment::changed(&stat) };
-        What::File(File {
-            origin: Some(origin),
-            content_differs: true,
-            attributes_differ: false,
-            theirs: None,
-            protection: None,
-            linked: false,
-            size: 0,
-            kind: '-',
-        })
+        What::File(File { origin: Some(origin), attributes_differ: false, ..File::made() })
     }
 
     /// One that it made.
     fn made() -> What {
-        What::File(File {
-            origin: None,
-            content_differs: true,
-            attributes_differ: true,
-            theirs: None,
-            protection: None,
-            linked: false,
-            size: 0,
-            kind: '-',
-        })
+        What::File(File::made())
     }
 
     #[test]

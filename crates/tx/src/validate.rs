@@ -127,13 +127,9 @@ mod tests {
         let live = live.map(|changed| LiveName { ino: 5, directory: false, changed });
         let child = Node { path: TreePath::new(b"a").unwrap(), ino: 9, live, marked: false, what };
         let top = Directory {
-            source: DirectorySource::SamePlace,
-            identity: None,
             attributes_differ: true,
-            attributes_clash: false,
-            protection: None,
             modified: BEGUN,
-            children: vec![child],
+            ..Directory::holding(DirectorySource::SamePlace, vec![child])
         };
         let live = Some(LiveName { ino: 2, directory: true, changed: SINCE });
         let root = Node { path: TreePath::ROOT, ino: 1, live, marked: false, what: What::Directory(top) };
@@ -146,16 +142,7 @@ mod tests {
             identity: FileHandle { kind: 1, bytes: vec![] }.into(),
             changed,
         });
-        What::File(File {
-            origin,
-            content_differs: true,
-            attributes_differ: true,
-            theirs: None,
-            protection: None,
-            linked: false,
-            size: 0,
-            kind: '-',
-        })
+        What::File(File { origin, ..File::made() })
     }
 
     #[test]

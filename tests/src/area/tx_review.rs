@@ -11,10 +11,14 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("tx::a_review_shows_modes_owners_capabilities_devices_and_links", attributes).needs(&[
         Need::Root,
         Need::Program("setcap", "libcap2-bin"),
+        Need::Program("setfattr", "attr"),
         Need::Program("chattr", "e2fsprogs"),
     ]),
-    Case::new("tx::a_review_in_json_says_what_was_and_what_comes", as_json)
-        .needs(&[Need::Root, Need::Program("setcap", "libcap2-bin")]),
+    Case::new("tx::a_review_in_json_says_what_was_and_what_comes", as_json).needs(&[
+        Need::Root,
+        Need::Program("setcap", "libcap2-bin"),
+        Need::Program("setfattr", "attr"),
+    ]),
     Case::new("tx::a_review_tells_names_that_are_no_text_apart", names),
     Case::new("tx::a_review_shows_renames_links_and_changes_by_names_that_go", renames),
     Case::new("tx::a_review_of_a_guests_transaction_shows_the_same", in_a_guest),

@@ -27,6 +27,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 /// How a guest is to be frozen.
 #[derive(Debug)]
@@ -72,6 +73,9 @@ struct Caption {
     answer: Option<u32>,
 }
 
+/// How long a seed may take to answer. One that stands still is frozen by what is known of it.
+const SEEDS_PATIENCE: Duration = Duration::from_secs(2);
+
 /// How a guest ends where it was frozen.
 struct End {
     /// Where its image is written before, and what that is called then: after this it is all that is left.
@@ -83,6 +87,8 @@ pub(crate) async fn freeze(daemon: &Rc<Daemon>, guest: &Rc<Guest>, order: Order)
     let name = super::image::free_name(daemon, order.image.as_deref().unwrap_or(guest.name.as_ref()))?;
     let _doing = guest.begin("frozen")?;
     let running = guest.life()?;
+    // Its answer comes behind all that the seed was told before: right after a start it may not have heard of the log yet, by which that is known here.
+    let _ = tokio::time::timeout(SEEDS_PATIENCE, running.link.status()).await;
     let hooks = Hooks::find(guest, &running, hooks::FREEZE).await?;
     let end = order.stop.then(|| End::of(daemon, &name, order.memory));
     let held = match hooks.before(daemon, guest).await {
@@ -295,8 +301,7 @@ pub(super) fn printed(daemon: &Daemon, guest: &Guest, running: &Running) -> Opti
     let printed = if pidfd::has_ended(&running.seed) {
         Printed::orphaned(&processes::pids(daemon, running.slot))
     } else {
-        // A seed that was told of it a moment ago may not have heard yet: then its processes have what it will have.
-        Printed::of(&running.seed).ok().flatten().or_else(|| Printed::orphaned(&processes::pids(daemon, running.slot)))
+        Printed::of(&running.seed).ok().flatten()
     };
     match printed {
         Some(printed) => Some(printed.identity),

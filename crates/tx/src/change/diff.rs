@@ -111,31 +111,12 @@ mod tests {
     }
 
     fn directory(source: DirectorySource, children: Vec<Node>) -> What {
-        What::Directory(Directory {
-            source,
-            identity: None,
-            attributes_differ: true,
-            attributes_clash: false,
-            protection: None,
-            modified: MOMENT,
-            children,
-        })
+        What::Directory(Directory { attributes_differ: true, modified: MOMENT, ..Directory::holding(source, children) })
     }
 
     #[test]
     fn each_path_has_its_sign() {
-        let new = || {
-            What::File(File {
-                origin: None,
-                content_differs: true,
-                attributes_differ: true,
-                theirs: None,
-                protection: None,
-                linked: false,
-                size: 3,
-                kind: '-',
-            })
-        };
+        let new = || What::File(File { size: 3, ..File::made() });
         let made = node("b", None, directory(DirectorySource::New, vec![node("b/c", None, new())]));
         let children = vec![node("a", Some(false), new()), made, node("d", Some(true), What::Gone)];
         let root = node("", Some(true), directory(DirectorySource::SamePlace, children));

@@ -179,16 +179,7 @@ mod tests {
     }
 
     fn directory(at: &str, source: DirectorySource, children: Vec<Node>) -> Node {
-        let modified = Moment { seconds: 0, nanoseconds: 0 };
-        let what = What::Directory(Directory {
-            source,
-            identity: None,
-            attributes_differ: false,
-            attributes_clash: false,
-            protection: None,
-            modified,
-            children,
-        });
+        let what = What::Directory(Directory::holding(source, children));
         Node { path: path(at), ino: 1, live: None, marked: false, what }
     }
 

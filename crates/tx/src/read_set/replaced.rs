@@ -88,28 +88,11 @@ mod tests {
     }
 
     fn directory(source: DirectorySource, children: Vec<Node>) -> What {
-        What::Directory(Directory {
-            source,
-            identity: None,
-            attributes_differ: false,
-            attributes_clash: false,
-            protection: None,
-            modified: Moment::EPOCH,
-            children,
-        })
+        What::Directory(Directory::holding(source, children))
     }
 
     fn file(linked: bool) -> What {
-        What::File(File {
-            origin: None,
-            content_differs: true,
-            attributes_differ: true,
-            theirs: None,
-            protection: None,
-            linked,
-            size: 0,
-            kind: '-',
-        })
+        What::File(File { linked, ..File::made() })
     }
 
     /// Whether something new at `d/new` is in conflict with a change of its directory, where `replacing` is told to have replaced something.

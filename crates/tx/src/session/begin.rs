@@ -13,12 +13,14 @@ use crate::recover::finish_published;
 use crate::scope::Scope;
 use crate::view::ViewPlan;
 use crate::watershed;
+use pando_kernel::lock::FileLock;
 use pando_kernel::mount_watch::MountWatch;
 use pando_kernel::tree_removal::remove_tree;
 use pando_kernel::{CallError, Context};
 use rustix::fs::{CWD, RenameFlags};
 use rustix::io::Errno;
 use std::os::fd::AsRawFd;
+use std::path::PathBuf;
 
 /// Why a transaction could not begin.
 #[derive(Debug, thiserror::Error)]
@@ -78,21 +80,7 @@ impl Transaction {
             // What cannot be finished now is told by whoever commits.
             let _ = finish_published(home);
         }
-        // Under a name that nobody looks at until the lock is held: what is not locked is taken for what a crash left.
-        let new = home.directory().join(format!(".new-{name}-{}", std::process::id()));
-        let lock = home.claim(&new)?;
-        let directory = home.of(name);
-        match rustix::fs::renameat_with(CWD, &new, CWD, &directory, RenameFlags::NOREPLACE) {
-            Ok(()) => {}
-            Err(errno) => {
-                // It holds nothing but its lock.
-                let _ = remove_tree(&new);
-                return match errno {
-                    Errno::EXIST => Err(BeginError::Exists(name.clone())),
-                    errno => Err(errno).context(|| format!("making {}", directory.display()))?,
-                };
-            }
-        }
+        let (lock, directory) = claimed(home, name)?;
         let mounts = match &realm {
             None => Some(MountWatch::begin().context(|| "listening to what is mounted".into())?),
             Some(_) => None,
@@ -139,4 +127,24 @@ impl Transaction {
         }
         Ok((Self { watch, memory, mounts, ..Self::of(home, directory, record, scope, lock) }, plan))
     }
+}
+
+/// Makes a transaction's directory, and locks it.
+fn claimed(home: &Home, name: &TxName) -> Result<(FileLock, PathBuf), BeginError> {
+    // Under a name that nobody looks at until the lock is held: what is not locked is taken for what a crash left.
+    let new = home.directory().join(format!(".new-{name}-{}", std::process::id()));
+    let lock = home.claim(&new)?;
+    let directory = home.of(name);
+    match rustix::fs::renameat_with(CWD, &new, CWD, &directory, RenameFlags::NOREPLACE) {
+        Ok(()) => {}
+        Err(errno) => {
+            // It holds nothing but its lock.
+            let _ = remove_tree(&new);
+            return match errno {
+                Errno::EXIST => Err(BeginError::Exists(name.clone())),
+                errno => Err(errno).context(|| format!("making {}", directory.display()))?,
+            };
+        }
+    }
+    Ok((lock, directory))
 }

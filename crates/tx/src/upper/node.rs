@@ -146,3 +146,36 @@ impl Node {
         }
     }
 }
+
+#[cfg(test)]
+impl Directory {
+    /// One of which nothing but its names changed.
+    pub(crate) fn holding(source: DirectorySource, children: Vec<Node>) -> Self {
+        Self {
+            source,
+            identity: None,
+            attributes_differ: false,
+            attributes_clash: false,
+            protection: None,
+            modified: Moment::EPOCH,
+            children,
+        }
+    }
+}
+
+#[cfg(test)]
+impl File {
+    /// An empty one that the transaction made.
+    pub(crate) fn made() -> Self {
+        Self {
+            origin: None,
+            content_differs: true,
+            attributes_differ: true,
+            theirs: None,
+            protection: None,
+            linked: false,
+            size: 0,
+            kind: '-',
+        }
+    }
+}

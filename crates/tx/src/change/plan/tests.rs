@@ -18,16 +18,7 @@ fn origin(ino: u64) -> Origin {
 }
 
 fn file(origin: Option<Origin>, content_differs: bool) -> What {
-    What::File(File {
-        origin,
-        content_differs,
-        attributes_differ: false,
-        theirs: None,
-        protection: None,
-        linked: false,
-        size: 0,
-        kind: '-',
-    })
+    What::File(File { origin, content_differs, attributes_differ: false, ..File::made() })
 }
 
 fn node(at: &str, live: Option<(u64, bool)>, what: What) -> Node {
@@ -36,15 +27,7 @@ fn node(at: &str, live: Option<(u64, bool)>, what: What) -> Node {
 }
 
 fn directory(source: DirectorySource, children: Vec<Node>) -> What {
-    What::Directory(Directory {
-        source,
-        identity: None,
-        attributes_differ: false,
-        attributes_clash: false,
-        protection: None,
-        modified: MOMENT,
-        children,
-    })
+    What::Directory(Directory { modified: MOMENT, ..Directory::holding(source, children) })
 }
 
 fn root(children: Vec<Node>) -> Node {
