@@ -13,6 +13,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("hostile_archives::one_directory_again_and_again", repeated),
     Case::new("hostile_archives::more_directories_than_are_kept", too_many),
     Case::new("hostile_archives::zeros_without_end", zeros).needs(&DISK),
+    Case::new("hostile_archives::a_hollow_file_of_single_bytes", hollow).needs(&DISK),
     Case::new("hostile_archives::more_files_than_a_disk_has", files).needs(&DISK),
     Case::new("hostile_archives::a_layer_of_zeros", layer).needs(&DISK),
     Case::new("hostile_archives::an_export_of_zeros", export).needs(&DISK),
@@ -47,12 +48,17 @@ fn header(name: &str, kind: u8, size: usize) -> [u8; 512] {
     block
 }
 
-/// A directory with an extended attribute of a length.
-fn directory(name: &str, attribute: usize) -> Vec<u8> {
-    let rest = [b" SCHILY.xattr.user.a=".as_slice(), &vec![b'A'; attribute], b"\n"].concat();
+/// A record of a pax header.
+fn record(key: &str, value: &[u8]) -> Vec<u8> {
+    let rest = [format!(" {key}=").as_bytes(), value, b"\n"].concat();
     // The length of a record counts its own digits.
     let length = (rest.len()..).find(|length| length.to_string().len() + rest.len() == *length).expect("there is one");
-    let record = [length.to_string().as_bytes(), &rest].concat();
+    [length.to_string().as_bytes(), &rest].concat()
+}
+
+/// A directory with an extended attribute of a length.
+fn directory(name: &str, attribute: usize) -> Vec<u8> {
+    let record = record("SCHILY.xattr.user.a", &vec![b'A'; attribute]);
     let padding = vec![0; record.len().next_multiple_of(512) - record.len()];
     [&header("pax", b'x', record.len())[..], &record, &padding, &header(name, b'5', 0)].concat()
 }
@@ -192,6 +198,35 @@ fn zeros(sandbox: &Sandbox) {
     // A file that fits is unpacked.
     let honest = packed(sandbox, &format!("{}; {END}", entry_of_zeros(sandbox, "small", 8)));
     sandbox.pando(["create", "small", "--from", &honest.to_string_lossy()]).ok();
+    drop(disk);
+}
+
+/// Each of its bytes takes a whole block, so that it takes a thousand times its place in the archive.
+fn hollow(sandbox: &Sandbox) {
+    let (disk, before) = small_state(sandbox);
+    let sparse = |bytes: usize| {
+        const APART: usize = 8192;
+        let runs: String = (0..bytes).map(|number| format!("{}\n1\n", number * APART)).collect();
+        let map = format!("{bytes}\n{runs}");
+        let content =
+            [map.as_bytes(), &vec![0; map.len().next_multiple_of(512) - map.len()], &vec![b'x'; bytes]].concat();
+        let size = (bytes * APART).to_string();
+        let records = [("major", "1"), ("minor", "0"), ("name", "hollow"), ("realsize", size.as_str())];
+        let records = records.map(|(key, value)| record(&format!("GNU.sparse.{key}"), value.as_bytes())).concat();
+        let whole = |mut bytes: Vec<u8>| {
+            bytes.resize(bytes.len().next_multiple_of(512), 0);
+            bytes
+        };
+        let headers = [header("pax", b'x', records.len()), header("hollow", b'0', content.len())];
+        let entry = [&headers[0][..], &whole(records), &headers[1], &whole(content)].concat();
+        archive(sandbox, std::iter::once(entry))
+    };
+    let bomb = sparse(150_000);
+    assert!(bomb.metadata().expect("it is there").len() < 3 << 20);
+    create(sandbox, &bomb).complains_of(&["hollow", "no space left", "it takes", "MiB are free, of which"]);
+    nothing_came_of_it(sandbox, &disk, before);
+    // One that fits is unpacked.
+    sandbox.pando(["create", "small", "--from", &sparse(1000).to_string_lossy()]).ok();
     drop(disk);
 }
 
