@@ -170,6 +170,8 @@ fn the_daemon_dies(sandbox: &Sandbox) {
     let _a = sender(sandbox, "a", &["--address", "10.9.0.5", "--net-limit", "91mbit"]);
     let _b = sender(sandbox, "b", &["--net", "private", "--net-limit", "92mbit"]);
     eventually("both are granted", || sent(&wire, "ceil 91Mbit") > PART && sent(&wire, "ceil 92Mbit") > PART);
+    // A guest sends before the daemon has noted that it is there to stay; a daemon that dies in between takes it along.
+    ["a", "b"].iter().for_each(|name| sandbox.becomes(name, "running"));
     process::kill(sandbox.daemon().expect("it runs"));
     assert_eq!(sent_classes(&wire), 2);
     // The command that started it names it too, and may not have ended yet.
