@@ -31,6 +31,7 @@ mod image_export;
 mod line;
 mod need;
 mod own_init;
+mod page;
 mod patience;
 mod power_loss;
 mod process;

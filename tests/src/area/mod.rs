@@ -26,6 +26,7 @@ mod freeze_kills;
 mod freeze_refusals;
 mod frozen_again;
 mod frozen_settings;
+mod getting_started;
 mod hostile;
 mod hostile_archives;
 mod hostile_images;
@@ -110,6 +111,7 @@ use crate::case::Case;
 const AREAS: &[&[Case]] = &[
     crash_at_random::CASES,
     sysvinit::CASES,
+    getting_started::CASES,
     tx_bystanders::CASES,
     tx_contention::CASES,
     tx_crash::CASES,
