@@ -12,6 +12,7 @@ const VM: &[Tag] = &[Tag::Vm];
 pub(crate) const CASES: &[Case] = &[
     Case::new("shared_counts::a_guest_is_counted_for_its_own_id", a_guest_is_counted_for_its_own_id).tags(VM),
     Case::new("shared_counts::groups_within_a_guest_are_bounded", groups_within_a_guest_are_bounded).tags(VM),
+    Case::new("shared_counts::a_guest_has_so_many_terminals", a_guest_has_so_many_terminals).tags(VM),
 ];
 
 /// Whom the kernel counts what a guest's users take of its counts for each user, beside themselves: who made the guest's user namespace.
@@ -65,4 +66,34 @@ fn groups_within_a_guest_are_bounded(sandbox: &Sandbox) {
     // It goes with all that was made in it.
     sandbox.pando(["rm", "-f", "web"]).ok();
     assert!(!group.exists(), "{} is left", group.display());
+}
+
+/// The options of a guest's terminals, as its first process sees them.
+fn terminals(sandbox: &Sandbox, name: &str) -> String {
+    let pid = sandbox.first_process(name);
+    let text = std::fs::read_to_string(format!("/proc/{pid}/mountinfo")).expect("it runs");
+    let line = text.lines().find(|line| line.contains(" - devpts ")).expect("it has terminals");
+    line.rsplit(' ').next().unwrap_or_default().to_owned()
+}
+
+fn a_guest_has_so_many_terminals(sandbox: &Sandbox) {
+    let bounded = |name: &str| {
+        let options = terminals(sandbox, name);
+        assert!(options.split(',').any(|option| option == "max=256"), "{name}: {options}");
+    };
+    for (name, options) in [
+        ("default", &["--profile", "default"][..]),
+        ("strict", &["--profile", "strict"]),
+        ("system", &["--profile", "system"]),
+        ("hosts-ids", &["--userns", "host"]),
+    ] {
+        sandbox.guest(name, &[options, &["--", "sleep", "1000"]].concat());
+        bounded(name);
+        // There are some.
+        let own = sandbox.pando(["exec", "-t", name, "--", "tty"]).limit(20).ok();
+        assert!(own.contains("/dev/pts/"), "{name}: {own}");
+    }
+    sandbox.pando(["freeze", "strict", "image"]).ok();
+    sandbox.pando(["clone", "image", "clone"]).ok();
+    bounded("clone");
 }
