@@ -1,7 +1,9 @@
 /* System calls that act on the machine, or that few programs need. Where success would do harm, the arguments make it impossible: what is tried is
    whether the call gets to the kernel's own check of them. */
 #include "attack.h"
+#include <linux/aio_abi.h>
 #include <linux/bpf.h>
+#include <linux/filter.h>
 #include <linux/io_uring.h>
 #include <linux/keyctl.h>
 #include <linux/perf_event.h>
@@ -119,6 +121,23 @@ static long packet_socket(char **a) { (void)a; return socket(AF_PACKET, SOCK_RAW
 static long list_sockets(char **a) { (void)a; return socket(AF_NETLINK, SOCK_RAW, 4); }
 static long type_into_a_terminal(char **a) { (void)a; return reached(ioctl(0, 0x5412, "x")); }
 
+/* Requests that the whole machine has a number of. */
+static long asynchronous_requests(char **a) {
+    aio_context_t context = 0;
+    (void)a;
+    return syscall(SYS_io_setup, 1, &context);
+}
+
+/* A program in the kernel, by the number of the option: one that takes every packet whole. */
+static long socket_filter(char **a) {
+    struct sock_filter all = BPF_STMT(BPF_RET | BPF_K, 0xffffffff);
+    struct sock_fprog program = { 1, &all };
+    int fd = socket(AF_INET, SOCK_DGRAM, 0), one = 1;
+    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &one, sizeof one))
+        return -1;
+    return setsockopt(fd, SOL_SOCKET, atoi(needed(a, 0)), &program, sizeof program);
+}
+
 /* Takes down the network device that it has in any case. */
 static long change_links(char **a) {
     struct ifreq request = { .ifr_name = "lo", .ifr_flags = 0 };
@@ -190,6 +209,8 @@ const struct attack calls[] = {
     { "raw-socket", raw_socket, 0 },
     { "packet-socket", packet_socket, 0 },
     { "list-sockets", list_sockets, 0 },
+    { "asynchronous-requests", asynchronous_requests, 0 },
+    { "socket-filter", socket_filter, 0 },
     { "type-into-a-terminal", type_into_a_terminal, 0 },
     { "change-links", change_links, 0 },
     { "priority", priority, 1 },

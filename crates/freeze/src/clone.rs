@@ -282,7 +282,7 @@ impl<'a> First<'a> {
     fn begin(holder: &Holder, image: &Image, target: &Target<'a>) -> Result<Self, CloneError> {
         let what = || "making a clone's first process".to_owned();
         let Cradle(cradle) = target.cradle.ok_or(CloneError::NoCradle)?;
-        let script = holder.script_of_first(image, target.init)?.ok_or(CloneError::NoCradle)?;
+        let script = holder.script_of_first(image, (target.init, cradle))?.ok_or(CloneError::NoCradle)?;
         let file = memory_file::sealed(script::NAME, &script.bytes, false).context(what)?;
         let length = u32::try_from(script.bytes.len())
             .map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))

@@ -1,7 +1,7 @@
 //! A holder: the process that owns an image's memory.
 
 use crate::areas;
-use crate::clone::CloneError;
+use crate::clone::{CloneError, SECONDS};
 use crate::first;
 use crate::image::Image;
 use crate::origin::Origin;
@@ -10,6 +10,7 @@ use crate::script::{self, Script};
 use pando_kernel::release::release;
 use pando_kernel::{CallError, Context, memory_file, packet, pidfd};
 use pando_restorer::{Answer, Request};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -57,7 +58,6 @@ impl Holder {
 
     /// Whether it is there still. One that was killed holds nothing any more.
     pub fn is_alive(&self) -> bool {
-        use rustix::event::{PollFd, PollFlags, Timespec};
         let socket = match self.socket.try_lock() {
             Ok(socket) => socket,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -72,6 +72,9 @@ impl Holder {
 
     /// What a script must know of it.
     pub(crate) fn facts(&self, origin: Origin) -> Result<Facts, CallError> {
+        let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
+        await_program(&*socket).context(|| "waiting for a holder's program".into())?;
+        drop(socket);
         let kernel = areas::kernels(self.pid())?;
         let release = release();
         Ok(Facts { origin, taken: 0, kernel, moves_many: release >= (6, 17), ids_chosen: release >= (6, 15) })
@@ -93,8 +96,13 @@ impl Holder {
         Ok(())
     }
 
-    /// The script of a clone's first process, if that is one of the image, for the process that waits to become it.
-    pub(crate) fn script_of_first(&self, image: &Image, pid: i32) -> Result<Option<Script>, CloneError> {
+    /// The script of a clone's first process, if that is one of the image, for the process that waits at a socket to become it.
+    pub(crate) fn script_of_first(
+        &self,
+        image: &Image,
+        (pid, cradle): (i32, BorrowedFd<'_>),
+    ) -> Result<Option<Script>, CloneError> {
+        await_program(cradle).context(|| "waiting for the clone's first process".into())?;
         let (before, release) = (self.script()?.length(), release());
         let mut facts = first::Facts::of(pid)?;
         (facts.before, facts.moves_many, facts.ids_chosen) = (before, release >= (6, 17), release >= (6, 15));
@@ -117,6 +125,20 @@ impl Holder {
         let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
         send(&*socket, request, fds)?;
         answer(&*socket)
+    }
+}
+
+/// How long a restorer's program may take to begin.
+const BEGINNING: Timespec = Timespec { tv_sec: SECONDS as i64, tv_nsec: 0 };
+
+/// Waits until a restorer runs. Before that its memory is not what it is going to be: whoever starts a program, as vfork(2) does, goes on before the kernel has mapped the
+/// vDSO into it.
+fn await_program(socket: impl AsFd) -> io::Result<()> {
+    send(&socket, Request::Answer, &[])?;
+    let mut polled = [PollFd::new(&socket, PollFlags::IN)];
+    match rustix::io::retry_on_intr(|| rustix::event::poll(&mut polled, Some(&BEGINNING)))? {
+        0 => Err(io::Error::new(io::ErrorKind::TimedOut, format!("it did not begin within {SECONDS} seconds"))),
+        _ => answer(&socket).map(drop),
     }
 }
 
@@ -144,5 +166,35 @@ impl Drop for Holder {
             let _ = pidfd::send_signal(&process, libc::SIGKILL);
         }
         let _ = self.process.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A holder that executes its program later than whoever starts it goes on, as on a slow machine.
+    fn late(program: &OwnedFd) -> Holder {
+        let (socket, theirs) = packet::pair().unwrap();
+        let execute = format!("sleep 0.3; exec /proc/{}/fd/{}", std::process::id(), program.as_raw_fd());
+        let process = Command::new("/bin/sh").args(["-c", &execute]).stdin(Stdio::from(theirs)).spawn().unwrap();
+        Holder { process, socket: Mutex::new(socket), script: None }
+    }
+
+    #[test]
+    fn the_kernels_mappings_are_those_of_a_program_that_runs() {
+        let program = program().unwrap();
+        let holder = late(&program);
+        let facts = holder.facts(Origin::default()).unwrap();
+        assert_eq!(facts.kernel, areas::kernels(holder.pid()).unwrap());
+        assert!(facts.kernel.iter().any(|(name, ..)| name == "[vdso]"), "{facts:?}");
+    }
+
+    #[test]
+    fn one_that_ended_before_it_began_is_not_waited_for() {
+        let (socket, theirs) = packet::pair().unwrap();
+        let process = Command::new("/bin/false").stdin(Stdio::from(theirs)).spawn().unwrap();
+        let holder = Holder { process, socket: Mutex::new(socket), script: None };
+        assert!(holder.facts(Origin::default()).unwrap_err().to_string().contains("waiting for a holder's program"));
     }
 }

@@ -217,7 +217,7 @@ impl Spawner<'_> {
         namespaces.set(Namespaces::USER, kind.user_namespace);
         namespaces.set(Namespaces::NET, kind.network_namespace);
         let mut handshake = Handshake(ours);
-        handshake.say(namespaces.bits() | kind.scopes.bits())?;
+        handshake.begin(namespaces.bits() | kind.scopes.bits(), slot::first_id(slot.number))?;
         Ok(handshake)
     }
 
@@ -257,6 +257,12 @@ fn settled(
 struct Handshake(std::os::unix::net::UnixStream);
 
 impl Handshake {
+    /// Says which namespaces the seed is to make, and in whose name. In one write, for it is woken by the first word.
+    fn begin(&mut self, wanted: u32, owner: u32) -> Result<(), CallError> {
+        let words = [wanted.to_le_bytes(), owner.to_le_bytes()];
+        self.0.write_all(words.as_flattened()).context(|| "speaking to a seed".into())
+    }
+
     fn say(&mut self, word: u32) -> Result<(), CallError> {
         self.0.write_all(&word.to_le_bytes()).context(|| "speaking to a seed".into())
     }

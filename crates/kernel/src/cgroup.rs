@@ -13,7 +13,7 @@
 
 use crate::mount::{MountEntry, mounts};
 use crate::{CallError, Context};
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
@@ -33,7 +33,11 @@ const DELEGATED: [&str; 3] = ["cgroup.procs", "cgroup.threads", "cgroup.subtree_
 /// The name of a seed's group.
 const SEED: &str = "seed";
 
-/// How deep a guest's own groups are followed when they are removed.
+/// Bounds on the groups below a guest's, which it makes itself (cgroup.max.*, since Linux 4.14): each takes memory of the kernel's that is charged to nobody, and what
+/// walks the tree of groups walks all of them. A distribution's init makes a hundred, a handful deep.
+const BOUNDS: [(&str, usize); 2] = [("cgroup.max.descendants", 1000), ("cgroup.max.depth", 32)];
+
+/// How deep a guest's own groups are followed when they are removed: further than they can be.
 const DEEPEST: usize = 64;
 
 /// The hierarchies of this host.
@@ -195,6 +199,7 @@ impl Plot {
         }
         if let Some(group) = &self.unified {
             make(group)?;
+            bound(group)?;
             if hand_down(group) {
                 make(&group.join(SEED))?;
             }
@@ -283,6 +288,16 @@ fn make(group: &Path) -> Result<(), CallError> {
         }
         _ => Ok(()),
     }
+}
+
+/// Bounds the groups below one of version 2. Its own files stay out of reach of those in the groups below, whoever they are.
+fn bound(group: &Path) -> Result<(), CallError> {
+    for (file, most) in BOUNDS {
+        let path = group.join(file);
+        let written = std::fs::File::options().write(true).open(&path).and_then(|mut file| write!(file, "{most}"));
+        written.context(|| format!("writing '{most}' to {}", path.display()))?;
+    }
+    Ok(())
 }
 
 /// In version 1 a group without processors and memory nodes takes no process (ENOSPC), and what is made below begins without them unless its parent

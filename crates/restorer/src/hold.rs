@@ -26,6 +26,7 @@ pub(crate) fn serve() -> ! {
         let answer = match (Request::from_words(message.words), &script) {
             (Some(Request::Hold { length }), None) => hold(&message, length).map(|held| script = Some(held)),
             (Some(Request::Become { length }), None) => first::grow(&message, length),
+            (Some(Request::Answer), _) => Ok(()),
             (Some(Request::Clone { cgroups, groups, namespaces, supplied, scopes }), Some(script)) => {
                 let counts = [cgroups, groups, supplied].map(|count| count as usize);
                 let wish = Wish::new(&message, counts, (namespaces, scopes), script);

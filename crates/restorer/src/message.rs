@@ -30,6 +30,8 @@ pub enum Request {
         /// Length of the script in bytes.
         length: u32,
     },
+    /// Answer, and nothing else. Who answers runs: the kernel has laid its own mappings into the process by then, which it does after execve(2) has let the parent go.
+    Answer,
 }
 
 /// What a holder answers: 0 or an error number, and the step that failed.
@@ -59,6 +61,7 @@ impl Request {
                 [2, cgroups, groups, namespaces, supplied, scopes, 0, 0]
             }
             Self::Become { length } => [3, length, 0, 0, 0, 0, 0, 0],
+            Self::Answer => [4, 0, 0, 0, 0, 0, 0, 0],
         }
     }
 
@@ -70,6 +73,7 @@ impl Request {
                 Some(Self::Clone { cgroups, groups, namespaces, supplied, scopes })
             }
             [3, length, ..] => Some(Self::Become { length }),
+            [4, ..] => Some(Self::Answer),
             _ => None,
         }
     }

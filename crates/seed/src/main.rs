@@ -7,6 +7,10 @@
 //! The handshake: the seed, already in its cgroups, makes its namespaces *after* the program was executed, so that its memory belongs to the
 //! host's user namespace and stays out of reach of a guest's root, whatever capabilities that has inside; then the spawner maps its ids; then it
 //! becomes root of its namespace and listens. Words are four bytes: a negative one is an error number.
+//!
+//! Its user namespace is made in the name of the guest's own first id. What the kernel counts for each user (inotify instances, timers, queued
+//! signals, namespaces, …) it counts twice: inside, and for the user of the host who made the namespace. Were that the host's root, one guest could
+//! use up what all others and the host itself have.
 
 #![no_std]
 #![no_main]
@@ -29,7 +33,9 @@ use pando_seed::Scopes;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
-use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+use rustix::thread::{
+    CapabilitiesSecureBits, set_capabilities_secure_bits, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
+};
 
 const CLONE_NEWUSER: u32 = 0x1000_0000;
 const CLONE_NEWNET: u32 = 0x4000_0000;
@@ -50,20 +56,25 @@ fn say(handshake: &OwnedFd, word: i32) -> Result<(), Errno> {
     rustix::io::write(handshake, &word.to_le_bytes()).map(drop)
 }
 
-/// Moves into the namespaces that the spawner names (four bytes, `CLONE_NEW*`) and becomes root there.
-#[inline(never)]
-fn settle(handshake: &OwnedFd) -> Result<(), Errno> {
-    let mut wanted = [0; 4];
-    if rustix::io::read(handshake, &mut wanted)? != wanted.len() {
+fn hear(handshake: &OwnedFd) -> Result<u32, Errno> {
+    let mut word = [0; 4];
+    if rustix::io::read(handshake, &mut word)? != word.len() {
         bare::exit(0);
     }
-    let namespaces = u32::from_le_bytes(wanted);
+    Ok(u32::from_le_bytes(word))
+}
+
+/// Moves into the namespaces that the spawner names (`CLONE_NEW*`; then the guest's first id on the host) and becomes root there.
+#[inline(never)]
+fn settle(handshake: &OwnedFd) -> Result<(), Errno> {
+    let (namespaces, owner) = (hear(handshake)?, hear(handshake)?);
+    if namespaces & CLONE_NEWUSER != 0 {
+        own_by(owner)?;
+    }
     bare::unshare(namespaces & (CLONE_NEWUSER | CLONE_NEWNET))?;
     // Only the nursery knows its pid otherwise; the spawner writes its id maps now.
     say(handshake, rustix::process::getpid().as_raw_nonzero().get())?;
-    if rustix::io::read(handshake, &mut wanted)? != wanted.len() {
-        bare::exit(0);
-    }
+    hear(handshake)?;
     if namespaces & CLONE_NEWUSER != 0 {
         set_thread_groups(&[])?;
         set_thread_res_gid(Gid::ROOT, Gid::ROOT, Gid::ROOT)?;
@@ -80,4 +91,14 @@ fn settle(handshake: &OwnedFd) -> Result<(), Errno> {
         bare::loopback_up(socket.as_fd())?;
     }
     say(handshake, 0)
+}
+
+/// Has `owner` be who makes the next user namespace. The real id stays root's: for another the new namespace would be bound to root's own limit of
+/// processes. Capabilities stay too, which hosts ask for that let nobody else make such namespaces; a new namespace begins with neither.
+fn own_by(owner: u32) -> Result<(), Errno> {
+    set_capabilities_secure_bits(CapabilitiesSecureBits::NO_SETUID_FIXUP)?;
+    set_thread_res_uid(Uid::ROOT, Uid::from_raw(owner), Uid::ROOT)?;
+    // A change of credentials may have undone this.
+    bare::undumpable();
+    Ok(())
 }

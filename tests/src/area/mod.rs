@@ -52,6 +52,7 @@ mod room;
 mod run;
 mod self_freeze;
 mod servers;
+mod shared_counts;
 mod state_root;
 mod store;
 mod store_crash;
@@ -202,6 +203,7 @@ const AREAS: &[&[Case]] = &[
     images::CASES,
     self_freeze::CASES,
     servers::CASES,
+    shared_counts::CASES,
     mounted_inside::CASES,
     moving::CASES,
     net::conformance::CASES,

@@ -61,6 +61,9 @@ pub(super) const BROUGHT: [(&CStr, &CStr); 3] = [(c"/dev", c"dev"), (c"/proc", c
 /// Attributes of file systems that hold no programs and no devices.
 const DATA: Attributes = Attributes::NO_SUID.union(Attributes::NO_DEV).union(Attributes::NO_EXEC);
 
+/// Options of a guest's terminals. The machine has so many for all (kernel.pty.max, 4096 as a rule): `max` is what one guest may take of them.
+const TERMINALS: &str = "ptmxmode=0666,mode=0620,gid=5,max=256";
+
 /// The plan of a first process up to where it waits. `unified`: whether this host has a unified cgroup hierarchy.
 pub fn sprout(kind: SproutKind, unified: bool) -> Result<Plan, PlanError> {
     let mut namespaces = Namespaces::PID | Namespaces::MOUNT | Namespaces::UTS | Namespaces::IPC;
@@ -106,7 +109,7 @@ fn kernel_file_systems(plan: &mut Plan, kind: SproutKind, unified: bool) {
     let devices = plan.want(Want::Devices);
     plan.step("attaching /dev", Step::Attach { fd: devices, on: on(c"dev") });
     let quiet = Attributes::NO_SUID | Attributes::NO_EXEC;
-    mount(plan, c"devpts", "ptmxmode=0666,mode=0620,gid=5", quiet, c"dev/pts");
+    mount(plan, c"devpts", TERMINALS, quiet, c"dev/pts");
     mount(plan, c"mqueue", "", DATA, c"dev/mqueue");
     mount(plan, c"proc", "", DATA, c"proc");
     if kind.network_namespace {

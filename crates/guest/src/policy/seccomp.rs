@@ -327,6 +327,18 @@ mod tests {
         assert_eq!(of("clone3", &[]), refusal(libc::ENOSYS as u32));
         assert_eq!(of("ioctl", &[0, 0x5412]), refusal(libc::EPERM as u32));
         assert_eq!(of("ioctl", &[0, 0x5413]), ALLOWED);
+        let option = |level: i32, name: i32| of("setsockopt", &[3, level as u32, name as u32]);
+        for filter in [
+            libc::SO_ATTACH_FILTER,
+            libc::SO_ATTACH_BPF,
+            libc::SO_ATTACH_REUSEPORT_CBPF,
+            libc::SO_ATTACH_REUSEPORT_EBPF,
+        ] {
+            assert_eq!(option(libc::SOL_SOCKET, filter), refusal(libc::ENOPROTOOPT as u32), "{filter}");
+            assert_eq!(option(libc::IPPROTO_TCP, filter), ALLOWED, "another level's option {filter}");
+        }
+        assert_eq!(option(libc::SOL_SOCKET, libc::SO_DETACH_FILTER), ALLOWED);
+        assert_eq!(of("io_setup", &[]), refusal(libc::ENOSYS as u32));
         let (kept, other) = (libc::RLIMIT_CORE, libc::RLIMIT_NOFILE);
         assert_eq!((of("setrlimit", &[kept]), of("setrlimit", &[other])), (refusal(0), ALLOWED));
         assert_eq!(of("prlimit64", &[0, kept, 0x1000]), refusal(0), "a new limit of cores");

@@ -83,6 +83,10 @@ pub(crate) const DOORS: &[Attack] = &[
     attack("raw-socket", TRUSTED, STRICT),
     attack("packet-socket", TRUSTED, STRICT),
     attack("list-sockets", TRUSTED, STRICT),
+    attack("asynchronous-requests", TRUSTED, STRICT),
+    // SO_ATTACH_FILTER, SO_ATTACH_REUSEPORT_CBPF.
+    attack("socket-filter 26", TRUSTED, STRICT),
+    attack("socket-filter 51", TRUSTED, STRICT),
     attack("type-into-a-terminal", TRUSTED, STRICT),
     attack("fork-bomb 1100", TRUSTED, STRICT),
     Attack { user: Some("ada"), ..attack("set-user-id", TRUSTED, STRICT) },

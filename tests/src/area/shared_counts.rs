@@ -1,0 +1,99 @@
+//! What a machine has one count of for all: who is counted for what a guest takes of it, and what bounds that. Nothing here is used up.
+
+use crate::case::{Case, Tag};
+use crate::sandbox::Sandbox;
+use pando_kernel::cgroup::Hierarchies;
+use pando_kernel::namespace;
+use std::fs::File;
+use std::path::PathBuf;
+
+const VM: &[Tag] = &[Tag::Vm];
+
+pub(crate) const CASES: &[Case] = &[
+    Case::new("shared_counts::a_guest_is_counted_for_its_own_id", a_guest_is_counted_for_its_own_id).tags(VM),
+    Case::new("shared_counts::groups_within_a_guest_are_bounded", groups_within_a_guest_are_bounded).tags(VM),
+    Case::new("shared_counts::a_guest_has_so_many_terminals", a_guest_has_so_many_terminals).tags(VM),
+];
+
+/// Whom the kernel counts what a guest's users take of its counts for each user, beside themselves: who made the guest's user namespace.
+fn counted(sandbox: &Sandbox, name: &str) -> (Option<u64>, u32) {
+    let pid = sandbox.first_process(name);
+    let namespace = File::open(format!("/proc/{pid}/ns/user")).expect("its user namespace");
+    let first = sandbox.inspect(name)["first_id"].as_u64();
+    (first, namespace::maker(&namespace).expect("the kernel tells who made it"))
+}
+
+fn a_guest_is_counted_for_its_own_id(sandbox: &Sandbox) {
+    let own = |name: &str| {
+        let (first, maker) = counted(sandbox, name);
+        assert_eq!(first, Some(u64::from(maker)), "{name}: inotify instances, timers, signals, … are counted for {maker}");
+    };
+    for (name, options) in [
+        ("default", &["--profile", "default"][..]),
+        ("strict", &["--profile", "strict"]),
+        ("system", &["--profile", "system"]),
+        ("shared", &["--net", "host"]),
+    ] {
+        sandbox.guest(name, &[options, &["--", "sleep", "1000"]].concat());
+        own(name);
+    }
+    sandbox.pando(["freeze", "strict", "image"]).ok();
+    sandbox.pando(["clone", "image", "clone"]).ok();
+    own("clone");
+    // The control: whose ids are the host's has no namespace of its own, and is counted for the host's root.
+    sandbox.guest("hosts-ids", &["--userns", "host", "--", "sleep", "1000"]);
+    assert_eq!(counted(sandbox, "hosts-ids"), (None, 0));
+}
+
+/// The group of version 2 that a guest's lies in.
+fn outer_group(sandbox: &Sandbox, name: &str) -> PathBuf {
+    let pid = sandbox.first_process(name);
+    let text = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("it runs");
+    let path = text.lines().find_map(|line| line.strip_prefix("0::/")).expect("it has a group of version 2");
+    let root = Hierarchies::detect().expect("mounts can be read").unified.expect("version 2 is mounted");
+    root.join(path).parent().expect("it lies in one").to_owned()
+}
+
+fn groups_within_a_guest_are_bounded(sandbox: &Sandbox) {
+    // By deed down, where few say it; across by what the group says.
+    let down = "mkdir /srv/c && mount -t cgroup2 none /srv/c && cd /srv/c && n=0; \
+                while [ $n -lt 50 ] && mkdir g 2>/srv/why; do cd g; n=$((n + 1)); done; echo $n; grep -c unavailable /srv/why";
+    sandbox.guest("web", &["--profile", "system", "--", "sleep", "1000"]);
+    sandbox.exec_sh("web", down).run().says("31\n1\n");
+    let group = outer_group(sandbox, "web");
+    let bound = std::fs::read_to_string(group.join("cgroup.max.descendants")).expect("every kernel has it");
+    assert_eq!(bound.trim(), "1000", "{}", group.display());
+    // It goes with all that was made in it.
+    sandbox.pando(["rm", "-f", "web"]).ok();
+    assert!(!group.exists(), "{} is left", group.display());
+}
+
+/// The options of a guest's terminals, as its first process sees them.
+fn terminals(sandbox: &Sandbox, name: &str) -> String {
+    let pid = sandbox.first_process(name);
+    let text = std::fs::read_to_string(format!("/proc/{pid}/mountinfo")).expect("it runs");
+    let line = text.lines().find(|line| line.contains(" - devpts ")).expect("it has terminals");
+    line.rsplit(' ').next().unwrap_or_default().to_owned()
+}
+
+fn a_guest_has_so_many_terminals(sandbox: &Sandbox) {
+    let bounded = |name: &str| {
+        let options = terminals(sandbox, name);
+        assert!(options.split(',').any(|option| option == "max=256"), "{name}: {options}");
+    };
+    for (name, options) in [
+        ("default", &["--profile", "default"][..]),
+        ("strict", &["--profile", "strict"]),
+        ("system", &["--profile", "system"]),
+        ("hosts-ids", &["--userns", "host"]),
+    ] {
+        sandbox.guest(name, &[options, &["--", "sleep", "1000"]].concat());
+        bounded(name);
+        // There are some.
+        let own = sandbox.pando(["exec", "-t", name, "--", "tty"]).limit(20).ok();
+        assert!(own.contains("/dev/pts/"), "{name}: {own}");
+    }
+    sandbox.pando(["freeze", "strict", "image"]).ok();
+    sandbox.pando(["clone", "image", "clone"]).ok();
+    bounded("clone");
+}
