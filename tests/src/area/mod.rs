@@ -63,6 +63,7 @@ mod syscall_fuzzer;
 mod systemd;
 mod sysvinit;
 mod terminals;
+mod trouble;
 mod tx;
 mod tx_bystanders;
 mod tx_contention;
@@ -146,6 +147,7 @@ const AREAS: &[&[Case]] = &[
     tx_validation::CASES,
     xfstests::CASES,
     crash::CASES,
+    trouble::CASES,
     freeze::CASES,
     aio::CASES,
     frozen_again::CASES,
