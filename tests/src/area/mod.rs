@@ -13,6 +13,7 @@ mod clone_kills;
 mod clone_limits;
 mod clone_load;
 mod clone_losses;
+mod clone_memory;
 mod clone_objects;
 mod clone_programs;
 mod clone_scopes;
@@ -157,6 +158,7 @@ const AREAS: &[&[Case]] = &[
     clone_limits::CASES,
     clone_load::CASES,
     clone_losses::CASES,
+    clone_memory::CASES,
     clone_objects::CASES,
     clone_scopes::CASES,
     clones::CASES,
