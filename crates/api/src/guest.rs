@@ -17,6 +17,10 @@ pub enum GuestState {
     Running,
     /// Being stopped.
     Stopping,
+    /// It was left running, and the daemon cannot work with it now; it tries again.
+    Unreachable,
+    /// Its record cannot be read, so it is left alone until somebody mends or removes it.
+    Unreadable,
 }
 
 impl std::fmt::Display for GuestState {
@@ -26,6 +30,8 @@ impl std::fmt::Display for GuestState {
             Self::Starting => "starting",
             Self::Running => "running",
             Self::Stopping => "stopping",
+            Self::Unreachable => "unreachable",
+            Self::Unreadable => "unreadable",
         })
     }
 }
@@ -54,6 +60,9 @@ pub struct GuestStatus {
     pub exit_code: Option<i32>,
     /// What it runs.
     pub command: Vec<String>,
+    /// What is wrong with it, and what to do, in sentences.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub trouble: Option<String>,
 }
 
 /// A frozen guest in one line.

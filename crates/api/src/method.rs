@@ -101,6 +101,8 @@ pub enum Method {
     Kill { name: String, signal: Option<String> },
     #[serde(rename = "org.pando.Guests.Remove")]
     Remove { name: String, force: bool },
+    #[serde(rename = "org.pando.Guests.Repair")]
+    Repair { name: String },
     #[serde(rename = "org.pando.Guests.List")]
     List {},
     #[serde(rename = "org.pando.Guests.Inspect")]
@@ -228,6 +230,7 @@ pub enum Reply {
     Guests { guests: Vec<GuestStatus> },
     Image { image: ImageStatus },
     Restored { name: String },
+    Repaired { done: Vec<String> },
     Moved { from: String, processes: i64, threads: i64, pause_us: i64 },
     Images { images: Vec<ImageStatus> },
     ImageInspection { image: ImageInspection },

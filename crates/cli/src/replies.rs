@@ -53,6 +53,11 @@ pub(crate) struct Restored {
 }
 
 #[derive(Debug, Deserialize)]
+pub(crate) struct Repaired {
+    pub(crate) done: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
 pub(crate) struct ImageInspected {
     pub(crate) image: ImageInspection,
 }

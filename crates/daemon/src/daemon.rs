@@ -2,6 +2,7 @@
 
 use crate::bandwidth::Bandwidth;
 use crate::buds::Buds;
+use crate::descriptors::SpareDescriptors;
 use crate::events::Events;
 use crate::failure;
 use crate::guest::Guest;
@@ -88,6 +89,9 @@ pub(crate) struct Daemon {
     pub(crate) unnamed: Cell<u64>,
     /// Clones that are not on the disk yet.
     pub(crate) unsettled: Unsettled,
+    /// Told when there is a guest that cannot be reached or read.
+    pub(crate) troubled: Notify,
+    pub(crate) descriptors: SpareDescriptors,
     /// Told when the daemon is to end.
     pub(crate) quit: Notify,
 }
@@ -138,6 +142,8 @@ impl Daemon {
             boot: crate::record::boot(),
             unnamed: Cell::new(0),
             unsettled: Unsettled::default(),
+            troubled: Notify::new(),
+            descriptors: SpareDescriptors::default(),
             quit: Notify::new(),
             field,
             unified,
@@ -184,8 +190,7 @@ impl Daemon {
 
     /// Whether a slot is that of a guest that runs.
     pub(crate) fn uses(&self, slot: u32) -> bool {
-        let is_its = |guest: &Rc<Guest>| guest.running.borrow().as_ref().is_some_and(|running| running.slot == slot);
-        self.guests.borrow().values().any(is_its)
+        self.guests.borrow().values().any(|guest| guest.slot() == Some(slot))
     }
 
     /// Removes what a slot leaves.

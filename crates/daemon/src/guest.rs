@@ -3,8 +3,9 @@
 use crate::failure;
 use crate::life::end::Ending;
 use crate::link::Link;
-use crate::record::{self, GuestRecord, LOG, RECORD};
-use pando_api::{Fault, GuestState, GuestStatus, Spec};
+use crate::quarantine::Damage;
+use crate::record::{self, GuestRecord, LOG, RECORD, RunRecord};
+use pando_api::{Fault, FaultKind, GuestState, GuestStatus, Spec};
 use pando_guest::policy::grants;
 use pando_guest::{GuestName, Places};
 use std::cell::{Cell, RefCell};
@@ -34,6 +35,19 @@ pub(crate) struct Guest {
     pub(crate) returning: RefCell<Option<String>>,
     /// Counts its ends, for those who wait for one.
     pub(crate) ends: watch::Sender<u64>,
+    /// Its note, if it was left running and cannot be taken over yet.
+    pub(crate) unreached: RefCell<Option<Unreached>>,
+    /// What is wrong with its files.
+    pub(crate) damage: RefCell<Option<Damage>>,
+}
+
+/// A guest that an earlier daemon left running, and that this one cannot work with yet.
+#[derive(Debug)]
+pub(crate) struct Unreached {
+    pub(crate) run: RunRecord,
+    /// The connection to its seed, if there is one: a seed that stands still is not connected to again and again.
+    pub(crate) link: Option<Rc<Link>>,
+    pub(crate) why: String,
 }
 
 /// A guest's life from start to end.
@@ -100,6 +114,8 @@ impl Guest {
             closed: Cell::new(false),
             returning: RefCell::default(),
             ends: watch::Sender::new(0),
+            unreached: RefCell::default(),
+            damage: RefCell::default(),
         })
     }
 
@@ -123,7 +139,7 @@ impl Guest {
         if self.ephemeral {
             return Ok(());
         }
-        let written = record::write_toml(&self.directory(places).join(RECORD), &*self.record.borrow());
+        let written = record::write_kept(&self.directory(places).join(RECORD), &*self.record.borrow());
         written.map_err(|error| failure::call("remembering the guest", self.name.as_ref(), &error))
     }
 
@@ -135,6 +151,14 @@ impl Guest {
 
     /// Begins to do something to it that nothing else may happen beside.
     pub(crate) fn begin(self: &Rc<Self>, doing: &'static str) -> Result<Doing, Fault> {
+        match self.out_of_reach() {
+            Some(fault) => Err(fault),
+            None => self.begin_in_trouble(doing),
+        }
+    }
+
+    /// The same, for what can be done to one that cannot be reached, or of which nothing is known.
+    pub(crate) fn begin_in_trouble(self: &Rc<Self>, doing: &'static str) -> Result<Doing, Fault> {
         if let Some(other) = self.doing.get() {
             return Err(failure::busy(&self.name, other));
         }
@@ -159,7 +183,48 @@ impl Guest {
 
     /// Its life, if it runs.
     pub(crate) fn life(&self) -> Result<Rc<Running>, Fault> {
-        self.running.borrow().clone().ok_or_else(|| failure::not_running(&self.name))
+        let running = self.running.borrow().clone();
+        running.ok_or_else(|| self.out_of_reach().unwrap_or_else(|| failure::not_running(&self.name)))
+    }
+
+    /// Whether nothing is known of it but its name.
+    pub(crate) fn is_unreadable(&self) -> bool {
+        self.damage.borrow().as_ref().is_some_and(|damage| !damage.known)
+    }
+
+    /// The slot that it is in, whether or not this daemon can reach it there.
+    pub(crate) fn slot(&self) -> Option<u32> {
+        let reached = self.running.borrow().as_ref().map(|running| running.slot);
+        reached.or_else(|| Some(self.unreached.borrow().as_ref()?.run.slot))
+    }
+
+    /// Why nothing can be done with it but to end, remove or repair it.
+    fn out_of_reach(&self) -> Option<Fault> {
+        if self.unreached.borrow().is_none() && !self.is_unreadable() {
+            return None;
+        }
+        let message = format!("guest '{}' cannot be used now: {}", self.name, self.trouble()?);
+        Some(Fault::new(FaultKind::Unavailable, self.name.as_ref(), message))
+    }
+
+    /// That it is not to be started or changed before its damaged files are mended.
+    pub(crate) fn is_sound(&self) -> Result<(), Fault> {
+        let Some(damage) = self.damage.borrow().clone() else { return Ok(()) };
+        let message = format!("guest '{}' is left as it is: {}", self.name, damage.told(&self.name));
+        Err(Fault::new(FaultKind::Unavailable, self.name.as_ref(), message))
+    }
+
+    /// What is wrong with it and what to do, if anything is.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        let damaged = self.damage.borrow().as_ref().map(|damage| damage.told(&self.name));
+        let unreached = self.unreached.borrow().as_ref().map(|unreached| {
+            format!(
+                "it runs, and Pando's daemon cannot reach it: {}; it tries again every second, and 'pando stop' and 'pando rm --force' end it",
+                unreached.why
+            )
+        });
+        let all: Vec<String> = damaged.into_iter().chain(unreached).collect();
+        (!all.is_empty()).then(|| all.join(". "))
     }
 
     /// Whether nothing is left of it but what is being cleared away.
@@ -187,6 +252,7 @@ impl Guest {
             started: running.as_ref().map(|running| running.started),
             exit_code: record.exit_code,
             command: spec.init.iter().cloned().chain(spec.command.iter().cloned()).collect(),
+            trouble: self.trouble(),
         }
     }
 }

@@ -70,8 +70,6 @@ impl ImageRecord {
     /// Of what was just frozen.
     pub(crate) fn new(guest: String, spec: Spec, layers: Vec<String>, command: Option<i32>, frozen: &Frozen) -> Self {
         let processes = &frozen.image.processes;
-        let own = |pages: &[(u64, u64)]| pages.iter().map(|(_, length)| length).sum::<u64>();
-        let bytes: u64 = processes.iter().flat_map(|process| &process.areas).map(|area| own(&area.pages)).sum();
         let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         Self {
             guest,
@@ -81,7 +79,7 @@ impl ImageRecord {
             created: crate::events::now(),
             processes: number(processes.len()),
             threads: number(processes.iter().map(|process| process.threads.len()).sum()),
-            memory_kib: i64::try_from(bytes / 1024).unwrap_or(i64::MAX),
+            memory_kib: i64::try_from(frozen.image.memory() / 1024).unwrap_or(i64::MAX),
             pause_us: i64::try_from(frozen.pause.as_micros()).unwrap_or(i64::MAX),
             connections: Vec::new(),
             answer: None,

@@ -8,8 +8,12 @@ use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
+use std::time::Duration;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{Mutex, MutexGuard, oneshot};
+
+/// How long what the daemon lacks is waited for until it is tried again.
+const LACK: Duration = Duration::from_millis(100);
 
 /// What came of a launch.
 pub(crate) type Birth = io::Result<(i32, OwnedFd)>;
@@ -54,8 +58,16 @@ impl Link {
     }
 
     async fn keep(link: Rc<Self>) {
-        while let Ok(Some((answer, pidfd))) = link.next().await {
-            link.deliver(answer, pidfd);
+        loop {
+            match link.next().await {
+                Ok(Some((answer, pidfd))) => link.deliver(answer, pidfd),
+                // A lack of the daemon's own, and no word of the seed.
+                Err(error) if crate::descriptors::is_lack(&error) => {
+                    tracing::warn!(%error, "a seed could not be heard; trying again");
+                    tokio::time::sleep(LACK).await;
+                }
+                Ok(None) | Err(_) => break,
+            }
         }
         // The seed has gone: nobody will be answered any more. Dropping the senders tells them so.
         link.births.borrow_mut().clear();
@@ -137,12 +149,12 @@ impl Link {
         receiver.await.ok()
     }
 
-    /// Asks what became of the trunk.
-    pub(crate) async fn status(&self) -> Option<TrunkStatus> {
+    /// Asks what became of the trunk; `None` if the seed went without saying.
+    pub(crate) async fn status(&self) -> io::Result<Option<TrunkStatus>> {
         let (sender, receiver) = oneshot::channel();
+        self.seed().send(Request::Status, &[])?;
         self.statuses.borrow_mut().push_back(sender);
-        self.seed().send(Request::Status, &[]).ok()?;
-        receiver.await.ok()
+        Ok(receiver.await.ok())
     }
 
     /// Tells the seed to end.

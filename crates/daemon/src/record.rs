@@ -10,7 +10,7 @@ use pando_limit::disk::Room;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What Pando itself knows of a lasting guest (`guest.toml`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -103,7 +103,32 @@ pub(crate) fn read_toml<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T
     read().context(|| format!("reading {}", path.display()))
 }
 
-/// Writes a record or spec into a guest's directory.
+/// Where the last one of a file that could be read is kept.
+pub(crate) fn good(path: &Path) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!(".{name}.good"))
+}
+
+/// Keeps what a guest's file says now, as the last that could be read. Nothing relies on it unless the file itself is damaged, so it is not synced.
+pub(crate) fn keep_good(path: &Path) {
+    let good = good(path);
+    let Ok(content) = std::fs::read(path) else { return };
+    if std::fs::read(&good).is_ok_and(|kept| kept == content) {
+        return;
+    }
+    if let Err(error) = replace(&good, &content, false) {
+        tracing::warn!(%error, "a copy for repairs could not be kept");
+    }
+}
+
+/// Writes a guest's record or spec into its directory, and the copy that stands in for it should it be damaged.
+pub(crate) fn write_kept<T: Serialize>(path: &Path, value: &T) -> Result<(), CallError> {
+    write_toml(path, value)?;
+    keep_good(path);
+    Ok(())
+}
+
+/// Writes a TOML file, on the disk when this returns.
 pub(crate) fn write_toml<T: Serialize>(path: &Path, value: &T) -> Result<(), CallError> {
     let text =
         toml::to_string_pretty(value).map_err(io::Error::other).context(|| format!("writing {}", path.display()))?;
@@ -123,22 +148,24 @@ pub(crate) fn remove_run(places: &Places, name: &GuestName) {
     let _ = std::fs::remove_file(places.running().join(format!("{name}.json")));
 }
 
-/// The guests that were noted to run, in this boot or another. A damaged note is removed: it was never relied on to be whole.
-pub(crate) fn all_runs(places: &Places) -> Vec<(GuestName, RunRecord)> {
-    let Ok(entries) = std::fs::read_dir(places.running()) else { return Vec::new() };
+/// The guests that were noted to run, in this boot or another. A damaged note is removed: it was never relied on to be whole. One that cannot be read
+/// now is not damaged: whoever asks has to come back, since a guest that nobody knows of is a guest lost.
+pub(crate) fn all_runs(places: &Places) -> Result<Vec<(GuestName, RunRecord)>, CallError> {
+    let path = places.running();
     let mut found = Vec::new();
-    for entry in entries.flatten() {
+    for entry in std::fs::read_dir(&path).context(|| format!("reading {}", path.display()))? {
+        let entry = entry.context(|| format!("reading {}", path.display()))?;
         let file = entry.file_name().to_string_lossy().into_owned();
         let name = file.strip_suffix(".json").and_then(|name| name.parse().ok());
-        let record = std::fs::read(entry.path()).ok().and_then(|text| serde_json::from_slice(&text).ok());
-        match (name, record) {
-            (Some(name), Some(record)) => found.push((name, record)),
+        let text = std::fs::read(entry.path()).context(|| format!("reading {}", entry.path().display()))?;
+        match (name, serde_json::from_slice(&text)) {
+            (Some(name), Ok(record)) => found.push((name, record)),
             _ => {
                 let _ = std::fs::remove_file(entry.path());
             }
         }
     }
-    found
+    Ok(found)
 }
 
 /// This boot's identity.
@@ -166,7 +193,7 @@ mod tests {
         let places = Places::new(directory.path());
         std::fs::create_dir_all(places.running()).unwrap();
         std::fs::write(places.running().join("web.json"), "{").unwrap();
-        assert!(all_runs(&places).is_empty());
+        assert!(all_runs(&places).unwrap().is_empty());
         assert!(!places.running().join("web.json").exists());
     }
 }

@@ -1,25 +1,21 @@
 //! What a new daemon does first: finds the guests that run, finishes or undoes what a crash left half done.
 
 use crate::daemon::Daemon;
-use crate::guest::{Guest, Running};
-use crate::life::{connections, end, fold, image, remove};
-use crate::link::{Link, TrunkStatus};
-use crate::record::{self, GuestRecord, RECORD, RunRecord, SPEC};
+use crate::guest::Guest;
+use crate::life::{connections, image, remove};
+use crate::quarantine::{self, Damage, Read};
+use crate::record::{self, RunRecord};
+use crate::takeover::{self, Outcome};
 use crate::unsettled;
-use pando_api::{GuestState, Spec};
-use pando_guest::seed::SeedLink;
+use pando_api::Spec;
 use pando_guest::{GuestName, slot};
 use pando_kernel::trusted_directory::TrustedDirectory;
-use pando_kernel::{CallError, Context, id_map, pidfd};
-use pando_seed::Request;
+use pando_kernel::{CallError, Context};
 use rustix::fs::Mode;
-use std::cell::RefCell;
 use std::collections::HashSet;
-use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
-use tokio::sync::watch;
 
 /// Makes the directories that everything lies in.
 pub(crate) fn directories(daemon: &Daemon) -> Result<(), CallError> {
@@ -59,27 +55,31 @@ pub(crate) fn load(daemon: &Rc<Daemon>) -> Result<(), CallError> {
             remove::discard(&daemon.places, &entry.path());
             continue;
         };
-        let read = || -> Result<(GuestRecord, Spec), CallError> {
-            let mut record: GuestRecord = record::read_toml(&entry.path().join(RECORD))?;
-            fold::finish(&daemon.places, &entry.path(), &mut record)?;
-            Ok((record, record::read_toml(&entry.path().join(SPEC))?))
-        };
-        match read() {
-            Ok((record, spec)) => drop(daemon.guests.borrow_mut().insert(name.clone(), Guest::new(name, record, spec))),
-            Err(_) if unsettled::is_marked(&entry.path()) => remove::discard(&daemon.places, &entry.path()),
-            // Its files are left alone: a person can mend what was edited by hand.
-            Err(error) => {
-                tracing::error!(%error, guest = %name, "it cannot be read and is passed over; mend the file and restart the daemon")
+        let guest = match quarantine::read(&daemon.places, &entry.path()) {
+            Ok(Read { record, spec, trouble }) => {
+                let guest = Guest::new(name.clone(), record, spec);
+                *guest.damage.borrow_mut() = trouble.map(|what| Damage { what, known: true });
+                guest
             }
+            Err(error) if quarantine::is_lasting(&error) && unsettled::is_marked(&entry.path()) => {
+                remove::discard(&daemon.places, &entry.path());
+                continue;
+            }
+            Err(error) => quarantine::unreadable(name.clone(), &error),
+        };
+        if let Some(trouble) = guest.trouble() {
+            tracing::error!(guest = %name, "{trouble}");
         }
+        daemon.guests.borrow_mut().insert(name, guest);
     }
     image::load(daemon);
     Ok(())
 }
 
-/// Finds the guests that run, by their notes and their seeds.
-pub(crate) async fn adopt(daemon: &Rc<Daemon>) {
-    for (name, run) in record::all_runs(&daemon.places) {
+/// Finds the guests that run, by their notes and their seeds. An error means that the notes cannot be read: no guest is touched then.
+pub(crate) async fn adopt(daemon: &Rc<Daemon>) -> Result<(), CallError> {
+    let until = takeover::deadline();
+    for (name, run) in record::all_runs(&daemon.places)? {
         let known = daemon.guests.borrow().get(&name).cloned();
         let guest = match (known, &run.ephemeral) {
             (Some(guest), _) => guest,
@@ -93,10 +93,23 @@ pub(crate) async fn adopt(daemon: &Rc<Daemon>) {
                 continue;
             }
         };
-        if run.boot != daemon.boot || !take_over(daemon, &guest, &run).await {
-            undo(daemon, &name, &run).await;
-            if guest.ephemeral {
-                remove::forget(daemon, &guest);
+        let outcome = if run.boot != daemon.boot {
+            Outcome::Gone
+        } else if guest.is_unreadable() {
+            // Without its spec nobody knows how to work with it.
+            Outcome::Unconnected(std::io::Error::other("what it is cannot be read"))
+        } else {
+            takeover::take_over(daemon, &guest, &run, None, until).await
+        };
+        match outcome {
+            Outcome::TakenOver => {}
+            Outcome::Unreached(link, error) => takeover::keep(daemon, &guest, run, (Some(link), &error)),
+            Outcome::Unconnected(error) => takeover::keep(daemon, &guest, run, (None, &error)),
+            Outcome::Gone => {
+                undo(daemon, &name, &run).await;
+                if guest.ephemeral {
+                    remove::forget(daemon, &guest);
+                }
             }
         }
     }
@@ -105,7 +118,7 @@ pub(crate) async fn adopt(daemon: &Rc<Daemon>) {
     if let Err(error) = daemon.networks.adopt(|slot| daemon.uses(slot)).await {
         tracing::warn!(%error, "what guests own of the host's network cannot be read; 'pando address' will fail");
     }
-    let slot = |guest: &Rc<Guest>| Some((guest.running.borrow().as_ref()?.slot, guest.spec.borrow().clone()));
+    let slot = |guest: &Rc<Guest>| Some((guest.slot()?, guest.spec.borrow().clone()));
     let running: Vec<(u32, Spec)> = daemon.guests.borrow().values().filter_map(slot).collect();
     let images = daemon.images.borrow().keys().cloned().collect();
     if let Err(error) = daemon.private.adopt(running.iter().map(|(slot, _)| *slot).collect(), images).await {
@@ -115,6 +128,7 @@ pub(crate) async fn adopt(daemon: &Rc<Daemon>) {
     if let Err(error) = daemon.bandwidth.adopt(running.into_iter().filter_map(groups).collect()) {
         tracing::warn!(%error, "what guests have of bandwidth cannot be taken over");
     }
+    Ok(())
 }
 
 /// Clones that may have been made by halves: those that run are whole, the others go.
@@ -125,64 +139,12 @@ fn halves(daemon: &Rc<Daemon>) {
         if !unsettled::is_marked(&directory) {
             continue;
         }
-        if guest.running.borrow().is_some() {
+        if guest.slot().is_some() {
             unsettled::settle(daemon, directory);
         } else {
             tracing::info!(guest = %guest.name, "the clone was made by halves: it is undone");
             remove::throw_away(daemon, &guest);
         }
-    }
-}
-
-/// Takes over a guest whose first process was made; `false` if it never was, or if its seed has gone and with it the guest.
-async fn take_over(daemon: &Rc<Daemon>, guest: &Rc<Guest>, run: &RunRecord) -> bool {
-    let path = daemon.places.seed(run.slot);
-    let Ok(link) = SeedLink::connect(&path).and_then(Link::new) else { return false };
-    let Some(TrunkStatus { seed, pid, ended }) = link.status().await else { return false };
-    let processes = pidfd::open(seed).and_then(|seed| Ok((first_process(pid, ended, &seed)?, seed)));
-    let (Ok((trunk, seed_process)), true) = (processes, pid != 0) else {
-        link.quit();
-        return false;
-    };
-    let namespace = guest.spec.borrow().user_namespace.then(|| id_map::open(seed)).and_then(Result::ok);
-    let running = Rc::new(Running {
-        slot: run.slot,
-        link,
-        seed: seed_process,
-        pid,
-        mounts: RefCell::new(crate::life::boot::mounts(pid)),
-        trunk,
-        namespace,
-        started: run.started,
-        errand: run.errand,
-        started_by_clients: RefCell::new(HashSet::from([pid])),
-        word: RefCell::default(),
-        over: watch::Sender::new(None),
-    });
-    daemon.resources.adopt(guest, run);
-    *guest.running.borrow_mut() = Some(Rc::clone(&running));
-    guest.state.set(GuestState::Running);
-    match ended {
-        Some(status) => end::finish(daemon, guest, &running, Some(status)).await,
-        None => {
-            daemon.events.tell(guest.name.as_ref(), "adopt", None);
-            end::watch(daemon, guest, &running);
-            if !run.log_is_kept {
-                daemon.logs.mind(guest.log(&daemon.places));
-            } else if let Err(error) = running.link.seed().send(Request::Log { bound: daemon.logs.bound() }, &[]) {
-                tracing::warn!(%error, guest = %guest.name, "its seed did not hear how large its log may be now");
-            }
-        }
-    }
-    true
-}
-
-/// The first process's descriptor. One that has ended was reaped by its seed, whose own descriptor then stands in: all that is still asked of it is
-/// to be let go.
-fn first_process(pid: i32, ended: Option<i32>, seed: &OwnedFd) -> std::io::Result<OwnedFd> {
-    match ended {
-        Some(_) => seed.try_clone(),
-        None => pidfd::open(pid),
     }
 }
 
@@ -209,8 +171,9 @@ pub(crate) async fn sweep(daemon: &Rc<Daemon>) {
     let mut used: HashSet<String> =
         daemon.guests.borrow().values().flat_map(|guest| guest.record.borrow().layers.clone()).collect();
     used.extend(daemon.images.borrow().values().flat_map(|image| image.record.layers.clone()));
-    // What an image that cannot be read stands on is not known.
-    let all_known = image::unreadable(daemon).is_none();
+    // What an image or a guest that cannot be read stands on is not known.
+    let all_known =
+        image::unreadable(daemon).is_none() && !daemon.guests.borrow().values().any(|guest| guest.is_unreadable());
     let names = |path: &Path| -> Vec<String> {
         let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
         entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()

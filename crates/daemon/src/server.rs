@@ -58,7 +58,7 @@ pub fn serve(places: Places) -> Result<(), ServeError> {
     let lock = run.file("lock", OFlags::CREATE | OFlags::WRONLY, Mode::RUSR | Mode::WUSR)?;
     let lock = FileLock::try_on(lock).context(|| format!("locking {}", run.path().join("lock").display()))?;
     let Some(_lock) = lock else { return Err(ServeError::Already(places.root().display().to_string())) };
-    raise_open_files();
+    crate::descriptors::raise_limit();
     // Guests' processes inherit it, whoever's command it was that started the daemon.
     rustix::process::umask(Mode::from_raw_mode(0o022));
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -74,19 +74,12 @@ pub fn serve(places: Places) -> Result<(), ServeError> {
     Ok(())
 }
 
-/// A guest that runs costs the daemon a handful of descriptors, and the usual soft limit would end at two hundred guests.
-fn raise_open_files() {
-    let mut limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
-    limit.current = limit.maximum;
-    // Whoever runs out of them is told so when it happens.
-    let _ = rustix::process::setrlimit(rustix::process::Resource::Nofile, limit);
-}
-
 async fn main(places: Places) -> Result<(), ServeError> {
     let daemon = Daemon::new(places)?;
     recover::directories(&daemon)?;
     recover::load(&daemon)?;
-    recover::adopt(&daemon).await;
+    recover::adopt(&daemon).await?;
+    daemon.descriptors.refill();
     let path = daemon.places.socket();
     // The lock is held: a socket that lies there belongs to nobody.
     let _ = std::fs::remove_file(&path);
@@ -106,6 +99,7 @@ async fn main(places: Places) -> Result<(), ServeError> {
     tokio::task::spawn_local(crate::resources::accounting::keep_accounts(Rc::clone(&daemon)));
     tokio::task::spawn_local(crate::logs::keep_bounded(Rc::clone(&daemon)));
     tokio::task::spawn_local(crate::rest::give_back(Rc::clone(&daemon)));
+    tokio::task::spawn_local(crate::takeover::try_again(Rc::clone(&daemon)));
     tokio::task::spawn_local(crate::spares::watch(Rc::clone(&daemon.spares)));
     let mut terminate = signal(SignalKind::terminate()).context(|| "waiting for signals".into())?;
     let mut interrupt = signal(SignalKind::interrupt()).context(|| "waiting for signals".into())?;
@@ -114,6 +108,8 @@ async fn main(places: Places) -> Result<(), ServeError> {
             accepted = listener.accept() => match accepted {
                 Ok(Some(connection)) => drop(tokio::task::spawn_local(dispatch::converse(Rc::clone(&daemon), connection))),
                 Ok(None) => break,
+                // Whoever asks is answered with what was spared for that.
+                Err(zlink::Error::Io(error)) if daemon.descriptors.give_up_for(&error) => {}
                 Err(error) => {
                     tracing::warn!(%error, "accepting a client failed");
                     tokio::time::sleep(Duration::from_millis(50)).await;

@@ -4,6 +4,7 @@
 use crate::aio;
 use crate::areas::USER_END;
 use crate::check_spaces;
+use crate::fork_sharing;
 use crate::host_names;
 use crate::image::{Area, AreaKind, ContentKind, FileKind, HostNames, Image, Process, Queue, Terminal, Thread};
 use crate::in_flight;
@@ -54,7 +55,8 @@ pub(crate) fn check(image: &Image) -> Result<(), Wrong> {
             belongings(image, process).map_err(of)?;
         }
     }
-    let end = staging::arrange(image).last().map_or(STAGING.start, |stage| stage.span.end);
+    fork_sharing::check(&image.processes)?;
+    let end = staging::end(&staging::arrange(image));
     ensure(end < STAGING.end, || "its memory does not fit".into())?;
     objects_of(image)
 }

@@ -21,6 +21,7 @@ use crate::staging::{self, Source};
 use crate::{areas, limits};
 use pando_kernel::CallError;
 use pando_restorer::{HANDOVER, Special};
+use std::collections::HashSet;
 
 /// What its script depends on besides the image: what it is before it becomes one of that.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -83,9 +84,11 @@ pub(crate) fn script(image: &Image, facts: &Facts) -> Result<Option<Script>, Fre
     let arguments = [u64::from(libc::RLIMIT_NOFILE), most];
     writer.attempt(Writer::STAGING, "making room for descriptors", libc::SYS_setrlimit, &arguments);
     writer.special(Writer::STAGING, "taking what the processes share", Special::Take, &[HANDOVER]);
+    let mut filled = HashSet::new();
     for process in first.processes() {
         let (process, stage) = (&image.processes[process], &stages[process]);
-        staging::fill(&mut writer, process, stage, |content| slots.content(content), &mut Source::Holder);
+        let from = (&mut Source::Holder, &mut filled);
+        staging::fill(&mut writer, process, stage, |content| slots.content(content), from);
     }
     let ground = Ground {
         image,

@@ -7,6 +7,7 @@ use crate::connections::{Connection, Ends};
 use crate::descriptors::Outside;
 use crate::dispatched_calls;
 use crate::early_contents::EarlyContents;
+use crate::fork_sharing;
 use crate::holder::Holder;
 use crate::host_settings;
 use crate::image::Image;
@@ -237,6 +238,7 @@ pub(crate) fn hold_above(
                 areas::find_pages(*source, &mut process.areas)?;
             }
         }
+        fork_sharing::find(sources, &mut image.processes)?;
     }
     let facts = plan::Facts { taken, ..holder.facts(origin)? };
     let script = plan::script(image, &facts)?;

@@ -47,7 +47,7 @@ impl Ground<'_> {
     pub(crate) fn fork_all(&self, writer: &mut Writer, forker: Chapter, births: &[Birth]) {
         for birth in births {
             let chapter = writer.chapter();
-            let wanted: Vec<_> = birth.processes().into_iter().map(|index| &self.stages[index].span).collect();
+            let wanted: Vec<_> = birth.processes().into_iter().flat_map(|index| &self.stages[index].spans).collect();
             for span in joined(&wanted) {
                 staging::advise(writer, forker, &span, libc::MADV_DOFORK);
             }
@@ -77,7 +77,7 @@ impl Ground<'_> {
 
     /// Before a task forks, nothing is taken along.
     fn keep_below(&self, writer: &mut Writer, chapter: Chapter, birth: &Birth) {
-        let all: Vec<_> = birth.processes().into_iter().map(|index| &self.stages[index].span).collect();
+        let all: Vec<_> = birth.processes().into_iter().flat_map(|index| &self.stages[index].spans).collect();
         for span in joined(&all) {
             staging::advise(writer, chapter, &span, libc::MADV_DONTFORK);
         }
@@ -190,14 +190,18 @@ impl Ground<'_> {
     /// Everything unmapped but this process's memory, which goes to its place.
     fn memory(&self, writer: &mut Writer, chapter: Chapter, index: usize) {
         let (process, stage) = (&self.image.processes[index], &self.stages[index]);
-        staging::advise(writer, chapter, &stage.span, libc::MADV_DOFORK);
+        let kept = joined(&stage.spans.iter().collect::<Vec<_>>());
+        for span in &kept {
+            staging::advise(writer, chapter, span, libc::MADV_DOFORK);
+        }
         let fixed = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as u64;
         let parked = park(writer, chapter, self.kernel);
-        for range in [USER.start..REGION, REGION + REGION_LENGTH..stage.span.start, stage.span.end..USER.end] {
-            if !range.is_empty() {
-                let arguments = [range.start, range.end - range.start];
-                writer.call(chapter, "unmapping the holder's memory", libc::SYS_munmap, &arguments);
-            }
+        let restorer = REGION..REGION + REGION_LENGTH;
+        let kept = joined(&kept.iter().chain([&restorer]).collect::<Vec<_>>());
+        let starts = [USER.start].into_iter().chain(kept.iter().map(|range| range.end));
+        let ends = kept.iter().map(|range| range.start).chain([USER.end]);
+        for (start, end) in starts.zip(ends).filter(|(start, end)| start < end) {
+            writer.call(chapter, "unmapping the holder's memory", libc::SYS_munmap, &[start, end - start]);
         }
         for one in &stage.moves {
             let label = format!("moving memory to {:#x}", one.to);
@@ -345,14 +349,14 @@ fn shared_files(writer: &mut Writer, chapter: Chapter, process: &Process, slot: 
     }
 }
 
-/// Ranges in ascending order, those that touch made one.
+/// Ranges in ascending order, those that touch or overlap made one.
 fn joined(ranges: &[&Range<u64>]) -> Vec<Range<u64>> {
     let mut sorted: Vec<_> = ranges.iter().filter(|range| !range.is_empty()).map(|range| (*range).clone()).collect();
     sorted.sort_by_key(|range| range.start);
     let mut joined: Vec<Range<u64>> = Vec::new();
     for range in sorted {
         match joined.last_mut() {
-            Some(last) if last.end == range.start => last.end = range.end,
+            Some(last) if last.end >= range.start => last.end = last.end.max(range.end),
             _ => joined.push(range),
         }
     }
@@ -387,5 +391,6 @@ mod tests {
     #[test]
     fn touching_ranges_are_one() {
         assert_eq!(joined(&[&(5..9), &(1..5), &(12..13), &(3..3)]), [1..9, 12..13]);
+        assert_eq!(joined(&[&(1..9), &(20..30), &(2..4), &(1..9), &(25..31)]), [1..9, 20..31]);
     }
 }

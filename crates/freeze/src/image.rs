@@ -22,6 +22,7 @@ pub use crate::thread_settings::ThreadSettings;
 pub use crate::unix_socket::{UnixSocket, Waiting};
 pub use crate::user_spaces::UserSpace;
 use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
 
 /// A frozen tree of processes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,6 +73,20 @@ impl Image {
     /// The namespace's first process, if it is one of the image: an index into [`Self::processes`].
     pub fn first(&self) -> Option<usize> {
         self.processes.iter().position(|process| process.pid == self.init)
+    }
+
+    /// The areas whose pages are kept, with the process of each, an index into [`Self::processes`]: what several processes share since a fork comes once, with the first
+    /// of them.
+    pub(crate) fn kept_areas(&self) -> impl Iterator<Item = (usize, &Area)> {
+        let mut seen = HashSet::new();
+        let areas = self.processes.iter().enumerate();
+        let areas = areas.flat_map(|(number, process)| process.areas.iter().map(move |area| (number, area)));
+        areas.filter(move |(_, area)| area.fork_shared.is_none_or(|number| seen.insert((number, area.start))))
+    }
+
+    /// Bytes of the processes' own memory. What several of them share since a fork counts once.
+    pub fn memory(&self) -> u64 {
+        self.kept_areas().flat_map(|(_, area)| &area.pages).map(|(_, length)| length).sum()
     }
 
     /// The open files that wait in unix sockets: indices into [`Self::files`].
@@ -270,6 +285,9 @@ pub struct Area {
     pub guards: Vec<(u64, u64)>,
     /// Pages that are this process's own, as runs of (address, length).
     pub pages: Vec<(u64, u64)>,
+    /// Whether other processes share all its pages since a fork, each until somebody writes to them: a number that is the same for all areas that the same
+    /// processes share. What is shared are areas of the same number at the same address.
+    pub fork_shared: Option<usize>,
 }
 
 impl Area {
@@ -287,12 +305,13 @@ impl Area {
             sealed: false,
             guards: Vec::new(),
             pages: Vec::new(),
+            fork_shared: None,
         }
     }
 }
 
 /// What a range of memory holds.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum AreaKind {
     /// Nothing but what was written to it.
     Anonymous,
@@ -340,7 +359,7 @@ pub enum AreaKind {
 }
 
 /// Such a context, of which nothing is in flight.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct AioRing {
     /// How many requests it was made for.
     pub requests: u32,

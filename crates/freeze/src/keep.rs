@@ -49,11 +49,11 @@ impl Frozen {
         let mut sheet = Sheet::create(path, Kind::Memory)?;
         let holder = self.holder.pid();
         let memory = File::open(format!("/proc/{holder}/mem"))?;
-        for (process, stage) in self.image.processes.iter().zip(staging::arrange(&self.image)) {
-            for (area, at) in staging::places(process, &stage) {
-                for (from, length) in &area.pages {
-                    sheet.add_from(&memory, at + (from - area.start), *length)?;
-                }
+        let stages = staging::arrange(&self.image);
+        for (process, area) in self.image.kept_areas() {
+            let Some(at) = stages[process].place(area) else { continue };
+            for (from, length) in &area.pages {
+                sheet.add_from(&memory, at + (from - area.start), *length)?;
             }
         }
         let slots = Slots::of(&self.image);

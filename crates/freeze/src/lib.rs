@@ -8,6 +8,8 @@
 //!   is stopped                                            clone: entrant ▷ maker ▷ processes ▷ threads ▷ gate ▷ rt_sigreturn
 //! ```
 //!
+//! What processes share since a fork is found (`fork_sharing`) when it is known which pages they have, and kept once.
+//!
 //! Each kind of object has a file that captures it and writes how it is made: `descriptors` and `objects` (files, pipes, events), `own_proc`, `memory_rules`, `pressure`, `process_descriptors`, `unix_socket` and
 //! `unix_making`, `socket_queue` and `in_flight` (what waits in them), `plain_socket` (TCP, UDP, netlink), `connections` (TCP, of who ends), `contents` and `content_making` (what has no name: shared
 //! memory, deleted files), `aio` (what was asked of files and is done meanwhile), `sysv` and `sysv_making`, `queues`, `timers`, `credentials`, `terminals`, `inotify`, `mounts`,
@@ -46,6 +48,7 @@ mod dispatched_calls;
 mod dormancy;
 mod early_contents;
 mod first;
+mod fork_sharing;
 mod frame;
 mod freeze;
 mod growth;

@@ -54,7 +54,7 @@ impl Origin {
                 let source = process.and_then(|process| sources.get(process)).copied().unwrap_or(*nobodys);
                 (format!("/proc/{source}/{}", content.path), None)
             }
-            Self::File { path, start } => (path.clone(), Some(start + pages(image) + before(image, number))),
+            Self::File { path, start } => (path.clone(), Some(start + image.memory() + before(image, number))),
         }
     }
 
@@ -72,12 +72,6 @@ fn before(image: &Image, number: usize) -> u64 {
     image.contents[..number].iter().map(held).sum()
 }
 
-/// Bytes of own pages.
-pub(crate) fn pages(image: &Image) -> u64 {
-    let areas = image.processes.iter().flat_map(|process| &process.areas);
-    areas.flat_map(|area| &area.pages).map(|(_, length)| length).sum()
-}
-
 /// Bytes of a file without a name that are not holes.
 pub(crate) fn held(content: &Content) -> u64 {
     content.runs.iter().map(|(_, length)| length).sum()
@@ -85,5 +79,5 @@ pub(crate) fn held(content: &Content) -> u64 {
 
 /// Bytes of an image's memory in a file.
 pub(crate) fn length(image: &Image) -> u64 {
-    pages(image) + image.contents.iter().map(held).sum::<u64>()
+    image.memory() + image.contents.iter().map(held).sum::<u64>()
 }

@@ -3,12 +3,16 @@
 //! All processes' memory lies side by side in the holder's one address space. A clone's process is a fork of it whose ranges are then moved
 //! (mremap(2)) to where they belong. Moving is cheap when whole page tables change hands: a range lies at the same offset within a GiB as in its
 //! process, and areas that are near one another lie so in the holder, and move in one call.
+//!
+//! What processes share since a fork lies there once. Each process of a clone that has it takes it along as it is forked, and moves its own copy of the mapping, whose
+//! pages are the holder's until somebody writes to them.
 
 use crate::image::{Area, AreaKind, Image, Process};
 use crate::objects::Slots;
 use crate::origin::Origin;
 use crate::script::Writer;
 use pando_restorer::MEMORY;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 /// Where staged memory begins and must end: above what engines that choose addresses at random use, below where executables lie.
@@ -37,16 +41,31 @@ pub(crate) struct Move {
 /// A process's memory in the holder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stage {
-    /// All of it, with holes.
-    pub(crate) span: Range<u64>,
+    /// All of it, with holes: its own, and what it shares with others since a fork. Each range is all of what the same processes have.
+    pub(crate) spans: Vec<Range<u64>>,
     /// How it gets to its place.
     pub(crate) moves: Vec<Move>,
+    /// Where each area lies that the holder keeps, by its first address.
+    places: HashMap<u64, u64>,
 }
 
-/// Finds a place for each process's memory.
+impl Stage {
+    /// Where an area lies in the holder, if that keeps it.
+    pub(crate) fn place(&self, area: &Area) -> Option<u64> {
+        self.places.get(&area.start).copied()
+    }
+}
+
+/// Finds a place for each process's memory. What several share since a fork has one place.
 pub(crate) fn arrange(image: &Image) -> Vec<Stage> {
     let mut cursor = STAGING.start;
-    image.processes.iter().map(|process| arrange_one(&process.areas, &mut cursor)).collect()
+    let mut shared = HashMap::new();
+    image.processes.iter().map(|process| arrange_one(&process.areas, &mut shared, &mut cursor)).collect()
+}
+
+/// Where all of that ends.
+pub(crate) fn end(stages: &[Stage]) -> u64 {
+    stages.iter().flat_map(|stage| &stage.spans).map(|span| span.end).max().unwrap_or(STAGING.start)
 }
 
 /// Whether the holder keeps an area.
@@ -54,34 +73,79 @@ fn is_staged(area: &&Area) -> bool {
     area.kind.is_own()
 }
 
-fn arrange_one(areas: &[Area], cursor: &mut u64) -> Stage {
-    let mut stage = Stage { span: *cursor..*cursor, moves: Vec::new() };
-    for area in areas.iter().filter(is_staged) {
-        let near = stage.moves.last().is_some_and(|last| area.start - (last.to + last.length) < NEAR);
-        if !near {
-            let from = cursor.next_multiple_of(GIB) + area.start % GIB;
-            stage.moves.push(Move { from, to: area.start, length: 0, pieces: Vec::new() });
-        }
-        if let Some(last) = stage.moves.last_mut() {
-            last.pieces.push((last.from + (area.start - last.to), area.end - area.start));
-            last.length = area.end - last.to;
-            *cursor = last.from + last.length;
-        }
+/// A range of the holder's memory that belongs to the same processes, and where each area lies in it, by its first address.
+struct Place {
+    span: Range<u64>,
+    areas: HashMap<u64, u64>,
+}
+
+fn arrange_one(areas: &[Area], shared: &mut HashMap<usize, Place>, cursor: &mut u64) -> Stage {
+    let mut numbers: Vec<Option<usize>> = areas.iter().filter(is_staged).map(|area| area.fork_shared).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    let mut stage = Stage::default();
+    for number in numbers {
+        let of_these = areas.iter().filter(is_staged).filter(|area| area.fork_shared == number);
+        let own;
+        let place = match number {
+            Some(number) => shared.entry(number).or_insert_with(|| lay_out(of_these, cursor)),
+            None => {
+                own = lay_out(of_these, cursor);
+                &own
+            }
+        };
+        stage.spans.push(place.span.clone());
+        stage.places.extend(&place.areas);
     }
-    *cursor = cursor.next_multiple_of(GIB);
-    stage.span.end = *cursor;
+    stage.moves = moves(areas, &stage.places);
     stage
 }
 
+fn lay_out<'a>(areas: impl Iterator<Item = &'a Area>, cursor: &mut u64) -> Place {
+    let start = *cursor;
+    let mut places = HashMap::new();
+    let mut last: Option<u64> = None;
+    for area in areas {
+        let near = last.map(|end| area.start - end).filter(|gap| *gap < NEAR);
+        let at = near.map_or_else(|| cursor.next_multiple_of(GIB) + area.start % GIB, |gap| *cursor + gap);
+        places.insert(area.start, at);
+        (*cursor, last) = (at + (area.end - area.start), Some(area.end));
+    }
+    *cursor = cursor.next_multiple_of(GIB);
+    Place { span: start..*cursor, areas: places }
+}
+
+/// What moves in one call: areas that are near one another in both places, and between which there is nothing that comes from elsewhere.
+fn moves(areas: &[Area], places: &HashMap<u64, u64>) -> Vec<Move> {
+    let mut moves: Vec<Move> = Vec::new();
+    let mut last = None;
+    for area in areas.iter().filter(is_staged) {
+        let Some(at) = places.get(&area.start).copied() else { continue };
+        let is_further = |one: &Move| {
+            let near = area.start - (one.to + one.length) < NEAR;
+            near && last == Some(area.fork_shared) && at.checked_sub(one.from) == Some(area.start - one.to)
+        };
+        if !moves.last().is_some_and(is_further) {
+            moves.push(Move { from: at, to: area.start, length: 0, pieces: Vec::new() });
+        }
+        if let Some(one) = moves.last_mut() {
+            one.pieces.push((at, area.end - area.start));
+            one.length = area.end - one.to;
+        }
+        last = Some(area.fork_shared);
+    }
+    moves
+}
+
 /// The areas of a process that the holder keeps, and where each lies there.
-pub(crate) fn places<'a>(process: &'a Process, stage: &'a Stage) -> impl Iterator<Item = (&'a Area, u64)> {
-    let pieces = stage.moves.iter().flat_map(|one| &one.pieces);
-    process.areas.iter().filter(is_staged).zip(pieces).map(|(area, (at, _))| (area, *at))
+fn places<'a>(process: &'a Process, stage: &'a Stage) -> impl Iterator<Item = (&'a Area, u64)> {
+    process.areas.iter().filter(is_staged).filter_map(|area| Some((area, stage.place(area)?)))
 }
 
 /// Writes the holder's steps: each process's memory out of where it is now.
 pub(crate) fn write(writer: &mut Writer, image: &Image, stages: &[Stage], slots: Slots, origin: &Origin) {
     let mut source = origin.cursor().map_or(Source::Process, Source::Row);
+    let mut filled = HashSet::new();
     for (number, (process, stage)) in image.processes.iter().zip(stages).enumerate() {
         if stage.moves.is_empty() {
             continue;
@@ -89,20 +153,24 @@ pub(crate) fn write(writer: &mut Writer, image: &Image, stages: &[Stage], slots:
         let path = writer.string(&origin.memory(number));
         let flag = (libc::O_RDONLY | libc::O_CLOEXEC) as u64;
         writer.open(Writer::STAGING, "opening memory", libc::SYS_openat, &[AT_FDCWD, path, flag], MEMORY);
-        fill(writer, process, stage, |content| slots.held(content), &mut source);
+        fill(writer, process, stage, |content| slots.held(content), (&mut source, &mut filled));
         writer.call(Writer::STAGING, "closing memory", libc::SYS_close, &[MEMORY]);
     }
 }
 
-/// Writes the steps that put a process's memory to its place in whoever takes them, out of what is open as [`MEMORY`].
+/// Writes the steps that put a process's memory to its place in whoever takes them, out of what is open as [`MEMORY`]; but for what is filled already, which another
+/// process shares.
 pub(crate) fn fill(
     writer: &mut Writer,
     process: &Process,
     stage: &Stage,
     nameless: impl Fn(usize) -> u64,
-    source: &mut Source,
+    (source, filled): (&mut Source, &mut HashSet<u64>),
 ) {
     for (area, at) in places(process, stage) {
+        if !filled.insert(at) {
+            continue;
+        }
         map(writer, area, at, &nameless);
         if !matches!(source, Source::Holder) {
             collapse(writer, area, at);
@@ -110,9 +178,9 @@ pub(crate) fn fill(
         copy(writer, area, at, source);
         settle(writer, area, at);
     }
-    if !stage.span.is_empty() {
+    for span in stage.spans.iter().filter(|span| !span.is_empty()) {
         // A fork takes only what the maker allows it for that fork.
-        advise(writer, Writer::STAGING, &stage.span, libc::MADV_DONTFORK);
+        advise(writer, Writer::STAGING, span, libc::MADV_DONTFORK);
     }
 }
 
@@ -281,7 +349,29 @@ mod tests {
         for one in stages.iter().flat_map(|stage| &stage.moves) {
             assert_eq!(one.from % GIB, one.to % GIB);
         }
-        assert!(stages[0].span.end <= stages[1].span.start && stages[1].span.end < STAGING.end);
+        let [one, other] = [&stages[0].spans[0], &stages[1].spans[0]];
+        assert!(one.end <= other.start && end(&stages) == other.end && other.end < STAGING.end);
+    }
+
+    #[test]
+    fn what_forks_share_lies_in_one_place_and_moves_on_its_own() {
+        let shared =
+            |start, end| Area { fork_shared: Some(0), pages: vec![(start, end - start)], ..anonymous(start, end) };
+        let areas = || vec![anonymous(0x1000, 0x2000), shared(0x2000, 0x8000), anonymous(0x8000, 0x9000)];
+        let process = |pid| Process { pid, areas: areas(), ..Process::default() };
+        let image = Image { processes: vec![process(2), process(3)], ..Image::default() };
+        let stages = arrange(&image);
+        let place = |process: usize, area: usize| stages[process].place(&areas()[area]).unwrap();
+        assert_eq!(place(0, 1), place(1, 1));
+        assert!(place(0, 0) != place(1, 0) && place(0, 2) == place(0, 0) + 0x7000);
+        let moves = |process: usize| stages[process].moves.iter().map(|one| (one.to, one.length)).collect::<Vec<_>>();
+        assert_eq!(moves(0), [(0x1000, 0x1000), (0x2000, 0x6000), (0x8000, 0x1000)]);
+        assert_eq!(moves(1), moves(0));
+        let mut writer = Writer::new();
+        write(&mut writer, &image, &stages, Slots::of(&image), &Origin::default());
+        let text = format!("{:?}", writer.finish(1, 1, 0, 0));
+        assert_eq!(text.lines().filter(|line| line.contains("copying memory at 0x2000")).count(), 1, "{text}");
+        assert_eq!(image.memory(), 0x6000);
     }
 
     #[test]

@@ -29,8 +29,11 @@ pub fn listen(path: &Path) -> io::Result<OwnedFd> {
 
 /// Connects to a socket at a path.
 pub fn connect(path: &Path) -> io::Result<OwnedFd> {
-    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+    // One that stands still takes no more connections than its queue has room for: that is an error (EAGAIN), and nothing to wait for.
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
     through_short_path(path, |address| rustix::net::connect(&socket, address))?;
+    rustix::io::ioctl_fionbio(&socket, false)?;
     Ok(socket)
 }
 

@@ -90,12 +90,23 @@ impl Pagemap {
     /// zeros (bit 56, since Linux 4.2). A kernel that does not count who maps a part of a larger page says no where it
     /// is not sure.
     pub fn is_exclusive(&mut self, start: u64, end: u64) -> io::Result<bool> {
-        const PRESENT_AND_EXCLUSIVE: u64 = 1 << 63 | 1 << 56;
+        const PRESENT_AND_EXCLUSIVE: u64 = 1 << 63 | EXCLUSIVE;
+        let has_both = |entry: &u64| entry & PRESENT_AND_EXCLUSIVE == PRESENT_AND_EXCLUSIVE;
+        Ok(self.entries(start, end)?.iter().all(has_both))
+    }
+
+    /// What tells the page at each address apart from all others, now: the number of its frame, or its place in swap. Processes that have
+    /// the same number share the page; a moment later the kernel may have moved it, and another may have its number. None where there is no
+    /// page, where nobody else has it, and for those without CAP_SYS_ADMIN.
+    pub fn identities(&mut self, start: u64, end: u64) -> io::Result<Vec<Option<u64>>> {
+        Ok(self.entries(start, end)?.into_iter().map(identity).collect())
+    }
+
+    fn entries(&mut self, start: u64, end: u64) -> io::Result<Vec<u64>> {
         self.file.seek(SeekFrom::Start(start / PAGE * 8))?;
         let mut entries = vec![0_u8; ((end - start) / PAGE * 8) as usize];
         self.file.read_exact(&mut entries)?;
-        let has_both = |entry: &[u8; 8]| u64::from_ne_bytes(*entry) & PRESENT_AND_EXCLUSIVE == PRESENT_AND_EXCLUSIVE;
-        Ok(entries.as_chunks().0.iter().all(has_both))
+        Ok(entries.as_chunks().0.iter().map(|entry| u64::from_ne_bytes(*entry)).collect())
     }
 
     fn scan(&self, start: u64, end: u64) -> io::Result<Pages> {
@@ -133,6 +144,17 @@ impl Pagemap {
         }
         Ok(pages)
     }
+}
+
+/// Nobody else maps the page.
+const EXCLUSIVE: u64 = 1 << 56;
+
+/// Of an entry: the lowest 55 bits are the frame, or the type of swap and the place in it; bit 62 says which.
+fn identity(entry: u64) -> Option<u64> {
+    const NUMBER: u64 = (1 << 55) - 1;
+    const IN_SWAP: u64 = 1 << 62;
+    let is_told = entry >> 62 != 0 && entry & EXCLUSIVE == 0 && entry & NUMBER != 0;
+    is_told.then_some(entry & (NUMBER | IN_SWAP))
 }
 
 fn note(runs: &mut Vec<(u64, u64)>, address: u64, more: u64) {
@@ -267,9 +289,19 @@ mod tests {
             }
         }
         assert!(!is_exclusive(0, 4));
+        let mut theirs = Pagemap::of(child).unwrap();
+        let mut same = |page: u64| {
+            let (from, to) = (at + page * PAGE, at + (page + 1) * PAGE);
+            let own = Pagemap::of(std::process::id() as i32).unwrap().identities(from, to).unwrap();
+            let told = own[0].is_some();
+            told && own == theirs.identities(from, to).unwrap()
+        };
+        let is_told = rustix::process::getuid().is_root();
+        assert_eq!([same(0), same(1), same(6)], [is_told, is_told, false]);
         // SAFETY: one page of ours, which is a copy from then on.
         unsafe { pages.write_volatile(2) };
         assert!(is_exclusive(0, 1) && !is_exclusive(0, 2));
+        assert_eq!([same(0), same(1)], [false, is_told]);
         // SAFETY: the child is ours, and nobody else waits for it.
         unsafe {
             libc::kill(child, libc::SIGKILL);

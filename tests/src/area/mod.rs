@@ -13,6 +13,7 @@ mod clone_kills;
 mod clone_limits;
 mod clone_load;
 mod clone_losses;
+mod clone_memory;
 mod clone_objects;
 mod clone_programs;
 mod clone_scopes;
@@ -65,6 +66,7 @@ mod syscall_fuzzer;
 mod systemd;
 mod sysvinit;
 mod terminals;
+mod trouble;
 mod tx;
 mod tx_bystanders;
 mod tx_contention;
@@ -149,6 +151,7 @@ const AREAS: &[&[Case]] = &[
     tx_validation::CASES,
     xfstests::CASES,
     crash::CASES,
+    trouble::CASES,
     freeze::CASES,
     aio::CASES,
     frozen_again::CASES,
@@ -160,6 +163,7 @@ const AREAS: &[&[Case]] = &[
     clone_limits::CASES,
     clone_load::CASES,
     clone_losses::CASES,
+    clone_memory::CASES,
     clone_objects::CASES,
     clone_scopes::CASES,
     clones::CASES,

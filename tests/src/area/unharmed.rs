@@ -30,13 +30,19 @@ pub(crate) const CASES: &[Case] = &[
 const PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/standing"));
 
 /// A guest that runs the program, with words.
-fn guest(sandbox: &Sandbox, words: &[&str]) {
+pub(super) fn guest(sandbox: &Sandbox, words: &[&str]) {
+    guest_with(sandbox, &[], words);
+}
+
+/// The same with options of `pando create`.
+pub(super) fn guest_with(sandbox: &Sandbox, options: &[&str], words: &[&str]) {
     let tree = sandbox.scratch().join("tree");
     Line::new("cp").args(["-a", sandbox.busybox()]).args([tree.as_os_str()]).ok();
     let program = tree.join("bin/standing");
     std::fs::write(&program, PROGRAM).expect("a file");
     std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).expect("it is ours");
-    sandbox.pando(["create", "source", "--from", &tree.to_string_lossy(), "--", "standing"]).args(words).ok();
+    let create = sandbox.pando(["create", "source", "--from", &tree.to_string_lossy()]).args(options);
+    create.args(["--", "standing"]).args(words).ok();
     sandbox.pando(["start", "source"]).ok();
 }
 
@@ -84,9 +90,13 @@ fn planted(sandbox: &Sandbox) {
     daemon.wait();
 }
 
-/// The processes of the guest, by their numbers on the host.
 fn processes(sandbox: &Sandbox) -> Vec<i32> {
-    let first = sandbox.first_process("source");
+    processes_of(sandbox, "source")
+}
+
+/// The processes of a guest, by their numbers on the host.
+pub(super) fn processes_of(sandbox: &Sandbox, name: &str) -> Vec<i32> {
+    let first = sandbox.first_process(name);
     let own = std::fs::read_link(format!("/proc/{first}/ns/pid")).expect("it runs");
     let pids = process::all().into_iter().map(|process| process.pid);
     pids.filter(|pid| std::fs::read_link(format!("/proc/{pid}/ns/pid")).is_ok_and(|space| space == own)).collect()
@@ -147,12 +157,17 @@ fn subreapers(sandbox: &Sandbox, freezes: usize) {
 
 /// Bytes of memory that the guest's processes take, of which what several share counts once.
 fn memory(sandbox: &Sandbox) -> u64 {
+    proportion(&processes(sandbox))
+}
+
+/// Bytes of memory that processes take, each its part of what is shared.
+pub(super) fn proportion(pids: &[i32]) -> u64 {
     let of = |pid: &i32| {
         let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
         let line = text.lines().find_map(|line| line.strip_prefix("Pss:"))?;
         line.trim().strip_suffix(" kB")?.parse::<u64>().ok()
     };
-    processes(sandbox).iter().filter_map(of).sum::<u64>() << 10
+    pids.iter().filter_map(of).sum::<u64>() << 10
 }
 
 /// Memory that is loaded before workers are forked is there once. Huge pages in its place would be each worker's own.

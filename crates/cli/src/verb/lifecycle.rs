@@ -1,9 +1,9 @@
-//! `start`, `stop`, `restart`, `kill`, `rm`: one call for each guest named.
+//! `start`, `stop`, `restart`, `kill`, `rm`, `repair`: one call for each guest named.
 
 use super::Verb;
 use crate::client::Client;
 use crate::complaint::{Told, complain};
-use crate::replies::Done;
+use crate::replies::{Done, Repaired};
 use crate::signal_name;
 use crate::state_root::StateRoot;
 use anyhow::Context;
@@ -57,6 +57,33 @@ pub(crate) struct Rm {
     /// The guests
     #[arg(required = true, value_name = "NAME")]
     names: Vec<String>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Repair {
+    /// The guests
+    #[arg(required = true, value_name = "NAME")]
+    names: Vec<String>,
+}
+
+impl Verb for Repair {
+    const NAME: &'static str = "repair";
+    const ABOUT: &'static str =
+        "Mend guests whose files cannot be read, and look again for those that cannot be reached";
+    const EXAMPLES: &'static str = "\
+Examples:
+  pando repair web     the last spec.toml and guest.toml that could be read are put back; what stood there is kept beside";
+
+    fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
+        let mut client = crate::daemon_start::connected(root)?;
+        for name in self.names {
+            let method = Method::Repair { name: name.clone() };
+            let done = client.call::<Repaired>(method).with_context(|| format!("cannot repair guest '{name}'"))?.done;
+            let lines: String = done.iter().map(|line| format!("{name}: {line}\n")).collect();
+            crate::table::print(if lines.is_empty() { "nothing had to be repaired\n" } else { &lines })?;
+        }
+        Ok(0)
+    }
 }
 
 impl Verb for Start {

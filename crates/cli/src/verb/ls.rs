@@ -49,6 +49,9 @@ Examples:
         } else {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
             table(&guests, i64::try_from(now).unwrap_or(i64::MAX)).print()?;
+            for (name, trouble) in guests.iter().filter_map(|guest| Some((&guest.name, guest.trouble.as_ref()?))) {
+                eprintln!("pando: guest '{name}': {}", crate::printable::printable(trouble));
+            }
         }
         Ok(0)
     }
@@ -104,6 +107,7 @@ mod tests {
             started: Some(1000),
             exit_code: None,
             command: vec!["sleep".into(), "1".into()],
+            trouble: None,
         };
         let stopped = GuestStatus {
             state: GuestState::Stopped,

@@ -100,6 +100,7 @@ pub(crate) const ENTRIES: &[Entry] = &[
     Entry::of::<lifecycle::Restart>(),
     Entry::of::<lifecycle::Kill>(),
     Entry::of::<lifecycle::Rm>(),
+    Entry::of::<lifecycle::Repair>(),
     Entry::of::<freeze::Freeze>(),
     Entry::of::<clone::Clone>(),
     Entry::of::<restore::Restore>(),

@@ -4,7 +4,7 @@ use super::{Client, Gone};
 use pando_api::MethodCall;
 
 /// The methods of the interface.
-const DESCRIBED: [&str; 36] = [
+const DESCRIBED: [&str; 37] = [
     "Version",
     "Quit",
     "Run",
@@ -16,6 +16,7 @@ const DESCRIBED: [&str; 36] = [
     "Restart",
     "Kill",
     "Remove",
+    "Repair",
     "List",
     "Inspect",
     "Security",

@@ -2,10 +2,10 @@
 
 use super::immediate::immediate;
 use crate::daemon::Daemon;
-use crate::failure;
 use crate::life::{
     address, clone, collect, connections, freeze, identity, image, moving, remove, restore, set, start, stop, storage,
 };
+use crate::{failure, quarantine, takeover};
 use pando_api::{Fault, Method, Reply};
 use std::rc::Rc;
 
@@ -48,6 +48,13 @@ pub(super) async fn lasting(daemon: &Rc<Daemon>, method: Method) -> Result<Reply
             let guest = daemon.guest(&name)?;
             remove::remove(daemon, &guest, force).await?;
             connections::give_up_of(daemon, &guest);
+        }
+        Method::Repair { name } => {
+            let guest = daemon.guest(&name)?;
+            let _doing = guest.begin_in_trouble("repaired")?;
+            let done = quarantine::repair(daemon, &guest)?;
+            takeover::again(daemon, &guest).await;
+            return Ok(Reply::Repaired { done });
         }
         Method::Address { name, change, address } => {
             address::change(daemon, &daemon.guest(&name)?, change, address).await?;

@@ -46,6 +46,8 @@ pub(crate) async fn converse(daemon: Rc<Daemon>, connection: Connection) {
     while let Ok(()) = client.turn().await {}
     let Client { daemon, connection, remains } = client;
     drop(connection);
+    // They may have been given up for this client.
+    daemon.descriptors.refill();
     daemon.spares.clear_after(remains).await;
 }
 

@@ -135,6 +135,7 @@ pub(crate) async fn change(
     address: Address,
 ) -> Result<(), Fault> {
     let _doing = guest.begin("changed")?;
+    guest.is_sound()?;
     let ip = address.ip;
     if guest.spec.borrow().network == Network::Private {
         let message =
@@ -152,6 +153,7 @@ pub(crate) async fn change(
             }
             for other in others.iter().filter(|other| other.name != guest.name) {
                 let _doing = other.begin("changed")?;
+                other.is_sound()?;
                 lose(daemon, other, &address).await?;
             }
             daemon.events.tell(guest.name.as_ref(), "address", Some(format!("move {ip}")));
@@ -200,7 +202,7 @@ async fn lose(daemon: &Daemon, guest: &Rc<Guest>, address: &Address) -> Result<(
 fn remember(daemon: &Daemon, guest: &Rc<Guest>, spec: Spec) -> Result<(), Fault> {
     if !guest.ephemeral {
         let path = guest.directory(&daemon.places).join(SPEC);
-        record::write_toml(&path, &spec)
+        record::write_kept(&path, &spec)
             .map_err(|error| failure::call("changing the guest's spec", guest.name.as_ref(), &error))?;
     }
     *guest.spec.borrow_mut() = spec;

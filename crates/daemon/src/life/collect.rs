@@ -4,7 +4,6 @@ use super::layers;
 use crate::daemon::Daemon;
 use crate::failure;
 use pando_api::{Collection, Fault, FaultKind};
-use pando_guest::GuestName;
 use pando_store::{Collected, LayerId};
 use std::collections::HashSet;
 use std::rc::Rc;
@@ -60,17 +59,13 @@ pub(crate) async fn told(daemon: &Rc<Daemon>) -> Result<Collection, Fault> {
 ///
 /// A guest whose record cannot be read is none that we know, but a person may mend it: then nothing may be collected.
 pub(crate) fn used(daemon: &Daemon) -> Result<HashSet<LayerId>, Fault> {
-    let entries = std::fs::read_dir(daemon.places.guests())
-        .map_err(|error| failure::io("looking for guests", "store", &error))?;
     let guests = daemon.guests.borrow();
-    for name in entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<GuestName>().ok()) {
-        if !guests.contains_key(&name) && !daemon.making.borrow().contains(&name) {
-            let message = format!(
-                "nothing is collected: what guest '{name}' stands on is not known, since its record cannot be read; mend or remove {}, then restart the daemon",
-                daemon.places.guest(&name).display()
-            );
-            return Err(Fault::new(FaultKind::Failed, name.as_ref(), message));
-        }
+    if let Some(guest) = guests.values().find(|guest| guest.is_unreadable()) {
+        let message = format!(
+            "nothing is collected: what guest '{0}' stands on is not known, since its record cannot be read; 'pando repair {0}' may mend it, 'pando rm {0}' removes it",
+            guest.name
+        );
+        return Err(Fault::new(FaultKind::Failed, guest.name.as_ref(), message));
     }
     if let Some(image) = super::image::unreadable(daemon) {
         let message = format!(

@@ -182,8 +182,8 @@ pub(crate) fn settle(
     let places = &daemon.places;
     let make = |new: &Path| -> Result<(), pando_kernel::CallError> {
         use pando_kernel::Context;
-        record::write_toml(&new.join(RECORD), record)?;
-        record::write_toml(&new.join(SPEC), spec)?;
+        record::write_kept(&new.join(RECORD), record)?;
+        record::write_kept(&new.join(SPEC), spec)?;
         if let Some(size) = disk.size {
             // Who is root on the host inside as well could take his files out of their project.
             record::room(new).make(size, disk.inodes, spec.user_namespace)?;

@@ -10,6 +10,7 @@ use pando_api::GuestState;
 use pando_kernel::pidfd;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
+use std::time::Duration;
 
 /// How a first process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,11 +102,14 @@ async fn status(daemon: &Daemon, guest: &Guest, running: &Running) -> Option<i32
     pidfd::exit_status(&running.trunk)
 }
 
-/// Waits until a process has ended.
+/// Waits until a process has ended. That the daemon lacks what it takes to wait is no end: it looks again and again then.
 pub(crate) async fn wait_for(process: &OwnedFd) {
-    let Ok(copy) = process.as_fd().try_clone_to_owned() else { return };
-    if let Ok(process) = readable(copy) {
-        let _ = process.readable().await;
+    const MOMENT: Duration = Duration::from_millis(50);
+    while !pidfd::has_ended(process) {
+        match process.as_fd().try_clone_to_owned().and_then(readable) {
+            Ok(process) => drop(process.readable().await),
+            Err(_) => tokio::time::sleep(MOMENT).await,
+        }
     }
 }
 
@@ -126,7 +130,7 @@ pub(crate) async fn finish(daemon: &Rc<Daemon>, guest: &Rc<Guest>, running: &Rc<
     if !guest.ephemeral {
         let path = guest.directory(&daemon.places).join(RECORD);
         let record = guest.record.borrow().clone();
-        if let Err(error) = record::write_toml(&path, &record) {
+        if let Err(error) = record::write_kept(&path, &record) {
             tracing::warn!(%error, guest = %guest.name, "remembering how it ended failed");
         }
     }

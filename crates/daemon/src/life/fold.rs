@@ -109,7 +109,7 @@ fn make(places: &Places, root: &Root, directory: &Path, store: &LayerStore) -> R
 
 /// Has the record follow the files, and throws away the old ones.
 fn follow(places: &Places, directory: &Path, record: &GuestRecord) -> Result<(), CallError> {
-    record::write_toml(&directory.join(RECORD), record)?;
+    record::write_kept(&directory.join(RECORD), record)?;
     crash::point("fold.recorded");
     let note = directory.join(FILES).join(NOTE);
     std::fs::remove_file(&note).context(|| format!("removing {}", note.display()))?;

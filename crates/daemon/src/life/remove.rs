@@ -4,6 +4,7 @@ use super::stop;
 use crate::daemon::Daemon;
 use crate::failure;
 use crate::guest::Guest;
+use crate::takeover;
 use pando_api::{Fault, GuestState};
 use pando_guest::Places;
 use pando_kernel::tree_removal::{RemovalError, nothing_is_mounted_in, remove_tree};
@@ -12,14 +13,25 @@ use std::rc::Rc;
 
 /// Removes a guest at rest; with `force`, a running one too.
 pub(crate) async fn remove(daemon: &Rc<Daemon>, guest: &Rc<Guest>, force: bool) -> Result<(), Fault> {
-    let _doing = guest.begin("removed")?;
-    if let Ok(running) = guest.life() {
+    let _doing = guest.begin_in_trouble("removed")?;
+    if guest.unreached.borrow().is_some() {
+        if !force {
+            return Err(failure::running(
+                &guest.name,
+                "'pando stop' or 'pando rm --force' ends it although it cannot be reached",
+            ));
+        }
+        takeover::end(daemon, guest, None).await?;
+        if guest.ephemeral {
+            return Ok(());
+        }
+    } else if let Ok(running) = guest.life() {
         if !force {
             return Err(failure::running(&guest.name, "stop it first, or use 'pando rm --force'"));
         }
         stop::force(guest, &running).await?;
     }
-    if guest.state.get() != GuestState::Stopped {
+    if !matches!(guest.state.get(), GuestState::Stopped | GuestState::Unreadable) {
         return Err(failure::busy(&guest.name, "changed"));
     }
     if !guest.ephemeral {

@@ -14,6 +14,7 @@ use std::rc::Rc;
 /// Applies assignments: all of them, or none.
 pub(crate) async fn set(daemon: &Daemon, guest: &Rc<Guest>, assignments: &[String]) -> Result<Outcome, Fault> {
     let _doing = guest.begin("changed")?;
+    guest.is_sound()?;
     if guest.ephemeral {
         return Err(failure::bad(
             guest.name.as_ref(),
@@ -43,7 +44,7 @@ pub(crate) async fn set(daemon: &Daemon, guest: &Rc<Guest>, assignments: &[Strin
         done?;
     }
     let path = guest.directory(&daemon.places).join(SPEC);
-    record::write_toml(&path, &spec)
+    record::write_kept(&path, &spec)
         .map_err(|error| failure::call("changing the guest's spec", guest.name.as_ref(), &error))?;
     *guest.spec.borrow_mut() = spec;
     daemon.events.tell(guest.name.as_ref(), "set", Some(assignments.join(" ")));

@@ -12,6 +12,8 @@ use std::rc::Rc;
 /// Starts it.
 pub(crate) async fn start(daemon: &Rc<Daemon>, guest: &Rc<Guest>) -> Result<(), Fault> {
     let _doing = guest.begin("started")?;
+    crate::quarantine::look_again(daemon, guest);
+    guest.is_sound()?;
     if guest.state.get() != GuestState::Stopped {
         return Err(failure::running(&guest.name, "'pando restart' starts it anew"));
     }

@@ -4,6 +4,7 @@ use super::{exec, start};
 use crate::daemon::Daemon;
 use crate::failure;
 use crate::guest::{Guest, Running};
+use crate::takeover;
 use pando_api::{Fault, FaultKind, GuestState};
 use pando_kernel::{pidfd, signal};
 use std::rc::Rc;
@@ -22,7 +23,14 @@ pub(crate) async fn stop(
     with: Option<&str>,
     grace: Option<u32>,
 ) -> Result<(), Fault> {
-    let _doing = guest.begin("stopped")?;
+    let _doing = guest.begin_in_trouble("stopped")?;
+    if guest.unreached.borrow().is_some() {
+        let spec = guest.spec.borrow().clone();
+        let signal = with.or(spec.stop_signal.as_deref()).unwrap_or("TERM").to_owned();
+        let number = signal::number(&signal).ok_or_else(|| unknown_signal(&signal))?;
+        let grace = grace.or(spec.stop_grace).unwrap_or(GRACE);
+        return takeover::end(daemon, guest, Some((number, Duration::from_secs(grace.into())))).await;
+    }
     let Ok(running) = guest.life() else { return Ok(()) };
     halt(daemon, guest, &running, with, grace).await
 }
@@ -30,6 +38,8 @@ pub(crate) async fn stop(
 /// Stops it if it runs, and starts it again.
 pub(crate) async fn restart(daemon: &Rc<Daemon>, guest: &Rc<Guest>, grace: Option<u32>) -> Result<(), Fault> {
     let _doing = guest.begin("restarted")?;
+    crate::quarantine::look_again(daemon, guest);
+    guest.is_sound()?;
     if guest.ephemeral {
         return Err(failure::bad(
             guest.name.as_ref(),
@@ -167,8 +177,12 @@ pub(crate) async fn has_ended(guest: &Rc<Guest>) -> Result<(), Fault> {
 
 /// Sends a signal to a guest's first process; without one, kills it.
 pub(crate) fn kill(daemon: &Daemon, guest: &Rc<Guest>, with: Option<&str>) -> Result<(), Fault> {
-    let running = guest.life()?;
     let number = with.map_or(Ok(libc::SIGKILL), |text| signal::number(text).ok_or_else(|| unknown_signal(text)))?;
+    if let Some(slot) = guest.unreached.borrow().as_ref().map(|unreached| unreached.run.slot) {
+        takeover::ask(daemon, slot, number);
+        return Ok(());
+    }
+    let running = guest.life()?;
     pidfd::send_signal(&running.trunk, number).map_err(|error| match error.raw_os_error() {
         // It has ended just now, and is being cleared away.
         Some(libc::ESRCH) => failure::not_running(&guest.name),
