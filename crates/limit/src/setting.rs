@@ -287,7 +287,8 @@ mod tests {
         assert!(refused.to_string().contains("set memory.limit as well"), "{refused}");
         assert_eq!(lines(true, &[("memory.swap", "1G")]), ["memory.swap.max=1073741824"]);
         let nothing = Groups::default();
-        let site = Site { groups: &nothing, device: Err("it lies on no block device".into()), uncounted: 0, sockets: None };
+        let site =
+            Site { groups: &nothing, device: Err("it lies on no block device".into()), uncounted: 0, sockets: None };
         let refused = plan(&Limits::read([("pids", "5")]).unwrap(), &site, 2).unwrap_err();
         assert!(refused.to_string().contains("no pids controller"), "{refused}");
     }

@@ -28,7 +28,11 @@ fn counted(sandbox: &Sandbox, name: &str) -> (Option<u64>, u32) {
 fn a_guest_is_counted_for_its_own_id(sandbox: &Sandbox) {
     let own = |name: &str| {
         let (first, maker) = counted(sandbox, name);
-        assert_eq!(first, Some(u64::from(maker)), "{name}: inotify instances, timers, signals, … are counted for {maker}");
+        assert_eq!(
+            first,
+            Some(u64::from(maker)),
+            "{name}: inotify instances, timers, signals, … are counted for {maker}"
+        );
     };
     for (name, options) in [
         ("default", &["--profile", "default"][..]),
