@@ -9,6 +9,7 @@
 #include <linux/perf_event.h>
 #include <linux/userfaultfd.h>
 #include <net/if.h>
+#include <netinet/in.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/io.h>
@@ -138,6 +139,30 @@ static long socket_filter(char **a) {
     return setsockopt(fd, SOL_SOCKET, atoi(needed(a, 0)), &program, sizeof program);
 }
 
+/* Sends to sockets of its own that nobody reads from, as many as it is told, and then counts what lies in them: whether that is more than so many
+   megabytes. */
+static long hoard_in_sockets(char **a) {
+    static char packet[32 << 10];
+    int wanted = atoi(needed(a, 0)), most = atoi(needed(a, 1));
+    int *sockets = calloc(wanted, sizeof *sockets);
+    long kept = 0;
+    for (int i = 0; i < wanted; i++) {
+        struct sockaddr_in own = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+        socklen_t length = sizeof own;
+        sockets[i] = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK, 0);
+        if (sockets[i] < 0 || bind(sockets[i], (struct sockaddr *)&own, length) || getsockname(sockets[i], (struct sockaddr *)&own, &length))
+            return -1;
+        for (int n = 0; n < 16; n++)
+            sendto(sockets[i], packet, sizeof packet, 0, (struct sockaddr *)&own, length);
+    }
+    for (int i = 0; i < wanted; i++)
+        for (long got; (got = recv(sockets[i], packet, sizeof packet, 0)) > 0; kept += got)
+            ;
+    printf("%ld bytes were kept\n", kept);
+    errno = ENOMEM;
+    return kept > (long)most << 20 ? 0 : -1;
+}
+
 /* Takes down the network device that it has in any case. */
 static long change_links(char **a) {
     struct ifreq request = { .ifr_name = "lo", .ifr_flags = 0 };
@@ -211,6 +236,7 @@ const struct attack calls[] = {
     { "list-sockets", list_sockets, 0 },
     { "asynchronous-requests", asynchronous_requests, 0 },
     { "socket-filter", socket_filter, 0 },
+    { "hoard-in-sockets", hoard_in_sockets, 0 },
     { "type-into-a-terminal", type_into_a_terminal, 0 },
     { "change-links", change_links, 0 },
     { "priority", priority, 1 },

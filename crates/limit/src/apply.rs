@@ -66,7 +66,7 @@ fn files(setting: &Setting, groups: &Groups) -> impl Iterator<Item = PathBuf> {
 }
 
 /// The first file that there is has to take it; those after it say the same to whoever reads them.
-fn make(setting: &Setting, groups: &Groups) -> Result<(), CallError> {
+pub(crate) fn make(setting: &Setting, groups: &Groups) -> Result<(), CallError> {
     let mut made: Option<String> = None;
     for file in files(setting, groups) {
         if let Some(value) = &made {
@@ -84,6 +84,9 @@ fn make(setting: &Setting, groups: &Groups) -> Result<(), CallError> {
         }
     }
     let Some(value) = made else {
+        if setting.optional {
+            return Ok(());
+        }
         let missing = io::Error::new(io::ErrorKind::Unsupported, "this kernel does not offer it");
         return Err(missing).context(|| format!("setting {}", setting.files.join(" or ")));
     };

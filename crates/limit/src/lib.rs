@@ -38,6 +38,7 @@ mod refusal;
 mod restraint;
 pub mod ring;
 pub mod setting;
+pub mod socket_bound;
 pub mod usage;
 pub mod view;
 pub mod waiting;

@@ -9,6 +9,7 @@ use crate::limits::{Cpu, Io, Limits, Memory};
 use crate::quantity;
 use crate::quota;
 use crate::refusal::Refusal;
+use crate::socket_bound;
 
 /// A file and what is written to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +26,8 @@ pub struct Setting {
     pub usual: String,
     /// Whether the inner group of version 2 has to say it as well.
     pub inner_too: bool,
+    /// Whether a kernel without the file is borne.
+    pub optional: bool,
 }
 
 impl Setting {
@@ -35,7 +38,8 @@ impl Setting {
         value: impl ToString,
         usual: impl ToString,
     ) -> Self {
-        Self { key, controller, files, value: value.to_string(), usual: usual.to_string(), inner_too: false }
+        let (value, usual) = (value.to_string(), usual.to_string());
+        Self { key, controller, files, value, usual, inner_too: false, optional: false }
     }
 
     /// Whether a limit is held by it: version 2 has one line for all bounds of a device's traffic.
@@ -60,6 +64,8 @@ pub struct Site<'a> {
     pub device: Result<Device, String>,
     /// Processes in the groups that are not to be counted.
     pub uncounted: u64,
+    /// What the machine grants to all sockets, in bytes, where version 1 counts them apart.
+    pub sockets: Option<u64>,
 }
 
 /// The settings of limits, in the order in which they are to be made. Weights of processor time are not among them: those depend on who else is busy
@@ -142,6 +148,7 @@ fn memory(memory: &Memory, site: &Site<'_>, settings: &mut Vec<Setting>) -> Resu
         }
         (None, _) => settings.extend(limit),
     }
+    settings.extend(socket_bound::setting(memory, site.sockets, site.groups));
     if let Some(reserve) = memory.reserve {
         let (files, usual): (&[&str], _) =
             if legacy { (&["memory.soft_limit_in_bytes"], "-1") } else { (&["memory.min"], "0") };
@@ -196,7 +203,7 @@ mod tests {
 
     fn planned(unified: bool, pairs: &[(&str, &str)]) -> Result<Vec<(String, String)>, Refusal> {
         let groups = all(unified);
-        let site = Site { groups: &groups, device: Ok(Device { major: 8, minor: 0 }), uncounted: 1 };
+        let site = Site { groups: &groups, device: Ok(Device { major: 8, minor: 0 }), uncounted: 1, sockets: None };
         let settings = plan(&Limits::read(pairs.iter().copied()).unwrap(), &site, 2)?;
         Ok(settings.into_iter().map(|setting| (setting.files[0].to_owned(), setting.value)).collect())
     }
@@ -210,7 +217,7 @@ mod tests {
         let limits = Limits::read([("io.read_rate", "1M"), ("io.write_ops", "5")]).unwrap();
         for (unified, count) in [(true, 1), (false, 2)] {
             let groups = all(unified);
-            let site = Site { groups: &groups, device: Ok(Device { major: 8, minor: 0 }), uncounted: 1 };
+            let site = Site { groups: &groups, device: Ok(Device { major: 8, minor: 0 }), uncounted: 1, sockets: None };
             let settings = plan(&limits, &site, 2).unwrap();
             assert_eq!(settings.len(), count);
             for key in ["io.read_rate", "io.write_ops"] {
@@ -280,7 +287,8 @@ mod tests {
         assert!(refused.to_string().contains("set memory.limit as well"), "{refused}");
         assert_eq!(lines(true, &[("memory.swap", "1G")]), ["memory.swap.max=1073741824"]);
         let nothing = Groups::default();
-        let site = Site { groups: &nothing, device: Err("it lies on no block device".into()), uncounted: 0 };
+        let site =
+            Site { groups: &nothing, device: Err("it lies on no block device".into()), uncounted: 0, sockets: None };
         let refused = plan(&Limits::read([("pids", "5")]).unwrap(), &site, 2).unwrap_err();
         assert!(refused.to_string().contains("no pids controller"), "{refused}");
     }
@@ -288,7 +296,7 @@ mod tests {
     #[test]
     fn a_change_takes_back_what_is_no_more() {
         let groups = all(true);
-        let site = Site { groups: &groups, device: Err(String::new()), uncounted: 0 };
+        let site = Site { groups: &groups, device: Err(String::new()), uncounted: 0, sockets: None };
         let settings = |pairs: &[(&str, &str)]| plan(&Limits::read(pairs.iter().copied()).unwrap(), &site, 2).unwrap();
         let old = settings(&[("pids", "5"), ("memory.limit", "1G")]);
         let new = settings(&[("memory.limit", "2G"), ("cpu.limit", "1")]);

@@ -40,6 +40,17 @@ static __always_inline int route6(const struct guest *g, struct ip6 *to, struct 
 	return source6(g, to, from) ? 0 : ENETUNREACH;
 }
 
+/*
+ * A datagram socket is at its source address from now on, though it never was bound, and stays there when it is connected to nobody any more. A connection needs
+ * no note: it goes with its address.
+ */
+static __always_inline int settle(struct bpf_sock *sk, const struct guest *g)
+{
+	if (sk->protocol == IPPROTO_UDP)
+		take_note(sk, g->id, NOTE_BOUND);
+	return 1;
+}
+
 SEC("cgroup/connect4")
 int pando_connect4(struct bpf_sock_addr *ctx)
 {
@@ -58,7 +69,7 @@ int pando_connect4(struct bpf_sock_addr *ctx)
 		return 1;
 	source.sin_addr.s_addr = from;
 	/* It fails for a datagram socket that has sent before and so has a port: that one would go on with the host's address. */
-	return bpf_bind(ctx, (struct sockaddr *)&source, sizeof(source)) ? deny(EINVAL) : 1;
+	return bpf_bind(ctx, (struct sockaddr *)&source, sizeof(source)) ? deny(EINVAL) : settle(ctx->sk, g);
 }
 
 SEC("cgroup/connect6")
@@ -87,7 +98,7 @@ int pando_connect6(struct bpf_sock_addr *ctx)
 	if (ctx->sk->src_ip6[0] | ctx->sk->src_ip6[1] | ctx->sk->src_ip6[2] | ctx->sk->src_ip6[3])
 		return 1;
 	__builtin_memcpy(&source.sin6_addr, &from, sizeof(from));
-	return bpf_bind(ctx, (struct sockaddr *)&source, sizeof(source)) ? deny(EINVAL) : 1;
+	return bpf_bind(ctx, (struct sockaddr *)&source, sizeof(source)) ? deny(EINVAL) : settle(ctx->sk, g);
 }
 
 #endif

@@ -9,6 +9,7 @@
 #include "send.h"
 #include "show.h"
 #include "steer.h"
+#include "ingress.h"
 
 /* Most helpers are for programs under the kernel's own licence. */
 char LICENSE[] SEC("license") = "GPL";

@@ -1,5 +1,6 @@
 //! What a machine has one count of for all: who is counted for what a guest takes of it, and what bounds that. Nothing here is used up.
 
+use super::attacks;
 use crate::case::{Case, Tag};
 use crate::sandbox::Sandbox;
 use pando_kernel::cgroup::Hierarchies;
@@ -13,6 +14,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("shared_counts::a_guest_is_counted_for_its_own_id", a_guest_is_counted_for_its_own_id).tags(VM),
     Case::new("shared_counts::groups_within_a_guest_are_bounded", groups_within_a_guest_are_bounded).tags(VM),
     Case::new("shared_counts::a_guest_has_so_many_terminals", a_guest_has_so_many_terminals).tags(VM),
+    Case::new("shared_counts::sockets_hold_no_more_than_memory_does", sockets_hold_no_more_than_memory_does).tags(VM),
 ];
 
 /// Whom the kernel counts what a guest's users take of its counts for each user, beside themselves: who made the guest's user namespace.
@@ -26,7 +28,11 @@ fn counted(sandbox: &Sandbox, name: &str) -> (Option<u64>, u32) {
 fn a_guest_is_counted_for_its_own_id(sandbox: &Sandbox) {
     let own = |name: &str| {
         let (first, maker) = counted(sandbox, name);
-        assert_eq!(first, Some(u64::from(maker)), "{name}: inotify instances, timers, signals, … are counted for {maker}");
+        assert_eq!(
+            first,
+            Some(u64::from(maker)),
+            "{name}: inotify instances, timers, signals, … are counted for {maker}"
+        );
     };
     for (name, options) in [
         ("default", &["--profile", "default"][..]),
@@ -96,4 +102,37 @@ fn a_guest_has_so_many_terminals(sandbox: &Sandbox) {
     sandbox.pando(["freeze", "strict", "image"]).ok();
     sandbox.pando(["clone", "image", "clone"]).ok();
     bounded("clone");
+}
+
+fn sockets_hold_no_more_than_memory_does(sandbox: &Sandbox) {
+    let tree = attacks::tree(sandbox).to_string_lossy().into_owned();
+    // Some 48 megabytes where nothing bounds them.
+    let hoard = |options: &[&str], most: &str| {
+        let line = sandbox.pando(["run", "--from", &tree]).args(options);
+        line.args(["--", "/bin/attack", "hoard-in-sockets", "256", most]).run()
+    };
+    let control = hoard(&[], "32");
+    assert_eq!(control.code(), 0, "the control: without a limit there is room for them: {}", control.out());
+    let bounded = hoard(&["--memory", "16M"], "16");
+    // Version 2 counts them with all other memory, and may end who has too much.
+    assert_ne!(bounded.code(), 0, "{}", bounded.out());
+    // Where no limit of memory is set there is a bound nevertheless, if version 1 counts; a change of the limit is one of the bound.
+    let memory = Hierarchies::detect().expect("mounts can be read").legacy;
+    let Some((root, _)) = memory.iter().find(|(_, names)| names.iter().any(|name| name == "memory")) else { return };
+    sandbox.guest("web", &["--", "sleep", "1000"]);
+    let pid = sandbox.first_process("web");
+    let text = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("it runs");
+    let path = text.lines().find_map(|line| line.split_once(":memory:/")).expect("it has a group of memory").1;
+    let bound = || -> u64 {
+        let text = std::fs::read_to_string(root.join(path).join("memory.kmem.tcp.limit_in_bytes"));
+        text.expect("the kernel counts sockets").trim().parse().expect("a number")
+    };
+    let pool = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_mem").expect("every kernel has it");
+    let pool: u64 = pool.split_whitespace().last().expect("three numbers").parse().expect("a number");
+    let own = bound();
+    assert!(own <= pool * 4096 / 16, "{own} of {pool} pages");
+    sandbox.pando(["set", "web", "memory.limit=32M"]).ok();
+    assert_eq!(bound(), 32 << 20);
+    sandbox.pando(["set", "web", "memory.limit="]).ok();
+    assert_eq!(bound(), own);
 }

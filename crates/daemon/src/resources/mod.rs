@@ -36,6 +36,7 @@ use pando_limit::meter;
 use pando_limit::promptness;
 use pando_limit::quota;
 use pando_limit::setting::{self, Setting, Site};
+use pando_limit::socket_bound;
 use pando_limit::{Controller, Groups, Limits, Machine, Promised, Refusal};
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
@@ -55,6 +56,8 @@ pub(crate) struct Resources {
     seats: BTreeMap<&'static str, Seat>,
     state: PathBuf,
     device: OnceCell<Result<Device, String>>,
+    /// What the machine grants to all sockets, in bytes.
+    sockets: Option<u64>,
     tenants: RefCell<BTreeMap<GuestName, Tenant>>,
     pub(crate) governor: RefCell<Governor<GuestName>>,
     /// Told when somebody came, went or changed.
@@ -82,6 +85,7 @@ impl Resources {
             seats,
             state: places.state(),
             device: OnceCell::new(),
+            sockets: socket_bound::pool(),
             tenants: RefCell::default(),
             stirred: Notify::new(),
             accounts: accounting::Accounts::default(),
@@ -94,6 +98,9 @@ impl Resources {
         if let Err(error) = meter::weigh_field(&whole) {
             tracing::warn!(%error, "the guests weigh no more than one process of the host");
         }
+        if let Err(error) = socket_bound::bound_all(&whole, resources.sockets) {
+            tracing::warn!(%error, "the sockets of all guests together may take all memory that the machine grants to sockets");
+        }
         resources
     }
 
@@ -104,7 +111,7 @@ impl Resources {
 
     fn site<'a>(&self, groups: &'a Groups) -> Site<'a> {
         let device = self.device.get_or_init(|| Device::below(&self.state)).clone();
-        Site { groups, device, uncounted: UNCOUNTED }
+        Site { groups, device, uncounted: UNCOUNTED, sockets: self.sockets }
     }
 
     /// The settings of limits in some groups.

@@ -393,6 +393,10 @@ mod tests {
             };
             assert_eq!((of(libc::AF_INET, 0), of(libc::AF_VSOCK, 0)), (ALLOWED, family));
             assert_eq!((of(libc::AF_NETLINK, 15), of(libc::AF_NETLINK, 4)), (ALLOWED, family));
+            let ports = [3, libc::IPPROTO_IP as u32, 51, 0, 0, 0];
+            let set = (interface.number)("setsockopt").unwrap();
+            let answered = answer(&program, interface.architecture, set, ports).0;
+            assert_eq!(answered, refusal(libc::ENOPROTOOPT as u32), "IP_LOCAL_PORT_RANGE");
         }
         let all = (FOREIGN.number)("socketcall").unwrap();
         assert_eq!(answer(&program, I386, all, [1; 6]).0, refusal(libc::ENOSYS as u32));

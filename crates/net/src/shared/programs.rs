@@ -10,9 +10,10 @@ use std::os::fd::AsFd;
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/shared.bpf.o"));
 
 /// The programs that a guest's cgroup gets.
-pub(super) const OF_GUESTS: [(&str, Hook); 14] = [
+pub(super) const OF_GUESTS: [(&str, Hook); 15] = [
     ("pando_create", Hook::CgroupInetSockCreate),
     ("pando_listen", Hook::CgroupSockOps),
+    ("pando_ingress", Hook::CgroupInetIngress),
     ("pando_bind4", Hook::CgroupInet4Bind),
     ("pando_bind6", Hook::CgroupInet6Bind),
     ("pando_connect4", Hook::CgroupInet4Connect),

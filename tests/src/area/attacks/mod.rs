@@ -157,7 +157,7 @@ impl<'a> Field<'a> {
 }
 
 /// The small tree, with the attacker in it twice: once more as a set-user-id file.
-fn tree(sandbox: &Sandbox) -> PathBuf {
+pub(super) fn tree(sandbox: &Sandbox) -> PathBuf {
     let tree = sandbox.scratch().join("tree");
     Line::new("cp").args(["-a", sandbox.busybox()]).args([tree.as_os_str()]).ok();
     std::fs::create_dir_all(tree.join("proc")).expect("a directory");

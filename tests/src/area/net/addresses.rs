@@ -17,6 +17,8 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("network::isolation_does_not_depend_on_the_daemon", the_daemon_dies).needs(NEEDS),
     Case::new("network::cookies_are_answered", cookies).needs(NEEDS),
     Case::new("network::the_host_keeps_its_own", the_host_keeps_its_own).needs(NEEDS),
+    Case::new("network::a_port_from_a_call_that_sends_nothing_hears_nobody_elses", unseen_ports).needs(NEEDS),
+    Case::new("network::a_socket_hears_nothing_of_an_address_that_was_lost", lost_addresses).needs(NEEDS),
     Case::new("network::other_kinds_of_sockets_are_refused", other_kinds).needs(NEEDS),
     Case::new("network::abstract_sockets_are_a_guests_own", abstract_sockets).needs(SCOPES),
     Case::new("network::wrong_addresses_are_refused_by_name", refusals).needs(NEEDS),
@@ -257,6 +259,96 @@ fn the_host_keeps_its_own(sandbox: &Sandbox) {
     let reached = |ip: &str| wire.outside(["python3", "-c", knock, ip, &port.to_string()]).ok();
     assert_eq!(reached("10.9.0.1"), "False\n");
     assert_eq!(reached("10.9.0.6"), "True\n");
+}
+
+/// Has the kernel give a socket a port by a call that sends nothing: on the real ANY, or, with an argument, at the guest's own address. Whoever asks the server
+/// beside it is told the port and what that socket has heard.
+const UNSEEN: &str = r#"
+import ctypes, socket, sys
+family = socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET
+s = socket.socket(family, socket.SOCK_DGRAM)
+s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+if len(sys.argv) > 2:
+    s.connect((sys.argv[1], 9))
+    assert ctypes.CDLL(None, use_errno=True).connect(s.fileno(), bytes(16), 16) == 0
+try: s.sendto(bytes(70000), (sys.argv[1], 9))
+except OSError as error: print(error, flush=True)
+server = socket.socket(family, socket.SOCK_DGRAM)
+server.bind(("", 80))
+while True:
+    _, asker = server.recvfrom(100)
+    try: heard = s.recv(100, socket.MSG_DONTWAIT).decode()
+    except BlockingIOError: heard = "nothing"
+    server.sendto(f"{s.getsockname()[1]} {heard}".encode(), asker)
+"#;
+
+/// Sends a word to an address and port, and asks the server of [`UNSEEN`] afterwards, by the same way, what was heard.
+const ASK: &str = r#"
+import socket, sys
+to, port, server = sys.argv[1:]
+family = socket.AF_INET6 if ":" in to else socket.AF_INET
+s = socket.socket(family, socket.SOCK_DGRAM)
+s.settimeout(10)
+if port != "0": s.sendto(b"a-word", (to, int(port)))
+s.sendto(b"?", (server, 80))
+said = b""
+# Whoever the word came to may answer as well, in one word.
+while b" " not in said: said = s.recv(100)
+print(said.decode())
+"#;
+
+/// The port that the server of [`UNSEEN`] tells of, and what it has heard there of a word sent to an address.
+fn heard(wire: &Wire, to: &str, port: u16, server: &str) -> (u16, String) {
+    let said = wire.outside(["python3", "-c", ASK, to, &port.to_string(), server]).ok();
+    let (port, heard) = said.trim().split_once(' ').expect("two words");
+    (port.parse().expect("a port"), heard.to_owned())
+}
+
+fn unseen_ports(sandbox: &Sandbox) {
+    let wire = wire(sandbox);
+    let options = ["--address", "10.9.0.5", "--address", "fd00:9::5"];
+    for (outside, own, hosts) in [("10.9.0.100", "10.9.0.5", "10.9.0.1"), ("fd00:9::100", "fd00:9::5", "fd00:9::1")] {
+        let _a = python(sandbox, "a", &options, UNSEEN, &[outside]);
+        eventually("its server answers", || wire.outside(["python3", "-c", ASK, own, "0", own]).run().code() == 0);
+        let (port, _) = heard(&wire, own, 0, own);
+        assert_ne!(port, 0, "the kernel gave it a port");
+        let listed = wire.host(["ss", "-Hulna"]).ok();
+        assert!(listed.contains(&format!(":{port} ")), "{port} is on the host's network: {listed}");
+        assert_eq!(heard(&wire, hosts, port, own).1, "nothing", "what is for {hosts}");
+        sandbox.pando(["rm", "--force", "a"]).ok();
+    }
+}
+
+/// A server of datagrams that says its name, on ANY.
+const DATAGRAMS: &str = r#"
+import socket, sys
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+s.bind(("", int(sys.argv[2])))
+while True:
+    _, asker = s.recvfrom(100)
+    s.sendto(sys.argv[1].encode(), asker)
+"#;
+
+fn lost_addresses(sandbox: &Sandbox) {
+    let wire = wire(sandbox);
+    let _a = python(sandbox, "a", &["--address", "10.9.0.5", "--address", "10.9.0.7"], UNSEEN, &["10.9.0.100", "own"]);
+    eventually("its server answers", || {
+        wire.outside(["python3", "-c", ASK, "10.9.0.7", "0", "10.9.0.7"]).run().code() == 0
+    });
+    let (port, _) = heard(&wire, "10.9.0.7", 0, "10.9.0.7");
+    // The control: while the address is its own it hears.
+    assert_eq!(heard(&wire, "10.9.0.5", port, "10.9.0.7").1, "a-word");
+    let _b = python(sandbox, "b", &["--address", "10.9.0.6"], DATAGRAMS, &["b", &port.to_string()]);
+    sandbox.pando(["address", "move", "b", "10.9.0.5"]).ok();
+    let answered = "import socket, sys; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(1); \
+                    s.sendto(b'?', (sys.argv[1], int(sys.argv[2]))); print(s.recv(100).decode(), end='')";
+    for ip in ["10.9.0.6", "10.9.0.5"] {
+        eventually("the new owner's server is asked", || {
+            wire.outside(["python3", "-c", answered, ip, &port.to_string()]).run().out() == "b"
+        });
+    }
+    assert_eq!(heard(&wire, "10.9.0.5", port, "10.9.0.7").1, "nothing");
 }
 
 const KINDS: &str = r#"
