@@ -4,23 +4,22 @@
 //!   zstd( "pando image export 1\n", name, about, tree, memory, files )     each but the first in portions: a length of four bytes, so many bytes;
 //!                                                                          one of length 0 is the end
 //! ```
+//!
+//! What is imported is expanded and taken apart by a process without powers (`pando-reader`); here its parts are written.
 
 use crate::image::ABOUT;
 use pando_kernel::spare_room::{Refusal, SpareRoom};
+use pando_reader::{Died, EXPORT_GREETING, Failure, Job, LONGEST_PORTION, Message, Reader, ReaderError};
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::{Command, Stdio};
-
-const GREETING: &[u8] = b"pando image export 1\n";
 
 /// The files that were frozen with the processes, as a tar archive.
 pub(crate) const FILES: &str = "files.tar";
 
 const PARTS: [&str; 3] = [ABOUT, "tree", "memory"];
-
-/// The longest portion.
-const PORTION: usize = 1 << 20;
 
 /// The longest name.
 const LONGEST_NAME: u64 = 255;
@@ -39,8 +38,8 @@ impl Packed<'_> {
     pub(crate) fn write(&self, out: impl Write) -> io::Result<()> {
         let mut encoder = zstd::Encoder::new(out, zstd::DEFAULT_COMPRESSION_LEVEL)?;
         encoder.include_checksum(true)?;
-        let mut stream = BufWriter::with_capacity(PORTION, encoder);
-        stream.write_all(GREETING)?;
+        let mut stream = BufWriter::with_capacity(LONGEST_PORTION, encoder);
+        stream.write_all(EXPORT_GREETING)?;
         section(&mut stream, self.name.as_bytes())?;
         for part in PARTS {
             section(&mut stream, File::open(self.directory.join(part))?)?;
@@ -80,7 +79,7 @@ impl Packed<'_> {
 }
 
 fn section(stream: &mut impl Write, mut content: impl Read) -> io::Result<()> {
-    let mut buffer = vec![0; PORTION];
+    let mut buffer = vec![0; LONGEST_PORTION];
     loop {
         let length = match content.read(&mut buffer) {
             Ok(length) => length,
@@ -104,26 +103,24 @@ pub(crate) struct Unpacked {
 
 impl Unpacked {
     /// Reads one into the files of a directory. What is in those is looked at by whoever uses them. Blocking.
-    pub(crate) fn read(input: impl Read, directory: &Path) -> io::Result<Self> {
+    pub(crate) fn read(input: impl Into<OwnedFd>, directory: &Path) -> io::Result<Self> {
         const SMALL: u64 = 2 << 30;
-        let not_one = || io::Error::new(io::ErrorKind::InvalidData, "this is not what 'pando image export' wrote");
-        let mut stream = zstd::Decoder::new(input).map_err(|_| not_one())?;
-        let mut greeting = [0; GREETING.len()];
-        stream.read_exact(&mut greeting).map_err(|_| not_one())?;
-        if greeting != *GREETING {
-            return Err(not_one());
-        }
         let mut room = SpareRoom::at(File::open(directory)?)?;
+        // Unit tests have no program that could become a reader.
+        let started =
+            if cfg!(test) { Reader::start_unconfined(&Job::Export, input) } else { Reader::start(&Job::Export, input) };
+        let mut reader = started.map_err(unread)?;
         let mut name = Vec::new();
-        take(&mut stream, &mut name, LONGEST_NAME, &mut room)?;
-        let name = String::from_utf8(name).map_err(|_| not_one())?;
-        for (part, most) in [(PARTS[0], SMALL), (PARTS[1], SMALL), (PARTS[2], u64::MAX), (FILES, u64::MAX)] {
-            take(&mut stream, &mut File::create_new(directory.join(part))?, most, &mut room)?;
+        take(&mut reader, 0, &mut name, LONGEST_NAME, &mut room)?;
+        let name = String::from_utf8(name).map_err(|_| unread(ReaderError::Failed(Failure::NotAnExport)))?;
+        let parts = [(PARTS[0], SMALL), (PARTS[1], SMALL), (PARTS[2], u64::MAX), (FILES, u64::MAX)];
+        for (number, (part, most)) in (1..).zip(parts) {
+            take(&mut reader, number, &mut File::create_new(directory.join(part))?, most, &mut room)?;
         }
-        if stream.read(&mut [0])? != 0 {
-            return Err(damaged("there is more behind its end"));
+        match reader.next().map_err(unread)? {
+            Message::End(_) => Ok(Self { name }),
+            _ => Err(unread(Died::Nonsense.into())),
         }
-        Ok(Self { name })
     }
 }
 
@@ -131,26 +128,36 @@ fn damaged(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("the export is damaged: {what}; export the image again"))
 }
 
-/// Not a byte more is written than there is room for: a kilobyte of the stream can become a gigabyte.
-fn take(stream: &mut impl Read, into: &mut impl Write, most: u64, room: &mut SpareRoom) -> io::Result<()> {
-    let mut buffer = vec![0; PORTION];
+/// The sentence for what a reader could not read.
+fn unread(error: ReaderError) -> io::Error {
+    match error {
+        ReaderError::Failed(Failure::DamagedExport(what)) => damaged(&what),
+        ReaderError::Failed(Failure::Input(number, words)) => {
+            number.map_or_else(|| io::Error::other(words), io::Error::from_raw_os_error)
+        }
+        ReaderError::Failed(_) => {
+            io::Error::new(io::ErrorKind::InvalidData, "this is not what 'pando image export' wrote")
+        }
+        other => io::Error::other(format!("{other}. Nothing was imported; be careful with where the export came from")),
+    }
+}
+
+/// Writes the content of the part `number`. Not a byte more is written than there is room for: a kilobyte of the stream can become a gigabyte.
+fn take(reader: &mut Reader, number: u8, into: &mut impl Write, most: u64, room: &mut SpareRoom) -> io::Result<()> {
+    if reader.next().map_err(unread)? != Message::Part(number) {
+        return Err(unread(Died::Nonsense.into()));
+    }
+    let mut buffer = vec![0; 256 << 10];
     let mut taken = 0;
-    let cut = |error: io::Error| match error.kind() {
-        io::ErrorKind::UnexpectedEof => damaged("it ends too early"),
-        _ => damaged(&error.to_string()),
-    };
     loop {
-        let mut length = [0; 4];
-        stream.read_exact(&mut length).map_err(cut)?;
-        let length = u32::from_le_bytes(length) as usize;
+        let length = reader.read(&mut buffer).map_err(|error| unread(reader.lost(&error)))?;
         taken += length as u64;
         if length == 0 {
             return Ok(());
         }
-        if length > PORTION || taken > most {
+        if taken > most {
             return Err(damaged("a part of it is too long"));
         }
-        stream.read_exact(&mut buffer[..length]).map_err(cut)?;
         room.take(length as u64).map_err(no_room)?;
         into.write_all(&buffer[..length])?;
     }
@@ -171,6 +178,7 @@ fn no_room(refusal: Refusal) -> io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Seek;
 
     fn export() -> Vec<u8> {
         let directory = tempfile::tempdir().unwrap();
@@ -185,10 +193,17 @@ mod tests {
         out
     }
 
+    fn input(stream: &[u8]) -> OwnedFd {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(stream).unwrap();
+        file.rewind().unwrap();
+        file.into()
+    }
+
     /// The content of all its parts.
     fn read(stream: &[u8]) -> io::Result<Vec<Vec<u8>>> {
         let into = tempfile::tempdir().unwrap();
-        let name = Unpacked::read(stream, into.path())?.name.into_bytes();
+        let name = Unpacked::read(input(stream), into.path())?.name.into_bytes();
         let parts = PARTS.into_iter().chain([FILES]).map(|part| std::fs::read(into.path().join(part)).unwrap());
         Ok(parts.chain([name]).collect())
     }
@@ -196,7 +211,7 @@ mod tests {
     #[test]
     fn what_was_written_is_read() {
         let (stream, into) = (export(), tempfile::tempdir().unwrap());
-        assert_eq!(Unpacked::read(&stream[..], into.path()).unwrap().name, "web");
+        assert_eq!(Unpacked::read(input(&stream), into.path()).unwrap().name, "web");
         for part in PARTS {
             assert_eq!(std::fs::read_to_string(into.path().join(part)).unwrap(), part.repeat(10));
         }

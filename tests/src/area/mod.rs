@@ -45,6 +45,7 @@ mod moving;
 mod net;
 mod overbooking;
 mod programs;
+mod readers;
 mod reboot;
 mod refusals;
 mod reservations;
@@ -182,6 +183,7 @@ const AREAS: &[&[Case]] = &[
     hostile::CASES,
     hostile_archives::CASES,
     hostile_images::CASES,
+    readers::CASES,
     buds::CASES,
     clients::CASES,
     refusals::CASES,

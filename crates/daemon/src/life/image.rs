@@ -244,7 +244,7 @@ pub(crate) async fn import(
     let directory = new.clone();
     let read = blocking(move || {
         std::fs::create_dir(&directory)?;
-        Unpacked::read(File::from(input), &directory)
+        Unpacked::read(input, &directory)
     });
     let imported = match read.await? {
         Ok(unpacked) => settle_import(daemon, name.unwrap_or(unpacked.name), allowed, &new).await,

@@ -9,7 +9,7 @@
 //!  notation ── Source ─┬─ host ──────── veil (secrets) ─┐
 //!                      ├─ directory, guest ─ mounts ────┴─ copy (chain, content, attributes) ──┐
 //!                      ├─ tarball ──────────┐                                                  ├─ into
-//!                      ├─ oci (blobs, platform) ─ archive (compression, tar_reader, unpack) ───┤
+//!                      ├─ oci (blobs, platform) ─ archive (pando-reader ▷ entry ▷ unpack) ─────┤
 //!                      └─ debian (apt_settings) ─ mmdebstrap | debootstrap ────────────────────┘
 //! ```
 //!

@@ -1,9 +1,10 @@
 //! What one archive may take: room, files, names, and work that leaves nothing.
 
-use super::tar_reader::{Entry, Kind};
+use super::entry::Entry;
 use super::unpack::UnpackError;
 use crate::source::write_error::WriteError;
 use pando_kernel::spare_room::{Refusal, SpareRoom};
+use pando_reader::Kind;
 use rustix::fd::AsFd;
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};

@@ -1,24 +1,23 @@
-//! Tar archives: read from any stream, unpacked so that nothing they say reaches beyond the destination.
+//! Tar archives: read by a process without powers, unpacked so that nothing they say reaches beyond the destination.
 
 mod allowance;
-mod compression;
+mod entry;
 mod entry_path;
-mod tar_reader;
 mod unpack;
 
-pub(crate) use compression::Compression;
+pub(crate) use entry::Entry;
 pub(crate) use entry_path::entry_path;
-pub(crate) use tar_reader::{Entry, Kind, TarError, TarReader};
+pub(crate) use pando_reader::Kind;
 pub(crate) use unpack::{UnpackError, Unpacker};
 
 use super::Summary;
 use super::meter::{Cancelled, Meter};
 use super::write_error::WriteError;
-use std::cell::Cell;
+use pando_reader::{End, Failure, Job, Message, Place, Reader, ReaderError};
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 
 /// Why an archive was not unpacked.
 #[derive(Debug, thiserror::Error)]
@@ -56,7 +55,7 @@ pub enum ArchiveError {
         /// The archive.
         file: PathBuf,
         /// What it is.
-        format: &'static str,
+        format: String,
     },
     /// It is damaged, or cut short.
     #[error(
@@ -87,6 +86,14 @@ pub enum ArchiveError {
         /// What it asks for.
         reason: String,
     },
+    /// What reads it has ended.
+    #[error("'{file}' was not read: {source}; nothing of it was kept. Be careful with where it came from")]
+    Reader {
+        /// The archive.
+        file: PathBuf,
+        /// How.
+        source: ReaderError,
+    },
     /// The destination takes no more.
     #[error(transparent)]
     Write(#[from] WriteError),
@@ -94,9 +101,6 @@ pub enum ArchiveError {
     #[error(transparent)]
     Cancelled(#[from] Cancelled),
 }
-
-/// The most that may follow the end of an archive, in steps of [`TarReader::drain`].
-const MOST_BEHIND: u32 = 64;
 
 /// A regular file opened for reading, with its size.
 pub(crate) fn open_archive(file: &Path) -> Result<(File, u64), ArchiveError> {
@@ -115,127 +119,100 @@ pub(crate) fn open_archive(file: &Path) -> Result<(File, u64), ArchiveError> {
     Ok((opened, size))
 }
 
-/// The plain content of a file or blob; `position` counts the packed bytes read.
-pub(crate) fn unpacked<'a>(
-    packed: impl Read + 'a,
-    file: &Path,
-    position: Rc<Cell<u64>>,
-) -> Result<(Compression, Box<dyn Read + 'a>), ArchiveError> {
-    let failed = |source: io::Error| ArchiveError::Open { file: file.to_owned(), source };
-    let mut packed = BufReader::with_capacity(256 << 10, Counted { inner: packed, position });
-    let compression = Compression::of(packed.fill_buf().map_err(failed)?);
-    if let Compression::Other(format) = compression {
-        return Err(ArchiveError::Format { file: file.to_owned(), format });
-    }
-    Ok((compression, compression.reader(packed).map_err(failed)?))
-}
-
-struct Counted<R> {
-    inner: R,
-    position: Rc<Cell<u64>>,
-}
-
-impl<R: Read> Read for Counted<R> {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let count = self.inner.read(into)?;
-        self.position.set(self.position.get() + count as u64);
-        Ok(count)
-    }
+/// Starts a reader. Unit tests have no program that could become one.
+pub(crate) fn start_reader(job: &Job, input: impl Into<OwnedFd>) -> Result<Reader, ReaderError> {
+    if cfg!(test) { Reader::start_unconfined(job, input) } else { Reader::start(job, input) }
 }
 
 /// What sees each entry of an archive in turn, and may read its content.
-pub(crate) trait Receiver<R> {
+pub(crate) trait Receiver {
     fn receive(
         &mut self,
         entry: &Entry,
-        reader: &mut TarReader<R>,
+        content: &mut dyn Read,
         step: &mut dyn FnMut() -> Result<(), Cancelled>,
     ) -> Result<(), UnpackError>;
-
-    /// Whether an archive without a mark at its end was cut short.
-    fn end_is_marked(&self) -> bool {
-        true
-    }
 }
 
-/// Hands every entry of `plain`, the content of `file`, to `receiver`, to the very end of the stream. Returns their number.
-pub(crate) fn each_entry<R: Read>(
-    plain: R,
+/// Hands every entry of the archive `file` to `receiver`, to the very end of the stream. Returns their number, and what the reader says of all.
+pub(crate) fn each_entry(
+    job: &Job,
+    input: impl Into<OwnedFd>,
     file: &Path,
-    position: &Cell<u64>,
     meter: &mut Meter<'_>,
-    receiver: &mut dyn Receiver<R>,
-) -> Result<u64, ArchiveError> {
-    let mut reader = TarReader::new(plain);
+    receiver: &mut dyn Receiver,
+) -> Result<(u64, End), ArchiveError> {
     let (mut count, mut last) = (0_u64, String::from("its beginning"));
+    let mut reader = start_reader(job, input).map_err(|error| unread(file, &last, error))?;
+    let position = reader.position();
     loop {
         meter.reach(position.get())?;
-        // Behind the padding of the last entry.
-        let offset = reader.offset().next_multiple_of(512);
-        let entry = match reader.next() {
-            Ok(Some(entry)) => entry,
-            Ok(None) => break,
-            Err(TarError::NoEnd) if !receiver.end_is_marked() => break,
-            // Something else altogether fails at its first header.
-            Err(TarError::Header(_) | TarError::HeadersTooLarge | TarError::Truncated) if offset == 0 => {
-                return Err(ArchiveError::NotAnArchive(file.to_owned()));
-            }
-            Err(error) => return Err(damaged(file, format!("the entry after {last}"), offset, &error)),
+        let entry = match reader.next().map_err(|error| unread(file, &last, error))? {
+            Message::Entry(entry) => Entry::from(*entry),
+            Message::End(end) => return Ok((count, end)),
+            _ => return Err(unread(file, &last, pando_reader::Died::Nonsense.into())),
         };
         count += 1;
         last = format!("'{}'", String::from_utf8_lossy(&entry.path).escape_debug());
         let mut step = || meter.reach(position.get());
-        receiver.receive(&entry, &mut reader, &mut step).map_err(|error| match error {
+        let received = receiver.receive(&entry, &mut reader, &mut step);
+        received.map_err(|error| match error {
             UnpackError::Refused(reason) => {
                 ArchiveError::Refused { file: file.to_owned(), entry: last.clone(), offset: entry.offset, reason }
             }
-            UnpackError::Read(error) => damaged(file, last.clone(), entry.offset, &error),
+            UnpackError::Read(error) => unread(file, &last, reader.lost(&error)),
             UnpackError::Write(error) => error.into(),
             UnpackError::Cancelled(cancelled) => cancelled.into(),
         })?;
     }
-    let end = reader.offset();
-    let mut behind = 0;
-    // Decompressors check their sums at the end of the stream, which lies after the end of the archive.
-    while reader.drain().map_err(|error| damaged(file, "its end".to_owned(), end, &error))? {
-        meter.reach(position.get())?;
-        behind += 1;
-        // Padding, in practice some kilobytes. A decompressor can have it without end.
-        if behind > MOST_BEHIND {
-            let error = io::Error::other("more than a gibibyte follows");
-            return Err(damaged(file, "its end".to_owned(), end, &error));
-        }
-    }
-    Ok(count)
 }
 
-fn damaged(file: &Path, entry: String, offset: u64, reason: &dyn std::error::Error) -> ArchiveError {
-    ArchiveError::Damaged { file: file.to_owned(), entry, offset, reason: reason.to_string() }
+/// The sentence for what a reader could not read. `last` is the last entry that it told of.
+pub(crate) fn unread(file: &Path, last: &str, error: ReaderError) -> ArchiveError {
+    let file = file.to_owned();
+    match error {
+        ReaderError::Failed(Failure::Input(number, words)) => {
+            let source = number.map_or_else(|| io::Error::other(words), io::Error::from_raw_os_error);
+            ArchiveError::Open { file, source }
+        }
+        ReaderError::Failed(Failure::Format(format)) => ArchiveError::Format { file, format },
+        ReaderError::Failed(Failure::NotAnArchive) => ArchiveError::NotAnArchive(file),
+        ReaderError::Failed(Failure::Damaged { place, offset, reason }) => {
+            let entry = match place {
+                Place::NextEntry => format!("the entry after {last}"),
+                Place::Content => last.to_owned(),
+                Place::End => "its end".to_owned(),
+            };
+            ArchiveError::Damaged { file, entry, offset, reason }
+        }
+        source => ArchiveError::Reader { file, source },
+    }
 }
 
 /// Unpacks each entry.
-impl<R: Read> Receiver<R> for Unpacker<'_> {
+impl Receiver for Unpacker<'_> {
     fn receive(
         &mut self,
         entry: &Entry,
-        reader: &mut TarReader<R>,
+        content: &mut dyn Read,
         step: &mut dyn FnMut() -> Result<(), Cancelled>,
     ) -> Result<(), UnpackError> {
         let path = entry_path(&entry.path).map_err(UnpackError::Refused)?;
-        self.place(&path, entry, &mut reader.content(), step)
+        self.place(&path, entry, content, step)
     }
 }
 
-/// Unpacks a plain tar stream into `into`.
-pub(crate) fn unpack_stream(
-    plain: impl Read,
+/// Unpacks a tar archive, plain or compressed, into `into`.
+pub(crate) fn unpack_archive(
+    archive: File,
     file: &Path,
     into: &Path,
-    position: &Cell<u64>,
     meter: &mut Meter<'_>,
 ) -> Result<Summary, ArchiveError> {
+    let job = Job::Archive { plain: None, end_is_marked: true, content: true };
     let mut unpacker = Unpacker::new(into)?;
-    if each_entry(plain, file, position, meter, &mut unpacker)? == 0 {
+    let (count, _) = each_entry(&job, archive, file, meter, &mut unpacker)?;
+    if count == 0 {
         return Err(ArchiveError::Empty(file.to_owned()));
     }
     Ok(unpacker.finish()?)

@@ -5,14 +5,15 @@
 //! end, since each file made in one changes its times, and a read-only one must take its files first.
 
 use super::allowance::Allowance;
+use super::entry::Entry;
 use super::entry_path;
-use super::tar_reader::{ATTRIBUTE_EACH, Entry, Kind};
 use crate::source::Summary;
 use crate::source::copy::Attributes;
 use crate::source::meter::Cancelled;
 use crate::source::root::{Root, new_file, object, open_below};
 use crate::source::write_error::WriteError;
 use pando_kernel::tree_removal::remove_child;
+use pando_reader::{ATTRIBUTE_EACH, Kind};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, linkat, mkdirat, mknodat, openat, statat, symlinkat};
 use rustix::io::Errno;
 use std::collections::BTreeMap;

@@ -3,65 +3,48 @@
 use super::layer::Wanted;
 use super::store::{Store, blob_path};
 use super::{MAX_LAYERS, OciError, Resolved, this_platform};
-use oci_spec::image::{Descriptor, Digest, ImageConfiguration, ImageIndex, ImageManifest};
-use serde::Deserialize;
-use serde::de::IgnoredAny;
+use pando_reader::{Descriptor, Document, Shape};
 use std::collections::BTreeSet;
-use std::str::FromStr;
 
 /// An index may name indexes; no tool makes more than two levels.
 const MAX_DEPTH: u32 = 4;
 
-const REF_NAME: &str = "org.opencontainers.image.ref.name";
-/// What containerd writes: the full name of the image.
-const IMAGE_NAME: &str = "io.containerd.image.name";
-
-/// What a document is, told by what it has: media types are often missing or wrong.
-#[derive(Deserialize)]
-struct Shape {
-    manifests: Option<IgnoredAny>,
-    layers: Option<IgnoredAny>,
-}
-
 pub(super) fn resolve(store: &Store, tag: Option<&str>) -> Result<Resolved, OciError> {
-    let index: ImageIndex = store.parse("index.json", &store.small("index.json")?)?;
-    let mut descriptor = tagged(store, index.manifests(), tag)?;
+    let Document::Index(manifests) = store.parse("index.json", Shape::Index, &store.small("index.json")?)? else {
+        return Err(store.document("index.json", "it is no index"));
+    };
+    let mut descriptor = tagged(store, &manifests, tag)?;
     for _ in 0..MAX_DEPTH {
         let content = store.described("manifest", &descriptor)?;
-        let shape: Shape = store.parse("manifest", &content)?;
-        match (shape.manifests, shape.layers) {
-            (Some(_), None) => {
-                let index: ImageIndex = store.parse("index", &content)?;
-                descriptor = for_this_machine(store, index.manifests().iter().collect())?;
-            }
-            (None, Some(_)) => return manifest(store, &store.parse("manifest", &content)?),
+        match store.parse("manifest", Shape::IndexOrManifest, &content)? {
+            Document::Index(manifests) => descriptor = for_this_machine(store, manifests.iter().collect())?,
+            Document::Manifest { config, layers } => return manifest(store, &config, &layers),
             _ => return Err(store.document("manifest", "it is neither an index nor a manifest with layers")),
         }
     }
     Err(store.document("index", format!("it leads through more than {MAX_DEPTH} indexes")))
 }
 
-fn manifest(store: &Store, manifest: &ImageManifest) -> Result<Resolved, OciError> {
-    let content = store.described("configuration", manifest.config())?;
-    let configuration: ImageConfiguration = store.parse("configuration", &content)?;
-    let plain = configuration.rootfs().diff_ids();
-    if plain.len() != manifest.layers().len() || plain.len() > MAX_LAYERS {
-        let reason = format!("its manifest has {} layers, its configuration {}", manifest.layers().len(), plain.len());
+fn manifest(store: &Store, config: &Descriptor, descriptors: &[Descriptor]) -> Result<Resolved, OciError> {
+    let configuration = store.configuration(&store.described("configuration", config)?)?;
+    let plain = &configuration.diff_ids;
+    if plain.len() != descriptors.len() || plain.len() > MAX_LAYERS {
+        let reason = format!("its manifest has {} layers, its configuration {}", descriptors.len(), plain.len());
         return Err(store.document("manifest", reason));
     }
     let mut layers = Vec::new();
-    for (descriptor, plain) in manifest.layers().iter().zip(plain) {
-        if descriptor.media_type().to_string().ends_with("+encrypted") {
+    for (descriptor, plain) in descriptors.iter().zip(plain) {
+        if descriptor.media_type.ends_with("+encrypted") {
             return Err(
                 store.document("layer", "it is encrypted; decrypt the image first (`skopeo copy --decryption-key`)")
             );
         }
-        let digest = descriptor.digest().clone();
+        let digest = store.digest("manifest", &descriptor.digest)?;
         layers.push(Wanted {
             member: blob_path(&digest),
-            size: Some(descriptor.size()),
+            size: Some(descriptor.size),
             packed: Some(digest),
-            plain: Digest::from_str(plain).map_err(|error| store.document("configuration", error))?,
+            plain: store.digest("configuration", plain)?,
         });
     }
     Ok(Resolved { configuration, layers })
@@ -69,10 +52,7 @@ fn manifest(store: &Store, manifest: &ImageManifest) -> Result<Resolved, OciErro
 
 /// The one that `tag` names, or the only one.
 fn tagged(store: &Store, manifests: &[Descriptor], tag: Option<&str>) -> Result<Descriptor, OciError> {
-    let names = |descriptor: &Descriptor| -> Vec<String> {
-        let notes = descriptor.annotations().iter().flatten();
-        notes.filter(|(key, _)| *key == REF_NAME || *key == IMAGE_NAME).map(|(_, name)| name.clone()).collect()
-    };
+    let names = |descriptor: &Descriptor| descriptor.names.clone();
     let all: BTreeSet<String> = manifests.iter().flat_map(names).collect();
     let has = || {
         let list: Vec<_> = all.iter().map(|name| format!("'{name}'")).collect();
@@ -103,19 +83,18 @@ fn tagged(store: &Store, manifests: &[Descriptor], tag: Option<&str>) -> Result<
 
 /// The first that runs here. One without a platform may: its configuration tells.
 fn for_this_machine(store: &Store, manifests: Vec<&Descriptor>) -> Result<Descriptor, OciError> {
-    let (os, architecture) = this_platform();
-    let fits = |descriptor: &&&Descriptor| {
-        descriptor.platform().as_ref().is_some_and(|is| (is.os(), is.architecture()) == (&os, &architecture))
-    };
-    let silent = |descriptor: &&&Descriptor| descriptor.platform().is_none();
+    let here = this_platform();
+    let fits = |descriptor: &&&Descriptor| descriptor.platform.as_ref() == Some(&here);
+    let silent = |descriptor: &&&Descriptor| descriptor.platform.is_none();
     if let Some(found) = manifests.iter().find(fits).or_else(|| manifests.iter().find(silent)) {
         return Ok((**found).clone());
     }
     let has: BTreeSet<_> = manifests
         .iter()
-        .filter_map(|descriptor| descriptor.platform().as_ref())
-        .map(|is| format!("{}/{}", is.os(), is.architecture()))
+        .filter_map(|descriptor| descriptor.platform.as_ref())
+        .map(|(os, architecture)| format!("{os}/{architecture}"))
         .collect();
+    let (os, architecture) = here;
     let has = if has.is_empty() { "nothing: it is empty".to_owned() } else { Vec::from_iter(has).join(", ") };
     Err(OciError::NoPlatform { image: store.image().to_owned(), wanted: format!("{os}/{architecture}"), has })
 }

@@ -3,21 +3,15 @@
 use super::layer::Wanted;
 use super::store::Store;
 use super::{OciError, Resolved};
-use oci_spec::image::{Digest, ImageConfiguration};
-use serde::Deserialize;
+use oci_spec::image::Digest;
+use pando_reader::{Document, SavedImage, Shape};
 use std::path::Path;
 use std::str::FromStr;
 
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct Image {
-    config: String,
-    repo_tags: Option<Vec<String>>,
-    layers: Vec<String>,
-}
-
 pub(super) fn resolve(store: &Store, tag: Option<&str>) -> Result<Resolved, OciError> {
-    let images: Vec<Image> = store.parse("manifest.json", &store.small("manifest.json")?)?;
+    let Document::Saved(images) = store.parse("manifest.json", Shape::Saved, &store.small("manifest.json")?)? else {
+        return Err(store.document("manifest.json", "it lists no images"));
+    };
     let image = choose(store, images, tag)?;
     let content = store.small(&image.config)?;
     // The file is named by its digest: the one thing here that can be checked.
@@ -25,27 +19,27 @@ pub(super) fn resolve(store: &Store, tag: Option<&str>) -> Result<Resolved, OciE
     if let Ok(digest) = Digest::from_str(&format!("sha256:{stem}")) {
         store.check("configuration", &digest, &content)?;
     }
-    let configuration: ImageConfiguration = store.parse("configuration", &content)?;
-    let plain = configuration.rootfs().diff_ids();
+    let configuration = store.configuration(&content)?;
+    let plain = &configuration.diff_ids;
     if plain.len() != image.layers.len() {
         let reason = format!("it has {} layers, its configuration {}", image.layers.len(), plain.len());
         return Err(store.document("manifest.json", reason));
     }
     let mut layers = Vec::new();
     for (member, plain) in image.layers.into_iter().zip(plain) {
-        let plain = Digest::from_str(plain).map_err(|error| store.document("configuration", error))?;
+        let plain = store.digest("configuration", plain)?;
         layers.push(Wanted { member, size: None, packed: None, plain });
     }
     Ok(Resolved { configuration, layers })
 }
 
-fn choose(store: &Store, images: Vec<Image>, tag: Option<&str>) -> Result<Image, OciError> {
-    let tags: Vec<_> = images.iter().flat_map(|image| image.repo_tags.iter().flatten().cloned()).collect();
-    let fits = |image: &Image| match tag {
+fn choose(store: &Store, images: Vec<SavedImage>, tag: Option<&str>) -> Result<SavedImage, OciError> {
+    let tags: Vec<_> = images.iter().flat_map(|image| image.tags.iter().cloned()).collect();
+    let fits = |image: &SavedImage| match tag {
         None => true,
         Some(tag) => {
             let named = |name: &String| name == tag || name.rsplit_once(':').is_some_and(|(_, short)| short == tag);
-            image.repo_tags.iter().flatten().any(named)
+            image.tags.iter().any(named)
         }
     };
     let mut fitting: Vec<_> = images.into_iter().filter(fits).collect();

@@ -2,20 +2,20 @@
 
 use super::OciError;
 use super::store::Store;
-use crate::source::archive::{
-    ArchiveError, Entry, Receiver, TarReader, UnpackError, Unpacker, each_entry, entry_path, unpacked,
-};
+use crate::source::archive::{ArchiveError, Entry, Receiver, UnpackError, Unpacker, each_entry, entry_path};
 use crate::source::meter::{Cancelled, Meter};
 use crate::source::write_error::WriteError;
 use crate::source::{Progress, Summary};
 use oci_spec::image::Digest;
-use std::cell::Cell;
+use pando_reader::{Digester, Job};
+use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 use std::collections::HashSet;
 use std::ffi::OsStr;
-use std::io::{self, Read};
+use std::fs::File;
+use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 const WHITEOUT: &[u8] = b".wh.";
 /// Names that aufs had for itself.
@@ -25,6 +25,9 @@ const OPAQUE: &[u8] = b".wh..wh..opq";
 /// The most that is kept in memory of the paths of a layer, and what each takes besides its bytes.
 const MOST_KEPT: usize = 512 << 20;
 const KEPT_EACH: usize = 64;
+
+/// How much a reader is handed at a time.
+const FEED: usize = 1 << 20;
 
 /// A layer, and what it must turn out to be.
 pub(super) struct Wanted {
@@ -59,28 +62,35 @@ impl<'a> Layers<'a> {
             member: wanted.member.clone(),
             source,
         };
-        let (_, stored) = store.read(&wanted.member)?;
+        let (blob, stored) = store.read(&wanted.member)?;
         if let Some(size) = wanted.size.filter(|size| *size != stored) {
             return Err(store.corrupt("layer", name, format!("has {stored} bytes in place of {size}")));
         }
-        let mut blob = store.blob(&wanted.member, name)?;
+        let digester = wanted.packed.as_ref().map(|packed| store.digester("layer", packed)).transpose()?;
+        let job = Job::Archive { plain: Some(store.sum("layer", &wanted.plain)?), end_is_marked: false, content: true };
         let mut meter = Meter::new(progress, Some(stored));
-        let position = Rc::new(Cell::new(0));
-        let (_, plain) = unpacked(blob.share(), &file, Rc::clone(&position))?;
-        let plain = super::digest::Digesting::new(plain, store.digester("layer", &wanted.plain)?);
+        let (theirs, ours) = pipe_with(PipeFlags::CLOEXEC).map_err(|error| unread(error.into()))?;
+        let _ = fcntl_setpipe_size(&ours, FEED);
         let mut layer =
             Layer { unpacker: &mut self.unpacker, placed: HashSet::new(), kept: 0, cleared: HashSet::new() };
-        let done = each_entry(plain.share(), &file, &position, &mut meter, &mut layer);
+        let given_up = AtomicBool::new(false);
+        let (done, fed) = std::thread::scope(|scope| {
+            let feeder = scope.spawn(|| feed(blob, File::from(ours), digester, &given_up));
+            let done = each_entry(&job, theirs, &file, &mut meter, &mut layer);
+            let hopeless = matches!(done, Err(ArchiveError::Cancelled(_) | ArchiveError::Write(_)));
+            given_up.store(hopeless, Ordering::Relaxed);
+            (done, feeder.join())
+        });
         if let Err(error @ (ArchiveError::Cancelled(_) | ArchiveError::Write(_))) = done {
             return Err(error.into());
         }
         // Before complaining of what is in it: is it the layer at all?
-        io::copy(&mut blob, &mut io::sink()).map_err(unread)?;
-        if wanted.packed.is_some() && !blob.agrees() {
-            return Err(store.corrupt("layer", name, "has other content than its digest says"));
+        let fed = fed.unwrap_or_else(|_| Err(io::Error::other("the thread that reads it failed"))).map_err(unread)?;
+        if let Some(packed) = wanted.packed.as_ref().filter(|_| !fed) {
+            return Err(store.corrupt("layer", packed, "has other content than its digest says"));
         }
-        done?;
-        if !plain.agrees() {
+        let (_, end) = done?;
+        if !end.agrees {
             return Err(store.corrupt("layer", &wanted.plain, "has, unpacked, other content than its digest says"));
         }
         meter.report()?;
@@ -89,6 +99,31 @@ impl<'a> Layers<'a> {
 
     pub(super) fn finish(self) -> Result<Summary, OciError> {
         Ok(self.unpacker.finish().map_err(ArchiveError::from)?)
+    }
+}
+
+/// Hands a blob to a reader, and digests all of it: also what a reader that has failed does not want any more. Returns whether the digest is the wanted one.
+fn feed(
+    mut blob: impl Read,
+    mut into: File,
+    mut digester: Option<Digester>,
+    given_up: &AtomicBool,
+) -> io::Result<bool> {
+    let mut buffer = vec![0; FEED];
+    let mut wanted = true;
+    loop {
+        let count = match blob.read(&mut buffer) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            done => done?,
+        };
+        if count == 0 || (!wanted && digester.is_none()) || given_up.load(Ordering::Relaxed) {
+            return Ok(digester.is_none_or(|digester| digester.agrees()));
+        }
+        if let Some(digester) = &mut digester {
+            digester.update(&buffer[..count]);
+        }
+        // Nobody reads it any more: whoever asked for it knows why.
+        wanted = wanted && into.write_all(&buffer[..count]).is_ok();
     }
 }
 
@@ -103,11 +138,11 @@ struct Layer<'u, 'a> {
     cleared: HashSet<PathBuf>,
 }
 
-impl<R: Read> Receiver<R> for Layer<'_, '_> {
+impl Receiver for Layer<'_, '_> {
     fn receive(
         &mut self,
         entry: &Entry,
-        reader: &mut TarReader<R>,
+        content: &mut dyn Read,
         step: &mut dyn FnMut() -> Result<(), Cancelled>,
     ) -> Result<(), UnpackError> {
         let path = entry_path(&entry.path).map_err(UnpackError::Refused)?;
@@ -125,13 +160,8 @@ impl<R: Read> Receiver<R> for Layer<'_, '_> {
             }
             return Ok(self.white_out(&parent.join(OsStr::from_bytes(hidden)))?);
         }
-        self.unpacker.place(&path, entry, &mut reader.content(), step)?;
+        self.unpacker.place(&path, entry, content, step)?;
         self.keep(&path)
-    }
-
-    /// The digest says that the layer is whole; some tools write no mark at the end.
-    fn end_is_marked(&self) -> bool {
-        false
     }
 }
 

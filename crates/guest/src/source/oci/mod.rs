@@ -6,11 +6,10 @@
 //!  docker save ──────┘                     └─ manifest.json ───────┘
 //! ```
 //!
-//! Nothing is believed: each blob's size and digest is checked against the one who named it, from the index down, and each
+//! What understands documents and layers is a process without powers. Nothing is believed: each blob's size and digest is checked against the one who named it, from the index down, and each
 //! layer's plain content against the configuration.
 
 mod choice;
-mod digest;
 mod docker_save;
 mod layer;
 mod store;
@@ -19,7 +18,7 @@ use super::archive::ArchiveError;
 use super::meter::{Cancelled, Meter};
 use super::{Progress, Suggested, Summary};
 use layer::{Layers, Wanted};
-use oci_spec::image::ImageConfiguration;
+use pando_reader::Configuration;
 use std::io;
 use std::path::{Path, PathBuf};
 use store::Store;
@@ -109,7 +108,7 @@ pub enum OciError {
 
 /// What an image turned out to be made of.
 struct Resolved {
-    configuration: ImageConfiguration,
+    configuration: Configuration,
     layers: Vec<Wanted>,
 }
 
@@ -142,33 +141,25 @@ pub(crate) fn unpack_image(
         layers.apply(layer, progress)?;
     }
     let mut summary = layers.finish()?;
-    summary.suggested = suggested(&image.configuration);
+    summary.suggested = suggested(image.configuration);
     Ok(summary)
 }
 
 /// What this machine is, in the words of OCI.
-fn this_platform() -> (oci_spec::image::Os, oci_spec::image::Arch) {
-    (oci_spec::image::Os::Linux, oci_spec::image::Arch::default())
+fn this_platform() -> (String, String) {
+    (oci_spec::image::Os::Linux.to_string(), oci_spec::image::Arch::default().to_string())
 }
 
-fn check_platform(store: &Store, configuration: &ImageConfiguration) -> Result<(), OciError> {
+fn check_platform(store: &Store, configuration: &Configuration) -> Result<(), OciError> {
     let (os, architecture) = this_platform();
-    if (configuration.os(), configuration.architecture()) == (&os, &architecture) {
+    if (&configuration.os, &configuration.architecture) == (&os, &architecture) {
         return Ok(());
     }
-    let has = format!("{}/{}", configuration.os(), configuration.architecture());
+    let has = format!("{}/{}", configuration.os, configuration.architecture);
     Err(OciError::NoPlatform { image: store.image().to_owned(), wanted: format!("{os}/{architecture}"), has })
 }
 
-fn suggested(configuration: &ImageConfiguration) -> Suggested {
-    let Some(config) = configuration.config() else { return Suggested::default() };
-    let some = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
-    Suggested {
-        entrypoint: config.entrypoint().clone().unwrap_or_default(),
-        command: config.cmd().clone().unwrap_or_default(),
-        environment: config.env().clone().unwrap_or_default(),
-        workdir: some(config.working_dir()),
-        user: some(config.user()),
-        stop_signal: some(config.stop_signal()),
-    }
+fn suggested(configuration: Configuration) -> Suggested {
+    let Configuration { entrypoint, command, environment, workdir, user, stop_signal, .. } = configuration;
+    Suggested { entrypoint, command, environment, workdir, user, stop_signal }
 }

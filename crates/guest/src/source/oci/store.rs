@@ -4,23 +4,24 @@
 //! has no name and is gone when this is dropped.
 
 use super::OciError;
-use super::digest::{Digester, Digesting};
 use crate::source::archive::{
-    Compression, Entry, Kind, Receiver, TarReader, UnpackError, each_entry, entry_path, open_archive, unpacked,
+    Entry, Kind, Receiver, UnpackError, each_entry, entry_path, open_archive, start_reader, unread as unread_archive,
 };
 use crate::source::meter::{Cancelled, Meter};
 use crate::source::root::{Root, read_file};
 use crate::source::write_error::WriteError;
-use oci_spec::image::{Descriptor, Digest};
+use oci_spec::image::{Digest, DigestAlgorithm};
+use pando_kernel::memory_file;
 use pando_kernel::spare_room::SpareRoom;
-use serde::de::DeserializeOwned;
-use std::cell::Cell;
+use pando_reader::{
+    Compression, Configuration, Descriptor, Died, Digester, Document, Failure, Job, Message, ReaderError, Shape, Sum,
+};
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
+use std::str::FromStr;
 
 /// No index, manifest or configuration is larger.
 const MAX_DOCUMENT: u64 = 4 << 20;
@@ -59,8 +60,8 @@ impl Store {
         } else {
             let file = plain_archive(&real, scratch, meter)?;
             let mut members = Members::default();
-            let reader = Slice { file: &file, at: 0, end: u64::MAX };
-            each_entry(reader, path, &Cell::new(0), meter, &mut members)?;
+            let job = Job::Archive { plain: None, end_is_marked: true, content: false };
+            each_entry(&job, file.try_clone().map_err(unread)?, path, meter, &mut members)?;
             Place::Archive(file, members.members)
         };
         Ok(Self { image: path.to_owned(), place })
@@ -76,7 +77,7 @@ impl Store {
     }
 
     /// The file `member`, with its size.
-    pub(super) fn read(&self, member: &str) -> Result<(Box<dyn Read + '_>, u64), OciError> {
+    pub(super) fn read(&self, member: &str) -> Result<(Box<dyn Read + Send + '_>, u64), OciError> {
         let unread = |source| OciError::Read { image: self.image.clone(), member: member.to_owned(), source };
         match &self.place {
             Place::Directory(root) => {
@@ -115,12 +116,13 @@ impl Store {
 
     /// The document that a descriptor names, checked against it.
     pub(super) fn described(&self, what: &str, descriptor: &Descriptor) -> Result<Vec<u8>, OciError> {
-        let content = self.small(&blob_path(descriptor.digest()))?;
-        if content.len() as u64 != descriptor.size() {
-            let reason = format!("has {} bytes in place of {}", content.len(), descriptor.size());
-            return Err(self.corrupt(what, descriptor.digest(), reason));
+        let digest = self.digest(what, &descriptor.digest)?;
+        let content = self.small(&blob_path(&digest))?;
+        if content.len() as u64 != descriptor.size {
+            let reason = format!("has {} bytes in place of {}", content.len(), descriptor.size);
+            return Err(self.corrupt(what, &digest, reason));
         }
-        self.check(what, descriptor.digest(), &content)?;
+        self.check(what, &digest, &content)?;
         Ok(content)
     }
 
@@ -135,23 +137,52 @@ impl Store {
         }
     }
 
-    /// A blob that is digested while it is read; the caller compares at the end.
-    pub(super) fn blob(&self, member: &str, digest: &Digest) -> Result<Digesting<Box<dyn Read + '_>>, OciError> {
-        Ok(Digesting::new(self.read(member)?.0, self.digester("layer", digest)?))
-    }
-
     pub(super) fn digester(&self, what: &str, digest: &Digest) -> Result<Digester, OciError> {
-        Digester::new(digest).ok_or_else(|| {
-            self.document(
-                what,
-                format!("it is named by the digest '{digest}', and only sha256 and sha512 are checked here"),
-            )
-        })
+        Ok(Digester::new(&self.sum(what, digest)?))
     }
 
-    /// Reads JSON.
-    pub(super) fn parse<T: DeserializeOwned>(&self, what: &str, content: &[u8]) -> Result<T, OciError> {
-        serde_json::from_slice(content).map_err(|error| self.document(what, error))
+    /// A digest of an algorithm that is checked here.
+    pub(super) fn sum(&self, what: &str, digest: &Digest) -> Result<Sum, OciError> {
+        let digits = digest.digest().to_owned();
+        match digest.algorithm() {
+            DigestAlgorithm::Sha256 => Ok(Sum::Sha256(digits)),
+            DigestAlgorithm::Sha512 => Ok(Sum::Sha512(digits)),
+            _ => {
+                let reason =
+                    format!("it is named by the digest '{digest}', and only sha256 and sha512 are checked here");
+                Err(self.document(what, reason))
+            }
+        }
+    }
+
+    /// A digest that the document `what` has.
+    pub(super) fn digest(&self, what: &str, text: &str) -> Result<Digest, OciError> {
+        Digest::from_str(text).map_err(|error| self.document(what, error))
+    }
+
+    /// Has a document understood.
+    pub(super) fn parse(&self, what: &str, shape: Shape, content: &[u8]) -> Result<Document, OciError> {
+        let unread = |source| OciError::Read { image: self.image.clone(), member: what.to_owned(), source };
+        let mut file = File::from(memory_file::sealed("document", content, false).map_err(unread)?);
+        file.rewind().map_err(unread)?;
+        let told = start_reader(&Job::Document(shape), file).and_then(|mut reader| reader.next());
+        match told {
+            Ok(Message::Document(document)) => Ok(document),
+            Ok(_) => Err(self.unread(Died::Nonsense.into())),
+            Err(ReaderError::Failed(Failure::Document(reason))) => Err(self.document(what, reason)),
+            Err(error) => Err(self.unread(error)),
+        }
+    }
+
+    pub(super) fn configuration(&self, content: &[u8]) -> Result<Configuration, OciError> {
+        match self.parse("configuration", Shape::Configuration, content)? {
+            Document::Configuration(configuration) => Ok(configuration),
+            _ => Err(self.unread(Died::Nonsense.into())),
+        }
+    }
+
+    fn unread(&self, error: ReaderError) -> OciError {
+        unread_archive(&self.image, "its beginning", error).into()
     }
 
     pub(super) fn document(&self, what: &str, reason: impl ToString) -> OciError {
@@ -173,9 +204,9 @@ pub(super) fn blob_path(digest: &Digest) -> String {
 fn plain_archive(path: &Path, scratch: &Path, meter: &mut Meter<'_>) -> Result<File, OciError> {
     let (file, _) = open_archive(path)?;
     let unread = |source: io::Error| OciError::Read { image: path.to_owned(), member: ".".to_owned(), source };
-    let position = Rc::new(Cell::new(0));
-    let (compression, mut plain) = unpacked(file.try_clone().map_err(unread)?, path, Rc::clone(&position))?;
-    if compression == Compression::None {
+    let mut first = [0; 6];
+    let length = file.read_at(&mut first, 0).map_err(unread)?;
+    if Compression::of(&first[..length]) == Compression::None {
         return Ok(file);
     }
     let unwritten = |error| {
@@ -186,13 +217,19 @@ fn plain_archive(path: &Path, scratch: &Path, meter: &mut Meter<'_>) -> Result<F
             error,
         )))
     };
+    let failed = |error| OciError::from(unread_archive(path, "its beginning", error));
+    let mut reader = start_reader(&Job::Expand, file).map_err(failed)?;
+    let position = reader.position();
+    if !matches!(reader.next().map_err(failed)?, Message::Expanded) {
+        return Err(failed(Died::Nonsense.into()));
+    }
     let mut expanded = tempfile::tempfile_in(scratch).map_err(unwritten)?;
     let mut room = SpareRoom::at(&expanded).map_err(|error| unwritten(error.into()))?;
     let mut buffer = vec![0; 256 << 10];
     loop {
-        let count = plain.read(&mut buffer).map_err(unread)?;
+        let count = reader.read(&mut buffer).map_err(|error| failed(reader.lost(&error)))?;
         if count == 0 {
-            return Ok(expanded);
+            break;
         }
         room.take(count as u64).map_err(|refusal| {
             let refused = WriteError::refused(Path::new("a temporary file"), scratch, refusal);
@@ -201,6 +238,9 @@ fn plain_archive(path: &Path, scratch: &Path, meter: &mut Meter<'_>) -> Result<F
         expanded.write_all(&buffer[..count]).map_err(unwritten)?;
         meter.reach(position.get())?;
     }
+    reader.next().map_err(failed)?;
+    expanded.rewind().map_err(unwritten)?;
+    Ok(expanded)
 }
 
 /// A part of a file. It has its own position, so that several may be read at a time.
@@ -226,11 +266,11 @@ struct Members {
     members: HashMap<PathBuf, Member>,
 }
 
-impl<R: Read> Receiver<R> for Members {
+impl Receiver for Members {
     fn receive(
         &mut self,
         entry: &Entry,
-        _: &mut TarReader<R>,
+        _: &mut dyn Read,
         step: &mut dyn FnMut() -> Result<(), Cancelled>,
     ) -> Result<(), UnpackError> {
         step()?;

@@ -3,8 +3,7 @@
 //! `tar-core` understands the headers: ustar, GNU and pax, long names, every kind of sparse file, each within limits, so that a
 //! header cannot make this process take memory or time without bound. The stream is read here.
 
-use crate::source::copy::{Attributes, is_carried};
-use std::ffi::CString;
+use crate::entry::{Entry, Impossible, Kind, check_attribute, owner};
 use std::io::{self, Read};
 use tar_core::parse::{Limits, ParseError, ParseEvent, ParsedEntry, Parser};
 use tar_core::{EntryType, Header, PaxExtensions};
@@ -18,37 +17,6 @@ const READ_STEP: usize = 64 << 10;
 
 const DRAIN_STEP: u64 = 16 << 20;
 
-/// What an entry is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    File,
-    /// Runs of data as (offset, length) and the size of the whole.
-    Sparse(Vec<(u64, u64)>, u64),
-    Directory,
-    Symlink(Vec<u8>),
-    HardLink(Vec<u8>),
-    Fifo,
-    Device,
-    /// A type that means nothing to a tree of files: a volume label and the like.
-    Unknown,
-}
-
-/// One entry, owned.
-#[derive(Clone, Debug)]
-pub(crate) struct Entry {
-    pub(crate) path: Vec<u8>,
-    pub(crate) kind: Kind,
-    pub(crate) attributes: Attributes,
-    /// Bytes of content in the archive.
-    pub(crate) size: u64,
-    /// Where its first header begins, in the unpacked archive.
-    pub(crate) offset: u64,
-    /// Where its content begins.
-    pub(crate) content_offset: u64,
-    /// Extended attributes that a guest must not have.
-    pub(crate) dropped: u64,
-}
-
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TarError {
     #[error("{0}")]
@@ -61,16 +29,8 @@ pub(crate) enum TarError {
     Truncated,
     #[error("the archive ends without the mark that closes one: it was cut short")]
     NoEnd,
-    #[error("its owner {0} is not a user or group id")]
-    Owner(u64),
-    #[error("it has an extended attribute whose value is longer than 64 KiB, which no file system keeps")]
-    AttributeTooLong,
-    #[error("it has an extended attribute whose name is longer than 255 bytes, which no file system keeps")]
-    AttributeNameTooLong,
-    #[error("it has more than 1 MiB of extended attributes")]
-    TooManyAttributes,
-    #[error("its map of data runs is not in order, or does not match its size")]
-    SparseMap,
+    #[error("{0}")]
+    Impossible(#[from] Impossible),
 }
 
 pub(crate) struct TarReader<R> {
@@ -131,9 +91,6 @@ impl<R: Read> TarReader<R> {
                 }
                 ParseEvent::SparseEntry { consumed, entry, sparse_map, real_size } => {
                     let map: Vec<_> = sparse_map.iter().map(|run| (run.offset, run.length)).collect();
-                    if !is_sparse_map(&map, real_size, entry.size) {
-                        return Err(TarError::SparseMap);
-                    }
                     let kind = match kind_of(&entry) {
                         Kind::File => Kind::Sparse(map, real_size),
                         other => other,
@@ -168,6 +125,7 @@ impl<R: Read> TarReader<R> {
         self.content = entry.size;
         self.padding = entry.size.wrapping_neg() % BLOCK as u64;
         entry.content_offset = self.offset;
+        entry.check()?;
         Ok(entry)
     }
 
@@ -274,30 +232,7 @@ fn kind_of(entry: &ParsedEntry<'_>) -> Kind {
     }
 }
 
-/// The longest value and name of an extended attribute (XATTR_SIZE_MAX, XATTR_NAME_MAX), and the most of them that one entry may bring.
-const LONGEST_ATTRIBUTE: usize = 64 << 10;
-const LONGEST_ATTRIBUTE_NAME: usize = 255;
-const MOST_ATTRIBUTES: usize = 1 << 20;
-
-/// What an attribute takes in memory besides its name and value: two pointers with lengths, and what the heap adds to each. Without it a small archive of
-/// empty attributes would take many times what is counted.
-pub(super) const ATTRIBUTE_EACH: usize = 96;
-
-/// Refuses attributes that an archive may hold and no file system can: they are kept in memory until their file is made.
-fn check_attribute(name: &[u8], value: &[u8], so_far: &mut usize) -> Result<(), TarError> {
-    if name.len() > LONGEST_ATTRIBUTE_NAME {
-        return Err(TarError::AttributeNameTooLong);
-    }
-    if value.len() > LONGEST_ATTRIBUTE {
-        return Err(TarError::AttributeTooLong);
-    }
-    *so_far += name.len() + value.len() + ATTRIBUTE_EACH;
-    if *so_far > MOST_ATTRIBUTES { Err(TarError::TooManyAttributes) } else { Ok(()) }
-}
-
 fn owned(entry: &ParsedEntry<'_>, kind: Kind, offset: u64) -> Result<Entry, TarError> {
-    // The all-ones id means "leave as it is" to chown.
-    let id = |id: u64| u32::try_from(id).ok().filter(|id| *id != u32::MAX).ok_or(TarError::Owner(id));
     let mut modified = (i64::try_from(entry.mtime).unwrap_or(0), 0);
     let mut accessed = None;
     let (mut xattrs, mut dropped, mut attributes) = (Vec::new(), 0, 0);
@@ -311,25 +246,17 @@ fn owned(entry: &ParsedEntry<'_>, kind: Kind, offset: u64) -> Result<Entry, TarE
         }
         let Some(name) = key.strip_prefix(b"SCHILY.xattr.") else { continue };
         check_attribute(name, value, &mut attributes)?;
-        // `trusted.` is for the host's root alone.
-        match CString::new(name) {
-            Ok(name) if is_carried(name.as_bytes()) && !name.as_bytes().starts_with(b"trusted.") => {
-                xattrs.push((name, value.to_vec()));
-            }
-            _ => dropped += 1,
-        }
+        xattrs.push((name.to_vec(), value.to_vec()));
     }
     Ok(Entry {
         path: entry.path.to_vec(),
         kind,
-        attributes: Attributes {
-            uid: id(entry.uid)?,
-            gid: id(entry.gid)?,
-            mode: entry.mode & 0o7777,
-            accessed: accessed.unwrap_or(modified),
-            modified,
-            xattrs,
-        },
+        uid: owner(entry.uid)?,
+        gid: owner(entry.gid)?,
+        mode: entry.mode & 0o7777,
+        accessed: accessed.unwrap_or(modified),
+        modified,
+        xattrs,
         size: entry.size,
         offset,
         content_offset: 0,
@@ -351,19 +278,6 @@ fn moment(text: &[u8]) -> Option<(i64, u32)> {
     }
 }
 
-/// Whether the runs are in order, lie in the file, and add up to the content.
-fn is_sparse_map(map: &[(u64, u64)], real_size: u64, content: u64) -> bool {
-    let (mut end, mut sum) = (0_u64, 0_u64);
-    for (offset, length) in map {
-        let (Some(next), Some(total)) = (offset.checked_add(*length), sum.checked_add(*length)) else { return false };
-        if *offset < end {
-            return false;
-        }
-        (end, sum) = (next, total);
-    }
-    end <= real_size && sum == content && i64::try_from(real_size).is_ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -377,31 +291,6 @@ mod tests {
         for wrong in ["", ".", "x", "1.x", "99999999999999999999"] {
             assert_eq!(moment(wrong.as_bytes()), None, "{wrong}");
         }
-    }
-
-    #[test]
-    fn sparse_maps_are_checked() {
-        assert!(is_sparse_map(&[(0, 2), (4, 2), (9, 0)], 9, 4));
-        assert!(!is_sparse_map(&[(4, 2), (0, 2)], 9, 4), "out of order");
-        assert!(!is_sparse_map(&[(0, 4), (2, 4)], 9, 8), "overlapping");
-        assert!(!is_sparse_map(&[(8, 2)], 9, 2), "past the end");
-        assert!(!is_sparse_map(&[(u64::MAX, 2)], u64::MAX, 2), "overflowing");
-        assert!(!is_sparse_map(&[(0, 1)], u64::MAX, 1), "larger than any file");
-    }
-
-    #[test]
-    fn attributes_that_no_file_system_keeps_are_refused() {
-        let checked = |name: usize, value: usize, so_far: usize| {
-            let mut so_far = so_far;
-            check_attribute(&vec![b'a'; name], &vec![0; value], &mut so_far)
-        };
-        assert!(checked(255, 64 << 10, 0).is_ok());
-        assert!(matches!(checked(10, (64 << 10) + 1, 0), Err(TarError::AttributeTooLong)));
-        assert!(matches!(checked(256, 1, 0), Err(TarError::AttributeNameTooLong)));
-        assert!(matches!(checked(10, 1000, 1 << 20), Err(TarError::TooManyAttributes)));
-        let mut so_far = 0;
-        let empty = (0..90_000).find(|_| check_attribute(b"user.", b"", &mut so_far).is_err());
-        assert!(empty.is_some_and(|count| count < 12_000), "empty ones take memory too: {empty:?}");
     }
 
     #[test]

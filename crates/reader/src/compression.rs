@@ -6,13 +6,18 @@ use std::io::{self, BufRead, Read};
 const XZ_MEMORY: u64 = 512 << 20;
 
 /// The window of zstd, as a power of two: what `zstd --long` uses, 128 MiB.
-const ZSTD_WINDOW: u32 = 27;
+pub(crate) const ZSTD_WINDOW: u32 = 27;
 
+/// How data is packed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Compression {
+pub enum Compression {
+    /// Not at all.
     None,
+    /// gzip, of one or several members.
     Gzip,
+    /// Zstandard.
     Zstd,
+    /// xz.
     Xz,
     /// Known, and not handled: its name.
     Other(&'static str),
@@ -31,7 +36,7 @@ const OTHERS: [(&[u8], &str); 7] = [
 
 impl Compression {
     /// By the first bytes of the file; six are enough.
-    pub(crate) fn of(first: &[u8]) -> Self {
+    pub fn of(first: &[u8]) -> Self {
         if first.starts_with(b"\x1f\x8b") {
             return Self::Gzip;
         }
@@ -47,7 +52,7 @@ impl Compression {
     }
 
     /// The plain bytes of `packed`.
-    pub(crate) fn reader<'a>(self, packed: impl BufRead + 'a) -> io::Result<Box<dyn Read + 'a>> {
+    pub(crate) fn plain<'a>(self, packed: impl BufRead + 'a) -> io::Result<Box<dyn Read + 'a>> {
         Ok(match self {
             Self::None | Self::Other(_) => Box::new(packed),
             Self::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(packed)),

@@ -1,0 +1,85 @@
+//! The reader's side of its process: from `main` to the end.
+
+use crate::confinement;
+use crate::job::Job;
+use crate::serve::serve;
+use pando_kernel::mistake::planted;
+use std::ffi::OsString;
+use std::io::{self, Read, Write};
+use std::process::exit;
+
+/// What a reader is called: its first argument.
+pub(crate) const NAME: &str = "pando-reader";
+
+/// What a reader ends with that did its work, was not asked for anything, could not give up its powers, or did what it must not.
+pub(crate) const DONE: i32 = 0;
+const UNASKED: i32 = 2;
+pub(crate) const NOT_CONFINED: i32 = 3;
+const GOT_THROUGH: i32 = 4;
+
+/// The first thing that `main` does. If this process was started as a reader it becomes one, and does not return.
+pub fn become_reader_if_asked(mut arguments: impl Iterator<Item = OsString>) {
+    if arguments.next().is_none_or(|name| name != NAME) {
+        return;
+    }
+    let job = arguments.next().and_then(|word| serde_json::from_str::<Job>(word.to_str()?).ok());
+    let Some(job) = job else { exit(UNASKED) };
+    if !planted("reader.bare.open") && !planted("reader.bare.connect") && !planted("reader.bare.fork") {
+        if let Err(error) = confinement::enter() {
+            eprintln!("{error}");
+            exit(NOT_CONFINED);
+        }
+    }
+    misbehave();
+    // Whoever does not listen any more has ended this process, or is about to.
+    let _ = serve(&job, Descriptor(rustix::stdio::stdin()), Descriptor(rustix::stdio::stdout()));
+    exit(DONE);
+}
+
+/// A descriptor without a buffer and without a lock.
+struct Descriptor(rustix::fd::BorrowedFd<'static>);
+
+impl Read for Descriptor {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        Ok(rustix::io::retry_on_intr(|| rustix::io::read(self.0, &mut *into))?)
+    }
+}
+
+impl Write for Descriptor {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(rustix::io::retry_on_intr(|| rustix::io::write(self.0, bytes))?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What a reader does that was taken over, where a test plants it. What gets through is told by how it ends.
+fn misbehave() {
+    let deeds: [(&str, fn() -> bool); 3] = [
+        ("open", || std::fs::File::open("/etc/passwd").is_ok()),
+        ("connect", || std::os::unix::net::UnixDatagram::unbound().is_ok()),
+        ("fork", || std::process::Command::new("/bin/true").status().is_ok()),
+    ];
+    for (name, deed) in deeds {
+        if (planted(&format!("reader.{name}")) || planted(&format!("reader.bare.{name}"))) && deed() {
+            exit(GOT_THROUGH);
+        }
+    }
+    if planted("reader.memory") {
+        let mut taken = Vec::new();
+        loop {
+            taken.push(vec![1_u8; 16 << 20]);
+        }
+    }
+    if planted("reader.time") {
+        loop {
+            std::hint::spin_loop();
+        }
+    }
+    if planted("reader.nonsense") {
+        let _ = Descriptor(rustix::stdio::stdout()).write_all(&[0xff; 4096]);
+        exit(DONE);
+    }
+}

@@ -1,0 +1,161 @@
+//! The documents of an OCI image: of each what an unpacker needs.
+
+use crate::failure::Failure;
+use crate::job::Shape;
+use oci_spec::image::{self, ImageConfiguration, ImageIndex, ImageManifest};
+use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::{Deserialize, Serialize};
+
+const REF_NAME: &str = "org.opencontainers.image.ref.name";
+/// What containerd writes: the full name of the image.
+const IMAGE_NAME: &str = "io.containerd.image.name";
+
+/// What a document says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Document {
+    /// An index: what it names.
+    Index(Vec<Descriptor>),
+    /// A manifest.
+    Manifest {
+        /// Its configuration.
+        config: Descriptor,
+        /// Its layers, lowest first.
+        layers: Vec<Descriptor>,
+    },
+    /// A configuration.
+    Configuration(Configuration),
+    /// The images that were saved.
+    Saved(Vec<SavedImage>),
+    /// Something else.
+    Neither,
+}
+
+/// Names a blob.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Descriptor {
+    /// As it is written.
+    pub digest: String,
+    /// In bytes.
+    pub size: u64,
+    /// As it is written.
+    pub media_type: String,
+    /// What the blob is called.
+    pub names: Vec<String>,
+    /// Operating system and architecture.
+    pub platform: Option<(String, String)>,
+}
+
+/// How an image is made, and would like to be run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Configuration {
+    /// The operating system.
+    pub os: String,
+    /// The architecture.
+    pub architecture: String,
+    /// The digests of the layers' plain content, lowest first.
+    pub diff_ids: Vec<String>,
+    /// What always runs.
+    pub entrypoint: Vec<String>,
+    /// Its arguments.
+    pub command: Vec<String>,
+    /// `NAME=VALUE` each.
+    pub environment: Vec<String>,
+    /// Where it starts.
+    pub workdir: Option<String>,
+    /// As whom.
+    pub user: Option<String>,
+    /// What asks it to stop.
+    pub stop_signal: Option<String>,
+}
+
+/// An image of `docker save`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SavedImage {
+    /// The file of its configuration.
+    pub config: String,
+    /// Its names.
+    pub tags: Vec<String>,
+    /// The files of its layers, lowest first.
+    pub layers: Vec<String>,
+}
+
+/// What a document is, told by what it has.
+#[derive(Deserialize)]
+struct Has {
+    manifests: Option<IgnoredAny>,
+    layers: Option<IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Saved {
+    config: String,
+    repo_tags: Option<Vec<String>>,
+    layers: Vec<String>,
+}
+
+/// Understands one.
+pub(crate) fn parse(shape: Shape, content: &[u8]) -> Result<Document, Failure> {
+    match shape {
+        Shape::Index => index(content),
+        Shape::IndexOrManifest => {
+            let has: Has = json(content)?;
+            match (has.manifests, has.layers) {
+                (Some(_), None) => index(content),
+                (None, Some(_)) => {
+                    let manifest: ImageManifest = json(content)?;
+                    let layers = manifest.layers().iter().map(descriptor).collect();
+                    Ok(Document::Manifest { config: descriptor(manifest.config()), layers })
+                }
+                _ => Ok(Document::Neither),
+            }
+        }
+        Shape::Configuration => Ok(Document::Configuration(configuration(&json(content)?))),
+        Shape::Saved => {
+            let images: Vec<Saved> = json(content)?;
+            let plain = |image: Saved| SavedImage {
+                config: image.config,
+                tags: image.repo_tags.unwrap_or_default(),
+                layers: image.layers,
+            };
+            Ok(Document::Saved(images.into_iter().map(plain).collect()))
+        }
+    }
+}
+
+fn json<T: DeserializeOwned>(content: &[u8]) -> Result<T, Failure> {
+    serde_json::from_slice(content).map_err(|error| Failure::Document(error.to_string()))
+}
+
+fn index(content: &[u8]) -> Result<Document, Failure> {
+    let index: ImageIndex = json(content)?;
+    Ok(Document::Index(index.manifests().iter().map(descriptor).collect()))
+}
+
+fn descriptor(found: &image::Descriptor) -> Descriptor {
+    let notes = found.annotations().iter().flatten();
+    Descriptor {
+        digest: found.digest().to_string(),
+        size: found.size(),
+        media_type: found.media_type().to_string(),
+        names: notes.filter(|(key, _)| *key == REF_NAME || *key == IMAGE_NAME).map(|(_, name)| name.clone()).collect(),
+        platform: found.platform().as_ref().map(|is| (is.os().to_string(), is.architecture().to_string())),
+    }
+}
+
+fn configuration(found: &ImageConfiguration) -> Configuration {
+    let config = found.config().as_ref();
+    let some = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+    let list = |list: &Option<Vec<String>>| list.clone().unwrap_or_default();
+    Configuration {
+        os: found.os().to_string(),
+        architecture: found.architecture().to_string(),
+        diff_ids: found.rootfs().diff_ids().clone(),
+        entrypoint: config.map(|config| list(config.entrypoint())).unwrap_or_default(),
+        command: config.map(|config| list(config.cmd())).unwrap_or_default(),
+        environment: config.map(|config| list(config.env())).unwrap_or_default(),
+        workdir: config.and_then(|config| some(config.working_dir())),
+        user: config.and_then(|config| some(config.user())),
+        stop_signal: config.and_then(|config| some(config.stop_signal())),
+    }
+}

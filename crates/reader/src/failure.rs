@@ -1,0 +1,62 @@
+//! Why a reader could not read.
+
+use serde::{Deserialize, Serialize};
+
+/// The longest reason that is believed.
+const LONGEST: usize = 4096;
+
+/// What is wrong with the input, in the reader's words.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Failure {
+    /// The input cannot be read: the number of the kernel's error, if it has one, and its words.
+    Input(Option<i32>, String),
+    /// It is packed in a way that is known and not handled.
+    Format(String),
+    /// It is no tar archive at all.
+    NotAnArchive,
+    /// It is damaged, or cut short.
+    Damaged {
+        /// Where.
+        place: Place,
+        /// The byte of the plain content.
+        offset: u64,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A document cannot be understood.
+    Document(String),
+    /// It is not what `pando image export` wrote.
+    NotAnExport,
+    /// It was, and is damaged.
+    DamagedExport(String),
+}
+
+/// Which part of an archive is damaged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Place {
+    /// What follows the last entry that was told of.
+    NextEntry,
+    /// The content of that entry.
+    Content,
+    /// What follows all entries.
+    End,
+}
+
+impl Failure {
+    /// The same with words that are short and have no control characters: they are shown to people.
+    pub(crate) fn printable(self) -> Self {
+        match self {
+            Self::Input(number, words) => Self::Input(number, printable(&words)),
+            Self::Format(words) => Self::Format(printable(&words)),
+            Self::Damaged { place, offset, reason } => Self::Damaged { place, offset, reason: printable(&reason) },
+            Self::Document(words) => Self::Document(printable(&words)),
+            Self::DamagedExport(words) => Self::DamagedExport(printable(&words)),
+            Self::NotAnArchive => Self::NotAnArchive,
+            Self::NotAnExport => Self::NotAnExport,
+        }
+    }
+}
+
+fn printable(words: &str) -> String {
+    words.chars().take(LONGEST).map(|letter| if letter.is_control() { '\u{fffd}' } else { letter }).collect()
+}

@@ -1,0 +1,46 @@
+//! Foreign data, read by a process without powers.
+//!
+//! Archives, images and exports are made by others. What understands them, decompressors, tar, JSON, is large, partly C, and was wrong before. So none of it
+//! runs where root's powers are: a *reader* is a process of this program that gives up everything but the descriptors it began with, reads one input, and
+//! says what is in it. Whoever started it gets plain data of few types ([`Message`]), checks that again, and does with it what powers are needed for.
+//!
+//! ```text
+//!   who asks                                        the reader: no user's id, no capabilities, no files, no sockets, bounded memory and time
+//!   ────────                                        ──────────
+//!   Reader::start(Job, input) ── execve ──────────▶ confinement ─▶ serve ─┬─ archive    compression ▷ tar_reader ▷ digest
+//!                                                                         ├─ expansion  compression
+//!   input (a file, a pipe) ───────────────────────▶ descriptor 0          ├─ document   JSON of an OCI image
+//!   Reader::next, Reader as Read ◀── wire: frames ─ descriptor 1          └─ export     the parts of an exported image
+//! ```
+//!
+//! A reader that is taken over by what it reads can say anything, and nothing else: it can lie about what is in an archive, which its maker could as well have
+//! put there.
+
+mod child;
+mod compression;
+mod confinement;
+mod digest;
+mod document;
+mod entry;
+mod export;
+mod failure;
+mod job;
+mod process;
+mod serve;
+mod tar_reader;
+mod wire;
+
+#[cfg(test)]
+mod tests;
+
+pub use child::become_reader_if_asked;
+pub use compression::Compression;
+pub use digest::{Digester, Sum};
+pub use document::{Configuration, Descriptor, Document, SavedImage};
+pub use entry::{ATTRIBUTE_EACH, Entry, Kind};
+pub use export::{EXPORT_GREETING, LONGEST_PORTION};
+pub use failure::{Failure, Place};
+pub use job::{Job, Shape};
+pub use process::{Died, Reader, ReaderError};
+pub use serve::End;
+pub use wire::Message;
