@@ -2,6 +2,7 @@
 
 use crate::case::Case;
 use crate::line::Line;
+use crate::need::Need;
 use crate::patience::eventually;
 use crate::sandbox::Sandbox;
 use std::fs;
@@ -10,6 +11,13 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("tx::servers_of_this_machine_cannot_be_undone", local_servers),
     Case::new("tx::datagrams_to_servers_of_this_machine_cannot_be_undone", local_datagrams),
     Case::new("tx::messages_with_addresses_are_looked_at_one_by_one", messages),
+    Case::new("tx_local_sockets::mounts_of_its_own_are_no_way_around", own_mounts).needs(&[
+        Need::Root,
+        Need::Program("unshare", "util-linux"),
+        Need::Program("python3", "python3"),
+    ]),
+    Case::new("tx_local_sockets::a_server_may_be_called_anything", any_names)
+        .needs(&[Need::Root, Need::Program("python3", "python3")]),
     Case::new("tx::what_others_have_open_is_not_taken", descriptors_of_others),
 ];
 
@@ -36,6 +44,52 @@ fn local_servers(sandbox: &Sandbox) {
                for at in ['own', '\\0own']: s = new(); s.bind(at); s.listen(); new().connect(at)";
     python(&[], own).succeeded();
     python(&[], "import socket; assert socket.socket(socket.AF_UNIX).connect_ex('nobody')").succeeded();
+}
+
+/// In mounts of its own a process finds the servers of the host where they were; what it mounts there itself is its own matter.
+fn own_mounts(sandbox: &Sandbox) {
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::{SocketAddr, UnixListener};
+    let directory = sandbox.scratch();
+    let _server = UnixListener::bind(directory.join("server")).expect("a socket can be bound");
+    let name = format!("pando-test-mounts-{}", std::process::id());
+    let _nameless =
+        UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name).expect("it is a name")).expect("it is bound");
+    let python = |options: &[&str], script: &str| {
+        let line = sandbox.pando(["tx", "run", "--net=refuse"]).args(options);
+        let line = line.args(["--", "unshare", "--mount", "--propagation", "private", "python3", "-c", script]);
+        line.directory(&directory).run()
+    };
+    let by_path = "import socket; socket.socket(socket.AF_UNIX).connect('server')";
+    python(&[], by_path).ended_with(125).complains_of(&["connect by process", "of socket server, cannot be a part"]);
+    let by_name = format!("import socket; socket.socket(socket.AF_UNIX).connect('\\0{name}')");
+    python(&[], &by_name).ended_with(125).complains_of(&[&format!("socket @{name}")]);
+    let own = "import os, socket; os.mkdir('own'); assert os.system('mount -t tmpfs none own') == 0\n\
+               new = lambda: socket.socket(socket.AF_UNIX)\n\
+               for at in ['own/one', '\\0own']: s = new(); s.bind(at); s.listen(); new().connect(at)";
+    python(&[], own).succeeded();
+}
+
+/// A name without a file may hold any bytes, zeros among them: some programs fill it up with those.
+fn any_names(sandbox: &Sandbox) {
+    let name = format!("pando-test-{}", std::process::id());
+    let names = [format!("b'\\0{name}\\0\\0\\0'"), format!("b'\\0{name} \\xff\\n x'")];
+    let listen = format!(
+        "import socket, time; all = []\nfor name in [{}]: s = socket.socket(socket.AF_UNIX); s.bind(name); s.listen(); all.append(s)\n\
+         print('ready', flush=True); time.sleep(1000)",
+        names.join(", ")
+    );
+    let server = Line::new("python3").args(["-c", &listen]).start();
+    let listening =
+        || fs::read("/proc/net/unix").is_ok_and(|text| text.windows(name.len()).any(|part| part == name.as_bytes()));
+    eventually("it listens", listening);
+    let all = |script: &str| sandbox.pando(["tx", "run", "--net=refuse", "--", "python3", "-c", script]).run();
+    for name in &names {
+        let script = format!("import socket; socket.socket(socket.AF_UNIX).connect({name})");
+        all(&script).ended_with(125).complains_of(&["connect by process", "of socket @pando-test-"]);
+    }
+    crate::process::kill(server.pid());
+    let _ = server.wait();
 }
 
 /// A datagram needs no connection; one to a socket of the transaction's own, or through a connected one, is its own matter.

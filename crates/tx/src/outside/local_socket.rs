@@ -1,7 +1,7 @@
 //! Sockets of this machine that a transaction's process connects to: a server outside would do at once what it is asked, and not undo it.
 
 use pando_kernel::foreign_memory;
-use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxAttributes, StatxFlags, fstatfs, openat2};
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxAttributes, StatxFlags, fstat, fstatfs, openat2};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -40,15 +40,22 @@ pub(super) enum LocalSocket {
 
 impl LocalSocket {
     /// The server behind an address in a process's memory; `None` for none, one of the transaction's own, and the address of another kind of socket.
-    pub(super) fn at(pid: i32, address: u64, length: u64, listening: &BTreeSet<Vec<u8>>) -> Option<Self> {
+    /// `is_own` tells of a device whether the transaction itself has made and mounted what lies there.
+    pub(super) fn at(
+        pid: i32,
+        address: u64,
+        length: u64,
+        listening: &BTreeSet<Vec<u8>>,
+        is_own: impl FnOnce((u32, u32)) -> bool,
+    ) -> Option<Self> {
         let name = name(pid, address, length)?;
         match name.split_first()? {
-            (0, name) => listening.contains(name).then(|| Self::Server(shown("@", name))),
-            _ => Self::at_path(pid, name.split(|byte| *byte == 0).next()?),
+            (0, name) => listening.contains(&as_listed(name)).then(|| Self::Server(shown("@", name))),
+            _ => Self::at_path(pid, name.split(|byte| *byte == 0).next()?, is_own),
         }
     }
 
-    fn at_path(pid: i32, path: &[u8]) -> Option<Self> {
+    fn at_path(pid: i32, path: &[u8], is_own: impl FnOnce((u32, u32)) -> bool) -> Option<Self> {
         let path = Path::new(OsStr::from_bytes(path));
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let root = rustix::fs::open(format!("/proc/{pid}/root"), flags | OFlags::DIRECTORY, Mode::empty()).ok()?;
@@ -57,6 +64,10 @@ impl LocalSocket {
         let socket = openat2(root, &from_root, flags, Mode::empty(), ResolveFlags::IN_ROOT).ok()?;
         // Through an overlay nobody outside can be reached; those who can be are bound in, each as a mount of its own, also from a realm's overlay.
         if fstatfs(&socket).ok()?.f_type == libc::OVERLAYFS_SUPER_MAGIC && !is_mount(&socket) {
+            return None;
+        }
+        let device = fstat(&socket).ok()?.st_dev;
+        if is_own((rustix::fs::major(device), rustix::fs::minor(device))) {
             return None;
         }
         let found = std::fs::read_link(format!("/proc/self/fd/{}", socket.as_raw_fd())).ok()?;
@@ -93,21 +104,54 @@ fn name(pid: i32, address: u64, length: u64) -> Option<Vec<u8>> {
     (family == (libc::AF_UNIX as u16).to_ne_bytes()).then(|| name.to_vec())
 }
 
-/// The names without a file that somebody of a process's network namespace can be reached by.
+/// The names without a file that somebody of a process's network namespace can be reached by, [as the kernel lists them](as_listed).
 pub(super) fn names(process: &str) -> BTreeSet<Vec<u8>> {
-    listed(&std::fs::read_to_string(format!("/proc/{process}/net/unix")).unwrap_or_default())
+    listed(&std::fs::read(format!("/proc/{process}/net/unix")).unwrap_or_default())
 }
 
-fn listed(text: &str) -> BTreeSet<Vec<u8>> {
-    let name = |line: &str| {
-        // Num RefCount Protocol Flags Type St Inode Path
-        let mut fields = line.split_ascii_whitespace().skip(3);
-        let flags = u64::from_str_radix(fields.next()?, 16).ok()?;
-        let kind = u64::from_str_radix(fields.next()?, 16).ok()?;
-        let name = fields.nth(2)?.strip_prefix('@')?;
-        (flags & LISTENING != 0 || kind == DATAGRAM).then(|| name.as_bytes().to_vec())
+/// A name as the kernel lists it: any bytes may be in one, and of those 0 is shown as `@`.
+fn as_listed(name: &[u8]) -> Vec<u8> {
+    name.iter().map(|byte| if *byte == 0 { b'@' } else { *byte }).collect()
+}
+
+fn listed(text: &[u8]) -> BTreeSet<Vec<u8>> {
+    let mut names = BTreeSet::new();
+    // A line, and whether it goes on in the next: a name may hold a new line, too.
+    let mut entry: Vec<u8> = Vec::new();
+    for line in text.split(|byte| *byte == b'\n').skip(1) {
+        if begins_entry(line) {
+            names.extend(name_listed(&entry));
+            entry = line.to_vec();
+        } else {
+            entry.push(b'\n');
+            entry.extend_from_slice(line);
+        }
+    }
+    names.extend(name_listed(entry.strip_suffix(b"\n").unwrap_or(&entry)));
+    names
+}
+
+/// Whether a line begins with the number of a socket: `Num: `, in hexadecimal digits.
+fn begins_entry(line: &[u8]) -> bool {
+    let digits = line.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
+    digits >= 4 && line[digits..].starts_with(b": ")
+}
+
+/// The name in a line: `Num: RefCount Protocol Flags Type St Inode Path`. The path is all that follows one space after the inode.
+fn name_listed(line: &[u8]) -> Option<Vec<u8>> {
+    let mut rest = line;
+    let mut field = || {
+        let from = rest.iter().position(|byte| *byte != b' ')?;
+        let length = rest[from..].iter().position(|byte| *byte == b' ')?;
+        let (field, after) = rest[from..].split_at(length);
+        rest = after;
+        std::str::from_utf8(field).ok()
     };
-    text.lines().skip(1).filter_map(name).collect()
+    let flags = u64::from_str_radix((field(), field(), field(), field()).3?, 16).ok()?;
+    let kind = u64::from_str_radix(field()?, 16).ok()?;
+    let (_state, _inode) = (field()?, field()?);
+    let name = rest.strip_prefix(b" @")?;
+    (flags & LISTENING != 0 || kind == DATAGRAM).then(|| name.to_vec())
 }
 
 #[cfg(test)]
@@ -122,7 +166,20 @@ Num       RefCount Protocol Flags    Type St Inode Path
 0000: 00000002 00000000 00010000 0001 01 101 @server
 0000: 00000003 00000000 00000000 0001 03 102 @client
 ";
-        assert_eq!(listed(text), BTreeSet::from([b"server".to_vec()]));
+        assert_eq!(listed(text.as_bytes()), BTreeSet::from([b"server".to_vec()]));
+    }
+
+    #[test]
+    fn a_name_may_hold_any_bytes() {
+        let mut text = b"Num       RefCount Protocol Flags    Type St Inode Path\n".to_vec();
+        for name in [b"a b ".as_slice(), b"two\nlines", b"\xff\xfe", b"padded\0\0"] {
+            text.extend(b"00000000f0a1b2c3: 00000002 00000000 00010000 0001 01   101 @");
+            text.extend(as_listed(name));
+            text.push(b'\n');
+        }
+        let found = listed(&text);
+        let wanted = [b"a b ".as_slice(), b"two\nlines", b"\xff\xfe", b"padded@@"];
+        assert_eq!(found, wanted.iter().map(|name| name.to_vec()).collect());
     }
 
     #[test]
@@ -131,9 +188,9 @@ Num       RefCount Protocol Flags    Type St Inode Path
         address.extend(b"\0server");
         let (me, at) = (std::process::id().cast_signed(), address.as_ptr() as u64);
         let listening = BTreeSet::from([b"server".to_vec()]);
-        let found = |length| LocalSocket::at(me, at, length, &listening);
+        let found = |length| LocalSocket::at(me, at, length, &listening, |_| false);
         assert_eq!(found(address.len() as u64), Some(LocalSocket::Server("@server".into())));
         assert_eq!((found(5), found(2), found(0)), (None, None, None));
-        assert_eq!(LocalSocket::at(me, 8, u64::MAX, &listening), None);
+        assert_eq!(LocalSocket::at(me, 8, u64::MAX, &listening, |_| false), None);
     }
 }

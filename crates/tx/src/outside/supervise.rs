@@ -15,6 +15,7 @@ use pando_kernel::process;
 use pando_kernel::seccomp_notify::{Answer, Listener};
 use std::collections::BTreeSet;
 use std::fmt;
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -81,6 +82,8 @@ pub struct Supervisor {
     pub(super) group: String,
     /// The mount namespace of the view.
     pub(super) view: PathBuf,
+    /// The list of the view's mounts (/proc/PID/mountinfo).
+    pub(super) mounts: Option<File>,
     pub(super) surroundings: Surroundings,
     pub(super) network: Network,
     /// The transaction's directory, where signals are written down if another process will commit.
@@ -118,7 +121,8 @@ impl Supervisor {
     /// One for the processes in the group at `group`. The calling thread must be in the view. Who listens without a file is told [later](Self::beside).
     pub(crate) fn new(listener: Listener, group: &Path, network: Network) -> io::Result<Self> {
         let view = std::fs::read_link("/proc/thread-self/ns/mnt")?;
-        Ok(Self::over(listener, group, network, view, Surroundings::new(None)))
+        let mounts = File::open("/proc/thread-self/mountinfo").ok();
+        Ok(Self { mounts, ..Self::over(listener, group, network, view, Surroundings::new(None)) })
     }
 
     /// One for the processes of a transaction whose view another process holds; they catch their calls by the program of [`filter`](super::filter). `bystanders`
@@ -126,7 +130,9 @@ impl Supervisor {
     pub fn of(record: &Record, listener: Listener, network: Network, bystanders: Bystanders) -> io::Result<Self> {
         let view = std::fs::read_link(format!("/proc/{}/ns/mnt", record.holder))?;
         let surroundings = Surroundings::new(record.realm.as_ref());
-        Ok(Self::over(listener, &record.group, network, view, surroundings).beside(bystanders))
+        let mounts = File::open(format!("/proc/{}/mountinfo", record.holder)).ok();
+        let supervisor = Self::over(listener, &record.group, network, view, surroundings);
+        Ok(Self { mounts, ..supervisor }.beside(bystanders))
     }
 
     fn over(listener: Listener, group: &Path, network: Network, view: PathBuf, surroundings: Surroundings) -> Self {
@@ -140,6 +146,7 @@ impl Supervisor {
             listener,
             group,
             view,
+            mounts: None,
             surroundings,
             network,
             noted_in: None,

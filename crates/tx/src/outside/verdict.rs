@@ -11,6 +11,8 @@ use super::supervise::Supervisor;
 use super::system_v::Kind;
 use pando_kernel::seccomp_notify::Call;
 use pando_kernel::{pidfd, process};
+use std::fs::File;
+use std::io::Seek;
 use std::net::SocketAddr;
 
 /// What a call reaches outside.
@@ -74,6 +76,14 @@ impl Supervisor {
         std::fs::read_link(format!("/proc/{pid}/ns/mnt")).is_ok_and(|namespace| namespace != self.view)
     }
 
+    /// Whether something of a device is mounted in the view. Where that cannot be told it is.
+    fn has_mounted(&self, (major, minor): (u32, u32)) -> bool {
+        let read = |mut mounts: &File| mounts.rewind().and_then(|()| std::io::read_to_string(mounts));
+        let text = self.mounts.as_ref().and_then(|mounts| read(mounts).ok());
+        let device = format!("{major}:{minor}");
+        text.is_none_or(|text| text.lines().any(|line| line.split(' ').nth(2) == Some(device.as_str())))
+    }
+
     /// With the key 0 it is nobody else's in any case (IPC_PRIVATE).
     fn object(&self, pid: i32, kind: Kind, key: i32) -> Verdict {
         let own = std::fs::read_link(format!("/proc/{pid}/ns/ipc")).ok();
@@ -132,10 +142,9 @@ impl Supervisor {
         if let Some(address) = connection::address(call.pid, at, length) {
             return Verdict::Outside(vec![Outside::Machine(address)]);
         }
-        if self.is_elsewhere(call.pid) {
-            return Verdict::Inside;
-        }
-        match LocalSocket::at(call.pid, at, length, &self.bystanders.listening) {
+        // Mounts of its own show a process the servers of the view as well; what it has mounted itself is the transaction's.
+        let is_own = |device| self.is_elsewhere(call.pid) && !self.has_mounted(device);
+        match LocalSocket::at(call.pid, at, length, &self.bystanders.listening, is_own) {
             Some(LocalSocket::Log(path)) => Verdict::Outside(vec![Outside::Socket(path)]),
             Some(LocalSocket::Server(name)) => Verdict::Unsupported(Some(format!("socket {name}"))),
             None => Verdict::Inside,
