@@ -100,7 +100,10 @@ fn copy<W: Write>(input: impl Read, position: &Cell<u64>, teller: &mut Teller<W>
     let mut buffer = vec![0; BUFFER];
     for_each(input, |entry, content| {
         teller.say(position.get(), &Message::Copied(entry.clone()))?;
-        while entry.kind == CopyKind::File {
+        loop {
+            if entry.kind != CopyKind::File {
+                break;
+            }
             match content.read(&mut buffer).map_err(StreamError::Read)? {
                 0 => break,
                 count => teller.content(position.get(), &buffer[..count])?,
@@ -169,7 +172,10 @@ fn archive<W: Write>(
         };
         let (has_content, begin) = (content && entry.has_content(), entry.offset);
         teller.say(position.get(), &Message::Entry(Box::new(entry)))?;
-        while has_content {
+        loop {
+            if !has_content {
+                break;
+            }
             match reader.content().read(&mut buffer) {
                 Ok(0) => break,
                 Ok(count) => teller.content(position.get(), &buffer[..count])?,
