@@ -24,11 +24,10 @@ pub fn become_reader_if_asked(mut arguments: impl Iterator<Item = OsString>) {
     }
     let job = arguments.next().and_then(|word| serde_json::from_str::<Job>(word.to_str()?).ok());
     let Some(job) = job else { exit(UNASKED) };
-    if !planted("reader.bare.open") && !planted("reader.bare.connect") && !planted("reader.bare.fork") {
-        if let Err(error) = confinement::enter() {
-            eprintln!("{error}");
-            exit(NOT_CONFINED);
-        }
+    let bare = ["open", "connect", "fork"].iter().any(|deed| planted(&format!("reader.bare.{deed}")));
+    if !bare && let Err(error) = confinement::enter() {
+        eprintln!("{error}");
+        exit(NOT_CONFINED);
     }
     misbehave();
     // Whoever does not listen any more has ended this process, or is about to.
@@ -57,7 +56,8 @@ impl Write for Descriptor {
 
 /// What a reader does that was taken over, where a test plants it. What gets through is told by how it ends.
 fn misbehave() {
-    let deeds: [(&str, fn() -> bool); 3] = [
+    type Deed = (&'static str, fn() -> bool);
+    let deeds: [Deed; 3] = [
         ("open", || std::fs::File::open("/etc/passwd").is_ok()),
         ("connect", || std::os::unix::net::UnixDatagram::unbound().is_ok()),
         ("fork", || std::process::Command::new("/bin/true").status().is_ok()),

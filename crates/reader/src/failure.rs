@@ -25,6 +25,8 @@ pub enum Failure {
     },
     /// A document cannot be understood.
     Document(String),
+    /// It is no stream of `pando cp`, or is refused: a sentence.
+    Stream(String),
     /// It is not what `pando image export` wrote.
     NotAnExport,
     /// It was, and is damaged.
@@ -50,6 +52,7 @@ impl Failure {
             Self::Format(words) => Self::Format(printable(&words)),
             Self::Damaged { place, offset, reason } => Self::Damaged { place, offset, reason: printable(&reason) },
             Self::Document(words) => Self::Document(printable(&words)),
+            Self::Stream(words) => Self::Stream(printable(&words)),
             Self::DamagedExport(words) => Self::DamagedExport(printable(&words)),
             Self::NotAnArchive => Self::NotAnArchive,
             Self::NotAnExport => Self::NotAnExport,

@@ -19,6 +19,8 @@ pub enum Job {
     Expand,
     /// A document of an OCI image.
     Document(Shape),
+    /// What `pando cp` brings out of a guest: entries, each followed by its content.
+    Copy,
     /// What `pando image export` wrote: its parts in order.
     Export,
 }

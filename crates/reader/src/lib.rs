@@ -19,6 +19,7 @@
 mod child;
 mod compression;
 mod confinement;
+mod copy_stream;
 mod digest;
 mod document;
 mod entry;
@@ -35,6 +36,7 @@ mod tests;
 
 pub use child::become_reader_if_asked;
 pub use compression::Compression;
+pub use copy_stream::{CopyEntry, CopyKind, StreamError, for_each};
 pub use digest::{Digester, Sum};
 pub use document::{Configuration, Descriptor, Document, SavedImage};
 pub use entry::{ATTRIBUTE_EACH, Entry, Kind};

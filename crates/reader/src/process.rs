@@ -134,6 +134,7 @@ impl Reader {
     /// # Errors
     ///
     /// That the input is wrong, or how the reader ended.
+    #[expect(clippy::should_implement_trait, reason = "an iterator would go on after an error")]
     pub fn next(&mut self) -> Result<Message, ReaderError> {
         io::copy(self, &mut io::sink()).map_err(|error| self.lost(&error))?;
         match self.next.take() {

@@ -1,6 +1,7 @@
 //! The work of a reader: from an input to frames.
 
 use crate::compression::Compression;
+use crate::copy_stream::{CopyKind, StreamError, for_each};
 use crate::digest::{Digester, Digesting, Sum};
 use crate::document;
 use crate::export;
@@ -77,6 +78,7 @@ pub(crate) fn serve(job: &Job, input: impl Read, output: impl Write) -> io::Resu
             teller.say(position.get(), &Message::Document(document::parse(*shape, &content)?))?;
             Ok(End { agrees: true })
         }),
+        Job::Copy => copy(counted, &position, &mut teller),
         Job::Export => export::read(counted, &position, &mut teller),
     };
     let last = match done {
@@ -86,6 +88,30 @@ pub(crate) fn serve(job: &Job, input: impl Read, output: impl Write) -> io::Resu
     };
     teller.say(position.get(), &last)?;
     teller.flush()
+}
+
+impl From<StreamError> for Stop {
+    fn from(error: StreamError) -> Self {
+        Self::Failed(Failure::Stream(error.to_string()))
+    }
+}
+
+fn copy<W: Write>(input: impl Read, position: &Cell<u64>, teller: &mut Teller<W>) -> Result<End, Stop> {
+    let mut buffer = vec![0; BUFFER];
+    for_each(input, |entry, content| {
+        teller.say(position.get(), &Message::Copied(entry.clone()))?;
+        loop {
+            if entry.kind != CopyKind::File {
+                break;
+            }
+            match content.read(&mut buffer).map_err(StreamError::Read)? {
+                0 => break,
+                count => teller.content(position.get(), &buffer[..count])?,
+            }
+        }
+        Ok::<_, Stop>(())
+    })?;
+    Ok(End { agrees: true })
 }
 
 fn unread(error: &io::Error) -> Failure {
@@ -146,7 +172,10 @@ fn archive<W: Write>(
         };
         let (has_content, begin) = (content && entry.has_content(), entry.offset);
         teller.say(position.get(), &Message::Entry(Box::new(entry)))?;
-        while has_content {
+        loop {
+            if !has_content {
+                break;
+            }
             match reader.content().read(&mut buffer) {
                 Ok(0) => break,
                 Ok(count) => teller.content(position.get(), &buffer[..count])?,

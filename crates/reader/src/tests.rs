@@ -152,7 +152,8 @@ fn mutated_input_is_read_or_refused() {
     let index = br#"{"schemaVersion":2,"manifests":[{"mediaType":"a","digest":"sha256:aa","size":3,"platform":{"os":"linux","architecture":"amd64"},"annotations":{"org.opencontainers.image.ref.name":"t"}}]}"#;
     let configuration = br#"{"architecture":"amd64","os":"linux","rootfs":{"type":"layers","diff_ids":["sha256:aa"]},"config":{"Cmd":["sh"],"Env":["A=b"]}}"#;
     let saved = br#"[{"Config":"a.json","RepoTags":["x:1"],"Layers":["l/layer.tar"]}]"#;
-    let corpus: [(Job, Vec<u8>); 9] = [
+    let corpus: [(Job, Vec<u8>); 10] = [
+        (Job::Copy, plain.clone()),
         (of_archives(), plain.clone()),
         (of_archives(), gzip(&plain)),
         (of_archives(), xz(&plain)),

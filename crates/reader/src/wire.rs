@@ -5,6 +5,7 @@
 //!   kind 0: a message (postcard)      kind 1: content of what the last message was about
 //! ```
 
+use crate::copy_stream::CopyEntry;
 use crate::document::Document;
 use crate::entry::Entry;
 use crate::failure::Failure;
@@ -29,6 +30,8 @@ pub enum Message {
     Begun,
     /// An entry of an archive. Its content follows, where that is wanted and it has any.
     Entry(Box<Entry>),
+    /// An entry of what is copied out of a guest. Its content follows, if it is a file.
+    Copied(CopyEntry),
     /// The input is expanded: content follows, up to the next message.
     Expanded,
     /// All of a document.
@@ -124,6 +127,7 @@ pub(crate) fn message(source: &mut impl Read, length: usize) -> Result<Message, 
     }
     match message {
         Message::Entry(entry) if entry.check().is_err() => Err(Nonsense::Unknown),
+        Message::Copied(entry) if !entry.is_possible() => Err(Nonsense::Unknown),
         Message::Failed(failure) => Ok(Message::Failed(failure.printable())),
         message => Ok(message),
     }

@@ -18,6 +18,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("readers::one_takes_no_more_memory_than_its_bound", memory).needs(&TAR),
     Case::new("readers::one_takes_no_more_time_than_its_bound", time).needs(&TAR),
     Case::new("readers::nonsense_is_not_believed", nonsense).needs(&TAR),
+    Case::new("readers::what_comes_out_of_a_guest_is_read_so_too", copied_out),
     Case::new("readers::layers_and_exports_are_read_so_too", layers_and_exports).needs(&TAR),
 ];
 
@@ -162,4 +163,22 @@ fn layers_and_exports(sandbox: &Sandbox) {
         .complains_of(&["tried what reading does not need", "Nothing was imported"]);
     sandbox.end_daemon();
     daemon.wait();
+}
+
+/// The command itself has the guest's stream read by one.
+fn copied_out(sandbox: &Sandbox) {
+    sandbox.guest("web", &[]);
+    sandbox.exec_sh("web", "mkdir /out; echo content >/out/file").ok();
+    let into = sandbox.scratch().join("out");
+    let copy = |mistake: &str| {
+        let words = ["cp".into(), "web:/out".into(), into.to_string_lossy().into_owned()];
+        sandbox.pando(words).env("PANDO_PLANT", mistake).run()
+    };
+    for deed in ["open", "connect", "fork"] {
+        copy(&format!("reader.{deed}")).complains_of(&["tried what reading does not need"]);
+        copy(&format!("reader.bare.{deed}")).complains_of(&["exit status: 4"]);
+        assert!(!into.exists(), "something was copied");
+    }
+    copy("nothing").ended_with(0);
+    assert_eq!(std::fs::read_to_string(into.join("file")).expect("it was copied"), "content\n");
 }

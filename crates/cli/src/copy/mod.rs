@@ -2,14 +2,13 @@
 //!
 //! ```text
 //!   host ──pack──▶ pipe ──Copy in──▶ guest's side: unpack      (owners kept or root's)
-//!   host ◀─unpack── pipe ◀──Copy out── guest's side: pack      (hostile: entry ─▶ landing ─▶ openat2 beneath it)
+//!   host ◀─unpack── pipe ◀──Copy out── guest's side: pack      (hostile: reader ─▶ landing ─▶ openat2 beneath it)
 //! ```
 //!
-//! What comes out of a guest was written by the guest's root. Nothing in it is believed: names are resolved by the
+//! What comes out of a guest was written by the guest's root. A process without powers reads it, and nothing in it is believed: names are resolved by the
 //! kernel below the destination and through no symbolic link, extension headers are bounded, devices are left out,
 //! setuid and setgid bits and owners are dropped.
 
-mod entry;
 mod landing;
 mod pack;
 mod place;
@@ -18,4 +17,4 @@ mod unpack;
 pub(crate) use landing::Landing;
 pub(crate) use pack::{Owners, pack};
 pub(crate) use place::Place;
-pub(crate) use unpack::{Trust, unpack};
+pub(crate) use unpack::{unpack_foreign, unpack_own};

@@ -120,7 +120,8 @@ impl Read for Exactly {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::copy::{Landing, Trust, unpack};
+    use crate::copy::{Landing, unpack_foreign};
+    use std::io::Seek;
 
     fn tree() -> tempfile::TempDir {
         let directory = tempfile::tempdir().unwrap();
@@ -135,9 +136,10 @@ mod tests {
     }
 
     fn round(source: &Path, destination: &Path) -> Vec<String> {
-        let mut stream = Vec::new();
+        let mut stream = tempfile::tempfile().unwrap();
         let left_out = pack(source, &mut stream, Owners::Root).unwrap();
-        unpack(stream.as_slice(), Landing::at(destination).unwrap(), Trust::Hostile).unwrap();
+        stream.rewind().unwrap();
+        unpack_foreign(stream, Landing::at(destination).unwrap()).unwrap();
         left_out
     }
 

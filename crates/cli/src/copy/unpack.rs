@@ -1,9 +1,9 @@
 //! A tar stream made into files.
 
 use super::Landing;
-use super::entry::{Entry, Kind, for_each};
 use anyhow::{Context, bail, ensure};
 use pando_kernel::spare_room::{Refusal, SpareRoom};
+use pando_reader::{CopyEntry as Entry, CopyKind as Kind, Died, Failure, Job, Message, Reader, ReaderError, for_each};
 use rustix::fs::{
     AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps, Uid, chownat, fchmod, fchown, fstat,
     futimens, linkat, mkdirat, openat2, symlinkat, unlinkat, utimensat,
@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 /// Whose word the archive is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Trust {
+enum Trust {
     /// A guest's, unpacked on the host: files are the caller's, and none is setuid or setgid.
     Hostile,
     /// The host's, unpacked by the guest inside itself: owners and all mode bits are kept.
@@ -26,15 +26,35 @@ pub(crate) enum Trust {
 /// Beneath the destination, through no symbolic link: what an earlier entry made does not lead a later one astray.
 const BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
 
-/// Unpacks `stream`; the answer names the entries that were left out (devices and FIFOs).
-pub(crate) fn unpack(stream: impl Read, landing: Landing, trust: Trust) -> anyhow::Result<Vec<String>> {
-    let room = SpareRoom::at(&landing.directory).context("cannot tell how much room there is")?;
-    let mut unpacker = Unpacker { landing, trust, room, left_out: Vec::new(), count: 0, written: 0 };
-    for_each(stream, |entry, content| {
-        let shown = crate::printable::printable(&String::from_utf8_lossy(&entry.path));
-        unpacker.entry(entry, content).with_context(|| format!("cannot unpack '{shown}'"))
-    })?;
+/// Unpacks the host's own stream, inside the guest; the answer names the entries that were left out (devices and FIFOs).
+pub(crate) fn unpack_own(stream: impl Read, landing: Landing) -> anyhow::Result<Vec<String>> {
+    let mut unpacker = Unpacker::new(landing, Trust::Own)?;
+    for_each(stream, |entry, content| unpacker.named(entry, content))?;
     Ok(unpacker.left_out)
+}
+
+/// Unpacks a guest's stream on the host. What understands it is a process without powers.
+pub(crate) fn unpack_foreign(stream: impl Into<OwnedFd>, landing: Landing) -> anyhow::Result<Vec<String>> {
+    let mut unpacker = Unpacker::new(landing, Trust::Hostile)?;
+    // Unit tests have no program that could become a reader.
+    let started =
+        if cfg!(test) { Reader::start_unconfined(&Job::Copy, stream) } else { Reader::start(&Job::Copy, stream) };
+    let mut reader = started.map_err(unread)?;
+    loop {
+        match reader.next().map_err(unread)? {
+            Message::Copied(entry) => unpacker.named(&entry, &mut reader)?,
+            Message::End(_) => return Ok(unpacker.left_out),
+            _ => return Err(unread(Died::Nonsense.into())),
+        }
+    }
+}
+
+/// The sentence for what a reader could not read.
+fn unread(error: ReaderError) -> anyhow::Error {
+    match error {
+        ReaderError::Failed(Failure::Stream(words)) => anyhow::Error::msg(words),
+        other => anyhow::Error::new(other).context("cannot read what the guest sends"),
+    }
 }
 
 /// How many left-out entries are named; more are only counted.
@@ -57,6 +77,17 @@ struct Unpacker {
 }
 
 impl Unpacker {
+    fn new(landing: Landing, trust: Trust) -> anyhow::Result<Self> {
+        let room = SpareRoom::at(&landing.directory).context("cannot tell how much room there is")?;
+        Ok(Self { landing, trust, room, left_out: Vec::new(), count: 0, written: 0 })
+    }
+
+    /// Unpacks an entry; an error names it.
+    fn named(&mut self, entry: &Entry, content: &mut dyn Read) -> anyhow::Result<()> {
+        let shown = crate::printable::printable(&String::from_utf8_lossy(&entry.path)).to_string();
+        self.entry(entry, content).with_context(|| format!("cannot unpack '{shown}'"))
+    }
+
     fn entry(&mut self, entry: &Entry, content: &mut dyn Read) -> anyhow::Result<()> {
         let path = self.landing.place(&entry.path)?;
         ensure!(

@@ -1,6 +1,7 @@
 //! Archives that a guest's root could write, against the destination on the host.
 
 use super::*;
+use std::io::Seek;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use tar::{EntryType, Header};
 
@@ -28,6 +29,14 @@ fn archive(rows: &[Row<'_>]) -> Vec<u8> {
     bytes
 }
 
+/// What a guest would send.
+fn stream(bytes: &[u8]) -> OwnedFd {
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(bytes).unwrap();
+    file.rewind().unwrap();
+    file.into()
+}
+
 /// A destination with a neighbour that no archive may touch.
 struct Scene {
     _whole: tempfile::TempDir,
@@ -45,7 +54,7 @@ impl Scene {
     }
 
     fn unpack(&self, rows: &[Row<'_>]) -> anyhow::Result<Vec<String>> {
-        let result = unpack(archive(rows).as_slice(), Landing::at(&self.inside)?, Trust::Hostile);
+        let result = unpack_foreign(stream(&archive(rows)), Landing::at(&self.inside)?);
         assert_eq!(std::fs::read_to_string(&self.secret).unwrap(), "untouched");
         let names = std::fs::read_dir(self.secret.parent().unwrap()).unwrap().count();
         assert_eq!(names, 2, "something was made outside");

@@ -3,7 +3,7 @@
 use super::Verb;
 use crate::client::Client;
 use crate::complaint::Usage;
-use crate::copy::{Landing, Owners, Place, Trust, pack, unpack};
+use crate::copy::{Landing, Owners, Place, pack, unpack_foreign, unpack_own};
 use crate::replies::Noticed;
 use crate::state_root::StateRoot;
 use anyhow::{Context, bail, ensure};
@@ -67,7 +67,7 @@ A guest that is stopped runs for as long as that takes, and runs nothing of its 
             (Guest { name, path }, Host(destination)) => {
                 // Before anything is asked of the guest: the destination may be impossible.
                 let landing = Landing::at(&destination)?;
-                out_of_guest(root, &name, path, |stream| left_behind(unpack(stream, landing, Trust::Hostile)?))
+                out_of_guest(root, &name, path, |stream| left_behind(unpack_foreign(stream, landing)?))
             }
             (Guest { name, path }, Stream) => {
                 ensure!(
@@ -212,7 +212,7 @@ impl Verb for Unpack {
     const HIDDEN: bool = true;
 
     fn run(self, _: &StateRoot) -> anyhow::Result<u8> {
-        left_behind(unpack(std::io::stdin().lock(), Landing::at(Path::new(&self.path))?, Trust::Own)?)?;
+        left_behind(unpack_own(std::io::stdin().lock(), Landing::at(Path::new(&self.path))?)?)?;
         Ok(0)
     }
 }

@@ -1,10 +1,10 @@
-//! The entries of a tar stream, read without trust.
+//! The entries of a tar stream of `pando cp`, read without trust. Such a stream is narrower than an archive: what two readers could read differently is refused.
 //!
 //! The tar crate reads long names and pax headers into memory whatever size they claim, so it gives the entries raw
 //! here, and the extensions are put together under a bound.
 
-use anyhow::{Context, bail, ensure};
-use std::io::Read;
+use serde::{Deserialize, Serialize};
+use std::io::{self, Read};
 use tar::{Archive, Entry as Raw, EntryType, Header, PaxExtensions};
 
 /// The largest extension header: a pax header holds a path, a link and a few numbers.
@@ -15,41 +15,69 @@ const LONGEST_PATH: usize = 4096;
 const MOST_EXTENSIONS: usize = 4;
 
 /// What an entry is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CopyKind {
+    /// A regular file.
     File,
+    /// A directory.
     Directory,
+    /// A symbolic link.
     Symlink,
+    /// Another name of a file.
     Hardlink,
     /// A device or a FIFO.
     Special,
 }
 
 /// An entry's header, extensions applied.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Entry {
-    pub(super) path: Vec<u8>,
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CopyEntry {
+    /// As the stream has it: it may lead anywhere.
+    pub path: Vec<u8>,
     /// The target of a link.
-    pub(super) link: Vec<u8>,
-    pub(super) kind: Kind,
+    pub link: Vec<u8>,
+    /// What it is.
+    pub kind: CopyKind,
     /// Permission bits and the three above them.
-    pub(super) mode: u32,
-    pub(super) uid: u32,
-    pub(super) gid: u32,
+    pub mode: u32,
+    /// The owner.
+    pub uid: u32,
+    /// The group.
+    pub gid: u32,
     /// Seconds since the epoch.
-    pub(super) modified: i64,
-    pub(super) size: u64,
+    pub modified: i64,
+    /// Bytes of content.
+    pub size: u64,
+}
+
+impl CopyEntry {
+    /// Whether it can be an entry at all. Its paths are looked at by whoever resolves them.
+    pub(crate) fn is_possible(&self) -> bool {
+        self.path.len() < LONGEST_PATH && self.link.len() < LONGEST_PATH && self.mode & !0o7777 == 0
+    }
+}
+
+/// Why a stream is not read on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StreamError {
+    /// It cannot be read, or is no tar stream.
+    #[error("cannot read the tar stream: {0}")]
+    Read(io::Error),
+    /// It has what is refused.
+    #[error("the tar stream has {0}")]
+    Has(String),
 }
 
 /// Calls `each` for every entry, with its content.
-pub(super) fn for_each<R: Read>(
+pub fn for_each<R: Read, E: From<StreamError>>(
     stream: R,
-    mut each: impl FnMut(&Entry, &mut dyn Read) -> anyhow::Result<()>,
-) -> anyhow::Result<()> {
+    mut each: impl FnMut(&CopyEntry, &mut dyn Read) -> Result<(), E>,
+) -> Result<(), E> {
     let mut archive = Archive::new(stream);
     let mut extensions = Extensions::default();
-    for raw in archive.entries().context("cannot read the tar stream")?.raw(true) {
-        let mut raw = raw.context("cannot read the tar stream")?;
+    for raw in archive.entries().map_err(StreamError::Read)?.raw(true) {
+        let mut raw = raw.map_err(StreamError::Read)?;
         if extensions.take(&mut raw)? {
             continue;
         }
@@ -57,6 +85,15 @@ pub(super) fn for_each<R: Read>(
         each(&entry, &mut raw)?;
     }
     Ok(())
+}
+
+fn refuse<T>(what: impl Into<String>) -> Result<T, StreamError> {
+    Err(StreamError::Has(what.into()))
+}
+
+/// A number of a header that is none.
+fn wrong<E>(_: E) -> StreamError {
+    StreamError::Has("a wrong header".to_owned())
 }
 
 /// What the headers before an entry say of it.
@@ -70,7 +107,7 @@ struct Extensions {
 
 impl Extensions {
     /// Takes a raw entry if it is an extension header.
-    fn take<R: Read>(&mut self, raw: &mut Raw<'_, R>) -> anyhow::Result<bool> {
+    fn take<R: Read>(&mut self, raw: &mut Raw<'_, R>) -> Result<bool, StreamError> {
         let kind = raw.header().entry_type();
         if !(kind.is_gnu_longname()
             || kind.is_gnu_longlink()
@@ -80,11 +117,15 @@ impl Extensions {
             return Ok(false);
         }
         self.count += 1;
-        ensure!(self.count <= MOST_EXTENSIONS, "the tar stream has too many extension headers in a row");
-        let size = raw.header().entry_size().context("the tar stream has a wrong header")?;
-        ensure!(size <= LARGEST_EXTENSION, "the tar stream has an extension header of {size} bytes");
+        if self.count > MOST_EXTENSIONS {
+            return refuse("too many extension headers in a row");
+        }
+        let size = raw.header().entry_size().map_err(wrong)?;
+        if size > LARGEST_EXTENSION {
+            return refuse(format!("an extension header of {size} bytes"));
+        }
         let mut content = Vec::new();
-        raw.read_to_end(&mut content).context("cannot read the tar stream")?;
+        raw.read_to_end(&mut content).map_err(StreamError::Read)?;
         match kind {
             EntryType::GNULongName => self.path = Some(before_nul(content)),
             EntryType::GNULongLink => self.link = Some(before_nul(content)),
@@ -95,58 +136,56 @@ impl Extensions {
         Ok(true)
     }
 
-    fn pax(&mut self, content: &[u8]) -> anyhow::Result<()> {
+    fn pax(&mut self, content: &[u8]) -> Result<(), StreamError> {
         for extension in PaxExtensions::new(content) {
-            let extension = extension.context("the tar stream has a wrong pax header")?;
+            let extension = extension.map_err(|_| StreamError::Has("a wrong pax header".to_owned()))?;
             let value = extension.value_bytes();
             match extension.key_bytes() {
                 b"path" => self.path = Some(value.to_vec()),
                 b"linkpath" => self.link = Some(value.to_vec()),
                 b"mtime" => self.modified = extension.value().ok().and_then(seconds),
                 // Where the next header begins would depend on it; two readers that differ there see two archives.
-                b"size" => bail!(
-                    "the tar stream has a size in a pax header, which is not supported; write it with --format=gnu"
-                ),
-                key if key.starts_with(b"GNU.sparse") => {
-                    bail!("the tar stream has a sparse file, which is not supported")
+                b"size" => {
+                    return refuse("a size in a pax header, which is not supported; write it with --format=gnu");
                 }
+                key if key.starts_with(b"GNU.sparse") => return refuse("a sparse file, which is not supported"),
                 _ => {}
             }
         }
         Ok(())
     }
 
-    fn applied(self, header: &Header) -> anyhow::Result<Entry> {
-        let wrong = "the tar stream has a wrong header";
+    fn applied(self, header: &Header) -> Result<CopyEntry, StreamError> {
         let path = self.path.unwrap_or_else(|| header.path_bytes().into_owned());
         let link = self.link.or_else(|| header.link_name_bytes().map(|link| link.into_owned())).unwrap_or_default();
-        ensure!(
-            path.len() < LONGEST_PATH && link.len() < LONGEST_PATH,
-            "the tar stream has a path of more than 4,095 bytes"
-        );
+        if path.len() >= LONGEST_PATH || link.len() >= LONGEST_PATH {
+            return refuse("a path of more than 4,095 bytes");
+        }
         let kind = match header.entry_type() {
             // Before ustar a directory was a file whose name ends in a slash.
-            EntryType::Regular | EntryType::Continuous if path.ends_with(b"/") => Kind::Directory,
-            EntryType::Regular | EntryType::Continuous => Kind::File,
-            EntryType::Directory => Kind::Directory,
-            EntryType::Symlink => Kind::Symlink,
-            EntryType::Link => Kind::Hardlink,
-            EntryType::Char | EntryType::Block | EntryType::Fifo => Kind::Special,
-            EntryType::GNUSparse => bail!("the tar stream has a sparse file, which is not supported"),
-            other => bail!("the tar stream has an entry of the unknown kind {:?}", char::from(other.as_byte())),
+            EntryType::Regular | EntryType::Continuous if path.ends_with(b"/") => CopyKind::Directory,
+            EntryType::Regular | EntryType::Continuous => CopyKind::File,
+            EntryType::Directory => CopyKind::Directory,
+            EntryType::Symlink => CopyKind::Symlink,
+            EntryType::Link => CopyKind::Hardlink,
+            EntryType::Char | EntryType::Block | EntryType::Fifo => CopyKind::Special,
+            EntryType::GNUSparse => return refuse("a sparse file, which is not supported"),
+            other => {
+                return refuse(format!("an entry of the unknown kind {:?}", char::from(other.as_byte())));
+            }
         };
-        Ok(Entry {
+        Ok(CopyEntry {
             path,
             link,
             kind,
-            mode: header.mode().context(wrong)? & 0o7777,
-            uid: u32::try_from(header.uid().context(wrong)?).context(wrong)?,
-            gid: u32::try_from(header.gid().context(wrong)?).context(wrong)?,
+            mode: header.mode().map_err(wrong)? & 0o7777,
+            uid: u32::try_from(header.uid().map_err(wrong)?).map_err(wrong)?,
+            gid: u32::try_from(header.gid().map_err(wrong)?).map_err(wrong)?,
             modified: match self.modified {
                 Some(modified) => modified,
-                None => i64::try_from(header.mtime().context(wrong)?).context(wrong)?,
+                None => i64::try_from(header.mtime().map_err(wrong)?).map_err(wrong)?,
             },
-            size: header.entry_size().context(wrong)?,
+            size: header.entry_size().map_err(wrong)?,
         })
     }
 }
@@ -187,11 +226,11 @@ mod tests {
         bytes
     }
 
-    fn read(stream: &[u8]) -> anyhow::Result<Vec<Entry>> {
+    fn read(stream: &[u8]) -> Result<Vec<CopyEntry>, StreamError> {
         let mut entries = Vec::new();
         for_each(stream, |entry, _| {
             entries.push(entry.clone());
-            Ok(())
+            Ok::<_, StreamError>(())
         })?;
         Ok(entries)
     }
