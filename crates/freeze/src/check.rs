@@ -54,8 +54,8 @@ pub(crate) fn check(image: &Image) -> Result<(), Wrong> {
             belongings(image, process).map_err(of)?;
         }
     }
-    let end = staging::arrange(image).last().map_or(STAGING.start, |stage| stage.span.end);
-    ensure(end < STAGING.end, || "its memory does not fit".into())?;
+    let memories = image.processes.iter().map(|process| process.areas.as_slice());
+    ensure(staging::has_room(memories), || "its memory does not fit".into())?;
     objects_of(image)
 }
 

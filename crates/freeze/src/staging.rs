@@ -49,6 +49,13 @@ pub(crate) fn arrange(image: &Image) -> Vec<Stage> {
     image.processes.iter().map(|process| arrange_one(&process.areas, &mut cursor)).collect()
 }
 
+/// Whether the memory of some processes, area by area, has room side by side. A program may reserve addresses for terabytes that it never uses, as sanitizers do.
+pub(crate) fn has_room<'a>(memories: impl Iterator<Item = &'a [Area]>) -> bool {
+    let mut cursor = STAGING.start;
+    memories.into_iter().for_each(|areas| drop(arrange_one(areas, &mut cursor)));
+    cursor < STAGING.end
+}
+
 /// Whether the holder keeps an area.
 fn is_staged(area: &&Area) -> bool {
     area.kind.is_own()

@@ -5,6 +5,7 @@ mod attacks;
 mod buds;
 mod burglars;
 mod clients;
+mod clone_checker;
 mod clone_crash;
 mod clone_filters;
 mod clone_identity;
@@ -41,6 +42,7 @@ mod logs;
 mod mounted_inside;
 mod moving;
 mod net;
+mod never_lost;
 mod overbooking;
 mod programs;
 mod reboot;
@@ -151,6 +153,7 @@ const AREAS: &[&[Case]] = &[
     frozen_again::CASES,
     frozen_settings::CASES,
     freeze_refusals::CASES,
+    clone_checker::CASES,
     clone_crash::CASES,
     freeze_kills::CASES,
     clone_kills::CASES,
@@ -206,6 +209,7 @@ const AREAS: &[&[Case]] = &[
     net::addresses::CASES,
     net::bandwidth::CASES,
     net::clones::CASES,
+    never_lost::CASES,
     net::connection_kills::CASES,
     net::connections::CASES,
     net::host_mode::CASES,
