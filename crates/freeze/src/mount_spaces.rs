@@ -329,7 +329,7 @@ fn refused(kind: String) -> Difference {
 /// Whether an open file is of a file system that the kernel has mounted for itself, as it has the message queues of an ipc namespace.
 fn is_of_the_kernels(found: &Found) -> bool {
     const MESSAGE_QUEUES: i64 = 0x1980_0202;
-    rustix::fs::statfs(&found.path).is_ok_and(|about| about.f_type as i64 == MESSAGE_QUEUES)
+    rustix::fs::statfs(&found.path).is_ok_and(|about| about.f_type == MESSAGE_QUEUES)
 }
 
 /// Whether a name of /proc is one of a file that has it.
