@@ -13,6 +13,8 @@ const PYTHON: &[Need] = &[Need::Root, Need::Program("python3", "python3")];
 
 pub(crate) const CASES: &[Case] = &[
     Case::new("clone_checker::no_kind_is_silently_other", no_kind_is_silently_other).needs(PYTHON),
+    Case::new("clone_checker::ten_thousand_descriptors_come_along_or_are_refused", ten_thousand_descriptors)
+        .needs(PYTHON),
     Case::new("clone_checker::no_guest_is_lost", |sandbox| no_guest_is_lost(sandbox, 10)).needs(PYTHON),
     Case::new("clone_checker::none_of_200_guests_is_lost", |sandbox| no_guest_is_lost(sandbox, 200))
         .needs(PYTHON)
@@ -87,6 +89,30 @@ fn no_kind_is_silently_other(sandbox: &Sandbox) {
     let restored = said(sandbox, "source");
     let silently: Vec<_> = other(&restored).into_iter().filter(|kind| !is_lost(kind)).collect();
     assert_eq!(silently, Vec::<&Kind>::new(), "the restored guest is another, and nobody says so");
+}
+
+/// Whoever makes a clone has all of them open beside those of its processes: where the daemon may not have as many, that is said before anybody is stopped.
+fn ten_thousand_descriptors(sandbox: &Sandbox) {
+    const MANY: &str = "import os, resource, time\nmost = resource.getrlimit(7)[1]\nresource.setrlimit(7, (most, most))\n\
+                        kept = [os.eventfd(number & 7) for number in range(10000)]\nopen('/tmp/up', 'w').write('up')\ntime.sleep(1e6)";
+    let tree = tree(sandbox);
+    let create = ["create", "many", "--from", &tree.to_string_lossy(), "--start", "--", "/usr/bin/python3", "-c", MANY];
+    sandbox.pando(create).limit(120).ok();
+    eventually("it has all of them", || sandbox.exec_sh("many", "test -s /tmp/up").run().code() == 0);
+    let open = |name: &str| sandbox.exec_sh(name, "ls /proc/2/fd | wc -l").ok().trim().parse::<u32>().unwrap_or(0);
+    let all = open("many");
+    let ended = sandbox.pando(["freeze", "many"]).run();
+    if ended.code() != 0 {
+        ended.ended_with(125).complains_of(&[
+            "cannot be frozen: process 2",
+            "too many descriptors",
+            "CAP_SYS_RESOURCE",
+        ]);
+        assert_eq!(open("many"), all);
+        return;
+    }
+    sandbox.pando(["clone", "many", "one"]).ok();
+    assert!(all > 10_000 && open("one") == all);
 }
 
 /// Each is restored, or refused before it is ended.
