@@ -154,6 +154,7 @@ fn freeze(
             stop: false,
             memory: true,
             wait: false,
+            unchecked: false,
         })?;
         if round > 0 {
             let pause = image["image"]["pause_us"].as_f64().unwrap_or(f64::NAN) / 1e3;

@@ -130,6 +130,7 @@ fn freeze(client: &mut Client, name: &str) -> anyhow::Result<Value> {
         stop: false,
         memory: true,
         wait: false,
+        unchecked: false,
     })
 }
 

@@ -37,7 +37,14 @@ pub(super) fn measure(
     client.call(&Method::Create { name: NAME.into(), source, spec, start: false })?;
     cold_start(pando, client, NAME)?;
     let image = Some(NAME.to_owned());
-    client.call(&Method::Freeze { name: NAME.into(), image, stop: false, memory: true, wait: false })?;
+    client.call(&Method::Freeze {
+        name: NAME.into(),
+        image,
+        stop: false,
+        memory: true,
+        wait: false,
+        unchecked: false,
+    })?;
     let address: Address = "10.9.0.5@lo".parse().map_err(|error| anyhow::anyhow!("{error}"))?;
     for round in 0..=settings.samples(50, 5) {
         for (what, addresses) in [(WITHOUT, Vec::new()), (WITH, vec![address.clone()])] {

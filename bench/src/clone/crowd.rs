@@ -52,7 +52,14 @@ pub(super) fn thousand(client: &mut Client, root: &Path, report: &mut Report) ->
     client.call(&Method::Create { name: SMALLEST.into(), source, spec, start: true })?;
     interrupt::pause(PAUSE)?;
     let image = Some(SMALLEST.to_owned());
-    client.call(&Method::Freeze { name: SMALLEST.into(), image, stop: false, memory: true, wait: false })?;
+    client.call(&Method::Freeze {
+        name: SMALLEST.into(),
+        image,
+        stop: false,
+        memory: true,
+        wait: false,
+        unchecked: false,
+    })?;
     let names: Vec<String> = (1..=MULTITUDE).map(|number| format!("thousand-{number}")).collect();
     machine_memory::settle()?;
     let before = machine_memory::used_kib()?;

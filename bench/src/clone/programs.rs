@@ -172,7 +172,7 @@ fn freeze(pando: &OwnPando, client: &mut Client, program: &Program, source: &str
     client.call(&Method::Set { name: name.clone(), assignments: vec![format!("command=sh {SERVE}")] })?;
     cold_start(pando, client, program)?;
     let image = Some(name.clone());
-    client.call(&Method::Freeze { name, image, stop: false, memory: true, wait: false })?;
+    client.call(&Method::Freeze { name, image, stop: false, memory: true, wait: false, unchecked: false })?;
     Ok(())
 }
 

@@ -56,8 +56,14 @@ fn one(pando: &OwnPando, root: &Path, size: &Size, samples: usize, mut add: impl
         for number in 0..CHANGED {
             File::options().append(true).open(place(&files, number * (FILES / CHANGED)))?.write_all(b"more")?;
         }
-        let freeze =
-            Method::Freeze { name: name.clone(), image: Some(name.clone()), stop: false, memory: true, wait: false };
+        let freeze = Method::Freeze {
+            name: name.clone(),
+            image: Some(name.clone()),
+            stop: false,
+            memory: true,
+            wait: false,
+            unchecked: false,
+        };
         let image = client.call(&freeze)?;
         if round > 0 {
             add(image["image"]["pause_us"].as_f64().unwrap_or(f64::NAN) / 1e3);

@@ -60,7 +60,14 @@ pub(super) fn measure(
     )?;
     walk(pando, "warm")?;
     let image = Some("warm".into());
-    client.call(&Method::Freeze { name: "warm".into(), image, stop: false, memory: true, wait: false })?;
+    client.call(&Method::Freeze {
+        name: "warm".into(),
+        image,
+        stop: false,
+        memory: true,
+        wait: false,
+        unchecked: false,
+    })?;
     remove(client, "warm")?;
     create(client, "cold")?;
     shell(

@@ -128,7 +128,16 @@ pub enum Method {
     #[serde(rename = "org.pando.Guests.Copy")]
     Copy { name: String, path: String, direction: Copying },
     #[serde(rename = "org.pando.Guests.Freeze")]
-    Freeze { name: String, image: Option<String>, stop: bool, memory: bool, wait: bool },
+    Freeze {
+        name: String,
+        image: Option<String>,
+        stop: bool,
+        memory: bool,
+        wait: bool,
+        /// Whether no clone of it is compared with what was frozen.
+        #[serde(default)]
+        unchecked: bool,
+    },
     #[serde(rename = "org.pando.Guests.Clone")]
     Clone {
         image: String,

@@ -44,6 +44,9 @@ pub(crate) struct ImageRecord {
     /// Where a process of it waits to hear that it was frozen, if that was its own wish.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) answer: Option<u32>,
+    /// Whether no clone of it is compared with what was frozen: whoever froze it wanted that.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) unchecked: bool,
 }
 
 /// A frozen guest. Other threads make clones of it.
@@ -83,6 +86,7 @@ impl ImageRecord {
             pause_us: i64::try_from(frozen.pause.as_micros()).unwrap_or(i64::MAX),
             connections: Vec::new(),
             answer: None,
+            unchecked: false,
         }
     }
 
@@ -148,6 +152,9 @@ impl HeldImage {
         let fault =
             |error| Fault::new(FaultKind::Failed, &self.name, format!("image '{}' cannot be used: {error}", self.name));
         let woken = bed.thaw().map_err(fault)?;
+        if self.record.unchecked {
+            woken.take_as_alike();
+        }
         Ok(Arc::clone(self.slot().insert(Arc::new(woken))))
     }
 

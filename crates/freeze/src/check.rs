@@ -56,8 +56,8 @@ pub(crate) fn check(image: &Image) -> Result<(), Wrong> {
         }
     }
     fork_sharing::check(&image.processes)?;
-    let end = staging::end(&staging::arrange(image));
-    ensure(end < STAGING.end, || "its memory does not fit".into())?;
+    let memories = image.processes.iter().map(|process| process.areas.as_slice());
+    ensure(staging::has_room(memories), || "its memory does not fit".into())?;
     objects_of(image)
 }
 

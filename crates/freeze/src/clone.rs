@@ -5,6 +5,7 @@ use crate::freeze::Frozen;
 use crate::holder::{self, Holder};
 use crate::host_settings;
 use crate::image::Image;
+use crate::likeness::{self, Difference};
 use crate::refusal::FreezeError;
 use crate::script::{self, Script};
 use pando_kernel::{CallError, Context, memory_file, packet, pidfd};
@@ -15,6 +16,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Where a clone is to live.
@@ -82,6 +84,9 @@ pub enum CloneError {
     /// The holder holds nothing.
     #[error("the holder holds no image")]
     Empty,
+    /// All of its steps were taken, and it is something else than what was frozen.
+    #[error("the clone is not what was frozen: {}", likeness::list(.0))]
+    Differs(Vec<Difference>),
     /// The image needs descriptors of the outside.
     #[error("the image needs {wanted} descriptors of the outside, {given} were given")]
     Supplies {
@@ -165,9 +170,23 @@ impl AsFd for Going {
 }
 
 impl Frozen {
-    /// Makes a clone, up to its first instruction.
+    /// Makes a clone, up to its first instruction. The first one is compared with what was frozen, unless that is not wanted.
     pub fn clone_into(&self, target: &Target<'_>) -> Result<Ready, CloneError> {
-        self.holder.clone_into(&self.image, target)
+        let ready = self.holder.clone_into(&self.image, target)?;
+        // Several may be the first.
+        if !self.alike.load(Ordering::Acquire) {
+            let differences = likeness::differences(&self.image, target.init)?;
+            if !differences.is_empty() {
+                return Err(CloneError::Differs(differences));
+            }
+            self.alike.store(true, Ordering::Release);
+        }
+        Ok(ready)
+    }
+
+    /// Has no clone compared with what was frozen.
+    pub fn take_as_alike(&self) {
+        self.alike.store(true, Ordering::Release);
     }
 }
 

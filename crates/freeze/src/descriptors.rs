@@ -49,11 +49,16 @@ pub struct Outside {
 
 /// Every descriptor of a process.
 pub(crate) fn list(outer: i32) -> Result<Vec<Found>, CallError> {
+    numbers(outer)?.into_iter().map(|number| one(outer, number)).collect()
+}
+
+/// Their numbers, in ascending order.
+pub(crate) fn numbers(outer: i32) -> Result<Vec<i32>, CallError> {
     let directory = format!("/proc/{outer}/fd");
     let entries = std::fs::read_dir(&directory).context(|| format!("reading {directory}"))?;
     let mut numbers: Vec<i32> = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
     numbers.sort_unstable();
-    numbers.into_iter().map(|number| one(outer, number)).collect()
+    Ok(numbers)
 }
 
 /// One descriptor of a process.
@@ -285,14 +290,14 @@ impl<'a> Notebook<'a> {
 }
 
 /// Flags without those that only matter when opening. Who opens a file that has no name (O_TMPFILE) says that he names a directory.
-fn lasting(flags: u32) -> u32 {
+pub(crate) fn lasting(flags: u32) -> u32 {
     let unnamed = OFlags::TMPFILE.bits();
     let opening = (OFlags::CREATE | OFlags::EXCL | OFlags::TRUNC | OFlags::NOCTTY | OFlags::CLOEXEC).bits();
     flags & !(opening | if flags & unnamed == unnamed { unnamed } else { 0 })
 }
 
 /// The flock(2) lock of a descriptor's fdinfo: `lock: 1: FLOCK  ADVISORY  WRITE 77 00:2f:1234 0 EOF`.
-fn flock(info: &str) -> Option<i32> {
+pub(crate) fn flock(info: &str) -> Option<i32> {
     let words = |line: &str| line.split_ascii_whitespace().map(str::to_owned).collect::<Vec<_>>();
     let line = info
         .lines()
@@ -309,7 +314,7 @@ pub(crate) fn record_locks(found: &Found) -> Vec<(i32, i16, i64, i64)> {
 }
 
 /// The record locks in a descriptor's fdinfo, of processes (POSIX) or of open files (OFDLCK): kind, start, length.
-fn ranges(info: &str, of: &str) -> Vec<(i16, i64, i64)> {
+pub(crate) fn ranges(info: &str, of: &str) -> Vec<(i16, i64, i64)> {
     let range = |line: &str| {
         let words: Vec<_> = line.split_ascii_whitespace().collect();
         let [_, _, family, _, mode, _, _, start, end] = words[..] else { return None };

@@ -1,7 +1,7 @@
 //! Whether a clone may be made before anybody asks for one, and wait at its gate for as long as that takes.
 
 use crate::aio;
-use crate::image::{FileKind, Image, Keyed, KeyedKind};
+use crate::image::{FileKind, Image, Keyed, KeyedKind, OpenFile, Process, UnixSocket};
 
 /// What a clone that waits costs, and what it has meanwhile that others may want.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,10 +41,34 @@ impl Image {
     }
 }
 
+impl Image {
+    /// Whether a clone has something below these paths that two cannot have at a time, or that is taken from whoever has it: locks, and names of sockets and pipes.
+    pub fn holds_in(&self, paths: &[String]) -> bool {
+        let is_below = |path: &str| {
+            let rest = |above: &String| path.strip_prefix(above.trim_end_matches('/')).map(str::to_owned);
+            paths.iter().filter_map(rest).any(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        let named = |file: usize| match self.files.get(file).map(|file| &file.kind) {
+            Some(FileKind::Named { path }) => is_below(path),
+            _ => false,
+        };
+        let is_locked =
+            |(number, file): (usize, &OpenFile)| (file.lock.is_some() || !file.ranges.is_empty()) && named(number);
+        let has_locked = |process: &Process| {
+            let mut locked = process.locks.iter().map(|(number, ..)| *number);
+            locked.any(|number| process.descriptors.iter().any(|one| one.number == number && named(one.file)))
+        };
+        self.files.iter().enumerate().any(is_locked)
+            || self.processes.iter().any(has_locked)
+            || self.unix.iter().filter_map(UnixSocket::path).any(|path| is_below(&path))
+            || self.pipes.iter().filter_map(|pipe| pipe.path.as_ref()).any(|path| is_below(path))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::image::{AioRing, Area, AreaKind, OpenFile, Process, UnixSocket};
+    use crate::image::{AioRing, Area, AreaKind};
 
     fn with(kind: FileKind) -> Image {
         let file = OpenFile { flags: 0, position: 0, lock: None, ranges: Vec::new(), kind, mount_space: None };
@@ -79,5 +103,18 @@ mod tests {
         assert!(!networked(bound(b"\x01\0")));
         assert!(networked(with(FileKind::Plain(Default::default()))));
         assert!(!networked(with(FileKind::Epoll)));
+    }
+
+    #[test]
+    fn what_two_cannot_have_is_found_below_a_path() {
+        let mut image = with(FileKind::Named { path: "/data/db".into() });
+        let holds = |image: &Image, path: &str| image.holds_in(&["/srv".into(), path.into()]);
+        assert!(!holds(&image, "/data"));
+        image.files[0].lock = Some(libc::LOCK_EX);
+        assert!(holds(&image, "/data") && holds(&image, "/data/") && holds(&image, "/data/db"));
+        assert!(!holds(&image, "/dat") && !holds(&image, "/data/db/x") && !image.holds_in(&[]));
+        image.files[0].lock = None;
+        image.unix.push(UnixSocket { name: b"\x01\0/data/socket\0".to_vec(), ..UnixSocket::default() });
+        assert!(holds(&image, "/data") && !holds(&image, "/run"));
     }
 }

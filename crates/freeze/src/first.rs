@@ -9,7 +9,7 @@
 //!   cloner ──Clone───────────────────▶ holder ─▶ maker: makes what is shared, hands it over ▲, forks all others
 //! ```
 
-use crate::growth::Ground;
+use crate::growth::{self, Ground};
 use crate::image::Image;
 use crate::objects::Slots;
 use crate::plan;
@@ -80,6 +80,7 @@ pub(crate) fn script(image: &Image, facts: &Facts) -> Result<Option<Script>, Fre
     let stages = staging::arrange(image);
     let (slots, executables) = (Slots::of(image), plan::executables(image));
     let mut writer = Writer::after(facts.before);
+    growth::heed_every_signal(&mut writer);
     let most = writer.words(&[facts.most_descriptors; 2]);
     let arguments = [u64::from(libc::RLIMIT_NOFILE), most];
     writer.attempt(Writer::STAGING, "making room for descriptors", libc::SYS_setrlimit, &arguments);

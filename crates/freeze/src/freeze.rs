@@ -14,10 +14,13 @@ use crate::image::Image;
 use crate::in_flight::Flight;
 use crate::inotify::Searched;
 use crate::ipc::Ipc;
+use crate::limits;
 use crate::machine::{self, MappedFile};
+use crate::objects::Slots;
 use crate::onlooker::Onlooker;
 use crate::origin::Origin;
 use crate::plan;
+use crate::planted;
 use crate::refusal::{FreezeError, Refusal};
 use crate::sockets;
 use crate::standing::Standing;
@@ -27,6 +30,7 @@ use crate::tree::Roots;
 use pando_kernel::CallError;
 use std::collections::HashSet;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 /// What to freeze.
@@ -61,6 +65,8 @@ pub struct Frozen {
     pub connections: Vec<Connection>,
     /// The files that they map.
     pub(crate) files: Vec<MappedFile>,
+    /// Whether a clone was compared with what was frozen, and found to be that; or none is to be.
+    pub(crate) alike: AtomicBool,
 }
 
 /// Freezes the processes of a pid namespace. `at_rest` runs while they stand still: it is the time to copy their files. It gives a
@@ -116,7 +122,7 @@ pub fn freeze_with<T>(
     };
     drop(standing);
     let files = machine::mapped(&image, root)?;
-    Ok(Frozen { image, holder, pause, connections: Vec::new(), files })
+    Ok(Frozen { image, holder, pause, connections: Vec::new(), files, alike: AtomicBool::new(false) })
 }
 
 /// Freezes likewise, and the processes do not run on: when all is held, `keep` is told of it, and then the first process of their pid namespace is ended,
@@ -126,7 +132,7 @@ pub fn freeze_and_end(
     subject: &Subject<'_>,
     withhold: impl FnOnce(&[Ends]) -> Result<(), CallError>,
     at_rest: impl FnOnce() -> Result<OwnedFd, CallError>,
-    keep: impl FnOnce(&Frozen) -> Result<(), CallError>,
+    keep: impl FnOnce(&Frozen) -> Result<(), FreezeError>,
 ) -> Result<Frozen, FreezeError> {
     let Still { mut image, mut holder, mut standing, begun } =
         stand_still(subject, &Roots::find(subject.init, subject.whole)?)?;
@@ -135,7 +141,7 @@ pub fn freeze_and_end(
     let root = at_rest()?;
     hold(standing.themselves(subject, &image), &mut image, &mut holder, &root)?;
     let files = machine::mapped(&image, root)?;
-    let frozen = Frozen { image, holder, pause: begun.elapsed(), connections, files };
+    let frozen = Frozen { image, holder, pause: begun.elapsed(), connections, files, alike: AtomicBool::new(false) };
     keep(&frozen)?;
     standing.end()?;
     Ok(frozen)
@@ -215,7 +221,15 @@ fn look(subject: &Subject<'_>, stopped: &[Stopped], known: &Known<'_>) -> Result
     let mut late = dispatched_calls::objections(untold)?;
     let (image, flight) = capture::capture(subject, stopped, known, found)?;
     late.extend(sockets::late_objections(&image));
+    late.extend(crowd(&image));
     if late.is_empty() { Ok((image, flight)) } else { Err(FreezeError::Refused(late)) }
+}
+
+/// Open files that whoever makes a clone could not have side by side.
+fn crowd(image: &Image) -> Option<Refusal> {
+    let most = image.processes.iter().max_by_key(|process| process.descriptors.len())?;
+    let name = most.threads.first().map_or_else(String::new, |one| String::from_utf8_lossy(&one.name).into_owned());
+    limits::too_many_open(Slots::of(image).most_open(image), (most.pid, &name))
 }
 
 /// Has the holder copy memory.
@@ -241,7 +255,8 @@ pub(crate) fn hold_above(
         fork_sharing::find(sources, &mut image.processes)?;
     }
     let facts = plan::Facts { taken, ..holder.facts(origin)? };
-    let script = plan::script(image, &facts)?;
+    let script = plan::script(&planted::of(image), &facts)?;
+    limits::lift(image, holder.pid())?;
     holder.hold(script, root.as_fd())?;
     Ok(())
 }

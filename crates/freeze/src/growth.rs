@@ -319,6 +319,18 @@ fn make_thread(writer: &mut Writer, chapter: Chapter, (thread, how): (&Thread, u
     writer.thread(chapter, format!("making thread {}", thread.tid), arguments, own);
 }
 
+/// Writes the ending of whatever disregard of signals whoever takes the steps has inherited: all that is forked, and executed, would inherit it too. Each process ignores
+/// then what the frozen one did.
+pub(crate) fn heed_every_signal(writer: &mut Writer) {
+    const SIGNALS: u64 = 64;
+    let default = writer.words(&[0; 4]);
+    for signal in 1..=SIGNALS {
+        // Two of them can be ignored by nobody.
+        let arguments = [signal, default, 0, 8];
+        writer.attempt(Writer::STAGING, "ignoring no signal", libc::SYS_rt_sigaction, &arguments);
+    }
+}
+
 /// Writes the moving of the kernel's own mappings to where they are out of the way, unless they lie there already; where they lie then.
 pub(crate) fn park(writer: &mut Writer, chapter: Chapter, kernel: &[(String, u64, u64)]) -> Vec<(String, u64, u64)> {
     let fixed = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as u64;

@@ -6,6 +6,7 @@ use crate::first;
 use crate::image::Image;
 use crate::origin::Origin;
 use crate::plan::Facts;
+use crate::planted;
 use crate::script::{self, Script};
 use pando_kernel::release::release;
 use pando_kernel::{CallError, Context, memory_file, packet, pidfd};
@@ -106,7 +107,7 @@ impl Holder {
         let (before, release) = (self.script()?.length(), release());
         let mut facts = first::Facts::of(pid)?;
         (facts.before, facts.moves_many, facts.ids_chosen) = (before, release >= (6, 17), release >= (6, 15));
-        first::script(image, &facts).map_err(CloneError::Unmade)
+        first::script(&planted::of(image), &facts).map_err(CloneError::Unmade)
     }
 
     /// Its memory, to be read from.

@@ -65,8 +65,10 @@ impl Spaces {
     /// Those of some processes below a first one. One that has gone meanwhile is in none.
     pub(crate) fn of(subject: &Subject<'_>, members: &[Member]) -> Result<Self, CallError> {
         let init = subject.init;
-        let (home, first) = (MOUNTS.of(init)?, MountTree::default());
-        let mut spaces = Self { init, home, first, all: Vec::new(), of: HashMap::new(), mounts: HashMap::new() };
+        let unread = || proc_file::malformed("reading what is mounted: there is too much of it");
+        let first = MountTree::parse(&proc_file::text(init, "mountinfo")?).ok_or_else(unread)?;
+        let mounts = first.all().iter().map(|mount| (mount.id, None)).collect();
+        let mut spaces = Self { init, home: MOUNTS.of(init)?, first, all: Vec::new(), of: HashMap::new(), mounts };
         for member in members.iter().filter(|member| member.state != 'Z') {
             let Ok(link) = MOUNTS.of(member.outer) else { continue };
             if link != spaces.home {
@@ -80,11 +82,6 @@ impl Spaces {
         if let Some(known) = self.all.iter().position(|space| space.link == link) {
             self.of.insert(member.outer, known);
             return Ok(());
-        }
-        if self.all.is_empty() {
-            let unread = || proc_file::malformed("reading what is mounted: there is too much of it");
-            self.first = MountTree::parse(&proc_file::text(self.init, "mountinfo")?).ok_or_else(unread)?;
-            self.mounts.extend(self.first.all().iter().map(|mount| (mount.id, None)));
         }
         let Ok(text) = proc_file::text(member.outer, "mountinfo") else { return Ok(()) };
         let tree = MountTree::parse(&text);
@@ -144,18 +141,23 @@ impl Spaces {
     fn place_of_file(&self, outer: i32, found: &Found) -> Result<Option<usize>, ()> {
         let named =
             found.target.starts_with('/') && found.stat.st_nlink > 0 && !descriptors::is(found, FileType::Socket);
-        if self.all.is_empty() || !named || open_namespaces::is_one(found) {
+        if !named || open_namespaces::is_one(found) || is_of_the_kernels(found) {
             return Ok(None);
         }
         let identity = Some((found.stat.st_dev, found.stat.st_ino));
         let leads = |space: Option<usize>| self.identity(space, &found.target) == identity;
-        match found.lines.number("mnt_id", 10).ok().and_then(|mount| self.mounts.get(&mount)) {
+        match self.mount_of(found) {
             Some(None) => Ok(None),
             Some(space) => leads(*space).then_some(*space).ok_or(()),
             // A mount of nobody's: of a program of the outside, or one that is not mounted any more.
             None if leads(None) || descriptors::is(found, FileType::CharacterDevice) => Ok(None),
             None => self.of_process(outer).filter(|space| leads(Some(*space))).map(Some).ok_or(()),
         }
+    }
+
+    /// Which namespace the mount of an open file is in; none of a mount that is nowhere, or elsewhere.
+    fn mount_of(&self, found: &Found) -> Option<&Option<usize>> {
+        found.lines.number("mnt_id", 10).ok().and_then(|mount| self.mounts.get(&mount))
     }
 
     /// What a path without links leads to in a namespace.
@@ -283,8 +285,17 @@ impl Spaces {
         if descriptors::supplied(found, outside).is_some() {
             return None;
         }
-        let kind = || format!("a file that its mnt namespace has elsewhere or not any more ({})", found.target);
-        self.place_of_file(outer, found).is_err().then(|| (kind(), "close it"))
+        self.place_of_file(outer, found).err()?;
+        // Who came in from outside has what whoever sent it has opened: a path of the host's means something else to the guest, or nothing.
+        Some(match self.mount_of(found) {
+            None => (
+                format!("a file of the outside, or of what is not mounted any more ({})", found.target),
+                "end the program, or have it open files of the guest's",
+            ),
+            Some(_) => {
+                (format!("a file that its mnt namespace has elsewhere or not any more ({})", found.target), "close it")
+            }
+        })
     }
 
     /// Whether what has a path in a process's own namespace is something else, or nothing, in the first process's.
@@ -313,6 +324,12 @@ fn stray(change: &MountChange, is_nested: impl Fn(&str) -> bool) -> Option<Objec
 
 fn refused(kind: String) -> Difference {
     Difference { objections: vec![(kind, "stop what made it")], ..Difference::default() }
+}
+
+/// Whether an open file is of a file system that the kernel has mounted for itself, as it has the message queues of an ipc namespace.
+fn is_of_the_kernels(found: &Found) -> bool {
+    const MESSAGE_QUEUES: i64 = 0x1980_0202;
+    rustix::fs::statfs(&found.path).is_ok_and(|about| about.f_type == MESSAGE_QUEUES)
 }
 
 /// Whether a name of /proc is one of a file that has it.

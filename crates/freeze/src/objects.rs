@@ -84,6 +84,12 @@ impl Slots {
         }
     }
 
+    /// How many files whoever makes a clone has open at the most, those too that its processes will have.
+    pub(crate) fn most_open(self, image: &Image) -> u64 {
+        // A pipe lies behind what the processes run.
+        self.executable(image.processes.len()) + 3
+    }
+
     /// How many descriptors a clone must be supplied with.
     pub(crate) fn supplied(self) -> usize {
         (self.supplied - u64::from(self.hands_over)) as usize

@@ -48,6 +48,7 @@ fn written(image: &Image, facts: &Facts, filters: &[Vec<u8>]) -> Result<Option<S
     let slots = Slots::of(image);
     let executables = executables(image);
     let mut writer = Writer::new();
+    growth::heed_every_signal(&mut writer);
     // Once, and not by each process that is forked.
     let kernel = growth::park(&mut writer, Writer::STAGING, &facts.kernel);
     pid_counter::stage(&mut writer, slots);

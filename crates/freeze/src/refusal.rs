@@ -40,6 +40,9 @@ pub enum FreezeError {
     /// A process ended, or another one came, while the tree was being looked at, again and again.
     #[error("the processes did not hold still: {0}; try again")]
     Restless(String),
+    /// They were to end, and no clone came of what was frozen.
+    #[error("no clone of it can be made, so it was not ended: {0}; it runs on ('--no-check' ends it without a trial)")]
+    Trial(String),
 }
 
 fn list(refusals: &[Refusal]) -> String {

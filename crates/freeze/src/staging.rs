@@ -63,9 +63,11 @@ pub(crate) fn arrange(image: &Image) -> Vec<Stage> {
     image.processes.iter().map(|process| arrange_one(&process.areas, &mut shared, &mut cursor)).collect()
 }
 
-/// Where all of that ends.
-pub(crate) fn end(stages: &[Stage]) -> u64 {
-    stages.iter().flat_map(|stage| &stage.spans).map(|span| span.end).max().unwrap_or(STAGING.start)
+/// Whether the memory of some processes, area by area, has room side by side. A program may reserve addresses for terabytes that it never uses, as sanitizers do.
+pub(crate) fn has_room<'a>(memories: impl Iterator<Item = &'a [Area]>) -> bool {
+    let (mut cursor, mut shared) = (STAGING.start, HashMap::new());
+    memories.into_iter().for_each(|areas| drop(arrange_one(areas, &mut shared, &mut cursor)));
+    cursor < STAGING.end
 }
 
 /// Whether the holder keeps an area.

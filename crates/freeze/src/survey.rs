@@ -11,6 +11,7 @@ use crate::image::{Area, AreaKind};
 use crate::in_flight::Flight;
 use crate::inotify::{self, Searched};
 use crate::ipc::Ipc;
+use crate::limits;
 use crate::lost_names::{self, Name};
 use crate::mount_spaces::{self, Spaces};
 use crate::mounts;
@@ -24,7 +25,7 @@ use crate::process_descriptors;
 use crate::refusal::Refusal;
 use crate::sharing;
 use crate::sockets;
-use crate::staging::STAGING;
+use crate::staging::{self, STAGING};
 use crate::sysv;
 use crate::terminals;
 use crate::told::Told;
@@ -134,6 +135,8 @@ fn survey_members(
         }
         refusals.extend(objections.into_iter().map(|(kind, advice)| refusal(member, None, kind, advice)));
     }
+    refusals.extend(reservation(members, &areas));
+    refusals.extend(crowd(&descriptors));
     // What is in flight is looked at as what one more process has.
     let (flight, waiting) = Flight::look(&descriptors, outside, stopped)?;
     refusals.extend(flight.objections(&waiting));
@@ -162,6 +165,33 @@ fn told_of(members: &[Member], usual: &Usual<'_>, stopped: bool) -> HashMap<i32,
         aio::let_end(&mut told, look);
     }
     told
+}
+
+/// Who has so many descriptors that whoever makes a clone could not have them: above those that it will have, all its open files lie side by side. How many processes share
+/// is seen when they stand still.
+fn crowd(descriptors: &[(&Member, Vec<Found>)]) -> Option<Refusal> {
+    let needed = |found: &[Found]| found.last().map_or(0, |last| last.number as u64 + 1) + found.len() as u64;
+    let most = descriptors.iter().map(|(member, found)| (*member, needed(found))).max_by_key(|(_, needed)| *needed)?;
+    limits::too_many_open(most.1, (most.0.pid, &most.0.name))
+}
+
+/// Addresses that have no room side by side in a holder, named by whoever has most of them.
+fn reservation(members: &[Member], areas: &HashMap<i32, Vec<Area>>) -> Option<Refusal> {
+    const TERABYTE: u64 = 1 << 40;
+    let in_order = || members.iter().filter_map(|member| Some((member, areas.get(&member.outer)?)));
+    if staging::has_room(in_order().map(|(_, areas)| areas.as_slice())) {
+        return None;
+    }
+    let bytes = |areas: &[Area]| -> u64 { areas.iter().map(|area| area.end - area.start).sum() };
+    let (member, most) = in_order().map(|(member, areas)| (member, bytes(areas))).max_by_key(|(_, bytes)| *bytes)?;
+    let all: u64 = in_order().map(|(_, areas)| bytes(areas)).sum();
+    let kind = format!(
+        "it reserves {} TiB of addresses, and all processes together {} TiB, more than the {} TiB that an image can have",
+        most / TERABYTE,
+        all / TERABYTE,
+        (STAGING.end - STAGING.start) / TERABYTE
+    );
+    Some(refusal(member, None, kind, "start fewer such programs, as those built with a sanitizer are"))
 }
 
 fn leaderless(member: &Member) -> Option<Refusal> {

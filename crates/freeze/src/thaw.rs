@@ -5,15 +5,18 @@ use crate::check;
 use crate::freeze::Frozen;
 use crate::holder::Holder;
 use crate::keep::{self, MEMORY, TREE, Tree};
+use crate::limits;
 use crate::machine::{self, Machine};
 use crate::origin::{self, Origin};
 use crate::plan;
+use crate::planted;
 use crate::powers::Powers;
 use crate::refusal::FreezeError;
 use crate::sheet::{BODY, Kind, Opened, SheetError};
 use pando_kernel::CallError;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 
 /// The longest file `tree` that is read.
 const LONGEST: u64 = 1 << 30;
@@ -52,9 +55,11 @@ pub fn thaw(directory: &Path, root: BorrowedFd<'_>) -> Result<Frozen, ThawError>
     let mut holder = Holder::start()?;
     // Of the file that was checked, whatever its name is by now.
     let path = format!("/proc/{}/fd/{}", std::process::id(), memory.file.as_fd().as_raw_fd());
-    let script = plan::script(&tree.image, &holder.facts(Origin::File { path, start: BODY })?)?;
+    let script = plan::script(&planted::of(&tree.image), &holder.facts(Origin::File { path, start: BODY })?)?;
+    limits::lift(&tree.image, holder.pid())?;
     holder.hold(script, root)?;
-    Ok(Frozen { image: tree.image, holder, pause: tree.pause, connections: Vec::new(), files: tree.files })
+    let Tree { image, pause, files, .. } = tree;
+    Ok(Frozen { image, holder, pause, connections: Vec::new(), files, alike: AtomicBool::new(false) })
 }
 
 /// Looks through an image that came from elsewhere, and notes in it that it did; what its processes hold.

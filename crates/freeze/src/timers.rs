@@ -9,16 +9,22 @@ use pando_kernel::CallError;
 
 /// Every timer of a stopped process.
 pub(crate) fn read(pid: i32, asking: &Asking<'_>) -> Result<Vec<Timer>, CallError> {
-    let mut timers = parse(&proc_file::text(pid, "timers")?);
+    let mut timers = listed(pid)?;
     for timer in &mut timers {
-        if timer.thread != 0 {
-            // The file says the number that the thread has here.
-            let status = Lines::read(pid, &format!("task/{}/status", timer.thread))?;
-            timer.thread = tree::inner(&status).unwrap_or(timer.thread);
-        }
         let injection = asking.injection()?;
         injection.call(libc::SYS_timer_gettime, &[timer.id as u64, injection.room()])?;
         timer.setting = injection.words(0)?;
+    }
+    Ok(timers)
+}
+
+/// Every timer of any process, but for what it is set to.
+pub(crate) fn listed(pid: i32) -> Result<Vec<Timer>, CallError> {
+    let mut timers = parse(&proc_file::text(pid, "timers")?);
+    for timer in timers.iter_mut().filter(|timer| timer.thread != 0) {
+        // The file says the number that the thread has here.
+        let status = Lines::read(pid, &format!("task/{}/status", timer.thread))?;
+        timer.thread = tree::inner(&status).unwrap_or(timer.thread);
     }
     Ok(timers)
 }

@@ -52,6 +52,9 @@ pub struct UnixSocket {
     /// Whether only a mount namespace of its process's own has its file, so that it cannot be made.
     #[serde(skip)]
     pub(crate) is_elsewhere: bool,
+    /// Whether the directory of its name is gone, so that it cannot be made.
+    #[serde(skip)]
+    pub(crate) is_homeless: bool,
 }
 
 /// A message, or a part of a stream.
@@ -149,6 +152,9 @@ pub(crate) fn capture(
             (socket.directory, socket.place) = find_place(init, place, socket, &path, &maps)?;
             let path = if socket.name.get(2) == Some(&b'/') { path } else { format!("{}/{path}", socket.directory) };
             socket.is_elsewhere = nested.mounts.is_elsewhere(place.outer, &path);
+            // A socket is bound anew at its path, also where its file is gone: its directory has to be there for that.
+            let directory = path.rsplit_once('/').map_or("/", |(directory, _)| directory);
+            socket.is_homeless = look_inside(init, &format!("{directory}/.")).is_none();
         }
     }
     // What waits to be accepted is connected to nothing that has an inode.

@@ -5,6 +5,7 @@ mod attacks;
 mod buds;
 mod burglars;
 mod clients;
+mod clone_checker;
 mod clone_crash;
 mod clone_filters;
 mod clone_identity;
@@ -43,6 +44,7 @@ mod logs;
 mod mounted_inside;
 mod moving;
 mod net;
+mod never_lost;
 mod overbooking;
 mod programs;
 mod readers;
@@ -158,6 +160,7 @@ const AREAS: &[&[Case]] = &[
     frozen_again::CASES,
     frozen_settings::CASES,
     freeze_refusals::CASES,
+    clone_checker::CASES,
     clone_crash::CASES,
     freeze_kills::CASES,
     clone_kills::CASES,
@@ -216,6 +219,7 @@ const AREAS: &[&[Case]] = &[
     net::addresses::CASES,
     net::bandwidth::CASES,
     net::clones::CASES,
+    never_lost::CASES,
     net::connection_kills::CASES,
     net::connections::CASES,
     net::host_mode::CASES,

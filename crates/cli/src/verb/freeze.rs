@@ -12,11 +12,14 @@ pub(crate) struct Freeze {
     #[arg(long)]
     stop: bool,
     /// Hold the image in memory alone, for as long as the daemon runs
-    #[arg(long, conflicts_with = "wait")]
+    #[arg(long, conflicts_with_all = ["wait", "stop"])]
     memory: bool,
     /// Wait until the image is on the disk, which it otherwise gets to behind the command
     #[arg(long)]
     wait: bool,
+    /// Compare no clone with what was frozen: neither a trial clone before the guest is ended (--stop), nor the image's first one
+    #[arg(long)]
+    no_check: bool,
     /// The guest
     name: String,
     /// The image's name [default: the guest's]
@@ -38,9 +41,9 @@ stopped, and with 'after' when it runs on. One that fails before it keeps the gu
     fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
         let mut client = crate::daemon_start::connected(root)?;
         // Of a guest that is stopped the image is all that is left: a loss of power must not take it.
-        let wait = self.wait || (self.stop && !self.memory);
-        let (name, stop, memory) = (self.name.clone(), self.stop, self.memory);
-        let method = Method::Freeze { name, image: self.image, stop, memory, wait };
+        let wait = self.wait || self.stop;
+        let (name, stop, memory, unchecked) = (self.name.clone(), self.stop, self.memory, self.no_check);
+        let method = Method::Freeze { name, image: self.image, stop, memory, wait, unchecked };
         let image = client.call::<Image>(method).with_context(|| format!("cannot freeze guest '{}'", self.name))?.image;
         let (tenths, rest) = (image.pause_us / 100, image.memory_kib.div_euclid(1024));
         crate::table::print(&format!(

@@ -17,8 +17,8 @@ pub(super) async fn lasting(daemon: &Rc<Daemon>, method: Method) -> Result<Reply
             stop::stop(daemon, &daemon.guest(&name)?, signal.as_deref(), grace).await?;
         }
         Method::Restart { name, grace } => stop::restart(daemon, &daemon.guest(&name)?, grace).await?,
-        Method::Freeze { name, image, stop, memory, wait } => {
-            let order = freeze::Order { image, stop, memory, answer: None };
+        Method::Freeze { name, image, stop, memory, wait, unchecked } => {
+            let order = freeze::Order { image, stop, memory, unchecked, answer: None };
             let held = freeze::freeze(daemon, &daemon.guest(&name)?, order).await?;
             if !memory && !held.is_kept() {
                 let kept = image::keep(daemon, &held);

@@ -183,9 +183,10 @@ async fn finish(
     let failed = |error: Failure| Fault::new(FaultKind::Failed, name, format!("cloning '{name}' failed: {error}"));
     let alone = daemon.cloning.is_one();
     forking.may_begin();
-    let rites = identity.rites(guest, running, held, hooks).await?;
-    // Their pids are taken by then.
+    let rites = identity.rites(guest, running, held, hooks).await;
+    // Their pids are taken by then. A clone that is refused loses its first process, where that is of the image: who looked for hooks in it knows less than who forked.
     let forked = forking.stand(alone).await.map_err(failed)?;
+    let rites = rites?;
     if !rites.is_empty() {
         rites.perform(daemon, guest, image).await?;
     }

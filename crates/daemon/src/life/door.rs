@@ -107,7 +107,8 @@ async fn ask(daemon: &Rc<Daemon>, guest: &Rc<Guest>, request: &Request) -> Resul
         None => (1..).map(|number| format!("{name}-{number}")).find(|image| !taken(image)).unwrap_or_default(),
     };
     image.parse::<GuestName>().map_err(|error| crate::failure::bad_name(&image, &error))?;
-    let order = Order { image: Some(image), stop: false, memory: false, answer: Some(request.number) };
+    let order =
+        Order { image: Some(image), stop: false, memory: false, unchecked: false, answer: Some(request.number) };
     let held = freeze(daemon, guest, order).await?;
     // Behind it; whether that succeeds is told as an event.
     drop(image::keep(daemon, &held));

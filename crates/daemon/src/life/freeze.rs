@@ -4,6 +4,7 @@ use super::connections::Keeping;
 use super::files_ahead::Ahead;
 use super::hooks::{self, Hooks};
 use super::layers;
+use super::trial::{Trial, trial};
 use crate::daemon::Daemon;
 use crate::failure;
 use crate::guest::{Guest, Running};
@@ -38,6 +39,8 @@ pub(crate) struct Order {
     pub(crate) stop: bool,
     /// Whether the image is held in memory alone.
     pub(crate) memory: bool,
+    /// Whether no clone of it is compared with what was frozen.
+    pub(crate) unchecked: bool,
     /// Where a process of the guest waits to hear of it, if that asked for it.
     pub(crate) answer: Option<u32>,
 }
@@ -71,6 +74,7 @@ struct Caption {
     spec: Spec,
     layers: Vec<String>,
     answer: Option<u32>,
+    unchecked: bool,
 }
 
 /// How long a seed may take to answer. One that stands still is frozen by what is known of it.
@@ -79,20 +83,24 @@ const SEEDS_PATIENCE: Duration = Duration::from_secs(2);
 /// How a guest ends where it was frozen.
 struct End {
     /// Where its image is written before, and what that is called then: after this it is all that is left.
-    kept: Option<(PathBuf, PathBuf)>,
+    kept: (PathBuf, PathBuf),
+    /// What shows before that a guest comes of it again.
+    trial: Option<Trial>,
 }
 
 /// Freezes a guest into an image.
 pub(crate) async fn freeze(daemon: &Rc<Daemon>, guest: &Rc<Guest>, order: Order) -> Result<Arc<HeldImage>, Fault> {
     let name = super::image::free_name(daemon, order.image.as_deref().unwrap_or(guest.name.as_ref()))?;
+    if order.stop && order.memory {
+        return Err(lost_with_the_daemon(&guest.name));
+    }
     let _doing = guest.begin("frozen")?;
     let running = guest.life()?;
     // Its answer comes behind all that the seed was told before: right after a start it may not have heard of the log yet, by which that is known here.
     let _ = tokio::time::timeout(SEEDS_PATIENCE, running.link.status()).await;
     let hooks = Hooks::find(guest, &running, hooks::FREEZE).await?;
-    let end = order.stop.then(|| End::of(daemon, &name, order.memory));
     let held = match hooks.before(daemon, guest).await {
-        Ok(()) => capture(daemon, guest, (name.to_string(), &running), end, order.answer).await,
+        Ok(()) => capture(daemon, guest, (name, &running), &order).await,
         Err(fault) => Err(fault),
     };
     if order.stop
@@ -111,15 +119,18 @@ pub(crate) async fn freeze(daemon: &Rc<Daemon>, guest: &Rc<Guest>, order: Order)
 async fn capture(
     daemon: &Rc<Daemon>,
     guest: &Rc<Guest>,
-    (name, running): (String, &Running),
-    end: Option<End>,
-    answer: Option<u32>,
+    (name, running): (GuestName, &Running),
+    order: &Order,
 ) -> Result<Arc<HeldImage>, Fault> {
+    let (trial, places) = trial();
+    let end = order.stop.then(|| End::of(daemon, &name, Some(trial).filter(|_| !order.unchecked)));
+    let name = name.to_string();
     let mut scene = Scene::of(daemon, guest, &name, running, end)?;
-    scene.caption.answer = answer;
+    (scene.caption.answer, scene.caption.unchecked) = (order.answer, order.unchecked);
     let (files, path) = (scene.root.files.clone(), scene.layer.clone());
-    let kept = scene.end.as_ref().is_some_and(|end| end.kept.is_some());
-    let frozen = tokio::task::spawn_blocking(move || scene.freeze()).await.map_err(|error| {
+    let freezing = tokio::task::spawn_blocking(move || scene.freeze());
+    let (frozen, ()) = tokio::join!(freezing, places.serve(daemon));
+    let frozen = frozen.map_err(|error| {
         Fault::new(FaultKind::Failed, guest.name.as_ref(), format!("freezing the guest failed inside Pando: {error}"))
     });
     // It is there for nothing but the mount that has been made by now.
@@ -129,7 +140,7 @@ async fn capture(
     });
     let (frozen, record) = frozen?;
     let held = HeldImage::frozen(name.clone(), record, frozen);
-    if kept {
+    if order.stop {
         held.note_kept();
     }
     daemon.images.borrow_mut().insert(name.clone(), Arc::clone(&held));
@@ -154,22 +165,30 @@ pub(super) fn fault(guest: &Guest, error: &FreezeError) -> Fault {
     }
 }
 
+/// An image in memory alone goes with the daemon, and would be all that is left of a guest that has ended.
+fn lost_with_the_daemon(guest: &GuestName) -> Fault {
+    let message = format!(
+        "guest '{guest}' is not frozen: held in memory alone its image goes with the daemon, and the guest with it, which is to end; leave out --memory, or --stop"
+    );
+    failure::bad(guest.as_ref(), message)
+}
+
 impl End {
-    fn of(daemon: &Daemon, name: &GuestName, memory: bool) -> Self {
-        Self {
-            kept: (!memory).then(|| (super::image::new_directory(daemon), daemon.places.images().join(name.as_ref()))),
-        }
+    fn of(daemon: &Daemon, name: &GuestName, trial: Option<Trial>) -> Self {
+        Self { kept: (super::image::new_directory(daemon), daemon.places.images().join(name.as_ref())), trial }
     }
 
-    /// Keeps the image on the disk, where it is to be. Blocking.
-    fn keep(&self, frozen: &Frozen, record: &ImageRecord) -> Result<(), CallError> {
-        if let Some((new, settled)) = &self.kept {
-            let written = crate::image::keep(new, record, frozen).and_then(|()| settle(new, settled));
-            if written.is_err() {
-                drop(remove_tree(new));
-            }
-            written?;
+    /// Keeps the image on the disk, where it is to be, if a guest comes of it again. Blocking.
+    fn keep(self, frozen: &Frozen, record: &ImageRecord) -> Result<(), FreezeError> {
+        if let Some(trial) = self.trial {
+            trial.make(frozen, record)?;
         }
+        let (new, settled) = &self.kept;
+        let written = crate::image::keep(new, record, frozen).and_then(|()| settle(new, settled));
+        if written.is_err() {
+            drop(remove_tree(new));
+        }
+        written?;
         crate::crash::point("freeze.kept");
         Ok(())
     }
@@ -220,13 +239,13 @@ impl Scene {
             given: given(&spec),
             onlooker: Arc::clone(&daemon.onlooker),
             touched: Arc::clone(&daemon.touched),
-            caption: Caption { guest: guest.name.to_string(), spec, layers, answer: None },
+            caption: Caption { guest: guest.name.to_string(), spec, layers, answer: None, unchecked: false },
             end,
         })
     }
 
     /// Freezes the guest. Blocking.
-    fn freeze(self) -> Result<(Frozen, ImageRecord), FreezeError> {
+    fn freeze(mut self) -> Result<(Frozen, ImageRecord), FreezeError> {
         let outside = Vec::from_iter(self.printed.map(|(device, inode)| Outside { device, inode }));
         let whole = self.caption.spec.init.is_some();
         let subject = Subject {
@@ -252,7 +271,7 @@ impl Scene {
             let mounted = self.root.mount(None, &self.store);
             mounted.map(|mounted| OwnedFd::from(mounted.tree)).map_err(StoreError::into_call)
         };
-        let frozen = match &self.end {
+        let frozen = match self.end.take() {
             None => freeze_processes(&subject, self.manner, || ahead.finish(touched), |()| root())?,
             Some(end) => {
                 let at_rest = || ahead.finish(touched).and_then(|()| root());
@@ -266,6 +285,9 @@ impl Scene {
             }
         };
         let record = self.record(&frozen);
+        if record.unchecked {
+            frozen.take_as_alike();
+        }
         Ok((frozen, record))
     }
 
@@ -343,6 +365,6 @@ impl Caption {
     fn record(&self, frozen: &Frozen) -> ImageRecord {
         let command = command(frozen, &self.spec.command);
         let record = ImageRecord::new(self.guest.clone(), self.spec.clone(), self.layers.clone(), command, frozen);
-        ImageRecord { answer: self.answer, ..record }
+        ImageRecord { answer: self.answer, unchecked: self.unchecked, ..record }
     }
 }

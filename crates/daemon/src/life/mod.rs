@@ -38,4 +38,5 @@ pub(crate) mod start;
 pub(crate) mod stop;
 pub(crate) mod storage;
 pub(crate) mod transactions;
+mod trial;
 pub(crate) mod unify;

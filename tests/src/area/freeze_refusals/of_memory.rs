@@ -33,6 +33,15 @@ pub(super) const MEMORY: &[Kind] = &[
         "memory(2 << 20, PRIVATE | ANONYMOUS | NORESERVE | HUGE)",
         &["huge pages of hugetlbfs at", "use transparent huge pages"],
     ),
+    // As programs do that are built with a sanitizer.
+    kind(
+        "memory(21 << 40, PRIVATE | ANONYMOUS | NORESERVE, rights=0)",
+        &[
+            "it reserves 21 TiB of addresses",
+            "more than the 19 TiB that an image can have",
+            "start fewer such programs",
+        ],
+    ),
     kind("kept = call(319, b'x', 4)", &["descriptor", "huge pages of hugetlbfs (/memfd:x"]),
     // IOCB_CMD_POLL, on a pipe that nobody writes to.
     told(kind(

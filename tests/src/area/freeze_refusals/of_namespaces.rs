@@ -115,7 +115,7 @@ pub(super) const MOUNTS: &[Kind] = &[
     ),
     kind(
         "private(); kept = open(STAGE + '/a/x', 'w'); libc.umount2((STAGE + '/a').encode(), 2)",
-        &["descriptor", "a file that its mnt namespace has elsewhere or not any more", "close it"],
+        &["descriptor", "a file of the outside, or of what is not mounted any more", "files of the guest's"],
     ),
     kind(
         "private(); kept = os.open(STAGE + '/a', 0); alone(); libc.umount2((STAGE + '/a').encode(), 2); os.fchdir(kept)",

@@ -38,6 +38,11 @@ pub(super) const SOCKETS: &[Kind] = &[
         &["descriptor", "a descriptor of a namespace of host names of the outside", "close it"],
     ),
     late(kind(
+        "os.mkdir('nest')\nkept = socket.socket(socket.AF_UNIX)\nkept.bind(os.getcwd() + '/nest/it')\n\
+         os.unlink('nest/it')\nos.rmdir('nest')",
+        &["descriptor", "a unix socket whose directory is gone", "/nest/it", "in a directory that stays"],
+    )),
+    late(kind(
         "kept = socket.socketpair()\nkept[0].send(b'before')\nsocket.send_fds(kept[0], [b'x'], [os.pidfd_open(os.getpid())])",
         &["descriptor", "a process descriptor", "that waits to be received from a unix socket (SCM_RIGHTS)"],
     )),

@@ -1,0 +1,91 @@
+//! Which namespaces a process is in, told by whom it shares them with, and what is mounted there; and its control group.
+
+use super::Said;
+use crate::image::{Image, MountChange, Process};
+use crate::mount_tree::MountTree;
+use crate::namespaces::{HOST_NAMES, IPC, Kind, MOUNTS, NETWORK, USERS};
+use crate::proc_file;
+use pando_kernel::CallError;
+use std::collections::HashMap;
+
+/// Those of a clone, as far as they were seen.
+pub(super) struct Spaces<'a> {
+    image: &'a Image,
+    init: i32,
+    /// How /proc tells of each of a kind: those of the image by their place, the first process's by none.
+    seen: HashMap<(i32, Option<usize>), String>,
+}
+
+const KINDS: [Kind; 5] = [HOST_NAMES, MOUNTS, IPC, NETWORK, USERS];
+
+impl<'a> Spaces<'a> {
+    pub(super) fn of(image: &'a Image, init: i32) -> Result<Self, CallError> {
+        let home = |kind: Kind| Ok(((kind.flag, None), kind.of(init)?));
+        Ok(Self { image, init, seen: KINDS.into_iter().map(home).collect::<Result<_, CallError>>()? })
+    }
+
+    /// What differs of one process.
+    pub(super) fn compare(&mut self, process: &Process, outer: i32) -> Result<Said, CallError> {
+        let mut said = Said::new();
+        let places =
+            [process.host_names, process.mount_space, process.ipc_space, process.net_space, process.user_space];
+        for (kind, place) in KINDS.into_iter().zip(places) {
+            let is = kind.of(outer)?;
+            let known = self.seen.contains_key(&(kind.flag, place));
+            let taken =
+                self.seen.iter().any(|((flag, other), link)| *flag == kind.flag && *other != place && *link == is);
+            let was = self.seen.entry((kind.flag, place)).or_insert_with(|| is.clone());
+            if *was != is || taken {
+                said.push(format!("{} of its is another than it was in", kind.name));
+            } else if kind == MOUNTS && (!known || process.pid == self.image.processes[0].pid) {
+                said.extend(self.mounts(place, outer)?);
+            }
+        }
+        if let Some(group) = process.control_group.and_then(|group| self.image.control_groups.groups.get(group)) {
+            let text = proc_file::text(outer, "cgroup")?;
+            let is = text.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or_default();
+            said.extend(
+                (!is.ends_with(&group.path))
+                    .then(|| format!("it is in the control group {is} instead of {}", group.path)),
+            );
+        }
+        Ok(said)
+    }
+
+    /// What is not mounted in a namespace that a process is in.
+    fn mounts(&self, place: Option<usize>, outer: i32) -> Result<Said, CallError> {
+        let tree = |pid| proc_file::text(pid, "mountinfo").map(|text| MountTree::parse(&text).unwrap_or_default());
+        let own = tree(outer)?;
+        let is_there = |path: &str| own.all().iter().any(|mount| mount.path == path);
+        let mut said = Said::new();
+        let Some(space) = place.and_then(|place| self.image.mount_spaces.get(place)) else {
+            let first = tree(self.init)?;
+            let lost = self.image.mounts.iter().filter(|one| !first.all().iter().any(|mount| mount.path == one.path));
+            said.extend(lost.map(|mount| format!("nothing is mounted on {} any more", mount.path)));
+            return Ok(said);
+        };
+        for (number, change) in space.changes.iter().enumerate() {
+            let path = path_of(change);
+            // What a later change does to the same place, or to what it lies below, counts.
+            let later = space.changes[number + 1..].iter().map(path_of);
+            let is_last = later.into_iter().all(|other| !path.starts_with(other));
+            let gone = matches!(change, MountChange::Gone { .. });
+            if is_last && !gone && !is_there(path) {
+                said.push(format!("nothing is mounted on {path} of its mnt namespace any more"));
+            }
+        }
+        Ok(said)
+    }
+}
+
+fn path_of(change: &MountChange) -> &str {
+    match change {
+        MountChange::Gone { path }
+        | MountChange::Set { path, .. }
+        | MountChange::Bind { path, .. }
+        | MountChange::Memory { path, .. }
+        | MountChange::Proc { path, .. }
+        | MountChange::Queues { path, .. }
+        | MountChange::Devices { path, .. } => path,
+    }
+}
