@@ -162,6 +162,7 @@ fn relatives(process: &Stopped, stat: &Stat, status: &Lines) -> Result<Process, 
         group: inner("NSpgid"),
         session: inner("NSsid"),
         ended,
+        stopped: process.by_signal,
         ..Process::default()
     })
 }

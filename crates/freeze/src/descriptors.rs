@@ -84,7 +84,7 @@ pub(crate) fn objection(found: &Found, outside: &[Outside]) -> Option<(String, &
     let named = |what: &str, advice| Some((format!("{what} ({target})"), advice));
     let flags = found.lines.number("flags", 8).unwrap_or(0) as u32;
     if is_name_alone(found) {
-        return named("a name of what cannot be opened (O_PATH)", "close it");
+        return if is_link(found) { None } else { named("a name of what cannot be opened (O_PATH)", "close it") };
     }
     if let Some(kind) = target.strip_prefix("anon_inode:") {
         return match kind {
@@ -127,6 +127,12 @@ pub(crate) fn objection(found: &Found, outside: &[Outside]) -> Option<(String, &
 pub(crate) fn is_name_alone(found: &Found) -> bool {
     let flags = found.lines.number("flags", 8).unwrap_or(0) as i32;
     flags & libc::O_PATH != 0 && !is(found, FileType::RegularFile) && !is(found, FileType::Directory)
+}
+
+/// Whether one stands for a symbolic link that is still there (O_PATH and O_NOFOLLOW). Those of /proc belong to somebody.
+fn is_link(found: &Found) -> bool {
+    let is_there = found.stat.st_nlink > 0 && !found.target.ends_with(contents::DELETED);
+    is(found, FileType::Symlink) && is_there && found.target.starts_with('/') && !found.target.starts_with("/proc/")
 }
 
 /// Devices that have no state: null, zero, full, random, urandom.

@@ -8,7 +8,7 @@ use pando_kernel::{CallError, Context};
 /// Those among stopped threads; no other can be looked at.
 pub(crate) fn objections<'a>(stopped: impl Iterator<Item = &'a Stopped>) -> Result<Vec<Refusal>, CallError> {
     let mut refusals = Vec::new();
-    for Stopped { member, threads } in stopped {
+    for Stopped { member, threads, .. } in stopped {
         for thread in threads {
             if thread.dispatches_calls().context(|| format!("reading thread {}", thread.tid()))? {
                 refusals.push(Refusal {

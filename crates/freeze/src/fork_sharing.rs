@@ -242,7 +242,7 @@ impl Memories<'_> {
 /// Makes areas of their own of the stretches.
 fn cut(processes: &mut [Process], runs: &[Run]) {
     let mut numbers: HashMap<Vec<usize>, usize> = HashMap::new();
-    let mut cuts: HashMap<(usize, usize), Vec<(u64, u64, usize)>> = HashMap::new();
+    let mut cuts: HashMap<(usize, usize), Vec<Cut>> = HashMap::new();
     for run in runs {
         let next = numbers.len();
         let sharers = run.members.iter().map(|(process, _)| *process).collect();
@@ -263,7 +263,10 @@ fn cut(processes: &mut [Process], runs: &[Run]) {
     }
 }
 
-fn divide(area: &Area, mut cuts: Vec<(u64, u64, usize)>, areas: &mut Vec<Area>) {
+/// Where a part of an area begins and ends that is shared, and the number of who shares it.
+type Cut = (u64, u64, usize);
+
+fn divide(area: &Area, mut cuts: Vec<Cut>, areas: &mut Vec<Area>) {
     cuts.sort_unstable();
     let mut at = area.start;
     for (start, end, number) in cuts {

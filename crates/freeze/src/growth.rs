@@ -11,6 +11,7 @@ use crate::nested;
 use crate::objects::Slots;
 use crate::own_proc;
 use crate::process_descriptors;
+use crate::process_groups;
 use crate::rebirth::{self, Inherited};
 use crate::script::{Chapter, Writer};
 use crate::staging::{self, Stage};
@@ -60,8 +61,7 @@ impl Ground<'_> {
                 None => self.ghost(writer, chapter, birth),
             }
             if birth.process.is_none() {
-                let arguments = [birth.pid as u64, 0, 0, 0];
-                writer.call(forker, "waiting for a helper's end", libc::SYS_wait4, &arguments);
+                process_groups::await_end(writer, forker, birth.pid);
             }
         }
     }
@@ -88,7 +88,7 @@ impl Ground<'_> {
         control_groups::enter(writer, chapter, self.image, process, self.slots);
         nested::enter(writer, chapter, self.image, process, self.slots);
         let forks = !birth.early.is_empty() || !birth.late.is_empty();
-        if forks {
+        if forks || process_groups::founds(self.image, process) {
             self.keep_below(writer, chapter, birth);
         }
         if process.flags.subreaper {
@@ -104,10 +104,7 @@ impl Ground<'_> {
         }
         self.fork_all(writer, chapter, &birth.late);
         if !birth.leads && process.group != process.pid && process.group != 0 {
-            let arguments = [0, process.group as u64];
-            if self.image.processes.iter().any(|other| other.pid == process.group) {
-                writer.await_call(chapter, "joining a process group", libc::SYS_setpgid, &arguments);
-            }
+            process_groups::join(writer, chapter, self.image, process, self.slots.free);
         }
         if let Some(status) = process.ended {
             let (code, signal) = (status >> 8 & 0xff, status & 0x7f);

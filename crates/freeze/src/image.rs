@@ -108,6 +108,8 @@ pub struct Process {
     pub session: i32,
     /// If it has ended and nobody has asked: the status, as wait(2) gives it. Nothing else of it is left then.
     pub ended: Option<i32>,
+    /// Whether a signal has stopped it (SIGSTOP and the like), so that it waits for SIGCONT.
+    pub stopped: bool,
     /// Threads, the first one first.
     pub threads: Vec<Thread>,
     /// Its memory, by ascending address.

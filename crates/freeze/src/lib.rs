@@ -96,6 +96,7 @@ mod powers;
 mod pressure;
 mod proc_file;
 mod process_descriptors;
+mod process_groups;
 mod queues;
 mod rebirth;
 mod refusal;

@@ -84,7 +84,8 @@ pub(crate) fn first_thread(
         writer.call(chapter, "becoming dumpable", libc::SYS_prctl, &DUMPABLE);
     }
     let place = identity::filter(writer, chapter, &thread.credentials, filters, if shared { TO_ALL } else { 0 });
-    writer.special(chapter, "waiting at the gate", Special::Gate, &[others, process.pid as u64]);
+    let gate = [others, process.pid as u64, process.stopped.into()];
+    writer.special(chapter, "waiting at the gate", Special::Gate, &gate);
     timers::start(writer, chapter, &process.timers);
     for (which, interval) in process.intervals.iter().enumerate() {
         let Some(interval) = timers::wound(*interval) else { continue };
@@ -93,6 +94,9 @@ pub(crate) fn first_thread(
     }
     if dumpable && !early {
         writer.call(chapter, "becoming dumpable", libc::SYS_prctl, &DUMPABLE);
+    }
+    if process.stopped {
+        writer.special(chapter, "being stopped", Special::Stop, &[others]);
     }
     resume(writer, chapter, thread, (landing, 0), [0, 0]);
     judge(writer, chapter, (process, thread), filters, |number| place + number + 1);
@@ -150,7 +154,9 @@ fn judge(
 
 /// What a call is called that is made under a filter.
 fn name(call: i64) -> String {
-    const NAMES: [(i64, &str); 11] = [
+    const NAMES: [(i64, &str); 13] = [
+        (libc::SYS_getpid, "getpid"),
+        (libc::SYS_kill, "kill"),
         (libc::SYS_read, "read"),
         (libc::SYS_write, "write"),
         (libc::SYS_close, "close"),

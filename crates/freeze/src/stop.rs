@@ -25,6 +25,8 @@ pub(crate) struct Stopped {
     pub(crate) member: Member,
     /// The first thread first. None if the process has ended and waits to be asked for.
     pub(crate) threads: Vec<Thread>,
+    /// Whether a signal had stopped it before. It stays stopped when it is let go.
+    pub(crate) by_signal: bool,
 }
 
 /// Stops every process below some roots. Dropping the result lets them run on.
@@ -36,7 +38,7 @@ pub(crate) fn stop_all(roots: &Roots) -> Result<Vec<Stopped>, FreezeError> {
         let mut asked = Vec::new();
         for member in roots.members() {
             let place = *places.entry(member.outer).or_insert_with(|| {
-                stopped.push(Stopped { member, threads: Vec::new() });
+                stopped.push(Stopped { member, threads: Vec::new(), by_signal: false });
                 stopped.len() - 1
             });
             asked.extend(ask_threads(&mut stopped[place])?.into_iter().map(|thread| (place, thread)));
@@ -99,7 +101,10 @@ fn wait_for(asked: Vec<(usize, Thread)>, stopped: &mut [Stopped]) -> Result<(), 
             rest = come_to_rest(&thread, &stopped[place].member, PATIENCE)?;
         }
         match rest {
-            Rest::Still => stopped[place].threads.push(thread),
+            Rest::Still | Rest::Stopped => {
+                stopped[place].threads.push(thread);
+                stopped[place].by_signal |= rest == Rest::Stopped;
+            }
             Rest::Ended => {}
             Rest::Late => {
                 let advice = "wait until the process that it waits for has ended or executed";
@@ -134,6 +139,8 @@ fn waits_in_kernel(member: &Member, thread: &Thread) -> bool {
 enum Rest {
     /// It stands still.
     Still,
+    /// The same, and a signal has stopped its process.
+    Stopped,
     /// It has ended.
     Ended,
     /// It has not stopped yet.
@@ -146,10 +153,10 @@ fn come_to_rest(thread: &Thread, member: &Member, patience: Duration) -> Result<
     let begun = Instant::now();
     loop {
         match thread.try_wait().context(what)? {
-            Some(Stop::Trapped) => {
+            Some(stop @ (Stop::Trapped | Stop::GroupStopped)) => {
                 // The memory that says so may be the guest's nonsense: then it stays where it is.
                 let _ = thread.leave_critical_section();
-                return Ok(Rest::Still);
+                return Ok(if stop == Stop::Trapped { Rest::Still } else { Rest::Stopped });
             }
             Some(Stop::Gone) => return Ok(Rest::Ended),
             // Nobody has let it go to one yet.
@@ -158,9 +165,6 @@ fn come_to_rest(thread: &Thread, member: &Member, patience: Duration) -> Result<
                 return Err(CallError { what: what(), source }.into());
             }
             Some(Stop::Signal(signal)) => thread.deliver(signal).context(what)?,
-            Some(Stop::GroupStopped) => {
-                return Err(refusal(member, survey::STOPPED, survey::CONTINUE));
-            }
             None if begun.elapsed() > patience => return Ok(Rest::Late),
             None if begun.elapsed() > Duration::from_millis(2) => std::thread::sleep(Duration::from_micros(50)),
             None => std::thread::yield_now(),

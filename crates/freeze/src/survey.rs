@@ -31,7 +31,7 @@ use crate::terminals;
 use crate::told::Told;
 use crate::tree::{self, Member, Roots};
 use pando_kernel::CallError;
-use pando_restorer::REGION;
+use pando_restorer::{REGION, REGION_LENGTH};
 use std::collections::HashMap;
 use std::io::ErrorKind;
 
@@ -84,11 +84,9 @@ pub(crate) fn survey_stopped(
     })
 }
 
-/// What is said of processes that somebody traces, and of those that a signal has stopped.
+/// What is said of processes that somebody traces.
 pub(crate) const TRACED: &str = "it is being traced";
 pub(crate) const END_DEBUGGER: &str = "end the debugger";
-pub(crate) const STOPPED: &str = "it is stopped";
-pub(crate) const CONTINUE: &str = "send it SIGCONT";
 
 /// The same for processes that are known. A process that has gone meanwhile has nothing against it.
 fn survey_members(
@@ -112,7 +110,6 @@ fn survey_members(
     for member in members.iter().filter(|member| member.state != 'Z') {
         let (status, told) = (Lines::read(member.outer, "status").ok(), all_told.get(&member.outer));
         let mut objections = home.objections(member, status.as_ref());
-        objections.extend(status.and_then(|status| stray_group(&status, members)));
         if let Ok(seen) = known.map_or_else(|| areas::read(member.outer), |known| known.ahead.read(member.outer)) {
             objections.extend(memory_objections(&seen));
             let plain: Vec<_> = seen.into_iter().map(|seen| seen.area).collect();
@@ -331,8 +328,8 @@ fn standing_objections(member: &Member, status: &Lines) -> Vec<Objection> {
     if status.get("TracerPid") != "0" {
         objections.push((TRACED.into(), END_DEBUGGER));
     }
-    if matches!(member.state, 'T' | 't') {
-        objections.push((STOPPED.into(), CONTINUE));
+    if member.state == 'T' && is_in_restorer(member.outer) {
+        objections.push(("it has been stopped since it was cloned".into(), "send it SIGCONT"));
     }
     if status.get("Seccomp") == "1" {
         objections.push(("it is in strict seccomp mode".into(), "make the program use a filter"));
@@ -346,13 +343,12 @@ fn standing_objections(member: &Member, status: &Lines) -> Vec<Objection> {
     objections
 }
 
-/// A process group whose leader is gone can be joined by nobody: only what a session's leader forked is in the group of that.
-fn stray_group(status: &Lines, members: &[Member]) -> Option<Objection> {
-    let last = |key: &str| status.words(key).last().and_then(|word| word.parse::<i32>().ok()).unwrap_or(0);
-    let (group, session) = (last("NSpgid"), last("NSsid"));
-    // 0 is a group of the outside, 1 that of the first process.
-    let led = group <= 1 || group == session || members.iter().any(|other| other.pid == group);
-    (!led).then(|| (format!("it is in process group {group}, whose leader has ended"), "start it again"))
+/// Whether a process that is stopped has yet to leave the restorer, which made it stop before its program went on.
+fn is_in_restorer(outer: i32) -> bool {
+    let call = proc_file::text(outer, "syscall").unwrap_or_default();
+    let place =
+        call.split_ascii_whitespace().last().and_then(|word| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok());
+    place.is_some_and(|place| (REGION..REGION + REGION_LENGTH).contains(&place))
 }
 
 /// Memory that is kept by another ipc namespace than the process is in.

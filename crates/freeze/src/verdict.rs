@@ -103,6 +103,13 @@ fn done_under_filters(special: Special, arguments: &[u64; 6]) -> Vec<Asked> {
                 calls.push(futex(WAKE));
             }
         }
+        Special::Stop => {
+            let stop = Asked::knowing(libc::SYS_kill, &[None, Some(libc::SIGSTOP as u64)]);
+            calls.extend([Asked::of(libc::SYS_getpid), stop]);
+            if arguments[0] != 0 {
+                calls.extend([futex(WAIT), futex(WAKE)]);
+            }
+        }
         // It calls nothing.
         Special::Compare => {}
         // None of them is taken then.

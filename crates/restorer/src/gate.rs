@@ -16,8 +16,8 @@ static PASSED: AtomicU32 = AtomicU32::new(0);
 const OTHER: u64 = u64::MAX;
 
 /// Waits. `free` is where the first thread's report goes, the gate is the next descriptor; `others` is how many further threads it waits for,
-/// `pid` what it reports. The program's own filters may hold here: whoever installs them has looked whether they let pass what is called.
-pub(crate) fn pass(free: u64, others: u64, pid: u64) {
+/// `pid` what it reports. If the process `stops` they do not pass yet. The program's own filters may hold here: whoever installs them has looked whether they let pass what is called.
+pub(crate) fn pass(free: u64, others: u64, pid: u64, stops: bool) {
     if others == OTHER {
         COME.fetch_add(1, Ordering::SeqCst);
         wake(&COME);
@@ -29,13 +29,20 @@ pub(crate) fn pass(free: u64, others: u64, pid: u64) {
     if !bare::take_byte(free + 1) {
         bare::exit(1);
     }
+    if !stops {
+        let_pass(others);
+    }
+    let _ = plain(number::CLOSE, [free, 0, 0]);
+    let _ = plain(number::CLOSE, [free + 1, 0, 0]);
+}
+
+/// Lets the further threads of this process pass, so many, and waits until they have.
+pub(crate) fn let_pass(others: u64) {
     if others > 0 {
         OPEN.store(1, Ordering::SeqCst);
         wake(&OPEN);
         until(&PASSED, others as u32);
     }
-    let _ = plain(number::CLOSE, [free, 0, 0]);
-    let _ = plain(number::CLOSE, [free + 1, 0, 0]);
 }
 
 /// Where further threads count themselves.

@@ -101,7 +101,7 @@ fn take(script: &Script, step: &Step) -> Result<(), Errno> {
             bare::thread(&new, thread, core::ptr::from_ref(step) as usize)
         }
         Some(Special::Gate) => {
-            gate::pass(script.header.free, a[0], a[1]);
+            gate::pass(script.header.free, a[0], a[1], a[2] != 0);
             Ok(())
         }
         Some(Special::Gather) => {
@@ -138,6 +138,13 @@ fn take(script: &Script, step: &Step) -> Result<(), Errno> {
             aio_ring::make(&Was { requests, room, place, head, events })
         }
         Some(Special::Compare) => compare(a[0], a[1], a[2]),
+        Some(Special::Stop) => {
+            const SIGSTOP: u64 = 19;
+            let me = bare::plain(number::GETPID, [0; 3])?;
+            bare::plain(number::KILL, [me, SIGSTOP, 0])?;
+            gate::let_pass(a[0]);
+            Ok(())
+        }
         Some(Special::Exit) => {
             if a[1] != 0 {
                 let me = bare::plain(number::GETPID, [0; 3])?;

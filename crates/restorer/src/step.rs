@@ -55,7 +55,8 @@ pub enum Special {
     Fork = 0x1_0000,
     /// Make a thread: its tid, or'ed with [`NEXT_NUMBER`], thread pointer, clear-tid address, end of its stack, its first step, how many it has.
     Thread = 0x1_0001,
-    /// Report and wait at the gate: how many further threads the process has, and its pid, for its first one; `u64::MAX` for the others.
+    /// Report and wait at the gate: how many further threads the process has, its pid, and whether they wait on for [`Self::Stop`], for its first one; `u64::MAX` for the
+    /// others.
     Gate = 0x1_0002,
     /// Return into the frozen program through a signal frame: its address, and that of the [landing](crate::landing), if there is one, in whose favour a
     /// process's first thread gives up all else that the restorer has there; then, for a further thread, its stack: address, length.
@@ -77,6 +78,8 @@ pub enum Special {
     AioRing = 0x1_000a,
     /// Compare what a call has written with what is expected: the addresses of both, and how many bytes there are. EPERM where they differ.
     Compare = 0x1_000b,
+    /// Stop the process, as SIGSTOP does; once it is to go on, its further threads, so many, pass the gate.
+    Stop = 0x1_000c,
 }
 
 impl Special {
@@ -84,7 +87,7 @@ impl Special {
     pub fn from_number(number: u64) -> Option<Self> {
         let all = [Self::Fork, Self::Thread, Self::Gate, Self::Resume, Self::Pipe, Self::Exit, Self::Pair];
         all.into_iter()
-            .chain([Self::Hand, Self::Take, Self::Gather, Self::AioRing, Self::Compare])
+            .chain([Self::Hand, Self::Take, Self::Gather, Self::AioRing, Self::Compare, Self::Stop])
             .find(|special| *special as u64 == number)
     }
 }

@@ -59,6 +59,7 @@ pub(crate) const CASES: &[Case] = &[
     case("freeze::files_keep_positions_flags_and_sharing", |sandbox| {
         plays(sandbox, include_str!("../../actors/files.py"))
     }),
+    case("freeze::descriptors_of_links_lead_to_links", |sandbox| plays(sandbox, include_str!("../../actors/links.py"))),
     case("freeze::pipes_keep_what_is_in_them", |sandbox| plays(sandbox, include_str!("../../actors/pipes.py"))),
     case("freeze::signals_keep_handlers_masks_and_queues", |sandbox| {
         plays(sandbox, include_str!("../../actors/signals.py"))

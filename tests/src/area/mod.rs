@@ -18,6 +18,7 @@ mod clone_memory;
 mod clone_objects;
 mod clone_programs;
 mod clone_scopes;
+mod clone_trees;
 mod clones;
 mod confinement;
 mod crash;
@@ -170,6 +171,7 @@ const AREAS: &[&[Case]] = &[
     clone_memory::CASES,
     clone_objects::CASES,
     clone_scopes::CASES,
+    clone_trees::CASES,
     clones::CASES,
     clone_filters::CASES,
     clone_identity::CASES,

@@ -14,10 +14,6 @@ pub(super) const FILES: &[Kind] = &[
         &["descriptor", "a name of what cannot be opened (O_PATH)", "close it"],
     ),
     kind(
-        "os.symlink('/', STAGE + '/link')\nkept = os.open(STAGE + '/link', os.O_PATH | os.O_NOFOLLOW)",
-        &["descriptor", "a name of what cannot be opened (O_PATH)"],
-    ),
-    kind(
         "os.mkdir(STAGE + '/x'); kept = os.open(STAGE + '/x', 0); os.rmdir(STAGE + '/x')",
         &["descriptor", "a deleted directory", "close it"],
     ),

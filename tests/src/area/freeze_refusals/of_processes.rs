@@ -14,10 +14,6 @@ pub(super) const PROCESSES: &[Kind] = &[
         &["it is being traced", "end the debugger"],
     )),
     kind(
-        "pid = child(lambda: None)\nos.kill(pid, signal.SIGSTOP)\nwhile status(pid, 'State')[0] != 'T':\n    time.sleep(0.01)",
-        &["it is stopped", "send it SIGCONT"],
-    ),
-    kind(
         "def strict(reader, place):\n    code = b'\\xb8' + struct.pack('I', 157) + b'\\xbf' + struct.pack('I', 22) + b'\\xbe\\1\\0\\0\\0\\x0f\\x05'\n\
          \x20   run(code + b'\\x31\\xc0\\xbf' + struct.pack('I', reader) + b'\\x48\\xbe' + struct.pack('Q', place) + b'\\xba\\1\\0\\0\\0\\x0f\\x05\\xeb\\xe6')\n\
          reader, writer = os.pipe()\nplace = memory(PAGE)\npid = os.fork()\nif pid == 0:\n    strict(reader, place)\n\
@@ -88,11 +84,6 @@ pub(super) const PROCESSES: &[Kind] = &[
     kind(
         "os.mkdir(STAGE + '/y'); os.chdir(STAGE + '/y'); os.rmdir(STAGE + '/y')",
         &["its working directory was deleted", "start it in another directory"],
-    ),
-    kind(
-        "leader = os.fork()\nif leader == 0:\n    os.setpgid(0, 0)\n    while os.fork():\n        os._exit(0)\n    lingers()\n\
-         os.waitpid(leader, 0)",
-        &["whose leader has ended", "start it again"],
     ),
     kind(
         "gone = os.fork() or os._exit(0)\nkept = os.pidfd_open(gone)\nos.waitpid(gone, 0)",
