@@ -75,6 +75,7 @@ mod tx_guest_memory;
 mod tx_guest_outside;
 mod tx_guest_waits;
 mod tx_host_users;
+mod tx_in_clones;
 mod tx_in_memory;
 mod tx_in_the_way;
 mod tx_in_use;
@@ -128,6 +129,7 @@ const AREAS: &[&[Case]] = &[
     tx_guest_outside::CASES,
     tx_guest_waits::CASES,
     tx_host_users::CASES,
+    tx_in_clones::CASES,
     tx_in_memory::CASES,
     tx_in_the_way::CASES,
     tx_in_use::CASES,
