@@ -85,6 +85,7 @@ mod tx_mount_root;
 mod tx_open_commits;
 mod tx_outside;
 mod tx_packages;
+mod tx_parts;
 mod tx_power;
 mod tx_programs;
 mod tx_protection;
@@ -123,6 +124,7 @@ const AREAS: &[&[Case]] = &[
     tx_open_commits::CASES,
     tx_outside::CASES,
     tx_packages::CASES,
+    tx_parts::CASES,
     tx_guest::CASES,
     tx_guest_meetings::CASES,
     tx_guest_memory::CASES,

@@ -6,6 +6,7 @@ use super::diff;
 use super::held_output::HeldOutput;
 use super::keep::Keep;
 use super::memory_size;
+use super::named_paths::Named;
 use super::recover::sweep_soon;
 use super::replayed_input::ReplayedInput;
 use super::report::{PassedOutside, Report};
@@ -21,6 +22,7 @@ use pando_tx::{
 };
 use std::ffi::OsString;
 use std::io::ErrorKind;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// What a shell says of a program that is not there, and of one that cannot be executed.
@@ -41,6 +43,9 @@ pub(super) struct Run {
     /// How often to run the command again when others changed what it changed
     #[arg(long, value_name = "N", default_value_t = RETRIES)]
     pub(super) retry: u32,
+    /// Do not validate what it reads at PATH and below, such as a file that others always write to; may be given several times
+    #[arg(long, value_name = "PATH")]
+    pub(super) ignore: Vec<PathBuf>,
     /// Abort when it takes longer, in seconds
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(super) timeout: Option<Duration>,
@@ -121,6 +126,7 @@ impl Run {
             guest: None,
             name: None,
             retry: RETRIES,
+            ignore: Vec::new(),
             timeout: None,
             strict: false,
             dry_run: false,
@@ -150,7 +156,8 @@ impl Run {
         let contention = super::settings::contention(root)?;
         let memory = self.in_memory.map(memory_size::of).transpose()?;
         let (waiting, lesson) = (Waiting::take()?, Lesson::default());
-        let mut trial = Trial { root, home, waiting, input, contention, memory, lesson };
+        let ignored = Named::on_host()?.with_links(&self.ignore)?;
+        let mut trial = Trial { root, home, waiting, input, contention, memory, ignored, lesson };
         let (mut retries, mut reached, mut backoff) = (0, Reached::default(), Backoff::default());
         loop {
             let started = Instant::now();
@@ -182,7 +189,8 @@ impl Run {
         if !self.quiet || failed {
             let Tried { ended, read_only, reached, .. } = tried;
             let (ended, passed) = (*ended, PassedOutside::of(reached));
-            let report = Report { outcome, time, retries, gate: "none", ended, read_only, passed };
+            let report =
+                Report { outcome, time, retries, gate: "none", ended, read_only, ignored: &self.ignore, passed };
             eprintln!("pando: {report}");
         }
         code
