@@ -82,6 +82,7 @@ mod tx_in_use;
 mod tx_isolation;
 mod tx_local_sockets;
 mod tx_mount_root;
+mod tx_mounts_change;
 mod tx_open_commits;
 mod tx_outside;
 mod tx_packages;
@@ -121,6 +122,7 @@ const AREAS: &[&[Case]] = &[
     tx::CASES,
     tx_local_sockets::CASES,
     tx_mount_root::CASES,
+    tx_mounts_change::CASES,
     tx_open_commits::CASES,
     tx_outside::CASES,
     tx_packages::CASES,

@@ -29,6 +29,9 @@ use std::time::{Duration, Instant};
 const NOT_FOUND: u8 = 127;
 const NOT_EXECUTABLE: u8 = 126;
 
+/// How often a view is made anew at most, at once, where something is mounted or unmounted meanwhile. Where others always do that, each further time counts as a run.
+pub(super) const VIEWS: u32 = 50;
+
 /// How often a command runs again at most, if nothing is said.
 const RETRIES: u32 = 3;
 
@@ -158,11 +161,15 @@ impl Run {
         let (waiting, lesson) = (Waiting::take()?, Lesson::default());
         let ignored = Named::on_host()?.with_links(&self.ignore)?;
         let mut trial = Trial { root, home, waiting, input, contention, memory, ignored, lesson };
-        let (mut retries, mut reached, mut backoff) = (0, Reached::default(), Backoff::default());
+        let (mut retries, mut views, mut reached, mut backoff) = (0, 0, Reached::default(), Backoff::default());
         loop {
             let started = Instant::now();
-            let tried = self.attempt(&mut trial, retries)?;
+            let tried = self.attempt(&mut trial, retries + views)?;
             let took = started.elapsed();
+            if matches!(tried.attempt, Attempt::NotBegun(_)) && views < VIEWS {
+                views += 1;
+                continue;
+            }
             // What a run has reached is not undone by its being lost.
             reached.add(tried.reached.clone());
             let again = if retries < self.retry { trial.learn(&tried.attempt) } else { None };
@@ -185,7 +192,7 @@ impl Run {
 
     fn conclude(&self, tried: &Tried, time: Duration, retries: u32) -> u8 {
         let (outcome, code) = tried.attempt.outcome();
-        let failed = matches!(tried.attempt, Attempt::Lost(_) | Attempt::Outgrown);
+        let failed = matches!(tried.attempt, Attempt::Lost(_) | Attempt::NotBegun(_) | Attempt::Outgrown);
         if !self.quiet || failed {
             let Tried { ended, read_only, reached, .. } = tried;
             let (ended, passed) = (*ended, PassedOutside::of(reached));
@@ -333,7 +340,7 @@ fn cannot_start(
             let why = crate::complaint::sentences(&error.into());
             Ok(not_run(Attempt::Aborted(code, why)))
         }
-        error @ pando_tx::StartError::Shifted => Ok(not_run(Attempt::Lost(Loss::to_others(error.to_string())))),
+        error @ pando_tx::StartError::Shifted => Ok(not_run(Attempt::NotBegun(Loss::to_others(error.to_string())))),
         pando_tx::StartError::View(error) => {
             Err(anyhow::Error::new(error).context("cannot make the transaction's view"))
         }

@@ -13,7 +13,7 @@ use super::named_paths::Named;
 use super::recover::sweep_soon;
 use super::replayed_input::ReplayedInput;
 use super::report::{PassedOutside, Report};
-use super::run::{Output, Run};
+use super::run::{Output, Run, VIEWS};
 use super::supervised::{Heard, Manner, Supervised};
 use crate::session::{TerminalOptions, attach_instead};
 use crate::state_root::StateRoot;
@@ -66,16 +66,20 @@ impl Run {
         let contention = super::settings::contention(root)?;
         let ignored = Named::in_guest(realm)?.with_links(&self.ignore)?;
         let mut trial = Trial { root, home, guest, realm, input, contention, ignored, begun: None };
-        let (mut retries, mut reached, mut backoff) = (0, Reached::default(), Backoff::default());
+        let (mut retries, mut views, mut reached, mut backoff) = (0, 0, Reached::default(), Backoff::default());
         loop {
             // A run that has lost all its retries has the guest to itself: it ends.
             let alone = (retries > self.retry).then(|| Exclusive::over(home, realm)).transpose();
             let alone = alone.context("cannot have the guest's other processes wait")?;
             let started = Instant::now();
-            let tried = self.attempt_in_guest(&mut trial, retries, alone.as_ref())?;
+            let tried = self.attempt_in_guest(&mut trial, retries + views, alone.as_ref())?;
+            if matches!(tried.attempt, Attempt::NotBegun(_)) && views < VIEWS {
+                views += 1;
+                continue;
+            }
             // What a run has reached is not undone by its being lost.
             reached.add(tried.reached.clone());
-            if let Attempt::Lost(what) = &tried.attempt
+            if let Attempt::Lost(what) | Attempt::NotBegun(what) = &tried.attempt
                 && alone.is_none()
             {
                 retries += 1;
@@ -96,7 +100,7 @@ impl Run {
 
     fn conclude_in_guest(&self, tried: &Tried, time: Duration, retries: u32, alone: bool) -> u8 {
         let (outcome, code) = tried.attempt.outcome();
-        if !self.quiet || matches!(tried.attempt, Attempt::Lost(_)) {
+        if !self.quiet || matches!(tried.attempt, Attempt::Lost(_) | Attempt::NotBegun(_)) {
             let gate = if alone { "freeze for the whole run" } else { "freeze" };
             let read_only = &tried.read_only[..];
             let passed = PassedOutside::of(&tried.reached);
@@ -114,7 +118,7 @@ impl Run {
         let holder = match Holder::start(trial.root, &name, Some((trial.guest, trial.realm)), Some(&purpose)) {
             Err(error) if error.is::<Shifted>() => {
                 pando_tx::abort_open(trial.home, &name, alone)?;
-                let (attempt, reached) = (Attempt::Lost(Loss::to_others(error.to_string())), Reached::default());
+                let (attempt, reached) = (Attempt::NotBegun(Loss::to_others(error.to_string())), Reached::default());
                 return Ok(Tried { attempt, ended: 0, read_only: Vec::new(), reached });
             }
             started => started?,

@@ -58,6 +58,7 @@ impl Trial<'_> {
                 self.memory = None;
                 Some((OUTGROWN, " on the disk"))
             }
+            Attempt::NotBegun(loss) => Some((loss.words(), "")),
             Attempt::Committed(..) | Attempt::Aborted(..) => None,
         }
     }
