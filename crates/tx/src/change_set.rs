@@ -8,11 +8,13 @@ use crate::gone;
 use crate::in_use::{mount_in_the_way, swap_in_the_way};
 use crate::known_names::KnownNames;
 use crate::part::Part;
+use crate::partial::restrict;
 use crate::reach::obstacle;
 use crate::read_set::{Known, ReadSet, check};
 use crate::removed::changed_within;
 use crate::review::{PartReview, collect};
 use crate::second_look::changed_since;
+use crate::selection::Selection;
 use crate::sync_ahead;
 use crate::tree::{Tree, is_missing, leads_elsewhere};
 use crate::tree_path::TreePath;
@@ -37,6 +39,8 @@ pub struct PartChanges {
     pub(crate) steps: Steps,
     /// What all of it was told from.
     pub(crate) source: Source,
+    /// How many paths that it changed are left out.
+    left_out: usize,
 }
 
 /// What a change set is told from.
@@ -101,13 +105,16 @@ pub struct Figures {
     pub bytes: u64,
     /// Names that were looked up, and found to be the same at the commit. `None` where only the changes were validated.
     pub read: Option<usize>,
+    /// Paths that it changed, and that were left out.
+    pub left_out: usize,
 }
 
 impl Figures {
     /// Adds up.
     pub fn of(parts: &[PartChanges]) -> Self {
         let all = || parts.iter().flat_map(|part| &part.changes);
-        Self { paths: all().count(), bytes: all().map(|change| change.bytes).sum(), read: None }
+        let left_out = parts.iter().map(|part| part.left_out).sum();
+        Self { paths: all().count(), bytes: all().map(|change| change.bytes).sum(), read: None, left_out }
     }
 }
 
@@ -126,6 +133,8 @@ pub(crate) struct Basis {
     pub(crate) disputed: Vec<(Disputed, bool)>,
     /// The names in directories that others are known to change.
     pub(crate) known_names: Vec<KnownNames>,
+    /// What it is about.
+    pub(crate) selection: Selection,
 }
 
 impl Basis {
@@ -133,9 +142,10 @@ impl Basis {
     pub(crate) fn again(&self, now: Option<Vec<(Part, ReadSet)>>) -> Self {
         let doubted =
             || self.read.clone().map(|all| all.into_iter().map(|(part, set)| (part, set.doubted())).collect());
+        let now = now.map(|now| self.selection.reduce(now));
         let read = self.read.as_ref().and(now).or_else(doubted);
         let (places, disputed, known_names) = (self.places.clone(), self.disputed.clone(), self.known_names.clone());
-        Self { read, places, disputed, known_names, ..*self }
+        Self { read, places, disputed, known_names, selection: self.selection.clone(), ..*self }
     }
 
     /// Those files on a part.
@@ -189,7 +199,8 @@ fn read_part(part: &Part, begun: Moment, basis: Option<&Basis>) -> Result<PartCh
         live.map_err(|source| CommitError::Prepare { what: format!("opening {}", part.live.display()), source })?;
     let upper = open(&part.upper())?;
     let untouched = if basis.is_some_and(|basis| basis.sound_times) { untouched(&upper, &live, begun) } else { None };
-    let (root, indexed) = match untouched {
+    let selection = basis.map(|basis| basis.selection.on(part)).unwrap_or_default();
+    let (mut root, mut indexed) = match untouched {
         Some(root) => (root, Vec::new()),
         None => {
             let index = part.index();
@@ -200,10 +211,15 @@ fn read_part(part: &Part, begun: Moment, basis: Option<&Basis>) -> Result<PartCh
                 }
             };
             let disputed = basis.map(|basis| basis.disputed_on(part)).unwrap_or_default();
-            let beginning = Beginning { begun, root: part.root_before(), disputed };
+            let beginning = Beginning { begun, root: part.root_before(), disputed, selection: selection.clone() };
             walk(&upper, index.as_ref(), &live, beginning, &many).map_err(lost_is_a_conflict)?
         }
     };
+    let failed = |source| CommitError::Prepare { what: format!("selecting on {}", part.live.display()), source };
+    let all = if selection.is_whole() { 0 } else { changes(&root).len() };
+    if let Some(torn) = restrict(&live, &mut root, &mut indexed, &selection).map_err(failed)? {
+        return Err(CommitError::Torn(torn.below(&part.live)));
+    }
     if let Some(basis) = basis {
         let failed = |source| CommitError::Prepare { what: format!("validating {}", part.live.display()), source };
         let found = match conflict(&root, &indexed, begun) {
@@ -216,9 +232,11 @@ fn read_part(part: &Part, begun: Moment, basis: Option<&Basis>) -> Result<PartCh
         };
         none_on(part, found)?;
     }
+    let changes = changes(&root);
     Ok(PartChanges {
         part: part.clone(),
-        changes: changes(&root),
+        left_out: all.saturating_sub(changes.len()),
+        changes,
         steps: plan(&root, &indexed),
         source: Source { root, indexed, begun },
     })

@@ -1,6 +1,7 @@
 //! Why a transaction was not committed.
 
 use crate::apply::ApplyError;
+use crate::partial::Dependence;
 use crate::upper::WalkError;
 use crate::validate::Conflict;
 use std::io;
@@ -11,6 +12,12 @@ pub enum CommitError {
     /// Others changed what it built on. Nothing was done.
     #[error("{0}")]
     Conflict(Conflict),
+    /// It was to be committed without something that belongs to the rest. Nothing was done.
+    #[error("{0}")]
+    Torn(Dependence),
+    /// Nothing that it changed was selected. Nothing was done.
+    #[error("it has changed nothing at {0} or below; `pando tx diff` shows what it has changed")]
+    Unchanged(String),
     /// Its changes cannot be read. Nothing was done.
     #[error(transparent)]
     Walk(#[from] WalkError),

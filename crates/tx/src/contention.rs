@@ -137,6 +137,7 @@ impl Rival {
         let places: Vec<TreePath> = self.record.places.iter().filter_map(below).collect();
         let pandos = pandos_own(looked, &places);
         let matters = |one: &&Looked| {
+            let is_ignored = || self.record.ignored.iter().any(|at| part.live.join(one.path.as_path()).starts_with(at));
             !pandos.contains(&one.path)
                 && match names.get(&one.path) {
                     Some(Sign::Added) => one.found.is_none(),
@@ -144,6 +145,7 @@ impl Rival {
                     Some(Sign::Removed) => one.found.is_some(),
                     None => is_in_removed(&one.path, names),
                 }
+                && !is_ignored()
         };
         looked.iter().find(matters).map(|one| one.path.clone())
     }

@@ -27,6 +27,7 @@ fn was_read(part: &Part, basis: &Basis) -> bool {
 mod tests {
     use super::*;
     use crate::read_set::{Looked, ReadSet};
+    use crate::selection::Selection;
 
     #[test]
     fn what_pando_itself_looked_up_was_not_read() {
@@ -40,7 +41,15 @@ mod tests {
             let (read, disputed) = (Some(vec![(part.clone(), set)]), Vec::new());
             was_read(
                 &part,
-                &Basis { read, places, durable: false, sound_times: true, disputed, known_names: Vec::new() },
+                &Basis {
+                    read,
+                    places,
+                    durable: false,
+                    sound_times: true,
+                    disputed,
+                    known_names: Vec::new(),
+                    selection: Selection::default(),
+                },
             )
         };
         assert!(!read(&[], &[]) && !read(&["dbus", "dbus/socket", ".pando-tx-canary-7"], &[]));

@@ -49,6 +49,7 @@ mod name;
 mod order;
 mod outside;
 mod part;
+mod partial;
 mod prepare;
 mod private_place;
 mod protection;
@@ -61,6 +62,7 @@ mod removed;
 mod review;
 mod scope;
 mod second_look;
+mod selection;
 mod session;
 mod spare;
 mod sync_ahead;
@@ -96,11 +98,13 @@ pub use outside::{
     WhenUnsupported, filter, note_reached,
 };
 pub use part::Part;
+pub use partial::{Dependence, Why};
 pub use read_set::{Watch, note_canary};
 pub use realm::{Realm, RealmRoot};
 pub use record::Record;
 pub use recover::{Recovered, recover, recover_in};
-pub use review::{Look, PartReview, Reviewed};
+pub use review::{Export, Exported, Look, PartReview, Reviewed};
+pub use selection::Selection;
 pub use session::{
     BeginError, EndError, Ended, Looks, Rest, Running, StartError, Transaction, abort_open, changes_now, commit_open,
     doomed_open, end_processes_of_open, gate_of, processes, review_of_open,

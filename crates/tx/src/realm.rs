@@ -67,7 +67,7 @@ impl Realm {
     }
 
     /// The path of its root directory.
-    pub(crate) fn root(&self) -> io::Result<PathBuf> {
+    pub fn root(&self) -> io::Result<PathBuf> {
         match &self.root {
             RealmRoot::Process { .. } => Ok(PathBuf::from(format!("/proc/{}/root", self.process()?))),
             RealmRoot::Path(path) => Ok(path.clone()),

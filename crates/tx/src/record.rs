@@ -49,6 +49,9 @@ pub struct Record {
     /// The names in directories that others are known to change. Whoever takes it over knows of none.
     #[serde(skip)]
     pub(crate) known_names: Vec<KnownNames>,
+    /// Paths that what it reads there and below is not validated.
+    #[serde(default)]
+    pub ignored: Vec<PathBuf>,
     /// What others changed so that it cannot be committed any more.
     pub lost: Option<String>,
     /// What runs in it; empty for one that is entered.

@@ -124,6 +124,8 @@ mod tests {
                 attributes_clash: false,
                 protection: None,
                 modified: Moment { seconds: 0, nanoseconds: 0 },
+                names_alone: false,
+                is_whole: true,
                 children,
             })
         };

@@ -226,6 +226,7 @@ impl Spare {
             written_through: false,
             disputed: Vec::new(),
             known_names: Vec::new(),
+            ignored: Vec::new(),
             lost: None,
             command: Vec::new(),
         };

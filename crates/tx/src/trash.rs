@@ -210,6 +210,7 @@ mod tests {
             written_through: false,
             disputed: Vec::new(),
             known_names: Vec::new(),
+            ignored: Vec::new(),
             lost: None,
             command: Vec::new(),
         };

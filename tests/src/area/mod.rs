@@ -83,15 +83,18 @@ mod tx_guest_memory;
 mod tx_guest_outside;
 mod tx_guest_waits;
 mod tx_host_users;
+mod tx_in_clones;
 mod tx_in_memory;
 mod tx_in_the_way;
 mod tx_in_use;
 mod tx_isolation;
 mod tx_local_sockets;
 mod tx_mount_root;
+mod tx_mounts_change;
 mod tx_open_commits;
 mod tx_outside;
 mod tx_packages;
+mod tx_parts;
 mod tx_power;
 mod tx_programs;
 mod tx_protection;
@@ -128,15 +131,18 @@ const AREAS: &[&[Case]] = &[
     tx::CASES,
     tx_local_sockets::CASES,
     tx_mount_root::CASES,
+    tx_mounts_change::CASES,
     tx_open_commits::CASES,
     tx_outside::CASES,
     tx_packages::CASES,
+    tx_parts::CASES,
     tx_guest::CASES,
     tx_guest_meetings::CASES,
     tx_guest_memory::CASES,
     tx_guest_outside::CASES,
     tx_guest_waits::CASES,
     tx_host_users::CASES,
+    tx_in_clones::CASES,
     tx_in_memory::CASES,
     tx_in_the_way::CASES,
     tx_in_use::CASES,

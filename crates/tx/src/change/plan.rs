@@ -137,7 +137,7 @@ impl Planner {
         match &directory.source {
             DirectorySource::New => {
                 self.remove(node, false);
-                if directory.children.iter().all(Node::is_wholly_new) {
+                if directory.is_whole && directory.children.iter().all(Node::is_wholly_new) {
                     self.bring(node, true);
                     return self.protect_all(node);
                 }
@@ -170,7 +170,7 @@ impl Planner {
             source: Source::Upper(path.clone()),
             target,
             modified: Some(directory.modified),
-            which: Which::All,
+            which: if directory.names_alone { Which::TimeAlone } else { Which::All },
         });
     }
 

@@ -11,9 +11,11 @@
 //! ```
 
 mod collect;
+mod export;
 mod look;
 mod reviewed;
 
+pub use export::{Export, Exported};
 pub use look::Look;
 pub use reviewed::Reviewed;
 

@@ -110,6 +110,7 @@ impl Transaction {
             written_through: false,
             disputed: Vec::new(),
             known_names: Vec::new(),
+            ignored: Vec::new(),
             lost: None,
             command: command.to_vec(),
         };

@@ -1,6 +1,7 @@
 //! The end of a transaction.
 
 use super::Transaction;
+use crate::change::Change;
 use crate::change_set::{Basis, Figures, PartChanges, read};
 use crate::commit::commit;
 use crate::commit_error::CommitError;
@@ -21,6 +22,7 @@ use crate::record::Record;
 use crate::recover::finish_published;
 use crate::review::PartReview;
 use crate::scope::Scope;
+use crate::selection::Selection;
 use crate::trash;
 use crate::two_ways::twice_changed;
 use crate::underway::Underway;
@@ -46,9 +48,9 @@ pub enum EndError {
     /// It is committed, and only has to be finished.
     #[error("'{0}' is committed, and cannot be aborted any more: `pando tx recover` finishes it")]
     Committed(TxName),
-    /// A commit has failed before.
-    #[error("{0}, so that it can only be aborted")]
-    Lost(String),
+    /// Whoever committed it was killed at that: what it has read is not known any more.
+    #[error("a commit of it was interrupted, so that it can only be aborted")]
+    Interrupted,
     /// It was not, or not wholly, committed.
     #[error(transparent)]
     Commit(#[from] CommitError),
@@ -117,7 +119,7 @@ impl Transaction {
         let me = &self.record;
         let mut patient = true;
         loop {
-            let basis = basis(me, watch, false, durable)?;
+            let basis = basis(me, watch, false, durable, &Selection::default())?;
             let changes = read(&me.parts, me.begun, Some(&basis))?;
             let (rivals, changed) = self.rivals(&changes);
             let favoured = contention::favoured(contention, &self.home, me, &changed, &rivals).filter(|_| patient);
@@ -227,7 +229,7 @@ fn by_one_way(changes: &[PartChanges]) -> Result<(), CommitError> {
 
 /// Why a transaction which goes on cannot be committed any more. Where that cannot be told, nothing.
 pub(super) fn loss_now(record: &Record, watch: Option<&Watch>) -> Option<Loss> {
-    let basis = basis(record, watch, false, false);
+    let basis = basis(record, watch, false, false, &Selection::default());
     match basis.and_then(|basis| read(&record.parts, record.begun, Some(&basis))) {
         Err(CommitError::Conflict(conflict)) => Some(conflict.into()),
         _ => None,
@@ -236,13 +238,20 @@ pub(super) fn loss_now(record: &Record, watch: Option<&Watch>) -> Option<Loss> {
 
 /// What a transaction is validated by. Where the kernel does not tell what it read, that is its changes alone; and where it has forgotten that of one which had
 /// its realm to itself, nobody can have changed it; nor need it tell by times who changed what.
-fn basis(record: &Record, watch: Option<&Watch>, alone: bool, durable: bool) -> Result<Basis, CommitError> {
+fn basis(
+    record: &Record,
+    watch: Option<&Watch>,
+    alone: bool,
+    durable: bool,
+    selection: &Selection,
+) -> Result<Basis, CommitError> {
     let sound_times = record.has_sound_times();
     if !sound_times && !alone {
         return Err(CommitError::Conflict(Conflict::of_the_clock()));
     }
+    let selection = selection.clone().ignoring(&record.ignored);
     let read = match watch.map(|watch| watch.read_sets(record.begun)) {
-        Some(Ok(sets)) => Some(sets),
+        Some(Ok(sets)) => Some(selection.reduce(sets)),
         Some(Err(ReadSetError::Forgotten)) if !alone => {
             return Err(CommitError::Conflict(Conflict::of_memory()));
         }
@@ -251,7 +260,7 @@ fn basis(record: &Record, watch: Option<&Watch>, alone: bool, durable: bool) -> 
     let opened = |one: &Disputed| watch.is_none_or(|watch| watch.have_opened(&one.path));
     let disputed = record.disputed.iter().map(|one| (one.clone(), opened(one))).collect();
     let (places, known_names) = (record.places.clone(), record.known_names.clone());
-    Ok(Basis { read, places, durable, sound_times, disputed, known_names })
+    Ok(Basis { read, places, durable, sound_times, disputed, known_names, selection })
 }
 
 /// What a transaction has changed as far as can be seen while it goes on.
@@ -278,12 +287,13 @@ fn review_of(parts: &[PartChanges]) -> Result<Vec<PartReview>, CommitError> {
     parts.iter().map(PartChanges::review).collect()
 }
 
-/// Commits a transaction that another process holds. Where that fails it stays open, to be looked at and aborted.
+/// Commits what is selected of a transaction that another process holds. Where that fails it stays open, to be looked at, committed in another way, or aborted.
 /// Whoever has its realm to itself says so. With `contention`, others that run a command meet it as that has it; without, they find out by themselves. What it
 /// has left running goes on in the live tree `with_daemons`, and is ended otherwise.
 pub fn commit_open(
     home: &Home,
     name: &TxName,
+    selection: &Selection,
     durable: bool,
     exclusive: Option<&Exclusive>,
     contention: Option<Contention>,
@@ -293,16 +303,13 @@ pub fn commit_open(
     let mut lock = exclusive.is_none().then(|| home.lock()).transpose()?;
     let directory = home.of(name);
     let record = Record::read(&directory).map_err(|_| EndError::Unknown(name.clone()))?;
-    if let Some(what) = &record.lost {
-        return Err(EndError::Lost(what.clone()));
-    }
     if record.realm.is_none() {
         finish_published(home)?;
     }
     let marked = Underway::begin(&directory).context(|| format!("marking {}", directory.display()))?;
-    let underway = marked.ok_or_else(|| EndError::Lost("a commit of it was interrupted".to_owned()))?;
+    let underway = marked.ok_or(EndError::Interrupted)?;
     let scope = Scope::at(&record.group);
-    match prepare_open(home, &record, durable, exclusive, contention, &mut lock) {
+    match prepare_open(home, &record, selection, durable, exclusive, contention, &mut lock) {
         Ok((ready, rivals, changed, closed)) => {
             let daemons = with_daemons.then(|| Daemons::stop(&scope)).transpose()?;
             if daemons.is_none() {
@@ -333,6 +340,7 @@ pub fn commit_open(
 fn prepare_open(
     home: &Home,
     record: &Record,
+    selection: &Selection,
     durable: bool,
     exclusive: Option<&Exclusive>,
     contention: Option<Contention>,
@@ -341,8 +349,11 @@ fn prepare_open(
     Scope::at(&record.group).freeze(true)?;
     let watch = watch_of_holder(home, record)?;
     let validate = || -> Result<_, EndError> {
-        let basis = basis(record, watch.as_ref(), exclusive.is_some(), durable)?;
+        let basis = basis(record, watch.as_ref(), exclusive.is_some(), durable, selection)?;
         let changes = read(&record.parts, record.begun, Some(&basis))?;
+        if let Some(path) = selection.included.iter().find(|path| !is_changed(path, &changes)) {
+            return Err(CommitError::Unchanged(path.display().to_string()).into());
+        }
         let rivals = contention.map(|_| contention::rivals(home, record)).unwrap_or_default();
         let changed = Changed::of(if rivals.is_empty() { &[] } else { &changes });
         Ok((changes, basis, rivals, changed))
@@ -365,6 +376,12 @@ fn prepare_open(
     }
     let (changes, basis, rivals, changed) = validated;
     Ok((ready(&home.of(&record.name), record, changes, &basis, watch.as_ref())?, rivals, changed, closed))
+}
+
+/// Whether anything is changed at a path or below it.
+fn is_changed(path: &Path, changes: &[PartChanges]) -> bool {
+    let at = |part: &PartChanges, change: &Change| part.part.live.join(change.path.as_path());
+    changes.iter().any(|part| part.changes.iter().any(|change| at(part, change).starts_with(path)))
 }
 
 /// The name of a transaction's gate.

@@ -27,6 +27,7 @@ use crate::record::Record;
 use crate::scope::Scope;
 use crate::view::ViewNamespaces;
 use crate::written_through;
+use pando_kernel::CallError;
 use pando_kernel::lock::FileLock;
 use pando_kernel::mount_watch::MountWatch;
 use std::collections::BTreeSet;
@@ -93,6 +94,19 @@ impl Transaction {
     /// Tells who changes what of files that others are known to change too.
     pub fn tell_apart(&mut self, disputed: Vec<Disputed>) {
         self.record.disputed = disputed;
+    }
+
+    /// Leaves what it reads at these paths and below them out of its validation. Others who look at what it has read are told so, too.
+    ///
+    /// # Errors
+    ///
+    /// What writing its record says.
+    pub fn ignore(&mut self, paths: &[PathBuf]) -> Result<(), CallError> {
+        if paths.is_empty() {
+            return Ok(());
+        }
+        self.record.ignored = paths.to_vec();
+        self.record.write(&self.directory)
     }
 
     /// Tells new names from those that others may have removed, in these directories that others are known to change. They are listed now.

@@ -60,6 +60,10 @@ pub(crate) struct Directory {
     pub protection: Option<Protection>,
     /// Its time of change, which the commit's own work on the upper directory would lose; where others have changed the source too, the later one.
     pub modified: Moment,
+    /// Whether nothing else of it is committed than what changed in it.
+    pub names_alone: bool,
+    /// Whether all that changed in it is committed.
+    pub is_whole: bool,
     /// What changed in it.
     pub children: Vec<Node>,
 }
@@ -141,6 +145,7 @@ impl Node {
             What::Directory(directory) => {
                 directory.source == DirectorySource::New
                     && self.live.is_none()
+                    && directory.is_whole
                     && directory.children.iter().all(Self::is_wholly_new)
             }
         }
@@ -158,6 +163,8 @@ impl Directory {
             attributes_clash: false,
             protection: None,
             modified: Moment::EPOCH,
+            names_alone: false,
+            is_whole: true,
             children,
         }
     }

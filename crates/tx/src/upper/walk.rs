@@ -7,6 +7,7 @@ use crate::content::same_content;
 use crate::disputed::{Disputed, Mine, Now, Theirs};
 use crate::identity::{Identity, is_gone};
 use crate::protection::{Protection, may_be_lifted};
+use crate::selection::PartSelection;
 use crate::sync_ahead::MANY;
 use crate::tree::{CallPath, Tree};
 use crate::tree_path::TreePath;
@@ -14,7 +15,7 @@ use crate::xattr;
 use rustix::fs::{FileType, Stat};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 
@@ -66,6 +67,8 @@ pub(crate) struct Beginning {
     pub(crate) root: Option<Attributes>,
     /// What others are known to change meanwhile, as it was then, and whether the transaction has opened it.
     pub(crate) disputed: Vec<(TreePath, Disputed, bool)>,
+    /// What of its changes is asked for.
+    pub(crate) selection: PartSelection,
 }
 
 impl Beginning {
@@ -140,6 +143,8 @@ pub(crate) fn untouched(upper: &Tree, live: &Tree, begun: Moment) -> Option<Node
         attributes_clash: false,
         protection: None,
         modified: Moment::modified(&now),
+        names_alone: false,
+        is_whole: true,
         children: Vec::new(),
     };
     let (path, what) = (TreePath::ROOT, What::Directory(directory));
@@ -154,7 +159,16 @@ impl Walk<'_> {
     /// The nodes in a directory; `live` is where the live tree has the directory, if it has it.
     fn children(&self, directory: &TreePath, live: Option<&TreePath>) -> Result<Vec<Node>, WalkError> {
         let names = self.read(directory, self.upper.names(directory))?;
-        names.iter().map(|name| self.node(directory.join(name), live.map(|live| live.join(name)))).collect()
+        let node = |name: &OsString| {
+            let path = directory.join(name);
+            let is_asked_for = self.beginning.selection.has(&path);
+            match self.node(path, live.map(|live| live.join(name))) {
+                // What others have done to it is no matter to a commit without it.
+                Err(WalkError::Lost(_)) if !is_asked_for => None,
+                node => Some(node),
+            }
+        };
+        names.iter().filter_map(node).collect()
     }
 
     fn node(&self, path: TreePath, live: Option<TreePath>) -> Result<Node, WalkError> {
@@ -198,8 +212,17 @@ impl Walk<'_> {
         let children = self.children(&path, below.as_ref())?;
         let identity = below.as_ref().and_then(|below| self.identity(below, marks));
         let OfItself { attributes_differ, attributes_clash, protection, modified } = of_itself;
-        let directory =
-            Directory { source, identity, attributes_differ, attributes_clash, protection, modified, children };
+        let directory = Directory {
+            source,
+            identity,
+            attributes_differ,
+            attributes_clash,
+            protection,
+            modified,
+            names_alone: false,
+            is_whole: true,
+            children,
+        };
         let what = What::Directory(directory);
         Ok(Node { path, ino: stat.st_ino, live: name, marked: false, what })
     }
@@ -391,7 +414,11 @@ impl Walk<'_> {
             }
             let xattrs = self.read(&path, self.upper.call_path(&path).and_then(|call| xattr::read(&call)))?;
             let marks = Marks::of(&xattrs.overlay);
-            let file = self.file(&path, &stat, xattrs.own, &marks)?;
+            let file = match self.file(&path, &stat, xattrs.own, &marks) {
+                // Which name it was changed by is not known any more; one that is asked for is lost by itself.
+                Err(WalkError::Lost(_)) if !self.beginning.selection.is_whole() => continue,
+                file => file?,
+            };
             if file.origin.is_some() {
                 found.push(Indexed { path, file });
             }

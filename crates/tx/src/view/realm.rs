@@ -36,7 +36,7 @@ impl ViewPlan {
         let pid = realm.process().context(what)?;
         let root = File::open(format!("/proc/{pid}/root/.")).context(what)?;
         if FileHandle::of(&root).is_err() {
-            let why = "its root file system does not tell its files apart; only one that was made to last (`pando create`) does";
+            let why = "its root file system does not tell its files apart: it is not one that lasts (`pando create`, `clone`, `restore`), or stands on several layers that an earlier version of Pando made";
             return Err(io::Error::new(io::ErrorKind::Unsupported, why)).context(|| "laying an overlay over it".into());
         }
         let part = |number: usize, at: &Path, way| Part {

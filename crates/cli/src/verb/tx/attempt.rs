@@ -12,6 +12,8 @@ pub(super) enum Attempt {
     Aborted(u8, String),
     /// It cannot be committed any more.
     Lost(Loss),
+    /// Something was mounted or unmounted while its view was made: its command has not begun.
+    NotBegun(Loss),
     /// What it changes takes more memory than there is for that.
     Outgrown,
 }
@@ -26,7 +28,7 @@ impl Attempt {
         match self {
             Self::Committed(figures, settled) => (Outcome::Committed(*figures, settled), 0),
             Self::Aborted(code, why) => (Outcome::Aborted(why), *code),
-            Self::Lost(loss) => (Outcome::Aborted(loss.words()), OWN_FAILURE),
+            Self::Lost(loss) | Self::NotBegun(loss) => (Outcome::Aborted(loss.words()), OWN_FAILURE),
             Self::Outgrown => (Outcome::Aborted(OUTGROWN), OWN_FAILURE),
         }
     }

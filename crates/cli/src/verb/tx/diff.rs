@@ -9,6 +9,7 @@ use pando_tx::{Look, PartReview, Reviewed, TxName};
 use rustix::fs::FileType;
 use std::fs::File;
 use std::io::{ErrorKind, Read};
+use std::path::PathBuf;
 
 /// A file larger than this is not shown as text.
 const LARGEST: u64 = 1 << 20;
@@ -26,6 +27,9 @@ pub(super) struct Diff {
     /// As JSON
     #[arg(long, conflicts_with = "patch")]
     json: bool,
+    /// Write what it has changed to FILE, as a layer of a container image is written (tar); '-' is the standard output
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["patch", "json"])]
+    export: Option<PathBuf>,
 }
 
 impl Diff {
@@ -33,7 +37,9 @@ impl Diff {
         let home = &guest::home(root, self.guest.as_deref())?;
         let review = pando_tx::review_of_open(home, &self.name);
         let review = review.with_context(|| format!("cannot read the changes of '{}'", self.name))?;
-        if self.json {
+        if let Some(file) = &self.export {
+            super::export::write(&review, file)?;
+        } else if self.json {
             let lines = review.iter().flat_map(|part| part.entries.iter().map(|entry| review_json::entry(part, entry)));
             crate::table::print_json(&lines.collect::<Vec<_>>())?;
         } else {

@@ -1,11 +1,13 @@
 //! `pando tx commit` and `pando tx abort`.
 
 use super::guest;
+use super::named_paths::Named;
 use super::recover::{sweep_soon, tell_of_mounts};
 use super::report::{Outcome, PassedOutside, Report};
 use crate::state_root::StateRoot;
 use anyhow::Context;
-use pando_tx::{Reached, TxName};
+use pando_tx::{CommitError, EndError, Reached, Selection, TxName};
+use std::path::PathBuf;
 use std::time::Instant;
 
 #[derive(Debug, clap::Args)]
@@ -15,6 +17,15 @@ pub(super) struct Commit {
     /// The guest that it is in
     #[arg(long, value_name = "GUEST")]
     guest: Option<String>,
+    /// Do not validate what it has read at PATH and below; may be given several times
+    #[arg(long, value_name = "PATH")]
+    ignore: Vec<PathBuf>,
+    /// Commit nothing but what it has changed at PATH and below, and validate nothing else; may be given several times
+    #[arg(long, value_name = "PATH")]
+    include: Vec<PathBuf>,
+    /// Leave out what it has changed at PATH and below, and do not validate that; may be given several times
+    #[arg(long, value_name = "PATH")]
+    exclude: Vec<PathBuf>,
     /// Do not wait for the disk: a loss of power may undo the commit, or leave it half done
     #[arg(long)]
     no_durable: bool,
@@ -35,7 +46,11 @@ impl Commit {
         let begun = Instant::now();
         let gate = if self.guest.is_some() { "freeze" } else { "none" };
         let reached = Reached::of(home, &self.name);
-        let committed = pando_tx::commit_open(home, &self.name, !self.no_durable, None, None, false);
+        let selection = self.selection(root)?;
+        let committed = pando_tx::commit_open(home, &self.name, &selection, !self.no_durable, None, None, false);
+        if matches!(&committed, Err(EndError::Commit(CommitError::Conflict(_)))) {
+            eprintln!("{}", self.what_is_left());
+        }
         let (figures, settled) = committed.with_context(|| format!("cannot commit '{}'", self.name))?;
         tell_of_mounts(home);
         sweep_soon(home, None, None);
@@ -47,10 +62,34 @@ impl Commit {
             gate,
             ended: 0,
             read_only: &[],
+            ignored: &self.ignore,
             passed: PassedOutside::of(&reached),
         };
         eprintln!("pando: {report}");
         Ok(0)
+    }
+
+    fn selection(&self, root: &StateRoot) -> anyhow::Result<Selection> {
+        let Self { ignore, include, exclude, guest, .. } = self;
+        if [ignore, include, exclude].iter().all(|paths| paths.is_empty()) {
+            return Ok(Selection::default());
+        }
+        let named = match guest {
+            Some(guest) => Named::in_guest(&guest::realm(root, guest)?)?,
+            None => Named::on_host()?,
+        };
+        let (ignored, included) = (named.with_links(ignore)?, named.without_links(include)?);
+        Ok(Selection { ignored, included, excluded: named.without_links(exclude)? })
+    }
+
+    /// What can be done with it after a conflict.
+    fn what_is_left(&self) -> String {
+        let Self { name, guest, .. } = self;
+        let guest = guest.as_ref().map(|guest| format!(" --guest {guest}")).unwrap_or_default();
+        format!(
+            "pando: '{name}' stays open. Commit it without what is in conflict: pando tx commit{guest} --exclude PATH {name}; \
+             keep its changes: pando tx diff{guest} --export FILE.tar {name}; or abort it: pando tx abort{guest} {name}"
+        )
     }
 }
 
@@ -70,6 +109,7 @@ impl Abort {
             gate: "",
             ended,
             read_only: &[],
+            ignored: &[],
             passed: PassedOutside::of(&reached),
         };
         eprintln!("pando: {report}");

@@ -10,6 +10,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 /// What it says once the view is there; the mounts that are read-only in it follow, one a line, and an empty line.
@@ -30,6 +31,8 @@ pub(super) struct Purpose {
     pub(super) command: Vec<String>,
     /// When its first run began, where this is a later one.
     pub(super) first_begun: Option<Moment>,
+    /// Where what it reads is not validated.
+    pub(super) ignored: Vec<PathBuf>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -114,9 +117,10 @@ impl Hold {
         let realm: Option<Realm> = self.realm.as_deref().map(serde_json::from_str).transpose()?;
         let awaited = self.awaited(realm.as_ref())?;
         let purpose: Option<Purpose> = self.purpose.as_deref().map(serde_json::from_str).transpose()?;
-        let Purpose { command, first_begun } = purpose.unwrap_or_default();
+        let Purpose { command, first_begun, ignored } = purpose.unwrap_or_default();
         let (mut transaction, plan) = Transaction::begin_in(home, &self.name, &command, first_begun, realm)
             .context("cannot begin a transaction")?;
+        transaction.ignore(&ignored).context("cannot note what is ignored")?;
         let killer = transaction.killer()?;
         let view = match transaction.hold(&plan) {
             Err(StartError::Shifted) => {

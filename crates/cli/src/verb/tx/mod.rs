@@ -5,6 +5,7 @@ mod attribute_text;
 mod backoff;
 mod diff;
 mod end;
+mod export;
 mod guest;
 mod heed;
 mod held_output;
@@ -12,6 +13,7 @@ mod holder;
 mod keep;
 mod listing;
 mod memory_size;
+mod named_paths;
 mod open;
 mod quoted;
 mod recover;
@@ -83,6 +85,9 @@ Examples:
   pando tx begin work && pando tx enter work     look around, change things,
   pando tx diff -p work                          see what that comes to,
   pando tx commit work                           and make it so, or `pando tx abort work`
+  pando tx commit --exclude /etc/motd work       all but what is in conflict
+  pando tx diff --export changes.tar work        the changes as an archive
+  pando tx run --ignore /var/log -- ./report.sh  others may write to what it reads there
   pando tx run --guest web -- apt-get upgrade -y in a guest, seen by the rest of it all at once
 
 The exit code of run and enter is the command's own; 125 is Pando's failure: a conflict, for example.";

@@ -2,6 +2,7 @@
 
 use super::guest;
 use super::holder::{Holder, Shifted};
+use super::run::VIEWS;
 use super::supervised::{Manner, Supervised};
 use super::wait::{Waited, Waiting};
 use crate::complaint::Usage;
@@ -62,11 +63,18 @@ impl Begin {
         let home = guest::home(root, guest)?;
         pando_tx::recover(&home).context("cannot look after earlier transactions")?;
         let realm = guest.map(|guest| guest::realm(root, guest)).transpose()?;
-        let started = Holder::start(root, &self.name, guest.zip(realm.as_ref()), None);
-        if started.as_ref().is_err_and(|error| error.is::<Shifted>()) {
-            pando_tx::abort_open(&home, &self.name, None)?;
+        let mut views = 0;
+        loop {
+            let started = Holder::start(root, &self.name, guest.zip(realm.as_ref()), None);
+            let is_shifted = started.as_ref().is_err_and(|error| error.is::<Shifted>());
+            if is_shifted {
+                pando_tx::abort_open(&home, &self.name, None)?;
+            }
+            if !is_shifted || views == VIEWS {
+                return started.map(|_| 0);
+            }
+            views += 1;
         }
-        started.map(|_| 0)
     }
 }
 

@@ -4,6 +4,7 @@ use pando_tx::{Figures, Reached, Settled};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// The line behind a commit or an abort.
@@ -18,6 +19,8 @@ pub(super) struct Report<'a> {
     pub(super) ended: usize,
     /// Mounts that can be written outside and could not inside.
     pub(super) read_only: &'a [String],
+    /// Paths at and below which what it read was not validated.
+    pub(super) ignored: &'a [PathBuf],
     pub(super) passed: PassedOutside<'a>,
 }
 
@@ -55,6 +58,9 @@ impl fmt::Display for Report<'_> {
             Outcome::Committed(figures, _) => {
                 let paths = counted(figures.paths, "path", "paths");
                 write!(out, "committed: {paths}, {}", bytes(figures.bytes))?;
+                if figures.left_out > 0 {
+                    write!(out, ", {} left out", counted(figures.left_out, "path", "paths"))?;
+                }
             }
             Outcome::Aborted(why) if self.passed.written.is_empty() => {
                 write!(out, "aborted: {why}; nothing was changed")?;
@@ -70,6 +76,10 @@ impl fmt::Display for Report<'_> {
                 Some(names) => write!(out, ", {} validated", counted(names, "name", "names"))?,
                 None => write!(out, ", only its changes validated")?,
             }
+        }
+        if !self.ignored.is_empty() {
+            let paths: Vec<_> = self.ignored.iter().map(|path| path.display().to_string()).collect();
+            write!(out, ", reads below {} not validated", paths.join(", "))?;
         }
         if self.ended > 0 {
             write!(out, ", {} ended", counted(self.ended, "process left in it", "processes left in it"))?;
@@ -142,7 +152,7 @@ mod tests {
     fn a_line_says_it_all() {
         let time = Duration::from_millis(1500);
         let settled = &Settled { moved: vec!["sshd, pid 7".into()], ended: Vec::new() };
-        let figures = Figures { paths: 1, bytes: 1536, read: Some(7) };
+        let figures = Figures { paths: 1, bytes: 1536, read: Some(7), left_out: 2 };
         let report = Report {
             outcome: Outcome::Committed(figures, settled),
             time,
@@ -150,6 +160,7 @@ mod tests {
             gate: "none",
             ended: 1,
             read_only: &["/boot/efi".to_owned()],
+            ignored: &["/var/log".into()],
             passed: PassedOutside {
                 connections: &BTreeSet::from(["10.0.0.1:80".parse().unwrap()]),
                 sockets: &BTreeSet::from(["/dev/log".to_owned()]),
@@ -158,7 +169,7 @@ mod tests {
         };
         assert_eq!(
             report.to_string(),
-            "committed: 1 path, 1.5 KiB; 1.500 s, 2 retries, gate none, 7 names validated, 1 process left in it ended, 1 process goes on: sshd, pid 7; read-only inside: /boot/efi; 1 connection had passed: 10.0.0.1:80; 1 local connection had passed: /dev/log"
+            "committed: 1 path, 1.5 KiB, 2 paths left out; 1.500 s, 2 retries, gate none, 7 names validated, reads below /var/log not validated, 1 process left in it ended, 1 process goes on: sshd, pid 7; read-only inside: /boot/efi; 1 connection had passed: 10.0.0.1:80; 1 local connection had passed: /dev/log"
         );
         let (outcome, nothing) = (Outcome::Aborted("exit code 1"), &Reached::default());
         let settled = &Settled { moved: Vec::new(), ended: vec!["sh, pid 7 (its root is /x)".into()] };
@@ -171,6 +182,7 @@ mod tests {
             gate: "none",
             ended: 0,
             read_only: &[],
+            ignored: &[],
             passed: PassedOutside::of(nothing),
         };
         assert_eq!(report.to_string(), "aborted: exit code 1; nothing was changed; 1.500 s, 1 retry");

@@ -6,6 +6,7 @@ use super::diff;
 use super::held_output::HeldOutput;
 use super::keep::Keep;
 use super::memory_size;
+use super::named_paths::Named;
 use super::recover::sweep_soon;
 use super::replayed_input::ReplayedInput;
 use super::report::{PassedOutside, Report};
@@ -21,11 +22,15 @@ use pando_tx::{
 };
 use std::ffi::OsString;
 use std::io::ErrorKind;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// What a shell says of a program that is not there, and of one that cannot be executed.
 const NOT_FOUND: u8 = 127;
 const NOT_EXECUTABLE: u8 = 126;
+
+/// How often a view is made anew at most, at once, where something is mounted or unmounted meanwhile. Where others always do that, each further time counts as a run.
+pub(super) const VIEWS: u32 = 50;
 
 /// How often a command runs again at most, if nothing is said.
 const RETRIES: u32 = 3;
@@ -41,6 +46,9 @@ pub(super) struct Run {
     /// How often to run the command again when others changed what it changed
     #[arg(long, value_name = "N", default_value_t = RETRIES)]
     pub(super) retry: u32,
+    /// Do not validate what it reads at PATH and below, such as a file that others always write to; may be given several times
+    #[arg(long, value_name = "PATH")]
+    pub(super) ignore: Vec<PathBuf>,
     /// Abort when it takes longer, in seconds
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(super) timeout: Option<Duration>,
@@ -121,6 +129,7 @@ impl Run {
             guest: None,
             name: None,
             retry: RETRIES,
+            ignore: Vec::new(),
             timeout: None,
             strict: false,
             dry_run: false,
@@ -150,12 +159,17 @@ impl Run {
         let contention = super::settings::contention(root)?;
         let memory = self.in_memory.map(memory_size::of).transpose()?;
         let (waiting, lesson) = (Waiting::take()?, Lesson::default());
-        let mut trial = Trial { root, home, waiting, input, contention, memory, lesson };
-        let (mut retries, mut reached, mut backoff) = (0, Reached::default(), Backoff::default());
+        let ignored = Named::on_host()?.with_links(&self.ignore)?;
+        let mut trial = Trial { root, home, waiting, input, contention, memory, ignored, lesson };
+        let (mut retries, mut views, mut reached, mut backoff) = (0, 0, Reached::default(), Backoff::default());
         loop {
             let started = Instant::now();
-            let tried = self.attempt(&mut trial, retries)?;
+            let tried = self.attempt(&mut trial, retries + views)?;
             let took = started.elapsed();
+            if matches!(tried.attempt, Attempt::NotBegun(_)) && views < VIEWS {
+                views += 1;
+                continue;
+            }
             // What a run has reached is not undone by its being lost.
             reached.add(tried.reached.clone());
             let again = if retries < self.retry { trial.learn(&tried.attempt) } else { None };
@@ -178,11 +192,12 @@ impl Run {
 
     fn conclude(&self, tried: &Tried, time: Duration, retries: u32) -> u8 {
         let (outcome, code) = tried.attempt.outcome();
-        let failed = matches!(tried.attempt, Attempt::Lost(_) | Attempt::Outgrown);
+        let failed = matches!(tried.attempt, Attempt::Lost(_) | Attempt::NotBegun(_) | Attempt::Outgrown);
         if !self.quiet || failed {
             let Tried { ended, read_only, reached, .. } = tried;
             let (ended, passed) = (*ended, PassedOutside::of(reached));
-            let report = Report { outcome, time, retries, gate: "none", ended, read_only, passed };
+            let report =
+                Report { outcome, time, retries, gate: "none", ended, read_only, ignored: &self.ignore, passed };
             eprintln!("pando: {report}");
         }
         code
@@ -325,7 +340,7 @@ fn cannot_start(
             let why = crate::complaint::sentences(&error.into());
             Ok(not_run(Attempt::Aborted(code, why)))
         }
-        error @ pando_tx::StartError::Shifted => Ok(not_run(Attempt::Lost(Loss::to_others(error.to_string())))),
+        error @ pando_tx::StartError::Shifted => Ok(not_run(Attempt::NotBegun(Loss::to_others(error.to_string())))),
         pando_tx::StartError::View(error) => {
             Err(anyhow::Error::new(error).context("cannot make the transaction's view"))
         }

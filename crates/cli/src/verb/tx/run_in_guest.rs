@@ -9,20 +9,24 @@ use super::guest;
 use super::held_output::HeldOutput;
 use super::holder::{Holder, Purpose, Shifted};
 use super::keep::Keep;
+use super::named_paths::Named;
 use super::recover::sweep_soon;
 use super::replayed_input::ReplayedInput;
 use super::report::{PassedOutside, Report};
-use super::run::{Output, Run};
+use super::run::{Output, Run, VIEWS};
 use super::supervised::{Heard, Manner, Supervised};
 use crate::session::{TerminalOptions, attach_instead};
 use crate::state_root::StateRoot;
 use anyhow::Context;
 use pando_api::Method;
-use pando_tx::{CommitError, Contention, EndError, Exclusive, Home, Loss, Moment, Passed, Reached, Realm, TxName};
+use pando_tx::{
+    CommitError, Contention, EndError, Exclusive, Home, Loss, Moment, Passed, Reached, Realm, Selection, TxName,
+};
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::ffi::OsString;
 use std::fs::File;
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -36,6 +40,8 @@ struct Trial<'a> {
     realm: &'a Realm,
     input: ReplayedInput,
     contention: Contention,
+    /// Where what it reads is not validated.
+    ignored: Vec<PathBuf>,
     /// When the first run began.
     begun: Option<Moment>,
 }
@@ -58,17 +64,22 @@ impl Run {
         // Even without a retry it may be run again, with the guest to itself.
         let input = ReplayedInput::of_this_process(false)?;
         let contention = super::settings::contention(root)?;
-        let mut trial = Trial { root, home, guest, realm, input, contention, begun: None };
-        let (mut retries, mut reached, mut backoff) = (0, Reached::default(), Backoff::default());
+        let ignored = Named::in_guest(realm)?.with_links(&self.ignore)?;
+        let mut trial = Trial { root, home, guest, realm, input, contention, ignored, begun: None };
+        let (mut retries, mut views, mut reached, mut backoff) = (0, 0, Reached::default(), Backoff::default());
         loop {
             // A run that has lost all its retries has the guest to itself: it ends.
             let alone = (retries > self.retry).then(|| Exclusive::over(home, realm)).transpose();
             let alone = alone.context("cannot have the guest's other processes wait")?;
             let started = Instant::now();
-            let tried = self.attempt_in_guest(&mut trial, retries, alone.as_ref())?;
+            let tried = self.attempt_in_guest(&mut trial, retries + views, alone.as_ref())?;
+            if matches!(tried.attempt, Attempt::NotBegun(_)) && views < VIEWS {
+                views += 1;
+                continue;
+            }
             // What a run has reached is not undone by its being lost.
             reached.add(tried.reached.clone());
-            if let Attempt::Lost(what) = &tried.attempt
+            if let Attempt::Lost(what) | Attempt::NotBegun(what) = &tried.attempt
                 && alone.is_none()
             {
                 retries += 1;
@@ -89,12 +100,12 @@ impl Run {
 
     fn conclude_in_guest(&self, tried: &Tried, time: Duration, retries: u32, alone: bool) -> u8 {
         let (outcome, code) = tried.attempt.outcome();
-        if !self.quiet || matches!(tried.attempt, Attempt::Lost(_)) {
+        if !self.quiet || matches!(tried.attempt, Attempt::Lost(_) | Attempt::NotBegun(_)) {
             let gate = if alone { "freeze for the whole run" } else { "freeze" };
             let read_only = &tried.read_only[..];
             let passed = PassedOutside::of(&tried.reached);
             let ended = tried.ended;
-            let report = Report { outcome, time, retries, gate, ended, read_only, passed };
+            let report = Report { outcome, time, retries, gate, ended, read_only, ignored: &self.ignore, passed };
             eprintln!("pando: {report}");
         }
         code
@@ -102,11 +113,12 @@ impl Run {
 
     fn attempt_in_guest(&self, trial: &mut Trial<'_>, number: u32, alone: Option<&Exclusive>) -> anyhow::Result<Tried> {
         let name = self.name.clone().unwrap_or_else(|| TxName::fresh(number));
-        let purpose = Purpose { command: self.shown(), first_begun: trial.begun };
+        let (first_begun, ignored) = (trial.begun, trial.ignored.clone());
+        let purpose = Purpose { command: self.shown(), first_begun, ignored };
         let holder = match Holder::start(trial.root, &name, Some((trial.guest, trial.realm)), Some(&purpose)) {
             Err(error) if error.is::<Shifted>() => {
                 pando_tx::abort_open(trial.home, &name, alone)?;
-                let (attempt, reached) = (Attempt::Lost(Loss::to_others(error.to_string())), Reached::default());
+                let (attempt, reached) = (Attempt::NotBegun(Loss::to_others(error.to_string())), Reached::default());
                 return Ok(Tried { attempt, ended: 0, read_only: Vec::new(), reached });
             }
             started => started?,
@@ -201,7 +213,8 @@ impl Run {
         alone: Option<&Exclusive>,
         contention: Contention,
     ) -> anyhow::Result<Attempt> {
-        match pando_tx::commit_open(home, name, !self.no_durable, alone, Some(contention), !self.no_daemons) {
+        let all = Selection::default();
+        match pando_tx::commit_open(home, name, &all, !self.no_durable, alone, Some(contention), !self.no_daemons) {
             Ok((figures, settled)) => Ok(Attempt::Committed(figures, settled)),
             Err(EndError::Commit(CommitError::Conflict(conflict))) => Ok(Attempt::Lost(conflict.into())),
             Err(error @ EndError::Commit(CommitError::Unfinished(_))) => {

@@ -21,6 +21,8 @@ pub(super) struct Trial<'a> {
     pub(super) contention: Contention,
     /// How much memory there is for what is changed, if it is kept there.
     pub(super) memory: Option<u64>,
+    /// Where what it reads is not validated.
+    pub(super) ignored: Vec<PathBuf>,
     pub(super) lesson: Lesson,
 }
 
@@ -56,6 +58,7 @@ impl Trial<'_> {
                 self.memory = None;
                 Some((OUTGROWN, " on the disk"))
             }
+            Attempt::NotBegun(loss) => Some((loss.words(), "")),
             Attempt::Committed(..) | Attempt::Aborted(..) => None,
         }
     }
@@ -66,6 +69,7 @@ impl Trial<'_> {
         let Lesson { disputed, parts, .. } = &self.lesson;
         let disputed = disputed.iter().filter_map(|path| Disputed::of(path, parts)).collect();
         let (mut transaction, plan, clearer) = self.begin_somewhere(name, shown)?;
+        transaction.ignore(&self.ignored)?;
         if self.lesson.written_through {
             transaction.write_through();
         }
