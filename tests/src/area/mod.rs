@@ -51,6 +51,7 @@ mod room;
 mod run;
 mod self_freeze;
 mod servers;
+mod standard_streams;
 mod state_root;
 mod store;
 mod store_crash;
@@ -189,6 +190,7 @@ const AREAS: &[&[Case]] = &[
     exec::CASES,
     listing::CASES,
     logs::CASES,
+    standard_streams::CASES,
     confinement::CASES,
     unharmed::CASES,
     walls_of_run::CASES,
