@@ -20,6 +20,7 @@ mod clones;
 mod confinement;
 mod crash;
 mod crash_at_random;
+mod dangling_links;
 mod exec;
 mod freeze;
 mod freeze_kills;
@@ -191,6 +192,7 @@ const AREAS: &[&[Case]] = &[
     listing::CASES,
     logs::CASES,
     standard_streams::CASES,
+    dangling_links::CASES,
     confinement::CASES,
     unharmed::CASES,
     walls_of_run::CASES,

@@ -12,6 +12,11 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("volumes::read_only", read_only),
     Case::new("volumes::a_file", a_file),
     Case::new("volumes::lasting_guests_have_them_too", lasting_guests_have_them_too),
+    Case::new("volumes::show_what_is_mounted_below", show_what_is_mounted_below),
+    Case::new("volumes::are_read_only_all_the_way_down", are_read_only_all_the_way_down),
+    Case::new("volumes::one_inside_another_is_seen", one_inside_another_is_seen),
+    Case::new("volumes::two_for_one_place_are_refused", two_for_one_place_are_refused),
+    Case::new("volumes::say_why_owners_cannot_be_mapped", say_why_owners_cannot_be_mapped),
     Case::new("copy::into_a_guest_and_out_again", into_a_guest_and_out_again),
     Case::new("copy::as_a_stream", as_a_stream),
     Case::new("copy::names_what_is_missing", names_what_is_missing),
@@ -54,6 +59,74 @@ fn a_file(sandbox: &Sandbox) {
     let option = volume(&file, "/etc/hosts");
     sandbox.run_sh(&["-v", &option], "cat /etc/hosts; echo two >/etc/hosts").run().succeeded().says("one\n");
     assert_eq!(std::fs::read_to_string(&file).expect("it is there"), "two\n");
+}
+
+/// A directory with a file system mounted in it, which goes with the test's own mounts.
+fn with_mount(sandbox: &Sandbox) -> std::path::PathBuf {
+    let shared = sandbox.scratch().join("shared");
+    let disk = shared.join("disk");
+    std::fs::create_dir_all(&disk).expect("a directory");
+    rustix::mount::mount("none", &disk, "tmpfs", rustix::mount::MountFlags::empty(), None).expect("a file system");
+    std::fs::write(disk.join("data"), "on the disk\n").expect("a file");
+    shared
+}
+
+fn unmount(shared: &std::path::Path) {
+    rustix::mount::unmount(shared.join("disk"), rustix::mount::UnmountFlags::DETACH).expect("it is mounted");
+}
+
+fn show_what_is_mounted_below(sandbox: &Sandbox) {
+    let shared = with_mount(sandbox);
+    for (more, file) in [(&[] as &[&str], "one"), (&["--userns", "host"], "two")] {
+        let option = volume(&shared, "/srv");
+        let script = format!("cat /srv/disk/data; stat -c %u /srv/disk/data; echo kept >/srv/disk/{file}");
+        sandbox.run_sh(&[&["-v", &option], more].concat(), &script).run().succeeded().says("on the disk\n0\n");
+        assert_eq!(std::fs::read_to_string(shared.join("disk").join(file)).expect("it is there"), "kept\n");
+    }
+    unmount(&shared);
+    assert_eq!(std::fs::read_dir(shared.join("disk")).expect("it is there").count(), 0, "nothing lies beneath");
+}
+
+fn are_read_only_all_the_way_down(sandbox: &Sandbox) {
+    let shared = with_mount(sandbox);
+    let option = volume(&shared, "/srv:ro");
+    for more in [&[] as &[&str], &["--userns", "host"], &["--cap-add", "ALL", "--seccomp", "off"]] {
+        let script = "mount -o remount,rw,bind /srv/disk 2>/dev/null; umount /srv/disk 2>/dev/null; cat /srv/disk/data; echo y >/srv/disk/y";
+        let ended = sandbox.run_sh(&[&["-v", &option], more].concat(), script).run();
+        assert_eq!(ended.out(), "on the disk\n", "{more:?}: {}", ended.err());
+    }
+    assert!(!shared.join("disk/y").exists());
+    unmount(&shared);
+}
+
+fn one_inside_another_is_seen(sandbox: &Sandbox) {
+    let (outer, inner) = (sandbox.scratch().join("outer"), sandbox.scratch().join("inner"));
+    std::fs::create_dir_all(outer.join("in")).expect("a directory");
+    std::fs::create_dir(&inner).expect("a directory");
+    std::fs::write(outer.join("o"), "outer\n").expect("a file");
+    std::fs::write(inner.join("i"), "inner\n").expect("a file");
+    let (first, second) = (volume(&outer, "/srv:ro"), volume(&inner, "/srv/in"));
+    for order in [[&first, &second], [&second, &first]] {
+        let options = ["-v", order[0], "-v", order[1]];
+        sandbox.run_sh(&options, "cat /srv/o /srv/in/i; echo w >/srv/in/w").run().succeeded().says("outer\ninner\n");
+        assert_eq!(std::fs::read_to_string(inner.join("w")).expect("it is there"), "w\n");
+    }
+}
+
+fn two_for_one_place_are_refused(sandbox: &Sandbox) {
+    let (one, two) = (volume(&sandbox.scratch(), "/srv/x"), volume(&sandbox.scratch(), "/srv//x/"));
+    sandbox.run_sh(&["-v", &one, "-v", &two], "true").run().ended_with(125).complains_of(&["two volumes", "/srv/x"]);
+    let create = sandbox.pando(["create", "web", "--from", sandbox.busybox(), "-v", &one, "-v", &two]);
+    create.run().ended_with(125).complains_of(&["two volumes", "/srv/x"]);
+    assert_eq!(sandbox.state("web"), "absent");
+}
+
+fn say_why_owners_cannot_be_mapped(sandbox: &Sandbox) {
+    let option = volume(std::path::Path::new("/proc/sys"), "/x:ro");
+    let ended =
+        sandbox.run_sh(&["-v", &option], "true").run().ended_with(125).complains_of(&["kind proc", "--userns host"]);
+    assert!(!ended.err().contains("may lack"), "{}", ended.err());
+    sandbox.run_sh(&["-v", &option, "--userns", "host"], "test -d /x/kernel").run().succeeded();
 }
 
 fn lasting_guests_have_them_too(sandbox: &Sandbox) {

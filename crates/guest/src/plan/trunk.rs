@@ -140,12 +140,7 @@ fn volumes(plan: &mut Plan, spec: &Spec, facts: &Facts) -> Result<(), PlanError>
         let on = Mountpoint { at: Text::from(c"etc/hosts"), make: Make::File };
         plan.step("showing who else is on the network", Step::Attach { fd, on });
     }
-    for (number, volume) in spec.volumes.iter().enumerate() {
-        let target = clean(&volume.target)
-            .ok_or_else(|| PlanError::Relative { what: "volume's target", path: volume.target.clone() })?;
-        if RESERVED.contains(&target.as_str()) {
-            return Err(PlanError::VolumeTarget(target));
-        }
+    for (target, number) in in_order(spec)? {
         let at = c_string("volume's target", target.trim_start_matches('/'))?;
         let fd = plan.want(Want::Volume(number));
         let make = if facts.file_volumes.contains(&number) { Make::File } else { Make::Directory };
@@ -153,6 +148,24 @@ fn volumes(plan: &mut Plan, spec: &Spec, facts: &Facts) -> Result<(), PlanError>
         plan.step(format!("mounting volume {target}"), Step::Attach { fd, on });
     }
     Ok(())
+}
+
+/// The places of volumes and their numbers: one inside another comes after that, or it would be hidden.
+fn in_order(spec: &Spec) -> Result<Vec<(String, usize)>, PlanError> {
+    let mut targets = Vec::with_capacity(spec.volumes.len());
+    for (number, volume) in spec.volumes.iter().enumerate() {
+        let target = clean(&volume.target)
+            .ok_or_else(|| PlanError::Relative { what: "volume's target", path: volume.target.clone() })?;
+        if RESERVED.contains(&target.as_str()) {
+            return Err(PlanError::VolumeTarget(target));
+        }
+        if targets.iter().any(|(known, _)| *known == target) {
+            return Err(PlanError::SameTarget(target));
+        }
+        targets.push((target, number));
+    }
+    targets.sort_by_key(|(target, _)| target.matches('/').count());
+    Ok(targets)
 }
 
 /// An absolute path without doubled or closing slashes and without `.`; `None` where it is relative or climbs.
@@ -277,6 +290,16 @@ mod tests {
             spec.volumes[0].target = target.into();
             assert!(matches!(trunk(&spec, &facts(), None), Err(PlanError::VolumeTarget(_))), "{target}");
         }
+    }
+
+    #[test]
+    fn a_volume_inside_another_comes_after_it() {
+        let volumes = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect();
+        let spec = Spec { volumes: volumes(&["/a:/srv/x/y", "/b:/srv", "/c:/opt", "/d:/srv//x"]), ..Spec::default() };
+        let order: Vec<_> = in_order(&spec).unwrap().into_iter().map(|(_, number)| number).collect();
+        assert_eq!(order, [1, 2, 3, 0]);
+        let spec = Spec { volumes: volumes(&["/a:/srv/x", "/b:/srv/./x/"]), ..Spec::default() };
+        assert!(matches!(in_order(&spec), Err(PlanError::SameTarget(target)) if target == "/srv/x"));
     }
 
     #[test]
