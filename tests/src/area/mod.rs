@@ -22,6 +22,7 @@ mod crash;
 mod crash_at_random;
 mod dangling_links;
 mod exec;
+mod first_caller;
 mod freeze;
 mod freeze_kills;
 mod freeze_refusals;
@@ -192,6 +193,7 @@ const AREAS: &[&[Case]] = &[
     listing::CASES,
     logs::CASES,
     standard_streams::CASES,
+    first_caller::CASES,
     dangling_links::CASES,
     confinement::CASES,
     unharmed::CASES,
