@@ -19,6 +19,10 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("volumes::say_why_owners_cannot_be_mapped", say_why_owners_cannot_be_mapped),
     Case::new("copy::into_a_guest_and_out_again", into_a_guest_and_out_again),
     Case::new("copy::as_a_stream", as_a_stream),
+    Case::new("copy::leaves_the_kernels_own_files_out", leaves_the_kernels_own_files_out),
+    Case::new("copy::takes_what_tar_writes_behind_the_end", takes_what_tar_writes_behind_the_end),
+    Case::new("copy::writes_through_a_link", writes_through_a_link),
+    Case::new("copy::brings_a_file_of_the_kernels", brings_a_file_of_the_kernels),
     Case::new("copy::names_what_is_missing", names_what_is_missing),
     Case::new("copy::a_stopped_guest_runs_for_it_alone", a_stopped_guest_runs_for_the_copy_alone),
     Case::new("copy::a_daemon_that_dies_leaves_the_guest_stopped", a_copy_whose_daemon_dies_leaves_its_guest_stopped),
@@ -169,6 +173,55 @@ fn as_a_stream(sandbox: &Sandbox) {
     sandbox.exec_sh("web", "mkdir /copy").ok();
     sandbox.pando(["cp", "-", "web:/copy"]).input(stream).ok();
     sandbox.exec_sh("web", "cmp /etc/passwd /copy/etc/passwd").ok();
+}
+
+fn leaves_the_kernels_own_files_out(sandbox: &Sandbox) {
+    sandbox.guest("web", &[]);
+    let stream = sandbox.pando(["cp", "web:/", "-"]).run().succeeded().stdout;
+    let listed = crate::line::Line::new("tar").args(["t"]).input(stream).ok();
+    assert!(listed.lines().any(|name| name.trim_start_matches("./") == "proc/"), "{listed}");
+    assert!(listed.contains("etc/passwd") && !listed.contains("proc/1") && !listed.contains("sys/kernel"), "{listed}");
+}
+
+fn takes_what_tar_writes_behind_the_end(sandbox: &Sandbox) {
+    sandbox.guest("web", &[]);
+    std::fs::write(sandbox.scratch().join("given"), "given").expect("a file");
+    let mut stream =
+        crate::line::Line::new("tar").args(["c", "-C"]).args([sandbox.scratch()]).args(["given"]).run().stdout;
+    // More than any pipe holds.
+    stream.resize(stream.len() + (8 << 20), 0);
+    sandbox.pando(["cp", "-", "web:/"]).input(stream).ok();
+    sandbox.exec_sh("web", "cat /given").run().says("given");
+}
+
+fn writes_through_a_link(sandbox: &Sandbox) {
+    let scratch = sandbox.scratch();
+    std::fs::write(scratch.join("new"), "new\n").expect("a file");
+    let new = scratch.join("new").to_string_lossy().into_owned();
+    sandbox.guest("web", &[]);
+    sandbox.exec_sh("web", "echo old >/srv/real; ln -s real /srv/link; ln -s nowhere /srv/dangling").ok();
+    sandbox.pando(["cp", &new, "web:/srv/link"]).ok();
+    sandbox.exec_sh("web", "readlink /srv/link; cat /srv/real").run().says("real\nnew\n");
+    sandbox
+        .pando(["cp", &new, "web:/srv/dangling"])
+        .run()
+        .ended_with(125)
+        .complains_of(&["a link that leads to nothing"]);
+    std::fs::write(scratch.join("real"), "old\n").expect("a file");
+    std::os::unix::fs::symlink("real", scratch.join("link")).expect("a link");
+    let link = scratch.join("link").to_string_lossy().into_owned();
+    sandbox.pando(["cp", "web:/srv/real", &link]).ok();
+    assert!(scratch.join("link").is_symlink());
+    assert_eq!(std::fs::read_to_string(scratch.join("real")).expect("it is there"), "new\n");
+}
+
+fn brings_a_file_of_the_kernels(sandbox: &Sandbox) {
+    sandbox.guest("web", &[]);
+    let to = sandbox.scratch().join("version");
+    let path = to.to_string_lossy().into_owned();
+    sandbox.pando(["cp", "web:/proc/version", &path]).ok();
+    let expected = std::fs::read_to_string("/proc/version").expect("the kernel has it");
+    assert_eq!(std::fs::read_to_string(&to).expect("it came"), expected);
 }
 
 fn names_what_is_missing(sandbox: &Sandbox) {
