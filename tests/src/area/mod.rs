@@ -44,6 +44,7 @@ mod mounted_inside;
 mod moving;
 mod net;
 mod overbooking;
+mod plain_mistakes;
 mod programs;
 mod reboot;
 mod refusals;
@@ -193,6 +194,7 @@ const AREAS: &[&[Case]] = &[
     listing::CASES,
     logs::CASES,
     standard_streams::CASES,
+    plain_mistakes::CASES,
     first_caller::CASES,
     dangling_links::CASES,
     confinement::CASES,

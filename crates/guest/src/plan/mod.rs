@@ -121,7 +121,9 @@ pub enum PlanError {
     )]
     SameTarget(String),
     /// A host name that is too long.
-    #[error("host name '{0}' cannot be set: use 1 to 64 bytes without NUL")]
+    #[error(
+        "host name '{0}' cannot be set: use 1 to 64 letters, digits, '-', '.' and '_', and begin with a letter or digit"
+    )]
     HostName(String),
     /// More than the seed takes.
     #[error("a guest can have at most {most} volumes, and this one has {given}")]

@@ -177,7 +177,10 @@ fn clean(path: &str) -> Option<String> {
 
 fn host_name(plan: &mut Plan, spec: &Spec, facts: &Facts) -> Result<(), PlanError> {
     let name = spec.hostname.as_ref().unwrap_or(&facts.name);
-    if name.is_empty() || name.len() > LONGEST_HOST_NAME || name.contains('\0') {
+    // What resolvers, mail and the prompt of a shell take for one (hostname(7)), and underscores, which many have.
+    let is_usual = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
+    let begins_well = name.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
+    if !begins_well || name.len() > LONGEST_HOST_NAME || !name.bytes().all(is_usual) {
         return Err(PlanError::HostName(name.escape_debug().to_string()));
     }
     plan.step("setting the host name", Step::HostName { name: name.as_bytes() });
@@ -300,6 +303,17 @@ mod tests {
         assert_eq!(order, [1, 2, 3, 0]);
         let spec = Spec { volumes: volumes(&["/a:/srv/x", "/b:/srv/./x/"]), ..Spec::default() };
         assert!(matches!(in_order(&spec), Err(PlanError::SameTarget(target)) if target == "/srv/x"));
+    }
+
+    #[test]
+    fn a_host_name_is_one_that_others_can_use() {
+        let named = |name: &str| trunk(&Spec { hostname: Some(name.into()), ..Spec::default() }, &facts(), None);
+        for wrong in ["", "5\n", "a/b", "a b", "-a", ".a", "ä", "a\0"] {
+            assert!(matches!(named(wrong), Err(PlanError::HostName(_))), "{wrong:?}");
+        }
+        for right in ["a", "web-1.example.org", "a_b", "5"] {
+            assert!(named(right).is_ok(), "{right}");
+        }
     }
 
     #[test]
