@@ -66,7 +66,11 @@ impl Case {
                 return Ok(Completion::ignored_with(reason));
             }
         }
-        if self.name.starts_with("tx") { within_own_mounts(|| self.run_here(root)) } else { self.run_here(root) }
+        if OWN_MOUNTS.iter().any(|area| self.name.starts_with(area)) {
+            within_own_mounts(|| self.run_here(root))
+        } else {
+            self.run_here(root)
+        }
     }
 
     fn run_here(self, root: &Path) -> Result<Completion, Failed> {
@@ -92,8 +96,11 @@ impl Case {
     }
 }
 
-/// Runs a test that is about transactions in a thread with mounts of its own: what other tests mount, fill and unmount meanwhile is a conflict, or a disk without room, to
-/// every transaction that sees it.
+/// The areas whose tests have mounts of their own.
+const OWN_MOUNTS: [&str; 2] = ["tx", "volumes"];
+
+/// Runs a test that is about transactions, or about what is mounted, in a thread with mounts of its own: what other tests mount, fill and unmount meanwhile is a conflict, or
+/// a disk without room, to every transaction that sees it.
 fn within_own_mounts(test: impl FnOnce() -> Result<Completion, Failed> + Send) -> Result<Completion, Failed> {
     let shown = std::thread::scope(|scope| {
         let thread = scope.spawn(|| {

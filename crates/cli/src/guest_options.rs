@@ -5,6 +5,7 @@ use crate::{signal_name, source, spec_file};
 use anyhow::Context;
 use clap::ValueEnum;
 use pando_api::{Address, Link, Network, Profile, Publication, Rlimit, SeccompProfile, Spec, SpecError, Volume};
+use std::env::VarError;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
@@ -186,7 +187,15 @@ impl GuestOptions {
 pub(crate) fn environment(word: &str) -> Result<Option<(String, String)>, String> {
     let (name, value) = match word.split_once('=') {
         Some((name, value)) => (name, Some(value.to_owned())),
-        None => (word, std::env::var(word).ok()),
+        None => match std::env::var(word) {
+            Ok(value) => (word, Some(value)),
+            Err(VarError::NotPresent) => (word, None),
+            Err(VarError::NotUnicode(_)) => {
+                return Err(format!(
+                    "the caller's value of '{word}' is not UTF-8, and a guest's variables are; set another by NAME=VALUE"
+                ));
+            }
+        },
     };
     if name.is_empty() || word.contains('\0') {
         return Err(format!("'{word}' is not NAME=VALUE; for example --env LANG=C.UTF-8"));

@@ -14,6 +14,7 @@
 //! `pando run -- true` is measured from start to exit, so this program has no runtime and no threads: one poll(2) loop,
 //! and a command line definition of which only the part in use is built.
 
+mod callers_traits;
 mod client;
 mod command_line;
 mod complaint;

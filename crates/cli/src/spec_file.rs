@@ -1,12 +1,24 @@
 //! `--spec FILE`: a guest's spec as TOML.
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use pando_api::Spec;
+use std::io::Read;
 use std::path::Path;
+
+/// The most bytes of a spec. One that people write has a few hundred; a device, or what a program went astray with, has no end.
+const LONGEST: u64 = 256 << 10;
 
 /// Reads a spec; a mistake is told with its line and column.
 pub(crate) fn read(path: &Path) -> anyhow::Result<Spec> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read the spec '{}'", path.display()))?;
+    let unread = || format!("cannot read the spec '{}'", path.display());
+    let mut text = String::new();
+    std::fs::File::open(path).with_context(unread)?.take(LONGEST + 1).read_to_string(&mut text).with_context(unread)?;
+    ensure!(
+        text.len() as u64 <= LONGEST,
+        "the spec '{}' has more than {} KiB, and no spec needs so much; is it the right file?",
+        path.display(),
+        LONGEST >> 10
+    );
     match toml::from_str(&text) {
         Ok(spec) => Ok(spec),
         Err(error) => bail!("the spec '{}' is wrong{}: {}", path.display(), place(&text, &error), error.message()),
@@ -41,6 +53,15 @@ mod tests {
         assert_eq!(spec.command, ["sleep", "1"]);
         assert_eq!(spec.network, pando_api::Network::Host);
         assert_eq!(spec.volumes[0].target, "/b");
+    }
+
+    #[test]
+    fn what_has_no_end_is_refused() {
+        let error = read(Path::new("/dev/zero")).unwrap_err().to_string();
+        assert!(error.contains("more than 256 KiB"), "{error}");
+        let many: String =
+            (0..100_000).map(|number| format!("[[volumes]]\nsource = \"/a\"\ntarget = \"/{number}\"\n")).collect();
+        assert!(complaint(&many).contains("more than 256 KiB"));
     }
 
     #[test]

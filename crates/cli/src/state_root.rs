@@ -1,12 +1,15 @@
 //! Where the daemon of this state listens and writes its log.
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use pando_kernel::trusted_directory::{Distrust, TrustedDirectory};
 use rustix::fs::Mode;
 use std::path::{Path, PathBuf};
 
 /// What a daemon that was started by a command says, in the directory of run-time state.
 pub(crate) const LOG: &str = "daemon.log";
+
+/// The longest name of a socket: `sun_path` without the zero at its end (unix(7)).
+const LONGEST_SOCKET: usize = 107;
 
 /// The directory under which `/run/pando`, `/var/lib/pando` and `/etc/pando` lie: `/`, unless `--root` or `PANDO_ROOT`
 /// says otherwise.
@@ -18,7 +21,13 @@ impl StateRoot {
     pub(crate) fn at(directory: &str) -> anyhow::Result<Self> {
         let absolute = std::path::absolute(directory)
             .with_context(|| format!("cannot use '{directory}' as the root of Pando's state"))?;
-        Ok(Self(absolute))
+        let root = Self(absolute);
+        let length = root.socket().as_os_str().len();
+        ensure!(
+            length <= LONGEST_SOCKET,
+            "cannot use '{directory}' as the root of Pando's state: the daemon's socket below it would have a name of {length} bytes, and the kernel takes {LONGEST_SOCKET} at most; choose a shorter path"
+        );
+        Ok(root)
     }
 
     /// The directory itself.
@@ -59,6 +68,15 @@ impl StateRoot {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_root_whose_socket_cannot_be_named_is_refused() {
+        let long = |length: usize| format!("/{}", "a".repeat(length - 1));
+        let fitting = LONGEST_SOCKET - "/run/pando/pando.sock".len();
+        assert!(StateRoot::at(&long(fitting)).is_ok());
+        let error = StateRoot::at(&long(fitting + 1)).unwrap_err().to_string();
+        assert!(error.contains("108 bytes") && error.contains("a shorter path"), "{error}");
+    }
 
     #[test]
     fn paths_lie_under_the_root() {

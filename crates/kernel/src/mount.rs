@@ -107,6 +107,13 @@ impl Tree {
             .context(|| "mapping the owners of a tree of files".into())
     }
 
+    /// The same of the mounts below too: of all, or of none where one of them cannot.
+    pub fn map_ids_of_all(&self, user_namespace: BorrowedFd<'_>) -> Result<(), CallError> {
+        let attributes = MountAttrFlags::MOUNT_ATTR_IDMAP;
+        self.set(true, Change { attributes, namespace: Some(user_namespace), ..Change::default() })
+            .context(|| "mapping the owners of a tree of files and of what is mounted in it".into())
+    }
+
     /// Sets attributes on the mount, and with `recursive` on those below.
     pub fn set_attributes(&self, recursive: bool, attributes: Attributes) -> Result<(), CallError> {
         self.set(recursive, Change { attributes, ..Change::default() })

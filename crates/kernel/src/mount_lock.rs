@@ -9,7 +9,7 @@ use crate::mount::Tree;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-/// A clone of a detached mount without the mounts below it, with the same attributes, locked. The mount itself goes.
+/// A clone of a detached mount and of the mounts below it, with the same attributes, locked. The mount itself goes.
 ///
 /// # Errors
 ///
@@ -76,7 +76,8 @@ unsafe fn clone_locked(tree: RawFd, is_directory: bool, place: RawFd) -> i32 {
             &|| i64::from(libc::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNS)),
             &|| {
                 const CLONE: i32 = 1;
-                let fd = libc::syscall(libc::SYS_open_tree, libc::AT_FDCWD, at.as_ptr(), CLONE | libc::O_CLOEXEC);
+                let flags = CLONE | libc::O_CLOEXEC | libc::AT_RECURSIVE;
+                let fd = libc::syscall(libc::SYS_open_tree, libc::AT_FDCWD, at.as_ptr(), flags);
                 if fd < 0 {
                     return fd;
                 }

@@ -31,6 +31,7 @@ use bare::signals;
 use nursery::Newborn;
 use pando_seed::Scopes;
 use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
 use rustix::thread::{
@@ -89,6 +90,7 @@ fn settle(handshake: &OwnedFd) -> Result<(), Errno> {
     if namespaces & CLONE_NEWNET != 0 {
         let socket = rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::DGRAM, None)?;
         bare::loopback_up(socket.as_fd())?;
+        open_to_users();
     }
     say(handshake, 0)
 }
@@ -101,4 +103,18 @@ fn own_by(owner: u32) -> Result<(), Errno> {
     // A change of credentials may have undone this.
     bare::undumpable();
     Ok(())
+}
+
+/// Lets every user of a network that no other shares listen on any port, and ping (ip-sysctl): the kernel keeps both from all but root for the sake of others. One
+/// that knows neither keeps them.
+#[inline(never)]
+fn open_to_users() {
+    let settings = [
+        (c"/proc/sys/net/ipv4/ip_unprivileged_port_start", b"0".as_slice()),
+        (c"/proc/sys/net/ipv4/ping_group_range", b"0 65535"),
+    ];
+    for (path, value) in settings {
+        let opened = rustix::fs::open(path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty());
+        let _ = opened.and_then(|setting| rustix::io::write(setting, value));
+    }
 }

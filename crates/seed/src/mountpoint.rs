@@ -39,41 +39,102 @@ pub(crate) fn attach(tree: BorrowedFd<'_>, root: BorrowedFd<'_>, at: &CStr, make
     rustix::mount::move_mount(tree, c"", place.as_fd(), c"", flags)
 }
 
-/// Makes what is missing of a path: directories, and a file at its end where one is wanted.
+/// The most links to nothing that are followed on the way to a path: as many as the kernel follows.
+const MAX_LINKS: u32 = 40;
+
+/// Makes what is missing of a path: directories, and a file at its end where one is wanted. Where a link leads to nothing, what it leads to is made, inside `root`
+/// as well: /etc/resolv.conf often is such a link, into a /run that is empty until something is started.
 fn build(root: BorrowedFd<'_>, at: &CStr, make: Make) -> Result<(), Errno> {
-    const LONGEST: usize = 4096;
-    let path = at.to_bytes();
-    let mut prefix = [0_u8; LONGEST];
-    if path.len() >= LONGEST {
-        return Err(Errno::NAMETOOLONG);
-    }
-    prefix[..path.len()].copy_from_slice(path);
+    let mut path = Path::new(at)?;
+    let mut links = 0;
     let mut parent = rustix::io::fcntl_dupfd_cloexec(root, 3)?;
     let mut start = 0;
-    while start < path.len() {
-        let end = path[start..].iter().position(|byte| *byte == b'/').map_or(path.len(), |length| start + length);
+    while start < path.length {
+        let end = path.end_of_name(start);
         if end > start {
-            let up_to_here = |prefix: &mut [u8; LONGEST],
-                              from: usize,
-                              act: &mut dyn FnMut(&CStr) -> Result<OwnedFd, Errno>| {
-                let saved = prefix[end];
-                prefix[end] = 0;
-                let outcome = CStr::from_bytes_with_nul(&prefix[from..=end]).map_err(|_| Errno::INVAL).and_then(act);
-                prefix[end] = saved;
-                outcome
-            };
-            let found = up_to_here(&mut prefix, 0, &mut |path| resolve(root, path));
+            let found = path.cut(0, end, &mut |prefix| resolve(root, prefix));
             parent = match found {
-                Err(Errno::NOENT) => {
-                    let file = end == path.len() && make == Make::File;
-                    up_to_here(&mut prefix, start, &mut |name| make_one(parent.as_fd(), name, file))?
-                }
+                Err(Errno::NOENT) => match path.cut(start, end, &mut |name| link_at(parent.as_fd(), name))? {
+                    Some(link) if links < MAX_LINKS => {
+                        path.follow(start, end, &link)?;
+                        links += 1;
+                        (parent, start) = (rustix::io::fcntl_dupfd_cloexec(root, 3)?, 0);
+                        continue;
+                    }
+                    Some(_) => return Err(Errno::LOOP),
+                    None => {
+                        let file = end == path.length && make == Make::File;
+                        path.cut(start, end, &mut |name| make_one(parent.as_fd(), name, file))?
+                    }
+                },
                 found => found?,
             };
         }
         start = end + 1;
     }
     Ok(())
+}
+
+/// The link of a name in a directory, opened as a mere place; `None` where there is nothing of that name.
+fn link_at(parent: BorrowedFd<'_>, name: &CStr) -> Result<Option<OwnedFd>, Errno> {
+    match rustix::fs::openat(parent, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
+        Ok(link) => Ok(Some(link)),
+        Err(Errno::NOENT) => Ok(None),
+        Err(errno) => Err(errno),
+    }
+}
+
+const LONGEST: usize = 4096;
+
+/// A path that is gone along name by name, and whose links are replaced by what they say.
+struct Path {
+    bytes: [u8; LONGEST],
+    length: usize,
+}
+
+impl Path {
+    fn new(text: &CStr) -> Result<Self, Errno> {
+        let text = text.to_bytes();
+        let mut bytes = [0; LONGEST];
+        // A zero has to fit in behind it.
+        if text.len() >= LONGEST {
+            return Err(Errno::NAMETOOLONG);
+        }
+        bytes[..text.len()].copy_from_slice(text);
+        Ok(Self { bytes, length: text.len() })
+    }
+
+    /// Where the name that begins at `start` ends.
+    fn end_of_name(&self, start: usize) -> usize {
+        let slash = self.bytes[start..self.length].iter().position(|byte| *byte == b'/');
+        slash.map_or(self.length, |length| start + length)
+    }
+
+    /// Does something with a part of it.
+    fn cut<T>(&mut self, from: usize, to: usize, act: &mut dyn FnMut(&CStr) -> Result<T, Errno>) -> Result<T, Errno> {
+        let saved = core::mem::replace(&mut self.bytes[to], 0);
+        let outcome = CStr::from_bytes_with_nul(&self.bytes[from..=to]).map_err(|_| Errno::INVAL).and_then(act);
+        self.bytes[to] = saved;
+        outcome
+    }
+
+    /// Puts what a link says in the place of its name, from `start` to `end`: all that is before it too, where that begins at the root.
+    fn follow(&mut self, start: usize, end: usize, link: &OwnedFd) -> Result<(), Errno> {
+        // What comes after the name waits at the end of the room.
+        let rest = self.length - end;
+        let moved = LONGEST - 1 - rest;
+        self.bytes.copy_within(end..self.length, moved);
+        let read = rustix::fs::readlinkat_raw(link, c"", &mut self.bytes[start..moved])?;
+        // One that fills the room may be cut.
+        if read == 0 || start + read >= moved {
+            return Err(Errno::NAMETOOLONG);
+        }
+        let begin = if self.bytes[start] == b'/' { 0 } else { start };
+        self.bytes.copy_within(start..start + read, begin);
+        self.bytes.copy_within(moved..moved + rest, begin + read);
+        self.length = begin + read + rest;
+        Ok(())
+    }
 }
 
 /// Makes one name in a directory, and opens it as a mere place.

@@ -23,7 +23,9 @@ mod clones;
 mod confinement;
 mod crash;
 mod crash_at_random;
+mod dangling_links;
 mod exec;
+mod first_caller;
 mod freeze;
 mod freeze_kills;
 mod freeze_refusals;
@@ -47,6 +49,7 @@ mod moving;
 mod net;
 mod never_lost;
 mod overbooking;
+mod plain_mistakes;
 mod programs;
 mod readers;
 mod reboot;
@@ -58,6 +61,7 @@ mod run;
 mod self_freeze;
 mod servers;
 mod shared_counts;
+mod standard_streams;
 mod state_root;
 mod store;
 mod store_crash;
@@ -209,6 +213,10 @@ const AREAS: &[&[Case]] = &[
     exec::CASES,
     listing::CASES,
     logs::CASES,
+    standard_streams::CASES,
+    plain_mistakes::CASES,
+    first_caller::CASES,
+    dangling_links::CASES,
     confinement::CASES,
     unharmed::CASES,
     walls_of_run::CASES,

@@ -12,8 +12,17 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("volumes::read_only", read_only),
     Case::new("volumes::a_file", a_file),
     Case::new("volumes::lasting_guests_have_them_too", lasting_guests_have_them_too),
+    Case::new("volumes::show_what_is_mounted_below", show_what_is_mounted_below),
+    Case::new("volumes::are_read_only_all_the_way_down", are_read_only_all_the_way_down),
+    Case::new("volumes::one_inside_another_is_seen", one_inside_another_is_seen),
+    Case::new("volumes::two_for_one_place_are_refused", two_for_one_place_are_refused),
+    Case::new("volumes::say_why_owners_cannot_be_mapped", say_why_owners_cannot_be_mapped),
     Case::new("copy::into_a_guest_and_out_again", into_a_guest_and_out_again),
     Case::new("copy::as_a_stream", as_a_stream),
+    Case::new("copy::leaves_the_kernels_own_files_out", leaves_the_kernels_own_files_out),
+    Case::new("copy::takes_what_tar_writes_behind_the_end", takes_what_tar_writes_behind_the_end),
+    Case::new("copy::writes_through_a_link", writes_through_a_link),
+    Case::new("copy::brings_a_file_of_the_kernels", brings_a_file_of_the_kernels),
     Case::new("copy::names_what_is_missing", names_what_is_missing),
     Case::new("copy::a_stopped_guest_runs_for_it_alone", a_stopped_guest_runs_for_the_copy_alone),
     Case::new("copy::a_daemon_that_dies_leaves_the_guest_stopped", a_copy_whose_daemon_dies_leaves_its_guest_stopped),
@@ -56,6 +65,74 @@ fn a_file(sandbox: &Sandbox) {
     assert_eq!(std::fs::read_to_string(&file).expect("it is there"), "two\n");
 }
 
+/// A directory with a file system mounted in it, which goes with the test's own mounts.
+fn with_mount(sandbox: &Sandbox) -> std::path::PathBuf {
+    let shared = sandbox.scratch().join("shared");
+    let disk = shared.join("disk");
+    std::fs::create_dir_all(&disk).expect("a directory");
+    rustix::mount::mount("none", &disk, "tmpfs", rustix::mount::MountFlags::empty(), None).expect("a file system");
+    std::fs::write(disk.join("data"), "on the disk\n").expect("a file");
+    shared
+}
+
+fn unmount(shared: &std::path::Path) {
+    rustix::mount::unmount(shared.join("disk"), rustix::mount::UnmountFlags::DETACH).expect("it is mounted");
+}
+
+fn show_what_is_mounted_below(sandbox: &Sandbox) {
+    let shared = with_mount(sandbox);
+    for (more, file) in [(&[] as &[&str], "one"), (&["--userns", "host"], "two")] {
+        let option = volume(&shared, "/srv");
+        let script = format!("cat /srv/disk/data; stat -c %u /srv/disk/data; echo kept >/srv/disk/{file}");
+        sandbox.run_sh(&[&["-v", &option], more].concat(), &script).run().succeeded().says("on the disk\n0\n");
+        assert_eq!(std::fs::read_to_string(shared.join("disk").join(file)).expect("it is there"), "kept\n");
+    }
+    unmount(&shared);
+    assert_eq!(std::fs::read_dir(shared.join("disk")).expect("it is there").count(), 0, "nothing lies beneath");
+}
+
+fn are_read_only_all_the_way_down(sandbox: &Sandbox) {
+    let shared = with_mount(sandbox);
+    let option = volume(&shared, "/srv:ro");
+    for more in [&[] as &[&str], &["--userns", "host"], &["--cap-add", "ALL", "--seccomp", "off"]] {
+        let script = "mount -o remount,rw,bind /srv/disk 2>/dev/null; umount /srv/disk 2>/dev/null; cat /srv/disk/data; echo y >/srv/disk/y";
+        let ended = sandbox.run_sh(&[&["-v", &option], more].concat(), script).run();
+        assert_eq!(ended.out(), "on the disk\n", "{more:?}: {}", ended.err());
+    }
+    assert!(!shared.join("disk/y").exists());
+    unmount(&shared);
+}
+
+fn one_inside_another_is_seen(sandbox: &Sandbox) {
+    let (outer, inner) = (sandbox.scratch().join("outer"), sandbox.scratch().join("inner"));
+    std::fs::create_dir_all(outer.join("in")).expect("a directory");
+    std::fs::create_dir(&inner).expect("a directory");
+    std::fs::write(outer.join("o"), "outer\n").expect("a file");
+    std::fs::write(inner.join("i"), "inner\n").expect("a file");
+    let (first, second) = (volume(&outer, "/srv:ro"), volume(&inner, "/srv/in"));
+    for order in [[&first, &second], [&second, &first]] {
+        let options = ["-v", order[0], "-v", order[1]];
+        sandbox.run_sh(&options, "cat /srv/o /srv/in/i; echo w >/srv/in/w").run().succeeded().says("outer\ninner\n");
+        assert_eq!(std::fs::read_to_string(inner.join("w")).expect("it is there"), "w\n");
+    }
+}
+
+fn two_for_one_place_are_refused(sandbox: &Sandbox) {
+    let (one, two) = (volume(&sandbox.scratch(), "/srv/x"), volume(&sandbox.scratch(), "/srv//x/"));
+    sandbox.run_sh(&["-v", &one, "-v", &two], "true").run().ended_with(125).complains_of(&["two volumes", "/srv/x"]);
+    let create = sandbox.pando(["create", "web", "--from", sandbox.busybox(), "-v", &one, "-v", &two]);
+    create.run().ended_with(125).complains_of(&["two volumes", "/srv/x"]);
+    assert_eq!(sandbox.state("web"), "absent");
+}
+
+fn say_why_owners_cannot_be_mapped(sandbox: &Sandbox) {
+    let option = volume(std::path::Path::new("/proc/sys"), "/x:ro");
+    let ended =
+        sandbox.run_sh(&["-v", &option], "true").run().ended_with(125).complains_of(&["kind proc", "--userns host"]);
+    assert!(!ended.err().contains("may lack"), "{}", ended.err());
+    sandbox.run_sh(&["-v", &option, "--userns", "host"], "test -d /x/kernel").run().succeeded();
+}
+
 fn lasting_guests_have_them_too(sandbox: &Sandbox) {
     let shared = sandbox.scratch();
     sandbox.guest("web", &["-v", &volume(&shared, "/data")]);
@@ -96,6 +173,55 @@ fn as_a_stream(sandbox: &Sandbox) {
     sandbox.exec_sh("web", "mkdir /copy").ok();
     sandbox.pando(["cp", "-", "web:/copy"]).input(stream).ok();
     sandbox.exec_sh("web", "cmp /etc/passwd /copy/etc/passwd").ok();
+}
+
+fn leaves_the_kernels_own_files_out(sandbox: &Sandbox) {
+    sandbox.guest("web", &[]);
+    let stream = sandbox.pando(["cp", "web:/", "-"]).run().succeeded().stdout;
+    let listed = crate::line::Line::new("tar").args(["t"]).input(stream).ok();
+    assert!(listed.lines().any(|name| name.trim_start_matches("./") == "proc/"), "{listed}");
+    assert!(listed.contains("etc/passwd") && !listed.contains("proc/1") && !listed.contains("sys/kernel"), "{listed}");
+}
+
+fn takes_what_tar_writes_behind_the_end(sandbox: &Sandbox) {
+    sandbox.guest("web", &[]);
+    std::fs::write(sandbox.scratch().join("given"), "given").expect("a file");
+    let mut stream =
+        crate::line::Line::new("tar").args(["c", "-C"]).args([sandbox.scratch()]).args(["given"]).run().stdout;
+    // More than any pipe holds.
+    stream.resize(stream.len() + (8 << 20), 0);
+    sandbox.pando(["cp", "-", "web:/"]).input(stream).ok();
+    sandbox.exec_sh("web", "cat /given").run().says("given");
+}
+
+fn writes_through_a_link(sandbox: &Sandbox) {
+    let scratch = sandbox.scratch();
+    std::fs::write(scratch.join("new"), "new\n").expect("a file");
+    let new = scratch.join("new").to_string_lossy().into_owned();
+    sandbox.guest("web", &[]);
+    sandbox.exec_sh("web", "echo old >/srv/real; ln -s real /srv/link; ln -s nowhere /srv/dangling").ok();
+    sandbox.pando(["cp", &new, "web:/srv/link"]).ok();
+    sandbox.exec_sh("web", "readlink /srv/link; cat /srv/real").run().says("real\nnew\n");
+    sandbox
+        .pando(["cp", &new, "web:/srv/dangling"])
+        .run()
+        .ended_with(125)
+        .complains_of(&["a link that leads to nothing"]);
+    std::fs::write(scratch.join("real"), "old\n").expect("a file");
+    std::os::unix::fs::symlink("real", scratch.join("link")).expect("a link");
+    let link = scratch.join("link").to_string_lossy().into_owned();
+    sandbox.pando(["cp", "web:/srv/real", &link]).ok();
+    assert!(scratch.join("link").is_symlink());
+    assert_eq!(std::fs::read_to_string(scratch.join("real")).expect("it is there"), "new\n");
+}
+
+fn brings_a_file_of_the_kernels(sandbox: &Sandbox) {
+    sandbox.guest("web", &[]);
+    let to = sandbox.scratch().join("version");
+    let path = to.to_string_lossy().into_owned();
+    sandbox.pando(["cp", "web:/proc/version", &path]).ok();
+    let expected = std::fs::read_to_string("/proc/version").expect("the kernel has it");
+    assert_eq!(std::fs::read_to_string(&to).expect("it came"), expected);
 }
 
 fn names_what_is_missing(sandbox: &Sandbox) {

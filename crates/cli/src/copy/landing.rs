@@ -39,6 +39,13 @@ impl Landing {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
         };
+        // What a link stands for is written to, as cp(1) does it; whoever named it means that.
+        if parent.join(name).is_symlink() && !slash {
+            let Ok(real) = destination.canonicalize() else {
+                bail!("cannot copy to '{shown}': it is a link that leads to nothing");
+            };
+            return Self::at(&real);
+        }
         let there = parent.join(name).symlink_metadata().is_ok();
         ensure!(!(slash && there), "cannot copy to '{shown}': it is not a directory");
         let rename = Some(name.to_owned());

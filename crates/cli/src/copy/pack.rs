@@ -1,6 +1,6 @@
 //! Files made into a tar stream.
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use std::fs::{File, Metadata};
 use std::io::{BufWriter, Read, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -28,13 +28,18 @@ pub(crate) fn pack(source: &Path, out: impl Write, owners: Owners) -> anyhow::Re
         // "/", "." and "dir/.": there is no name to give.
         _ => PathBuf::from("."),
     };
-    let mut packer =
-        Packer { builder: Builder::new(BufWriter::with_capacity(64 * 1024, out)), owners, left_out: Vec::new() };
+    let mut packer = Packer {
+        builder: Builder::new(BufWriter::with_capacity(64 * 1024, out)),
+        owners,
+        left_out: Vec::new(),
+        // Who names a place there means it.
+        walks_everywhere: is_virtual(source).unwrap_or(false),
+    };
     // A stack of our own: a tree may be deeper than a program's.
     let mut waiting = vec![(source.to_owned(), name)];
     while let Some((path, name)) = waiting.pop() {
         let failed = || format!("cannot copy '{}'", crate::printable::printable(&path.to_string_lossy()));
-        if packer.entry(&path, &name).with_context(failed)? {
+        if packer.entry(&path, &name).with_context(failed)? && !packer.is_the_kernels(&path).with_context(failed)? {
             let mut children = Vec::new();
             for child in std::fs::read_dir(&path).with_context(failed)? {
                 let child = child.with_context(failed)?.file_name();
@@ -54,9 +59,44 @@ struct Packer<W: Write> {
     builder: Builder<W>,
     owners: Owners,
     left_out: Vec<String>,
+    /// Whether file systems that are the kernel's own are walked too.
+    walks_everywhere: bool,
+}
+
+/// File systems that show the kernel's objects as files (linux/magic.h): proc, sysfs, cgroup, cgroup2, devpts, mqueue, bpf, debugfs, tracefs, securityfs.
+const VIRTUAL: [i64; 10] = [
+    0x9fa0,
+    0x6265_6572,
+    0x0027_e0eb,
+    0x6367_7270,
+    0x1cd1,
+    0x1980_0202,
+    0xcafe_4a11,
+    0x6462_6720,
+    0x7472_6163,
+    0x7363_6673,
+];
+
+fn is_virtual(path: &Path) -> std::io::Result<bool> {
+    #[expect(clippy::unnecessary_cast, reason = "the type differs between architectures")]
+    Ok(VIRTUAL.contains(&(rustix::fs::statfs(path)?.f_type as i64)))
+}
+
+/// The most that is read of a file whose size nobody knows before.
+const MOST_UNKNOWN: u64 = 16 << 20;
+
+/// Whether a file may have more or less in it than it says: one of the kernel's own, which says nothing, or a page. None of those takes blocks.
+fn is_of_unknown_size(status: &Metadata) -> bool {
+    const PAGES: u64 = 64 << 10;
+    status.blocks() == 0 && status.len() <= PAGES
 }
 
 impl<W: Write> Packer<W> {
+    /// Whether a directory shows objects of the kernel's, of which an archive has the place alone.
+    fn is_the_kernels(&self, path: &Path) -> std::io::Result<bool> {
+        Ok(!self.walks_everywhere && is_virtual(path)?)
+    }
+
     /// Packs one; `true` says that it is a directory.
     fn entry(&mut self, path: &Path, name: &Path) -> anyhow::Result<bool> {
         let status = path.symlink_metadata()?;
@@ -71,9 +111,21 @@ impl<W: Write> Packer<W> {
             self.builder.append_link(&mut header, name, std::fs::read_link(path)?)?;
         } else if status.is_file() {
             header.set_entry_type(EntryType::Regular);
-            let content = Exactly { file: File::open(path)?, left: status.len() };
-            header.set_size(status.len());
-            self.builder.append_data(&mut header, name, content)?;
+            let file = File::open(path)?;
+            if is_of_unknown_size(&status) {
+                let mut content = Vec::new();
+                file.take(MOST_UNKNOWN + 1).read_to_end(&mut content)?;
+                ensure!(
+                    content.len() as u64 <= MOST_UNKNOWN,
+                    "it has no end: more than {} MiB came",
+                    MOST_UNKNOWN >> 20
+                );
+                header.set_size(content.len() as u64);
+                self.builder.append_data(&mut header, name, content.as_slice())?;
+            } else {
+                header.set_size(status.len());
+                self.builder.append_data(&mut header, name, Exactly { file, left: status.len() })?;
+            }
         } else if name.components().count() <= 1 {
             bail!("it is a socket, a device or a FIFO");
         } else {
@@ -96,8 +148,8 @@ impl<W: Write> Packer<W> {
     }
 }
 
-/// As many bytes as the header said, whatever becomes of the file meanwhile: zeros when it shrinks, its beginning when
-/// it grows.
+/// As many bytes as the header said: the beginning of a file that grows meanwhile, and an error for one that shrinks. What it had is lost then, and zeros in its place
+/// would be taken for it.
 struct Exactly {
     file: File,
     left: u64,
@@ -107,10 +159,9 @@ impl Read for Exactly {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         let room = usize::try_from(self.left).unwrap_or(usize::MAX).min(buffer.len());
         let buffer = &mut buffer[..room];
-        let mut length = self.file.read(buffer)?;
-        if length == 0 {
-            buffer.fill(0);
-            length = room;
+        let length = self.file.read(buffer)?;
+        if length == 0 && room > 0 {
+            return Err(std::io::Error::other("it became shorter while it was copied; copy it again"));
         }
         self.left -= length as u64;
         Ok(length)
@@ -171,15 +222,26 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_shrinks_keeps_the_stream_in_step() {
+    fn a_file_that_shrinks_is_an_error() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "abc").unwrap();
         let mut content = Vec::new();
-        Exactly { file: file.reopen().unwrap(), left: 5 }.read_to_end(&mut content).unwrap();
-        assert_eq!(content, b"abc\0\0");
+        let error = Exactly { file: file.reopen().unwrap(), left: 5 }.read_to_end(&mut content).unwrap_err();
+        assert!(error.to_string().contains("became shorter"), "{error}");
         content.clear();
         Exactly { file: file.reopen().unwrap(), left: 2 }.read_to_end(&mut content).unwrap();
         assert_eq!(content, b"ab");
+    }
+
+    #[test]
+    fn the_kernels_own_files_come_whole() {
+        let to = tempfile::tempdir().unwrap();
+        for (source, name) in [("/proc/version", "version"), ("/sys/kernel/mm/transparent_hugepage/enabled", "enabled")]
+        {
+            let Ok(expected) = std::fs::read(source) else { continue };
+            round(Path::new(source), to.path());
+            assert_eq!(std::fs::read(to.path().join(name)).unwrap(), expected, "{source}");
+        }
     }
 
     #[test]

@@ -27,8 +27,10 @@ const REST: Duration = Duration::from_millis(50);
 /// How long after the exit output may still be on its way through the terminal, when a process left behind keeps that
 /// open.
 const LAST_OUTPUT: Duration = Duration::from_millis(100);
-/// How long after the exit output is read at all: a process left behind may never stop writing.
+/// How long after the exit output is waited for at all, and how much of it is read: a process left behind may never stop writing. A pipe and a terminal hold no more
+/// than that, so of what the command printed nothing is lost. The time in which a slow reader takes it does not count.
 const LAST_READ: Duration = Duration::from_secs(3);
+const LAST_BYTES: usize = 2 << 20;
 
 /// Starts the process of `method` and stands for it until it has ended: the answer is its exit code.
 pub(crate) fn attach(
@@ -126,9 +128,14 @@ fn converse(
 fn end(mut session: Session, ended: anyhow::Result<Ended>) -> anyhow::Result<u8> {
     // The terminal is as it was before anything is said on it.
     let (notice, master) = (session.notice.take(), session.master.take());
+    let outward = std::mem::take(&mut session.outward);
     drop(session);
     match (ended?, notice) {
-        (Ended::Exited(code), _) => Ok(code),
+        (Ended::Exited(code), _) => {
+            let left = outward.into_iter().filter(Relay::is_lasting).filter_map(Relay::leave);
+            left.into_iter().try_for_each(|(source, sink)| crate::verb::carry_on(source, sink))?;
+            Ok(code)
+        }
         (Ended::Detached, notice) => {
             let master = master.expect("only a terminal has keys to detach");
             crate::verb::hold(master)?;
@@ -159,8 +166,10 @@ struct Session {
     notice: Option<ProcessNotice>,
     /// Whose other end is closed when nobody is to wait any longer.
     until: Option<OwnedFd>,
-    /// The exit code, and when it was heard of.
-    exit: Option<(u8, Instant)>,
+    /// The exit code.
+    exit: Option<u8>,
+    /// How long output was waited for since, all in all.
+    quiet: Duration,
 }
 
 /// What poll(2) waited for.
@@ -218,23 +227,28 @@ impl Session {
             notice: None,
             until: None,
             exit: None,
+            quiet: Duration::ZERO,
         })
     }
 
     /// Carries until the process has ended and its output is written.
     fn carry(&mut self) -> anyhow::Result<Ended> {
         loop {
-            if let Some((code, since)) = self.exit {
-                let late = since.elapsed() > LAST_READ;
+            if let Some(code) = self.exit {
+                let late = self.quiet > LAST_READ;
                 self.outward.iter_mut().filter(|relay| late || relay.is_resting()).for_each(Relay::end);
                 if self.outward.iter().all(Relay::is_done) {
                     return Ok(Ended::Exited(code));
                 }
             }
+            let (since, writes) = (Instant::now(), self.writes());
             let ready = self.wait()?;
+            if self.exit.is_some() && !writes {
+                self.quiet += since.elapsed();
+            }
             match self.exit {
                 // Nothing came for a while, and a process that was left behind may keep the output open for ever.
-                Some((code, _)) if ready.is_empty() => return Ok(Ended::Exited(code)),
+                Some(code) if ready.is_empty() => return Ok(Ended::Exited(code)),
                 None if ready.is_empty() => self.wake(),
                 _ => {}
             }
@@ -243,7 +257,22 @@ impl Session {
                     return Ok(ended);
                 }
             }
+            if self.master.is_some() && self.outward.iter().any(Relay::is_broken) {
+                self.hang_up();
+            }
         }
+    }
+
+    /// Whether output waits to be written.
+    fn writes(&self) -> bool {
+        self.outward.iter().any(|relay| relay.writable().is_some())
+    }
+
+    /// Nobody reads what the terminal shows any more. The command learns of it as of every terminal that is gone: by SIGHUP.
+    fn hang_up(&mut self) {
+        (self.master, self.raw) = (None, None);
+        self.inward.clear();
+        self.outward.clear();
     }
 
     /// Sleeps until something can be done; empty when a patience ran out.
@@ -279,7 +308,9 @@ impl Session {
     fn patience(&self) -> Option<Duration> {
         let keys = self.inward.iter().any(Relay::holds_keys).then_some(KEY_PATIENCE);
         let rest = self.outward.iter().any(Relay::is_resting).then_some(REST);
-        let last = self.exit.map(|_| LAST_OUTPUT);
+        // What goes to somebody else afterwards is not waited for.
+        let left = self.outward.iter().all(|relay| relay.is_done() || relay.is_lasting());
+        let last = self.exit.filter(|_| !self.writes()).map(|_| if left { Duration::ZERO } else { LAST_OUTPUT });
         [keys, rest, last].into_iter().flatten().min()
     }
 
@@ -313,7 +344,9 @@ impl Session {
             if notice.exited {
                 let code = notice.exit_code.and_then(|code| u8::try_from(code).ok());
                 let Some(code) = code else { bail!("the command ended, but nobody could tell how") };
-                self.exit = Some((code, Instant::now()));
+                self.exit = Some(code);
+                self.wake();
+                self.outward.iter_mut().for_each(|relay| relay.bound(LAST_BYTES));
                 // The terminal may have arrived together with the exit.
                 return if self.arrival.is_some() { self.begin_terminal_if_here() } else { Ok(()) };
             }

@@ -24,6 +24,12 @@ pub(crate) struct Relay {
     types_end: bool,
     /// Reading failed as it does when nobody has the terminal open; it may be opened again.
     resting: bool,
+    /// Writing failed: nobody reads what comes out.
+    broken: bool,
+    /// How many bytes are read at most from now on.
+    most: Option<usize>,
+    /// The sink takes what processes print that outlive the command.
+    lasting: bool,
 }
 
 /// What reading brought.
@@ -38,7 +44,22 @@ pub(crate) enum Brought {
 impl Relay {
     pub(crate) fn new(source: End, sink: End) -> Self {
         let (source, sink) = (Some(source), Some(sink));
-        Self { source, sink, buffer: Vec::with_capacity(CAPACITY), keys: None, types_end: false, resting: false }
+        Self {
+            source,
+            sink,
+            buffer: Vec::with_capacity(CAPACITY),
+            keys: None,
+            types_end: false,
+            resting: false,
+            broken: false,
+            most: None,
+            lasting: false,
+        }
+    }
+
+    /// One that somebody else goes on with when this program ends: see [`leave`](Self::leave).
+    pub(crate) fn lasting(source: End, sink: End) -> Self {
+        Self { lasting: true, ..Self::new(source, sink) }
     }
 
     /// From the caller's input to a terminal's master.
@@ -48,7 +69,7 @@ impl Relay {
 
     /// The descriptor to read from, if there is room for more.
     pub(crate) fn readable(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
-        let room = self.buffer.len() < CAPACITY && !self.resting && self.sink.is_some();
+        let room = self.buffer.len() < CAPACITY && !self.resting && self.sink.is_some() && self.most != Some(0);
         self.source.as_ref().filter(|_| room).map(|source| (source.as_fd(), PollFlags::IN))
     }
 
@@ -60,6 +81,26 @@ impl Relay {
     /// Whether nothing will be carried any more.
     pub(crate) fn is_done(&self) -> bool {
         self.sink.is_none() || (self.source.is_none() && self.buffer.is_empty())
+    }
+
+    /// Whether nobody reads what comes out.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.broken
+    }
+
+    /// Whether somebody else goes on with it when this program ends.
+    pub(crate) fn is_lasting(&self) -> bool {
+        self.lasting
+    }
+
+    /// Reads no more than so many bytes from now on.
+    pub(crate) fn bound(&mut self, bytes: usize) {
+        self.most = Some(bytes);
+    }
+
+    /// Source and sink of one that is not done, with nothing on the way between them, for somebody else to go on with.
+    pub(crate) fn leave(self) -> Option<(End, End)> {
+        self.buffer.is_empty().then_some(self.source.zip(self.sink)).flatten()
     }
 
     /// Whether it waits for a terminal to be opened again.
@@ -88,9 +129,13 @@ impl Relay {
     pub(crate) fn read(&mut self) -> Brought {
         let Some(source) = &self.source else { return Brought::Nothing };
         let mut piece = [0; PIECE];
-        match rustix::io::read(source, &mut piece) {
+        let most = self.most.map_or(PIECE, |most| most.min(PIECE));
+        match rustix::io::read(source, &mut piece[..most]) {
             Ok(0) => self.end(),
-            Ok(length) => return self.take(&piece[..length]),
+            Ok(length) => {
+                self.most = self.most.map(|most| most - length);
+                return self.take(&piece[..length]);
+            }
             Err(Errno::AGAIN | Errno::INTR) => {}
             // A master's way to say that no process has its terminal open.
             Err(Errno::IO) => self.resting = true,
@@ -131,7 +176,11 @@ impl Relay {
             Ok(written) => drop(self.buffer.drain(..written)),
             Err(Errno::AGAIN | Errno::INTR) => {}
             // Nobody reads: as a process that ignores SIGPIPE sees it.
-            Err(_) => {
+            Err(error) => {
+                if !matches!(error, Errno::PIPE | Errno::IO) {
+                    eprintln!("pando: cannot write what the command printed: {error}");
+                }
+                self.broken = true;
                 self.sink = None;
                 self.source = None;
                 self.buffer.clear();

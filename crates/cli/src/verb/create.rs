@@ -36,6 +36,9 @@ Examples:
         let spec = self.guest.into_spec(self.command)?;
         crate::resource_options::warn(&spec);
         let (name, start) = (self.name, self.start);
+        if source.is_none() {
+            say_what_is_copied(&name);
+        }
         let mut client = crate::daemon_start::connected(root)?;
         client.send(Method::Create { name: name.clone(), source, spec, start }, true, Vec::new())?;
         let line = ProgressLine::new();
@@ -58,4 +61,14 @@ Examples:
         crate::table::print(&format!("{name}\n"))?;
         Ok(0)
     }
+}
+
+/// Without a source it is this machine's own files that are copied, which nobody expects who thinks of `run`.
+fn say_what_is_copied(name: &str) {
+    let used = rustix::fs::statvfs("/").map(|about| (about.f_blocks - about.f_bfree) * about.f_frsize);
+    let size =
+        used.map_or_else(|_| String::new(), |bytes| format!(", up to {},", pando_limit::quantity::show_size(bytes)));
+    eprintln!(
+        "pando: without --from the files of this machine{size} are copied for '{name}'. --from debian:bookworm makes a small system, --from DIR takes one that is there, and `pando run` copies nothing."
+    );
 }

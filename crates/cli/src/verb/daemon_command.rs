@@ -29,6 +29,7 @@ Examples:
             // Started through /proc/self/exe, it would be called "exe" in ps and top.
             rustix::thread::set_name(c"pando").context("cannot take a name")?;
             rustix::process::setsid().context("cannot leave the session of the caller")?;
+            crate::callers_traits::shed();
         }
         // Whoever started it may have blocked some, a command that stands for a process among them; it has to hear of its own end.
         nix::sys::signal::SigSet::empty()

@@ -1,6 +1,7 @@
 //! What the command can do, one file a verb (or a few that are alike).
 
 mod address;
+mod carry_output;
 mod clone;
 mod completions;
 mod cp;
@@ -31,6 +32,7 @@ mod unify;
 mod version;
 mod watchdog;
 
+pub(crate) use carry_output::carry_on;
 pub(crate) use clone::Clone;
 pub(crate) use exec::Exec;
 pub(crate) use hold_terminal::hold;
@@ -130,6 +132,7 @@ pub(crate) const ENTRIES: &[Entry] = &[
     Entry::of::<daemon_command::Daemon>(),
     Entry::of::<daemon_command::Spawner>(),
     Entry::of::<hold_terminal::HoldTerminal>(),
+    Entry::of::<carry_output::CarryOutput>(),
     Entry::of::<completions::Completions>(),
     Entry::of::<man::Man>(),
     Entry::of::<version::Version>(),

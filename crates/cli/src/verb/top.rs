@@ -5,7 +5,9 @@ use crate::replies::Used;
 use crate::state_root::StateRoot;
 use crate::table::{print, print_json};
 use crate::top::{Order, View, text, watch};
+use anyhow::ensure;
 use pando_api::Method;
+use rustix::termios::isatty;
 use std::time::Duration;
 
 #[derive(Debug, clap::Args)]
@@ -43,6 +45,8 @@ Examples:
 Keys: c, m, i, n, a order by processor time, memory, disk, network, name; / filters; k kills; q leaves.";
 
     fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
+        let shows = self.once || self.json || (isatty(rustix::stdio::stdin()) && isatty(rustix::stdio::stdout()));
+        ensure!(shows, "pando top watches on a terminal, and this is none; --once or --json looks once and prints");
         let mut client = crate::daemon_start::connected(root)?;
         let mut view = View::new(self.sort);
         view.filter = self.filter;

@@ -22,7 +22,18 @@ pub(crate) async fn born(
     birth: tokio::sync::oneshot::Receiver<Birth>,
 ) -> Result<(i32, OwnedFd), Fault> {
     let birth = birth.await.unwrap_or_else(|_| Err(std::io::Error::other("its seed has gone")));
-    birth.map_err(|error| failure::io("starting a process", name.as_ref(), &error))
+    birth.map_err(|error| match error.raw_os_error() {
+        Some(libc::EAGAIN) => full(name),
+        _ => failure::io("starting a process", name.as_ref(), &error),
+    })
+}
+
+/// No process more.
+fn full(name: &GuestName) -> Fault {
+    let message = format!(
+        "guest '{name}' takes no further process: it has as many as its limit (pids) allows, or 256 commands of 'pando exec' run in it; end some ('pando ps {name}'), or raise the limit ('pando set {name} pids=N')"
+    );
+    Fault::new(FaultKind::Unavailable, name.as_ref(), message)
 }
 
 /// Waits for a process to have taken the steps of its plan, for a minute at most where its group stands still for a transaction. One that is given up is killed.

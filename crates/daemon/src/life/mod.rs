@@ -34,6 +34,7 @@ pub(crate) mod run;
 pub(crate) mod set;
 pub(crate) mod signal;
 mod site;
+mod standard_streams;
 pub(crate) mod start;
 pub(crate) mod stop;
 pub(crate) mod storage;

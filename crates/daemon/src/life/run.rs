@@ -124,8 +124,12 @@ pub(crate) fn process_wish(process: Process, stdio: &[OwnedFd]) -> Result<Wish, 
             return Err(failure::bad("process", message));
         }
     }
-    let stdio =
-        if process.terminal { Stdio::Terminal { rows: process.rows, columns: process.columns } } else { Stdio::Given };
+    let stdio = if process.terminal {
+        Stdio::Terminal { rows: process.rows, columns: process.columns }
+    } else {
+        super::standard_streams::open_by_name(&stdio[..3]);
+        Stdio::Given
+    };
     Ok(Wish {
         command: process.command,
         env: process.env,

@@ -115,8 +115,15 @@ pub enum PlanError {
     /// A volume on something that the guest needs.
     #[error("a volume cannot be mounted on {0} of a guest; choose a directory below it")]
     VolumeTarget(String),
+    /// Two volumes for one place.
+    #[error(
+        "two volumes are to be mounted on {0} of a guest, and only one of them would be seen; give each a place of its own"
+    )]
+    SameTarget(String),
     /// A host name that is too long.
-    #[error("host name '{0}' cannot be set: use 1 to 64 bytes without NUL")]
+    #[error(
+        "host name '{0}' cannot be set: use 1 to 64 letters, digits, '-', '.' and '_', and begin with a letter or digit"
+    )]
     HostName(String),
     /// More than the seed takes.
     #[error("a guest can have at most {most} volumes, and this one has {given}")]

@@ -140,12 +140,7 @@ fn volumes(plan: &mut Plan, spec: &Spec, facts: &Facts) -> Result<(), PlanError>
         let on = Mountpoint { at: Text::from(c"etc/hosts"), make: Make::File };
         plan.step("showing who else is on the network", Step::Attach { fd, on });
     }
-    for (number, volume) in spec.volumes.iter().enumerate() {
-        let target = clean(&volume.target)
-            .ok_or_else(|| PlanError::Relative { what: "volume's target", path: volume.target.clone() })?;
-        if RESERVED.contains(&target.as_str()) {
-            return Err(PlanError::VolumeTarget(target));
-        }
+    for (target, number) in in_order(spec)? {
         let at = c_string("volume's target", target.trim_start_matches('/'))?;
         let fd = plan.want(Want::Volume(number));
         let make = if facts.file_volumes.contains(&number) { Make::File } else { Make::Directory };
@@ -153,6 +148,24 @@ fn volumes(plan: &mut Plan, spec: &Spec, facts: &Facts) -> Result<(), PlanError>
         plan.step(format!("mounting volume {target}"), Step::Attach { fd, on });
     }
     Ok(())
+}
+
+/// The places of volumes and their numbers: one inside another comes after that, or it would be hidden.
+fn in_order(spec: &Spec) -> Result<Vec<(String, usize)>, PlanError> {
+    let mut targets = Vec::with_capacity(spec.volumes.len());
+    for (number, volume) in spec.volumes.iter().enumerate() {
+        let target = clean(&volume.target)
+            .ok_or_else(|| PlanError::Relative { what: "volume's target", path: volume.target.clone() })?;
+        if RESERVED.contains(&target.as_str()) {
+            return Err(PlanError::VolumeTarget(target));
+        }
+        if targets.iter().any(|(known, _)| *known == target) {
+            return Err(PlanError::SameTarget(target));
+        }
+        targets.push((target, number));
+    }
+    targets.sort_by_key(|(target, _)| target.matches('/').count());
+    Ok(targets)
 }
 
 /// An absolute path without doubled or closing slashes and without `.`; `None` where it is relative or climbs.
@@ -164,7 +177,10 @@ fn clean(path: &str) -> Option<String> {
 
 fn host_name(plan: &mut Plan, spec: &Spec, facts: &Facts) -> Result<(), PlanError> {
     let name = spec.hostname.as_ref().unwrap_or(&facts.name);
-    if name.is_empty() || name.len() > LONGEST_HOST_NAME || name.contains('\0') {
+    // What resolvers, mail and the prompt of a shell take for one (hostname(7)), and underscores, which many have.
+    let is_usual = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
+    let begins_well = name.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
+    if !begins_well || name.len() > LONGEST_HOST_NAME || !name.bytes().all(is_usual) {
         return Err(PlanError::HostName(name.escape_debug().to_string()));
     }
     plan.step("setting the host name", Step::HostName { name: name.as_bytes() });
@@ -276,6 +292,27 @@ mod tests {
             let mut spec = Spec { volumes: vec!["/srv:/x".parse().unwrap()], ..Spec::default() };
             spec.volumes[0].target = target.into();
             assert!(matches!(trunk(&spec, &facts(), None), Err(PlanError::VolumeTarget(_))), "{target}");
+        }
+    }
+
+    #[test]
+    fn a_volume_inside_another_comes_after_it() {
+        let volumes = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect();
+        let spec = Spec { volumes: volumes(&["/a:/srv/x/y", "/b:/srv", "/c:/opt", "/d:/srv//x"]), ..Spec::default() };
+        let order: Vec<_> = in_order(&spec).unwrap().into_iter().map(|(_, number)| number).collect();
+        assert_eq!(order, [1, 2, 3, 0]);
+        let spec = Spec { volumes: volumes(&["/a:/srv/x", "/b:/srv/./x/"]), ..Spec::default() };
+        assert!(matches!(in_order(&spec), Err(PlanError::SameTarget(target)) if target == "/srv/x"));
+    }
+
+    #[test]
+    fn a_host_name_is_one_that_others_can_use() {
+        let named = |name: &str| trunk(&Spec { hostname: Some(name.into()), ..Spec::default() }, &facts(), None);
+        for wrong in ["", "5\n", "a/b", "a b", "-a", ".a", "ä", "a\0"] {
+            assert!(matches!(named(wrong), Err(PlanError::HostName(_))), "{wrong:?}");
+        }
+        for right in ["a", "web-1.example.org", "a_b", "5"] {
+            assert!(named(right).is_ok(), "{right}");
         }
     }
 

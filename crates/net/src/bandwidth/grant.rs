@@ -21,6 +21,9 @@ pub enum GrantError {
     /// Not a rate.
     #[error("{0} cannot be '{1}': use bits a second, such as 10mbit or 64kbit")]
     Rate(String, String),
+    /// A rate that lets nothing through.
+    #[error("{0} cannot be '{1}': the least is {least}, or no packet would get through in time", least = LEAST)]
+    TooLow(String, String),
     /// Not a share.
     #[error("{0} cannot be '{1}': use a number from 1 to 1000; 100 is usual")]
     Share(String, String),
@@ -28,6 +31,9 @@ pub enum GrantError {
     #[error("net.reserve ({0}) is more than net.limit ({1}) lets through")]
     Above(Rate, Rate),
 }
+
+/// The lowest rate: at this one a full packet takes a second and a half.
+const LEAST: Rate = Rate(8_000);
 
 /// The share of who has none of his own.
 pub(super) const USUAL: u32 = 100;
@@ -41,7 +47,11 @@ impl Grant {
     pub fn read<'a>(wishes: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Self, GrantError> {
         let mut grant = Self::default();
         for (key, word) in wishes {
-            let rate = || word.parse::<Rate>().map_err(|()| GrantError::Rate(key.to_owned(), word.to_owned()));
+            let rate = || match word.parse::<Rate>() {
+                Ok(rate) if rate < LEAST => Err(GrantError::TooLow(key.to_owned(), word.to_owned())),
+                Ok(rate) => Ok(rate),
+                Err(()) => Err(GrantError::Rate(key.to_owned(), word.to_owned())),
+            };
             match key {
                 "net.reserve" => grant.reserve = Some(rate()?),
                 "net.limit" => grant.limit = Some(rate()?),
@@ -101,5 +111,7 @@ mod tests {
         assert!(error("net.limit", "fast").starts_with("net.limit cannot be 'fast'"));
         assert!(error("net.share", "0").starts_with("net.share cannot be '0'"));
         assert!(Grant::read([("net.limit", "1mbit"), ("net.reserve", "2mbit")]).is_err());
+        let low = Grant::read([("net.limit", "1bit")]).unwrap_err().to_string();
+        assert!(low.contains("net.limit cannot be '1bit': the least is 8kbit"), "{low}");
     }
 }
