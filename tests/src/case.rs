@@ -66,7 +66,8 @@ impl Case {
                 return Ok(Completion::ignored_with(reason));
             }
         }
-        if self.name.starts_with("tx") { within_own_mounts(|| self.run_here(root)) } else { self.run_here(root) }
+        let has_transactions = ["tx", "doctor"].iter().any(|area| self.name.starts_with(area));
+        if has_transactions { within_own_mounts(|| self.run_here(root)) } else { self.run_here(root) }
     }
 
     fn run_here(self, root: &Path) -> Result<Completion, Failed> {

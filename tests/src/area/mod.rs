@@ -20,6 +20,7 @@ mod clones;
 mod confinement;
 mod crash;
 mod crash_at_random;
+mod doctor;
 mod exec;
 mod freeze;
 mod freeze_kills;
@@ -184,6 +185,7 @@ const AREAS: &[&[Case]] = &[
     overbooking::CASES,
     wrong_limits::CASES,
     room::CASES,
+    doctor::CASES,
     run::CASES,
     lifecycle::CASES,
     exec::CASES,
