@@ -66,7 +66,7 @@ impl Case {
                 return Ok(Completion::ignored_with(reason));
             }
         }
-        let has_transactions = ["tx", "doctor"].iter().any(|area| self.name.starts_with(area));
+        let has_transactions = ["tx", "doctor", "kept_state"].iter().any(|area| self.name.starts_with(area));
         if has_transactions { within_own_mounts(|| self.run_here(root)) } else { self.run_here(root) }
     }
 

@@ -33,6 +33,7 @@ mod hostile_images;
 mod image_files;
 mod images;
 mod kept_images;
+mod kept_state;
 mod known_escapes;
 mod late_finds;
 mod lifecycle;
@@ -165,6 +166,7 @@ const AREAS: &[&[Case]] = &[
     clone_identity::CASES,
     clone_inits::CASES,
     kept_images::CASES,
+    kept_state::CASES,
     reboot::CASES,
     clone_programs::CASES,
     syscall_fuzzer::CASES,
