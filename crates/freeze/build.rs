@@ -10,11 +10,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let out = PathBuf::from(env::var("OUT_DIR")?);
     // Where distributions that hold several architectures keep the headers of this one.
     let headers = format!("-I/usr/include/{}-linux-gnu", env::var("CARGO_CFG_TARGET_ARCH")?);
+    // Line information names files, and is the same wherever the sources lie.
+    let here = format!("-ffile-prefix-map={}=.", env::var("CARGO_MANIFEST_DIR")?);
     for program in ["onlooker", "touched"] {
         libbpf_cargo::SkeletonBuilder::new()
             .source(format!("bpf/{program}.bpf.c"))
             .obj(out.join(format!("{program}.bpf.o")))
-            .clang_args(["-Wall", "-mcpu=v3", headers.as_str()])
+            .clang_args(["-Wall", "-mcpu=v3", headers.as_str(), here.as_str()])
             .build()?;
     }
     Ok(())

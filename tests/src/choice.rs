@@ -1,6 +1,7 @@
 //! Which tests are to run.
 
 use crate::case::{Case, Tag};
+use crate::selection::SELECTION;
 use libtest_mimic::Arguments;
 
 /// How many tests run at once, if nobody says: most of a test is waiting.
@@ -15,6 +16,8 @@ pub(crate) struct Choice {
     vm: bool,
     /// Second halves, alone: the emulated machine was booted again since the first ones ran.
     rebooted: bool,
+    /// The few that use each part once, alone.
+    selection: bool,
 }
 
 impl Choice {
@@ -35,6 +38,10 @@ impl Choice {
                     choice.rebooted = true;
                     false
                 }
+                "--selection" => {
+                    choice.selection = true;
+                    false
+                }
                 _ => true,
             })
             .collect();
@@ -45,6 +52,9 @@ impl Choice {
 
     /// Whether a case is among them.
     pub(crate) fn takes(&self, case: &Case) -> bool {
+        if self.selection {
+            return SELECTION.contains(&case.name);
+        }
         let is = |tag: Tag| case.tags.contains(&tag);
         match (is(Tag::BeforeReboot) || is(Tag::VmAlone), is(Tag::AfterReboot)) {
             (_, true) => self.rebooted,
@@ -74,5 +84,11 @@ mod tests {
         assert_eq!(taken(Choice::default()), [true, false, false]);
         assert_eq!(taken(Choice { vm: true, ..Choice::default() }), [true, true, false]);
         assert_eq!(taken(Choice { rebooted: true, ..Choice::default() }), [false, false, true]);
+    }
+
+    #[test]
+    fn a_selection_is_a_list_of_names() {
+        let choice = Choice { selection: true, ..Choice::default() };
+        assert!(choice.takes(&Case::new(SELECTION[0], |_| {})) && !choice.takes(&Case::new("x::y", |_| {})));
     }
 }

@@ -14,7 +14,7 @@
 //!
 //! `PANDO_TEST_COMMAND` names the command to test (default: `pando` beside this program), `PANDO_TEST_PATIENCE` multiplies every time limit for slow
 //! machines. `--slow` runs the long tests alone, `--vm` those that say more on another kernel, `--rebooted` the second halves of cases whose first were among
-//! those, in an earlier boot (`PANDO_TEST_LASTING` names what both find); every other option is libtest's.
+//! those, in an earlier boot (`PANDO_TEST_LASTING` names what both find), `--selection` the few that run on each kernel; every other option is libtest's.
 
 mod abstract_caller;
 mod area;
@@ -38,6 +38,7 @@ mod process;
 mod race;
 mod recording_disk;
 mod sandbox;
+mod selection;
 mod small_disk;
 mod spaces;
 mod store_worker;

@@ -27,6 +27,11 @@ impl Sandbox {
         Ok(Self { directory: TemporaryDirectory::of(directory.keep()), busybox, command: command()? })
     }
 
+    /// Another state root for the same program; it goes as the first one does, when it is torn down.
+    pub(crate) fn beside(&self, directory: TemporaryDirectory) -> Self {
+        Self { directory, busybox: self.busybox.clone(), command: self.command.clone() }
+    }
+
     /// The directory below which all its state lies.
     pub(crate) fn root(&self) -> &Path {
         self.directory.path()

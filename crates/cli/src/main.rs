@@ -8,6 +8,7 @@
 //!                              │  └── Reply/Fault ──┘
 //!                              ├─▶ session   run, exec, shell: carries a process's input, output and signals
 //!                              ├─▶ copy      cp: tar streams, hostile ones too
+//!                              ├─▶ self_test doctor --try: what Pando is for, done once on a state of its own
 //!                              └─▶ table     listings          any error ─▶ complaint ─▶ a sentence, an exit code
 //! ```
 //!
@@ -28,6 +29,7 @@ mod printable;
 mod progress_line;
 mod replies;
 mod resource_options;
+mod self_test;
 mod session;
 mod signal_name;
 mod size;

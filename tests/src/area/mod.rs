@@ -24,6 +24,7 @@ mod confinement;
 mod crash;
 mod crash_at_random;
 mod dangling_links;
+mod doctor;
 mod exec;
 mod first_caller;
 mod freeze;
@@ -38,6 +39,7 @@ mod hostile_images;
 mod image_files;
 mod images;
 mod kept_images;
+mod kept_state;
 mod known_escapes;
 mod late_finds;
 mod lifecycle;
@@ -187,6 +189,7 @@ const AREAS: &[&[Case]] = &[
     clone_identity::CASES,
     clone_inits::CASES,
     kept_images::CASES,
+    kept_state::CASES,
     reboot::CASES,
     clone_programs::CASES,
     syscall_fuzzer::CASES,
@@ -208,6 +211,7 @@ const AREAS: &[&[Case]] = &[
     overbooking::CASES,
     wrong_limits::CASES,
     room::CASES,
+    doctor::CASES,
     run::CASES,
     lifecycle::CASES,
     exec::CASES,

@@ -2,6 +2,7 @@
 
 use super::Verb;
 use crate::printable::printable;
+use crate::self_test::{self, Outcome};
 use crate::state_root::StateRoot;
 use crate::table::{print, print_json};
 use pando_kernel::probe::{self, Finding, Verdict};
@@ -15,6 +16,12 @@ pub(crate) struct Doctor {
     /// As JSON
     #[arg(long)]
     json: bool,
+    /// Then do what Pando is for, once in small: start a guest, freeze it, clone it, run transactions
+    #[arg(long = "try")]
+    trial: bool,
+    /// Be the program of the guest that is tried
+    #[arg(long, hide = true)]
+    wait_for_signal: bool,
 }
 
 impl Verb for Doctor {
@@ -24,22 +31,37 @@ impl Verb for Doctor {
 Examples:
   pando doctor
   pando doctor --json | jq -r '.findings[] | select(.verdict == \"missing\") | .name'
+  pando doctor --try             and see it work, on a state of its own that is gone afterwards
 
-Exits with 0 if guests can be had here, and with 1 if something is missing that none can do without.";
+Exits with 0 if guests can be had here, and with 1 if something is missing that none can do without, or if something that was tried did not work.";
     const NEEDS_ROOT: bool = false;
 
     fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
+        if self.wait_for_signal {
+            loop {
+                rustix::event::pause();
+            }
+        }
         let mut findings = probe::all(&root.directory().join("var/lib/pando"));
         findings.extend(pando_net::offers::find());
         let holders = pando_net::any_sockets::holders();
         let privileged = rustix::process::geteuid().is_root();
+        let tried = if self.trial { Some(try_all(root, privileged)?) } else { None };
         if self.json {
-            print_json(&as_json(&findings, privileged, &holders))?;
+            print_json(&as_json(&findings, privileged, &holders, tried.as_deref()))?;
         } else {
-            print(&(as_text(&findings, privileged) + &held(&holders)))?;
+            let tried = tried.as_deref().map(self_test::as_text).unwrap_or_default();
+            print(&(as_text(&findings, privileged) + &held(&holders) + &tried))?;
         }
-        Ok(u8::from(findings.iter().any(Finding::stands_in_the_way)))
+        let lacking = findings.iter().any(Finding::stands_in_the_way);
+        Ok(u8::from(lacking || !tried.iter().flatten().all(Outcome::worked)))
     }
+}
+
+fn try_all(root: &StateRoot, privileged: bool) -> anyhow::Result<Vec<Outcome>> {
+    anyhow::ensure!(privileged, "guests are made by root, and this is another user. Try `sudo pando doctor --try`");
+    crate::inside_transaction::refuse("a trial of guests and transactions")?;
+    self_test::run(root)
 }
 
 fn as_text(findings: &[Finding], privileged: bool) -> String {
@@ -110,15 +132,19 @@ fn held(holders: &[Holder]) -> String {
     text
 }
 
-fn as_json(findings: &[Finding], privileged: bool, holders: &[Holder]) -> Value {
-    json!({
+fn as_json(findings: &[Finding], privileged: bool, holders: &[Holder], tried: Option<&[Outcome]>) -> Value {
+    let mut whole = json!({
         "privileged": privileged,
         "able": !findings.iter().any(Finding::stands_in_the_way),
         "findings": findings.iter().map(entry).collect::<Vec<_>>(),
         "held_ports": holders.iter().map(|one| json!({
             "protocol": one.protocol, "port": one.port, "process": one.process,
         })).collect::<Vec<_>>(),
-    })
+    });
+    if let Some(tried) = tried {
+        whole["tried"] = self_test::as_json(tried);
+    }
+    whole
 }
 
 fn entry(finding: &Finding) -> Value {
@@ -179,12 +205,12 @@ bpf
     #[test]
     fn findings_of_an_unprivileged_user_are_called_so() {
         assert!(as_text(&four(), false).starts_with("These are findings of an unprivileged user"));
-        assert_eq!(as_json(&four(), false, &[])["privileged"], json!(false));
+        assert_eq!(as_json(&four(), false, &[], None)["privileged"], json!(false));
     }
 
     #[test]
     fn programs_get_the_same() {
-        let json = as_json(&four(), true, &[]);
+        let json = as_json(&four(), true, &[], None);
         assert_eq!(json["able"], json!(false));
         let verdicts: Vec<_> = json["findings"].as_array().unwrap().iter().map(|one| one["verdict"].clone()).collect();
         assert_eq!(verdicts, ["granted", "partial", "missing", "refused"]);

@@ -26,6 +26,7 @@ mod settings;
 mod verdict;
 
 pub use landlock::around_a_landlock_domain;
+pub use scratch::Scratch;
 pub use verdict::Verdict;
 
 use std::path::Path;

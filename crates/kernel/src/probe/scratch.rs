@@ -8,11 +8,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A directory that goes away with all that is in it.
 #[derive(Debug)]
-pub(super) struct Scratch(PathBuf);
+pub struct Scratch(PathBuf);
 
 impl Scratch {
     /// Makes one at `state` or, if that does not exist, in the nearest directory above that does: it is on the same file system then.
-    pub(super) fn near(state: &Path) -> io::Result<Self> {
+    ///
+    /// # Errors
+    ///
+    /// A directory on the way that others could put something else in the place of; what the file system says.
+    pub fn near(state: &Path) -> io::Result<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let at = state.ancestors().find(|path| path.is_dir()).unwrap_or(Path::new("/"));
@@ -23,19 +27,28 @@ impl Scratch {
         Ok(Self(path))
     }
 
-    pub(super) fn path(&self) -> &Path {
+    /// Where it is.
+    pub fn path(&self) -> &Path {
         &self.0
     }
 
     /// A new directory in it.
-    pub(super) fn directory(&self, name: &str) -> io::Result<PathBuf> {
+    ///
+    /// # Errors
+    ///
+    /// What the file system says.
+    pub fn directory(&self, name: &str) -> io::Result<PathBuf> {
         let path = self.0.join(name);
         std::fs::DirBuilder::new().mode(0o755).recursive(true).create(&path)?;
         Ok(path)
     }
 
     /// A new file in it.
-    pub(super) fn file(&self, name: &str, content: &[u8]) -> io::Result<PathBuf> {
+    ///
+    /// # Errors
+    ///
+    /// What the file system says.
+    pub fn file(&self, name: &str, content: &[u8]) -> io::Result<PathBuf> {
         let path = self.0.join(name);
         std::fs::write(&path, content)?;
         Ok(path)
