@@ -26,6 +26,7 @@ mod freeze_kills;
 mod freeze_refusals;
 mod frozen_again;
 mod frozen_settings;
+mod full_disk;
 mod hostile;
 mod hostile_archives;
 mod hostile_images;
@@ -51,6 +52,7 @@ mod room;
 mod run;
 mod self_freeze;
 mod servers;
+mod settings;
 mod state_root;
 mod store;
 mod store_crash;
@@ -148,6 +150,8 @@ const AREAS: &[&[Case]] = &[
     xfstests::CASES,
     crash::CASES,
     trouble::CASES,
+    full_disk::CASES,
+    settings::CASES,
     freeze::CASES,
     aio::CASES,
     frozen_again::CASES,

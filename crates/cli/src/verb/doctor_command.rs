@@ -4,6 +4,8 @@ use super::Verb;
 use crate::printable::printable;
 use crate::state_root::StateRoot;
 use crate::table::{print, print_json};
+use pando_guest::Places;
+use pando_guest::settings::Settings;
 use pando_kernel::probe::{self, Finding, Verdict};
 use pando_net::any_sockets::Holder;
 use serde_json::{Value, json};
@@ -25,20 +27,21 @@ Examples:
   pando doctor
   pando doctor --json | jq -r '.findings[] | select(.verdict == \"missing\") | .name'
 
-Exits with 0 if guests can be had here, and with 1 if something is missing that none can do without.";
+Exits with 0 if guests can be had here, and with 1 if something is missing that none can do without, or pando.toml is not understood.";
     const NEEDS_ROOT: bool = false;
 
     fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
         let mut findings = probe::all(&root.directory().join("var/lib/pando"));
         findings.extend(pando_net::offers::find());
         let holders = pando_net::any_sockets::holders();
+        let problems = pando_daemon::problems_of(&Settings::read(&Places::new(root.directory())));
         let privileged = rustix::process::geteuid().is_root();
         if self.json {
-            print_json(&as_json(&findings, privileged, &holders))?;
+            print_json(&as_json(&findings, privileged, &holders, &problems))?;
         } else {
-            print(&(as_text(&findings, privileged) + &held(&holders)))?;
+            print(&(as_text(&findings, privileged) + &held(&holders) + &wrong(&problems)))?;
         }
-        Ok(u8::from(findings.iter().any(Finding::stands_in_the_way)))
+        Ok(u8::from(findings.iter().any(Finding::stands_in_the_way) || !problems.is_empty()))
     }
 }
 
@@ -110,8 +113,15 @@ fn held(holders: &[Holder]) -> String {
     text
 }
 
-fn as_json(findings: &[Finding], privileged: bool, holders: &[Holder]) -> Value {
+/// What is wrong with the settings.
+fn wrong(problems: &[String]) -> String {
+    let lines = problems.iter().map(|problem| format!("  ✗ {}\n", printable(problem)));
+    if problems.is_empty() { String::new() } else { format!("\nSettings\n{}", lines.collect::<String>()) }
+}
+
+fn as_json(findings: &[Finding], privileged: bool, holders: &[Holder], settings: &[String]) -> Value {
     json!({
+        "settings": settings,
         "privileged": privileged,
         "able": !findings.iter().any(Finding::stands_in_the_way),
         "findings": findings.iter().map(entry).collect::<Vec<_>>(),
@@ -179,12 +189,12 @@ bpf
     #[test]
     fn findings_of_an_unprivileged_user_are_called_so() {
         assert!(as_text(&four(), false).starts_with("These are findings of an unprivileged user"));
-        assert_eq!(as_json(&four(), false, &[])["privileged"], json!(false));
+        assert_eq!(as_json(&four(), false, &[], &[])["privileged"], json!(false));
     }
 
     #[test]
     fn programs_get_the_same() {
-        let json = as_json(&four(), true, &[]);
+        let json = as_json(&four(), true, &[], &[]);
         assert_eq!(json["able"], json!(false));
         let verdicts: Vec<_> = json["findings"].as_array().unwrap().iter().map(|one| one["verdict"].clone()).collect();
         assert_eq!(verdicts, ["granted", "partial", "missing", "refused"]);
