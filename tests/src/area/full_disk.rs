@@ -47,14 +47,15 @@ fn a_neighbour_takes_nothing_of_a_bounded_guest(sandbox: &Sandbox) {
 
 fn room_that_is_not_there_is_not_promised(sandbox: &Sandbox) {
     let _disk = StateDisk::make(sandbox, 96, &EXT4);
+    sandbox.create("first", &["--disk", "40M"]);
     sandbox
-        .pando(["create", "large", "--disk", "76M", "--from", sandbox.busybox()])
+        .pando(["create", "large", "--disk", "60M", "--from", sandbox.busybox()])
         .run()
         .ended_with(125)
         .complains_of(&["no space"]);
     assert_eq!(sandbox.state("large"), "absent");
     sandbox.create("small", &["--disk", "24M"]);
-    sandbox.pando(["set", "small", "disk.size=76M"]).run().ended_with(125).complains_of(&["no space"]);
+    sandbox.pando(["set", "small", "disk.size=60M"]).run().ended_with(125).complains_of(&["no space"]);
     sandbox.pando(["start", "small"]).ok();
 }
 
@@ -70,13 +71,9 @@ fn every_verb_says_that_it_is_full(sandbox: &Sandbox) {
     std::fs::create_dir_all(&directory).expect("a directory");
     std::fs::write(directory.join("file"), vec![3; 1 << 20]).expect("a file");
     let tree = directory.to_string_lossy().into_owned();
-    for words in [
-        &["create", "more", "--from", &tree][..],
-        &["start", "web"],
-        &["clone", "runs", "twin"],
-        &["freeze", "runs"],
-        &["set", "web", "env.B=2"],
-    ] {
+    for words in
+        [&["create", "more", "--from", &tree][..], &["start", "web"], &["freeze", "runs"], &["set", "web", "env.B=2"]]
+    {
         let ended = sandbox.pando(words).run();
         if ended.code() != 0 {
             for wrong in ["read-only", "may lack", "doctor"] {
@@ -97,7 +94,7 @@ fn what_happened_is_written_down_all_the_same(sandbox: &Sandbox) {
     let mut events = sandbox.pando(["events"]).start();
     fill(disk.at());
     sandbox.pando(["set", "web", "env.A=1"]).ok();
-    eventually("the shortage is an event", || sandbox.daemon_log().contains("has no room"));
+    eventually("the shortage is an event", || sandbox.daemon_log().contains("nearly full"));
     sandbox.end_daemon();
     let spec = std::fs::read_to_string(sandbox.places().guests().join("web/spec.toml")).expect("it has a spec");
     assert!(spec.contains("A = "), "{spec}");
@@ -105,7 +102,7 @@ fn what_happened_is_written_down_all_the_same(sandbox: &Sandbox) {
     sandbox.pando(["ls"]).ok();
     eventually("the reserve is set aside again", || disk.at().join(".reserve").exists());
     eventually("whoever listened has been told", || events.has_ended());
-    assert!(events.wait().out().contains("disk-full"));
+    assert!(events.wait().out().contains("disk-low"));
 }
 
 fn a_daemon_that_starts_on_it_mounts_layers_as_before(sandbox: &Sandbox) {
