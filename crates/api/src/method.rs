@@ -83,6 +83,8 @@ pub enum Method {
     Version {},
     #[serde(rename = "org.pando.Guests.Quit")]
     Quit {},
+    #[serde(rename = "org.pando.Guests.Reload")]
+    Reload {},
     #[serde(rename = "org.pando.Guests.Run")]
     Run { name: Option<String>, source: Option<String>, spec: Spec, process: Process },
     #[serde(rename = "org.pando.Guests.Exec")]
@@ -240,6 +242,7 @@ pub enum Reply {
     Image { image: ImageStatus },
     Restored { name: String },
     Repaired { done: Vec<String> },
+    Reloaded { applied: Vec<String>, at_next_daemon: Vec<String>, problems: Vec<String> },
     Moved { from: String, processes: i64, threads: i64, pause_us: i64 },
     Images { images: Vec<ImageStatus> },
     ImageInspection { image: ImageInspection },

@@ -53,6 +53,13 @@ pub(crate) struct Restored {
 }
 
 #[derive(Debug, Deserialize)]
+pub(crate) struct Reloaded {
+    pub(crate) applied: Vec<String>,
+    pub(crate) at_next_daemon: Vec<String>,
+    pub(crate) problems: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
 pub(crate) struct Repaired {
     pub(crate) done: Vec<String>,
 }

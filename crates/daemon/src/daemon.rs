@@ -15,12 +15,13 @@ use crate::pool::Pool;
 use crate::private_network::PrivateNetwork;
 use crate::ready_files::ReadyFiles;
 use crate::ready_roots::ReadyRoots;
-use crate::resources::Resources;
+use crate::resources::{Resources, metrics};
 use crate::spares::Spares;
 use crate::unsettled::Unsettled;
 use pando_api::Fault;
 use pando_freeze::{Onlooker, Touched};
 use pando_guest::root::LayerStore;
+use pando_guest::settings::Settings;
 use pando_guest::{GuestName, Places};
 use pando_kernel::CallError;
 use pando_kernel::cgroup::{Field, Hierarchies};
@@ -30,7 +31,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashSet};
 use std::rc::Rc;
 use std::sync::{Arc, LazyLock};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 /// Everything, shared by the tasks of the daemon's one thread.
 #[derive(Debug)]
@@ -77,6 +78,10 @@ pub(crate) struct Daemon {
     pub(crate) resources: Resources,
     /// What guests wrote.
     pub(crate) logs: Logs,
+    /// Where metrics are served.
+    pub(crate) metrics: watch::Sender<metrics::Metrics>,
+    /// What pando.toml said when it was last read.
+    pub(crate) settings: RefCell<Settings>,
     /// When to do what can wait.
     pub(crate) lull: Lull,
     /// How many guests are being started now.
@@ -112,6 +117,8 @@ impl Daemon {
     pub(crate) fn new(places: Places) -> Result<Rc<Self>, CallError> {
         let hierarchies = Hierarchies::detect()?;
         let field = hierarchies.field(&places.field())?;
+        let settings = Settings::read(&places);
+        crate::settings::complain(&crate::settings::problems(&settings));
         let lull = Lull::new();
         let unified = hierarchies.unified.is_some();
         let pool = Pool::new(&places, &field, unified, lull.clone());
@@ -120,8 +127,10 @@ impl Daemon {
         Ok(Rc::new(Self {
             onlooker: Arc::new(LazyLock::new(onlooker)),
             touched: Arc::new(LazyLock::new(touched)),
-            resources: Resources::new(&field, &places),
-            logs: Logs::new(&places),
+            resources: Resources::new(&field, &places, &settings),
+            logs: Logs::new(&settings),
+            metrics: watch::Sender::new(metrics::settings(&settings).0),
+            settings: RefCell::new(settings),
             guests: RefCell::default(),
             images: RefCell::default(),
             keeping: Cell::new(0),

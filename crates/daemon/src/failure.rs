@@ -1,5 +1,6 @@
 //! From errors inside to faults that a client can show.
 
+use crate::state_disk;
 use pando_api::{Fault, FaultKind};
 use pando_guest::plan::PlanError;
 use pando_guest::{GuestName, NameError};
@@ -61,6 +62,9 @@ pub(crate) fn bad_plan(name: &GuestName, error: &PlanError) -> Fault {
 
 /// A system call that failed while something was done to a guest.
 pub(crate) fn call(doing: &str, object: &str, error: &CallError) -> Fault {
+    if let Some(full) = state_disk::is_why(&error.source) {
+        return Fault::new(FaultKind::Unavailable, object, format!("{doing} failed: {}: {full}", error.what));
+    }
     let kind = match error.source.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::Unsupported => {
             FaultKind::Unavailable
@@ -85,6 +89,9 @@ pub(crate) fn store(doing: &str, object: &str, error: &StoreError) -> Fault {
 
 /// An error of a file of ours.
 pub(crate) fn io(doing: &str, object: &str, error: &io::Error) -> Fault {
+    if let Some(full) = state_disk::is_why(error) {
+        return Fault::new(FaultKind::Unavailable, object, format!("{doing} failed: {full}"));
+    }
     Fault::new(FaultKind::Failed, object, format!("{doing} failed: {}{}", reason(error), advice(error)))
 }
 

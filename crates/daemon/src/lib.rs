@@ -50,12 +50,19 @@ mod settings;
 mod settings_key;
 mod spares;
 mod spawner_link;
+mod state_disk;
 mod takeover;
 mod unsettled;
 mod weakest;
 
 pub use resources::exposition;
 pub use server::{ServeError, serve};
+pub use state_disk::shortage;
+
+/// Everything that is wrong with a file of settings, in sentences.
+pub fn problems_of(settings: &pando_guest::settings::Settings) -> Vec<String> {
+    settings::problems(settings).iter().map(ToString::to_string).collect()
+}
 
 /// The spawner's main: serves the daemon on the socket that is its standard input.
 pub fn spawn(places: &pando_guest::Places) -> Result<(), pando_kernel::CallError> {

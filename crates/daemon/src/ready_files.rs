@@ -158,7 +158,9 @@ impl ReadyFiles {
                 let old = std::mem::take(&mut *this.ready.borrow_mut());
                 drop(tokio::task::spawn_blocking(move || drop(old)));
             }
-            while this.ready.borrow().get(&kind).map_or(0, VecDeque::len) < READY {
+            // Each takes its whole room.
+            let enough = if kind.bound().is_some() { 1 } else { READY };
+            while this.ready.borrow().get(&kind).map_or(0, VecDeque::len) < enough {
                 match this.make(&kind).await {
                     Ok(files) => this.ready.borrow_mut().entry(kind.clone()).or_default().push_back(files),
                     Err(fault) => {

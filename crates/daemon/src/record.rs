@@ -76,8 +76,15 @@ pub(crate) fn room(guest: &Path) -> Room {
 /// Its own files.
 pub(crate) const FILES: &str = "files";
 
-/// Replaces a file as a whole: after a crash it is the old one or the new one.
+/// Replaces a file as a whole: after a crash it is the old one or the new one. On a full disk it takes what is kept in reserve for that.
 pub(crate) fn replace(path: &Path, content: &[u8], durable: bool) -> Result<(), CallError> {
+    match replace_once(path, content, durable) {
+        Err(error) if crate::state_disk::give_up_for(&error.source) => replace_once(path, content, durable),
+        done => done,
+    }
+}
+
+fn replace_once(path: &Path, content: &[u8], durable: bool) -> Result<(), CallError> {
     let write = || -> io::Result<()> {
         let directory = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
         let mut file = tempfile::Builder::new().prefix(".new-").tempfile_in(directory)?;

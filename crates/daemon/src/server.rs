@@ -9,6 +9,7 @@ use pando_kernel::trusted_directory::{Distrust, TrustedDirectory};
 use pando_kernel::{CallError, Context};
 use rustix::fs::{Mode, OFlags};
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
@@ -35,6 +36,9 @@ pub enum ServeError {
         reason: String,
     },
 }
+
+/// How often it is looked whether the socket's file is there.
+const SOCKET_LOOK: Duration = Duration::from_secs(1);
 
 /// How long a command may still be under way when the daemon ends.
 const LAST_WORDS: Duration = Duration::from_millis(500);
@@ -77,16 +81,14 @@ pub fn serve(places: Places) -> Result<(), ServeError> {
 async fn main(places: Places) -> Result<(), ServeError> {
     let daemon = Daemon::new(places)?;
     recover::directories(&daemon)?;
+    crate::state_disk::begin(&daemon.places);
     recover::load(&daemon)?;
     recover::adopt(&daemon).await?;
     daemon.descriptors.refill();
     let path = daemon.places.socket();
     // The lock is held: a socket that lies there belongs to nobody.
     let _ = std::fs::remove_file(&path);
-    let socket = |reason: String| ServeError::Socket { path: path.display().to_string(), reason };
-    let mut listener = zlink::tokio::unix::bind(&path).map_err(|error| socket(error.to_string()))?;
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))
-        .map_err(|error| socket(error.to_string()))?;
+    let mut listener = listen(&path)?;
     tracing::info!(socket = %path.display(), pid = std::process::id(), "serving");
     let sweeper = Rc::clone(&daemon);
     tokio::task::spawn_local(async move { recover::sweep(&sweeper).await });
@@ -99,10 +101,13 @@ async fn main(places: Places) -> Result<(), ServeError> {
     tokio::task::spawn_local(crate::resources::accounting::keep_accounts(Rc::clone(&daemon)));
     tokio::task::spawn_local(crate::logs::keep_bounded(Rc::clone(&daemon)));
     tokio::task::spawn_local(crate::rest::give_back(Rc::clone(&daemon)));
+    tokio::task::spawn_local(crate::state_disk::watch(Rc::clone(&daemon)));
     tokio::task::spawn_local(crate::takeover::try_again(Rc::clone(&daemon)));
     tokio::task::spawn_local(crate::spares::watch(Rc::clone(&daemon.spares)));
     let mut terminate = signal(SignalKind::terminate()).context(|| "waiting for signals".into())?;
     let mut interrupt = signal(SignalKind::interrupt()).context(|| "waiting for signals".into())?;
+    let mut looks = tokio::time::interval(SOCKET_LOOK);
+    let mut hangup = signal(SignalKind::hangup()).context(|| "waiting for signals".into())?;
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
@@ -115,7 +120,15 @@ async fn main(places: Places) -> Result<(), ServeError> {
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
             },
+            _ = looks.tick() => if !path.exists() {
+                // Somebody has removed it: without one nobody could reach this daemon, and no other can take its place.
+                match listen(&path) {
+                    Ok(again) => listener = again,
+                    Err(error) => tracing::error!(%error, "the socket was removed and cannot be made again"),
+                }
+            },
             () = daemon.quit.notified() => break,
+            _ = hangup.recv() => drop(crate::settings::reload(&daemon)),
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
         }
@@ -137,6 +150,15 @@ async fn main(places: Places) -> Result<(), ServeError> {
     daemon.field.remove();
     tracing::info!("ending; guests that run go on");
     Ok(())
+}
+
+/// The socket that commands connect to.
+fn listen(path: &Path) -> Result<zlink::tokio::unix::Listener, ServeError> {
+    let socket = |reason: String| ServeError::Socket { path: path.display().to_string(), reason };
+    let listener = zlink::tokio::unix::bind(path).map_err(|error| socket(error.to_string()))?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))
+        .map_err(|error| socket(error.to_string()))?;
+    Ok(listener)
 }
 
 /// Waits for images that are being written to the disk: memory has them for no longer than this daemon lives.

@@ -1,8 +1,18 @@
-//! The part of pando.toml that is for networks; others read the rest.
+//! What pando.toml says, as this daemon goes by it, and reading it again.
+//!
+//! ```text
+//!   start, SIGHUP, `pando daemon reload` ─▶ Settings ─▶ watchdog, logs, metrics: at once
+//!                                                   └─▶ network: the next daemon
+//! ```
 
+use crate::daemon::Daemon;
+use crate::logs;
+use crate::resources::{metrics, watching};
 use pando_guest::Places;
+use pando_guest::settings::{Effect, Problem, Settings, effect};
 use serde::Deserialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 /// The table `[network]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -14,23 +24,77 @@ pub(crate) struct NetworkSettings {
     pub(crate) link_rate: BTreeMap<String, String>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Settings {
-    network: NetworkSettings,
+impl NetworkSettings {
+    /// What pando.toml says.
+    pub(crate) fn read(places: &Places) -> Self {
+        Settings::read(places).table("network").0
+    }
 }
 
-impl NetworkSettings {
-    /// What pando.toml says; nothing where it cannot be read.
-    pub(crate) fn read(places: &Places) -> Self {
-        let path = places.settings();
-        let Ok(text) = std::fs::read_to_string(&path) else { return Self::default() };
-        match toml::from_str::<Settings>(&text) {
-            Ok(settings) => settings.network,
-            Err(error) => {
-                tracing::error!(path = %path.display(), %error, "the settings cannot be read; networks are as usual");
-                Self::default()
-            }
+/// Everything that is wrong with the settings.
+pub(crate) fn problems(settings: &Settings) -> Vec<Problem> {
+    if settings.is_unreadable() {
+        return settings.table::<NetworkSettings>("network").1;
+    }
+    let mut all = settings.unknown_tables();
+    all.extend(watching::rules(settings).1);
+    all.extend(logs::settings(settings).1);
+    all.extend(metrics::settings(settings).1);
+    all.extend(settings.table::<NetworkSettings>("network").1);
+    all.extend(settings.table::<Transactions>("transactions").1);
+    all
+}
+
+/// The table `[transactions]`, which every transaction reads for itself.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Transactions {
+    contention: pando_tx::Contention,
+}
+
+/// Says in the log what is wrong.
+pub(crate) fn complain(problems: &[Problem]) {
+    for problem in problems {
+        tracing::error!("{problem}");
+    }
+}
+
+/// What came of reading the file again.
+#[derive(Debug, Default)]
+pub(crate) struct Reloaded {
+    /// `KEY = VALUE` of what holds now.
+    pub(crate) applied: Vec<String>,
+    /// The same of what the next daemon goes by.
+    pub(crate) at_next_daemon: Vec<String>,
+    /// What is wrong with the file.
+    pub(crate) problems: Vec<String>,
+}
+
+/// Reads the file again, and goes by it. One that is no TOML changes nothing.
+pub(crate) fn reload(daemon: &Rc<Daemon>) -> Reloaded {
+    let new = Settings::read(&daemon.places);
+    let problems = problems(&new);
+    complain(&problems);
+    let mut reloaded = Reloaded { problems: problems.iter().map(ToString::to_string).collect(), ..Reloaded::default() };
+    if new.is_unreadable() {
+        return reloaded;
+    }
+    watching::go_by(daemon, watching::rules(&new).0);
+    logs::go_by(daemon, logs::settings(&new).0);
+    metrics::go_by(daemon, metrics::settings(&new).0);
+    let before: BTreeMap<_, _> = daemon.settings.replace(new.clone()).values().into_iter().collect();
+    let after: BTreeMap<_, _> = new.values().into_iter().collect();
+    let keys: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+    for key in keys.into_iter().filter(|key| before.get(*key) != after.get(*key)) {
+        let line = match after.get(key) {
+            Some(value) => format!("{key} = {value}"),
+            None => format!("{key} is as usual again"),
+        };
+        match effect(key.split('.').next().unwrap_or_default()) {
+            Effect::NextDaemon => reloaded.at_next_daemon.push(line),
+            Effect::Always | Effect::Reload => reloaded.applied.push(line),
         }
     }
+    tracing::info!(?reloaded, "read the settings again");
+    reloaded
 }

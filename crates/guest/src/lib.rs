@@ -26,6 +26,7 @@ pub mod plan;
 pub mod policy;
 pub mod root;
 pub mod seed;
+pub mod settings;
 pub mod slot;
 pub mod source;
 mod spare;

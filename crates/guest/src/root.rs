@@ -142,7 +142,14 @@ impl LayerStore {
             return Ok(Arc::clone(opened));
         }
         let store = Store::open(&self.path)?;
-        let backend = Backend::choose(&store, &[&LASTING, &PASSING]);
+        let backend = match Backend::choose(&store, &[&LASTING, &PASSING]) {
+            Ok(backend) => backend,
+            Err(error) => {
+                tracing::warn!(%error, "how this host mounts layers could not be found out; it is tried again");
+                let last = Backend::last(&store);
+                return Ok(Arc::new(LayerMounts::new(store, last)));
+            }
+        };
         let opened = Arc::new(LayerMounts::new(store, backend));
         *mounts = Some(Arc::clone(&opened));
         Ok(opened)

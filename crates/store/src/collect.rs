@@ -70,11 +70,14 @@ impl Exclusive {
         crash::point("store.forgotten");
         self.clear_farms(used)?;
         self.clear_directory(&store.staging(), |_| true)?;
+        let (_, before) = store.total()?;
         let roots: Vec<String> = used.iter().map(LayerId::to_string).collect();
         let roots: Vec<&str> = roots.iter().map(String::as_str).collect();
         let removed = store.repository()?.gc(&roots).map_err(StoreError::repository("removing unused objects"))?;
         crash::point("store.collected");
-        Ok(Collected { layers, objects: removed.objects_removed, bytes: removed.objects_bytes })
+        // Blocks of the disk, as `usage` counts them, and not the lengths of files.
+        let (_, after) = store.total()?;
+        Ok(Collected { layers, objects: removed.objects_removed, bytes: before.saturating_sub(after) })
     }
 
     /// What is mounted in the store is not ours to collect in. Objects may lie on a file system of their own, all of them.

@@ -128,15 +128,35 @@ impl Backend {
 
     /// What works on this host: tries the whole stack, an image over a data-only layer under an overlay, with each of the `ways` (options of the
     /// overlay) that layers are used in, and reads a file through it.
-    pub fn choose(store: &Store, ways: &[&[(&str, &str)]]) -> Self {
+    ///
+    /// # Errors
+    ///
+    /// What was lacking for the trial (room on the disk, descriptors, memory): then the host's kernel has not said what it can.
+    pub fn choose(store: &Store, ways: &[&[(&str, &str)]]) -> Result<Self, CallError> {
         match ways.iter().try_for_each(|options| try_image(store, options)) {
-            Ok(()) => Self::Image,
+            Ok(()) => Ok(Self::Image),
+            Err(reason) if is_lack(&reason.source) => Err(reason),
             Err(reason) => {
                 tracing::info!(%reason, "layers are mounted as hard-link farms");
-                Self::Farm
+                Ok(Self::Farm)
             }
         }
     }
+
+    /// How the layers of a store were mounted when that was last known.
+    pub fn last(store: &Store) -> Self {
+        let has_farms = std::fs::read_dir(store.farms()).is_ok_and(|mut farms| farms.next().is_some());
+        if has_farms { Self::Farm } else { Self::Image }
+    }
+}
+
+/// Whether an error says something of the moment, and nothing of the kernel.
+fn is_lack(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{OutOfMemory, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+    // By kind: an error that names its path has no number of its own any more.
+    matches!(error.kind(), OutOfMemory | QuotaExceeded | ReadOnlyFilesystem | StorageFull)
+        || rustix::io::Errno::from_io_error(error)
+            .is_some_and(|errno| [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE].contains(&errno))
 }
 
 fn try_image(store: &Store, options: &[(&str, &str)]) -> Result<(), CallError> {

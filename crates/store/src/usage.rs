@@ -77,7 +77,7 @@ impl Store {
         self.object(digest).metadata().map_or(0, |object| object.blocks() * BLOCK)
     }
 
-    fn total(&self) -> Result<(u64, u64), StoreError> {
+    pub(crate) fn total(&self) -> Result<(u64, u64), StoreError> {
         let (mut objects, mut bytes) = (0, 0);
         let read = |path: &Path| std::fs::read_dir(path).context(|| format!("reading {}", path.display()));
         for directory in read(&self.objects())?.flatten() {

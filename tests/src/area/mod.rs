@@ -33,6 +33,7 @@ mod freeze_refusals;
 mod frozen_again;
 mod frozen_settings;
 mod getting_started;
+mod full_disk;
 mod hostile;
 mod hostile_archives;
 mod hostile_images;
@@ -64,6 +65,7 @@ mod self_freeze;
 mod servers;
 mod shared_counts;
 mod standard_streams;
+mod settings;
 mod state_root;
 mod store;
 mod store_crash;
@@ -168,6 +170,8 @@ const AREAS: &[&[Case]] = &[
     xfstests::CASES,
     crash::CASES,
     trouble::CASES,
+    full_disk::CASES,
+    settings::CASES,
     freeze::CASES,
     aio::CASES,
     frozen_again::CASES,

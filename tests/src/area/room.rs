@@ -70,7 +70,7 @@ fn by_project(sandbox: &Sandbox, disk: &StateDisk<'_>) {
     // Root of the host's own ids could take its files out of a project.
     let hosted = ["create", "hosted", "--from", sandbox.busybox(), "--disk", "24M", "--userns", "host"];
     sandbox.pando(hosted).ok();
-    assert!(note(sandbox, "hosted", "disk.size").contains("sparse"), "{}", note(sandbox, "hosted", "disk.size"));
+    assert!(note(sandbox, "hosted", "disk.size").contains("set aside"), "{}", note(sandbox, "hosted", "disk.size"));
 }
 
 fn by_ext4(sandbox: &Sandbox) {

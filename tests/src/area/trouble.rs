@@ -18,6 +18,7 @@ pub(crate) const CASES: &[Case] = &[
         a_guest_of_which_nothing_is_known_can_be_ended,
     ),
     Case::new("trouble::a_mended_file_is_seen_by_itself", a_mended_file_is_seen_by_itself),
+    Case::new("trouble::a_socket_that_was_removed_is_made_again", a_socket_that_was_removed_is_made_again),
 ];
 
 /// The command with so many descriptors, and without leave to raise that: its daemon has no more either.
@@ -134,4 +135,12 @@ fn a_mended_file_is_seen_by_itself(sandbox: &Sandbox) {
     std::fs::write(&path, sound).expect("it can be written");
     sandbox.becomes("web", "stopped");
     sandbox.pando(["start", "web"]).ok();
+}
+
+fn a_socket_that_was_removed_is_made_again(sandbox: &Sandbox) {
+    sandbox.guest("web", &["--", "sleep", "1000"]);
+    let daemon = sandbox.daemon().expect("a daemon runs");
+    std::fs::remove_file(sandbox.places().socket()).expect("it is there");
+    assert_eq!(sandbox.state("web"), "running");
+    assert_eq!(sandbox.daemon(), Some(daemon));
 }

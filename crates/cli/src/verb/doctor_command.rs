@@ -5,6 +5,8 @@ use crate::printable::printable;
 use crate::self_test::{self, Outcome};
 use crate::state_root::StateRoot;
 use crate::table::{print, print_json};
+use pando_guest::Places;
+use pando_guest::settings::Settings;
 use pando_kernel::probe::{self, Finding, Verdict};
 use pando_net::any_sockets::Holder;
 use serde_json::{Value, json};
@@ -33,7 +35,8 @@ Examples:
   pando doctor --json | jq -r '.findings[] | select(.verdict == \"missing\") | .name'
   pando doctor --try             and see it work, on a state of its own that is gone afterwards
 
-Exits with 0 if guests can be had here, and with 1 if something is missing that none can do without, or if something that was tried did not work.";
+Exits with 0 if guests can be had here, and with 1 if something is missing that none can do without, if pando.toml is not understood, or if
+something that was tried did not work.";
     const NEEDS_ROOT: bool = false;
 
     fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
@@ -45,15 +48,16 @@ Exits with 0 if guests can be had here, and with 1 if something is missing that 
         let mut findings = probe::all(&root.directory().join("var/lib/pando"));
         findings.extend(pando_net::offers::find());
         let holders = pando_net::any_sockets::holders();
+        let problems = pando_daemon::problems_of(&Settings::read(&Places::new(root.directory())));
         let privileged = rustix::process::geteuid().is_root();
         let tried = if self.trial { Some(try_all(root, privileged)?) } else { None };
         if self.json {
-            print_json(&as_json(&findings, privileged, &holders, tried.as_deref()))?;
+            print_json(&as_json(&findings, privileged, &holders, (&problems, tried.as_deref())))?;
         } else {
             let tried = tried.as_deref().map(self_test::as_text).unwrap_or_default();
-            print(&(as_text(&findings, privileged) + &held(&holders) + &tried))?;
+            print(&(as_text(&findings, privileged) + &held(&holders) + &wrong(&problems) + &tried))?;
         }
-        let lacking = findings.iter().any(Finding::stands_in_the_way);
+        let lacking = findings.iter().any(Finding::stands_in_the_way) || !problems.is_empty();
         Ok(u8::from(lacking || !tried.iter().flatten().all(Outcome::worked)))
     }
 }
@@ -132,8 +136,21 @@ fn held(holders: &[Holder]) -> String {
     text
 }
 
-fn as_json(findings: &[Finding], privileged: bool, holders: &[Holder], tried: Option<&[Outcome]>) -> Value {
+/// What is wrong with the settings.
+fn wrong(problems: &[String]) -> String {
+    let lines = problems.iter().map(|problem| format!("  ✗ {}\n", printable(problem)));
+    if problems.is_empty() { String::new() } else { format!("\nSettings\n{}", lines.collect::<String>()) }
+}
+
+/// All of it for a program: also what is wrong with the settings, and what was tried.
+fn as_json(
+    findings: &[Finding],
+    privileged: bool,
+    holders: &[Holder],
+    (settings, tried): (&[String], Option<&[Outcome]>),
+) -> Value {
     let mut whole = json!({
+        "settings": settings,
         "privileged": privileged,
         "able": !findings.iter().any(Finding::stands_in_the_way),
         "findings": findings.iter().map(entry).collect::<Vec<_>>(),
@@ -205,12 +222,12 @@ bpf
     #[test]
     fn findings_of_an_unprivileged_user_are_called_so() {
         assert!(as_text(&four(), false).starts_with("These are findings of an unprivileged user"));
-        assert_eq!(as_json(&four(), false, &[], None)["privileged"], json!(false));
+        assert_eq!(as_json(&four(), false, &[], (&[], None))["privileged"], json!(false));
     }
 
     #[test]
     fn programs_get_the_same() {
-        let json = as_json(&four(), true, &[], None);
+        let json = as_json(&four(), true, &[], (&[], None));
         assert_eq!(json["able"], json!(false));
         let verdicts: Vec<_> = json["findings"].as_array().unwrap().iter().map(|one| one["verdict"].clone()).collect();
         assert_eq!(verdicts, ["granted", "partial", "missing", "refused"]);

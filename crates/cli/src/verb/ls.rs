@@ -49,6 +49,9 @@ Examples:
         } else {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
             table(&guests, i64::try_from(now).unwrap_or(i64::MAX)).print()?;
+            if let Some(shortage) = pando_daemon::shortage(&root.directory().join("var/lib/pando")) {
+                eprintln!("pando: {}", crate::printable::printable(&shortage));
+            }
             for (name, trouble) in guests.iter().filter_map(|guest| Some((&guest.name, guest.trouble.as_ref()?))) {
                 eprintln!("pando: guest '{name}': {}", crate::printable::printable(trouble));
             }

@@ -48,6 +48,10 @@ pub(super) fn immediate(daemon: &Rc<Daemon>, method: Method) -> Result<Reply, Fa
             stop::kill(daemon, &daemon.guest(&name)?, signal.as_deref())?;
             Ok(Reply::Done {})
         }
+        Method::Reload {} => {
+            let crate::settings::Reloaded { applied, at_next_daemon, problems } = crate::settings::reload(daemon);
+            Ok(Reply::Reloaded { applied, at_next_daemon, problems })
+        }
         Method::Stats { name, history } => accounting::stats(daemon, name.as_deref(), history),
         Method::Watchdog { policy } => resources::watching::state(daemon, policy.as_deref()),
         _ => Err(failure::bad("method", "the daemon does not know what to do with this call")),

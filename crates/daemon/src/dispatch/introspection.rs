@@ -4,9 +4,10 @@ use super::{Client, Gone};
 use pando_api::MethodCall;
 
 /// The methods of the interface.
-const DESCRIBED: [&str; 37] = [
+const DESCRIBED: [&str; 38] = [
     "Version",
     "Quit",
+    "Reload",
     "Run",
     "Exec",
     "Signal",

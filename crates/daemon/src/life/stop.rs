@@ -49,6 +49,7 @@ pub(crate) async fn restart(daemon: &Rc<Daemon>, guest: &Rc<Guest>, grace: Optio
     if let Ok(running) = guest.life() {
         halt(daemon, guest, &running, None, grace).await?;
     }
+    super::unify::before_start(daemon, guest).await;
     start::again(daemon, guest).await
 }
 

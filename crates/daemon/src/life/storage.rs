@@ -3,7 +3,7 @@
 use super::{collect, layers};
 use crate::daemon::Daemon;
 use crate::failure;
-use crate::record::FILES;
+use crate::record::{DISK, FILES};
 use pando_api::{DamagedFile, Fault, GuestUsage, StoreDamage, StoreUsage, Verification};
 use pando_store::{Backend, Damage, LayerId, LayerUsage, Repaired, Usage};
 use std::collections::HashMap;
@@ -19,6 +19,8 @@ const BLOCK: u64 = 512;
 struct Standing {
     name: String,
     files: PathBuf,
+    /// The image that its files are in, where they have one.
+    disk: PathBuf,
     layers: Vec<LayerId>,
 }
 
@@ -27,6 +29,7 @@ fn standing(daemon: &Daemon) -> Vec<Standing> {
     let one = |guest: &Rc<crate::guest::Guest>| Standing {
         name: guest.name.to_string(),
         files: guest.directory(&daemon.places).join(FILES),
+        disk: guest.directory(&daemon.places).join(DISK),
         layers: guest.record.borrow().layers.iter().filter_map(|layer| layers::stored(layer)).collect(),
     };
     guests.values().map(one).collect()
@@ -67,7 +70,7 @@ fn told_usage(usage: &Usage, guests: &[Standing]) -> (Vec<GuestUsage>, i64) {
     let mut apart = 0;
     let mut told = Vec::new();
     for guest in guests {
-        let (mut own, mut shared) = (disk_use(&guest.files), 0);
+        let (mut own, mut shared) = (disk_use(&guest.files) + disk_use(&guest.disk), 0);
         for (id, layer) in guest.layers.iter().filter_map(|id| Some((id, layers.get(id)?))) {
             apart += layer.apart;
             if users(id) == 1 {

@@ -1,6 +1,6 @@
 //! How much of a log is kept.
 
-use pando_guest::Places;
+use pando_guest::settings::{Problem, Settings};
 use rustix::fs::{FallocateFlags, fallocate};
 use serde::Deserialize;
 use std::fs::{File, Metadata};
@@ -8,17 +8,10 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// The part of pando.toml that is for logs; others read the rest.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Settings {
-    logs: LogSettings,
-}
-
 /// The table `[logs]`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct LogSettings {
+pub(super) struct LogSettings {
     /// The most that each takes of the disk, with a unit: `"16M"`.
     size: Option<String>,
 }
@@ -67,19 +60,24 @@ impl Bound {
     }
 
     /// What pando.toml says; the usual where it says nothing, or what cannot be understood.
-    pub(super) fn read(places: &Places) -> Self {
-        let path = places.settings();
-        let Ok(text) = std::fs::read_to_string(&path) else { return Self::USUAL };
-        Self::parse(&text).unwrap_or_else(|reason| {
-            tracing::error!(path = %path.display(), reason, "[logs] cannot be read; logs are bounded as usual");
-            Self::USUAL
-        })
+    pub(super) fn read(settings: &Settings) -> (Self, Vec<Problem>) {
+        let (logs, mut problems) = settings.table::<LogSettings>("logs");
+        let bound = match logs.size.as_deref().map(Self::parse) {
+            None => Self::USUAL,
+            Some(Ok(bound)) => bound,
+            Some(Err(reason)) => {
+                problems.push(Problem {
+                    table: "logs".to_owned(),
+                    what: format!("pando.toml: [logs] {reason}; logs are bounded as usual"),
+                });
+                Self::USUAL
+            }
+        };
+        (bound, problems)
     }
 
-    fn parse(text: &str) -> Result<Self, String> {
-        let settings: Settings = toml::from_str(text).map_err(|error| error.message().to_owned())?;
-        let Some(size) = settings.logs.size else { return Ok(Self::USUAL) };
-        match pando_limit::quantity::size(&size) {
+    fn parse(size: &str) -> Result<Self, String> {
+        match pando_limit::quantity::size(size) {
             Ok(bytes) if bytes < Self::LEAST => Err(format!("size cannot be '{size}': a log has at least 64K")),
             Ok(bytes) => Ok(Self(bytes)),
             Err(reason) => Err(format!("size cannot be '{size}': {reason}")),
@@ -127,11 +125,13 @@ mod tests {
 
     #[test]
     fn what_pando_toml_says_is_the_bound() {
-        assert_eq!(Bound::parse(""), Ok(Bound::USUAL));
-        assert_eq!(Bound::parse("[logs]\nsize = '1M'\n[network]\nprivate = 'x'"), Ok(BOUND));
+        let read = |text: &str| Bound::read(&Settings::parse(Path::new("pando.toml"), text));
+        assert_eq!(read(""), (Bound::USUAL, Vec::new()));
+        assert_eq!(read("[logs]\nsize = '1M'\n[network]\nprivate = 'x'"), (BOUND, Vec::new()));
         for (wrong, because) in [("'10K'", "at least 64K"), ("'much'", "write bytes"), ("7", "invalid type")] {
-            let reason = Bound::parse(&format!("[logs]\nsize = {wrong}")).unwrap_err();
-            assert!(reason.contains(because), "{reason}");
+            let (bound, problems) = read(&format!("[logs]\nsize = {wrong}"));
+            assert_eq!(bound, Bound::USUAL);
+            assert!(problems[0].what.contains(because), "{problems:?}");
         }
     }
 

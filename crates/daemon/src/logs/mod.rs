@@ -13,9 +13,10 @@ mod watched;
 
 use crate::daemon::Daemon;
 use bound::{Bound, Extent};
-use pando_guest::Places;
+use pando_guest::settings::{Problem, Settings};
+use pando_seed::Request;
 pub(crate) use pipe::Printed;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -29,26 +30,50 @@ const LOOK: Duration = Duration::from_secs(1);
 /// The logs of the guests that run.
 #[derive(Debug)]
 pub(crate) struct Logs {
-    bound: Bound,
+    bound: Cell<Bound>,
     /// Those that came since the last look.
     joined: RefCell<Vec<PathBuf>>,
     stirred: Notify,
 }
 
 impl Logs {
-    pub(crate) fn new(places: &Places) -> Self {
-        Self { bound: Bound::read(places), joined: RefCell::default(), stirred: Notify::new() }
+    pub(crate) fn new(settings: &Settings) -> Self {
+        Self { bound: Cell::new(Bound::read(settings).0), joined: RefCell::default(), stirred: Notify::new() }
     }
 
     /// The most that each takes of the disk: bytes.
     pub(crate) fn bound(&self) -> u64 {
-        self.bound.bytes()
+        self.bound.get().bytes()
     }
 
     /// From now on this log is minded, if it exists by the next look; until it is removed.
     pub(crate) fn mind(&self, log: PathBuf) {
         self.joined.borrow_mut().push(log);
         self.stirred.notify_one();
+    }
+}
+
+/// What the settings say of logs, and what is wrong with that.
+pub(crate) fn settings(settings: &Settings) -> (LogBound, Vec<Problem>) {
+    let (bound, problems) = Bound::read(settings);
+    (LogBound(bound), problems)
+}
+
+/// A bound that was read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LogBound(Bound);
+
+/// From now on logs have another bound: the seeds of the guests that run hear of it.
+pub(crate) fn go_by(daemon: &Daemon, LogBound(bound): LogBound) {
+    if daemon.logs.bound.replace(bound) == bound {
+        return;
+    }
+    for guest in daemon.guests.borrow().values() {
+        if let Ok(running) = guest.life()
+            && let Err(error) = running.link.seed().send(Request::Log { bound: bound.bytes() }, &[])
+        {
+            tracing::warn!(%error, guest = %guest.name, "its seed did not hear how large its log may be now");
+        }
     }
 }
 
@@ -73,7 +98,7 @@ pub(crate) async fn keep_bounded(daemon: Rc<Daemon>) {
         tokio::time::sleep(LOOK).await;
         lively.extend(daemon.logs.joined.take().into_iter().map(|log| (log, None)));
         lively.extend(watched.written().into_iter().map(|log| (log, None)));
-        lively.retain(|log, before| match daemon.logs.bound.keep(log) {
+        lively.retain(|log, before| match daemon.logs.bound.get().keep(log) {
             Ok(Some(now)) if *before == Some(now) => {
                 !watched.add(log, || matches!(Extent::of(log), Ok(then) if then == Some(now)))
             }

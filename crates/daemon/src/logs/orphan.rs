@@ -79,6 +79,6 @@ impl<'a> Orphan<'a> {
     fn write(&mut self, length: usize) -> io::Result<()> {
         // What a full disk does not take is lost, as with a seed.
         let _ = self.log.write_all(&self.bytes[..length]);
-        self.daemon.logs.bound.keep(&self.path).map(drop)
+        self.daemon.logs.bound.get().keep(&self.path).map(drop)
     }
 }

@@ -51,7 +51,7 @@ impl Logs {
         fcntl_setfl(&source, SEEDS_FLAGS)?;
         // The seed reads without waiting, its guest writes with. A guest that can read as well does not get a signal should its seed be killed.
         let end = reopened(&own, OFlags::RDWR)?;
-        Ok((end, Some(Feed { source, log, bound: self.bound.bytes() })))
+        Ok((end, Some(Feed { source, log, bound: self.bound() })))
     }
 }
 

@@ -50,7 +50,7 @@ fn on_disk(limit: HeldLimit, room: &Room, means: Means) -> HeldLimit {
         Means::Subvolume => {
             "a quota group of btrfs, which counts bytes alone; df inside shows the whole file system".to_owned()
         }
-        Means::Image => "a file system of its own in a sparse file, with direct I/O".to_owned(),
+        Means::Image => "a file system of its own in a file whose room is set aside, with direct I/O".to_owned(),
     };
     let value = room.held().map(|(bytes, inodes)| if limit.key == "disk.size" { bytes } else { inodes });
     let file = Some(place.to_string_lossy().into_owned());

@@ -2,6 +2,7 @@
 
 use crate::daemon::Daemon;
 use pando_api::Reply;
+use pando_guest::settings::{Problem, Settings};
 use serde::Deserialize;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -15,40 +16,48 @@ use tokio::net::{TcpListener, UnixListener};
 const LONGEST: usize = 8 << 10;
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The part of pando.toml that is for this; others read the rest.
-#[derive(Debug, Default, Deserialize)]
+/// The table `[metrics]`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
-struct Settings {
-    metrics: Metrics,
-}
-
-#[derive(Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Metrics {
+pub(crate) struct Metrics {
     /// `127.0.0.1:9464`, or the absolute path of a socket. Nothing: nobody is answered.
     listen: Option<String>,
 }
 
-fn wish(text: &str) -> Result<Option<String>, toml::de::Error> {
-    toml::from_str::<Settings>(text).map(|settings| settings.metrics.listen)
+/// What the settings say of it, and what is wrong with that.
+pub(crate) fn settings(settings: &Settings) -> (Metrics, Vec<Problem>) {
+    settings.table("metrics")
 }
 
-/// Answers for as long as the daemon runs, if the settings want it. One asks at a time: a slow one is left after [`PATIENCE`].
+/// From now on it is answered somewhere else.
+pub(crate) fn go_by(daemon: &Daemon, metrics: Metrics) {
+    daemon.metrics.send_if_modified(|before| std::mem::replace(before, metrics.clone()) != metrics);
+}
+
+/// Answers for as long as the daemon runs, where the settings want it. One asks at a time: a slow one is left after [`PATIENCE`].
 pub(crate) async fn serve(daemon: Rc<Daemon>) {
-    let Ok(text) = std::fs::read_to_string(daemon.places.settings()) else { return };
-    let listen = match wish(&text) {
-        Ok(Some(listen)) => listen,
-        Ok(None) => return,
-        Err(error) => return tracing::error!(%error, "the settings cannot be read; nobody is told what guests use"),
-    };
+    let mut wish = daemon.metrics.subscribe();
+    loop {
+        let listen = wish.borrow_and_update().listen.clone();
+        tokio::select! {
+            () = serve_at(&daemon, listen) => {}
+            _ = wish.changed() => {}
+        }
+    }
+}
+
+/// Answers there, for as long as that is wanted.
+async fn serve_at(daemon: &Rc<Daemon>, listen: Option<String>) {
+    let Some(listen) = listen else { return std::future::pending().await };
     let ended = if listen.starts_with('/') {
-        on_path(&daemon, Path::new(&listen)).await
+        on_path(daemon, Path::new(&listen)).await
     } else {
-        on_address(&daemon, &listen).await
+        on_address(daemon, &listen).await
     };
     if let Err(error) = ended {
         tracing::error!(%error, listen, "nobody can be told there what guests use");
     }
+    std::future::pending().await
 }
 
 async fn on_path(daemon: &Rc<Daemon>, path: &Path) -> io::Result<()> {
@@ -137,8 +146,12 @@ mod tests {
 
     #[test]
     fn nobody_is_answered_unless_somebody_wants_it() {
-        assert_eq!(wish("other = 1\n").unwrap(), None);
-        assert_eq!(wish("[metrics]\nlisten = \"127.0.0.1:9464\"\n").unwrap().as_deref(), Some("127.0.0.1:9464"));
-        assert!(wish("[metrics]\nport = 1\n").is_err());
+        let listen = |text: &str| {
+            let (metrics, problems) = settings(&Settings::parse(Path::new("pando.toml"), text));
+            (metrics.listen, problems.len())
+        };
+        assert_eq!(listen("[other]\n"), (None, 0));
+        assert_eq!(listen("[metrics]\nlisten = \"127.0.0.1:9464\"\n"), (Some("127.0.0.1:9464".to_owned()), 0));
+        assert_eq!(listen("[metrics]\nport = 1\n"), (None, 1));
     }
 }

@@ -26,6 +26,7 @@ use crate::guest::{Guest, Running};
 use crate::record::RunRecord;
 use pando_api::{Fault, FaultKind, Spec};
 use pando_guest::policy::{grants, profile};
+use pando_guest::settings::Settings;
 use pando_guest::{GuestName, Places};
 use pando_kernel::cgroup::{Field, Seat};
 use pando_limit::apply::{self, ApplyError};
@@ -72,7 +73,7 @@ pub(crate) struct Resources {
 }
 
 impl Resources {
-    pub(crate) fn new(field: &Field, places: &Places) -> Self {
+    pub(crate) fn new(field: &Field, places: &Places, settings: &Settings) -> Self {
         const NAMES: [&str; 6] = ["cpu", "cpuset", "memory", "io", "pids", "cpuacct"];
         let mut machine = Machine::look();
         machine.ceilings = machine.ceilings.at(&places.state());
@@ -92,7 +93,7 @@ impl Resources {
             views: views::Views::new(&places.run()),
             seen: Notify::new(),
             filed: Notify::new(),
-            watch: watching::Watch::new(places),
+            watch: watching::Watch::new(settings),
         };
         let whole = Groups::find(|name| resources.seats.get(name).cloned(), None);
         if let Err(error) = meter::weigh_field(&whole) {

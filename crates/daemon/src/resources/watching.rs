@@ -5,36 +5,33 @@ use crate::failure;
 use crate::guest::Guest;
 use crate::life::stop;
 use pando_api::{Fault, Reply, WatchdogState, WatchdogStep};
-use pando_guest::{GuestName, Places};
+use pando_guest::GuestName;
+use pando_guest::settings::{Problem, Settings};
 use pando_kernel::{CallError, Context};
 use pando_limit::machine::Free;
 use pando_limit::reclaim::reclaim;
 use pando_limit::usage::Usage;
 use pando_limit::watchdog::{Policy, Rules, Scene, Step, Tenant, Watchdog, pressure};
-use serde::Deserialize;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
-
-/// The part of pando.toml that is for the watchdog; others read the rest.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Settings {
-    watchdog: Rules,
-}
+use tokio::sync::Notify;
 
 /// The watchdog, and the last steps that it took.
 #[derive(Debug)]
 pub(crate) struct Watch {
     dog: RefCell<Watchdog<GuestName>>,
     taken: RefCell<VecDeque<WatchdogStep>>,
+    /// Told when it goes by other rules.
+    changed: Notify,
 }
 
 impl Watch {
-    pub(crate) fn new(places: &Places) -> Self {
-        Self { dog: RefCell::new(Watchdog::new(rules(places))), taken: RefCell::default() }
+    pub(crate) fn new(settings: &Settings) -> Self {
+        let dog = RefCell::new(Watchdog::new(rules(settings).0));
+        Self { dog, taken: RefCell::default(), changed: Notify::new() }
     }
 
     fn rules(&self) -> Rules {
@@ -96,29 +93,35 @@ pub(crate) fn state(daemon: &Daemon, policy: Option<&str>) -> Result<Reply, Faul
     Ok(Reply::Watchdog { watchdog })
 }
 
-/// The rules in pando.toml; the usual ones where it says nothing or cannot be read.
-fn rules(places: &Places) -> Rules {
-    let path = places.settings();
-    let Ok(text) = std::fs::read_to_string(&path) else { return Rules::default() };
-    match toml::from_str::<Settings>(&text) {
-        Ok(settings) => settings.watchdog,
-        Err(error) => {
-            tracing::error!(path = %path.display(), %error, "the settings cannot be read; the watchdog goes by its usual rules");
-            Rules::default()
-        }
+/// The rules in pando.toml, and what is wrong with them. Of a file of which nothing is understood nobody knows whether it wants a watchdog: then there is
+/// none, since what it does to guests cannot be undone.
+pub(crate) fn rules(settings: &Settings) -> (Rules, Vec<Problem>) {
+    let (rules, problems) = settings.table::<Rules>("watchdog");
+    let unknown = settings.is_unreadable() || problems.iter().any(|problem| problem.what.contains("[watchdog] policy"));
+    (if unknown { Rules { policy: Policy::Off, ..rules } } else { rules }, problems)
+}
+
+/// From now on the watchdog goes by these.
+pub(crate) fn go_by(daemon: &Daemon, rules: Rules) {
+    let watch = &daemon.resources.watch;
+    if watch.rules() != rules {
+        *watch.dog.borrow_mut() = Watchdog::new(rules);
+        // Whoever was frozen by the old ones is not waited for by the new.
+        thaw_all(daemon);
+        watch.changed.notify_one();
     }
 }
 
 /// Watches for as long as the daemon runs.
 pub(crate) async fn watch(daemon: Rc<Daemon>) {
     thaw_all(&daemon);
-    let rules = daemon.resources.watch.rules();
-    if rules.policy == Policy::Off {
-        return;
-    }
-    let every = Duration::from_secs(rules.every.max(1));
     loop {
-        tokio::time::sleep(every).await;
+        let rules = daemon.resources.watch.rules();
+        if rules.policy == Policy::Off {
+            daemon.resources.watch.changed.notified().await;
+            continue;
+        }
+        tokio::time::sleep(Duration::from_secs(rules.every.max(1))).await;
         let mut scene = machine(&daemon);
         // Hundreds of guests are not looked at for nothing.
         if daemon.resources.watch.is_wanting(&scene) {
@@ -212,16 +215,23 @@ fn freeze(daemon: &Daemon, guest: &Guest, frozen: bool) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::Path;
 
     #[test]
     fn rules_come_from_the_settings() {
-        let root = tempfile::tempdir().unwrap();
-        let places = Places::new(root.path());
-        assert_eq!(rules(&places), Rules::default());
-        std::fs::create_dir_all(places.settings().parent().unwrap()).unwrap();
-        std::fs::write(places.settings(), "other = 1\n[watchdog]\npolicy = \"pl_mom\"\nswap = 80\n").unwrap();
-        assert_eq!(rules(&places), Rules { policy: Policy::PlMom, swap: 80.0, ..Rules::default() });
-        std::fs::write(places.settings(), "[watchdog]\npolicy = \"cat\"\n").unwrap();
-        assert_eq!(rules(&places), Rules::default());
+        let read = |text: &str| rules(&Settings::parse(Path::new("pando.toml"), text));
+        assert_eq!(read(""), (Rules::default(), Vec::new()));
+        let (found, problems) = read("[other]\n[watchdog]\npolicy = \"pl_mom\"\nswap = 80\n");
+        assert_eq!((found, problems), (Rules { policy: Policy::PlMom, swap: 80.0, ..Rules::default() }, Vec::new()));
+    }
+
+    #[test]
+    fn what_is_not_understood_turns_no_watchdog_on() {
+        let read = |text: &str| rules(&Settings::parse(Path::new("pando.toml"), text));
+        for text in ["[watchdog]\npolicy = \"cat\"\n", "[watchdog]\npolicy = \"off\"\nswpa = 1\n", "[watchdog\n"] {
+            let (found, problems) = read(text);
+            assert_eq!(found.policy, Policy::Off, "{text}");
+            assert_eq!(problems.len(), 1, "{text}");
+        }
     }
 }

@@ -3,7 +3,7 @@
 //! ```text
 //!   project quota   counts bytes and files of a directory; df inside shows the bound
 //!   subvolume       of btrfs, with a quota group: counts bytes alone
-//!   image           a file system of its own in a sparse file: everywhere
+//!   image           a file system of its own in a file that has all its room: everywhere
 //! ```
 //!
 //! Which of them is found out by doing it, in this order. A quota is kept by the file system; what it was is asked of that again, so nothing has to be
