@@ -36,7 +36,7 @@ fn kill_daemon(sandbox: &Sandbox) {
 }
 
 fn a_daemon_with_few_descriptors_ends_no_guest(sandbox: &Sandbox) {
-    let names: Vec<String> = (0..24).map(|number| format!("g{number}")).collect();
+    let names: Vec<String> = (0..48).map(|number| format!("g{number}")).collect();
     for name in &names {
         sandbox.guest(name, &["--", "sleep", "1000"]);
     }
