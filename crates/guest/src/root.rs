@@ -169,8 +169,10 @@ impl Root {
         match self.mount_as(owner, store, usual) {
             Err(error) if self.stands_on_store() && is_stale(&error) => {
                 tracing::info!(guest = self.name, "its own files were written over its layer mounted the other way");
+                let other = self.mount_as(owner, store, |mounts| mounts.backend().other());
+                let farms_alone = store.open().is_ok_and(|mounts| mounts.backend() == Backend::Farm);
                 // What is said is why the usual way fails: the other one may not exist on this host.
-                self.mount_as(owner, store, |mounts| mounts.backend().other()).map_err(|_| error)
+                other.map_err(|_| if farms_alone { StoreError::WrittenOverImage(self.name.clone()) } else { error })
             }
             mounted => mounted,
         }

@@ -107,11 +107,16 @@ impl Overlay<'_> {
     }
 }
 
+/// Whether the kernel takes descriptors for layers (since Linux 6.13). Where it does not, they are attached somewhere to be named.
+pub fn takes_descriptors() -> bool {
+    release() >= (6, 13)
+}
+
 /// Whether the kernel takes no descriptors for layers: EBADF before Linux 6.13, where an option with a descriptor is looked up as a path,
 /// EINVAL where the option does not exist, EOPNOTSUPP where overlays still take their options as one text (before Linux 6.5).
 pub(crate) fn refuses_descriptors(error: &io::Error) -> bool {
     // Since then the same errors are about the layers themselves, and to attach those somewhere would show them to everybody for nothing.
-    release() < (6, 13) && matches!(error.raw_os_error(), Some(libc::EBADF | libc::EINVAL | libc::EOPNOTSUPP))
+    !takes_descriptors() && matches!(error.raw_os_error(), Some(libc::EBADF | libc::EINVAL | libc::EOPNOTSUPP))
 }
 
 /// A directory for mount points, which goes with everything that is attached below it.

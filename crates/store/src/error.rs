@@ -22,6 +22,12 @@ pub enum StoreError {
     /// There is no such layer.
     #[error("the store has no layer {0}; 'pando store verify' tells which guests miss one")]
     NoLayer(LayerId),
+    /// A guest's own files were written over its layer mounted in a way that this host's kernel has not.
+    #[error(
+        "the own files of '{0}' were written over its layer as an image, which this kernel cannot lay below them (Linux 6.16 can); on a kernel that can, \
+         'pando unify' and one more start make it fit both"
+    )]
+    WrittenOverImage(String),
     /// Somebody else works with the store.
     #[error("the store is in use by another process or by a guest that is being created; try again when that is done")]
     Busy,

@@ -87,7 +87,13 @@ fn guests_start(sandbox: &Sandbox) {
     of_each(sandbox, |state| {
         assert_eq!(state.state("web"), "stopped");
         state.pando(["store", "verify"]).ok();
-        state.pando(["start", "web"]).ok();
+        let started = state.pando(["start", "web"]).run();
+        if started.code() != 0 && pando_kernel::release::release() < (6, 16) {
+            started.complains_of(&["its layer as an image, which this kernel cannot lay below them (Linux 6.16 can)"]);
+            assert_eq!(state.state("web"), "stopped");
+            return;
+        }
+        started.succeeded();
         state.pando(["exec", "web", "--", "/program", "read"]).run().succeeded().says("after the freeze");
         state.pando(["exec", "web", "--", "/program", "ask"]).run().succeeded().says("kept\n");
         // What is made now stands on the same layer.

@@ -20,8 +20,10 @@ use crate::way;
 use nix::sched::{CloneFlags, setns, unshare};
 use pando_kernel::file_handle::FileHandle;
 use pando_kernel::mount::{Attributes, Tree, mounts, mounts_of};
+use pando_kernel::overlay;
 use pando_kernel::{CallError, Context};
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, StatVfsMountFlags, fstatvfs, openat2};
+use rustix::mount::MountPropagationFlags;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
@@ -81,13 +83,23 @@ impl View {
         let (users, mount_namespace) = (open("user")?, open("mnt")?);
         let number = |file: &File| file.metadata().map(|metadata| metadata.ino()).context(entering);
         let same_users = number(&users)? == number(&File::open("/proc/self/ns/user").context(entering)?)?;
+        let staging = staging().context(|| "making a namespace to lay files over each other in".into())?;
         let files = plan.parts().map(|part| Tree::clone_of(part.files(), false)).collect::<Result<Vec<_>, _>>()?;
         setns(&mount_namespace, CloneFlags::CLONE_NEWNS).context(entering)?;
         let mut overlays = Vec::new();
         let mut made_of = Vec::new();
         for (part, files) in plan.parts().zip(files) {
             let lower = lower(part)?;
-            let tree = over(part, &lower, &files).by_descriptors(attributes(&lower)?)?;
+            let (overlay, attributes) = (over(part, &lower, &files), attributes(&lower)?);
+            let tree = match &staging {
+                None => overlay.by_descriptors(attributes)?,
+                Some(staging) => {
+                    setns(staging, CloneFlags::CLONE_NEWNS).context(entering)?;
+                    let made = overlay.by_paths(attributes, &part.base);
+                    setns(&mount_namespace, CloneFlags::CLONE_NEWNS).context(entering)?;
+                    made?
+                }
+            };
             if let Some(watch) = &mut watch {
                 watch.add(part, &tree).context(|| format!("watching the view of {}", part.live.display()))?;
             }
@@ -104,6 +116,17 @@ impl View {
         enter_root(&root).context(|| "entering the view".into())?;
         Ok(Self { root: root.into(), _made_of: made_of })
     }
+}
+
+/// A copy of this machine's mounts, where the kernel takes no descriptors for layers: they are attached to be named, and neither a realm, which could be in their way, nor anybody
+/// else is to see that. This process is in it afterwards.
+fn staging() -> io::Result<Option<File>> {
+    if overlay::takes_descriptors() {
+        return Ok(None);
+    }
+    unshare(CloneFlags::CLONE_NEWNS)?;
+    rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
+    File::open("/proc/self/ns/mnt").map(Some)
 }
 
 /// Puts the view together of its overlays, one for each part; its root.
