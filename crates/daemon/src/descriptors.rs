@@ -66,7 +66,7 @@ pub(crate) fn raise_limit() {
     let hard = limit.maximum;
     limit.maximum = hard.map(|hard| hard.max(WANTED));
     limit.current = limit.maximum;
-    if setrlimit(Resource::Nofile, limit.clone()).is_err() {
+    if setrlimit(Resource::Nofile, limit).is_err() {
         (limit.current, limit.maximum) = (hard, hard);
         // Whoever runs out of them is told so when it happens.
         let _ = setrlimit(Resource::Nofile, limit);

@@ -157,6 +157,7 @@ mod tests {
         let ids: Vec<LayerId> = usage.layers.iter().map(|layer| layer.layer).collect();
         let guest = |name: &str, layer: usize| Standing {
             name: name.to_owned(),
+            disk: PathBuf::from("/no/such/disk"),
             files: "/nowhere".into(),
             layers: vec![ids[layer]],
         };

@@ -137,7 +137,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("log");
         let (ours, theirs) = packet::pair().unwrap();
-        let logs = Logs::new(&pando_guest::Places::new(directory.path()));
+        let logs = Logs::new(&pando_guest::settings::Settings::default());
         let own = rustix::process::geteuid().as_raw();
         let end = logs.pipe(&SeedLink::from_connected(ours), Logs::open(&path).unwrap(), own).unwrap();
         let (_, descriptors) = packet::receive(&theirs, &mut [0; 64]).unwrap();
