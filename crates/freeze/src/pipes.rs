@@ -48,7 +48,7 @@ pub(crate) fn objections(all: &[(&Member, Vec<Found>)], outside: &[Outside]) -> 
                 name: member.name.clone(),
                 descriptor: Some(end.number),
                 kind: format!("a pipe whose other end is outside ({})", end.target),
-                advice: "start the program with a file or /dev/null instead",
+                advice: "end the program, or start it with /dev/null instead",
             });
         }
     }

@@ -78,8 +78,7 @@ const VIRTUAL: [i64; 10] = [
 ];
 
 fn is_virtual(path: &Path) -> std::io::Result<bool> {
-    #[expect(clippy::unnecessary_cast, reason = "the type differs between architectures")]
-    Ok(VIRTUAL.contains(&(rustix::fs::statfs(path)?.f_type as i64)))
+    Ok(VIRTUAL.contains(&rustix::fs::statfs(path)?.f_type))
 }
 
 /// The most that is read of a file whose size nobody knows before.

@@ -147,7 +147,7 @@ fn a_cut_archive_is_noticed() {
     let mut bytes = archive(&[(b'0', "f", "", 0o644, &"x".repeat(600))]);
     bytes.truncate(700);
     let scene = Scene::new();
-    let result = unpack(bytes.as_slice(), Landing::at(&scene.inside).unwrap(), Trust::Hostile);
+    let result = unpack_foreign(stream(&bytes), Landing::at(&scene.inside).unwrap());
     assert!(result.is_err());
 }
 
@@ -164,8 +164,8 @@ fn a_file_does_not_replace_a_directory_nor_a_directory_a_file() {
 fn a_trailing_slash_wants_a_directory() {
     let scene = Scene::new();
     let landing = || Landing::at(&scene.inside.join("new/")).unwrap();
-    assert!(unpack(archive(&[(b'0', "f", "", 0o644, "")]).as_slice(), landing(), Trust::Hostile).is_err());
+    assert!(unpack_foreign(stream(&archive(&[(b'0', "f", "", 0o644, "")])), landing()).is_err());
     let rows = [(b'5', "d", "", 0o755, ""), (b'0', "d/f", "", 0o644, "x")];
-    unpack(archive(&rows).as_slice(), landing(), Trust::Hostile).unwrap();
+    unpack_foreign(stream(&archive(&rows)), landing()).unwrap();
     assert_eq!(std::fs::read_to_string(scene.inside.join("new/f")).unwrap(), "x");
 }

@@ -28,8 +28,7 @@ pub(super) fn open_by_name(descriptors: &[OwnedFd]) {
 fn open_one(descriptor: impl AsFd) -> Result<(), Errno> {
     let mode = fstat(&descriptor)?.st_mode;
     // One with a name is a file of the host's, whose mode is not ours to change.
-    #[expect(clippy::unnecessary_cast, reason = "the type differs between architectures")]
-    let nameless = || Ok(fstatfs(&descriptor)?.f_type as i64 == PIPEFS_MAGIC);
+    let nameless = || Ok(fstatfs(&descriptor)?.f_type == PIPEFS_MAGIC);
     if FileType::from_raw_mode(mode) != FileType::Fifo || !nameless()? {
         return Ok(());
     }

@@ -41,7 +41,7 @@ pub(super) fn visitors_are_named(sandbox: &Sandbox) {
     refused.complains_of(&[
         "cannot be frozen: process ",
         "(sleep), descriptor 0: a pipe whose other end is outside (pipe:",
-        "; start the program with a file or /dev/null instead",
+        "; end the program, or start it with /dev/null instead",
     ]);
     assert!(!visitor.has_ended(), "the visitor is there as before");
     assert_eq!(sandbox.pando(["images", "-q"]).ok(), "");

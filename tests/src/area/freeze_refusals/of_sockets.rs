@@ -27,7 +27,7 @@ pub(super) const SOCKETS: &[Kind] = &[
     ),
     kind(
         "open(STAGE + '/wanted', 'w').write('pipe')\nkept = gift()",
-        &["descriptor", "a pipe whose other end is outside", "start the program with a file or /dev/null"],
+        &["descriptor", "a pipe whose other end is outside", "end the program, or start it with /dev/null instead"],
     ),
     kind(
         "open(STAGE + '/wanted', 'w').write('process')\nkept = gift()",
