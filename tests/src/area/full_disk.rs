@@ -29,9 +29,16 @@ const EXT4: [&str; 5] = ["mkfs.ext4", "-q", "-F", "-m", "0"];
 /// Fills a disk to the last block.
 fn fill(at: &Path) {
     let mut file = std::fs::File::create(at.join("filler")).expect("a file");
-    for size in [1 << 20, 4096, 1] {
+    // Room that others give back meanwhile is filled block by block, and the last block byte by byte.
+    for size in [1 << 20, 4096] {
         while file.write_all(&vec![7; size]).and_then(|()| file.sync_data()).is_ok() {}
     }
+    for _ in 0..4096 {
+        if file.write_all(&[7]).is_err() {
+            break;
+        }
+    }
+    let _ = file.sync_data();
 }
 
 fn a_neighbour_takes_nothing_of_a_bounded_guest(sandbox: &Sandbox) {

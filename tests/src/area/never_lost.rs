@@ -199,7 +199,10 @@ fn files_of_the_hosts_are_refused(sandbox: &Sandbox) {
     // What is printed into a file is carried there through a pipe.
     for (redirection, what) in [
         ("</dev/null >>\"$0\" 2>/dev/null", "(sleep), descriptor 1: a pipe whose other end is outside".to_owned()),
-        ("<\"$0\" >/dev/null 2>&1", format!("(sleep), descriptor 0: a file of the outside ({path}")),
+        (
+            "<\"$0\" >/dev/null 2>&1",
+            format!("(sleep), descriptor 0: a file of the outside, or of what is not mounted any more ({path}"),
+        ),
     ] {
         let root = sandbox.root().to_string_lossy().into_owned();
         let script =

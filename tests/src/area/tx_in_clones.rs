@@ -45,8 +45,8 @@ fn is_transactional(sandbox: &Sandbox, guest: &str) {
     let expected = ".\n./a\n./b\n./d\n./d/f\n./hard\n./moved\n./moved/e\n./moved/e/f\n./moved/f\n1\nmine\nnew\nx\nin\n2644\n1700\n/bin/new\n";
     assert_eq!(after, expected, "{guest}");
     // What others change meanwhile is seen.
-    let started =
-        tx(sandbox, guest, &["--retry", "1"], "cat /srv/b >/srv/copy; read line || true").start_with_open_input();
+    let started = tx(sandbox, guest, &["--retry", "1"], "b=$(cat /srv/b); echo \"$b\" >/srv/copy; read line || true")
+        .start_with_open_input();
     let ls = || sandbox.pando(["tx", "ls", "--guest", guest]).ok();
     eventually("it has read", || ls().contains("  1  "));
     sandbox.exec_sh(guest, "echo theirs >>/srv/b").ok();

@@ -57,7 +57,7 @@ fn ignoring_run(sandbox: &Sandbox) {
     let at = tree(sandbox, "mkdir log; echo 1 >log/a; ln -s log link");
     for ignored in ["log", "link"] {
         let line = sandbox.pando(["tx", "run", "--retry", "0", "--ignore", ignored, "--", "sh", "-ec"]);
-        let line = line.args(["ls log >/dev/null; cat log/a >copy; read line || true"]).directory(&at);
+        let line = line.args(["ls log >/dev/null; a=$(cat log/a); echo $a >copy; read line || true"]).directory(&at);
         let started = line.start_with_open_input();
         eventually("the script has read", || sandbox.pando(["tx", "ls"]).ok().contains("  1  "));
         outside(&at, "echo 2 >>log/a; echo new >log/$$");
@@ -193,7 +193,7 @@ fn in_a_guest(sandbox: &Sandbox) {
     tx(&options).run().succeeded().complains_of(&["1 path left out", "reads below /link/log not validated"]);
     assert_eq!(sandbox.exec_sh("g", "cd /srv; cat a b d/new").ok(), "1\nmine\n1\ntheirs\nx\n");
     let ran = sandbox.pando(["tx", "run", "--guest", "g", "--retry", "0", "--ignore", "/link/log", "--", "sh", "-ec"]);
-    let started = ran.args(["cat /srv/log >/srv/copy; read line || true"]).start_with_open_input();
+    let started = ran.args(["a=$(cat /srv/log); echo $a >/srv/copy; read line || true"]).start_with_open_input();
     eventually("it has read", || tx(&["ls"]).ok().contains("  1  "));
     sandbox.exec_sh("g", "echo again >>/srv/log").ok();
     started.close_input().wait().succeeded().complains_of(&["0 retries", "reads below /link/log not validated"]);
