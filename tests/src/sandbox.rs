@@ -102,6 +102,14 @@ impl Sandbox {
         guests.as_array().expect("an array").iter().find(|guest| guest["name"] == name).cloned()
     }
 
+    /// How many paths the first transaction that `tx ls` lists has changed.
+    #[track_caller]
+    pub(crate) fn changed_paths(&self, options: &[&str]) -> Option<u64> {
+        let text = self.pando(["tx", "ls"]).args(options).ok();
+        // NAME, AGE, PROCESSES, PATHS.
+        text.lines().nth(1)?.split_whitespace().nth(3)?.parse().ok()
+    }
+
     /// What `inspect` knows of it.
     #[track_caller]
     pub(crate) fn inspect(&self, name: &str) -> serde_json::Value {

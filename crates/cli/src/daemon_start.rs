@@ -11,7 +11,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// How long a daemon may take until it answers: it re-adopts every guest first.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// The pauses between two tries: from the shortest, doubled each time, to the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
 /// How long whoever has the lock is waited for until another daemon is started.

@@ -139,8 +139,8 @@ impl Transaction {
                 }
                 return Ok((watch, None));
             }
-            let view = View::enter(&plan, &directory, watch.as_mut()).map_err(StartError::View)?;
-            is_of_now(mounts.as_ref())?;
+            let view = View::enter(&plan, &directory, watch.as_mut()).map_err(StartError::View);
+            let view = of_now(mounts.as_ref(), view)?;
             Ok((watch, Some(view)))
         };
         // A view that is made now takes its time, on another processor if there is one.
@@ -157,11 +157,10 @@ impl Transaction {
     /// Makes the view and takes this process, which must have one thread, into it, for others to enter.
     pub fn hold(&mut self, plan: &ViewPlan) -> Result<View, StartError> {
         let view = match &self.record.realm {
-            None => View::enter(plan, &self.directory, self.watch.as_mut())?,
-            Some(realm) => View::enter_realm(plan, realm, self.watch.as_mut())?,
+            None => View::enter(plan, &self.directory, self.watch.as_mut()).map_err(StartError::View),
+            Some(realm) => View::enter_realm(plan, realm, self.watch.as_mut()),
         };
-        is_of_now(self.mounts.as_ref())?;
-        Ok(view)
+        of_now(self.mounts.as_ref(), view)
     }
 
     /// What ends its processes when it is written to: "1". It needs no rights that a holder inside a realm has not.
@@ -171,9 +170,10 @@ impl Transaction {
     }
 }
 
-/// Whether a view is of what is mounted now: what it would show in the place of a mount that has come or gone since it was planned is another file system's.
-fn is_of_now(mounts: Option<&MountWatch>) -> Result<(), StartError> {
-    if mounts.is_none_or(MountWatch::is_silent) { Ok(()) } else { Err(StartError::Shifted) }
+/// A view, if it is of what is mounted now: what it would show in the place of a mount that has come or gone since it was planned is another file system's. Nor does an error
+/// say anything then but that it has to be made anew.
+fn of_now(mounts: Option<&MountWatch>, view: Result<View, StartError>) -> Result<View, StartError> {
+    if mounts.is_none_or(MountWatch::is_silent) { view } else { Err(StartError::Shifted) }
 }
 
 impl Running {
