@@ -1,13 +1,13 @@
 //! What others mount and unmount while a transaction begins costs it no run.
 
-use crate::case::{Case, skip};
+use crate::case::{Case, Tag, skip};
 use crate::line::Line;
 use crate::need::Need;
 use crate::sandbox::Sandbox;
 
 pub(crate) const CASES: &[Case] = &[
     Case::new("tx_mounts_change::in_another_directory_while_one_begins", |sandbox| begins(sandbox, "sh"))
-        .needs(&[Need::Root]),
+        .tags(&[Tag::Slow]),
     Case::new("tx_mounts_change::in_a_private_namespace_while_one_begins", |sandbox| {
         begins(sandbox, "unshare -m --propagation private sh")
     })
