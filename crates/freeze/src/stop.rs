@@ -76,7 +76,7 @@ fn ask_threads(process: &mut Stopped) -> Result<Vec<Thread>, FreezeError> {
                 // A process that has just ended gives the same error as one that cannot be traced.
                 if tree::has_ended(process.member.outer) {
                     process.member.state = 'Z';
-                } else if !tree::is_gone(process.member.outer) {
+                } else if !tree::is_gone(process.member.outer) && !tree::is_thread_gone(process.member.outer, tid) {
                     if is_traced(process.member.outer, tid) {
                         return Err(refusal(&process.member, survey::TRACED, survey::END_DEBUGGER));
                     }

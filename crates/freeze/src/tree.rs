@@ -121,7 +121,13 @@ pub(crate) fn has_ended(outer: i32) -> bool {
     Stat::read(outer, "").is_ok_and(|stat| stat.field::<char>(3).is_ok_and(|state| state == 'Z'))
 }
 
-/// Whether there is no such process any more.
+/// Whether there is no such process any more, or the kernel is taking it away (state `X` for a moment).
 pub(crate) fn is_gone(outer: i32) -> bool {
-    Stat::read(outer, "").is_err()
+    Stat::read(outer, "").map_or(true, |stat| stat.field::<char>(3).is_ok_and(|state| state == 'X'))
+}
+
+/// The same of a thread, which nobody asks for when it has ended.
+pub(crate) fn is_thread_gone(outer: i32, tid: i32) -> bool {
+    let stat = Stat::read(outer, &format!("task/{tid}/"));
+    stat.map_or(true, |stat| stat.field::<char>(3).is_ok_and(|state| ['X', 'Z'].contains(&state)))
 }
