@@ -161,7 +161,7 @@ fn seen(options: &str) -> String {
 }
 
 /// Where a change is.
-fn path(change: &MountChange) -> &str {
+pub(crate) fn path(change: &MountChange) -> &str {
     match change {
         MountChange::Gone { path }
         | MountChange::Set { path, .. }

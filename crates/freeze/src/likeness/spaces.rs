@@ -2,6 +2,7 @@
 
 use super::Said;
 use crate::image::{Image, MountChange, Process};
+use crate::mount_difference;
 use crate::mount_tree::MountTree;
 use crate::namespaces::{HOST_NAMES, IPC, Kind, MOUNTS, NETWORK, USERS};
 use crate::proc_file;
@@ -65,9 +66,9 @@ impl<'a> Spaces<'a> {
             return Ok(said);
         };
         for (number, change) in space.changes.iter().enumerate() {
-            let path = path_of(change);
+            let path = mount_difference::path(change);
             // What a later change does to the same place, or to what it lies below, counts.
-            let later = space.changes[number + 1..].iter().map(path_of);
+            let later = space.changes[number + 1..].iter().map(mount_difference::path);
             let is_last = later.into_iter().all(|other| !path.starts_with(other));
             let gone = matches!(change, MountChange::Gone { .. });
             if is_last && !gone && !is_there(path) {
@@ -75,17 +76,5 @@ impl<'a> Spaces<'a> {
             }
         }
         Ok(said)
-    }
-}
-
-fn path_of(change: &MountChange) -> &str {
-    match change {
-        MountChange::Gone { path }
-        | MountChange::Set { path, .. }
-        | MountChange::Bind { path, .. }
-        | MountChange::Memory { path, .. }
-        | MountChange::Proc { path, .. }
-        | MountChange::Queues { path, .. }
-        | MountChange::Devices { path, .. } => path,
     }
 }
