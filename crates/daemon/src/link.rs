@@ -3,7 +3,7 @@
 use crate::readable::readable;
 use pando_guest::seed::SeedLink;
 use pando_seed::{Answer, Request};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -39,6 +39,8 @@ pub(crate) struct Link {
     early: RefCell<HashMap<i32, i32>>,
     statuses: RefCell<VecDeque<oneshot::Sender<TrunkStatus>>>,
     turn: Mutex<()>,
+    /// The seed has gone: whoever asks from now on is told at once.
+    gone: Cell<bool>,
 }
 
 impl Link {
@@ -52,6 +54,7 @@ impl Link {
             early: RefCell::default(),
             statuses: RefCell::default(),
             turn: Mutex::default(),
+            gone: Cell::default(),
         });
         tokio::task::spawn_local(Self::keep(Rc::clone(&link)));
         Ok(link)
@@ -69,7 +72,8 @@ impl Link {
                 Ok(None) | Err(_) => break,
             }
         }
-        // The seed has gone: nobody will be answered any more. Dropping the senders tells them so.
+        // Nobody will be answered any more. Dropping the senders tells them so.
+        link.gone.set(true);
         link.births.borrow_mut().clear();
         link.ends.borrow_mut().clear();
         link.statuses.borrow_mut().clear();
@@ -122,7 +126,9 @@ impl Link {
     /// Where the answer to the next launch will arrive. Launches are sent in the order of these calls.
     pub(crate) fn expect_birth(&self) -> oneshot::Receiver<Birth> {
         let (sender, receiver) = oneshot::channel();
-        self.births.borrow_mut().push_back(sender);
+        if !self.gone.get() {
+            self.births.borrow_mut().push_back(sender);
+        }
         receiver
     }
 
@@ -143,7 +149,9 @@ impl Link {
         }
         let receiver = {
             let (sender, receiver) = oneshot::channel();
-            self.ends.borrow_mut().insert(pid, sender);
+            if !self.gone.get() {
+                self.ends.borrow_mut().insert(pid, sender);
+            }
             receiver
         };
         receiver.await.ok()
@@ -153,7 +161,9 @@ impl Link {
     pub(crate) async fn status(&self) -> io::Result<Option<TrunkStatus>> {
         let (sender, receiver) = oneshot::channel();
         self.seed().send(Request::Status, &[])?;
-        self.statuses.borrow_mut().push_back(sender);
+        if !self.gone.get() {
+            self.statuses.borrow_mut().push_back(sender);
+        }
         Ok(receiver.await.ok())
     }
 

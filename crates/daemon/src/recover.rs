@@ -79,6 +79,7 @@ pub(crate) fn load(daemon: &Rc<Daemon>) -> Result<(), CallError> {
 /// Finds the guests that run, by their notes and their seeds. An error means that the notes cannot be read: no guest is touched then.
 pub(crate) async fn adopt(daemon: &Rc<Daemon>) -> Result<(), CallError> {
     let until = takeover::deadline();
+    let mut taken_over = Vec::new();
     for (name, run) in record::all_runs(&daemon.places)? {
         let known = daemon.guests.borrow().get(&name).cloned();
         let guest = match (known, &run.ephemeral) {
@@ -102,7 +103,7 @@ pub(crate) async fn adopt(daemon: &Rc<Daemon>) -> Result<(), CallError> {
             takeover::take_over(daemon, &guest, &run, None, until).await
         };
         match outcome {
-            Outcome::TakenOver => {}
+            Outcome::TakenOver(running) => taken_over.push((guest, running)),
             Outcome::Unreached(link, error) => takeover::keep(daemon, &guest, run, (Some(link), &error)),
             Outcome::Unconnected(error) => takeover::keep(daemon, &guest, run, (None, &error)),
             Outcome::Gone => {
@@ -128,6 +129,7 @@ pub(crate) async fn adopt(daemon: &Rc<Daemon>) -> Result<(), CallError> {
     if let Err(error) = daemon.bandwidth.adopt(running.into_iter().filter_map(groups).collect()) {
         tracing::warn!(%error, "what guests have of bandwidth cannot be taken over");
     }
+    taken_over.iter().for_each(|(guest, running)| takeover::attend(daemon, guest, running.as_ref()));
     Ok(())
 }
 

@@ -47,8 +47,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// What became of it.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// It is this daemon's.
-    TakenOver,
+    /// It is this daemon's. What is left is to watch for its end, where that is not known yet: see [`attend`].
+    TakenOver(Option<Rc<Running>>),
     /// It never was a guest, or nothing of it is left.
     Gone,
     /// That could not be found out.
@@ -89,10 +89,7 @@ pub(crate) async fn take_over(
         return Outcome::Gone;
     }
     match running(guest, run, &link, status) {
-        Ok(running) => {
-            begin(daemon, guest, run, (Rc::new(running), status.ended)).await;
-            Outcome::TakenOver
-        }
+        Ok(running) => Outcome::TakenOver(begin(daemon, guest, run, (Rc::new(running), status.ended)).await),
         Err(error) => Outcome::Unreached(link, error),
     }
 }
@@ -161,22 +158,38 @@ fn first_process(pid: i32, ended: Option<i32>, seed: &OwnedFd) -> io::Result<Own
     }
 }
 
-async fn begin(daemon: &Rc<Daemon>, guest: &Rc<Guest>, run: &RunRecord, (running, ended): (Rc<Running>, Option<i32>)) {
+async fn begin(
+    daemon: &Rc<Daemon>,
+    guest: &Rc<Guest>,
+    run: &RunRecord,
+    (running, ended): (Rc<Running>, Option<i32>),
+) -> Option<Rc<Running>> {
     daemon.resources.adopt(guest, run);
     *guest.unreached.borrow_mut() = None;
     *guest.running.borrow_mut() = Some(Rc::clone(&running));
     guest.state.set(GuestState::Running);
     match ended {
-        Some(status) => end::finish(daemon, guest, &running, Some(status)).await,
+        Some(status) => {
+            end::finish(daemon, guest, &running, Some(status)).await;
+            None
+        }
         None => {
             daemon.events.tell(guest.name.as_ref(), "adopt", None);
-            end::watch(daemon, guest, &running);
             if !run.log_is_kept {
                 daemon.logs.mind(guest.log(&daemon.places));
             } else if let Err(error) = running.link.seed().send(Request::Log { bound: daemon.logs.bound() }, &[]) {
                 tracing::warn!(%error, guest = %guest.name, "its seed did not hear how large its log may be now");
             }
+            Some(running)
         }
+    }
+}
+
+/// Watches for the end of a guest that was taken over. What the guest holds has to be this daemon's by then: what is given back before it was taken
+/// over would be kept for ever.
+pub(crate) fn attend(daemon: &Rc<Daemon>, guest: &Rc<Guest>, running: Option<&Rc<Running>>) {
+    if let Some(running) = running {
+        end::watch(daemon, guest, running);
     }
 }
 
@@ -218,7 +231,7 @@ pub(crate) async fn again(daemon: &Rc<Daemon>, guest: &Rc<Guest>) {
     }
     let Some(Unreached { run, link, .. }) = guest.unreached.take() else { return };
     match take_over(daemon, guest, &run, link, Instant::now()).await {
-        Outcome::TakenOver => {}
+        Outcome::TakenOver(running) => attend(daemon, guest, running.as_ref()),
         Outcome::Gone => gone(daemon, guest, &run).await,
         Outcome::Unreached(link, error) => keep(daemon, guest, run, (Some(link), &error)),
         Outcome::Unconnected(error) => keep(daemon, guest, run, (None, &error)),

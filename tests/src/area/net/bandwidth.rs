@@ -2,7 +2,7 @@
 
 use super::addresses::{python, wire};
 use super::wire::Wire;
-use crate::case::{Case, Tag};
+use crate::case::Case;
 use crate::line::Started;
 use crate::need::Need;
 use crate::patience::eventually;
@@ -14,7 +14,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("bandwidth::a_running_guest_is_granted_more", changes).needs(NEEDS),
     Case::new("bandwidth::what_comes_in_too_fast_is_dropped", policed).needs(NEEDS),
     Case::new("bandwidth::no_more_is_promised_than_there_is", overbooked).needs(NEEDS),
-    Case::new("bandwidth::it_does_not_depend_on_the_daemon", the_daemon_dies).needs(NEEDS).tags(&[Tag::Slow]),
+    Case::new("bandwidth::it_does_not_depend_on_the_daemon", the_daemon_dies).needs(NEEDS),
     Case::new("bandwidth::a_discipline_of_others_is_left_alone", foreign).needs(NEEDS),
 ];
 
