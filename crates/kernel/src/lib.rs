@@ -99,6 +99,7 @@ pub mod terminal;
 pub mod time_slice;
 pub mod trace;
 mod trace_calls;
+pub mod tree_copy;
 pub mod tree_removal;
 pub mod trusted_directory;
 pub mod unix_diag;

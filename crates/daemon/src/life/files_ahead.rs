@@ -7,18 +7,22 @@
 //! A change of anything about a file changes its ctime, which nobody can set; but for writing through a mapping that has been written through before. So
 //! files that are mapped for writing are always copied again. What is hard to bring up to date (links between files, many changes, other
 //! attributes of a directory) is not: then all is copied once more.
+//!
+//! The guest renames and replaces what it likes meanwhile. So nothing is looked at or copied by a path that the guest could turn into a way to elsewhere
+//! ([`pando_kernel::tree_copy`]), and what was copied under a name is taken for what was seen there before only if it was the same object, unchanged.
 
 use super::files_recheck::{self, Prepared};
-use super::plain_copy;
 use pando_freeze::{Since, Touched};
-use pando_kernel::tree_removal::remove_tree;
+use pando_kernel::directory_chain::Chain;
+use pando_kernel::tree_copy::{Attributes, Copying, directory_below, names_in};
+use pando_kernel::tree_removal::{remove_child, remove_tree};
 use pando_kernel::{CallError, Context};
-use rustix::fs::{AtFlags, CWD, Gid, Mode, Timespec, Timestamps, Uid};
+use rustix::fs::{AtFlags, Mode, OFlags, Statx};
+use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsString;
-use std::os::unix::fs::MetadataExt;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 /// More changes than this are not brought up to date one by one.
 const MOST_CHANGES: usize = 500;
@@ -56,23 +60,26 @@ impl Ahead {
     /// wrong, as files come and go, is put right later. Blocking.
     pub(super) fn begin(from: &Path, to: &Path, mapped: impl FnOnce() -> Option<Vec<String>>) -> Self {
         let since = Since::now();
-        let before = look(from).ok();
+        let opened = open(from).ok();
+        let before = opened.as_ref().and_then(|from| look(from.as_fd()).ok());
         // A clock tick must lie between what was seen and what is done later, or a change might not show in the ctime.
         std::thread::sleep(TICK);
         // Asked now: who maps a file later changes its ctime by the first write.
         let mapped = mapped();
         let before = before.filter(|_| mapped.is_some());
-        if before.is_some() {
-            let _ = copy(from, to);
-        }
-        let prepared = before.as_ref().and_then(|before| Prepared::of(from, before));
+        let begun = opened.zip(before).and_then(|(from, before)| {
+            let before = copy_what_stays(from.as_fd(), to, before).ok()?;
+            let prepared = Prepared::of(from.as_fd(), &before);
+            Some((before, prepared))
+        });
+        let (before, prepared) = begun.unzip();
         let relative = |path: &String| PathBuf::from(path.trim_start_matches('/'));
         Self {
             from: from.to_owned(),
             to: to.to_owned(),
-            before: before.filter(|_| to.is_dir()),
+            before,
             since,
-            prepared,
+            prepared: prepared.flatten(),
             mapped: mapped.iter().flatten().map(relative).collect(),
         }
     }
@@ -81,6 +88,7 @@ impl Ahead {
     /// files stays: to forget it takes a millisecond, and somebody stands still.
     pub(super) fn finish(&self, touched: Option<&Touched>) -> Result<(), CallError> {
         let what = || format!("copying {} to {}", self.from.display(), self.to.display());
+        let from = open(&self.from).context(what)?;
         let touched = touched.map(|touched| (touched, self.since));
         let quickly = self.prepared.as_ref().and_then(|prepared| prepared.look(touched)).zip(self.before.as_ref());
         let (before, now) = match quickly {
@@ -88,57 +96,96 @@ impl Ahead {
                 let (before, now) = files_recheck::narrowed(before, &differing, &self.mapped);
                 (Some(before), now)
             }
-            None => (None, look(&self.from).context(what)?),
+            None => (None, look(from.as_fd()).context(what)?),
         };
         let before = before.as_ref().or(self.before.as_ref());
         let fresh = before.and_then(|before| changes(before, &now, &self.mapped));
         if let Some(changes) = fresh
-            && self.apply(&changes, &now).is_ok()
+            && self.apply(from.as_fd(), &changes).is_ok()
         {
             return Ok(());
         }
         if self.to.exists() {
             remove_tree(&self.to).context(what)?;
         }
-        copy(&self.from, &self.to)
+        copy(from.as_fd(), &self.to, SHARED_AT_REST, &mut |_, _| {}).context(what)
     }
 
-    fn apply(&self, changes: &Changes, now: &Tree) -> std::io::Result<()> {
+    fn apply(&self, from: BorrowedFd<'_>, changes: &Changes) -> io::Result<()> {
+        let to = open(&self.to)?;
         for gone in changes.gone.iter().rev() {
-            let path = self.to.join(gone);
-            match path.symlink_metadata() {
-                // What was already gone when it was to be copied.
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-                Err(error) => return Err(error),
-                Ok(_) => remove_tree(&path)?,
-            }
+            remove_if_there(to.as_fd(), gone)?;
         }
-        let anew = changes.anew.iter().filter_map(|path| Some((Path::new(path), now.get(Path::new(path))?)));
-        let few: Vec<_> = anew.collect();
-        if few.len() == changes.anew.len() && plain_copy::suits(&self.from, few.iter().copied()) {
-            for (path, seen) in few {
-                plain_copy::copy(&self.from.join(path), &self.to.join(path), seen)?;
-            }
-        } else {
-            let ended = Command::new("cp")
-                .args(["-a", "--reflink=auto", "--remove-destination", "--parents", "--target-directory"])
-                .arg(&self.to)
-                .arg("--")
-                .args(&changes.anew)
-                .current_dir(&self.from)
-                .output()?;
-            if !ended.status.success() {
-                return Err(std::io::Error::other("cp failed"));
-            }
+        let mut ignored = |_: &Path, _: &Statx| {};
+        let mut copying = Copying::new(from, to.as_fd(), SHARED_AT_REST, &mut ignored);
+        for path in &changes.anew {
+            remove_if_there(to.as_fd(), path)?;
+            let Some((parent, name)) = path.parent().zip(path.file_name()) else { continue };
+            copying.names(parent, vec![name.to_owned()])?;
         }
         // Last, since what was done in them has changed their times.
         for directory in changes.directories.iter().rev() {
-            let Some(seen) = now.get(directory) else { continue };
-            dress(&self.from.join(directory), &self.to.join(directory), seen)?;
+            dress(from, to.as_fd(), directory)?;
         }
         Ok(())
     }
 }
+
+/// Copies a tree in which others write meanwhile. Gives what was known of it before, less what was another, or not there, when it was copied; that is not in the
+/// copy then, either.
+fn copy_what_stays(from: BorrowedFd<'_>, to: &Path, mut before: Tree) -> io::Result<Tree> {
+    let mut copied = Tree::new();
+    let mut note = |path: &Path, about: &Statx| drop(copied.insert(path.to_owned(), Seen::of(about)));
+    // Where it ends early, what there is of it is as good.
+    let _ = copy(from, to, SHARED_WHILE_RUNNING, &mut note);
+    let to = open(to)?;
+    let made = look(to.as_fd())?;
+    before.retain(|path, seen| {
+        let is_alike = copied.get(path) == Some(seen);
+        // What is in a directory is judged by itself. Its own attributes are given once more.
+        let is_known = seen.is_directory() && made.get(path).is_some_and(Seen::is_directory);
+        if is_known && !is_alike {
+            seen.changed = NEVER;
+        }
+        is_alike || is_known
+    });
+    for path in made.keys().filter(|path| !before.contains_key(*path)) {
+        remove_if_there(to.as_fd(), path)?;
+    }
+    Ok(before)
+}
+
+/// Copies a guest's own files as they lie, whiteouts and all.
+fn copy(from: BorrowedFd<'_>, to: &Path, share_from: u64, copied: &mut dyn FnMut(&Path, &Statx)) -> io::Result<()> {
+    std::fs::create_dir(to)?;
+    Ok(Copying::new(from, open(to)?.as_fd(), share_from, copied).all()?)
+}
+
+/// Removes what a path below a directory leads to. What was gone already, or lies in what is gone, is no error.
+fn remove_if_there(top: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
+    let Some((parent, name)) = path.parent().zip(path.file_name()) else { return Ok(()) };
+    let removed = match directory_below(top, parent) {
+        Ok(parent) => remove_child(parent.as_fd(), name).map_err(io::Error::from),
+        Err(errno) => Err(errno.into()),
+    };
+    match removed {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
+fn open(directory: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(directory, flags, Mode::empty())?)
+}
+
+/// Of a file of so many bytes and more blocks are shared while somebody stands still, where the file system can: the kernel first waits until what was written is
+/// on the disk.
+const SHARED_AT_REST: u64 = 256 << 10;
+const SHARED_WHILE_RUNNING: u64 = 0;
+
+/// No file has changed then.
+const NEVER: (i64, i64) = (i64::MIN, 0);
 
 /// Longer than the kernel's clock for files stands still.
 pub(super) const TICK: std::time::Duration = std::time::Duration::from_millis(11);
@@ -148,7 +195,7 @@ pub(super) const TICK: std::time::Duration = std::time::Duration::from_millis(11
 struct Changes {
     gone: Vec<PathBuf>,
     /// To be copied: files, and directories that were not there.
-    anew: Vec<OsString>,
+    anew: Vec<PathBuf>,
     /// Directories that are to get their attributes.
     directories: Vec<PathBuf>,
 }
@@ -179,11 +226,11 @@ fn changes(before: &Tree, now: &Tree, mapped: &BTreeSet<PathBuf>) -> Option<Chan
             Some(_) if is_directory(seen) => {}
             None if is_directory(seen) => {
                 whole = Some(path);
-                changes.anew.push(path.clone().into());
+                changes.anew.push(path.clone());
             }
-            _ => changes.anew.push(path.clone().into()),
+            _ => changes.anew.push(path.clone()),
         }
-        // With --parents, cp sets times and rights of the directories above, too; they are set right at the end.
+        // What is made in a directory changes its times; they are set right at the end.
         let above = path.ancestors().filter(|above| now.get(*above).is_some_and(is_directory) && *above != path);
         changes.directories.extend(above.map(Path::to_owned));
         if known.is_some() && is_directory(seen) {
@@ -199,86 +246,58 @@ fn changes(before: &Tree, now: &Tree, mapped: &BTreeSet<PathBuf>) -> Option<Chan
     few.then_some(changes)
 }
 
-/// Everything below a directory, and itself as the empty path.
-pub(super) fn look(top: &Path) -> std::io::Result<Tree> {
-    let mut tree = Tree::new();
-    let mut next = vec![PathBuf::new()];
-    while let Some(path) = next.pop() {
-        let about = match top.join(&path).symlink_metadata() {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound && !path.as_os_str().is_empty() => continue,
-            found => found?,
+/// Everything below a directory, and itself as the empty path. What goes away meanwhile is not there.
+pub(super) fn look(top: BorrowedFd<'_>) -> io::Result<Tree> {
+    let first = directory_below(top, Path::new(""))?;
+    let mut tree = Tree::from([(PathBuf::new(), Seen::at(&first, c"", AtFlags::EMPTY_PATH)?)]);
+    let mut levels = vec![(PathBuf::new(), names_in(first.as_fd())?.into_iter())];
+    let mut chain = Chain::new(first);
+    while let Some((directory, names)) = levels.last_mut() {
+        let Some(name) = names.next() else {
+            levels.pop();
+            chain.leave()?;
+            continue;
         };
-        if about.is_dir() {
-            match std::fs::read_dir(top.join(&path)) {
-                Ok(entries) => next.extend(entries.flatten().map(|entry| path.join(entry.file_name()))),
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
-                Err(error) => return Err(error),
-            }
+        let path = directory.join(&name);
+        let seen = match Seen::named(chain.deepest(), &name) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            seen => seen?,
+        };
+        if seen.is_directory() {
+            let below = match directory_below(chain.deepest(), Path::new(&name)) {
+                // It went, or is no directory any more.
+                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => continue,
+                below => below?,
+            };
+            levels.push((path.clone(), names_in(below.as_fd())?.into_iter()));
+            tree.insert(path, Seen::at(&below, c"", AtFlags::EMPTY_PATH)?);
+            chain.enter(below)?;
+        } else {
+            tree.insert(path, seen);
         }
-        let seen = Seen {
-            inode: about.ino(),
-            mode: about.mode(),
-            owner: (about.uid(), about.gid()),
-            length: if about.is_dir() { 0 } else { about.size() },
-            links: if about.is_dir() { 1 } else { about.nlink() },
-            changed: (about.ctime(), about.ctime_nsec()),
-            written: (about.mtime(), about.mtime_nsec()),
-        };
-        tree.insert(path, seen);
     }
     Ok(tree)
 }
 
 /// Gives a copied directory the attributes of the first; an error if those that are hard to copy differ.
-fn dress(from: &Path, to: &Path, seen: &Seen) -> std::io::Result<()> {
-    if extended(from)? != extended(to)? {
-        return Err(std::io::Error::other("its extended attributes differ"));
+fn dress(from: BorrowedFd<'_>, to: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
+    let (from, to) = (directory_below(from, path)?, directory_below(to, path)?);
+    let attributes = Attributes::of(from.as_fd())?;
+    if !attributes.has_the_same_extended(&Attributes::of(to.as_fd())?) {
+        return Err(io::Error::other("its extended attributes differ"));
     }
-    let (user, group) = seen.owner;
-    rustix::fs::chownat(CWD, to, Some(Uid::from_raw(user)), Some(Gid::from_raw(group)), AtFlags::SYMLINK_NOFOLLOW)?;
-    rustix::fs::chmodat(CWD, to, Mode::from_raw_mode(seen.mode & 0o7777), AtFlags::empty())?;
-    let about = from.symlink_metadata()?;
-    let time = |seconds, nanoseconds| Timespec { tv_sec: seconds, tv_nsec: nanoseconds };
-    let times = Timestamps {
-        last_access: time(about.atime(), about.atime_nsec()),
-        last_modification: time(seen.written.0, seen.written.1),
-    };
-    Ok(rustix::fs::utimensat(CWD, to, &times, AtFlags::SYMLINK_NOFOLLOW)?)
-}
-
-/// Extended attributes, by name.
-pub(super) fn extended(path: &Path) -> std::io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
-    const LONGEST: usize = 64 << 10;
-    let mut names = vec![0; LONGEST];
-    let length = rustix::fs::llistxattr(path, &mut names[..])?;
-    let mut all = BTreeMap::new();
-    for name in names[..length].split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
-        let mut value = vec![0; LONGEST];
-        let length = rustix::fs::lgetxattr(path, name, &mut value[..])?;
-        value.truncate(length);
-        all.insert(name.to_vec(), value);
-    }
-    Ok(all)
-}
-
-/// Copies a guest's own files as they lie, whiteouts and all, sharing their blocks where the file system can.
-fn copy(from: &Path, to: &Path) -> Result<(), CallError> {
-    let what = || format!("copying {} to {}", from.display(), to.display());
-    let ended = Command::new("cp").args(["-a", "--reflink=auto", "--"]).args([from, to]).output().context(what)?;
-    if ended.status.success() {
-        return Ok(());
-    }
-    Err(std::io::Error::other(String::from_utf8_lossy(&ended.stderr).trim().to_owned())).context(what)
+    Ok(attributes.give_all_but_extended(to.as_fd())?)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     /// All of a tree that a copy must have.
     fn shown(top: &Path) -> Vec<String> {
-        let tree = look(top).unwrap();
+        let tree = look(open(top).unwrap().as_fd()).unwrap();
         let line = |(path, seen): (&PathBuf, &Seen)| {
             let at = top.join(path);
             let content = if at.is_symlink() {
@@ -346,5 +365,50 @@ mod tests {
         ahead.finish(None).unwrap();
         assert_eq!(shown(&to), shown(&from));
         assert_eq!(to.join("a/b/c/three").metadata().unwrap().ino(), before);
+    }
+
+    /// A directory that is one, a link to elsewhere, and one again, as often as it can be, while it is copied.
+    #[test]
+    fn who_renames_meanwhile_leads_nobody_elsewhere() {
+        for round in 0..20 {
+            let (directory, from, to) = scene();
+            let (outside, aside) = (directory.path().join("outside"), from.join("aside"));
+            std::fs::create_dir(&outside).unwrap();
+            std::fs::write(outside.join("two"), "the host's").unwrap();
+            symlink(&outside, from.join("link")).unwrap();
+            let over = AtomicBool::new(false);
+            let ahead = std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    while !over.load(Ordering::Relaxed) {
+                        std::fs::rename(from.join("a/b"), &aside).unwrap();
+                        std::fs::rename(from.join("link"), from.join("a/b")).unwrap();
+                        std::fs::rename(from.join("a/b"), from.join("link")).unwrap();
+                        std::fs::rename(&aside, from.join("a/b")).unwrap();
+                    }
+                });
+                let ahead = Ahead::begin(&from, &to, || Some(Vec::new()));
+                over.store(true, Ordering::Relaxed);
+                ahead
+            });
+            std::fs::write(from.join("a/b/two"), "changed").unwrap();
+            ahead.finish(None).unwrap();
+            assert_eq!(shown(&to), shown(&from), "round {round}");
+            assert_eq!(std::fs::read_to_string(outside.join("two")).unwrap(), "the host's");
+            assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 1, "nothing was made there");
+        }
+    }
+
+    /// Files that were not there when the tree was looked at, and were gone again before the end.
+    #[test]
+    fn what_was_there_for_a_moment_alone_is_not_kept() {
+        let (_directory, from, to) = scene();
+        let before = look(open(&from).unwrap().as_fd()).unwrap();
+        std::fs::create_dir(from.join("moment")).unwrap();
+        std::fs::write(from.join("moment/file"), "x").unwrap();
+        std::fs::write(from.join("a/moment"), "x").unwrap();
+        std::fs::rename(from.join("a/b/c"), from.join("elsewhere")).unwrap();
+        let known = copy_what_stays(open(&from).unwrap().as_fd(), &to, before).unwrap();
+        assert!(!to.join("moment").exists() && !to.join("a/moment").exists() && !to.join("elsewhere").exists());
+        assert!(!known.contains_key(Path::new("a/b/c/three")) && known.contains_key(Path::new("a/b/two")));
     }
 }

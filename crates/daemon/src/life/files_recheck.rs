@@ -6,11 +6,12 @@
 
 use super::files_ahead::{Seen, Tree};
 use pando_freeze::{Entries, Since, Touched};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use pando_kernel::tree_copy::directory_below;
+use rustix::fs::{AtFlags, Mode, OFlags, Statx};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CString, OsStr};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -51,15 +52,14 @@ pub(super) type Differing = BTreeMap<PathBuf, Option<Seen>>;
 
 impl Prepared {
     /// Opens the directories of a tree that was looked at; `None` where they are too many, or have changed already.
-    pub(super) fn of(top: &Path, tree: &Tree) -> Option<Self> {
+    pub(super) fn of(top: BorrowedFd<'_>, tree: &Tree) -> Option<Self> {
         let mut places = BTreeMap::new();
         let mut directories = Vec::new();
         for (path, seen) in tree.iter().filter(|(_, seen)| seen.is_directory()) {
             if directories.len() == MOST_DIRECTORIES {
                 return None;
             }
-            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let open = rustix::fs::openat(CWD, top.join(path), flags, Mode::empty()).ok()?;
+            let open = directory_below(top, path).ok()?;
             places.insert(path.as_path(), directories.len());
             directories.push(Directory { path: path.clone(), open, seen: seen.clone(), entries: Vec::new() });
         }
@@ -187,11 +187,31 @@ pub(super) fn narrowed(before: &Tree, differing: &Differing, more: &BTreeSet<Pat
 }
 
 impl Seen {
-    fn is_directory(&self) -> bool {
+    pub(super) fn is_directory(&self) -> bool {
         self.mode & libc::S_IFMT == libc::S_IFDIR
     }
 
-    fn at(directory: impl AsFd, name: &std::ffi::CStr, flags: AtFlags) -> io::Result<Self> {
+    /// What has a name in a directory; a link itself.
+    pub(super) fn named(directory: impl AsFd, name: &OsStr) -> io::Result<Self> {
+        Self::at(directory, &CString::new(name.as_bytes())?, AtFlags::SYMLINK_NOFOLLOW)
+    }
+
+    /// What a copying saw.
+    pub(super) fn of(about: &Statx) -> Self {
+        let mode = u32::from(about.stx_mode);
+        let is_directory = mode & libc::S_IFMT == libc::S_IFDIR;
+        Self {
+            inode: about.stx_ino,
+            mode,
+            owner: (about.stx_uid, about.stx_gid),
+            length: if is_directory { 0 } else { about.stx_size },
+            links: if is_directory { 1 } else { about.stx_nlink.into() },
+            changed: (about.stx_ctime.tv_sec, about.stx_ctime.tv_nsec.into()),
+            written: (about.stx_mtime.tv_sec, about.stx_mtime.tv_nsec.into()),
+        }
+    }
+
+    pub(super) fn at(directory: impl AsFd, name: &std::ffi::CStr, flags: AtFlags) -> io::Result<Self> {
         let about = rustix::fs::statat(directory, name, flags)?;
         let mode = about.st_mode;
         let is_directory = mode & libc::S_IFMT == libc::S_IFDIR;
@@ -211,6 +231,10 @@ impl Seen {
 mod tests {
     use super::super::files_ahead::look;
     use super::*;
+
+    fn open(top: &Path) -> OwnedFd {
+        rustix::fs::open(top, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap()
+    }
 
     /// What changes a tree, and whether it is told of without a whole look.
     type Change = (fn(&Path), bool);
@@ -241,14 +265,14 @@ mod tests {
             (0..100).for_each(|number| std::fs::write(top.join(format!("a/b/{number}")), "same").unwrap());
             std::thread::sleep(3 * super::super::files_ahead::TICK);
             let since = Since::now();
-            let before = look(top).unwrap();
-            let prepared = Prepared::of(top, &before).unwrap();
+            let before = look(open(top).as_fd()).unwrap();
+            let prepared = Prepared::of(open(top).as_fd(), &before).unwrap();
             std::thread::sleep(super::super::files_ahead::TICK);
             change(top);
             let differing = prepared.look(touched.as_ref().filter(|_| !asked_for_all).map(|touched| (touched, since)));
             assert_eq!(differing.is_some(), told, "change {number}");
             let Some(differing) = differing else { continue };
-            let after = look(top).unwrap();
+            let after = look(open(top).as_fd()).unwrap();
             let whole: BTreeSet<_> = before.keys().chain(after.keys()).collect();
             let really = whole.into_iter().filter(|path| before.get(*path) != after.get(*path));
             let really: Differing = really.map(|path| (path.clone(), after.get(path).cloned())).collect();

@@ -26,7 +26,6 @@ pub(crate) mod image;
 pub(crate) mod layers;
 pub(crate) mod moving;
 pub(crate) mod nest;
-mod plain_copy;
 pub(crate) mod remove;
 pub(crate) mod restore;
 mod room;

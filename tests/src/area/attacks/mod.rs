@@ -28,6 +28,7 @@ pub(crate) const CASES: &[Case] = &[
         .needs(&[Need::Root, Need::Linux(6, 12)]),
     Case::new("attacks::by_links_during_a_copy", races::links_during_a_copy),
     Case::new("attacks::by_links_during_a_start", races::links_during_a_start),
+    Case::new("attacks::by_links_during_a_freeze", races::links_during_a_freeze),
     Case::new("attacks::programs_of_32_bits", programs_of_32_bits),
 ];
 

@@ -71,3 +71,38 @@ pub(super) fn links_during_a_start(sandbox: &Sandbox) {
     let astray = (0..CONTROL_TRIES).any(|_| std::fs::create_dir(&path).is_ok() && !names(&bait).is_empty());
     assert!(astray, "nobody is led astray by this: it proves nothing");
 }
+
+/// Directories, one of which is a link to where the argument says for a hundredth of a second, then the next. What was changed in each is changed once more after
+/// that, so that whoever brings a copy up to date writes it anew.
+const PULSES: &str = "cd /srv; n=0; while [ $n -lt 100 ]; do mkdir d$n; echo planted >d$n/planted; n=$((n+1)); done; : >begun; \
+    while :; do n=0; while [ $n -lt 100 ]; do mv d$n e$n; ln -s \"$0\" d$n; usleep 10000; rm d$n; mv e$n d$n; echo planted >d$n/planted; \
+    n=$((n+1)); done; done";
+
+const FREEZES: usize = 6;
+
+/// A freeze copies the guest's files while it runs, and once more what has changed by then.
+pub(super) fn links_during_a_freeze(sandbox: &Sandbox) {
+    let bait = bait(sandbox);
+    std::fs::write(bait.join("secret"), "the host's").expect("a file");
+    let target = bait.to_string_lossy().into_owned();
+    for profile in ["default", "strict"] {
+        let name = format!("of-{profile}");
+        sandbox.guest(&name, &["--profile", profile, "--", "sh", "-c", PULSES, &target]);
+        eventually("the guest swaps", || sandbox.exec_sh(&name, "[ -e /srv/begun ]").run().code() == 0);
+        for number in 0..FREEZES {
+            let (image, clone) = (format!("{profile}-{number}"), format!("clone-{profile}-{number}"));
+            sandbox.pando(["freeze", &name, &image]).ok();
+            assert_eq!(names(&bait), ["secret"], "the freeze was led outside, and wrote there");
+            sandbox.pando(["clone", &image, &clone]).ok();
+            let read = sandbox.exec_sh(&clone, "cat /srv/d*/secret /srv/e*/secret").run();
+            assert!(!read.out().contains("the host's"), "the freeze was led outside, and read there");
+            let lacking = sandbox.exec_sh(
+                &clone,
+                "cd /srv; for i in d* e*; do [ -L $i ] || [ ! -d $i ] || [ -e $i/planted ] || echo $i; done",
+            );
+            assert_eq!(lacking.ok(), "", "files are missing in the clone");
+            sandbox.pando(["rm", "--force", &clone]).ok();
+        }
+        sandbox.pando(["rm", "--force", &name]).ok();
+    }
+}

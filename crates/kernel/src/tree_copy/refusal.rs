@@ -1,0 +1,52 @@
+//! Why a tree was not copied, or not all of it.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A tree could not be copied whole. The paths are relative to its top.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TreeCopyError {
+    /// Something could not be read, or was moved away meanwhile.
+    #[error("reading '{at}' failed: {source}", at = .at.display())]
+    Read {
+        /// What.
+        at: PathBuf,
+        /// The system call's.
+        source: io::Error,
+    },
+    /// Something could not be made.
+    #[error("could not {action} the copy of '{at}': {source}", at = .at.display())]
+    Write {
+        /// What was tried, as a verb.
+        action: &'static str,
+        /// What.
+        at: PathBuf,
+        /// The system call's.
+        source: io::Error,
+    },
+}
+
+impl TreeCopyError {
+    pub(super) fn read(at: &Path, source: impl Into<io::Error>) -> Self {
+        Self::Read { at: named(at), source: source.into() }
+    }
+
+    pub(super) fn write(action: &'static str, at: &Path, source: impl Into<io::Error>) -> Self {
+        Self::Write { action, at: named(at), source: source.into() }
+    }
+}
+
+fn named(at: &Path) -> PathBuf {
+    if at.as_os_str().is_empty() { PathBuf::from(".") } else { at.to_owned() }
+}
+
+impl From<TreeCopyError> for io::Error {
+    /// A system call's error keeps its kind.
+    fn from(error: TreeCopyError) -> Self {
+        let kind = match &error {
+            TreeCopyError::Read { source, .. } | TreeCopyError::Write { source, .. } => source.kind(),
+        };
+        Self::new(kind, error)
+    }
+}
