@@ -4,9 +4,9 @@
 //! made it. So each such thing is granted only when it is named by whoever imports the image.
 
 use pando_api::{Address, Network, Publication, SeccompProfile, Spec, Volume};
-use pando_freeze::Powers;
+use pando_freeze::{NeededCall, Powers};
 use pando_guest::plan::{bound, filters};
-use pando_guest::policy::{capabilities, profile};
+use pando_guest::policy::{capabilities, profile, seccomp};
 use std::fmt::Write as _;
 
 /// The word that grants everything.
@@ -136,6 +136,13 @@ impl Wants {
         if !powers.are_filtered_by(&filters(spec)) {
             self.add("seccomp", "processes without the filter of system calls that guests of its profile have here");
         }
+        // Whoever makes a clone makes these without any filter.
+        let filters = filters(spec);
+        let passes =
+            |call: &&NeededCall| filters.iter().all(|filter| seccomp::lets_pass(filter, call.number, &call.arguments));
+        for call in powers.calls.iter().filter(|call| !passes(call)) {
+            self.add("seccomp", format!("processes that hold {}, which the filter of its profile refuses", call.what));
+        }
         if profile::of(spec.security_profile()).no_new_privileges && !powers.no_new_privileges {
             self.add(
                 "profile",
@@ -179,6 +186,7 @@ mod tests {
             capabilities: bound(spec).unwrap(),
             filters: filters(spec).into_iter().map(<[u8]>::to_vec).collect(),
             no_new_privileges: profile::of(spec.security_profile()).no_new_privileges,
+            calls: Vec::new(),
         }
     }
 
@@ -235,6 +243,30 @@ mod tests {
         assert!(told(|powers| powers.capabilities = u64::MAX).unwrap().contains("--allow caps"));
         assert!(told(|powers| powers.filters.clear()).unwrap().contains("--allow seccomp"));
         assert!(told(|powers| powers.filters.insert(0, vec![0; 8])).unwrap().contains("--allow seccomp"));
+    }
+
+    #[test]
+    fn what_a_profiles_filter_refuses_is_not_held_unasked() {
+        let told = |text: &str, number: i64, arguments: [u64; 6]| {
+            let spec: Spec = serde_json::from_str(text).unwrap();
+            let calls = vec![NeededCall { what: "it".into(), number, arguments }];
+            Wants::of(&spec, &Powers { calls, ..usual(&spec) }).objection(&[])
+        };
+        let socket = |family: i32| [family as u64, libc::SOCK_RAW as u64, 0, 0, 0, 0];
+        let strict = r#"{"profile": "strict"}"#;
+        for family in [libc::AF_VSOCK, libc::AF_ALG, libc::AF_PACKET] {
+            let objection = told(strict, libc::SYS_socket, socket(family)).unwrap();
+            assert!(objection.contains("hold it") && objection.contains("--allow seccomp"), "{objection}");
+        }
+        assert_eq!(told(strict, libc::SYS_socket, socket(libc::AF_INET)), None);
+        let namespace = [libc::CLONE_NEWUSER as u64, 0, 0, 0, 0, 0];
+        assert!(told(strict, libc::SYS_unshare, namespace).is_some());
+        // What is asked there is the profile, or to be without a filter, alone.
+        assert!(!told(r#"{"profile": "system"}"#, libc::SYS_unshare, namespace).unwrap().contains("hold it"));
+        assert!(!told(r#"{"seccomp": "off"}"#, libc::SYS_socket, socket(libc::AF_VSOCK)).unwrap().contains("hold it"));
+        // On the host's network it is another filter that refuses.
+        let reuse = [0, libc::IPPROTO_IP as u64, 51, 0, 0, 0];
+        assert!(told(r#"{"network": "shared"}"#, libc::SYS_setsockopt, reuse).unwrap().contains("hold it"));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What the processes of an image hold: for whoever has to judge an image that somebody else has made.
 
 use crate::image::Image;
+use crate::needed_calls::{self, NeededCall};
 
 /// It.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,6 +12,8 @@ pub struct Powers {
     pub filters: Vec<Vec<u8>>,
     /// Whether none can gain privileges by executing a file.
     pub no_new_privileges: bool,
+    /// Calls by which they would have got what they hold: sockets, namespaces and their like.
+    pub calls: Vec<NeededCall>,
 }
 
 impl Powers {
@@ -26,6 +29,7 @@ impl Powers {
             capabilities: sets.fold(0, |all, set| all | set),
             filters: common.unwrap_or_default(),
             no_new_privileges: threads().all(|thread| thread.credentials.no_new_privileges),
+            calls: needed_calls::of(image),
         }
     }
 

@@ -1,6 +1,6 @@
 //! What a file contains, in 32 bytes.
 
-use composefs::fsverity::{FsVerityHasher, Sha256HashValue};
+use composefs::fsverity::{FsVerityHasher, Sha256HashValue, compute_verity};
 use rustix::io::Errno;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -26,6 +26,24 @@ pub(crate) fn of_file(file: &File) -> std::io::Result<(Sha256HashValue, u64)> {
             return Ok((hasher.digest(), at));
         }
     }
+}
+
+/// The content of a small file, and its digest: read once, so that what is written elsewhere is what the digest is of, whoever writes to the file meanwhile. `None` for a
+/// larger one than `most` bytes.
+pub(crate) fn of_small_file(
+    file: &File,
+    size: u64,
+    most: usize,
+) -> std::io::Result<Option<(Sha256HashValue, Vec<u8>)>> {
+    let Some(room) = usize::try_from(size).ok().filter(|size| *size <= most) else { return Ok(None) };
+    // One more byte than there are shows that it has not grown.
+    let mut content = vec![0; room + 1];
+    let filled = fill(file, &mut content, 0)?;
+    if filled > room {
+        return Ok(None);
+    }
+    content.truncate(filled);
+    Ok(Some((compute_verity(&content), content)))
 }
 
 fn fill(file: &File, buffer: &mut [u8], at: u64) -> std::io::Result<usize> {

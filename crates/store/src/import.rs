@@ -124,6 +124,12 @@ struct Found {
     learned: bool,
 }
 
+/// Bytes of a file that is kept in memory from its reading to its writing.
+const SMALL: usize = 256 << 10;
+
+/// Bytes of a block, as file systems count them.
+const BLOCK: i64 = 512;
+
 /// After how many bytes it is told again how many there were.
 const TOLD: u64 = 8 << 20;
 
@@ -181,20 +187,29 @@ impl Contents for Keeper<'_> {
         if let Some(digest) = self.unread(opened, fingerprint) {
             return Ok((digest, size));
         }
-        let (digest, read) = digest::of_file(&opened.file).map_err(unread)?;
+        let written_to =
+            || ImportError::Unfit { path: opened.path(), reason: "it was written to while it was read".into() };
+        // What has holes is copied with them.
+        let is_whole = opened.stat.st_blocks * BLOCK >= opened.stat.st_size;
+        let small = digest::of_small_file(&opened.file, size, if is_whole { SMALL } else { 0 }).map_err(unread)?;
+        let (digest, read) = match &small {
+            Some((digest, content)) => (digest.clone(), content.len() as u64),
+            None => digest::of_file(&opened.file).map_err(unread)?,
+        };
         if self.staging.wants(&digest, read) {
-            if !(self.taking == Taking::Over && self.staging.take_over(&digest, &opened.file)?) {
-                self.staging.copy(&digest, &opened.file, opened.attributes)?;
+            let is_over = self.taking == Taking::Over && self.staging.take_over(&digest, &opened.file)?;
+            match &small {
+                _ if is_over => {}
+                Some((digest, content)) => self.staging.put(digest, content, opened.attributes)?,
+                None if !self.staging.copy(&digest, &opened.file, opened.attributes)? => return Err(written_to()),
+                None => {}
             }
             self.found().new_bytes += read;
         }
         let after = rustix::fs::fstat(&opened.file).map_err(|error| unread(error.into()))?;
         let same = |stat: &rustix::fs::Stat| (stat.st_size, stat.st_mtime, stat.st_mtime_nsec);
         if same(&opened.stat) != same(&after) || read != after.st_size.cast_unsigned() {
-            return Err(ImportError::Unfit {
-                path: opened.path(),
-                reason: "it was written to while it was read".into(),
-            });
+            return Err(written_to());
         }
         if !fingerprint.is_fresh() {
             let mut found = self.found();

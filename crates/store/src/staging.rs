@@ -1,6 +1,6 @@
 //! Where new objects wait for the barrier: their content must be on the disk before anything has their name.
 
-use crate::{Store, StoreError, attributes, content};
+use crate::{Store, StoreError, attributes, content, digest};
 use composefs::fsverity::{FsVerityHashValue, Sha256HashValue};
 use composefs::generic_tree::Stat;
 use pando_kernel::tree_removal::TemporaryDirectory;
@@ -88,15 +88,33 @@ impl<'a> Staging<'a> {
         }
     }
 
-    /// Copies an open file, with what it carries: a hard-link farm can then use the object itself.
-    pub(crate) fn copy(&self, digest: &Sha256HashValue, file: &File, stat: &Stat) -> Result<(), StoreError> {
+    /// Copies an open file, with what it carries: a hard-link farm can then use the object itself. False where the copy has another content than the digest says: whoever
+    /// may write to the file did so since, and set its times back perhaps. An object is what its name says for everybody who has that content, so the copy is read, which nobody
+    /// else can write to.
+    pub(crate) fn copy(&self, digest: &Sha256HashValue, file: &File, stat: &Stat) -> Result<bool, StoreError> {
         let path = self.path(digest);
-        let copy = || -> std::io::Result<()> {
+        let copy = || -> std::io::Result<bool> {
             let to = new_file(&path)?;
             content::copy(file, &to)?;
-            Ok(attributes::apply(stat, to.as_fd(), FileType::RegularFile)?)
+            if digest::of_file(&to)?.0 != *digest {
+                std::fs::remove_file(&path)?;
+                return Ok(false);
+            }
+            attributes::apply(stat, to.as_fd(), FileType::RegularFile)?;
+            Ok(true)
         };
         Ok(copy().context(|| format!("copying a file to {}", path.display()))?)
+    }
+
+    /// Stages the content of a file that was read, with what the file carries.
+    pub(crate) fn put(&self, digest: &Sha256HashValue, content: &[u8], stat: &Stat) -> Result<(), StoreError> {
+        let path = self.path(digest);
+        let put = || -> std::io::Result<()> {
+            let mut to = new_file(&path)?;
+            std::io::Write::write_all(&mut to, content)?;
+            Ok(attributes::apply(stat, to.as_fd(), FileType::RegularFile)?)
+        };
+        Ok(put().context(|| format!("writing {}", path.display()))?)
     }
 
     /// Stages the content of an open file in the place of an object that is damaged.

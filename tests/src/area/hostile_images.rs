@@ -47,6 +47,7 @@ pub(crate) const CASES: &[Case] = &[
     .needs(TAR),
     Case::new("hostile_images::capabilities_of_processes_are_granted_by_name", capabilities_of_processes).needs(TAR),
     Case::new("hostile_images::processes_without_the_filter_are_granted_by_name", no_filter_of_processes).needs(TAR),
+    Case::new("hostile_images::sockets_that_the_filter_refuses_are_granted_by_name", sockets).needs(TAR),
     Case::new("hostile_images::paths_lead_to_no_descriptor_of_the_hosts", paths_to_descriptors).needs(TAR),
     Case::new("hostile_images::a_program_that_is_a_fifo_holds_nobody_up", a_program_that_is_a_fifo).needs(TAR),
     Case::new("hostile_images::an_open_file_that_is_a_fifo_holds_nobody_up", an_open_file_that_is_a_fifo).needs(TAR),
@@ -160,6 +161,17 @@ fn capabilities_of_processes(sandbox: &Sandbox) {
     let sets = |set: u64| [varint(set).repeat(3), vec![0]].concat();
     assert_ne!(export.replace_in_tree(&sets(bound), &sets(ALL)), 0, "its sets were not found");
     granted_by_name_alone(sandbox, &file_of(sandbox, &export), "caps", &["processes with capabilities", "SYS_ADMIN"]);
+}
+
+/// Whoever makes a clone makes its sockets without a filter: an image may not have one that its guest could not have made.
+fn sockets(sandbox: &Sandbox) {
+    // Of internet addresses of either length.
+    const OF_THE_TREE: [[u8; 4]; 2] = [[8, 4, 4, 0x22], [8, 0x14, 4, 0x22]];
+    const OF_ANOTHER: [u8; 4] = [8, 0x50, 2, 0];
+    let mut export = export_of(sandbox, &["--profile", "strict"], "nc -u -l -p 9 >/dev/null & sleep 1");
+    let replaced: usize = OF_THE_TREE.iter().map(|one| export.replace_in_tree(one, &OF_ANOTHER)).sum();
+    assert!(replaced >= 1, "a socket of UDP becomes one of AF_VSOCK");
+    granted_by_name_alone(sandbox, &file_of(sandbox, &export), "seccomp", &["a socket of family 40"]);
 }
 
 fn no_filter_of_processes(sandbox: &Sandbox) {

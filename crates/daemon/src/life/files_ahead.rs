@@ -45,7 +45,7 @@ pub(super) type Tree = BTreeMap<PathBuf, Seen>;
 pub(super) struct Ahead {
     from: PathBuf,
     to: PathBuf,
-    /// As it was before it was copied; nothing if the copy is of no use.
+    /// As it was before it was copied; nothing if the copy is of no use, or if it has more files than are worth being known.
     before: Option<Tree>,
     /// When that was, by the clock that files have their times from.
     since: Since,
@@ -89,6 +89,9 @@ impl Ahead {
     pub(super) fn finish(&self, touched: Option<&Touched>) -> Result<(), CallError> {
         let what = || format!("copying {} to {}", self.from.display(), self.to.display());
         let from = open(&self.from).context(what)?;
+        if self.before.is_none() {
+            return self.begin_anew(from.as_fd()).context(what);
+        }
         let touched = touched.map(|touched| (touched, self.since));
         let quickly = self.prepared.as_ref().and_then(|prepared| prepared.look(touched)).zip(self.before.as_ref());
         let (before, now) = match quickly {
@@ -105,10 +108,14 @@ impl Ahead {
         {
             return Ok(());
         }
+        self.begin_anew(from.as_fd()).context(what)
+    }
+
+    fn begin_anew(&self, from: BorrowedFd<'_>) -> io::Result<()> {
         if self.to.exists() {
-            remove_tree(&self.to).context(what)?;
+            remove_tree(&self.to)?;
         }
-        copy(from.as_fd(), &self.to, SHARED_AT_REST, &mut |_, _| {}).context(what)
+        copy(from, &self.to, SHARED_AT_REST, &mut |_, _| {})
     }
 
     fn apply(&self, from: BorrowedFd<'_>, changes: &Changes) -> io::Result<()> {
@@ -135,7 +142,11 @@ impl Ahead {
 /// copy then, either.
 fn copy_what_stays(from: BorrowedFd<'_>, to: &Path, mut before: Tree) -> io::Result<Tree> {
     let mut copied = Tree::new();
-    let mut note = |path: &Path, about: &Statx| drop(copied.insert(path.to_owned(), Seen::of(about)));
+    let mut note = |path: &Path, about: &Statx| {
+        if before.contains_key(path) {
+            copied.insert(path.to_owned(), Seen::of(about));
+        }
+    };
     // Where it ends early, what there is of it is as good.
     let _ = copy(from, to, SHARED_WHILE_RUNNING, &mut note);
     let to = open(to)?;
@@ -246,11 +257,15 @@ fn changes(before: &Tree, now: &Tree, mapped: &BTreeSet<PathBuf>) -> Option<Chan
     few.then_some(changes)
 }
 
-/// Everything below a directory, and itself as the empty path. What goes away meanwhile is not there.
+/// Bytes of what is known of a tree: a guest makes as many files as its disk has room for, and it is the daemon that knows them.
+const MOST_KNOWN: usize = 128 << 20;
+
+/// Everything below a directory, and itself as the empty path. What goes away meanwhile is not there. An error where there is more than [`MOST_KNOWN`].
 pub(super) fn look(top: BorrowedFd<'_>) -> io::Result<Tree> {
     let first = directory_below(top, Path::new(""))?;
     let mut tree = Tree::from([(PathBuf::new(), Seen::at(&first, c"", AtFlags::EMPTY_PATH)?)]);
     let mut levels = vec![(PathBuf::new(), names_in(first.as_fd())?.into_iter())];
+    let mut kept = 0;
     let mut chain = Chain::new(first);
     while let Some((directory, names)) = levels.last_mut() {
         let Some(name) = names.next() else {
@@ -259,6 +274,10 @@ pub(super) fn look(top: BorrowedFd<'_>) -> io::Result<Tree> {
             continue;
         };
         let path = directory.join(&name);
+        kept += path.as_os_str().len() + size_of::<Seen>();
+        if kept > MOST_KNOWN {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
         let seen = match Seen::named(chain.deepest(), &name) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             seen => seen?,

@@ -5,9 +5,14 @@ use crate::daemon::Daemon;
 use crate::failure;
 use crate::record::{DISK, FILES};
 use pando_api::{DamagedFile, Fault, GuestUsage, StoreDamage, StoreUsage, Verification};
+use pando_kernel::directory_chain::Chain;
+use pando_kernel::tree_copy::{directory_below, names_in};
 use pando_store::{Backend, Damage, LayerId, LayerUsage, Repaired, Usage};
-use std::collections::HashMap;
-use std::os::unix::fs::MetadataExt;
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use rustix::io::Errno;
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsString;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -85,20 +90,48 @@ fn told_usage(usage: &Usage, guests: &[Standing]) -> (Vec<GuestUsage>, i64) {
     (told, number(apart))
 }
 
-/// Bytes of disk below a directory, each inode once. A guest that runs may change it meanwhile: what vanishes counts nothing.
-fn disk_use(directory: &Path) -> u64 {
-    let (mut bytes, mut todo) = (0, vec![directory.to_owned()]);
-    let mut several = std::collections::HashSet::new();
-    while let Some(path) = todo.pop() {
-        let Ok(found) = path.symlink_metadata() else { continue };
-        if found.nlink() == 1 || found.is_dir() || several.insert(found.ino()) {
-            bytes += found.blocks() * BLOCK;
-        }
-        if found.is_dir() {
-            todo.extend(std::fs::read_dir(&path).into_iter().flatten().flatten().map(|entry| entry.path()));
-        }
+/// Bytes of disk of a file, or of a directory and all below it, each inode once. A guest that runs may change it meanwhile: what vanishes counts nothing, and what it
+/// puts in a directory's place leads nowhere.
+fn disk_use(path: &Path) -> u64 {
+    let Some((parent, name)) = path.parent().zip(path.file_name()) else { return 0 };
+    let opened = rustix::fs::open(parent, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+    let mut use_of = Use { bytes: 0, several: HashSet::new() };
+    if let Ok(parent) = opened {
+        // What it came to until something could not be entered is as good as it gets.
+        let _ = use_of.walk(parent, vec![name.to_owned()]);
     }
-    bytes
+    use_of.bytes
+}
+
+/// What was counted so far.
+struct Use {
+    bytes: u64,
+    /// Inodes with several names.
+    several: HashSet<u64>,
+}
+
+impl Use {
+    fn walk(&mut self, directory: OwnedFd, names: Vec<OsString>) -> Result<(), Errno> {
+        let mut chain = Chain::new(directory);
+        let mut levels = vec![names.into_iter()];
+        while let Some(names) = levels.last_mut() {
+            let Some(name) = names.next() else {
+                levels.pop();
+                chain.leave()?;
+                continue;
+            };
+            let Ok(found) = rustix::fs::statat(chain.deepest(), &name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
+            let is_directory = FileType::from_raw_mode(found.st_mode) == FileType::Directory;
+            if found.st_nlink == 1 || is_directory || self.several.insert(found.st_ino) {
+                self.bytes += found.st_blocks.cast_unsigned() * BLOCK;
+            }
+            if is_directory && let Ok(below) = directory_below(chain.deepest(), Path::new(&name)) {
+                levels.push(names_in(below.as_fd())?.into_iter());
+                chain.enter(below)?;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Reads everything again; with `repair` puts right what a copy is found of, in guests' own files and below `places`.

@@ -76,6 +76,47 @@ pub fn shared_network() -> &'static [u8] {
     })
 }
 
+/// Whether a program of this module's lets a 64-bit program make a call with these arguments.
+pub fn lets_pass(program: &[u8], number: i64, arguments: &[u64; 6]) -> bool {
+    let Ok(number) = u32::try_from(number) else { return false };
+    let instructions: Vec<Instruction> = program.chunks_exact(size_of::<libc::sock_filter>()).map(decode).collect();
+    answer(&instructions, (NATIVE.architecture, number), arguments).is_some_and(|(answer, _)| answer == ALLOW.3)
+}
+
+/// What a program of ours answers, and in how many instructions.
+fn answer(program: &[Instruction], (architecture, number): (u32, u32), arguments: &[u64; 6]) -> Option<(u32, usize)> {
+    let (mut at, mut loaded, mut steps) = (0_usize, 0, 0);
+    loop {
+        let (code, when_true, when_false, value) = *program.get(at)?;
+        steps += 1;
+        at += 1;
+        let holds = match code {
+            LOAD => {
+                loaded = match value {
+                    NUMBER => number,
+                    ARCHITECTURE => architecture,
+                    offset => {
+                        let offset = offset.checked_sub(ARGUMENTS)?;
+                        let argument = *arguments.get((offset / 8) as usize)?;
+                        if offset.is_multiple_of(8) { argument as u32 } else { (argument >> 32) as u32 }
+                    }
+                };
+                continue;
+            }
+            JUMP => {
+                at += value as usize;
+                continue;
+            }
+            RETURN => return Some((value, steps)),
+            IS => loaded == value,
+            AT_LEAST => loaded >= value,
+            HAS_BIT => loaded & value != 0,
+            _ => return None,
+        };
+        at += usize::from(if holds { when_true } else { when_false });
+    }
+}
+
 fn encoded(filter: &Filter) -> Vec<u8> {
     compile(filter).into_iter().flat_map(encode).collect()
 }
@@ -224,6 +265,12 @@ fn encode((code, when_true, when_false, value): Instruction) -> [u8; 8] {
     [code[0], code[1], when_true, when_false, value[0], value[1], value[2], value[3]]
 }
 
+fn decode(instruction: &[u8]) -> Instruction {
+    let code = u16::from_ne_bytes([instruction[0], instruction[1]]);
+    let value = u32::from_ne_bytes([instruction[4], instruction[5], instruction[6], instruction[7]]);
+    (code, instruction[2], instruction[3], value)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -231,40 +278,8 @@ mod tests {
     const KILL: u32 = libc::SECCOMP_RET_KILL_PROCESS;
     const ALLOWED: u32 = libc::SECCOMP_RET_ALLOW;
 
-    /// That of every argument.
-    const UPPER_HALF: u32 = 0;
-
-    /// What a program answers, and in how many instructions.
     fn answer(program: &[Instruction], architecture: u32, number: u32, arguments: [u32; 6]) -> (u32, usize) {
-        let (mut at, mut loaded, mut steps) = (0_usize, 0, 0);
-        loop {
-            let (code, when_true, when_false, value) = program[at];
-            steps += 1;
-            at += 1;
-            let holds = match code {
-                LOAD => {
-                    loaded = match value {
-                        NUMBER => number,
-                        ARCHITECTURE => architecture,
-                        offset if (offset - ARGUMENTS).is_multiple_of(8) => {
-                            arguments[((offset - ARGUMENTS) / 8) as usize]
-                        }
-                        _ => UPPER_HALF,
-                    };
-                    continue;
-                }
-                JUMP => {
-                    at += value as usize;
-                    continue;
-                }
-                RETURN => return (value, steps),
-                IS => loaded == value,
-                AT_LEAST => loaded >= value,
-                HAS_BIT => loaded & value != 0,
-                other => panic!("no such instruction is expected here: {other:#x}"),
-            };
-            at += usize::from(if holds { when_true } else { when_false });
-        }
+        super::answer(program, (architecture, number), &arguments.map(u64::from)).unwrap()
     }
 
     fn compiled(profile: Profile) -> (Filter, Vec<Instruction>) {

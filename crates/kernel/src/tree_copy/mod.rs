@@ -38,6 +38,14 @@ use std::path::{Path, PathBuf};
 /// `openat2` gives EAGAIN where a rename anywhere on the machine raced with it; the next try nearly always succeeds.
 const MOST_TRIES: u32 = 64;
 
+/// Bytes of names that are kept at a time: who makes a tree may make as many as the disk has room for, and whoever copies it pays for them.
+pub const MOST_KEPT: usize = 256 << 20;
+
+/// What keeping a name of some length takes, about.
+const fn weight(length: usize) -> usize {
+    length + 64
+}
+
 const CONFINED: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_SYMLINKS)
     .union(ResolveFlags::NO_MAGICLINKS)
@@ -79,13 +87,17 @@ fn opened(top: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Result<OwnedFd, Er
 ///
 /// # Errors
 ///
-/// Those of getdents64(2).
+/// Those of getdents64(2); E2BIG where there are more names than are worth keeping in memory.
 pub fn names_in(directory: BorrowedFd<'_>) -> Result<Vec<OsString>, Errno> {
-    let mut names = Vec::new();
+    let (mut names, mut bytes) = (Vec::new(), 0);
     for entry in Dir::read_from(directory)? {
         let entry = entry?;
         let name = entry.file_name();
         if name != c"." && name != c".." {
+            bytes += weight(name.to_bytes().len());
+            if bytes > MOST_KEPT {
+                return Err(Errno::TOOBIG);
+            }
             names.push((entry.ino(), OsString::from_vec(name.to_bytes().to_vec())));
         }
     }
@@ -104,6 +116,8 @@ pub struct Copying<'a> {
     copied: &'a mut dyn FnMut(&Path, &Statx),
     /// Where the first name of each file with several names went.
     links: HashMap<Identity, PathBuf>,
+    /// Bytes of names that are kept now.
+    kept: usize,
 }
 
 impl std::fmt::Debug for Copying<'_> {
@@ -118,6 +132,8 @@ struct Level {
     /// What it was like when it was entered; nothing for one that is not copied itself.
     own: Option<(Statx, Attributes)>,
     names: std::vec::IntoIter<OsString>,
+    /// Bytes of these, as far as they are counted.
+    kept: usize,
 }
 
 struct Sides {
@@ -134,7 +150,7 @@ impl<'a> Copying<'a> {
         share_from: u64,
         copied: &'a mut dyn FnMut(&Path, &Statx),
     ) -> Self {
-        Self { from, to, share_from, copied, links: HashMap::new() }
+        Self { from, to, share_from, copied, links: HashMap::new(), kept: 0 }
     }
 
     /// Copies everything into the empty directory at the top, which gets the attributes of the other. What goes away meanwhile is not copied.
@@ -147,7 +163,7 @@ impl<'a> Copying<'a> {
         let failed = |errno| TreeCopyError::read(top, errno);
         let from = directory_below(self.from, top).map_err(failed)?;
         let to = directory_below(self.to, top).map_err(|errno| TreeCopyError::write("open", top, errno))?;
-        let level = level(from.as_fd(), top.to_owned())?;
+        let level = self.level(from.as_fd(), top.to_owned())?;
         self.walk(Sides { from: Chain::new(from), to: Chain::new(to) }, level)
     }
 
@@ -159,7 +175,7 @@ impl<'a> Copying<'a> {
     pub fn names(&mut self, directory: &Path, names: Vec<OsString>) -> Result<(), TreeCopyError> {
         let from = directory_below(self.from, directory).map_err(|errno| TreeCopyError::read(directory, errno))?;
         let to = directory_below(self.to, directory).map_err(|errno| TreeCopyError::write("open", directory, errno))?;
-        let level = Level { path: directory.to_owned(), own: None, names: names.into_iter() };
+        let level = Level { path: directory.to_owned(), own: None, names: names.into_iter(), kept: 0 };
         self.walk(Sides { from: Chain::new(from), to: Chain::new(to) }, level)
     }
 
@@ -181,6 +197,7 @@ impl<'a> Copying<'a> {
 
     /// Gives a directory its attributes, now that nothing in the copy changes any more, and goes up.
     fn leave(&mut self, sides: &mut Sides, level: Level) -> Result<(), TreeCopyError> {
+        self.kept = self.kept.saturating_sub(level.kept);
         if let Some((about, attributes)) = level.own {
             let given = attributes.give(sides.to.deepest());
             given.map_err(|errno| TreeCopyError::write("give its attributes to", &level.path, errno))?;
@@ -210,17 +227,24 @@ impl<'a> Copying<'a> {
         let made = self.make(to, &path, name, (kind, &object, &about))?;
         attributes.give(made.as_fd()).map_err(|errno| TreeCopyError::write("give its attributes to", &path, errno))?;
         if about.stx_nlink > 1 {
+            self.keep(weight(path.as_os_str().len()), &path)?;
             self.links.insert(identity(&about), path.clone());
         }
         (self.copied)(&path, &about);
         Ok(None)
     }
 
-    fn enter(&self, sides: &mut Sides, path: PathBuf, name: &OsStr, object: &OwnedFd) -> Result<Level, TreeCopyError> {
+    fn enter(
+        &mut self,
+        sides: &mut Sides,
+        path: PathBuf,
+        name: &OsStr,
+        object: &OwnedFd,
+    ) -> Result<Level, TreeCopyError> {
+        let from = directory_below(object.as_fd(), Path::new("")).map_err(|errno| TreeCopyError::read(&path, errno))?;
+        let below = self.level(from.as_fd(), path.clone())?;
         let read = |errno| TreeCopyError::read(&path, errno);
         let written = |errno| TreeCopyError::write("make", &path, errno);
-        let from = directory_below(object.as_fd(), Path::new("")).map_err(read)?;
-        let below = level(from.as_fd(), path.clone())?;
         // Only its owner may enter it until it is complete.
         mkdirat(sides.to.deepest(), name, Mode::RWXU).map_err(written)?;
         let to = openat(sides.to.deepest(), name, DIRECTORY, Mode::empty()).map_err(written)?;
@@ -270,13 +294,21 @@ impl<'a> Copying<'a> {
         }
         object_in(to, name).map_err(failed)
     }
-}
 
-fn level(directory: BorrowedFd<'_>, path: PathBuf) -> Result<Level, TreeCopyError> {
-    let read = || -> Result<_, Errno> {
-        let about = look_at(directory)?;
-        Ok(((about, Attributes::of(directory)?), names_in(directory)?))
-    };
-    let (own, names) = read().map_err(|errno| TreeCopyError::read(&path, errno))?;
-    Ok(Level { path, own: Some(own), names: names.into_iter() })
+    fn level(&mut self, directory: BorrowedFd<'_>, path: PathBuf) -> Result<Level, TreeCopyError> {
+        let read = || -> Result<_, Errno> {
+            let about = look_at(directory)?;
+            Ok(((about, Attributes::of(directory)?), names_in(directory)?))
+        };
+        let (own, names) = read().map_err(|errno| TreeCopyError::read(&path, errno))?;
+        let kept = names.iter().map(|name| weight(name.len())).sum();
+        self.keep(kept, &path)?;
+        Ok(Level { path, own: Some(own), names: names.into_iter(), kept })
+    }
+
+    /// Takes memory for names.
+    fn keep(&mut self, bytes: usize, path: &Path) -> Result<(), TreeCopyError> {
+        self.kept = self.kept.saturating_add(bytes);
+        if self.kept <= MOST_KEPT { Ok(()) } else { Err(TreeCopyError::read(path, Errno::TOOBIG)) }
+    }
 }

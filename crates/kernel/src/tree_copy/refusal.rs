@@ -1,5 +1,6 @@
 //! Why a tree was not copied, or not all of it.
 
+use rustix::io::Errno;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -15,6 +16,12 @@ pub enum TreeCopyError {
         /// The system call's.
         source: io::Error,
     },
+    /// There are more names than are kept in memory.
+    #[error("there are more names up to '{at}' than are kept in memory at a time ({} MiB): remove some of them", super::MOST_KEPT >> 20, at = .at.display())]
+    Names {
+        /// Where that was found.
+        at: PathBuf,
+    },
     /// Something could not be made.
     #[error("could not {action} the copy of '{at}': {source}", at = .at.display())]
     Write {
@@ -29,7 +36,11 @@ pub enum TreeCopyError {
 
 impl TreeCopyError {
     pub(super) fn read(at: &Path, source: impl Into<io::Error>) -> Self {
-        Self::Read { at: named(at), source: source.into() }
+        let source = source.into();
+        if source.raw_os_error() == Some(Errno::TOOBIG.raw_os_error()) {
+            return Self::Names { at: named(at) };
+        }
+        Self::Read { at: named(at), source }
     }
 
     pub(super) fn write(action: &'static str, at: &Path, source: impl Into<io::Error>) -> Self {
@@ -46,6 +57,7 @@ impl From<TreeCopyError> for io::Error {
     fn from(error: TreeCopyError) -> Self {
         let kind = match &error {
             TreeCopyError::Read { source, .. } | TreeCopyError::Write { source, .. } => source.kind(),
+            TreeCopyError::Names { .. } => io::ErrorKind::OutOfMemory,
         };
         Self::new(kind, error)
     }

@@ -5,7 +5,9 @@ use crate::{Imported, image};
 use composefs::generic_tree::LeafContent;
 use composefs::tree::RegularFile;
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 fn imported(trial: &Trial) -> Imported {
     fs::create_dir_all(trial.place("tree/usr/lib")).unwrap();
@@ -79,4 +81,39 @@ fn an_import_replaces_an_object_that_was_cut_short() {
     fs::write(object(&trial, &imported, b'c'), "short").unwrap();
     trial.import("tree");
     assert_eq!(trial.store.verify().unwrap().damages, []);
+}
+
+/// Who may write to the files of a tree changes them between two readings, and sets their times back. What others get by the name of a content is that content.
+#[test]
+fn a_file_that_changes_while_it_is_read_poisons_nobody_elses() {
+    const SIZES: [usize; 2] = [100_000, 700_000];
+    let trial = Trial::new();
+    let tree = trial.place("tree");
+    fs::create_dir(&tree).unwrap();
+    let time = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_600_000_000);
+    let files: Vec<(fs::File, u64)> = (0..16)
+        .map(|number| {
+            let size = SIZES[number % 2];
+            let path = tree.join(number.to_string());
+            fs::write(&path, vec![number as u8; size]).unwrap();
+            (fs::File::options().write(true).open(path).unwrap(), size as u64 - 1)
+        })
+        .collect();
+    let over = AtomicBool::new(false);
+    let mut imported = 0;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                for (byte, (file, at)) in (0..2).flat_map(|byte| files.iter().map(move |file| (byte, file))) {
+                    file.write_all_at(&[byte], *at).unwrap();
+                    file.set_modified(time).unwrap();
+                }
+            }
+        });
+        for _ in 0..60 {
+            imported += u32::from(trial.store.import(&tree, crate::Taking::Copy).is_ok());
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(trial.store.verify().unwrap().damages, [], "{imported} imports");
 }
