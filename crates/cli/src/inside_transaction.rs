@@ -7,7 +7,7 @@ const VIEW: &str = "pando-tx";
 
 /// Fails inside a transaction, and says what is not supported there. `doing` is what was to be done.
 pub(crate) fn refuse(doing: &str) -> Result<(), Usage> {
-    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let mounts = pando_kernel::proc_file::text("/proc/self/mountinfo").unwrap_or_default();
     if !has_a_views_root(&mounts) {
         return Ok(());
     }

@@ -11,6 +11,7 @@ use pando_kernel::bpf::{self, Hook};
 use pando_kernel::cgroup::Field;
 use pando_kernel::mount::{MountEntry, mounts_of};
 use pando_kernel::probe;
+use pando_kernel::proc_file;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -26,7 +27,7 @@ pub(crate) fn in_force(daemon: &Daemon, name: &str) -> Result<Security, Fault> {
     let spec = guest.spec.borrow().clone();
     let read = |file: &str| {
         let path = format!("/proc/{}/{file}", life.pid);
-        std::fs::read_to_string(&path).map_err(|error| failure::io(&format!("reading {path}"), name, &error))
+        proc_file::text(&path).map_err(|error| failure::io(&format!("reading {path}"), name, &error))
     };
     let (status, limits) = (read("status")?, read("limits")?);
     let mounts = mounts_of(life.pid).map_err(|error| failure::call("looking at the guest's mounts", name, &error))?;

@@ -5,6 +5,7 @@
 
 use crate::security::field;
 use pando_guest::policy::capabilities;
+use pando_kernel::proc_file;
 use pando_seed::Capabilities;
 use std::path::PathBuf;
 
@@ -26,7 +27,7 @@ pub(crate) struct Hold {
 impl Hold {
     /// What holds a process now; `None` once it has ended.
     pub(crate) fn of(pid: i32) -> Option<Self> {
-        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let status = proc_file::text(format!("/proc/{pid}/status")).ok()?;
         // One that has ended and is not waited for has nothing left to be held from.
         if field(&status, "State").is_some_and(|state| state.starts_with(['Z', 'X'])) {
             return None;

@@ -1,9 +1,11 @@
 //! Files as block devices (loop(4)).
 
-use crate::{CallError, Context};
+use crate::{CallError, Context, proc_file};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// `LOOP_CTL_GET_FREE` and `LOOP_CONFIGURE` (linux/loop.h).
@@ -94,8 +96,8 @@ impl LoopDevice {
     pub fn of(path: &Path) -> Option<Self> {
         let path = std::fs::canonicalize(path).ok()?;
         let is_its = |name: &str| {
-            let backing = std::fs::read_to_string(format!("/sys/block/{name}/loop/backing_file")).unwrap_or_default();
-            Path::new(backing.trim_end_matches('\n')) == path
+            let backing = proc_file::read(format!("/sys/block/{name}/loop/backing_file")).unwrap_or_default();
+            Path::new(OsStr::from_bytes(backing.strip_suffix(b"\n").unwrap_or(&backing))) == path
         };
         let entries = std::fs::read_dir("/sys/block").ok()?.flatten();
         let names = entries.filter_map(|entry| entry.file_name().into_string().ok());

@@ -74,8 +74,10 @@ fn device(major: u64, minor: u64) -> u64 {
 }
 
 /// The same of the text that older kernels have.
-fn listed(pid: i32, text: impl BufRead) -> Vec<Written> {
-    let one = |line: String| {
+pub(crate) fn listed(pid: i32, text: impl BufRead) -> Vec<Written> {
+    let one = |line: Vec<u8>| {
+        // The name at the end is any bytes.
+        let line = String::from_utf8_lossy(&line);
         let mut words = line.split_ascii_whitespace();
         let (start, end) = words.next()?.split_once('-')?;
         let mode = words.next()?.as_bytes();
@@ -86,7 +88,7 @@ fn listed(pid: i32, text: impl BufRead) -> Vec<Written> {
         let is_wanted = mode.get(1) == Some(&b'w') && mode.get(3) == Some(&b's') && inode != 0;
         is_wanted.then_some(Written { pid, range: (number(start)?, number(end)?), file })
     };
-    text.lines().map_while(Result::ok).filter_map(one).collect()
+    text.split(b'\n').map_while(Result::ok).filter_map(one).collect()
 }
 
 impl Written {
@@ -107,6 +109,14 @@ impl Written {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_follows_a_name_that_is_no_text_is_listed() {
+        let mut text = b"10-20 rw-s 00000000 08:01 12     /\xff\n30-40 rw-p 00000000 08:01 13 /b\n".to_vec();
+        text.extend(b"50-60 rw-s 00000000 08:01 14 /c\nno line\n\xfe");
+        let found: Vec<_> = listed(7, &text[..]).into_iter().map(|one| (one.range, one.file)).collect();
+        assert_eq!(found, [((0x10, 0x20), (8 << 32 | 1, 12)), ((0x50, 0x60), (8 << 32 | 1, 14))]);
+    }
 
     #[test]
     fn a_shared_and_writable_mapping_is_found_and_opened() {

@@ -54,7 +54,9 @@ fn processes() -> BTreeMap<u64, String> {
         if !process.file_name().to_string_lossy().bytes().all(|digit| digit.is_ascii_digit()) {
             continue;
         }
-        let name = std::fs::read_to_string(process.path().join("comm")).unwrap_or_default().trim().to_owned();
+        let name = pando_kernel::proc_file::text(process.path().join("comm")).unwrap_or_default();
+        // A program chooses its own name: nothing of it drives a terminal.
+        let name = name.trim().escape_debug().to_string();
         let links = entries(&process.path().join("fd")).filter_map(|fd| std::fs::read_link(fd.path()).ok());
         let inodes = links.filter_map(|link| link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok());
         all.extend(inodes.map(|inode: u64| (inode, name.clone())));

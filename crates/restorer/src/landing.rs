@@ -37,3 +37,29 @@ pub const CODE: [u8; 44] = [
     0x0f, 0x05, //
     0x0f, 0x0b, //
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SYSCALL: [u8; 2] = [0x0f, 0x05];
+
+    #[test]
+    fn the_jump_leads_past_the_count_to_the_return() {
+        let jump = CODE.iter().position(|byte| *byte == 0x74).unwrap();
+        let target = jump + 2 + usize::from(CODE[jump + 1]);
+        // mov rsp, r12; mov eax, 15 (rt_sigreturn); syscall; ud2
+        assert_eq!(CODE[target..], [0x4c, 0x89, 0xe4, 0xb8, 15, 0, 0, 0, 0x0f, 0x05, 0x0f, 0x0b]);
+        assert_eq!(CODE[target - 2..target], SYSCALL, "what is jumped over ends with the waking");
+    }
+
+    #[test]
+    fn it_makes_three_calls_and_nothing_follows_the_last() {
+        assert_eq!(CODE.windows(2).filter(|pair| *pair == SYSCALL).count(), 3);
+        assert_eq!(CODE[..2], SYSCALL);
+        assert_eq!(CODE[CODE.len() - 2..], [0x0f, 0x0b]);
+        // futex(2) is asked to wake one who waits in this process's own memory.
+        let numbers = |number: u32| CODE.windows(4).any(|word| word == number.to_le_bytes());
+        assert!(numbers(202) && numbers(129) && numbers(1));
+    }
+}

@@ -97,3 +97,25 @@ impl Report {
         Self { errno: i32::from_le_bytes([a, b, c, d]), step: u32::from_le_bytes([e, f, g, h]) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_and_reports_are_read_as_they_were_written() {
+        let clone = Request::Clone { cgroups: 1, groups: 2, namespaces: 3, supplied: 4, scopes: u32::MAX };
+        for request in [Request::Hold { length: 7 }, clone, Request::Become { length: u32::MAX }, Request::Answer] {
+            assert_eq!(Request::from_words(request.words()), Some(request));
+        }
+        let report = Report { errno: i32::MIN, step: u32::MAX };
+        assert_eq!(Report::from_bytes(report.bytes()), report);
+    }
+
+    #[test]
+    fn other_words_are_no_request() {
+        for word in (0..u32::BITS).map(|bit| 1 << bit).filter(|word| !(1..5).contains(word)).chain([0, 5, u32::MAX]) {
+            assert_eq!(Request::from_words([word; WORDS]), None, "{word}");
+        }
+    }
+}

@@ -32,3 +32,24 @@ pub const SCRIPT: u64 = REGION + 0x1000_0000;
 pub const fn thread_stack(number: u64) -> u64 {
     STACKS + number * STACK_LENGTH
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_do_not_overlap() {
+        /// As many threads as an image may have (`MOST_THREADS` of the freezer's checks).
+        const THREADS: u64 = 16_384;
+        let places = [REGION, STACKS, thread_stack(THREADS), SCRIPT, PARKING, RINGS, REGION + REGION_LENGTH];
+        assert!(places.windows(2).all(|pair| pair[0] < pair[1]), "{places:x?}");
+        assert!(places.iter().all(|place| place % 4096 == 0), "{places:x?}");
+        assert!(HANDOVER != MEMORY);
+    }
+
+    #[test]
+    fn stacks_stand_side_by_side() {
+        assert_eq!(thread_stack(0), STACKS);
+        assert_eq!(thread_stack(7) - thread_stack(6), STACK_LENGTH);
+    }
+}

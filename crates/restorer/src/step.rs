@@ -91,3 +91,52 @@ impl Special {
             .find(|special| *special as u64 == number)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All of them, by name: of a new one the compiler says that it is missing here.
+    fn number(special: Special) -> u64 {
+        match special {
+            Special::Fork => 0x1_0000,
+            Special::Thread => 0x1_0001,
+            Special::Gate => 0x1_0002,
+            Special::Resume => 0x1_0003,
+            Special::Pipe => 0x1_0004,
+            Special::Exit => 0x1_0005,
+            Special::Pair => 0x1_0006,
+            Special::Hand => 0x1_0007,
+            Special::Take => 0x1_0008,
+            Special::Gather => 0x1_0009,
+            Special::AioRing => 0x1_000a,
+            Special::Compare => 0x1_000b,
+            Special::Stop => 0x1_000c,
+        }
+    }
+
+    #[test]
+    fn every_special_step_is_known_by_its_number_and_no_other_number_is_one() {
+        for word in 0x1_0000..=0x1_000c {
+            assert_eq!(Special::from_number(word).map(number), Some(word));
+        }
+        for word in [0, 0xffff, 0x1_000d, u64::MAX, 0x1_0000 | FORGIVE] {
+            assert_eq!(Special::from_number(word), None, "{word:#x}");
+        }
+    }
+
+    #[test]
+    fn flags_are_apart_from_each_other_and_from_every_number() {
+        let flags = [FORGIVE, ONTO, PATIENT, EXACT];
+        assert_eq!(flags.iter().fold(0, |all, flag| all | flag).count_ones(), 4);
+        assert!(flags.iter().all(|flag| *flag > Special::Stop as u64));
+        // A tid is never so large.
+        assert!(NEXT_NUMBER > i32::MAX as u64);
+    }
+
+    #[test]
+    fn a_script_is_of_whole_words() {
+        assert_eq!((size_of::<Header>(), align_of::<Header>()), (56, 8));
+        assert_eq!((size_of::<Step>(), align_of::<Step>()), (64, 8));
+    }
+}

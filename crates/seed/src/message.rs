@@ -108,3 +108,54 @@ pub struct Report {
     /// Why.
     pub errno: i32,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_message_fits_and_is_read_as_it_was_written() {
+        let start = Start { trunk: true, namespaces: u32::MAX, pid_namespace: 255, into_cgroup: Some(255) };
+        let bound = u64::MAX;
+        let requests = [
+            Request::Launch(start),
+            Request::Status,
+            Request::Settle,
+            Request::Console { bound },
+            Request::Quit,
+            Request::Log { bound },
+        ];
+        for request in requests {
+            let mut space = [0; MAX_MESSAGE];
+            let written = postcard::to_slice(&request, &mut space).unwrap();
+            assert_eq!(postcard::from_bytes::<Request>(written), Ok(request));
+        }
+        let answers = [
+            Answer::Forked { pid: i32::MIN },
+            Answer::NotForked { errno: i32::MIN },
+            Answer::Ended { pid: i32::MIN, status: i32::MIN },
+            Answer::Trunk { seed: i32::MIN, pid: i32::MIN, ended: Some(i32::MIN) },
+        ];
+        for answer in answers {
+            let mut space = [0; MAX_MESSAGE];
+            let written = postcard::to_slice(&answer, &mut space).unwrap();
+            assert_eq!(postcard::from_bytes::<Answer>(written), Ok(answer));
+        }
+        let (report, mut space) = (Report { step: u32::MAX, errno: i32::MIN }, [0; MAX_MESSAGE]);
+        assert_eq!(postcard::from_bytes::<Report>(postcard::to_slice(&report, &mut space).unwrap()), Ok(report));
+    }
+
+    #[test]
+    fn what_begins_a_rest_of_a_plan_is_one_of_four() {
+        let mut all = [IN_FILE, IN_MESSAGE, ROUSED, ADMITTED];
+        all.sort_unstable();
+        assert_eq!(all, [0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn bytes_that_are_no_request_are_refused() {
+        for bytes in [&[][..], &[9], &[0], &[0, 2], &[3, 0xff, 0xff]] {
+            assert!(postcard::from_bytes::<Request>(bytes).is_err(), "{bytes:?}");
+        }
+    }
+}

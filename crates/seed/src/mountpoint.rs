@@ -2,7 +2,7 @@
 //! RESOLVE_IN_ROOT), so that no link leads to the host's files.
 
 use core::ffi::CStr;
-use pando_seed::Make;
+use pando_seed::{Make, PathTooLong, WalkedPath};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
@@ -45,26 +45,27 @@ const MAX_LINKS: u32 = 40;
 /// Makes what is missing of a path: directories, and a file at its end where one is wanted. Where a link leads to nothing, what it leads to is made, inside `root`
 /// as well: /etc/resolv.conf often is such a link, into a /run that is empty until something is started.
 fn build(root: BorrowedFd<'_>, at: &CStr, make: Make) -> Result<(), Errno> {
-    let mut path = Path::new(at)?;
+    let mut path = WalkedPath::new(at).map_err(too_long)?;
     let mut links = 0;
     let mut parent = rustix::io::fcntl_dupfd_cloexec(root, 3)?;
     let mut start = 0;
-    while start < path.length {
+    while start < path.length() {
         let end = path.end_of_name(start);
         if end > start {
-            let found = path.cut(0, end, &mut |prefix| resolve(root, prefix));
+            let found = path.cut(0, end, |prefix| resolve(root, prefix));
             parent = match found {
-                Err(Errno::NOENT) => match path.cut(start, end, &mut |name| link_at(parent.as_fd(), name))? {
+                Err(Errno::NOENT) => match path.cut(start, end, |name| link_at(parent.as_fd(), name))? {
                     Some(link) if links < MAX_LINKS => {
-                        path.follow(start, end, &link)?;
+                        let read = |room: &mut [u8]| rustix::fs::readlinkat_raw(&link, c"", room).map_err(Unfollowed);
+                        path.follow(start, end, read).map_err(|Unfollowed(errno)| errno)?;
                         links += 1;
                         (parent, start) = (rustix::io::fcntl_dupfd_cloexec(root, 3)?, 0);
                         continue;
                     }
                     Some(_) => return Err(Errno::LOOP),
                     None => {
-                        let file = end == path.length && make == Make::File;
-                        path.cut(start, end, &mut |name| make_one(parent.as_fd(), name, file))?
+                        let file = end == path.length() && make == Make::File;
+                        path.cut(start, end, |name| make_one(parent.as_fd(), name, file))?
                     }
                 },
                 found => found?,
@@ -75,65 +76,25 @@ fn build(root: BorrowedFd<'_>, at: &CStr, make: Make) -> Result<(), Errno> {
     Ok(())
 }
 
+/// Why a link was not followed.
+struct Unfollowed(Errno);
+
+impl From<PathTooLong> for Unfollowed {
+    fn from(long: PathTooLong) -> Self {
+        Self(too_long(long))
+    }
+}
+
+fn too_long(_: PathTooLong) -> Errno {
+    Errno::NAMETOOLONG
+}
+
 /// The link of a name in a directory, opened as a mere place; `None` where there is nothing of that name.
 fn link_at(parent: BorrowedFd<'_>, name: &CStr) -> Result<Option<OwnedFd>, Errno> {
     match rustix::fs::openat(parent, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
         Ok(link) => Ok(Some(link)),
         Err(Errno::NOENT) => Ok(None),
         Err(errno) => Err(errno),
-    }
-}
-
-const LONGEST: usize = 4096;
-
-/// A path that is gone along name by name, and whose links are replaced by what they say.
-struct Path {
-    bytes: [u8; LONGEST],
-    length: usize,
-}
-
-impl Path {
-    fn new(text: &CStr) -> Result<Self, Errno> {
-        let text = text.to_bytes();
-        let mut bytes = [0; LONGEST];
-        // A zero has to fit in behind it.
-        if text.len() >= LONGEST {
-            return Err(Errno::NAMETOOLONG);
-        }
-        bytes[..text.len()].copy_from_slice(text);
-        Ok(Self { bytes, length: text.len() })
-    }
-
-    /// Where the name that begins at `start` ends.
-    fn end_of_name(&self, start: usize) -> usize {
-        let slash = self.bytes[start..self.length].iter().position(|byte| *byte == b'/');
-        slash.map_or(self.length, |length| start + length)
-    }
-
-    /// Does something with a part of it.
-    fn cut<T>(&mut self, from: usize, to: usize, act: &mut dyn FnMut(&CStr) -> Result<T, Errno>) -> Result<T, Errno> {
-        let saved = core::mem::replace(&mut self.bytes[to], 0);
-        let outcome = CStr::from_bytes_with_nul(&self.bytes[from..=to]).map_err(|_| Errno::INVAL).and_then(act);
-        self.bytes[to] = saved;
-        outcome
-    }
-
-    /// Puts what a link says in the place of its name, from `start` to `end`: all that is before it too, where that begins at the root.
-    fn follow(&mut self, start: usize, end: usize, link: &OwnedFd) -> Result<(), Errno> {
-        // What comes after the name waits at the end of the room.
-        let rest = self.length - end;
-        let moved = LONGEST - 1 - rest;
-        self.bytes.copy_within(end..self.length, moved);
-        let read = rustix::fs::readlinkat_raw(link, c"", &mut self.bytes[start..moved])?;
-        // One that fills the room may be cut.
-        if read == 0 || start + read >= moved {
-            return Err(Errno::NAMETOOLONG);
-        }
-        let begin = if self.bytes[start] == b'/' { 0 } else { start };
-        self.bytes.copy_within(start..start + read, begin);
-        self.bytes.copy_within(moved..moved + rest, begin + read);
-        self.length = begin + read + rest;
-        Ok(())
     }
 }
 

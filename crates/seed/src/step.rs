@@ -307,3 +307,62 @@ pub fn next_step<'a>(plan: &mut &'a [u8]) -> Option<Result<Step<'a>, postcard::E
         step
     }))
 }
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use super::*;
+    use std::vec::Vec;
+
+    fn plan() -> Vec<u8> {
+        let steps = [
+            Step::Session,
+            Step::WorkingDirectory { path: c"/srv/\xff".into() },
+            Step::User { uid: 7, gid: 8, groups: &[1, 0, 0, 0] },
+            Step::Exec { arguments: b"sh\0-c\0", environment: b"", search: b"/bin:/usr/bin" },
+        ];
+        let mut bytes = std::vec![0; 200];
+        let mut length = 0;
+        for step in steps {
+            length += postcard::to_slice(&step, &mut bytes[length..]).unwrap().len();
+        }
+        bytes.truncate(length);
+        bytes
+    }
+
+    #[test]
+    fn a_plan_is_taken_step_by_step() {
+        let bytes = plan();
+        let mut rest = &bytes[..];
+        assert_eq!(next_step(&mut rest), Some(Ok(Step::Session)));
+        assert_eq!(next_step(&mut rest), Some(Ok(Step::WorkingDirectory { path: c"/srv/\xff".into() })));
+        assert!(matches!(next_step(&mut rest), Some(Ok(Step::User { uid: 7, gid: 8, groups: [1, 0, 0, 0] }))));
+        let Some(Ok(Step::Exec { arguments, environment, search })) = next_step(&mut rest) else { panic!("no step") };
+        assert_eq!((arguments, environment, search), (&b"sh\0-c\0"[..], &b""[..], &b"/bin:/usr/bin"[..]));
+        assert_eq!(next_step(&mut rest), None);
+    }
+
+    #[test]
+    fn a_plan_that_is_cut_short_ends_in_an_error_and_goes_no_further() {
+        let bytes = plan();
+        for length in 0..bytes.len() {
+            let mut rest = &bytes[..length];
+            while let Some(Ok(_)) = next_step(&mut rest) {}
+            let left = rest.len();
+            assert!(next_step(&mut rest).is_none_or(|step| step.is_err()), "{length}");
+            assert_eq!(rest.len(), left, "{length}");
+        }
+    }
+
+    #[test]
+    fn a_text_ends_in_the_one_zero_that_it_has() {
+        assert_eq!(Text::new(b"a\0").map(|text| text.c_str()), Ok(c"a"));
+        for bytes in [&b""[..], b"a", b"a\0b\0", b"a\0b"] {
+            assert_eq!(Text::new(bytes), Err(TextError));
+            let mut space = [0; 16];
+            let damaged: Text<'_> = postcard::from_bytes(postcard::to_slice(bytes, &mut space).unwrap()).unwrap();
+            assert_eq!(damaged.c_str(), c"", "what comes damaged off a plan is no path");
+        }
+    }
+}

@@ -17,13 +17,14 @@ use crate::view::enter_root;
 use nix::sched::{CloneFlags, setns, unshare};
 use pando_kernel::cgroup::Hierarchies;
 use pando_kernel::mount::Tree;
-use pando_kernel::{CallError, Context, process};
+use pando_kernel::{CallError, Context, proc_file, process};
 use rustix::fs::{Mode, OFlags, fstatfs};
 use rustix::mount::{MountPropagationFlags, MoveMountFlags};
 use std::collections::{BTreeSet, HashMap};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -161,8 +162,9 @@ impl Obstacles {
     /// A file that a process writes to through its memory, whether it has it open or not.
     fn mapped(&self, pid: i32) -> Option<String> {
         let Lost { copied, rewritten } = &self.lost;
-        let maps = process::read(pid, "maps").unwrap_or_default();
-        let path = maps.lines().filter_map(written_through).find(|path| {
+        // All of it: large programs have more than fits any bound that suits other files.
+        let maps = proc_file::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+        let path = maps.split(|byte| *byte == b'\n').filter_map(written_through).find(|path| {
             let is_other = || *copied && is_overlays(Path::new(&format!("/proc/{pid}/root{}", path.display())));
             rewritten.contains(*path) || is_other()
         })?;
@@ -185,10 +187,11 @@ impl Obstacles {
 }
 
 /// The file of a line of `/proc/PID/maps`, if it can be written to through that: address, rights, offset, device, inode, path.
-fn written_through(line: &str) -> Option<&Path> {
-    let rights = line.split_ascii_whitespace().nth(1)?.as_bytes();
+fn written_through(line: &[u8]) -> Option<&Path> {
+    let rights = line.split(|byte| *byte == b' ').nth(1)?;
     let is_written = rights.get(1) == Some(&b'w') && rights.get(3) == Some(&b's');
-    is_written.then(|| line.find('/').map(|at| Path::new(&line[at..])))?
+    let path = line.iter().position(|byte| *byte == b'/').filter(|_| is_written)?;
+    Some(Path::new(OsStr::from_bytes(&line[path..])))
 }
 
 /// Whether a descriptor is of a file in the view's overlay.
@@ -214,7 +217,7 @@ fn is_writable(pid: i32, descriptor: &str) -> bool {
 /// Sockets with a path that somebody listens on, by their inodes.
 fn listening(realm: Option<&Realm>) -> HashMap<u64, String> {
     let process = realm.and_then(Realm::first_process).map_or_else(|| "self".to_owned(), |pid| pid.to_string());
-    let text = std::fs::read_to_string(format!("/proc/{process}/net/unix")).unwrap_or_default();
+    let text = proc_file::text(format!("/proc/{process}/net/unix")).unwrap_or_default();
     let socket = |line: &str| {
         // Num RefCount Protocol Flags Type St Inode Path
         let mut fields = line.split_ascii_whitespace().skip(3);
@@ -230,7 +233,7 @@ fn listening(realm: Option<&Realm>) -> HashMap<u64, String> {
 fn own_group() -> Result<PathBuf, CallError> {
     let what = || "looking for the own control group".to_owned();
     let unified = Hierarchies::detect()?.unified.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound));
-    let own = std::fs::read_to_string("/proc/self/cgroup").context(what)?;
+    let own = proc_file::text("/proc/self/cgroup").context(what)?;
     let own = own.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default().to_owned();
     Ok(unified.context(what)?.join(own).join("cgroup.procs"))
 }
@@ -287,7 +290,9 @@ mod tests {
 
     #[test]
     fn what_is_written_to_through_memory_is_found() {
-        let path = |line| written_through(line).map(|path| path.display().to_string());
+        let path = |line: &str| written_through(line.as_bytes()).map(|path| path.display().to_string());
+        let odd = written_through(b"7f0-7f1 rw-s 00000000 08:01 12      /\xff").map(|path| path.as_os_str().as_bytes());
+        assert_eq!(odd, Some(&b"/\xff"[..]));
         assert_eq!(path("7f0-7f1 rw-s 00000000 08:01 12      /var/lib/a b"), Some("/var/lib/a b".to_owned()));
         for line in [
             "7f0-7f1 r--s 00000000 08:01 12 /x",

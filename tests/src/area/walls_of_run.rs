@@ -2,6 +2,7 @@
 
 use super::crash::daemon_with;
 use crate::case::Case;
+use crate::patience::eventually;
 use crate::sandbox::Sandbox;
 use pando_kernel::tree_removal::remove_tree;
 use std::fs::Permissions;
@@ -17,6 +18,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("walls_of_run::limits_hold_where_ids_are_the_hosts", limits_hold_where_ids_are_the_hosts),
     Case::new("walls_of_run::no_core_reaches_a_program_of_the_hosts", no_core_reaches_a_program_of_the_hosts),
     Case::new("walls_of_run::a_process_that_is_held_by_less_is_named", a_process_that_is_held_by_less_is_named),
+    Case::new("walls_of_run::a_name_that_is_no_text_hides_no_process", a_name_that_is_no_text_hides_no_process),
 ];
 
 /// A directory of the host's own root, which goes with the test.
@@ -153,10 +155,24 @@ fn a_process_that_is_held_by_less_is_named(sandbox: &Sandbox) {
     sandbox.guest("web", &["--", "sleep", "1000"]);
     let told = || sandbox.pando(["inspect", "--security", "web"]).ok();
     assert!(!told().contains("process "), "{}", told());
-    let stranger = Sleeper::new();
-    let path = group_of(sandbox, "web").join("cgroup.procs");
+    is_named(sandbox, "web", &Sleeper::new());
+}
+
+/// A process chooses its own name, and any bytes may be in one.
+fn a_name_that_is_no_text_hides_no_process(sandbox: &Sandbox) {
+    let named = r"printf '\377\n(x) \376' >/proc/self/comm";
+    sandbox.guest("web", &["--", "sh", "-c", &format!("{named}; sleep 1000; true")]);
+    let stranger = Sleeper::with(Command::new("sh").args(["-c", &format!("{named}; read none")]).stdin(Stdio::piped()));
+    let comm = || std::fs::read(format!("/proc/{}/comm", stranger.0.id())).unwrap_or_default();
+    eventually("it has its name", || comm().starts_with(b"\xff"));
+    is_named(sandbox, "web", &stranger);
+}
+
+/// A process of the host's that is put into a guest's group is named with what it lacks.
+fn is_named(sandbox: &Sandbox, guest: &str, stranger: &Sleeper) {
+    let path = group_of(sandbox, guest).join("cgroup.procs");
     std::fs::write(&path, stranger.0.id().to_string()).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    let text = told();
+    let text = sandbox.pando(["inspect", "--security", guest]).ok();
     let line = text.lines().find(|line| line.contains(&format!("process {}:", stranger.0.id()))).unwrap_or_default();
     for lack in ["NOT IN FORCE", "filters", "host's user namespace", "host's mnt namespace"] {
         assert!(line.contains(lack), "{lack}: {text}");
@@ -184,7 +200,11 @@ struct Sleeper(Child);
 
 impl Sleeper {
     fn new() -> Self {
-        Self(Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().expect("a process"))
+        Self::with(Command::new("sleep").arg("1000").stdin(Stdio::null()))
+    }
+
+    fn with(command: &mut Command) -> Self {
+        Self(command.spawn().expect("a process"))
     }
 }
 

@@ -78,7 +78,7 @@ fn below(all: &[ProcessEntry], pids: &[i32]) -> Vec<i32> {
 impl Need {
     /// Of a process; one that has ended meanwhile takes nothing.
     fn of(pid: i32) -> Self {
-        let read = |file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
+        let read = |file: &str| pando_kernel::proc_file::text(format!("/proc/{pid}/{file}")).unwrap_or_default();
         let memory =
             ["Anonymous", "Pss_Shmem", "Swap"].iter().map(|key| field(&read("smaps_rollup"), key)).sum::<u64>();
         Self { memory: memory << 10, threads: field(&read("status"), "Threads") }

@@ -120,7 +120,7 @@ fn reopened(place: &OwnedFd, how: OFlags) -> io::Result<OwnedFd> {
 
 /// The flags of a process's descriptor, without those of its place in the table.
 fn flags(pid: i32, descriptor: &str) -> Option<OFlags> {
-    let info = std::fs::read_to_string(format!("/proc/{pid}/fdinfo/{descriptor}")).ok()?;
+    let info = pando_kernel::proc_file::text(format!("/proc/{pid}/fdinfo/{descriptor}")).ok()?;
     let flags = info.lines().find_map(|line| u32::from_str_radix(line.strip_prefix("flags:")?.trim(), 8).ok())?;
     Some(OFlags::from_bits_retain(flags) - OFlags::CLOEXEC)
 }

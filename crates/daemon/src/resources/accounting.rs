@@ -157,7 +157,7 @@ fn sample(bandwidth: &Bandwidth, guest: &Guest, usage: &Usage, percent: f64) -> 
 
 /// Bytes received and sent by all devices but the loopback of a process's network namespace.
 fn traffic(pid: i32) -> (i64, i64) {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/net/dev")).unwrap_or_default();
+    let text = pando_kernel::proc_file::text(format!("/proc/{pid}/net/dev")).unwrap_or_default();
     let lines = text.lines().filter_map(|line| line.split_once(':')).filter(|(name, _)| name.trim() != "lo");
     lines.fold((0, 0), |(received, sent), (_, numbers)| {
         let numbers: Vec<i64> = numbers.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect();

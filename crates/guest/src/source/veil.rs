@@ -6,6 +6,7 @@
 use super::copy::{Chooser, Verdict};
 use super::private::is_private;
 use super::secrets::{IN_A_HOME, Treatment, secrets};
+use pando_kernel::swap_files::swap_files;
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -86,7 +87,8 @@ impl Veil {
         for secret in secrets() {
             veil.hide(Path::new(secret.pattern), secret.treatment);
         }
-        for path in swap_files() {
+        // As large as memory, with memory in them.
+        for path in swap_files().unwrap_or_default() {
             veil.hide(&path, Treatment::Absent);
         }
         veil.hide_what_is_not_the_systems();
@@ -293,7 +295,7 @@ fn expand(root: &Path, at: &Path, names: &[OsString], found: &mut dyn FnMut(&Pat
 }
 
 /// Each account's home, and whether a person lives there.
-fn homes(accounts: &[u8]) -> Vec<(PathBuf, bool)> {
+pub(super) fn homes(accounts: &[u8]) -> Vec<(PathBuf, bool)> {
     let mut homes = Vec::new();
     for line in accounts.split(|byte| *byte == b'\n') {
         let fields: Vec<&[u8]> = line.split(|byte| *byte == b':').collect();
@@ -308,13 +310,6 @@ fn homes(accounts: &[u8]) -> Vec<(PathBuf, bool)> {
         homes.push((home.to_owned(), person && !OF_SERVICES.iter().any(|place| home.starts_with(place))));
     }
     homes
-}
-
-/// Files that the kernel swaps to: as large as memory, with memory in them.
-fn swap_files() -> Vec<PathBuf> {
-    let table = std::fs::read_to_string("/proc/swaps").unwrap_or_default();
-    let names = table.lines().skip(1).filter_map(|line| line.split_whitespace().next());
-    names.filter(|name| name.starts_with('/') && !name.starts_with("/dev/")).map(PathBuf::from).collect()
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use super::rights::{holds, may_signal, may_take_from};
 use super::supervise::Supervisor;
 use super::system_v::Kind;
 use pando_kernel::seccomp_notify::Call;
-use pando_kernel::{pidfd, process};
+use pando_kernel::{pidfd, proc_file, process};
 use std::fs::File;
 use std::io::Seek;
 use std::net::SocketAddr;
@@ -78,7 +78,7 @@ impl Supervisor {
 
     /// Whether something of a device is mounted in the view. Where that cannot be told it is.
     fn has_mounted(&self, (major, minor): (u32, u32)) -> bool {
-        let read = |mut mounts: &File| mounts.rewind().and_then(|()| std::io::read_to_string(mounts));
+        let read = |mut mounts: &File| mounts.rewind().and_then(|()| proc_file::text_of(mounts));
         let text = self.mounts.as_ref().and_then(|mounts| read(mounts).ok());
         let device = format!("{major}:{minor}");
         text.is_none_or(|text| text.lines().any(|line| line.split(' ').nth(2) == Some(device.as_str())))
