@@ -1,6 +1,6 @@
 //! What a file has beside its name and its content: owner, mode, time of change, extended attributes.
 
-use crate::tree::CallPath;
+use crate::tree::{CallPath, fnv1a};
 use crate::xattr::{self, Xattrs};
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, Stat, Timespec, Timestamps, UTIME_OMIT, Uid};
 use serde::{Deserialize, Serialize};
@@ -100,6 +100,11 @@ impl Attributes {
     pub(crate) fn is_same_but_for_time(&self, other: &Self) -> bool {
         let all = |one: &Self| (one.mode, one.uid, one.gid);
         all(self) == all(other) && self.xattrs == other.xattrs
+    }
+
+    /// A number that any other attributes have another of.
+    pub(crate) fn digest(&self) -> io::Result<u64> {
+        Ok(fnv1a(&postcard::to_stdvec(self).map_err(io::Error::other)?))
     }
 
     /// Gives them to an open object. Times come last, since everything else changes them, and the mode after owner and access lists, since a new

@@ -6,6 +6,7 @@ use crate::home::Home;
 use crate::name::TxName;
 use crate::part::Part;
 use crate::read_set::Watch;
+use crate::trash;
 use nix::sched::{CloneFlags, setns, unshare};
 use pando_kernel::file_handle::FileHandle;
 use pando_kernel::mount::{Attributes, MountEntry, Tree, mounts};
@@ -52,7 +53,7 @@ impl ViewPlan {
                 (mount, usable)
             })
             .collect();
-        Ok(Self { sockets: sockets::listening(), ..Self::new(home, name, &mounts) })
+        Ok(Self { sockets: sockets::listening(), ..Self::new(home, name, &trash::unique(), &mounts) })
     }
 }
 
@@ -264,4 +265,21 @@ impl ViewNamespaces {
 /// Takes this thread, alone, into the view that a process is in.
 pub(crate) fn join(pid: i32) -> Result<(), CallError> {
     ViewNamespaces::of(Path::new(&format!("/proc/{pid}")))?.join()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn what_an_earlier_transaction_left_on_a_mount_is_not_where_a_later_one_of_its_name_has_anything() {
+        let home = Home::new(Path::new("/nowhere"));
+        let places = || -> BTreeSet<_> {
+            let plan = ViewPlan::of_now(&home, &"t".parse().unwrap()).unwrap();
+            plan.parts().filter(|part| !part.base.starts_with(home.directory())).map(|part| part.base.clone()).collect()
+        };
+        let (earlier, later) = (places(), places());
+        assert!(earlier.is_disjoint(&later), "{earlier:?} {later:?}");
+    }
 }

@@ -1,10 +1,9 @@
 //! What becomes of each mount in a view.
 
 use super::make::is_fit;
-use crate::attributes::Moment;
 use crate::home::{HIDDEN, Home};
 use crate::name::TxName;
-use crate::part::Part;
+use crate::part::{LiveRoot, Part};
 use crate::trash;
 use crate::watershed::Grain;
 use pando_kernel::mount::MountEntry;
@@ -94,8 +93,9 @@ pub struct ViewPlan {
 }
 
 impl ViewPlan {
-    /// Plans the view of a transaction over `mounts`: those of the live system that can be reached, with what each can be used for.
-    pub fn new(home: &Home, name: &TxName, mounts: &[(MountEntry, Use)]) -> Self {
+    /// Plans the view of a transaction over `mounts`: those of the live system that can be reached, with what each can be used for. `unique` tells it from every other transaction
+    /// that has its name, or had it.
+    pub(super) fn new(home: &Home, name: &TxName, unique: &str, mounts: &[(MountEntry, Use)]) -> Self {
         // What was mounted in what a commit has thrown away is nobody's to see.
         let is_seen =
             |at: &Path| !at.starts_with(home.directory()) && !at.components().any(|name| name.as_os_str() == HIDDEN);
@@ -111,7 +111,7 @@ impl ViewPlan {
                 }
                 // Numbered, since one file system may be mounted at several places.
                 Kind::Overlay => {
-                    let part = format!("{number}.{}", home.part_name(name));
+                    let part = format!("{number}.{}", home.part_name(name, unique));
                     let base = at.join(HIDDEN).join(part);
                     How::Overlay(Part::new(at, base))
                 }
@@ -184,9 +184,9 @@ impl ViewPlan {
     }
 
     /// Makes the directories of the parts. A mount on which they cannot be made, for it is full perhaps, cannot serve, or is not safe from others, is shown read-only: a transaction that writes
-    /// nothing there need not care. The root's must be made. When the live tree's root of each that was made had last changed.
-    pub(crate) fn make_parts(&mut self) -> Result<Vec<Moment>, CallError> {
-        let mut changed = Vec::new();
+    /// nothing there need not care. The root's must be made. What the live tree's root of each that was made was like.
+    pub(crate) fn make_parts(&mut self) -> Result<Vec<LiveRoot>, CallError> {
+        let mut roots = Vec::new();
         for (number, fixture) in self.fixtures.iter_mut().enumerate() {
             let How::Overlay(part) = &fixture.how else { continue };
             let fit =
@@ -198,7 +198,7 @@ impl ViewPlan {
             };
             match made.and_then(fit) {
                 Ok(made) => {
-                    changed.push(made.root);
+                    roots.push(made.live);
                     self.grain = self.grain.with(made.base);
                 }
                 Err(error) if number > 0 => {
@@ -215,7 +215,7 @@ impl ViewPlan {
         let made: Vec<PathBuf> = self.parts().filter_map(|part| Some(part.base.parent()?.to_owned())).collect();
         self.fixtures
             .retain(|fixture| fixture.how != How::Hidden || made.contains(&fixture.at) || !is_beside(&fixture.at));
-        Ok(changed)
+        Ok(roots)
     }
 
     /// Mounts that can be written outside and not in the transaction.
@@ -232,7 +232,7 @@ enum Kind {
 
 /// What a mount can be used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Use {
+pub(crate) enum Use {
     /// An overlay can lie over it, whose files know which files they were copied from.
     Overlay,
     /// It cannot: it is a file, or its file system knows no file handles or extended attributes.
@@ -262,7 +262,7 @@ mod tests {
     }
 
     fn planned(mounts: &[(MountEntry, Use)]) -> Vec<String> {
-        let plan = ViewPlan::new(&Home::new(Path::new("/")), &"t".parse().unwrap(), mounts);
+        let plan = ViewPlan::new(&Home::new(Path::new("/")), &"t".parse().unwrap(), "7-9", mounts);
         let word = |how: &How| match how {
             How::Overlay(part) => format!("over {}", part.base.display()),
             other => format!("{other:?}"),
@@ -294,10 +294,10 @@ mod tests {
                 "/proc Bound",
                 "/dev Bound",
                 "/sys Bound",
-                "/srv over /srv/.pando-tx/4.t",
+                "/srv over /srv/.pando-tx/4.t.7-9",
                 "/cd Bound",
                 "/far ReadOnly",
-                "/dev/shm over /dev/shm/.pando-tx/7.t",
+                "/dev/shm over /dev/shm/.pando-tx/7.t.7-9",
                 "/boot/efi ReadOnly",
                 "/srv/.pando-tx Hidden",
                 "/dev/shm/.pando-tx Hidden",
@@ -316,6 +316,6 @@ mod tests {
     #[test]
     fn the_state_may_lie_on_a_mount_of_its_own() {
         let mounts = [mount("/", "ext4", "rw"), mount("/var", "xfs", "rw")];
-        assert_eq!(planned(&mounts)[..2], ["/ over /.pando-tx/0.t", "/var over /var/lib/pando/tx/t/part-1"]);
+        assert_eq!(planned(&mounts)[..2], ["/ over /.pando-tx/0.t.7-9", "/var over /var/lib/pando/tx/t/part-1"]);
     }
 }
