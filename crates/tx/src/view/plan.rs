@@ -59,6 +59,8 @@ pub struct Fixture {
     pub at: PathBuf,
     /// How it is shown.
     pub how: How,
+    /// The device that its file system lies on, where there is one: whoever looks for that (grub-probe, mkinitramfs) goes by the list of mounts.
+    pub(super) device: Option<String>,
 }
 
 impl Fixture {
@@ -121,12 +123,14 @@ impl ViewPlan {
             let bound = |fixture: &Fixture| fixture.how == How::Bound && mount.at.starts_with(&fixture.at);
             // What lies in a tree that is bound with everything below comes along with it.
             if how != How::Bound || !fixtures.iter().any(bound) {
-                fixtures.push(Fixture { at: mount.at.clone(), how });
+                let device = Some(mount.source.clone()).filter(|source| source.starts_with('/'));
+                fixtures.push(Fixture { at: mount.at.clone(), how, device });
             }
         }
         let hidden: Vec<_> = fixtures.iter().filter_map(|fixture| Self::hidden(home, fixture)).collect();
-        fixtures.extend(hidden.into_iter().map(|at| Fixture { at, how: How::Hidden }));
-        fixtures.push(Fixture { at: home.directory().to_owned(), how: How::Hidden });
+        let hide = |at| Fixture { at, how: How::Hidden, device: None };
+        fixtures.extend(hidden.into_iter().map(hide));
+        fixtures.push(hide(home.directory().to_owned()));
         fixtures.dedup();
         let has_part = |(mount, usable): &&(MountEntry, Use)| matches!(Self::kind(mount, *usable), Kind::Overlay);
         let grains = mounts.iter().filter(has_part).map(|(mount, _)| Grain::of_kind(&mount.kind));
