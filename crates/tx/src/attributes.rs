@@ -1,5 +1,6 @@
 //! What a file has beside its name and its content: owner, mode, time of change, extended attributes.
 
+use crate::crash::planted;
 use crate::tree::{CallPath, fnv1a};
 use crate::xattr::{self, Xattrs};
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, Stat, Timespec, Timestamps, UTIME_OMIT, Uid};
@@ -119,13 +120,15 @@ impl Attributes {
                 rustix::fs::chownat(CWD, path, Some(uid), Some(gid), AtFlags::empty())?;
             }
             between();
-            xattr::write(object, &self.xattrs)?;
-            if FileType::from_raw_mode(self.mode) != FileType::Symlink {
+            if !planted("lost-attribute") {
+                xattr::write(object, &self.xattrs)?;
+            }
+            if FileType::from_raw_mode(self.mode) != FileType::Symlink && !planted("lost-mode") {
                 rustix::fs::chmodat(CWD, path, Mode::from_raw_mode(self.mode & 0o7777), AtFlags::empty())?;
             }
             between();
         }
-        if which != Which::ButTime {
+        if which != Which::ButTime && !planted("lost-time") {
             let omit = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
             let modified = Timespec { tv_sec: self.modified.seconds, tv_nsec: self.modified.nanoseconds.into() };
             let times = Timestamps { last_access: omit, last_modification: modified };

@@ -188,7 +188,9 @@ pub(crate) fn read(parts: &[Part], begun: Moment, basis: Option<&Basis>) -> Resu
 /// The same of one part; nothing where others have unmounted it, which is no matter to the transaction.
 fn read_if_there(part: &Part, begun: Moment, basis: Option<&Basis>) -> Result<Option<PartChanges>, CommitError> {
     let is_there = |basis| !part.is_unmounted() && !gone::is_left_alone(part, basis);
-    let Some(basis) = basis else { return if is_there(None) { read_part(part, begun, None).map(Some) } else { Ok(None) } };
+    let Some(basis) = basis else {
+        return if is_there(None) { read_part(part, begun, None).map(Some) } else { Ok(None) };
+    };
     let found = if is_there(Some(basis)) { Some(read_part(part, begun, Some(basis))) } else { None };
     // While it was read it may have gone: what that said is of something else then.
     if !part.is_unmounted() && !part.is_gone() {

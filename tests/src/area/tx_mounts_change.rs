@@ -42,7 +42,8 @@ fn begins(sandbox: &Sandbox, mounts_in: &str) {
 
 /// Runs a script with a file system in memory at `at`, where nobody else sees it. `$TX` is `pando tx`, with its state outside of that.
 fn script(sandbox: &Sandbox, text: &str) -> Ended {
-    let prologue = "set -u; mount --make-rprivate /; mkdir at; mount -t tmpfs none at || exit 77; TX=\"$PANDO --root $ROOT tx\"\n";
+    let prologue =
+        "set -u; mount --make-rprivate /; mkdir at; mount -t tmpfs none at || exit 77; TX=\"$PANDO --root $ROOT tx\"\n";
     let line = Line::new("unshare").args(["-m", "bash", "-c", &format!("{prologue}{text}")]);
     let line = line.directory(sandbox.scratch()).env("ROOT", sandbox.root()).env("PANDO", sandbox.program());
     let ended = line.limit(120).run();
