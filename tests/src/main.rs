@@ -25,6 +25,7 @@ mod debian_image;
 mod dice;
 mod disk_server;
 mod disorder;
+mod file_calls;
 mod file_watcher;
 mod history;
 mod image_export;
@@ -39,13 +40,14 @@ mod race;
 mod recording_disk;
 mod sandbox;
 mod selection;
+mod serial_order;
 mod small_disk;
 mod spaces;
 mod store_worker;
 mod swap_file;
+mod tables_of_tests;
 mod teardown;
 mod terminal;
-mod threat_model;
 mod tree_state;
 mod world;
 
@@ -56,11 +58,13 @@ use std::process::ExitCode;
 type Part = fn(&[String]) -> std::io::Result<()>;
 
 /// By the word that asks for it.
-const PARTS: [(&str, Part); 7] = [
+const PARTS: [(&str, Part); 9] = [
     (abstract_caller::WORD, abstract_caller::obey),
     (disorder::WORD, disorder::obey),
     (disorder::PROTECTIVE, disorder::obey_protectively),
     (history::WORD, history::obey),
+    (serial_order::WORD, serial_order::obey),
+    (file_calls::WORD, file_calls::obey),
     (race::WORD, race::obey),
     (power_loss::WORD, power_loss::obey),
     (disk_server::WORD, disk_server::obey),

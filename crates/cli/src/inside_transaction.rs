@@ -2,13 +2,13 @@
 
 use crate::complaint::Usage;
 
-/// What the overlay calls itself that a transaction's view is made of.
+/// What mounts of a transaction's view are called: the overlay over a guest's root, and what hides the transactions' own directory on the host.
 const VIEW: &str = "pando-tx";
 
 /// Fails inside a transaction, and says what is not supported there. `doing` is what was to be done.
 pub(crate) fn refuse(doing: &str) -> Result<(), Usage> {
     let mounts = pando_kernel::proc_file::text("/proc/self/mountinfo").unwrap_or_default();
-    if !has_a_views_root(&mounts) {
+    if !is_of_a_view(&mounts) {
         return Ok(());
     }
     Err(Usage::sentence(format!(
@@ -16,11 +16,18 @@ pub(crate) fn refuse(doing: &str) -> Result<(), Usage> {
     )))
 }
 
-/// Whether the root in a list of mounts is a transaction's view. Of several that lie over each other the last is seen.
-fn has_a_views_root(mounts: &str) -> bool {
-    let root = mounts.lines().rfind(|line| line.split(' ').nth(4) == Some("/"));
-    let source = root.and_then(|line| line.split_once(" - ")?.1.split(' ').nth(1));
-    source == Some(VIEW)
+/// Whether a list of mounts is that of a transaction's view.
+fn is_of_a_view(mounts: &str) -> bool {
+    let fields = |line: &str| {
+        let (before, behind) = line.split_once(" - ")?;
+        let mut kind_and_source = behind.split(' ');
+        let (kind, source) = (kind_and_source.next()?, kind_and_source.next()?);
+        Some((before.split(' ').nth(4)? == "/", kind == "tmpfs", source == VIEW))
+    };
+    // Of several roots that lie over each other the last is seen.
+    let root = mounts.lines().filter_map(fields).rfind(|(is_root, ..)| *is_root);
+    let hidden = mounts.lines().filter_map(fields).any(|(_, is_in_memory, is_named)| is_in_memory && is_named);
+    hidden || root.is_some_and(|(_, _, is_named)| is_named)
 }
 
 #[cfg(test)]
@@ -28,11 +35,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_view_is_known_by_its_root() {
+    fn a_view_is_known_by_its_root_or_by_what_it_hides() {
         let disk = "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n";
         let view = "477 94 0:410 / / rw,relatime - overlay pando-tx rw,lowerdir+=/\n";
-        assert!(has_a_views_root(view) && has_a_views_root(&format!("{disk}{view}")));
-        assert!(!has_a_views_root(disk) && !has_a_views_root(&format!("{view}{disk}")) && !has_a_views_root(""));
-        assert!(!has_a_views_root("477 94 0:410 / /mnt rw - overlay pando-tx rw\n"));
+        assert!(is_of_a_view(view) && is_of_a_view(&format!("{disk}{view}")));
+        assert!(!is_of_a_view(disk) && !is_of_a_view(&format!("{view}{disk}")) && !is_of_a_view(""));
+        assert!(!is_of_a_view("477 94 0:410 / /mnt rw - overlay pando-tx rw\n"));
+        let hidden = "91 90 0:55 / /var/lib/pando/tx ro - tmpfs pando-tx ro,size=4k\n";
+        assert!(is_of_a_view(&format!("477 94 0:410 / / rw - overlay /dev/sda1 rw\n{hidden}")));
     }
 }

@@ -1,6 +1,7 @@
 //! What a file has beside its name and its content: owner, mode, time of change, extended attributes.
 
-use crate::tree::CallPath;
+use crate::crash::planted;
+use crate::tree::{CallPath, fnv1a};
 use crate::xattr::{self, Xattrs};
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, Stat, Timespec, Timestamps, UTIME_OMIT, Uid};
 use serde::{Deserialize, Serialize};
@@ -102,6 +103,11 @@ impl Attributes {
         all(self) == all(other) && self.xattrs == other.xattrs
     }
 
+    /// A number that any other attributes have another of.
+    pub(crate) fn digest(&self) -> io::Result<u64> {
+        Ok(fnv1a(&postcard::to_stdvec(self).map_err(io::Error::other)?))
+    }
+
     /// Gives them to an open object. Times come last, since everything else changes them, and the mode after owner and access lists, since a new
     /// owner takes setuid away and an access list sets the group's bits. `between` is called where it is half done.
     pub(crate) fn give(&self, object: &CallPath, which: Which, between: fn()) -> io::Result<()> {
@@ -114,13 +120,15 @@ impl Attributes {
                 rustix::fs::chownat(CWD, path, Some(uid), Some(gid), AtFlags::empty())?;
             }
             between();
-            xattr::write(object, &self.xattrs)?;
-            if FileType::from_raw_mode(self.mode) != FileType::Symlink {
+            if !planted("lost-attribute") {
+                xattr::write(object, &self.xattrs)?;
+            }
+            if FileType::from_raw_mode(self.mode) != FileType::Symlink && !planted("lost-mode") {
                 rustix::fs::chmodat(CWD, path, Mode::from_raw_mode(self.mode & 0o7777), AtFlags::empty())?;
             }
             between();
         }
-        if which != Which::ButTime {
+        if which != Which::ButTime && !planted("lost-time") {
             let omit = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
             let modified = Timespec { tv_sec: self.modified.seconds, tv_nsec: self.modified.nanoseconds.into() };
             let times = Timestamps { last_access: omit, last_modification: modified };

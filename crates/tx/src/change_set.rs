@@ -52,12 +52,28 @@ pub(crate) struct Source {
     indexed: Vec<Indexed>,
     /// When the transaction began.
     begun: Moment,
+    /// Which file system the live tree lies on.
+    file_system: FileSystem,
+}
+
+/// What tells a file system, by the root of a live tree on it, from any other that is mounted in its place later. The view keeps its device's number from being another's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct FileSystem {
+    device: u64,
+    root: u64,
+}
+
+impl FileSystem {
+    fn of(live: &Tree) -> io::Result<Self> {
+        let root = rustix::fs::fstat(live.root())?;
+        Ok(Self { device: root.st_dev, root: root.st_ino })
+    }
 }
 
 impl PartChanges {
     /// What a commit of it will do, for whoever is to approve it. Nobody may be changing more.
     pub fn review(&self) -> Result<PartReview, CommitError> {
-        let Source { root, indexed, begun } = &self.source;
+        let Source { root, indexed, begun, .. } = &self.source;
         let what = || format!("looking at what is changed on {}", self.part.live.display());
         let entries = collect(&self.part, root, indexed, *begun);
         let entries = entries.map_err(|source| CommitError::Prepare { what: what(), source })?;
@@ -135,6 +151,8 @@ pub(crate) struct Basis {
     pub(crate) known_names: Vec<KnownNames>,
     /// What it is about.
     pub(crate) selection: Selection,
+    /// What the roots of its parts were like when it began, by their directories.
+    pub(crate) roots: Vec<(PathBuf, u64)>,
 }
 
 impl Basis {
@@ -145,7 +163,8 @@ impl Basis {
         let now = now.map(|now| self.selection.reduce(now));
         let read = self.read.as_ref().and(now).or_else(doubted);
         let (places, disputed, known_names) = (self.places.clone(), self.disputed.clone(), self.known_names.clone());
-        Self { read, places, disputed, known_names, selection: self.selection.clone(), ..*self }
+        let (selection, roots) = (self.selection.clone(), self.roots.clone());
+        Self { read, places, disputed, known_names, selection, roots, ..*self }
     }
 
     /// Those files on a part.
@@ -163,8 +182,26 @@ impl Basis {
 /// Reads what a transaction changed that began at `begun`, and with a basis checks that nobody else changed what it changed or read. Nobody may be writing
 /// to it any more.
 pub(crate) fn read(parts: &[Part], begun: Moment, basis: Option<&Basis>) -> Result<Vec<PartChanges>, CommitError> {
-    let there = parts.iter().filter(|part| !gone::is_left_alone(part, basis));
-    there.map(|part| read_part(part, begun, basis)).collect()
+    parts.iter().filter_map(|part| read_if_there(part, begun, basis).transpose()).collect()
+}
+
+/// The same of one part; nothing where others have unmounted it, which is no matter to the transaction.
+fn read_if_there(part: &Part, begun: Moment, basis: Option<&Basis>) -> Result<Option<PartChanges>, CommitError> {
+    let is_there = |basis| !part.is_unmounted() && !gone::is_left_alone(part, basis);
+    let Some(basis) = basis else {
+        return if is_there(None) { read_part(part, begun, None).map(Some) } else { Ok(None) };
+    };
+    let found = if is_there(Some(basis)) { Some(read_part(part, begun, Some(basis))) } else { None };
+    // While it was read it may have gone: what that said is of something else then.
+    if !part.is_unmounted() && !part.is_gone() {
+        return found.transpose();
+    }
+    gone::is_left_alone(part, Some(basis)).then_some(None).ok_or_else(|| unmounted(part))
+}
+
+/// What is changed, or was read, on a part that others have unmounted cannot be committed.
+fn unmounted(part: &Part) -> CommitError {
+    CommitError::Conflict(Conflict { path: part.live.display().to_string(), what: "was unmounted by others" })
 }
 
 /// Where anything is mounted around a part.
@@ -189,14 +226,12 @@ fn read_part(part: &Part, begun: Moment, basis: Option<&Basis>) -> Result<PartCh
     let open = |path: &Path| {
         Tree::open(path).map_err(|source| CommitError::Prepare { what: format!("opening {}", path.display()), source })
     };
-    // What it has changed lies on the mount itself, or it is one of a realm's.
-    if basis.is_some() && (!part.base.exists() || part.is_gone()) {
-        let path = part.live.display().to_string();
-        return Err(CommitError::Conflict(Conflict { path, what: "was unmounted by others" }));
-    }
     let live = Tree::live(part);
     let live =
         live.map_err(|source| CommitError::Prepare { what: format!("opening {}", part.live.display()), source })?;
+    let file_system = FileSystem::of(&live);
+    let file_system = file_system
+        .map_err(|source| CommitError::Prepare { what: format!("looking at {}", part.live.display()), source })?;
     let upper = open(&part.upper())?;
     let untouched = if basis.is_some_and(|basis| basis.sound_times) { untouched(&upper, &live, begun) } else { None };
     let selection = basis.map(|basis| basis.selection.on(part)).unwrap_or_default();
@@ -238,16 +273,21 @@ fn read_part(part: &Part, begun: Moment, basis: Option<&Basis>) -> Result<PartCh
         left_out: all.saturating_sub(changes.len()),
         changes,
         steps: plan(&root, &indexed),
-        source: Source { root, indexed, begun },
+        source: Source { root, indexed, begun, file_system },
     })
 }
 
 /// Looks once more, right before the commit point, at what was read and found to be in no conflict: between the two lies all that had to be brought to the disk.
 pub(crate) fn look_again(found: &[(Part, Source)], begun: Moment, basis: &Basis) -> Result<(), CommitError> {
-    for (part, Source { root, indexed, .. }) in found {
+    for (part, Source { root, indexed, file_system, .. }) in found {
         let failed =
             |source| CommitError::Prepare { what: format!("looking once more at {}", part.live.display()), source };
-        let live = Tree::live(part).map_err(failed)?;
+        let Some(live) = still_there(part, *file_system).map_err(failed)? else {
+            if gone::was_untouched(part, basis) {
+                continue;
+            }
+            return Err(unmounted(part));
+        };
         let found = match changed_since(&live, root, indexed).map_err(failed)? {
             None => changed_within(&live, root, begun).map_err(failed)?,
             found => found,
@@ -259,6 +299,15 @@ pub(crate) fn look_again(found: &[(Part, Source)], begun: Moment, basis: &Basis)
         none_on(part, found)?;
     }
     Ok(())
+}
+
+/// The live tree of a part; nothing where others have unmounted its file system, or put another in its place.
+fn still_there(part: &Part, file_system: FileSystem) -> io::Result<Option<Tree>> {
+    let live = match Tree::live(part) {
+        Err(error) if was_taken_away(&error) => return Ok(None),
+        live => live?,
+    };
+    Ok((FileSystem::of(&live)? == file_system).then_some(live))
 }
 
 /// Whether an error says that something is not where it was found before.

@@ -1,7 +1,7 @@
 //! The content of one file brought into another that keeps its identity: shared if the file system can (reflink), else copied inside the kernel,
 //! holes kept.
 
-use crate::crash::step;
+use crate::crash::{planted, step};
 use crate::tree::CallPath;
 use rustix::fs::{FallocateFlags, SeekFrom, Stat, copy_file_range, fallocate, fstat, ftruncate, ioctl_ficlone, seek};
 use rustix::io::Errno;
@@ -81,6 +81,7 @@ pub(crate) fn fill(from: &File, stat: &Stat, to: &File) -> io::Result<()> {
 /// The next run of data at or after `at`; an empty one at the end if there is none.
 fn next_data(from: &File, at: u64, size: u64) -> io::Result<(u64, u64)> {
     match seek(from, SeekFrom::Data(at)) {
+        _ if planted("filled-holes") => Ok((at, size)),
         Ok(start) => {
             let end = seek(from, SeekFrom::Hole(start)).unwrap_or(size).min(size);
             Ok((start.min(size), end.max(start.min(size))))

@@ -1,17 +1,30 @@
-//! Parts whose file system a realm has unmounted since the view was made of it. That of a user who has left, for example, is no matter to a transaction which never
-//! looked there.
+//! Parts whose file system others have unmounted since the view was made of it. A stick that was pulled out, or the files of a user who has left, are no matter to a transaction
+//! which never looked there.
 
 use crate::change_set::Basis;
 use crate::part::Part;
 use crate::read_set::{CANARY, pandos_own};
+use crate::selection::Selection;
 use crate::tree_path::TreePath;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// Whether a part is gone, and the transaction has neither changed nor, as far as the basis tells, read anything on it.
 pub(crate) fn is_left_alone(part: &Part, basis: Option<&Basis>) -> bool {
+    if part.realm.is_none() {
+        return part.is_unmounted() && basis.is_some_and(|basis| was_untouched(part, basis));
+    }
     let is_empty = || std::fs::read_dir(part.upper()).is_ok_and(|mut names| names.next().is_none());
     part.is_gone() && is_empty() && !basis.is_some_and(|basis| was_read(part, basis))
+}
+
+/// Whether nothing was looked up on one of this machine's own parts, and its root is what it was. What is changed lies on the mount itself, where nobody finds it any more; but
+/// whoever changes anything else than the root has looked it up before.
+pub(crate) fn was_untouched(part: &Part, basis: &Basis) -> bool {
+    let Some((_, read)) = basis.read.iter().flatten().find(|(other, _)| other.is(part)) else { return false };
+    let before = basis.roots.iter().find(|(base, _)| *base == part.base).map(|(_, root)| *root);
+    // Of what is left out it is not known whether it was looked up.
+    basis.selection == Selection::default() && before.is_some() && read.root == before && !was_read(part, basis)
 }
 
 fn was_read(part: &Part, basis: &Basis) -> bool {
@@ -27,7 +40,6 @@ fn was_read(part: &Part, basis: &Basis) -> bool {
 mod tests {
     use super::*;
     use crate::read_set::{Looked, ReadSet};
-    use crate::selection::Selection;
 
     #[test]
     fn what_pando_itself_looked_up_was_not_read() {
@@ -49,6 +61,7 @@ mod tests {
                     disputed,
                     known_names: Vec::new(),
                     selection: Selection::default(),
+                    roots: Vec::new(),
                 },
             )
         };

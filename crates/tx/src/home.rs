@@ -105,9 +105,10 @@ impl Home {
         format!("-{hash:016x}")
     }
 
-    /// The name of a transaction's part on a mount of its own.
-    pub(crate) fn part_name(&self, name: &TxName) -> String {
-        format!("{name}{}", self.mark())
+    /// The name of a transaction's part on a mount of its own. No other transaction's has it, not even a later one's of the same name: what an earlier one has thrown away
+    /// is deleted by its path, which may take until then.
+    pub(crate) fn part_name(&self, name: &TxName, unique: &str) -> String {
+        format!("{name}{}.{unique}", self.mark())
     }
 
     /// The group that a transaction's processes are in.

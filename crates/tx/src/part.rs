@@ -65,6 +65,11 @@ impl Part {
         !self.way.is_empty() && self.open().is_err_and(|error| way::is_gone(&error))
     }
 
+    /// Whether a mount of this machine's own is not where it was: others have unmounted it, or mounted something over it. Its directory, which no other file system has, lies on it.
+    pub(crate) fn is_unmounted(&self) -> bool {
+        self.realm.is_none() && !self.base.exists()
+    }
+
     /// What was changed.
     pub fn upper(&self) -> PathBuf {
         self.files().join("upper")
@@ -114,20 +119,19 @@ impl Part {
         private(&self.upper())?;
         private(&self.work())?;
         let base = Moment::changed(&rustix::fs::stat(&self.base)?);
-        Ok(Made { root: self.look_like_live()?, base })
+        Ok(Made { live: self.look_like_live()?, base })
     }
 
     /// Gives the upper directory all that the live tree's root has but its names, the time too: any other would be a change to the root, and every commit would touch, and
     /// sync, every file system. Others may change the live root meanwhile, so that all of it is kept as well: whose a change is can be told by that alone.
-    /// When anything of the live root had last changed before.
-    pub(crate) fn look_like_live(&self) -> io::Result<Moment> {
+    pub(crate) fn look_like_live(&self) -> io::Result<LiveRoot> {
         let live = self.open()?;
         let changed = Moment::changed(&rustix::fs::fstat(&live)?);
         let live = Attributes::of(&CallPath::of(live)?)?;
         let upper = rustix::fs::open(self.upper(), OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         live.give(&CallPath::of(upper)?, Which::All, || ())?;
         std::fs::write(self.marker(), postcard::to_stdvec(&live).map_err(io::Error::other)?)?;
-        Ok(changed)
+        Ok(LiveRoot { changed, digest: live.digest()? })
     }
 
     /// When anything of the live tree's root last changed, where that can be told.
@@ -169,10 +173,19 @@ impl Part {
 /// What is known of one that was just made.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Made {
-    /// When the live tree's root had last changed.
-    pub(crate) root: Moment,
+    /// What the live tree's root was like.
+    pub(crate) live: LiveRoot,
     /// When the directory that it lies in did, on the same file system.
     pub(crate) base: Moment,
+}
+
+/// What the root of a live tree was like when its part was made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LiveRoot {
+    /// When anything of it had last changed.
+    pub(crate) changed: Moment,
+    /// The [digest](Attributes::digest) of its attributes.
+    pub(crate) digest: u64,
 }
 
 #[cfg(test)]

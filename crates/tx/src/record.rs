@@ -29,6 +29,9 @@ pub struct Record {
     pub first_begun: Option<Moment>,
     /// Its parts, one a mount.
     pub parts: Vec<Part>,
+    /// What each part's root was like when it began, by the [digest](crate::attributes::Attributes::digest) of its attributes.
+    #[serde(default)]
+    pub(crate) roots: Vec<u64>,
     /// The realm that it is about, if that is not the host.
     #[serde(default)]
     pub realm: Option<Realm>,

@@ -40,7 +40,7 @@ use std::path::{Path, PathBuf};
 const PREFIX: &str = ".spare-";
 
 /// How what is kept of one begins; the last byte is the version of the format. No version before had a name of that length there.
-const FORMAT: [u8; 2] = [0xff, 1];
+const FORMAT: [u8; 2] = [0xff, 2];
 
 /// How many descriptors a spare consists of.
 const DESCRIPTORS: usize = 7;
@@ -218,6 +218,7 @@ impl Spare {
             clock: Some(Clock::now()),
             first_begun: None,
             parts: plan.parts().cloned().collect(),
+            roots: Vec::new(),
             realm: None,
             group,
             holder: std::process::id().cast_signed(),
@@ -233,6 +234,8 @@ impl Spare {
         // What is made is known before, so that a crash leaves nothing unknown.
         record.write(&directory)?;
         let roots = plan.make_parts()?;
+        record.roots = roots.iter().map(|root| root.digest).collect();
+        let roots = roots.iter().map(|root| root.changed).collect();
         record.parts = plan.parts().cloned().collect();
         site.sweep = Sweep::behind(home, record.parts.iter());
         Scope::make(&record.group)?;

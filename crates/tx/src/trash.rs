@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A name that nothing else has.
-fn unique() -> String {
+pub(crate) fn unique() -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
     format!("{}-{now}", std::process::id())
 }
@@ -202,6 +202,7 @@ mod tests {
             clock: None,
             first_begun: None,
             parts,
+            roots: Vec::new(),
             realm: None,
             group: PathBuf::new(),
             holder: 1,

@@ -208,9 +208,13 @@ impl Tree {
 
 /// What tells the object of a handle from all others of its file system.
 pub(crate) fn ident_of_handle(handle: &FileHandle) -> u64 {
-    // FNV-1a: the same from one run to the next.
+    fnv1a(handle.bytes.iter().chain(&handle.kind.to_le_bytes()))
+}
+
+/// A hash (FNV-1a) that is the same from one run to the next.
+pub(crate) fn fnv1a<'a>(bytes: impl IntoIterator<Item = &'a u8>) -> u64 {
     let mix = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-    handle.bytes.iter().chain(&handle.kind.to_le_bytes()).fold(0xcbf2_9ce4_8422_2325, mix)
+    bytes.into_iter().fold(0xcbf2_9ce4_8422_2325, mix)
 }
 
 /// A path that is valid as long as it is held.

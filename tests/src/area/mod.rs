@@ -81,6 +81,7 @@ mod terminals;
 mod trouble;
 mod tx;
 mod tx_bystanders;
+mod tx_calls;
 mod tx_contention;
 mod tx_crash;
 mod tx_disputed;
@@ -90,6 +91,7 @@ mod tx_guest_meetings;
 mod tx_guest_memory;
 mod tx_guest_outside;
 mod tx_guest_waits;
+mod tx_histories;
 mod tx_host_users;
 mod tx_in_clones;
 mod tx_in_memory;
@@ -131,6 +133,7 @@ const AREAS: &[&[Case]] = &[
     sysvinit::CASES,
     getting_started::CASES,
     tx_bystanders::CASES,
+    tx_calls::CASES,
     tx_contention::CASES,
     tx_crash::CASES,
     tx_disputed::CASES,
@@ -149,6 +152,7 @@ const AREAS: &[&[Case]] = &[
     tx_guest_memory::CASES,
     tx_guest_outside::CASES,
     tx_guest_waits::CASES,
+    tx_histories::CASES,
     tx_host_users::CASES,
     tx_in_clones::CASES,
     tx_in_memory::CASES,

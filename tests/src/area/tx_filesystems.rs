@@ -155,12 +155,12 @@ fn of_a_program(sandbox: &Sandbox) {
     assert_eq!(ended.out(), "old\nmade\n\nsource:\nfile\n");
 }
 
-/// Whoever runs in a transaction is run again without it, whether anything was changed there or not.
+/// What was changed on it is on it still, and nowhere else.
 fn unmounted(sandbox: &Sandbox) {
-    let text = "mkdir ../beside; $TX begin work; $TX enter work -- touch ../beside/made; cd ..; umount -l at
-         $TX commit work && exit 9; $TX abort work; [ ! -e beside/made ] && $TX run -- touch beside/made; ls beside";
+    let text = "mkdir ../beside; $TX begin work; $TX enter work -- touch new ../beside/made; cd ..; umount -l at
+         $TX commit work && exit 9; $TX abort work; [ ! -e beside/made ] && $TX run -- touch beside/made; ls at beside";
     let ended = script(sandbox, "mkfs.ext4 -q disk", "-o loop disk", false, text).succeeded();
-    assert_eq!(ended.complains_of(&["/at was unmounted by others"]).out(), "made\n");
+    assert_eq!(ended.complains_of(&["/at was unmounted by others"]).out(), "at:\n\nbeside:\nmade\n");
 }
 
 /// Bytes of memory, and MiB of what is new and of what is changed.

@@ -11,6 +11,12 @@ pub(crate) const CASES: &[Case] = &[
         .needs(&[Need::Root, Need::Program("mkfs.ext4", "e2fsprogs")]),
     Case::new("tx::one_that_loses_to_others_waits_longer_each_time", waits),
     Case::new("tx::what_is_not_supported_inside_one_is_said", nested),
+    Case::new("tx::the_device_of_a_file_system_is_found_inside", device),
+    Case::new("tx::grub_finds_the_device_of_a_file_system_inside", grub).needs(&[
+        Need::Root,
+        Need::Program("grub-probe", "grub-common"),
+        Need::Program("mkfs.ext4", "e2fsprogs"),
+    ]),
     Case::new("tx::what_was_written_to_the_kernels_files_is_told", kernels_files),
     Case::new("tx::small_holes_and_what_is_set_aside_stay", holes).needs(&[
         Need::Root,
@@ -39,6 +45,36 @@ fn waits(sandbox: &Sandbox) {
     let run = sandbox.pando(["tx", "run", "--", "sh", "-ec", "cat file >copy; sleep .3"]).directory(&scratch).run();
     run.succeeded().complains_of(&["file was changed by others; running it again", "committed: 1 path"]);
     others.wait().succeeded();
+}
+
+/// A disk of its own.
+fn disk(sandbox: &Sandbox) -> SmallDisk {
+    let scratch = sandbox.scratch();
+    SmallDisk::make(scratch.join("disk"), scratch.join("mounted"), 60, &["mkfs.ext4", "-q"], "")
+}
+
+/// By the list of mounts, as findmnt, grub-probe and mkinitramfs look for it.
+fn device(sandbox: &Sandbox) {
+    let disk = disk(sandbox);
+    let at = disk.at.display().to_string();
+    let script = format!(
+        "for at in / {at}; do awk -v at=$at '$2 == at {{ source = $1 }} END {{ print source }}' /proc/mounts; done"
+    );
+    let outside = Line::new("sh").args(["-c", &script]).ok();
+    let on_device = |line: &str| if line.starts_with('/') { line.to_owned() } else { "pando-tx".to_owned() };
+    let expected: Vec<String> = outside.lines().map(on_device).collect();
+    let inside = sandbox.pando(["tx", "run", "-q", "--", "sh", "-c", &script]).ok();
+    assert_eq!(inside.lines().collect::<Vec<_>>(), expected);
+}
+
+fn grub(sandbox: &Sandbox) {
+    let disk = disk(sandbox);
+    let probe = |line: Line| {
+        let ended = line.args(["grub-probe", "--target=device"]).args([&disk.at]).run();
+        (ended.code(), ended.out())
+    };
+    let outside = probe(Line::new("env"));
+    assert_eq!(probe(sandbox.pando(["tx", "run", "-q", "--"])), outside);
 }
 
 fn nested(sandbox: &Sandbox) {

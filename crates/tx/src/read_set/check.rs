@@ -34,7 +34,10 @@ pub(crate) fn check(
         let pandos = pandos_own(&read.looked, places);
         doubtful.retain(|one| !pandos.contains(&one.path));
     }
-    let listed = read.doubtful_directories();
+    if planted("blind-reads") {
+        doubtful.clear();
+    }
+    let listed = if planted("blind-lists") { Vec::new() } else { read.doubtful_directories() };
     if doubtful.is_empty() && listed.is_empty() {
         return Ok(None);
     }

@@ -57,6 +57,8 @@ pub(crate) struct ReadSet {
     pub(crate) replacing: HashSet<TreePath>,
     /// Directories that were opened, to be listed.
     pub(crate) listed: BTreeSet<TreePath>,
+    /// The [digest](crate::attributes::Attributes::digest) of what the view's root has now, where that is known.
+    pub(crate) root: Option<u64>,
 }
 
 impl ReadSet {

@@ -4,10 +4,11 @@ use super::dentries::{CANARY, Looked, Names, names};
 use super::openers::Openers;
 use super::walk::{self, Walker};
 use super::{ReadSet, ReadSetError};
-use crate::attributes::Moment;
+use crate::attributes::{Attributes, Moment};
 use crate::home::Home;
 use crate::part::Part;
 use crate::record::Record;
+use crate::tree::CallPath;
 use crate::tree_path::TreePath;
 use crate::view::{ViewNamespaces, ViewPlan};
 use pando_kernel::fanotify::Listener;
@@ -108,6 +109,11 @@ fn roots(view: &Path, parts: &[Part]) -> io::Result<Vec<(Part, OwnedFd)>> {
         Ok((part.clone(), rustix::fs::open(view.join(below), flags, Mode::empty())?))
     };
     parts.iter().map(root).collect()
+}
+
+/// The digest of an open directory's attributes.
+fn digest_of(directory: &OwnedFd) -> io::Result<u64> {
+    Attributes::of(&CallPath::of(directory.try_clone()?)?)?.digest()
 }
 
 /// The same for one in the view of a realm, where nothing can be relied on: no link leads to it, and it is the root of an overlay.
@@ -300,12 +306,13 @@ impl Watch {
         let roots: Vec<_> = self.roots.iter().map(|(_, root)| root).collect();
         let mut sets = Vec::new();
         let walked = walk::walk(&roots, &self.kept, &mut self.walker.borrow_mut())?;
-        for ((part, _), seen) in self.roots.iter().zip(walked) {
+        for ((part, root), seen) in self.roots.iter().zip(walked) {
             let names = names(&seen, &self.canaries, begun).ok_or(ReadSetError::Forgotten)?;
             let Names { looked, replacing } = names;
             let of_part = listed.iter().filter(|path| self.part_of(path) == Some(part));
             let below = |path: &PathBuf| TreePath::new(path.strip_prefix(&part.live).ok()?.as_os_str().as_bytes());
-            sets.push((part.clone(), ReadSet { looked, replacing, listed: of_part.filter_map(below).collect() }));
+            let listed = of_part.filter_map(below).collect();
+            sets.push((part.clone(), ReadSet { looked, replacing, listed, root: digest_of(root).ok() }));
         }
         Ok(sets)
     }

@@ -99,6 +99,7 @@ impl Transaction {
             clock: Some(Clock::now()),
             first_begun,
             parts: plan.parts().cloned().collect(),
+            roots: Vec::new(),
             group: match &realm {
                 None => home.group(name)?,
                 Some(realm) => realm.group(name),
@@ -116,7 +117,7 @@ impl Transaction {
         };
         // What is made is known before, so that a crash leaves nothing unknown.
         record.write(&directory)?;
-        plan.make_parts()?;
+        record.roots = plan.make_parts()?.iter().map(|root| root.digest).collect();
         record.parts = plan.parts().cloned().collect();
         // It begins only now: whoever lists the root of a mount must not be told that it was changed, when Pando itself has made its hidden directory there. As
         // long as this transaction has a part in that, nobody else makes it or removes it either.

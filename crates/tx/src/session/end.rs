@@ -260,7 +260,8 @@ fn basis(
     let opened = |one: &Disputed| watch.is_none_or(|watch| watch.have_opened(&one.path));
     let disputed = record.disputed.iter().map(|one| (one.clone(), opened(one))).collect();
     let (places, known_names) = (record.places.clone(), record.known_names.clone());
-    Ok(Basis { read, places, durable, sound_times, disputed, known_names, selection })
+    let roots = record.parts.iter().map(|part| part.base.clone()).zip(record.roots.iter().copied()).collect();
+    Ok(Basis { read, places, durable, sound_times, disputed, known_names, selection, roots })
 }
 
 /// What a transaction has changed as far as can be seen while it goes on.

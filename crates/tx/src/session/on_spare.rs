@@ -36,10 +36,11 @@ impl Transaction {
         // Whatever fails from here on, what is on disk of the spare goes with `site`.
         let Taken { state, namespaces, watch, lock, site } = spare.take_apart();
         let (mut plan, mut record) = (state.plan, state.record);
-        for (part, changed) in plan.parts().zip(&state.roots) {
+        for ((part, changed), digest) in plan.parts().zip(&state.roots).zip(&mut record.roots) {
             // Names may have come and gone there since, and where whole seconds are kept nothing need tell of it.
             if plan.grain == Grain::Second || part.root_changed() != Some(*changed) {
-                part.look_like_live().context(|| format!("looking at {}", part.live.display()))?;
+                let looked = part.look_like_live();
+                *digest = looked.context(|| format!("looking at {}", part.live.display()))?.digest;
             }
         }
         plan.move_parts(&former, &directory);

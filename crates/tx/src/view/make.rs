@@ -6,6 +6,7 @@ use crate::home::Home;
 use crate::name::TxName;
 use crate::part::Part;
 use crate::read_set::Watch;
+use crate::trash;
 use nix::sched::{CloneFlags, setns, unshare};
 use pando_kernel::file_handle::FileHandle;
 use pando_kernel::mount::{Attributes, MountEntry, Tree, mounts};
@@ -26,6 +27,9 @@ const OPTIONS: [(&str, &str); 4] = [("redirect_dir", "on"), ("metacopy", "on"), 
 /// The same where what is new is on another file system: the numbers tell which, so that all are of one device, as programs expect that do not leave a file system.
 const OPTIONS_IN_MEMORY: [(&str, &str); 4] =
     [("redirect_dir", "on"), ("metacopy", "on"), ("index", "on"), ("xino", "on")];
+
+/// What the mounts of a view are called that stand for no device: whoever runs in one knows it by that.
+const NAME: &str = "pando-tx";
 
 /// What an overlay takes of a file system by being there, amply: bytes, and inodes where they are counted.
 const ROOM: u64 = 128 << 10;
@@ -52,7 +56,7 @@ impl ViewPlan {
                 (mount, usable)
             })
             .collect();
-        Ok(Self { sockets: sockets::listening(), ..Self::new(home, name, &mounts) })
+        Ok(Self { sockets: sockets::listening(), ..Self::new(home, name, &trash::unique(), &mounts) })
     }
 }
 
@@ -111,7 +115,7 @@ impl View {
                 .context(|| "laying an overlay over /, whose file system has no file handles".into());
         };
         let mut made_of = Vec::new();
-        let tree = overlay(part, directory, watch.as_deref_mut(), &mut made_of)?;
+        let tree = overlay((part, root.device.as_deref()), directory, watch.as_deref_mut(), &mut made_of)?;
         // Any directory will do to hang it up before it becomes the root.
         attach(&tree, CWD, &part.base)?;
         for fixture in rest {
@@ -130,9 +134,9 @@ impl View {
 }
 
 /// A view of what is live on a part, with files of its own.
-pub(super) fn over<'a>(part: &Part, lower: &'a Tree, files: &'a Tree) -> Overlay<'a> {
+pub(super) fn over<'a>(part: &Part, device: Option<&'a str>, lower: &'a Tree, files: &'a Tree) -> Overlay<'a> {
     let options = if part.memory.is_some() { &OPTIONS_IN_MEMORY } else { &OPTIONS };
-    Overlay { name: "pando-tx", lowers: vec![lower], data: Vec::new(), files, options, volatile: true }
+    Overlay { name: device.unwrap_or(NAME), lowers: vec![lower], data: Vec::new(), files, options, volatile: true }
 }
 
 /// Kinds of file systems that an upper directory can lie on for sure.
@@ -145,17 +149,22 @@ pub(super) fn is_fit(part: &Part) -> bool {
         let lower = Tree::clone_of(&part.live, false)?;
         let files = Tree::clone_of(part.files(), false)?;
         // One that forgets about durability would leave a mark, that no other is to have the same files.
-        Overlay { volatile: false, ..over(part, &lower, &files) }.mount(Attributes::empty(), &part.base)
+        Overlay { volatile: false, ..over(part, None, &lower, &files) }.mount(Attributes::empty(), &part.base)
     };
     let is_known = |path: &Path| rustix::fs::statfs(path).is_ok_and(|found| FIT.contains(&found.f_type));
     // A realm's lie with this machine's own.
     part.realm.is_some() || is_known(part.files()) || try_it().is_ok()
 }
 
-fn overlay(part: &Part, beside: &Path, watch: Option<&mut Watch>, made_of: &mut Vec<Tree>) -> Result<Tree, CallError> {
+fn overlay(
+    (part, device): (&Part, Option<&str>),
+    beside: &Path,
+    watch: Option<&mut Watch>,
+    made_of: &mut Vec<Tree>,
+) -> Result<Tree, CallError> {
     let lower = Tree::clone_of(&part.live, false)?;
     let files = Tree::clone_of(part.files(), false)?;
-    let tree = over(part, &lower, &files).mount(Attributes::empty(), beside)?;
+    let tree = over(part, device, &lower, &files).mount(Attributes::empty(), beside)?;
     made_of.extend([lower, files]);
     if let Some(watch) = watch {
         watch.add(part, &tree).context(|| format!("watching the view of {}", part.live.display()))?;
@@ -186,7 +195,10 @@ fn show(
 ) -> Result<(), CallError> {
     let below = |path: &Path| path.strip_prefix("/").unwrap_or(path).to_owned();
     match &fixture.how {
-        How::Overlay(part) => attach(&overlay(part, directory, watch, made_of)?, root.as_fd(), &below(&fixture.at)),
+        How::Overlay(part) => {
+            let tree = overlay((part, fixture.device.as_deref()), directory, watch, made_of)?;
+            attach(&tree, root.as_fd(), &below(&fixture.at))
+        }
         How::Bound => attach(&Tree::clone_of(&fixture.at, true)?, root.as_fd(), &below(&fixture.at)),
         How::ReadOnly => {
             let tree = Tree::clone_of(&fixture.at, false)?;
@@ -194,7 +206,8 @@ fn show(
             attach(&tree, root.as_fd(), &below(&fixture.at))
         }
         How::Hidden => {
-            let empty = Tree::new("tmpfs", &[("size", "4k"), ("mode", "0500")], Attributes::MOUNT_ATTR_RDONLY)?;
+            let options = [("source", NAME), ("size", "4k"), ("mode", "0500")];
+            let empty = Tree::new("tmpfs", &options, Attributes::MOUNT_ATTR_RDONLY)?;
             attach(&empty, root.as_fd(), &below(&fixture.at))
         }
     }
@@ -264,4 +277,21 @@ impl ViewNamespaces {
 /// Takes this thread, alone, into the view that a process is in.
 pub(crate) fn join(pid: i32) -> Result<(), CallError> {
     ViewNamespaces::of(Path::new(&format!("/proc/{pid}")))?.join()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn what_an_earlier_transaction_left_on_a_mount_is_not_where_a_later_one_of_its_name_has_anything() {
+        let home = Home::new(Path::new("/nowhere"));
+        let places = || -> BTreeSet<_> {
+            let plan = ViewPlan::of_now(&home, &"t".parse().unwrap()).unwrap();
+            plan.parts().filter(|part| !part.base.starts_with(home.directory())).map(|part| part.base.clone()).collect()
+        };
+        let (earlier, later) = (places(), places());
+        assert!(earlier.is_disjoint(&later), "{earlier:?} {later:?}");
+    }
 }

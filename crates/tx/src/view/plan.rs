@@ -1,10 +1,9 @@
 //! What becomes of each mount in a view.
 
 use super::make::is_fit;
-use crate::attributes::Moment;
 use crate::home::{HIDDEN, Home};
 use crate::name::TxName;
-use crate::part::Part;
+use crate::part::{LiveRoot, Part};
 use crate::trash;
 use crate::watershed::Grain;
 use pando_kernel::mount::MountEntry;
@@ -60,6 +59,8 @@ pub struct Fixture {
     pub at: PathBuf,
     /// How it is shown.
     pub how: How,
+    /// The device that its file system lies on, where there is one: whoever looks for that (grub-probe, mkinitramfs) goes by the list of mounts.
+    pub(super) device: Option<String>,
 }
 
 impl Fixture {
@@ -94,8 +95,9 @@ pub struct ViewPlan {
 }
 
 impl ViewPlan {
-    /// Plans the view of a transaction over `mounts`: those of the live system that can be reached, with what each can be used for.
-    pub fn new(home: &Home, name: &TxName, mounts: &[(MountEntry, Use)]) -> Self {
+    /// Plans the view of a transaction over `mounts`: those of the live system that can be reached, with what each can be used for. `unique` tells it from every other transaction
+    /// that has its name, or had it.
+    pub(super) fn new(home: &Home, name: &TxName, unique: &str, mounts: &[(MountEntry, Use)]) -> Self {
         // What was mounted in what a commit has thrown away is nobody's to see.
         let is_seen =
             |at: &Path| !at.starts_with(home.directory()) && !at.components().any(|name| name.as_os_str() == HIDDEN);
@@ -111,7 +113,7 @@ impl ViewPlan {
                 }
                 // Numbered, since one file system may be mounted at several places.
                 Kind::Overlay => {
-                    let part = format!("{number}.{}", home.part_name(name));
+                    let part = format!("{number}.{}", home.part_name(name, unique));
                     let base = at.join(HIDDEN).join(part);
                     How::Overlay(Part::new(at, base))
                 }
@@ -121,12 +123,14 @@ impl ViewPlan {
             let bound = |fixture: &Fixture| fixture.how == How::Bound && mount.at.starts_with(&fixture.at);
             // What lies in a tree that is bound with everything below comes along with it.
             if how != How::Bound || !fixtures.iter().any(bound) {
-                fixtures.push(Fixture { at: mount.at.clone(), how });
+                let device = Some(mount.source.clone()).filter(|source| source.starts_with('/'));
+                fixtures.push(Fixture { at: mount.at.clone(), how, device });
             }
         }
         let hidden: Vec<_> = fixtures.iter().filter_map(|fixture| Self::hidden(home, fixture)).collect();
-        fixtures.extend(hidden.into_iter().map(|at| Fixture { at, how: How::Hidden }));
-        fixtures.push(Fixture { at: home.directory().to_owned(), how: How::Hidden });
+        let hide = |at| Fixture { at, how: How::Hidden, device: None };
+        fixtures.extend(hidden.into_iter().map(hide));
+        fixtures.push(hide(home.directory().to_owned()));
         fixtures.dedup();
         let has_part = |(mount, usable): &&(MountEntry, Use)| matches!(Self::kind(mount, *usable), Kind::Overlay);
         let grains = mounts.iter().filter(has_part).map(|(mount, _)| Grain::of_kind(&mount.kind));
@@ -184,9 +188,9 @@ impl ViewPlan {
     }
 
     /// Makes the directories of the parts. A mount on which they cannot be made, for it is full perhaps, cannot serve, or is not safe from others, is shown read-only: a transaction that writes
-    /// nothing there need not care. The root's must be made. When the live tree's root of each that was made had last changed.
-    pub(crate) fn make_parts(&mut self) -> Result<Vec<Moment>, CallError> {
-        let mut changed = Vec::new();
+    /// nothing there need not care. The root's must be made. What the live tree's root of each that was made was like.
+    pub(crate) fn make_parts(&mut self) -> Result<Vec<LiveRoot>, CallError> {
+        let mut roots = Vec::new();
         for (number, fixture) in self.fixtures.iter_mut().enumerate() {
             let How::Overlay(part) = &fixture.how else { continue };
             let fit =
@@ -198,7 +202,7 @@ impl ViewPlan {
             };
             match made.and_then(fit) {
                 Ok(made) => {
-                    changed.push(made.root);
+                    roots.push(made.live);
                     self.grain = self.grain.with(made.base);
                 }
                 Err(error) if number > 0 => {
@@ -215,7 +219,7 @@ impl ViewPlan {
         let made: Vec<PathBuf> = self.parts().filter_map(|part| Some(part.base.parent()?.to_owned())).collect();
         self.fixtures
             .retain(|fixture| fixture.how != How::Hidden || made.contains(&fixture.at) || !is_beside(&fixture.at));
-        Ok(changed)
+        Ok(roots)
     }
 
     /// Mounts that can be written outside and not in the transaction.
@@ -232,7 +236,7 @@ enum Kind {
 
 /// What a mount can be used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Use {
+pub(crate) enum Use {
     /// An overlay can lie over it, whose files know which files they were copied from.
     Overlay,
     /// It cannot: it is a file, or its file system knows no file handles or extended attributes.
@@ -262,7 +266,7 @@ mod tests {
     }
 
     fn planned(mounts: &[(MountEntry, Use)]) -> Vec<String> {
-        let plan = ViewPlan::new(&Home::new(Path::new("/")), &"t".parse().unwrap(), mounts);
+        let plan = ViewPlan::new(&Home::new(Path::new("/")), &"t".parse().unwrap(), "7-9", mounts);
         let word = |how: &How| match how {
             How::Overlay(part) => format!("over {}", part.base.display()),
             other => format!("{other:?}"),
@@ -294,10 +298,10 @@ mod tests {
                 "/proc Bound",
                 "/dev Bound",
                 "/sys Bound",
-                "/srv over /srv/.pando-tx/4.t",
+                "/srv over /srv/.pando-tx/4.t.7-9",
                 "/cd Bound",
                 "/far ReadOnly",
-                "/dev/shm over /dev/shm/.pando-tx/7.t",
+                "/dev/shm over /dev/shm/.pando-tx/7.t.7-9",
                 "/boot/efi ReadOnly",
                 "/srv/.pando-tx Hidden",
                 "/dev/shm/.pando-tx Hidden",
@@ -316,6 +320,6 @@ mod tests {
     #[test]
     fn the_state_may_lie_on_a_mount_of_its_own() {
         let mounts = [mount("/", "ext4", "rw"), mount("/var", "xfs", "rw")];
-        assert_eq!(planned(&mounts)[..2], ["/ over /.pando-tx/0.t", "/var over /var/lib/pando/tx/t/part-1"]);
+        assert_eq!(planned(&mounts)[..2], ["/ over /.pando-tx/0.t.7-9", "/var over /var/lib/pando/tx/t/part-1"]);
     }
 }

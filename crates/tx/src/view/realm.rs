@@ -48,7 +48,8 @@ impl ViewPlan {
             way,
             memory: None,
         };
-        let mut fixtures = vec![Fixture { at: "/".into(), how: How::Overlay(part(0, Path::new("/"), Vec::new())) }];
+        let how = How::Overlay(part(0, Path::new("/"), Vec::new()));
+        let mut fixtures = vec![Fixture { at: "/".into(), how, device: None }];
         let all = mounts_of(pid)?;
         let in_reach = InReach::of(&all);
         let mut ways = memory::ways(&root, &in_reach, &mounts()?);
@@ -64,7 +65,7 @@ impl ViewPlan {
                 None if is_bound() => How::Bound,
                 None => How::ReadOnly,
             };
-            fixtures.push(Fixture { at: mount.at.clone(), how });
+            fixtures.push(Fixture { at: mount.at.clone(), how, device: None });
         }
         Ok(Self { fixtures, sockets: sockets::listening_in(pid, &root), grain: Grain::Tick })
     }
@@ -90,7 +91,7 @@ impl View {
         let mut made_of = Vec::new();
         for (part, files) in plan.parts().zip(files) {
             let lower = lower(part)?;
-            let (overlay, attributes) = (over(part, &lower, &files), attributes(&lower)?);
+            let (overlay, attributes) = (over(part, None, &lower, &files), attributes(&lower)?);
             let tree = match &staging {
                 None => overlay.by_descriptors(attributes)?,
                 Some(staging) => {
