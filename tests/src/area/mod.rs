@@ -34,6 +34,7 @@ mod frozen_again;
 mod frozen_settings;
 mod full_disk;
 mod getting_started;
+mod given_devices;
 mod hostile;
 mod hostile_archives;
 mod hostile_images;
@@ -130,6 +131,7 @@ const AREAS: &[&[Case]] = &[
     crash_at_random::CASES,
     sysvinit::CASES,
     getting_started::CASES,
+    given_devices::CASES,
     tx_bystanders::CASES,
     tx_contention::CASES,
     tx_crash::CASES,
