@@ -31,7 +31,7 @@ pub(super) fn selection(sandbox: &Sandbox) {
 }
 
 pub(super) fn whole(sandbox: &Sandbox) {
-    hold(sandbox, &WALLS, super::DESCRIPTORS);
+    hold(sandbox, &WALLS, 3..=12);
 }
 
 /// Each where nothing holds it.
