@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-const ATTACK: [&str; 4] = ["main.c", "calls.c", "files.c", "neighbours.c"];
+const ATTACK: [&str; 5] = ["main.c", "calls.c", "files.c", "neighbours.c", "published.c"];
 const PROGRAM32: &str = "program32.c";
 
 fn main() {

@@ -1,10 +1,15 @@
-/* attack NAME [ARGUMENT…]: tries one thing. Exit code 0: it got through; 1: it was denied; 2: there is no such attack. */
+/*
+ * attack NAME [ARGUMENT…]: tries one thing. Exit code 0: it got through; 1: it was denied; 2: there is no such attack.
+ *
+ * As a guest's first process without words: an init that only waits, and ends when it is asked to.
+ */
 #include "attack.h"
 #include <sched.h>
+#include <signal.h>
 #include <sys/wait.h>
 
 static const struct attack *find(const char *name) {
-    const struct attack *lists[] = { calls, files, neighbours };
+    const struct attack *lists[] = { calls, files, neighbours, published };
     for (unsigned i = 0; i < sizeof lists / sizeof *lists; i++)
         for (const struct attack *one = lists[i]; one->name; one++)
             if (!strcmp(one->name, name))
@@ -38,7 +43,25 @@ static int nested(const struct attack *attack, char **arguments) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
 }
 
+static void stand_as_init(void) {
+    sigset_t all;
+    int which = 0;
+    sigemptyset(&all);
+    sigaddset(&all, SIGTERM);
+    sigaddset(&all, SIGCHLD);
+    sigprocmask(SIG_BLOCK, &all, NULL);
+    while (which != SIGTERM) {
+        sigwait(&all, &which);
+        while (waitpid(-1, NULL, WNOHANG) > 0)
+            ;
+    }
+}
+
 int main(int count, char **words) {
+    if (count == 1 && getpid() == 1) {
+        stand_as_init();
+        return 0;
+    }
     const struct attack *attack = count > 1 ? find(words[1]) : NULL;
     if (!attack) {
         fprintf(stderr, "usage: attack NAME [ARGUMENT...]\n");

@@ -55,7 +55,7 @@ pub(crate) struct GuestOptions {
     /// Show a path of the host that --from host leaves out
     #[arg(long, value_name = "PATH")]
     expose: Vec<String>,
-    /// How far it is trusted: default, strict (code that nobody vouches for) or system (a distribution that boots) [default: system with --init, else default]
+    /// How far it is trusted: default, strict (code that nobody vouches for) or system (a distribution that boots) [default: system with --init; strict for run over the host's files; else default]
     #[arg(long, value_name = "PROFILE")]
     profile: Option<Trust>,
     /// Add a capability to the profile's set; ALL adds every one

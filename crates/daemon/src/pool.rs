@@ -5,6 +5,7 @@ use crate::life::boot::mounts;
 use crate::life::end::wait_for;
 use crate::link::Link;
 use crate::lull::Lull;
+use crate::resources::UNCOUNTED;
 use crate::spawner_link::Spawner;
 use pando_guest::Places;
 use pando_guest::device_list;
@@ -16,6 +17,7 @@ use pando_guest::slot;
 use pando_guest::spawner::SeedKind;
 use pando_kernel::cgroup::Field;
 use pando_kernel::pidfd;
+use pando_limit::process_bound;
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -245,6 +247,10 @@ impl Pool {
         let launched = tokio::task::spawn_blocking(move || {
             if let Err(error) = device_list::hold(kind.profile, &field, slot) {
                 tracing::warn!(%error, "a guest is not held to a list of devices: capabilities and mounts alone keep it from others");
+            }
+            let pids = field.seat("pids").map(|seat| seat.of_plot(slot));
+            if let Some(Err(error)) = pids.map(|seat| process_bound::hold(&seat, UNCOUNTED)) {
+                tracing::warn!(%error, "a guest without --pids may take all process numbers of the machine");
             }
             let first_id = slot::first_id(slot);
             let owner = owner.as_ref().map(|owner| Owner { namespace: owner.as_fd(), first_id });

@@ -125,6 +125,8 @@ pub(crate) fn keep_good(path: &Path) {
     }
     if let Err(error) = replace(&good, &content, false) {
         tracing::warn!(%error, "a copy for repairs could not be kept");
+        // An earlier one may grant what has been taken away since.
+        let _ = std::fs::remove_file(&good);
     }
 }
 

@@ -135,15 +135,29 @@ fn is_link(found: &Found) -> bool {
     is(found, FileType::Symlink) && is_there && found.target.starts_with('/') && !found.target.starts_with("/proc/")
 }
 
-/// Devices that have no state: null, zero, full, random, urandom.
-fn device_objection(found: &Found) -> Option<(String, &'static str)> {
+/// Devices of memory that have no state, by their minor number, and what every guest calls its own.
+const STATELESS: [(u32, &str); 5] =
+    [(3, "/dev/null"), (5, "/dev/zero"), (7, "/dev/full"), (8, "/dev/random"), (9, "/dev/urandom")];
+
+/// What a device without state is called.
+fn usual_name(found: &Found) -> Option<&'static str> {
     const MEMORY: u32 = 1;
-    const STATELESS: [u32; 5] = [3, 5, 7, 8, 9];
     let (major, minor) = (rustix::fs::major(found.stat.st_rdev), rustix::fs::minor(found.stat.st_rdev));
-    if major == MEMORY && STATELESS.contains(&minor) {
+    STATELESS.iter().find(|(known, _)| (MEMORY, *known) == (major, minor)).map(|(_, name)| *name)
+}
+
+/// What an open file is opened by. A device without state that has lost its name, as those have that a guest is given, is like any other of its kind.
+pub(crate) fn name(found: &Found) -> &str {
+    let is_nameless_device = is(found, FileType::CharacterDevice) && found.stat.st_nlink == 0;
+    let usual = is_nameless_device.then(|| usual_name(found)).flatten();
+    usual.unwrap_or(&found.target)
+}
+
+fn device_objection(found: &Found) -> Option<(String, &'static str)> {
+    if usual_name(found).is_some() {
         return None;
     }
-    let kind = match major {
+    let kind = match rustix::fs::major(found.stat.st_rdev) {
         5 | 136..=143 => "a terminal",
         _ => "a device",
     };
@@ -290,7 +304,7 @@ impl<'a> Notebook<'a> {
             }
             "anon_inode:[pidfd]" => FileKind::Process { pid: process_descriptors::pid(found) },
             "anon_inode:inotify" => FileKind::Inotify { watches: self.mounts.capture(found)? },
-            path => FileKind::Named { path: path.to_owned() },
+            _ => FileKind::Named { path: name(found).to_owned() },
         })
     }
 }

@@ -1,6 +1,7 @@
 //! From a plan to a process: opens what the plan wants, and hands both to a seed.
 
 use crate::devices;
+use crate::given_device;
 use crate::plan::{Plan, Want};
 use crate::root::Owner;
 use crate::seed::SeedLink;
@@ -172,7 +173,10 @@ impl<'a> Supplies<'a> {
                 let path = format!("/proc/{owner}/ns/{name}");
                 File::open(&path).map(|namespace| Supply::Own(namespace.into())).context(|| format!("opening {path}"))
             }
-            Want::Stdio(number) => lent(self.stdio.get(number)),
+            Want::Stdio(number) => {
+                let own = self.stdio.get(number).map_or(Ok(None), given_device::own)?;
+                own.map_or_else(|| lent(self.stdio.get(number)), |own| Ok(Supply::Own(own)))
+            }
             Want::Terminal => lent(self.stdio.first()),
             Want::Program => lent(self.program),
             Want::Word => lent(self.word),

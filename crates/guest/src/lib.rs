@@ -17,6 +17,7 @@
 pub mod account;
 pub mod device_list;
 pub mod devices;
+mod given_device;
 pub mod launch;
 pub mod mask;
 pub mod name;

@@ -30,6 +30,7 @@ pub mod machine;
 pub mod meter;
 pub mod oom;
 pub mod open_files;
+pub mod process_bound;
 pub mod promptness;
 pub mod quantity;
 pub mod quota;

@@ -64,6 +64,8 @@ pub struct Site<'a> {
     pub device: Result<Device, String>,
     /// Processes in the groups that are not to be counted.
     pub uncounted: u64,
+    /// How many processes there may be where no number is given: see [`crate::process_bound`].
+    pub processes: u64,
     /// What the machine grants to all sockets, in bytes, where version 1 counts them apart.
     pub sockets: Option<u64>,
 }
@@ -77,7 +79,8 @@ pub fn plan(limits: &Limits, site: &Site<'_>, processors: u32) -> Result<Vec<Set
     if let Some(pids) = limits.pids {
         needs(site, Controller::Pids, "pids", &pids)?;
         let files = &["pids.max"];
-        settings.push(Setting::new("pids", Controller::Pids, files, pids + site.uncounted, "max"));
+        let usual = site.processes + site.uncounted;
+        settings.push(Setting::new("pids", Controller::Pids, files, pids + site.uncounted, usual));
     }
     io(&limits.io, site, &mut settings)?;
     Ok(settings)
@@ -203,7 +206,13 @@ mod tests {
 
     fn planned(unified: bool, pairs: &[(&str, &str)]) -> Result<Vec<(String, String)>, Refusal> {
         let groups = all(unified);
-        let site = Site { groups: &groups, device: Ok(Device { major: 8, minor: 0 }), uncounted: 1, sockets: None };
+        let site = Site {
+            groups: &groups,
+            device: Ok(Device { major: 8, minor: 0 }),
+            uncounted: 1,
+            processes: 1000,
+            sockets: None,
+        };
         let settings = plan(&Limits::read(pairs.iter().copied()).unwrap(), &site, 2)?;
         Ok(settings.into_iter().map(|setting| (setting.files[0].to_owned(), setting.value)).collect())
     }
@@ -217,7 +226,13 @@ mod tests {
         let limits = Limits::read([("io.read_rate", "1M"), ("io.write_ops", "5")]).unwrap();
         for (unified, count) in [(true, 1), (false, 2)] {
             let groups = all(unified);
-            let site = Site { groups: &groups, device: Ok(Device { major: 8, minor: 0 }), uncounted: 1, sockets: None };
+            let site = Site {
+                groups: &groups,
+                device: Ok(Device { major: 8, minor: 0 }),
+                uncounted: 1,
+                processes: 1000,
+                sockets: None,
+            };
             let settings = plan(&limits, &site, 2).unwrap();
             assert_eq!(settings.len(), count);
             for key in ["io.read_rate", "io.write_ops"] {
@@ -287,8 +302,13 @@ mod tests {
         assert!(refused.to_string().contains("set memory.limit as well"), "{refused}");
         assert_eq!(lines(true, &[("memory.swap", "1G")]), ["memory.swap.max=1073741824"]);
         let nothing = Groups::default();
-        let site =
-            Site { groups: &nothing, device: Err("it lies on no block device".into()), uncounted: 0, sockets: None };
+        let site = Site {
+            groups: &nothing,
+            device: Err("it lies on no block device".into()),
+            uncounted: 0,
+            processes: 0,
+            sockets: None,
+        };
         let refused = plan(&Limits::read([("pids", "5")]).unwrap(), &site, 2).unwrap_err();
         assert!(refused.to_string().contains("no pids controller"), "{refused}");
     }
@@ -302,7 +322,7 @@ mod tests {
         let new = settings(&[("memory.limit", "2G"), ("cpu.limit", "1")]);
         let changed: Vec<_> =
             change(&old, &new).into_iter().map(|setting| format!("{}={}", setting.files[0], setting.value)).collect();
-        assert_eq!(changed, ["pids.max=max", "cpu.max=20000 20000", "memory.max=2147483648"]);
+        assert_eq!(changed, ["pids.max=1001", "cpu.max=20000 20000", "memory.max=2147483648"]);
         assert!(change(&new, &new).is_empty());
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::confinement;
 use crate::job::Job;
+use crate::lies;
 use crate::serve::serve;
 use pando_kernel::mistake::planted;
 use std::ffi::OsString;
@@ -77,6 +78,13 @@ fn misbehave() {
         loop {
             std::hint::spin_loop();
         }
+    }
+    if let Some(lie) =
+        pando_kernel::mistake::plant().and_then(|planted| Some(planted.strip_prefix("reader.lie.")?.to_owned()))
+    {
+        // Whoever has heard enough ends this process.
+        let _ = lies::tell(&lie, Descriptor(rustix::stdio::stdout()));
+        exit(DONE);
     }
     if planted("reader.nonsense") {
         let _ = Descriptor(rustix::stdio::stdout()).write_all(&[0xff; 4096]);

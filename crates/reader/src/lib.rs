@@ -13,9 +13,10 @@
 //!   Reader::next, Reader as Read ◀── wire: frames ─ descriptor 1          └─ export     the parts of an exported image
 //! ```
 //!
-//! A reader that is taken over by what it reads can say anything, and nothing else: it can lie about what is in an archive, which its maker could as well have
-//! put there.
+//! A reader that is taken over by what it reads can say anything, or nothing at all: it can lie about what is in an archive, which its maker could as well have
+//! put there. Content that it has not told of is not heard, and one that stands still while it has something to read is ended.
 
+mod attended;
 mod child;
 mod compression;
 mod confinement;
@@ -26,6 +27,7 @@ mod entry;
 mod export;
 mod failure;
 mod job;
+mod lies;
 mod process;
 mod serve;
 mod tar_reader;

@@ -1,10 +1,11 @@
 //! The side of whoever wants something read: starts a reader, and hears it.
 
+use crate::attended::Attended;
 use crate::child::{NAME, NOT_CONFINED};
 use crate::failure::Failure;
 use crate::job::Job;
 use crate::wire::{Head, Message, Nonsense, head, message};
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 use std::cell::Cell;
 use std::fs::File;
@@ -53,6 +54,9 @@ pub enum Died {
     /// Anything else.
     #[error("the process that reads it ended too early ({0})")]
     Otherwise(String),
+    /// It stood still, with something to read.
+    #[error("the process that reads it has stood still for minutes, with something to read, and was ended")]
+    Still,
     /// It said what a reader never says.
     #[error("the process that reads it said what no reader says, and was ended")]
     Nonsense,
@@ -64,6 +68,9 @@ pub struct Reader {
     running: Option<Running>,
     /// What is left of the frame of content that is being read.
     content: usize,
+    /// How much content may follow the last message.
+    allowed: u64,
+    job: Job,
     /// A message that was met at the end of content.
     next: Option<Message>,
     position: Rc<Cell<u64>>,
@@ -83,9 +90,9 @@ impl Reader {
     /// A reader that is a thread of this process and has all its powers: for tests of what is done with what a reader says.
     pub fn start_unconfined(job: &Job, input: impl Into<OwnedFd>) -> Result<Self, ReaderError> {
         let (heard, said) = pipe_with(PipeFlags::CLOEXEC).map_err(|error| ReaderError::Start(error.into()))?;
-        let (job, input) = (job.clone(), File::from(input.into()));
+        let (hears, job, input) = (job.clone(), job.clone(), File::from(input.into()));
         std::thread::spawn(move || crate::serve::serve(&job, input, File::from(said)));
-        Self::hearing(Box::new(File::from(heard)), None).begun()
+        Self::hearing(Box::new(File::from(heard)), hears, None).begun()
     }
 
     fn spawn(job: &Job, input: OwnedFd) -> io::Result<Self> {
@@ -98,15 +105,19 @@ impl Reader {
         if let Some(planted) = pando_kernel::mistake::plant() {
             command.env(pando_kernel::mistake::PLANT, planted);
         }
+        let kept = input.as_fd().try_clone_to_owned()?;
         let child = command.stdin(input).stdout(said).stderr(Stdio::from(spoken)).current_dir("/").spawn()?;
-        Ok(Self::hearing(Box::new(File::from(heard)), Some(Running { child, words })))
+        let heard = Attended::new(heard.into(), kept, child.id());
+        Ok(Self::hearing(Box::new(heard), job.clone(), Some(Running { child, words })))
     }
 
-    fn hearing(heard: Box<dyn Read + Send>, running: Option<Running>) -> Self {
+    fn hearing(heard: Box<dyn Read + Send>, job: Job, running: Option<Running>) -> Self {
         Self {
             heard: BufReader::with_capacity(256 << 10, heard),
             running,
             content: 0,
+            allowed: 0,
+            job,
             next: None,
             position: Rc::default(),
         }
@@ -171,9 +182,16 @@ impl Reader {
 
     /// The other side said no more, or nonsense.
     fn died(&mut self, how: &Nonsense) -> Died {
-        if !matches!(how, Nonsense::Gone) {
-            self.end();
-            return Died::Nonsense;
+        match how {
+            Nonsense::Gone => {}
+            Nonsense::Read(error) if error.kind() == io::ErrorKind::TimedOut => {
+                self.end();
+                return Died::Still;
+            }
+            _ => {
+                self.end();
+                return Died::Nonsense;
+            }
         }
         // It has closed its output, so it ends by itself, or has.
         let status = self.running.as_mut().and_then(|running| running.child.wait().ok());
@@ -205,8 +223,16 @@ impl Read for Reader {
             let found = head(&mut self.heard).and_then(|(found, position)| {
                 self.position.set(position);
                 match found {
-                    Head::Content(length) => self.content = length,
-                    Head::Message(length) => self.next = Some(message(&mut self.heard, length)?),
+                    Head::Content(length) => {
+                        // More than it has told of, or of what has none.
+                        self.allowed = self.allowed.checked_sub(length as u64).ok_or(Nonsense::Unknown)?;
+                        self.content = length;
+                    }
+                    Head::Message(length) => {
+                        let message = message(&mut self.heard, length)?;
+                        self.allowed = message.content(&self.job);
+                        self.next = Some(message);
+                    }
                 }
                 Ok(())
             });
@@ -215,6 +241,9 @@ impl Read for Reader {
         let most = into.len().min(self.content);
         let count = match self.heard.read(&mut into[..most]) {
             Ok(0) if most > 0 => return Err(io::Error::other(self.died(&Nonsense::Gone))),
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                return Err(io::Error::other(self.died(&error.into())));
+            }
             done => done?,
         };
         self.content -= count;

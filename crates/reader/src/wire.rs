@@ -5,10 +5,11 @@
 //!   kind 0: a message (postcard)      kind 1: content of what the last message was about
 //! ```
 
-use crate::copy_stream::CopyEntry;
+use crate::copy_stream::{CopyEntry, CopyKind};
 use crate::document::Document;
 use crate::entry::Entry;
 use crate::failure::Failure;
+use crate::job::Job;
 use crate::serve::End;
 use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};
@@ -42,6 +43,21 @@ pub enum Message {
     End(End),
     /// It could not be read.
     Failed(Failure),
+}
+
+impl Message {
+    /// How much content may follow it, in what a job gives.
+    pub(crate) fn content(&self, job: &Job) -> u64 {
+        match self {
+            Self::Entry(entry) if entry.has_content() && matches!(job, Job::Archive { content: true, .. }) => {
+                entry.size
+            }
+            Self::Copied(entry) if entry.kind == CopyKind::File => entry.size,
+            // How much there is of these nobody knows before.
+            Self::Expanded | Self::Part(_) => u64::MAX,
+            _ => 0,
+        }
+    }
 }
 
 /// The writing side.

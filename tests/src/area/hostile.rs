@@ -178,7 +178,7 @@ print("\n".join(sorted(set(got))))
 "#;
 
 fn a_starting_process_cannot_be_robbed(sandbox: &Sandbox) {
-    for options in [&[] as &[&str], &["--cap-add", "ALL", "--seccomp", "off"]] {
+    for options in [&["--profile", "default"] as &[&str], &["--cap-add", "ALL", "--seccomp", "off"]] {
         let words = [&["run", "--name", "thief"], options, &["--", "python3", "-c", ROBBER]].concat();
         let mut robbing = sandbox.pando(words).limit(120).start();
         eventually("the thief runs or has failed", || robbing.has_ended() || sandbox.state("thief") == "running");

@@ -11,6 +11,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("limits::memory_bounds_a_hog", memory_bounds_a_hog).tags(&[Tag::Vm]),
     Case::new("limits::page_cache_is_bounded", page_cache_is_bounded).tags(&[Tag::Vm]),
     Case::new("limits::processes_are_bounded", processes_are_bounded).tags(&[Tag::Vm]),
+    Case::new("limits::processes_without_a_number_are_bounded", processes_without_a_number).tags(&[Tag::Vm]),
     Case::new("limits::processor_time_is_bounded", processor_time_is_bounded).tags(&[Tag::Vm]),
     Case::new("limits::processors_are_bounded", processors_are_bounded).tags(&[Tag::Vm]),
     Case::new("limits::each_process_is_bounded", each_process_is_bounded).tags(&[Tag::Vm]),
@@ -90,6 +91,40 @@ fn processes_are_bounded(sandbox: &Sandbox) {
     let pids = stats(sandbox, "few")["now"]["pids"].as_i64();
     assert!(pids.is_some_and(|pids| pids <= 8), "{pids:?}");
     sandbox.pando(["stop", "-t", "0", "few"]).ok();
+}
+
+/// The bound of processes that the kernel holds a guest to.
+fn most_processes(sandbox: &Sandbox, name: &str) -> String {
+    let seen = sandbox.inspect(name);
+    let groups = seen["cgroups"].as_array().expect("an array").iter().filter_map(Value::as_str);
+    let ours = sandbox.places().field();
+    let bound = |path: &std::path::Path| std::fs::read_to_string(path.join("pids.max")).ok();
+    let own = groups.flat_map(|group| std::path::Path::new(group).ancestors());
+    let own = own.filter(|path| path.parent().is_some_and(|above| above.ends_with(&ours)));
+    own.filter_map(bound).next().unwrap_or_default().trim().to_owned()
+}
+
+/// Nobody takes all numbers of the machine, by whatever way he came to be.
+fn processes_without_a_number(sandbox: &Sandbox) {
+    sandbox.guest("plain", &["--", "sleep", "100000"]);
+    sandbox.guest("system", &["--profile", "system", "--userns", "host", "--", "sleep", "100000"]);
+    sandbox.pando(["freeze", "plain"]).ok();
+    sandbox.pando(["clone", "plain", "clone"]).ok();
+    let numbers = std::fs::read_to_string("/proc/sys/kernel/pid_max").expect("the host's setting");
+    let half = numbers.trim().parse::<u64>().expect("a number") / 2;
+    let is_bounded = |name: &str| {
+        let bound = most_processes(sandbox, name);
+        assert!(bound.parse::<u64>().is_ok_and(|bound| (1000..=half).contains(&bound)), "{name}: {bound:?}");
+        bound
+    };
+    for name in ["plain", "system", "clone"] {
+        is_bounded(name);
+    }
+    let before = is_bounded("plain");
+    sandbox.pando(["set", "plain", "pids=50"]).ok();
+    assert_eq!(most_processes(sandbox, "plain"), "51");
+    sandbox.pando(["set", "plain", "pids="]).ok();
+    assert_eq!(is_bounded("plain"), before, "it is given back");
 }
 
 /// How often the guest's processes were held back for having used up their time.

@@ -34,6 +34,7 @@ mod frozen_again;
 mod frozen_settings;
 mod full_disk;
 mod getting_started;
+mod given_devices;
 mod hostile;
 mod hostile_archives;
 mod hostile_images;
@@ -132,6 +133,7 @@ const AREAS: &[&[Case]] = &[
     crash_at_random::CASES,
     sysvinit::CASES,
     getting_started::CASES,
+    given_devices::CASES,
     tx_bystanders::CASES,
     tx_calls::CASES,
     tx_contention::CASES,

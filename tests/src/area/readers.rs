@@ -18,6 +18,9 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("readers::one_takes_no_more_memory_than_its_bound", memory).needs(&TAR),
     Case::new("readers::one_takes_no_more_time_than_its_bound", time).needs(&TAR),
     Case::new("readers::nonsense_is_not_believed", nonsense).needs(&TAR),
+    Case::new("readers::one_that_lies_gets_nothing_for_it", lies).needs(&TAR),
+    Case::new("readers::one_that_says_nothing_holds_nobody_up", silence).needs(&TAR),
+    Case::new("readers::links_that_one_tells_of_lead_nowhere", links).needs(&TAR),
     Case::new("readers::what_comes_out_of_a_guest_is_read_so_too", copied_out),
     Case::new("readers::layers_and_exports_are_read_so_too", layers_and_exports).needs(&TAR),
 ];
@@ -147,6 +150,43 @@ fn time(sandbox: &Sandbox) {
 
 fn nonsense(sandbox: &Sandbox) {
     created(sandbox, "reader.nonsense").complains_of(&["said what no reader says", "archive.tar"]);
+}
+
+/// What one says that was taken over while the daemon writes: sizes that are none, content without end, names that climb.
+fn lies(sandbox: &Sandbox) {
+    const NONSENSE: &str = "said what no reader says";
+    for (lie, words) in [
+        ("content-of-a-directory", NONSENSE),
+        ("content-beyond-the-end", NONSENSE),
+        ("less-content", NONSENSE),
+        ("runs-backwards", NONSENSE),
+        ("nobodys", NONSENSE),
+        ("another-job", NONSENSE),
+        ("content-that-fills-the-disk", "no space left"),
+        ("climbs", "was refused"),
+        ("is-the-root", "was refused"),
+        ("nothing-at-all", "holds no files"),
+    ] {
+        created(sandbox, &format!("reader.lie.{lie}")).ended_with(125).complains_of(&[words]);
+    }
+}
+
+/// It sleeps, which takes no processor time.
+fn silence(sandbox: &Sandbox) {
+    created(sandbox, "reader.lie.silence").complains_of(&["has stood still", "archive.tar"]);
+}
+
+/// A link out of the tree, what lies behind it, and a directory in its place.
+fn links(sandbox: &Sandbox) {
+    let bait = sandbox.scratch().join("bait");
+    std::fs::create_dir(&bait).expect("a directory");
+    std::fs::write(bait.join("kept"), "of the host").expect("a file");
+    created(sandbox, &format!("reader.lie.leads-away:{}", bait.display())).ended_with(125);
+    let names: Vec<_> =
+        std::fs::read_dir(&bait).expect("it is there").flatten().map(|entry| entry.file_name()).collect();
+    assert_eq!(names, ["kept"], "something was written to where a link leads");
+    let about = std::fs::metadata(bait.join("kept")).expect("it is there");
+    assert_eq!((std::os::unix::fs::MetadataExt::nlink(&about), about.len()), (1, 11));
 }
 
 fn layers_and_exports(sandbox: &Sandbox) {

@@ -17,6 +17,7 @@ pub(crate) const CASES: &[Case] = &[
         "trouble::a_guest_of_which_nothing_is_known_can_be_ended",
         a_guest_of_which_nothing_is_known_can_be_ended,
     ),
+    Case::new("trouble::what_a_guest_calls_its_spec_is_not_its_spec", planted_specs),
     Case::new("trouble::a_mended_file_is_seen_by_itself", a_mended_file_is_seen_by_itself),
     Case::new("trouble::a_socket_that_was_removed_is_made_again", a_socket_that_was_removed_is_made_again),
 ];
@@ -102,6 +103,28 @@ fn a_spec_that_cannot_be_read_is_repaired(sandbox: &Sandbox) {
     sandbox.pando(["start", "web"]).ok();
     sandbox.exec_sh("web", "hostname").run().says("known\n");
     assert!(sandbox.status("web").expect("it is listed").get("trouble").is_none());
+}
+
+/// A guest lays out specs of its liking wherever it can, for `pando repair` to find.
+fn planted_specs(sandbox: &Sandbox) {
+    const WISHED: &str = "user_namespace = false\nseccomp = \"off\"\nprofile = \"system\"\ncap_add = [\"ALL\"]\n";
+    let volume = sandbox.scratch().join("shown");
+    std::fs::create_dir(&volume).expect("a directory");
+    sandbox.guest("web", &["--profile", "strict", "-v", &format!("{}:/srv", volume.display()), "--", "sleep", "1000"]);
+    let names = "spec.toml .spec.toml.good guest.toml .guest.toml.good .new-spec spec.toml.broken";
+    let plant = format!("for at in / /.. /srv; do for name in {names}; do cat >$at/$name; done; done");
+    sandbox.exec_sh("web", &format!("cat >/wished; {}", plant.replace("cat >", "cp /wished "))).input(WISHED).ok();
+    kill_daemon(sandbox);
+    damage(sandbox, "web", "spec.toml");
+    sandbox.pando(["repair", "web"]).ok();
+    let spec = &sandbox.inspect("web")["spec"];
+    assert_eq!((&spec["profile"], spec["user_namespace"].as_bool()), (&"strict".into(), Some(true)), "{spec}");
+    // Without the daemon's own copy there is none.
+    sandbox.pando(["stop", "-t", "0", "web"]).ok();
+    sandbox.end_daemon();
+    damage(sandbox, "web", "spec.toml");
+    std::fs::remove_file(sandbox.places().guests().join("web/.spec.toml.good")).expect("it is kept");
+    sandbox.pando(["repair", "web"]).run().ended_with(125).complains_of(&["spec.toml", "by hand"]);
 }
 
 fn a_guest_of_which_nothing_is_known_can_be_ended(sandbox: &Sandbox) {

@@ -1,6 +1,9 @@
 //! Directories and files of the host shown inside, and copies in and out.
 
 use crate::case::Case;
+use crate::line::Line;
+use crate::need::Need;
+use crate::patience::eventually;
 use crate::process;
 use crate::sandbox::Sandbox;
 use pando_kernel::tree_removal::remove_tree;
@@ -14,6 +17,8 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("volumes::lasting_guests_have_them_too", lasting_guests_have_them_too),
     Case::new("volumes::show_what_is_mounted_below", show_what_is_mounted_below),
     Case::new("volumes::are_read_only_all_the_way_down", are_read_only_all_the_way_down),
+    Case::new("volumes::mounts_that_come_and_go_show_nothing_else", mounts_that_come_and_go)
+        .needs(&[Need::Root, Need::Program("mount", "mount")]),
     Case::new("volumes::one_inside_another_is_seen", one_inside_another_is_seen),
     Case::new("volumes::two_for_one_place_are_refused", two_for_one_place_are_refused),
     Case::new("volumes::say_why_owners_cannot_be_mapped", say_why_owners_cannot_be_mapped),
@@ -101,6 +106,41 @@ fn are_read_only_all_the_way_down(sandbox: &Sandbox) {
     }
     assert!(!shared.join("disk/y").exists());
     unmount(&shared);
+}
+
+/// Mounts below the named directory are made, moved out of it and into it, and taken away, as fast as somebody can. What is mounted there is passed on to its copies
+/// (mount_namespaces(7), "Propagation"), as a host has it that systemd booted.
+const STORM: &str = "cd \"$0\"; mount --bind named named; mount --make-shared named; mount -t tmpfs none outside; mkdir outside/at named/a named/b; \
+    echo of the host >outside/secret; mount --make-private outside; mount -t tmpfs none outside/at; echo x >outside/at/secret; : >storm; \
+    while :; do mount -t tmpfs none named/a; echo in >named/a/in; mount --bind named/a named/b; umount named/b; umount named/a; \
+    mount -t tmpfs none outside/at; umount -l outside/at; done";
+
+/// What a guest sees below its volume that it must not: a mount that is not read-only, a file of elsewhere, one of its own making. For as long as some mounts take.
+const LOOKS: &str = "for n in 1 2 3 4 5 6 7 8; do grep ' /srv' /proc/self/mountinfo | awk '$6 !~ /^ro/'; find /srv -name secret; \
+    for d in /srv /srv/a /srv/b; do touch $d/made; done 2>/dev/null; find /srv -name made; usleep 5000; done; echo looked";
+
+fn mounts_that_come_and_go(sandbox: &Sandbox) {
+    const STARTS: usize = 15;
+    let place = sandbox.scratch();
+    for directory in ["named", "outside"] {
+        std::fs::create_dir(place.join(directory)).expect("a directory");
+    }
+    let storm = Line::new("sh").args(["-ec", STORM]).args([place.as_os_str()]).limit(600).start();
+    eventually("mounts come and go", || place.join("storm").exists());
+    let option = volume(&place.join("named"), "/srv:ro");
+    for number in 0..STARTS {
+        for more in [&[] as &[&str], &["--userns", "host"], &["--cap-add", "ALL", "--seccomp", "off"]] {
+            let ended = sandbox.run_sh(&[&["-v", &option], more].concat(), LOOKS).run().succeeded();
+            assert_eq!(ended.out(), "looked\n", "start {number}, {more:?}");
+        }
+    }
+    // It has not come to an end by itself.
+    let mut storm = storm;
+    assert!(!storm.has_ended(), "the mounts had ended: nothing was shown");
+    drop(storm);
+    for directory in ["named/b", "named/a", "named", "outside/at", "outside"] {
+        while rustix::mount::unmount(place.join(directory), rustix::mount::UnmountFlags::DETACH).is_ok() {}
+    }
 }
 
 fn one_inside_another_is_seen(sandbox: &Sandbox) {

@@ -15,6 +15,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("walls_of_run::what_becomes_private_is_not_read", what_becomes_private_is_not_read),
     Case::new("walls_of_run::a_root_that_reads_everything_is_noticed", a_root_that_reads_everything_is_noticed),
     Case::new("walls_of_run::what_people_put_there_is_shown_if_exposed", what_people_put_there_is_shown_if_exposed),
+    Case::new("walls_of_run::over_the_hosts_files_it_is_strict", strict_unless_told_otherwise),
     Case::new("walls_of_run::limits_hold_where_ids_are_the_hosts", limits_hold_where_ids_are_the_hosts),
     Case::new("walls_of_run::no_core_reaches_a_program_of_the_hosts", no_core_reaches_a_program_of_the_hosts),
     Case::new("walls_of_run::a_process_that_is_held_by_less_is_named", a_process_that_is_held_by_less_is_named),
@@ -124,6 +125,24 @@ fn what_people_put_there_is_shown_if_exposed(sandbox: &Sandbox) {
     assert_eq!(read(sandbox, &["--expose", &key], &directory), "key is read\n", "and nothing beside it");
 }
 
+/// What anybody runs by the way is held the most.
+fn strict_unless_told_otherwise(sandbox: &Sandbox) {
+    let held = |options: &[&str]| {
+        let script =
+            "grep -E 'NoNewPrivs' /proc/self/status | tr -d '\\t'; unshare -n true 2>/dev/null && echo unshared; true";
+        sandbox.pando(["run"]).args(options).args(["--", "sh", "-c", script]).ok()
+    };
+    for options in [&[] as &[&str], &["--userns", "host"], &["--net", "host"], &["--profile", "strict"]] {
+        assert_eq!(held(options), "NoNewPrivs:1\n", "{options:?}");
+    }
+    for options in [&["--profile", "default"] as &[&str], &["--cap-add", "SYS_ADMIN"], &["--seccomp", "off"]] {
+        assert!(held(options).starts_with("NoNewPrivs:0\n"), "{options:?}: {}", held(options));
+    }
+    assert!(held(&["--cap-add", "SYS_ADMIN"]).contains("unshared"));
+    // Another tree than the host's is a machine of its own.
+    sandbox.run_sh(&[], "grep NoNewPrivs /proc/self/status | tr -d '\\t'").run().says("NoNewPrivs:0\n");
+}
+
 fn limits_hold_where_ids_are_the_hosts(sandbox: &Sandbox) {
     // Every file of a limit that it can be led to, through namespaces of its own.
     let raise = "for kind in 'cgroup2 -o rw' 'cgroup -o memory' 'cgroup -o pids'; do mkdir -p /tmp/c; mount -t $kind none /tmp/c || continue; \
@@ -138,7 +157,7 @@ fn limits_hold_where_ids_are_the_hosts(sandbox: &Sandbox) {
     assert_ne!(alone.code(), 0);
     alone.complains_of(&["Operation not permitted"]);
     // The control: where its ids are its own it makes them, and threads and processes are to be had in spite of the rule.
-    line(&[], "unshare -U -r true && echo made").says("made\n");
+    line(&["--profile", "default"], "unshare -U -r true && echo made").says("made\n");
     line(&["--userns", "host"], "(sleep 0 & wait) && echo forked").says("forked\n");
 }
 

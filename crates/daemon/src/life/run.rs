@@ -9,7 +9,7 @@ use crate::guest::{Guest, Running};
 use crate::ready_files::Files;
 use crate::ready_roots::{ReadyRoot, RootKind};
 use crate::record::GuestRecord;
-use pando_api::{Fault, Process, Spec};
+use pando_api::{Fault, Process, Profile, SeccompProfile, Spec};
 use pando_guest::GuestName;
 use pando_guest::plan::{SproutKind, Stdio};
 use pando_guest::source::Source;
@@ -36,6 +36,7 @@ pub(crate) async fn run(daemon: &Rc<Daemon>, order: Order) -> Result<(Rc<Guest>,
         None => daemon.invent_name(),
     };
     let source = layers::parse(source.as_deref())?;
+    be_strict(&source, &mut spec);
     create::check_words(&spec)?;
     if spec.disk.size.is_some() {
         let message = "a guest that goes away with its command has no disk of its own; give --disk to 'pando create'";
@@ -66,6 +67,18 @@ pub(crate) async fn run(daemon: &Rc<Daemon>, order: Order) -> Result<(Rc<Guest>,
             super::remove::forget(daemon, &guest);
             Err(fault)
         }
+    }
+}
+
+/// What runs over the host's own files for one command is held as code that nobody vouches for, unless whoever runs it says otherwise: by a profile, by
+/// more capabilities, without the filter, or with an init.
+fn be_strict(source: &Source, spec: &mut Spec) {
+    let says_otherwise = spec.profile.is_some()
+        || spec.init.is_some()
+        || !spec.cap_add.is_empty()
+        || spec.seccomp != SeccompProfile::Default;
+    if *source == Source::Host && !says_otherwise {
+        spec.profile = Some(Profile::Strict);
     }
 }
 

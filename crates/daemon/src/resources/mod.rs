@@ -34,6 +34,7 @@ use pando_limit::block_device::Device;
 use pando_limit::entitlement::{Claim, Scale};
 use pando_limit::governor::Governor;
 use pando_limit::meter;
+use pando_limit::process_bound;
 use pando_limit::promptness;
 use pando_limit::quota;
 use pando_limit::setting::{self, Setting, Site};
@@ -46,7 +47,7 @@ use std::path::PathBuf;
 use tokio::sync::Notify;
 
 /// Processes in a guest's groups that are Pando's: its seed.
-const UNCOUNTED: u64 = 1;
+pub(crate) const UNCOUNTED: u64 = 1;
 
 /// The resources of the machine and who has them.
 #[derive(Debug)]
@@ -57,6 +58,8 @@ pub(crate) struct Resources {
     seats: BTreeMap<&'static str, Seat>,
     state: PathBuf,
     device: OnceCell<Result<Device, String>>,
+    /// How many processes a guest may have that was given no number.
+    processes: u64,
     /// What the machine grants to all sockets, in bytes.
     sockets: Option<u64>,
     tenants: RefCell<BTreeMap<GuestName, Tenant>>,
@@ -86,6 +89,7 @@ impl Resources {
             seats,
             state: places.state(),
             device: OnceCell::new(),
+            processes: process_bound::usual(),
             sockets: socket_bound::pool(),
             tenants: RefCell::default(),
             stirred: Notify::new(),
@@ -112,7 +116,7 @@ impl Resources {
 
     fn site<'a>(&self, groups: &'a Groups) -> Site<'a> {
         let device = self.device.get_or_init(|| Device::below(&self.state)).clone();
-        Site { groups, device, uncounted: UNCOUNTED, sockets: self.sockets }
+        Site { groups, device, uncounted: UNCOUNTED, processes: self.processes, sockets: self.sockets }
     }
 
     /// The settings of limits in some groups.

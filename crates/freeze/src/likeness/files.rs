@@ -85,7 +85,7 @@ impl<'a> Files<'a> {
         let position = || found.lines.number("pos", 10).map(|is| unlike("its position", &(is as i64), &file.position));
         match &file.kind {
             FileKind::Named { path } => {
-                said.extend(unlike("what it leads to", &found.target.as_str(), &path.as_str()));
+                said.extend(unlike("what it leads to", &descriptors::name(found), &path.as_str()));
                 if is(FileType::RegularFile) && !is_of_the_kernel(path) {
                     said.extend(position()?);
                 }

@@ -6,7 +6,7 @@
 //! ```
 
 mod races;
-mod table;
+pub(super) mod table;
 
 use crate::case::Case;
 use crate::line::{Ended, Line};
@@ -43,7 +43,7 @@ const PROFILES: [&str; 3] = ["default", "strict", "system"];
 const KEY: &str = "1597463007";
 
 /// What an attack's exit code says.
-const GOT_THROUGH: i32 = 0;
+pub(super) const GOT_THROUGH: i32 = 0;
 const DENIED: i32 = 1;
 const KILLED_BY_THE_FILTER: i32 = 128 + 31;
 
@@ -127,16 +127,8 @@ impl<'a> Field<'a> {
                 line.args(self.words(attack, "default")).run()
             }
             Control::Open => Line::new(self.tree.join("bin/attack")).args(self.words(attack, "")).run(),
-            Control::Host(script) => self.on_the_host(script, attack),
+            Control::Host(_) => on_the_host(self.sandbox, &self.tree, &attack.control, &self.words(attack, "")),
         }
-    }
-
-    fn on_the_host(&self, script: &str, attack: &Attack) -> Ended {
-        let place = tempfile::tempdir_in(self.sandbox.scratch()).expect("a directory");
-        let namespaces =
-            ["--mount", "--propagation", "private", "--pid", "--fork", "--mount-proc", "--ipc", "--uts", "--net"];
-        let line = Line::new("unshare").args(namespaces).args(["sh", "-ec", script, "sh"]).args(self.words(attack, ""));
-        line.env("ATTACK", self.tree.join("bin/attack")).env("TREE", &self.tree).directory(place.path()).run()
     }
 
     /// Whether there is something to attack.
@@ -155,6 +147,16 @@ impl<'a> Field<'a> {
         let made = rustix::fs::mknodat(CWD, &node, FileType::BlockDevice, Mode::from_raw_mode(0o600), device);
         made.is_ok() && std::fs::File::open(&node).is_ok()
     }
+}
+
+/// Has the control of an attack try it as the host's root, in private namespaces.
+pub(super) fn on_the_host(sandbox: &Sandbox, tree: &Path, control: &Control, words: &[String]) -> Ended {
+    let Control::Host(script) = control else { panic!("{control:?} is none on the host") };
+    let place = tempfile::tempdir_in(sandbox.scratch()).expect("a directory");
+    let namespaces =
+        ["--mount", "--propagation", "private", "--pid", "--fork", "--mount-proc", "--ipc", "--uts", "--net"];
+    let line = Line::new("unshare").args(namespaces).args(["sh", "-ec", script, "sh"]).args(words);
+    line.env("ATTACK", tree.join("bin/attack")).env("TREE", tree).directory(place.path()).run()
 }
 
 /// The small tree, with the attacker in it twice: once more as a set-user-id file.

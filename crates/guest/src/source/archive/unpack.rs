@@ -136,6 +136,11 @@ impl<'a> Unpacker<'a> {
         Ok(())
     }
 
+    /// Notes an entry that nothing is made of.
+    pub(crate) fn skip(&mut self, entry: &Entry) -> Result<(), UnpackError> {
+        self.allowance.skip(entry)
+    }
+
     /// Gives the directories their attributes. Returns what was made.
     pub(crate) fn finish(mut self) -> Result<Summary, WriteError> {
         // Neighbours follow each other.
@@ -194,7 +199,7 @@ impl<'a> Unpacker<'a> {
     }
 
     fn directory(&mut self, path: &Path, entry: &Entry) -> Result<(), UnpackError> {
-        self.summary.left.attributes += entry.dropped;
+        self.summary.left.attributes = self.summary.left.attributes.saturating_add(entry.dropped);
         self.allowance.name(path)?;
         self.allowance.entry(path, entry)?;
         if let Some(name) = path.file_name() {
@@ -261,7 +266,7 @@ impl<'a> Unpacker<'a> {
             let made = object(parent, name).map_err(|error| this.unwritten("open", path, error))?;
             Ok(this.attributes(path, &made, kind, &entry.attributes)?)
         })?;
-        self.summary.left.attributes += entry.dropped;
+        self.summary.left.attributes = self.summary.left.attributes.saturating_add(entry.dropped);
         self.summary.files += 1;
         Ok(())
     }
@@ -303,7 +308,7 @@ impl<'a> Unpacker<'a> {
                 if matches!(entry.kind, Kind::Sparse(..)) {
                     file.set_len(size).map_err(|error| self.unwritten("write", path, error))?;
                 }
-                self.summary.bytes += size;
+                self.summary.bytes = self.summary.bytes.saturating_add(size);
                 Ok(FileType::RegularFile)
             }
         }

@@ -148,6 +148,10 @@ impl Receiver for Layer<'_, '_> {
         let path = entry_path(&entry.path).map_err(UnpackError::Refused)?;
         let name = path.file_name().unwrap_or(OsStr::new("")).as_bytes();
         let parent = path.parent().unwrap_or(Path::new(""));
+        if name.starts_with(WHITEOUT) {
+            // It leaves nothing, and could go on for ever.
+            self.unpacker.skip(entry)?;
+        }
         if name == OPAQUE {
             return Ok(self.clear(parent)?);
         }

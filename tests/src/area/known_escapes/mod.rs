@@ -5,8 +5,15 @@
 //!   the operator:         pando exec · shell · run · cp · stop, as every day
 //!   a row:                what came of it must not be the host's
 //! ```
+//!
+//! `matrix` tries each of them by every verb that brings a process into a guest, on every wall.
 
-use crate::case::Case;
+mod matrix;
+mod set_user_id;
+mod table;
+mod ways;
+
+use crate::case::{Case, Tag};
 use crate::line::Line;
 use crate::need::Need;
 use crate::sandbox::Sandbox;
@@ -27,6 +34,12 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("known_escapes::no_number_makes_a_user_root", numbers),
     // CVE-2022-0492: a release agent, by a mount of control groups in a user namespace of the guest's own making.
     Case::new("known_escapes::no_release_agent_is_set", release_agent)
+        .needs(&[Need::Root, Need::Program("unshare", "util-linux")]),
+    // CVE-2023-0386, CVE-2021-3493: a file of a guest's that makes whoever executes it somebody else.
+    Case::new("known_escapes::no_file_of_a_guest_makes_a_user_root", set_user_id::users_of_the_host),
+    Case::new("known_escapes::by_every_way_in", matrix::selection),
+    Case::new("known_escapes::by_every_way_in_on_every_wall", matrix::whole).tags(&[Tag::Slow]),
+    Case::new("known_escapes::each_gets_through_where_nothing_holds_it", matrix::controls)
         .needs(&[Need::Root, Need::Program("unshare", "util-linux")]),
 ];
 
