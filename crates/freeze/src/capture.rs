@@ -12,8 +12,7 @@ use crate::image::{Area, Image, Layout, MountChange, Process, ProcessFlags, Sche
 use crate::in_flight::Flight;
 use crate::limits;
 use crate::memory_rules;
-use crate::mount_spaces;
-use crate::mounts;
+use crate::mount_difference;
 use crate::nested::Nested;
 use crate::net_spaces;
 use crate::proc_file::{self, Lines, Stat};
@@ -85,20 +84,20 @@ pub(crate) fn capture(
         image.processes.push(captured);
     }
     flight.capture(&waiting, &mut notebook, outside, &mut image)?;
-    image.mounts = mounts::capture(subject)?;
-    let mounted: Vec<String> = image.mounts.iter().map(|mount| mount.path.clone()).collect();
-    let own = mounted.iter().map(String::as_str);
-    for directory in in_memory.iter().copied().filter(|given| !mounted.iter().any(|path| path == given)).chain(own) {
+    (image.mounts, image.shared_mounts) = spaces.first();
+    notebook
+        .contents
+        .expect(image.mounts.iter().filter(|one| mount_difference::is_made(one)).map(mount_difference::path));
+    for directory in in_memory.iter().filter(|path| !spaces.is_changed_at(path)) {
         notebook.contents.of_tree(directory, &mut image)?;
     }
-    own_mounts(&nested, &mut notebook, &mut image)?;
+    own_mounts(&nested, (init, image.init), &mut notebook, &mut image)?;
     let lost = notebook.contents.objections();
     if !lost.is_empty() {
         let (pid, name) = stopped.first().map_or((0, String::new()), |one| (one.member.pid, one.member.name.clone()));
         let refusal = |(kind, advice)| Refusal { pid, name: name.clone(), descriptor: None, kind, advice };
         return Err(FreezeError::Refused(lost.into_iter().map(refusal).collect()));
     }
-    image.shared_mounts = mount_spaces::is_shared(subject)?;
     image.keyed = sysv::capture(&kept.keys, init, &maps)?;
     terminals::sessions(&mut image, stopped);
     unix_socket::capture(init, &nested, &mut image, (notebook.places(), &mut flight))?;
@@ -107,20 +106,40 @@ pub(crate) fn capture(
     Ok((image, flight))
 }
 
-/// Mounts of processes' own, and what is in those that are in memory.
-fn own_mounts(nested: &Nested, notebook: &mut Notebook<'_>, image: &mut Image) -> Result<(), FreezeError> {
+/// What is mounted in each namespace, the first process's before the others, and what is in those that are in memory.
+fn own_mounts(
+    nested: &Nested,
+    first: (i32, i32),
+    notebook: &mut Notebook<'_>,
+    image: &mut Image,
+) -> Result<(), FreezeError> {
+    let mut changes = std::mem::take(&mut image.mounts);
+    complete(&mut changes, first, nested, notebook, image)?;
+    image.mounts = changes;
     for (mut space, outer, pid) in nested.mounts.each() {
-        for change in &mut space.changes {
-            match change {
-                MountChange::Memory { path, contents, .. } => {
-                    *contents = notebook.contents.of_mount((outer, pid), path, image)?;
-                }
-                MountChange::Queues { space, device, .. } => *space = nested.queues_on(device).unwrap_or(0),
-                MountChange::Devices { space, device, .. } => *space = nested.devices_on(device).unwrap_or(0),
-                _ => {}
-            }
-        }
+        complete(&mut space.changes, (outer, pid), nested, notebook, image)?;
         image.mount_spaces.push(space);
+    }
+    Ok(())
+}
+
+/// Says what is in file systems in memory, and which namespaces others are of. A process that sees them is known by its pid here and inside.
+fn complete(
+    changes: &mut [MountChange],
+    process: (i32, i32),
+    nested: &Nested,
+    notebook: &mut Notebook<'_>,
+    image: &mut Image,
+) -> Result<(), FreezeError> {
+    for change in changes {
+        match change {
+            MountChange::Memory { path, contents, .. } => {
+                *contents = notebook.contents.of_mount(process, path, image)?;
+            }
+            MountChange::Queues { space, device, .. } => *space = nested.queues_on(device).unwrap_or(0),
+            MountChange::Devices { space, device, .. } => *space = nested.devices_on(device).unwrap_or(0),
+            _ => {}
+        }
     }
     Ok(())
 }

@@ -9,7 +9,6 @@ use crate::host_names;
 use crate::image::{Area, AreaKind, ContentKind, FileKind, HostNames, Image, Process, Queue, Terminal, Thread};
 use crate::in_flight;
 use crate::inotify;
-use crate::mounts;
 use crate::own_proc;
 use crate::process_descriptors;
 use crate::queues;
@@ -242,8 +241,6 @@ fn objects_of(image: &Image) -> Result<(), Wrong> {
     let right = image.host_names.len() <= MOST_PROCESSES && image.host_names.iter().all(named);
     ensure(right && image.processes.iter().all(known), || "a host name is none".into())?;
     image.contents.iter().try_for_each(content)?;
-    ensure(image.mounts.len() <= mounts::MOST, || "it has too many file systems".into())?;
-    image.mounts.iter().try_for_each(|mount| is_path(&mount.path))?;
     check_spaces::spaces(image)?;
     check_spaces::control_groups(image)?;
     ensure(image.queues.len() <= queues::MOST && image.queues.iter().all(is_queue), || {

@@ -27,6 +27,8 @@ pub(crate) fn spaces(image: &Image) -> Result<(), Wrong> {
         ensure(follows, || "a file system in memory is none".into())?;
         behind = contents.end;
     }
+    ensure(image.mounts.len() <= mount_difference::MOST, || "it has too many mounts".into())?;
+    image.mounts.iter().try_for_each(|change| mount_change(image, 0, change))?;
     for (number, space) in image.mount_spaces.iter().enumerate() {
         ensure(space.changes.len() <= mount_difference::MOST, || "a mount namespace has too many mounts".into())?;
         space.changes.iter().try_for_each(|change| mount_change(image, number, change))?;
@@ -109,7 +111,9 @@ pub(crate) fn control_groups(image: &Image) -> Result<(), Wrong> {
 
 fn mount_change(image: &Image, number: usize, change: &MountChange) -> Result<(), Wrong> {
     match change {
-        MountChange::Gone { path } | MountChange::Set { path, .. } => is_path(path),
+        MountChange::Gone { path } | MountChange::Set { path, .. } | MountChange::Propagate { path, .. } => {
+            is_path(path)
+        }
         MountChange::Bind { path, from, .. } => {
             is_path(path).and_then(|()| is_path(&from.path))?;
             // Those before are there when it is made, and what it has itself by then.

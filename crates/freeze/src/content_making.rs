@@ -30,15 +30,31 @@ pub(crate) fn stage(writer: &mut Writer, image: &Image, slots: Slots, facts: &Fa
     }
 }
 
-/// Writes the maker's steps: a file of the clone's own for each content, but for what other mount namespaces have.
+/// Writes the maker's steps that fill the directories in memory which each clone is given, before anything is mounted there.
+pub(crate) fn fill_given(writer: &mut Writer, image: &Image, (slots, helper): (Slots, i32)) {
+    let given = here(image).filter(|number| is_by_name(&image.contents[*number].kind));
+    make_some(writer, image, (slots, helper), given);
+}
+
+/// Writes the maker's steps: a file of the clone's own for each content that has no name.
 pub(crate) fn make(writer: &mut Writer, image: &Image, (slots, helper): (Slots, i32)) {
-    let elsewhere = mount_making::contents(image);
-    let here = (0..image.contents.len()).filter(|number| !elsewhere.iter().any(|range| range.contains(number)));
-    make_some(writer, image, (slots, helper), here);
+    let nameless = here(image).filter(|number| !is_by_name(&image.contents[*number].kind));
+    make_some(writer, image, (slots, helper), nameless);
     if writers(image) > 0 {
         let ends = [slots.unmapped(), slots.mapped()];
         writer.special(Writer::MAKING, "making a pipe to count mappings", Special::Pipe, &ends);
     }
+}
+
+/// All but those of what is mounted besides.
+fn here(image: &Image) -> impl Iterator<Item = usize> {
+    let elsewhere = mount_making::contents(image);
+    (0..image.contents.len()).filter(move |number| !elsewhere.iter().any(|range| range.contains(number)))
+}
+
+/// Whether it is there by its name.
+fn is_by_name(kind: &ContentKind) -> bool {
+    !matches!(kind, ContentKind::Memory { .. } | ContentKind::Deleted { .. })
 }
 
 /// Writes those for some of them, in the namespace that the maker is in. `helper` is a pid that is free.

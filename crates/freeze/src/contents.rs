@@ -9,7 +9,7 @@ use crate::open_files::Place;
 use pando_kernel::{CallError, Context};
 use rustix::fs::{FileType, SeekFrom, Stat};
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 
@@ -102,6 +102,8 @@ pub(crate) struct Contents {
     maps: IdMaps,
     /// Which one is of a device and an inode.
     known: HashMap<(u64, u64), usize>,
+    /// Where the guest has mounted something since its start.
+    expected: HashSet<String>,
     /// What of directories in memory a clone would not have.
     lost: Vec<(String, &'static str)>,
 }
@@ -119,7 +121,7 @@ struct Sighting<'a> {
 impl Contents {
     /// Of the pid namespace of a first process.
     pub(crate) fn of(init: i32) -> Result<Self, CallError> {
-        Ok(Self { init, maps: IdMaps::of(init)?, known: HashMap::new(), lost: Vec::new() })
+        Ok(Self { init, maps: IdMaps::of(init)?, known: HashMap::new(), expected: HashSet::new(), lost: Vec::new() })
     }
 
     /// The content of a descriptor.
@@ -170,14 +172,17 @@ impl Contents {
     /// Notes what is in a directory that is memory, and it: files, directories, links, named pipes. Sockets are made by who has them; devices cannot be
     /// there. What is mounted inside is not of this file system.
     pub(crate) fn of_tree(&mut self, directory: &str, image: &mut Image) -> Result<(), CallError> {
-        let first = (self.init, image.init);
-        let mounted = image.mounts.iter().any(|mount| mount.path == directory);
         let is_it = |one: &Content| matches!(&one.kind, ContentKind::Directory { path } if path == directory);
         // One that lies in another was looked through with that.
         if image.contents.iter().any(is_it) {
             return Ok(());
         }
-        self.of_tree_of(first, directory, mounted, image)
+        self.of_tree_of((self.init, image.init), directory, false, image)
+    }
+
+    /// Notes where the guest has mounted something: in a directory that is memory there has to be something to mount it on.
+    pub(crate) fn expect<'a>(&mut self, paths: impl Iterator<Item = &'a str>) {
+        self.expected.extend(paths.map(str::to_owned));
     }
 
     /// The same of a file system that the namespace of a process has mounted, whose pids are given here and inside; which of the image's contents those are. What
@@ -228,7 +233,7 @@ impl Contents {
                 let what = || format!("looking at {path} of the guest");
                 let about = rustix::fs::lstat(entry.path()).context(what)?;
                 if about.st_dev != device {
-                    if outer != self.init {
+                    if outer != self.init || self.expected.contains(&path) {
                         self.note_mount_point(path, &about, holder, image);
                     }
                     continue;

@@ -8,6 +8,7 @@ use crate::descriptors::Outside;
 use crate::dispatched_calls;
 use crate::early_contents::EarlyContents;
 use crate::fork_sharing;
+use crate::given::Given;
 use crate::holder::Holder;
 use crate::host_settings;
 use crate::image::Image;
@@ -46,8 +47,10 @@ pub struct Subject<'a> {
     pub outside: &'a [Outside],
     /// Directories that are memory, which no copy of the files has: what is in them comes along.
     pub in_memory: &'a [&'a str],
-    /// Where file systems are mounted that each clone has already. Those in memory that the processes have mounted besides come along.
-    pub given: &'a [String],
+    /// What each clone has mounted already. What the processes have mounted besides comes along. Where nothing is given, nobody asks what is mounted.
+    pub given: &'a [Given],
+    /// The devices that the host's file systems are on, as mountinfo(5) has them: what is on those was given.
+    pub host_devices: &'a [String],
     /// What tells of processes while they stand still; without it each is asked, and they stand still for longer.
     pub onlooker: Option<&'a Onlooker>,
 }

@@ -11,7 +11,6 @@ pub use crate::inotify::FileWatch;
 pub use crate::memory_rules::MemoryRules;
 pub use crate::mount_difference::{Link, MountChange, MountSource};
 pub use crate::mount_spaces::MountSpace;
-pub use crate::mounts::MemoryMount;
 pub use crate::net_spaces::NetSpace;
 pub use crate::plain_socket::{PlainSocket, Role};
 pub use crate::queues::Queue;
@@ -49,8 +48,9 @@ pub struct Image {
     /// Pseudo-terminals; open files are ends of them.
     #[serde(default)]
     pub terminals: Vec<Terminal>,
-    /// File systems in memory that the processes have mounted, each before those inside.
-    pub mounts: Vec<MemoryMount>,
+    /// How the first process's mounts differ from what each clone is given, in the order in which that is made. What is mounted once more is had from what is given, or
+    /// from what was made before ([`MountSource::space`] 0).
+    pub mounts: Vec<MountChange>,
     /// Whether others can hear of what is mounted in the first process's namespace.
     pub shared_mounts: bool,
     /// Mount namespaces beside the first process's.

@@ -12,7 +12,7 @@
 //!
 //! Each kind of object has a file that captures it and writes how it is made: `descriptors` and `objects` (files, pipes, events), `own_proc`, `memory_rules`, `pressure`, `process_descriptors`, `unix_socket` and
 //! `unix_making`, `socket_queue` and `in_flight` (what waits in them), `plain_socket` (TCP, UDP, netlink), `connections` (TCP, of who ends), `contents` and `content_making` (what has no name: shared
-//! memory, deleted files), `aio` (what was asked of files and is done meanwhile), `sysv` and `sysv_making`, `queues`, `timers`, `credentials`, `terminals`, `inotify`, `mounts`,
+//! memory, deleted files), `aio` (what was asked of files and is done meanwhile), `sysv` and `sysv_making`, `queues`, `timers`, `credentials`, `terminals`, `inotify`, `given` (what the guest has mounted since),
 //! `nested` (namespaces beside the first process's: `namespaces`, `mount_spaces` and `mount_making`, `ipc_spaces`, `net_spaces`, `user_spaces`,
 //! `host_names`, `open_namespaces`), `control_groups`.
 //!
@@ -51,6 +51,7 @@ mod first;
 mod fork_sharing;
 mod frame;
 mod freeze;
+mod given;
 mod growth;
 mod handle_walk;
 mod holder;
@@ -76,7 +77,6 @@ mod mount_difference;
 mod mount_making;
 mod mount_spaces;
 mod mount_tree;
-mod mounts;
 mod namespaces;
 mod needed_calls;
 mod nested;
@@ -133,6 +133,7 @@ pub use connections::{Connection, Ends, Revived, revive};
 pub use descriptors::Outside;
 pub use dormancy::Dormancy;
 pub use freeze::{Frozen, Manner, Subject, freeze, freeze_and_end, freeze_with};
+pub use given::Given;
 pub use holder::{Holder, program};
 pub use likeness::Difference;
 pub use needed_calls::NeededCall;

@@ -1,8 +1,7 @@
 //! How the mounts of a namespace differ from those of the first process. A clone has the first process's again, so that what is equal needs nothing; what
 //! differs is said as changes to a copy of them, in the order in which they are made.
 
-use crate::mount_tree::{MountTree, joined};
-use crate::mounts;
+use crate::mount_tree::{Mount, MountTree, joined};
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet};
 
@@ -74,6 +73,13 @@ pub enum MountChange {
         #[serde(skip)]
         device: String,
     },
+    /// Others hear of what is mounted on what is at a path, or do not (`mount_namespaces(7)`), unlike most of the namespace.
+    Propagate {
+        /// The path.
+        path: String,
+        /// `MS_SHARED`, `MS_SLAVE`, `MS_PRIVATE` or `MS_UNBINDABLE`.
+        kind: u64,
+    },
 }
 
 /// Where files are that are mounted once more.
@@ -112,10 +118,28 @@ pub(crate) struct Difference {
 
 const STOP: &str = "stop what made it";
 
+/// Below these each clone has what is its own.
+pub(crate) const OWN: [&str; 2] = ["/proc/", "/sys/"];
+
 impl Difference {
-    /// Between the mounts of the first process and others. `earlier` are namespaces that are made before; below a path of `given` that ends in a slash
-    /// clones have what is theirs, and what cannot be had there is left out.
-    pub(crate) fn between(first: &MountTree, other: &MountTree, earlier: &[&MountTree], given: &[String]) -> Self {
+    /// Between the mounts that the first process had at its start and those that it has now.
+    pub(crate) fn since(start: &MountTree, now: &MountTree) -> Self {
+        let root = now.get(now.root());
+        let found = Self { link: Link::Alone, shared: root.shared.is_some(), ..Self::default() };
+        let mut found = Comparison::new(start, now, &[], found).finish();
+        let over_all = |change: &MountChange| path(change) == "/" && is_made(change);
+        if root.root != "/" || found.changes.iter().any(over_all) {
+            found.objections.push(("something that was mounted over the root of the guest".into(), "unmount it"));
+        }
+        if found.changes.len() > MOST {
+            found.objections.push((format!("more than {MOST} mounts of the guest's own"), "unmount some"));
+        }
+        found
+    }
+
+    /// Between the mounts of the first process and others. `earlier` are namespaces that are made before. What cannot be had below /proc and /sys is left out: clones have there
+    /// what is theirs.
+    pub(crate) fn between(first: &MountTree, other: &MountTree, earlier: &[&MountTree]) -> Self {
         let (own, theirs) = (first.get(first.root()), other.get(other.root()));
         if (&own.device, &own.root) != (&theirs.device, &theirs.root) {
             let objection = ("a mnt namespace of its own with other files at its root".into(), STOP);
@@ -127,20 +151,7 @@ impl Difference {
             _ => Link::Follows,
         };
         let found = Self { link, shared: theirs.shared.is_some() && link != Link::Peers, ..Self::default() };
-        let mut comparison = Comparison {
-            first,
-            other,
-            earlier,
-            given,
-            same: HashMap::new(),
-            gone: HashSet::new(),
-            own: Vec::new(),
-            found,
-        };
-        comparison.pair(first.root(), other.root());
-        comparison.set(other.root());
-        comparison.walk(other.root());
-        let mut found = comparison.found;
+        let mut found = Comparison { home: false, ..Comparison::new(first, other, earlier, found) }.finish();
         if link == Link::Peers && !found.changes.is_empty() {
             found.objections.push((
                 "a mnt namespace of its own with mounts that differ and that the guest shares".into(),
@@ -154,10 +165,25 @@ impl Difference {
     }
 }
 
+/// What bounds a file system in memory, of its options, and what it says that it was mounted from. Whose it is, is that of its topmost directory.
+fn bounds(mount: &Mount) -> String {
+    const KEPT: [&str; 4] = ["size=", "nr_inodes=", "nr_blocks=", "mode="];
+    let kept = |word: &&str| KEPT.iter().any(|kept| word.starts_with(kept));
+    let source = Some(mount.source.as_str()).filter(|source| !source.is_empty() && !source.contains([',', '=', '\\']));
+    let source = source.map(|source| format!("source={source}"));
+    mount.options.split(',').filter(kept).map(str::to_owned).chain(source).collect::<Vec<_>>().join(",")
+}
+
 /// What is to be seen in a file system of processes, of its options.
 fn seen(options: &str) -> String {
     let kept = |option: &&str| option.starts_with("hidepid=") || option.starts_with("subset=");
     options.split(',').filter(kept).collect::<Vec<_>>().join(",")
+}
+
+/// Whether it mounts something.
+pub(crate) fn is_made(change: &MountChange) -> bool {
+    use MountChange::{Bind, Devices, Memory, Proc, Queues};
+    matches!(change, Bind { .. } | Memory { .. } | Proc { .. } | Queues { .. } | Devices { .. })
 }
 
 /// Where a change is.
@@ -169,7 +195,8 @@ pub(crate) fn path(change: &MountChange) -> &str {
         | MountChange::Memory { path, .. }
         | MountChange::Proc { path, .. }
         | MountChange::Queues { path, .. }
-        | MountChange::Devices { path, .. } => path,
+        | MountChange::Devices { path, .. }
+        | MountChange::Propagate { path, .. } => path,
     }
 }
 
@@ -177,7 +204,8 @@ struct Comparison<'a> {
     first: &'a MountTree,
     other: &'a MountTree,
     earlier: &'a [&'a MountTree],
-    given: &'a [String],
+    /// Whether they are those of one namespace, at its start and now.
+    home: bool,
     /// The mounts that are the same, of the other tree and of the first.
     same: HashMap<usize, usize>,
     /// Those of the first that are taken away.
@@ -187,7 +215,62 @@ struct Comparison<'a> {
     found: Difference,
 }
 
-impl Comparison<'_> {
+impl<'a> Comparison<'a> {
+    fn new(first: &'a MountTree, other: &'a MountTree, earlier: &'a [&'a MountTree], found: Difference) -> Self {
+        let (same, gone, own) = (HashMap::new(), HashSet::new(), Vec::new());
+        Self { first, other, earlier, home: true, same, gone, own, found }
+    }
+
+    fn finish(mut self) -> Difference {
+        let (own, theirs) = (self.first.root(), self.other.root());
+        self.pair(own, theirs);
+        self.set(theirs);
+        self.walk(theirs);
+        self.propagate();
+        self.found
+    }
+
+    /// Says which mounts differ from most in who hears of what is mounted on them.
+    fn propagate(&mut self) {
+        if self.found.link == Link::Peers {
+            return;
+        }
+        let shared = self.found.shared;
+        for (number, mount) in self.other.all().iter().enumerate() {
+            // A namespace that follows another follows it by each mount that this one shares.
+            let follows = self.same.get(&number).is_some_and(|own| self.first.get(*own).shared.is_some());
+            let alone = self.found.link == Link::Follows && follows && mount.master.is_none();
+            let kind = match (mount.unbindable, mount.shared.is_some(), mount.master.is_some()) {
+                (true, ..) => libc::MS_UNBINDABLE,
+                (_, true, _) if !shared => libc::MS_SHARED,
+                (_, false, false) if shared || alone => libc::MS_PRIVATE,
+                (_, false, true) if shared => libc::MS_SLAVE,
+                _ => continue,
+            };
+            let known = self.same.contains_key(&number)
+                || self.found.changes.iter().any(|one| is_made(one) && path(one) == mount.path);
+            if known && self.other.leads_to(&mount.path, &HashSet::new()) == number {
+                self.found.changes.push(MountChange::Propagate { path: mount.path.clone(), kind });
+            }
+        }
+        if self.home {
+            self.groups();
+        }
+    }
+
+    /// Mounts of the guest's that hear of each other: in a clone each would be in a group of its own.
+    fn groups(&mut self) {
+        let mut seen = HashSet::new();
+        let joined = self.other.all().iter().find(|mount| {
+            let again = mount.shared.is_some_and(|group| !seen.insert(group));
+            again || mount.master.is_some()
+        });
+        if let Some(mount) = joined {
+            let kind = format!("a mount that hears of what is mounted on another of the guest's (on {})", mount.path);
+            self.found.objections.push((kind, "set it apart (mount --make-private)"));
+        }
+    }
+
     /// Finds what is the same below two mounts that are, and takes away what is not there.
     fn pair(&mut self, own: usize, theirs: usize) {
         let (first, other) = (self.first, self.other);
@@ -261,21 +344,26 @@ impl Comparison<'_> {
     /// Says how a mount is made that the first process does not have. Whether it is.
     fn make(&mut self, on: usize, number: usize) -> bool {
         let mount = self.other.get(number);
-        let (path, attributes) = (mount.path.clone(), mount.attributes);
+        let (path, mut attributes) = (mount.path.clone(), mount.attributes);
         let covered = self.same.get(&on).is_some_and(|own| self.first.leads_to(&path, &self.gone) != *own);
         // Groups are told by their ids outside.
         let sayable = mount.kind == "tmpfs" || !mount.options.split(',').any(|option| option.starts_with("gid="));
         if self.is_own(number) && sayable {
             let hidden = covered || self.other.leads_to(&path, &HashSet::new()) != number;
+            if hidden && mount.kind == "tmpfs" && self.is_seen_elsewhere(number) {
+                return false;
+            }
             if hidden && mount.kind == "tmpfs" {
-                let kind = format!("a file system of its mnt namespace that another covers ({} on {path})", mount.kind);
+                let kind = format!("a file system {} that another covers ({} on {path})", self.whose(), mount.kind);
                 self.found.objections.push((kind, "unmount the upper one there, or stop what made it"));
                 return false;
             }
             self.own.push(number);
             self.found.changes.push(match mount.kind.as_str() {
                 "tmpfs" => {
-                    let options = mounts::bounds(&mount.options);
+                    // A file system can be read-only itself, or one mount of it.
+                    attributes |= u64::from(mount.options.split(',').any(|word| word == "ro"));
+                    let options = bounds(mount);
                     MountChange::Memory { path, options, attributes, contents: (0, 0) }
                 }
                 "mqueue" => MountChange::Queues { path, space: 0, attributes, device: mount.device.clone() },
@@ -293,20 +381,34 @@ impl Comparison<'_> {
             self.found.changes.push(MountChange::Bind { path, from, attributes });
             return true;
         }
-        let above = |given: &String| given.len() > 1 && given.ends_with('/') && path.starts_with(given.as_str());
-        if self.given.iter().any(above) {
+        if !self.home && OWN.iter().any(|above| path.starts_with(above)) {
             return false;
         }
-        let kind = if deleted {
-            format!("a mount of files of its mnt namespace that were deleted (on {path})")
-        } else {
-            format!("a file system that only its mnt namespace has ({} on {path})", mount.kind)
+        let kind = match (deleted, self.home) {
+            (true, _) => format!("a mount of files {} that were deleted (on {path})", self.whose()),
+            (_, true) => format!("a file system of its own ({} on {path})", mount.kind),
+            (_, false) => format!("a file system that only its mnt namespace has ({} on {path})", mount.kind),
         };
         self.found.objections.push((
             kind,
             "unmount it there, or stop what made it; file systems in memory (tmpfs) and files of the guest's own that are mounted once more come along",
         ));
         false
+    }
+
+    /// Whether all of a file system is to be seen by another mount of it.
+    fn is_seen_elsewhere(&self, number: usize) -> bool {
+        let device = &self.other.get(number).device;
+        let shows = |other: usize| {
+            let mount = self.other.get(other);
+            mount.device == *device && mount.root == "/" && self.other.leads_to(&mount.path, &HashSet::new()) == other
+        };
+        (0..self.other.all().len()).any(|other| other != number && shows(other))
+    }
+
+    /// Whose mounts they are that the first tree does not have.
+    fn whose(&self) -> &'static str {
+        if self.home { "of the guest's own" } else { "of its mnt namespace" }
     }
 
     fn source(&self, device: &str, root: &str, path: &str) -> Option<MountSource> {
@@ -342,8 +444,7 @@ mod tests {
         let copied = |line: &str| change(line).map(|line| line.replace("shared:", "master:") + "\n");
         let other: String = FIRST.lines().filter_map(copied).collect();
         let tree = |text: &str| MountTree::parse(text).unwrap();
-        let given = ["/proc/".to_owned(), "/".to_owned()];
-        Difference::between(&tree(FIRST), &tree(&(other + more)), &[], &given)
+        Difference::between(&tree(FIRST), &tree(&(other + more)), &[])
     }
 
     fn same(line: &str) -> Option<String> {
@@ -359,6 +460,7 @@ mod tests {
             MountChange::Proc { path, options, .. } => format!("proc {options}>{path}"),
             MountChange::Queues { path, device, .. } => format!("queues {device}>{path}"),
             MountChange::Devices { path, device, .. } => format!("devices {device}>{path}"),
+            MountChange::Propagate { path, kind } => format!("~{path} {kind:x}"),
         };
         difference.changes.iter().map(|change| shown(change).leak() as &str).collect()
     }
@@ -391,7 +493,7 @@ mod tests {
                 "=/ 1",
                 "/run/lock>/var/run/lock",
                 "/tmp/private>/tmp",
-                "size=5k>/tmp/deep",
+                "size=5k,source=none>/tmp/deep",
                 "/etc>/etc",
                 "/etc/hosts>/etc/hosts"
             ]
@@ -441,7 +543,7 @@ mod tests {
             "-/proc",
             "proc hidepid=invisible>/proc",
             "/proc/sys>/proc/sys",
-            ">/dev",
+            "source=x>/dev",
             "queues 0:95>/dev/mqueue",
             "/dev/x>/mnt",
         ];
@@ -455,7 +557,7 @@ mod tests {
     #[test]
     fn groups_are_kept_apart() {
         let tree = |text: &str| MountTree::parse(text).unwrap();
-        let between = |text: &str| Difference::between(&tree(FIRST), &tree(text), &[], &[]);
+        let between = |text: &str| Difference::between(&tree(FIRST), &tree(text), &[]);
         assert_eq!(between(FIRST).link, Link::Peers);
         assert_eq!(between(&FIRST.replace("shared:", "x:")).link, Link::Alone);
         let both = FIRST.replace("shared:", "master:").replace("master:1", "master:1 shared:31");
@@ -471,7 +573,7 @@ mod tests {
         let tree = |text: &str| MountTree::parse(text).unwrap();
         let one = FIRST.replace("shared:", "master:") + "70 58 0:98 / /mnt rw,relatime - tmpfs x rw\n";
         let other = one.replace("/mnt ", "/srv ");
-        let found = Difference::between(&tree(FIRST), &tree(&other), &[&tree(&one)], &[]);
+        let found = Difference::between(&tree(FIRST), &tree(&other), &[&tree(&one)]);
         let from = MountSource { space: Some(0), path: "/mnt".into() };
         assert_eq!(found.changes, [MountChange::Bind { path: "/srv".into(), from, attributes: 0 }]);
     }

@@ -4,7 +4,8 @@
 //! Everything is a path inside the clone's own root, and no link is followed: the kernel told the paths of mounts, which have none.
 
 use crate::content_making;
-use crate::image::{Image, Link, MountChange, MountSpace};
+use crate::image::{Image, Link, MountChange};
+use crate::mount_difference::is_made;
 use crate::namespaces::{IPC, MOUNTS};
 use crate::net_spaces;
 use crate::objects::Slots;
@@ -16,24 +17,42 @@ const MAKING: Chapter = Writer::MAKING;
 
 /// How many mounts the namespace has made that has most of them.
 pub(crate) fn most_made(image: &Image) -> usize {
-    image.mount_spaces.iter().map(|space| made(space).count()).max().unwrap_or(0)
+    all(image).map(|changes| made(changes).count()).max().unwrap_or(0)
 }
 
-fn made(space: &MountSpace) -> impl Iterator<Item = &MountChange> {
-    use MountChange::{Bind, Devices, Memory, Proc, Queues};
-    let is_made = |change: &&MountChange| {
-        matches!(change, Bind { .. } | Memory { .. } | Proc { .. } | Queues { .. } | Devices { .. })
-    };
-    space.changes.iter().filter(is_made)
+/// What is changed in each, the first process's before the others.
+fn all(image: &Image) -> impl Iterator<Item = &[MountChange]> {
+    let others = image.mount_spaces.iter().map(|space| space.changes.as_slice());
+    [image.mounts.as_slice()].into_iter().chain(others)
 }
 
-/// The contents of an image that are made in other mount namespaces.
+fn made(changes: &[MountChange]) -> impl Iterator<Item = &MountChange> {
+    changes.iter().filter(|change| is_made(change))
+}
+
+/// The contents of an image that are in what is mounted, besides what each clone is given.
 pub(crate) fn contents(image: &Image) -> Vec<Range<usize>> {
     let range = |change: &MountChange| match change {
         MountChange::Memory { contents: (first, behind), .. } => Some(*first..*behind),
         _ => None,
     };
-    image.mount_spaces.iter().flat_map(|space| space.changes.iter().filter_map(range)).collect()
+    all(image).flatten().filter_map(range).collect()
+}
+
+/// Writes the maker's steps that change the first process's own. `inside` writes what is made once all is mounted, and before nobody may write to what nobody could write to.
+pub(crate) fn make_first(
+    writer: &mut Writer,
+    image: &Image,
+    (slots, helper): (Slots, i32),
+    inside: impl FnOnce(&mut Writer),
+) {
+    // What is had of what it made itself is said to be of number 0.
+    let making = Making { image, slots, helper, number: 0, link: Link::Follows, changes: &image.mounts };
+    making.take(writer);
+    content_making::fill_given(writer, image, (slots, helper));
+    making.change(writer);
+    inside(writer);
+    making.protect(writer);
 }
 
 /// Writes the maker's steps: a namespace for each, and one to go back to. `inside` writes what is opened in one,
@@ -49,6 +68,7 @@ pub(crate) fn make(
         let arguments = [0, top, 0, libc::MS_SHARED | libc::MS_REC, 0];
         writer.call(MAKING, "sharing what is mounted", libc::SYS_mount, &arguments);
     }
+    propagate(writer, slots, &image.mounts);
     if image.mount_spaces.is_empty() {
         return;
     }
@@ -65,7 +85,7 @@ pub(crate) fn make(
             let arguments = [0, top, 0, link | libc::MS_REC, 0];
             writer.call(MAKING, "setting a mount namespace apart", libc::SYS_mount, &arguments);
         }
-        let making = Making { image, slots, helper, number, space };
+        let making = Making { image, slots, helper, number, link: space.link, changes: &space.changes };
         making.take(writer);
         making.change(writer);
         making.protect(writer);
@@ -73,6 +93,7 @@ pub(crate) fn make(
             let arguments = [0, top, 0, libc::MS_SHARED | libc::MS_REC, 0];
             writer.call(MAKING, "sharing what is mounted", libc::SYS_mount, &arguments);
         }
+        propagate(writer, slots, &space.changes);
         inside(writer, number);
         MOUNTS.enter(writer, MAKING, slots.mount_space(None));
     }
@@ -84,13 +105,31 @@ struct Making<'a> {
     slots: Slots,
     helper: i32,
     number: usize,
-    space: &'a MountSpace,
+    link: Link,
+    changes: &'a [MountChange],
+}
+
+/// Writes who hears of what is mounted on some, where that is not as it is with most.
+fn propagate(writer: &mut Writer, slots: Slots, changes: &[MountChange]) {
+    for change in changes {
+        if let MountChange::Propagate { path, kind } = change {
+            find(writer, slots, path);
+            attribute(writer, path, slots.spare(), [0, 0, *kind]);
+        }
+    }
+}
+
+/// Opens a place, as the spare descriptor.
+fn find(writer: &mut Writer, slots: Slots, path: &str) {
+    let at = writer.string(path);
+    let how = writer.words(&[(libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC) as u64, 0, libc::RESOLVE_NO_SYMLINKS]);
+    writer.open(MAKING, format!("finding {path}"), libc::SYS_openat2, &[AT_FDCWD, at, how, 24], slots.spare());
 }
 
 impl Making<'_> {
     /// What is made, and where its mount waits.
     fn made(&self) -> impl Iterator<Item = (&MountChange, u64)> {
-        made(self.space).enumerate().map(|(number, change)| (change, self.slots.mounting(number)))
+        made(self.changes).enumerate().map(|(number, change)| (change, self.slots.mounting(number)))
     }
 
     /// Takes all that is mounted and there already. The kernel lets a file system of processes be made only where one is to be seen.
@@ -112,7 +151,7 @@ impl Making<'_> {
                 MountChange::Bind { from, .. } if from.space != Some(self.number) => {
                     MOUNTS.enter(writer, MAKING, self.slots.mount_space(from.space));
                     self.clone_of(writer, &from.path, slot);
-                    let link = if self.space.link == Link::Alone { libc::MS_PRIVATE } else { libc::MS_SLAVE };
+                    let link = if self.link == Link::Alone { libc::MS_PRIVATE } else { libc::MS_SLAVE };
                     attribute(writer, &from.path, slot, [0, 0, link]);
                     MOUNTS.enter(writer, MAKING, self.slots.mount_space(Some(self.number)));
                 }
@@ -122,29 +161,20 @@ impl Making<'_> {
     }
 
     fn clone_of(&self, writer: &mut Writer, path: &str, slot: u64) {
-        self.find(writer, path);
+        find(writer, self.slots, path);
         let empty = writer.string("");
         let flags = OPEN_TREE_CLONE | libc::O_CLOEXEC as u64 | libc::AT_EMPTY_PATH as u64;
         writer.open(MAKING, format!("taking {path}"), libc::SYS_open_tree, &[self.slots.spare(), empty, flags], slot);
     }
 
-    /// Opens a place, as the spare descriptor.
-    fn find(&self, writer: &mut Writer, path: &str) {
-        let at = writer.string(path);
-        let how =
-            writer.words(&[(libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC) as u64, 0, libc::RESOLVE_NO_SYMLINKS]);
-        let arguments = [AT_FDCWD, at, how, 24];
-        writer.open(MAKING, format!("finding {path}"), libc::SYS_openat2, &arguments, self.slots.spare());
-    }
-
     /// Makes every change.
     fn change(&self, writer: &mut Writer) {
         let mut waiting = self.made().map(|(_, slot)| slot);
-        for change in &self.space.changes {
+        for change in self.changes {
             match change {
                 MountChange::Gone { path } => gone(writer, path),
                 MountChange::Set { path, attributes } => {
-                    self.find(writer, path);
+                    find(writer, self.slots, path);
                     attribute(writer, path, self.slots.spare(), [*attributes, ALL, 0]);
                 }
                 MountChange::Bind { path, from, .. } => {
@@ -160,6 +190,7 @@ impl Making<'_> {
                     let Some(slot) = waiting.next() else { return };
                     self.attach(writer, path, slot);
                 }
+                MountChange::Propagate { .. } => {}
                 MountChange::Memory { path, options, contents, .. } => {
                     let Some(slot) = waiting.next() else { return };
                     self.create(writer, "tmpfs", path, options, slot);
@@ -185,7 +216,7 @@ impl Making<'_> {
     }
 
     fn attach(&self, writer: &mut Writer, path: &str, slot: u64) {
-        self.find(writer, path);
+        find(writer, self.slots, path);
         let empty = writer.string("");
         let arguments = [slot, empty, self.slots.spare(), empty, MOVE_MOUNT_EMPTY_PATHS];
         writer.call(MAKING, format!("mounting {path}"), libc::SYS_move_mount, &arguments);
@@ -242,7 +273,7 @@ const MOVE_MOUNT_EMPTY_PATHS: u64 = 0x4 | 0x40;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::image::{MountSource, Process};
+    use crate::image::{MountSource, MountSpace, Process};
 
     fn lines(image: &Image) -> Vec<String> {
         let mut writer = Writer::new();

@@ -4,8 +4,9 @@
 use crate::contents::DELETED;
 use crate::descriptors::{self, Found, Outside};
 use crate::freeze::Subject;
+use crate::given;
 use crate::image::{Area, AreaKind, Process};
-use crate::mount_difference::{Difference, Link, MountChange};
+use crate::mount_difference::{self, Difference, Link, MountChange};
 use crate::mount_tree::MountTree;
 use crate::namespaces::MOUNTS;
 use crate::open_namespaces;
@@ -51,6 +52,8 @@ pub(crate) struct Spaces {
     init: i32,
     home: String,
     first: MountTree,
+    /// What the first process had mounted at its start, and how that differs from what it has now. Nothing where nobody says what each guest is given.
+    start: Option<(MountTree, Difference)>,
     all: Vec<Space>,
     /// Which one a process is in.
     of: HashMap<i32, usize>,
@@ -68,17 +71,19 @@ impl Spaces {
         let unread = || proc_file::malformed("reading what is mounted: there is too much of it");
         let first = MountTree::parse(&proc_file::text(init, "mountinfo")?).ok_or_else(unread)?;
         let mounts = first.all().iter().map(|mount| (mount.id, None)).collect();
-        let mut spaces = Self { init, home: MOUNTS.of(init)?, first, all: Vec::new(), of: HashMap::new(), mounts };
+        let start = (!subject.given.is_empty()).then(|| since_the_start(subject, &first));
+        let home = MOUNTS.of(init)?;
+        let mut spaces = Self { init, home, first, start, all: Vec::new(), of: HashMap::new(), mounts };
         for member in members.iter().filter(|member| member.state != 'Z') {
             let Ok(link) = MOUNTS.of(member.outer) else { continue };
             if link != spaces.home {
-                spaces.note(member, link, subject.given)?;
+                spaces.note(member, link)?;
             }
         }
         Ok(spaces)
     }
 
-    fn note(&mut self, member: &Member, link: String, given: &[String]) -> Result<(), CallError> {
+    fn note(&mut self, member: &Member, link: String) -> Result<(), CallError> {
         if let Some(known) = self.all.iter().position(|space| space.link == link) {
             self.of.insert(member.outer, known);
             return Ok(());
@@ -92,7 +97,7 @@ impl Spaces {
         let number = self.all.len();
         let earlier: Vec<&MountTree> = self.all.iter().map(|space| &space.tree).collect();
         let difference = match &tree {
-            Some(tree) if number < MOST => Difference::between(&self.first, tree, &earlier, given),
+            Some(tree) if number < MOST => Difference::between(&self.first, tree, &earlier),
             Some(_) => refused(format!("more than {MOST} mnt namespaces")),
             // What it sees as its root is none of a mount, as after chroot(2); or there is too much of it.
             None => refused("a mnt namespace of its own whose mounts cannot be told".into()),
@@ -122,6 +127,21 @@ impl Spaces {
             let Difference { link, shared, changes, .. } = &space.difference;
             (MountSpace { link: *link, shared: *shared, changes: changes.clone() }, space.outer, space.pid)
         })
+    }
+
+    /// What the processes have changed of the first process's mounts since its start, and whether others can hear of what is mounted there.
+    pub(crate) fn first(&self) -> (Vec<MountChange>, bool) {
+        let changed = self.start.as_ref().map(|(_, difference)| (difference.changes.clone(), difference.shared));
+        changed.unwrap_or_default()
+    }
+
+    /// Whether something is mounted in the first process's namespace that was not there at its start, at a path.
+    pub(crate) fn is_changed_at(&self, at: &str) -> bool {
+        let (Some((_, difference)), is_at) = (&self.start, |one: &MountChange| mount_difference::path(one) == at)
+        else {
+            return false;
+        };
+        difference.changes.iter().any(|one| mount_difference::is_made(one) && is_at(one))
     }
 
     /// A process that is in each, and what is said where it may not be.
@@ -212,8 +232,8 @@ impl Spaces {
     }
 
     /// What stands in the way. `is_nested` tells whether what is on a device is of a namespace beside the first process's.
-    pub(crate) fn objections(&self, is_nested: impl Fn(&str) -> bool) -> Vec<Refusal> {
-        let mut refusals = Vec::new();
+    pub(crate) fn objections(&self, members: &[Member], is_nested: impl Fn(&str) -> bool) -> Vec<Refusal> {
+        let mut refusals = self.first_objections(members);
         for (number, space) in self.all.iter().enumerate() {
             let lost = |change| self.lost(number, change).or_else(|| stray(change, &is_nested));
             let lost = space.difference.changes.iter().filter_map(lost);
@@ -222,6 +242,37 @@ impl Spaces {
             }
         }
         refusals
+    }
+
+    /// The same of the first process's own, said of one that is in it.
+    fn first_objections(&self, members: &[Member]) -> Vec<Refusal> {
+        let Some((start, difference)) = &self.start else { return Vec::new() };
+        let is_here = |member: &&Member| member.state != 'Z' && self.of_process(member.outer).is_none();
+        let Some(member) = members.iter().find(is_here) else { return Vec::new() };
+        let lost = |change: &MountChange| self.first_lost(start, change).or_else(|| stray(change, |_| false));
+        let lost = difference.changes.iter().filter_map(lost);
+        let refusal = |(kind, advice)| {
+            let (pid, name) = (member.pid, member.name.clone());
+            Refusal { pid, name, descriptor: None, kind, advice }
+        };
+        difference.objections.iter().cloned().chain(lost).map(refusal).collect()
+    }
+
+    /// Whether what the guest has mounted once more is not what its path led to at the start. What is covered by now cannot be looked at.
+    fn first_lost(&self, start: &MountTree, change: &MountChange) -> Option<Objection> {
+        let MountChange::Bind { path, from, .. } = change else { return None };
+        let (device, place) = if from.space.is_none() { start.place(&from.path) } else { self.first.place(&from.path) };
+        let is_seen =
+            self.first.place(&from.path) == (device, place.clone()) && self.first.place(path) == (device, place);
+        let differs = is_seen && self.identity(None, path) != self.identity(None, &from.path);
+        let kind = || format!("a mount of files of the guest's own that have no path any more (on {path})");
+        differs.then(|| (kind(), "unmount it"))
+    }
+
+    /// Whether a path led somewhere else when the first process began: whoever holds an image finds the files of programs as they were then.
+    fn is_moved(&self, path: &str) -> bool {
+        let Some((start, difference)) = &self.start else { return false };
+        !difference.changes.is_empty() && start.place(path) != self.first.place(path)
     }
 
     /// Whether what is mounted once more is not what its path leads to. What another mount covers cannot be looked at.
@@ -237,11 +288,13 @@ impl Spaces {
     /// What stands in the way of a process: its directory, its program, its memory.
     pub(crate) fn member_objections(&self, member: &Member, areas: &[Area]) -> Vec<Objection> {
         const ONLY: &str = "start it from files that the guest's first process sees, too";
-        if self.all.is_empty() {
+        let is_changed = self.start.as_ref().is_some_and(|(_, difference)| !difference.changes.is_empty());
+        if self.all.is_empty() && !is_changed {
             return Vec::new();
         }
         let mut objections: Vec<_> = self.directory_objection(member).into_iter().collect();
         if self.of_process(member.outer).is_none() {
+            objections.extend(self.moved_objections(member, areas));
             return objections;
         }
         let program = proc_file::link(member.outer, "exe").unwrap_or_default();
@@ -265,6 +318,19 @@ impl Spaces {
         }
         objections.dedup();
         objections
+    }
+
+    /// Programs and memory of files that a holder would not find where they are.
+    fn moved_objections(&self, member: &Member, areas: &[Area]) -> Vec<Objection> {
+        const MOVED: &str = "start it from where the guest's files were before";
+        let program = proc_file::link(member.outer, "exe").unwrap_or_default();
+        let mapped = areas.iter().filter_map(|area| match &area.kind {
+            AreaKind::Private { path, .. } => Some(path.as_str()),
+            _ => None,
+        });
+        let moved = [program.as_str()].into_iter().chain(mapped).find(|path| is_file(path) && self.is_moved(path));
+        let kind = |path: &str| format!("a program or library of what the guest has mounted itself ({path})");
+        moved.map(|path| (kind(path), MOVED)).into_iter().collect()
     }
 
     fn directory_objection(&self, member: &Member) -> Option<Objection> {
@@ -322,6 +388,17 @@ fn stray(change: &MountChange, is_nested: impl Fn(&str) -> bool) -> Option<Objec
     (!is_nested(device)).then(|| (kind(), "unmount it there, or stop what made it"))
 }
 
+/// What the first process had mounted at its start, and what has changed since.
+fn since_the_start(subject: &Subject<'_>, first: &MountTree) -> (MountTree, Difference) {
+    let start = given::at_the_start(subject.init, first, subject.given, subject.host_devices);
+    let mut difference = Difference::since(&start, first);
+    let root = first.get(first.root());
+    if subject.given.iter().any(|one| one.path == "/" && one.kind != root.kind) {
+        difference.objections.push(("another root than it was given (pivot_root)".into(), "start it without"));
+    }
+    (start, difference)
+}
+
 fn refused(kind: String) -> Difference {
     Difference { objections: vec![(kind, "stop what made it")], ..Difference::default() }
 }
@@ -347,14 +424,4 @@ fn open(outer: i32, path: &str, resolve: ResolveFlags) -> Option<OwnedFd> {
     let root = File::open(format!("/proc/{outer}/root")).ok()?;
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     rustix::fs::openat2(&root, path, flags, Mode::empty(), resolve | ResolveFlags::IN_ROOT).ok()
-}
-
-/// Whether others can hear of what is mounted in the first process's namespace, as systemd has it.
-pub(crate) fn is_shared(subject: &Subject<'_>) -> Result<bool, CallError> {
-    // A first process that is somebody else's mounts nothing.
-    if !subject.whole {
-        return Ok(false);
-    }
-    let tree = MountTree::parse(&proc_file::text(subject.init, "mountinfo")?);
-    Ok(tree.is_some_and(|tree| tree.get(tree.root()).shared.is_some()))
 }

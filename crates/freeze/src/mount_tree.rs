@@ -9,7 +9,7 @@ use std::path::PathBuf;
 pub(crate) struct Mount {
     /// Its number, which no other mount of the machine has while it is there.
     pub(crate) id: u64,
-    parent: u64,
+    pub(crate) parent: u64,
     /// The file system, as `major:minor`.
     pub(crate) device: String,
     /// What of that is mounted.
@@ -18,6 +18,8 @@ pub(crate) struct Mount {
     pub(crate) path: String,
     /// The kind of file system.
     pub(crate) kind: String,
+    /// What it was mounted from, which for file systems in memory is but a word.
+    pub(crate) source: String,
     /// Options of the file system.
     pub(crate) options: String,
     /// `MOUNT_ATTR_*`.
@@ -26,6 +28,8 @@ pub(crate) struct Mount {
     pub(crate) shared: Option<u64>,
     /// The group that it hears from.
     pub(crate) master: Option<u64>,
+    /// Whether it cannot be mounted once more.
+    pub(crate) unbindable: bool,
 }
 
 impl From<MountEntry> for Mount {
@@ -38,10 +42,12 @@ impl From<MountEntry> for Mount {
             root: text(entry.root),
             path: text(entry.at),
             kind: entry.kind,
+            source: entry.source,
             options: entry.options,
             attributes: attributes(&entry.attributes),
             shared: entry.shared,
             master: entry.master,
+            unbindable: entry.unbindable,
         }
     }
 }
@@ -90,7 +96,11 @@ impl MountTree {
         if text.len() > LONGEST {
             return None;
         }
-        let mounts: Vec<Mount> = mount::entries(text).map(Mount::from).collect();
+        Self::build(mount::entries(text).map(Mount::from).collect())
+    }
+
+    /// The tree of some mounts.
+    pub(crate) fn build(mounts: Vec<Mount>) -> Option<Self> {
         let places: HashMap<u64, usize> = mounts.iter().enumerate().map(|(place, mount)| (mount.id, place)).collect();
         let parent = |mount: &Mount| places.get(&mount.parent).copied().filter(|_| mount.parent != mount.id);
         let root = mounts.iter().position(|mount| mount.path == "/" && parent(mount).is_none())?;
@@ -101,6 +111,15 @@ impl MountTree {
             }
         }
         Some(Self { mounts, on, root })
+    }
+
+    /// Adds to some mounts, of which the first is at the root, one of which nothing is known but its path.
+    pub(crate) fn add(mounts: &mut Vec<Mount>, path: &str) {
+        let above = |mount: &&Mount| below(path, &mount.path).is_some();
+        let parent = mounts.iter().filter(above).max_by_key(|mount| mount.path.len()).map_or(0, |mount| mount.id);
+        // Numbers begin with 1, and no machine has as many mounts.
+        let id = u64::MAX - mounts.len() as u64;
+        mounts.push(Mount { id, parent, path: path.to_owned(), root: "/".into(), ..Mount::default() });
     }
 
     /// The one at the root.

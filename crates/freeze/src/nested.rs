@@ -71,7 +71,7 @@ impl Nested {
             self.devices = net_spaces::devices(&self.nets, stopped);
         }
         let is_nested = |device: &str| self.queues_on(device).or(self.devices_on(device)).is_some();
-        refusals.extend(self.mounts.objections(is_nested));
+        refusals.extend(self.mounts.objections(members, is_nested));
         refusals.extend(held.into_iter().chain(strange));
         refusals.extend(user_spaces::objections(&self.users, members, self.init, self.others().into_iter())?);
         Ok(refusals)

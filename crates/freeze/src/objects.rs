@@ -5,7 +5,7 @@ use crate::namespaces::{HOST_NAMES, IPC, Kind, MOUNTS, NETWORK, USERS, with_firs
 use crate::script::{Chapter, Writer};
 use crate::staging::AT_FDCWD;
 use crate::{
-    content_making, control_groups, host_names, inotify, ipc_spaces, mount_making, mounts, net_spaces, open_namespaces,
+    content_making, control_groups, host_names, inotify, ipc_spaces, mount_making, net_spaces, open_namespaces,
     own_proc, plain_socket, pressure, process_descriptors, queues, terminals, unix_making, user_spaces,
 };
 use pando_restorer::Special;
@@ -238,9 +238,9 @@ pub(crate) fn write(writer: &mut Writer, image: &Image, (slots, helper): (Slots,
     ipc_spaces::make(writer, image, slots);
     net_spaces::make(writer, image, slots);
     control_groups::make(writer, image);
-    mounts::make(writer, image);
-    content_making::make(writer, image, (slots, helper));
-    mounts::protect(writer, image);
+    mount_making::make_first(writer, image, (slots, helper), |writer| {
+        content_making::make(writer, image, (slots, helper));
+    });
     pipes(writer, image, slots, None);
     unix_making::make(writer, image, slots);
     terminals::make(writer, image, slots);

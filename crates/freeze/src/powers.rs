@@ -16,6 +16,9 @@ pub struct Powers {
     pub calls: Vec<NeededCall>,
 }
 
+/// `CAP_SYS_ADMIN`, which it takes to mount anything.
+const SYS_ADMIN: u64 = 1 << 21;
+
 impl Powers {
     pub(crate) fn of(image: &Image) -> Self {
         let living = || image.processes.iter().filter(|process| process.ended.is_none());
@@ -25,8 +28,11 @@ impl Powers {
         let common = threads().map(|thread| thread.filters.clone()).reduce(|common, own| {
             common.into_iter().zip(own).take_while(|(one, other)| one == other).map(|(one, _)| one).collect()
         });
+        // Whoever made it may have unmounted what hides something, and given that up since.
+        let mounts = !image.mounts.is_empty() || !image.mount_spaces.is_empty() || image.shared_mounts;
+        let mounts = if mounts { SYS_ADMIN } else { 0 };
         Self {
-            capabilities: sets.fold(0, |all, set| all | set),
+            capabilities: sets.fold(mounts, |all, set| all | set),
             filters: common.unwrap_or_default(),
             no_new_privileges: threads().all(|thread| thread.credentials.no_new_privileges),
             calls: needed_calls::of(image),

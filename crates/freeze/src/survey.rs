@@ -14,7 +14,6 @@ use crate::ipc::Ipc;
 use crate::limits;
 use crate::lost_names::{self, Name};
 use crate::mount_spaces::{self, Spaces};
-use crate::mounts;
 use crate::namespaces::Beside;
 use crate::nested::Nested;
 use crate::oddities::Usual;
@@ -123,7 +122,6 @@ fn survey_members(
         objections.extend(usual.objections(member.outer, told));
         if member.outer == init {
             objections.extend(first::objections(init));
-            objections.extend(mounts::objections(subject));
             objections.extend(groups.iter().flat_map(control_groups::Tree::objections));
         }
         if let Ok(found) = descriptors::list(member.outer) {

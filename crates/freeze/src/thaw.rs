@@ -90,8 +90,8 @@ mod tests {
     use super::*;
     use crate::image::{
         AioRing, Area, AreaKind, Content, ContentKind, ControlGroup, ControlGroups, Descriptor, FileKind, HostNames,
-        Image, Keyed, KeyedKind, MemoryMount, MountChange, MountSource, MountSpace, NetSpace, OpenFile, Pipe, Process,
-        Queue, Terminal, TerminalEnd, Thread, UnixSocket, UserSpace, Waiting,
+        Image, Keyed, KeyedKind, MountChange, MountSource, MountSpace, NetSpace, OpenFile, Pipe, Process, Queue,
+        Terminal, TerminalEnd, Thread, UnixSocket, UserSpace, Waiting,
     };
     use crate::plan::Facts;
     use crate::sheet::write_sheet;
@@ -179,7 +179,7 @@ mod tests {
             keyed: vec![Keyed { id: 0, key: 5, mode: 0o600, owner: (0, 0), kind: segment }],
             queues: vec![Queue { name: "jobs".into(), capacity: 1, longest: 4, ..Queue::default() }],
             host_names: vec![HostNames { host: b"inner".to_vec(), domain: Vec::new() }],
-            mounts: vec![MemoryMount { path: "/run".into(), ..MemoryMount::default() }],
+            mounts: vec![MountChange::Gone { path: "/sys".into() }],
             shared_mounts: true,
             mount_spaces: vec![MountSpace { changes, ..MountSpace::default() }],
             ipc_spaces: 1,

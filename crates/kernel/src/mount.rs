@@ -195,6 +195,8 @@ pub struct MountEntry {
     pub shared: Option<u64>,
     /// The group that it hears from.
     pub master: Option<u64>,
+    /// Whether it cannot be mounted once more (`MS_UNBINDABLE`).
+    pub unbindable: bool,
 }
 
 impl MountEntry {
@@ -229,7 +231,7 @@ fn entry(line: &[u8]) -> Option<MountEntry> {
     let mut word = || words.next();
     let (id, parent) = (number(word()?)?, number(word()?)?);
     let (device, root, at, attributes) = (word()?, word()?, word()?, word()?);
-    let (mut shared, mut master) = (None, None);
+    let (mut shared, mut master, mut unbindable) = (None, None, false);
     // Fields that are there or not, up to a dash.
     loop {
         match word()? {
@@ -237,6 +239,7 @@ fn entry(line: &[u8]) -> Option<MountEntry> {
             field => {
                 shared = shared.or_else(|| number(field.strip_prefix(b"shared:")?));
                 master = master.or_else(|| number(field.strip_prefix(b"master:")?));
+                unbindable |= field == b"unbindable";
             }
         }
     }
@@ -254,6 +257,7 @@ fn entry(line: &[u8]) -> Option<MountEntry> {
         options: text(options),
         shared,
         master,
+        unbindable,
     })
 }
 

@@ -15,6 +15,7 @@ mod clone_limits;
 mod clone_load;
 mod clone_losses;
 mod clone_memory;
+mod clone_mounts;
 mod clone_objects;
 mod clone_programs;
 mod clone_scopes;
@@ -191,6 +192,7 @@ const AREAS: &[&[Case]] = &[
     clone_load::CASES,
     clone_losses::CASES,
     clone_memory::CASES,
+    clone_mounts::CASES,
     clone_objects::CASES,
     clone_scopes::CASES,
     clone_trees::CASES,

@@ -13,16 +13,18 @@ use crate::logs::Printed;
 use crate::processes;
 use pando_api::{Fault, FaultKind, Spec};
 use pando_freeze::{
-    Ends, FreezeError, Frozen, Manner, Onlooker, Outside, Subject, Touched, freeze_and_end,
+    Ends, FreezeError, Frozen, Given, Manner, Onlooker, Outside, Subject, Touched, freeze_and_end,
     freeze_with as freeze_processes,
 };
 use pando_guest::GuestName;
+use pando_guest::plan::{self, Mounted};
 use pando_guest::root::{self, Layer, LayerStore, Root};
-use pando_kernel::mount::Tree;
+use pando_kernel::mount::{self, Tree};
 use pando_kernel::tree_removal::remove_tree;
 use pando_kernel::{CallError, Context, pidfd};
 use pando_limit::disk::Image;
 use pando_store::StoreError;
+use std::collections::BTreeSet;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -62,8 +64,8 @@ struct Scene {
     /// For a guest that is to end.
     end: Option<End>,
     keeping: Keeping,
-    /// Where file systems are mounted that each guest of its kind has.
-    given: Vec<String>,
+    /// Whether this host has a unified cgroup hierarchy.
+    unified: bool,
     onlooker: Arc<LazyLock<Option<Onlooker>>>,
     touched: Arc<LazyLock<Option<Touched>>>,
 }
@@ -236,7 +238,7 @@ impl Scene {
             root: below,
             store: Arc::clone(&daemon.store),
             keeping: Keeping::of(daemon, &spec, (slot, name)),
-            given: given(&spec),
+            unified: daemon.unified,
             onlooker: Arc::clone(&daemon.onlooker),
             touched: Arc::clone(&daemon.touched),
             caption: Caption { guest: guest.name.to_string(), spec, layers, answer: None, unchecked: false },
@@ -248,13 +250,15 @@ impl Scene {
     fn freeze(mut self) -> Result<(Frozen, ImageRecord), FreezeError> {
         let outside = Vec::from_iter(self.printed.map(|(device, inode)| Outside { device, inode }));
         let whole = self.caption.spec.init.is_some();
+        let (given, host_devices) = (given(&self.caption.spec, self.unified), host_devices()?);
         let subject = Subject {
             init: self.init,
             whole,
             console: whole.then(|| console(self.init)).flatten(),
             outside: &outside,
             in_memory: &["/dev", "/dev/shm"],
-            given: &self.given,
+            given: &given,
+            host_devices: &host_devices,
             onlooker: self.onlooker.as_ref().as_ref(),
         };
         root::prepare(&self.root.files)?;
@@ -338,27 +342,21 @@ fn console(init: i32) -> Option<u32> {
     (rustix::fs::major(device) == TERMINALS).then(|| rustix::fs::minor(device))
 }
 
-/// Where file systems are mounted in any guest of a spec; with a slash at the end, somewhere below.
-fn given(spec: &Spec) -> Vec<String> {
-    const EVERYWHERE: [&str; 11] = [
-        "/",
-        "/dev",
-        "/dev/pts",
-        "/dev/mqueue",
-        "/dev/console",
-        "/proc",
-        "/proc/",
-        "/sys",
-        "/sys/",
-        "/etc/resolv.conf",
-        "/etc/hosts",
-    ];
-    let volumes = spec.volumes.iter().map(|volume| {
-        let parts: Vec<_> = volume.target.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
-        format!("/{}", parts.join("/"))
-    });
-    let shared = spec.memory.shm.is_some().then(|| "/dev/shm".to_owned());
-    EVERYWHERE.into_iter().map(str::to_owned).chain(volumes).chain(shared).collect()
+/// What is mounted in any guest of a spec. Where its plan cannot be made nobody can say, and nothing is compared.
+fn given(spec: &Spec, unified: bool) -> Vec<Given> {
+    let one = |mounted: Mounted| Given {
+        path: mounted.path,
+        kind: mounted.kind,
+        attributes: mounted.attributes.map(|all| u64::from(all.bits())),
+        always: mounted.always,
+    };
+    plan::mounted(spec, unified).unwrap_or_default().into_iter().map(one).collect()
+}
+
+/// The devices that the host's file systems are on.
+fn host_devices() -> Result<Vec<String>, CallError> {
+    let devices: BTreeSet<String> = mount::mounts()?.into_iter().map(|mount| mount.device).collect();
+    Ok(devices.into_iter().collect())
 }
 
 impl Caption {

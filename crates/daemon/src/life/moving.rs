@@ -128,6 +128,7 @@ impl Site {
             outside: &outside,
             in_memory: &[],
             given: &[],
+            host_devices: &[],
             onlooker: self.onlooker.as_ref().as_ref(),
         };
         let groups: Vec<BorrowedFd<'_>> = self.tasks.iter().map(AsFd::as_fd).collect();

@@ -55,24 +55,22 @@ impl<'a> Spaces<'a> {
 
     /// What is not mounted in a namespace that a process is in.
     fn mounts(&self, place: Option<usize>, outer: i32) -> Result<Said, CallError> {
-        let tree = |pid| proc_file::text(pid, "mountinfo").map(|text| MountTree::parse(&text).unwrap_or_default());
-        let own = tree(outer)?;
+        // A first process has a root of its own.
+        let pid = if place.is_none() { self.init } else { outer };
+        let own = MountTree::parse(&proc_file::text(pid, "mountinfo")?).unwrap_or_default();
         let is_there = |path: &str| own.all().iter().any(|mount| mount.path == path);
         let mut said = Said::new();
-        let Some(space) = place.and_then(|place| self.image.mount_spaces.get(place)) else {
-            let first = tree(self.init)?;
-            let lost = self.image.mounts.iter().filter(|one| !first.all().iter().any(|mount| mount.path == one.path));
-            said.extend(lost.map(|mount| format!("nothing is mounted on {} any more", mount.path)));
-            return Ok(said);
-        };
-        for (number, change) in space.changes.iter().enumerate() {
+        let space = place.and_then(|place| self.image.mount_spaces.get(place));
+        let changes = space.map_or(&self.image.mounts, |space| &space.changes);
+        for (number, change) in changes.iter().enumerate() {
             let path = mount_difference::path(change);
             // What a later change does to the same place, or to what it lies below, counts.
-            let later = space.changes[number + 1..].iter().map(mount_difference::path);
+            let later = changes[number + 1..].iter().map(mount_difference::path);
             let is_last = later.into_iter().all(|other| !path.starts_with(other));
             let gone = matches!(change, MountChange::Gone { .. });
             if is_last && !gone && !is_there(path) {
-                said.push(format!("nothing is mounted on {path} of its mnt namespace any more"));
+                let whose = if space.is_some() { " of its mnt namespace" } else { "" };
+                said.push(format!("nothing is mounted on {path}{whose} any more"));
             }
         }
         Ok(said)

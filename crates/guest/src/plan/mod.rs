@@ -4,10 +4,12 @@
 //! names the descriptors that its steps need, its *wants*; the launch opens each and sends them along in the same order.
 
 mod command;
+mod mounted;
 mod sprout;
 mod trunk;
 
 pub use command::{Program, Stdio, bound, exec, filters};
+pub use mounted::{Mounted, mounted};
 pub use sprout::{STAGE, SproutKind, sprout};
 pub use trunk::{Facts, Heritage, trunk};
 
