@@ -89,7 +89,7 @@ pub(crate) fn capture(
     let mounted: Vec<String> = image.mounts.iter().map(|mount| mount.path.clone()).collect();
     let own = mounted.iter().map(String::as_str);
     for directory in in_memory.iter().copied().filter(|given| !mounted.iter().any(|path| path == given)).chain(own) {
-        notebook.contents.of_tree(directory, &mut image)?;
+        notebook.contents.of_tree(directory, subject.own_files, &mut image)?;
     }
     own_mounts(&nested, &mut notebook, &mut image)?;
     let lost = notebook.contents.objections();

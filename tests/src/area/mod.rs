@@ -33,12 +33,14 @@ mod freeze_refusals;
 mod frozen_again;
 mod frozen_settings;
 mod full_disk;
+mod generation;
 mod getting_started;
 mod hostile;
 mod hostile_archives;
 mod hostile_images;
 mod image_files;
 mod images;
+mod inner_connections;
 mod kept_images;
 mod kept_state;
 mod known_escapes;
@@ -129,6 +131,7 @@ use crate::case::Case;
 const AREAS: &[&[Case]] = &[
     crash_at_random::CASES,
     sysvinit::CASES,
+    generation::CASES,
     getting_started::CASES,
     tx_bystanders::CASES,
     tx_contention::CASES,
@@ -192,6 +195,7 @@ const AREAS: &[&[Case]] = &[
     clone_filters::CASES,
     clone_identity::CASES,
     clone_inits::CASES,
+    inner_connections::CASES,
     kept_images::CASES,
     kept_state::CASES,
     reboot::CASES,
