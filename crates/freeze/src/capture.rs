@@ -5,6 +5,7 @@ use crate::aio;
 use crate::asking::{Asking, OfProcess, OfThread};
 use crate::credentials::{self, IdMaps};
 use crate::descriptors::{self, Notebook};
+use crate::epoll::Watched;
 use crate::frame;
 use crate::freeze::{Known, Subject};
 use crate::host_names;
@@ -61,6 +62,7 @@ pub(crate) fn capture(
     if let Some(groups) = &groups {
         image.control_groups = groups.capture(&maps)?;
     }
+    let mut watched = Watched::default();
     for process in stopped {
         let outer = process.member.outer;
         let (stat, status) = (Stat::read(outer, "")?, Lines::read(outer, "status")?);
@@ -80,9 +82,13 @@ pub(crate) fn capture(
             notebook.contents.of_areas(process.member.outer, captured.pid, &mut captured.areas, &mut image)?;
             captured.descriptors = notebook.capture(&process.member, &found, outside, &mut image)?;
             captured.locks = found.iter().flat_map(descriptors::record_locks).collect();
-            captured.watches = found.iter().flat_map(descriptors::watches).collect();
+            watched.note((outer, image.processes.len()), &found, &mut captured);
         }
         image.processes.push(captured);
+    }
+    let lost = watched.find_files(&mut image)?;
+    if !lost.is_empty() {
+        return Err(FreezeError::Refused(lost));
     }
     flight.capture(&waiting, &mut notebook, outside, &mut image)?;
     image.mounts = mounts::capture(subject)?;
