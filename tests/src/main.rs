@@ -26,6 +26,7 @@ mod dice;
 mod disk_server;
 mod disorder;
 mod file_watcher;
+mod frozen_kinds;
 mod history;
 mod image_export;
 mod line;

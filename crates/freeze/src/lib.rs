@@ -67,6 +67,8 @@ mod interrupted;
 mod ipc;
 mod ipc_spaces;
 mod keep;
+#[cfg(test)]
+mod kinds;
 mod landing;
 mod likeness;
 mod limits;
