@@ -300,6 +300,37 @@ def of_files():
 
     kind("watches of epoll", poll)
 
+    def poll_of_lost_numbers(reused):
+        """What is watched has another number now, or only a child has it; the number is closed, or leads to something else that is watched too."""
+        instance = select.epoll()
+
+        def make():
+            (reading, writing), (other, _) = os.pipe(), os.pipe()
+            instance.register(reading, select.EPOLLIN)
+            again = fcntl.fcntl(reading, fcntl.F_DUPFD_CLOEXEC, 200)
+            os.close(reading)
+            if reused:
+                os.dup2(other, reading)
+                instance.register(reading, select.EPOLLIN)
+            counter = os.eventfd(0)
+            instance.register(counter, select.EPOLLIN | select.EPOLLONESHOT)
+            copy = fcntl.fcntl(counter, fcntl.F_DUPFD, 200)
+            os.close(counter)
+            kept.extend((again, copy))
+
+            def look():
+                os.write(writing, b"x")
+                heard = sorted(number == reading for number, _ in instance.poll(0.05))
+                os.read(again, 1)
+                return heard, info(instance.fileno(), "tfd")()
+
+            return look
+
+        return opened(instance, make())
+
+    kind("watches of epoll of numbers that were closed", lambda: poll_of_lost_numbers(False))
+    kind("watches of epoll of numbers that lead elsewhere", lambda: poll_of_lost_numbers(True))
+
     def files_watched():
         descriptor = libc.inotify_init1(0)
         for path in (b"/etc", b"/root", b"/etc/passwd"):

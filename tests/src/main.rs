@@ -27,6 +27,7 @@ mod disk_server;
 mod disorder;
 mod file_calls;
 mod file_watcher;
+mod frozen_kinds;
 mod history;
 mod image_export;
 mod line;

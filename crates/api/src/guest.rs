@@ -86,6 +86,9 @@ pub struct ImageStatus {
     pub kept: bool,
     /// Whether a process holds it in memory now, so that a clone need not wait for the disk.
     pub held: bool,
+    /// What whoever clones it ought to know, in sentences.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub warnings: Option<Vec<String>>,
 }
 
 /// All that is known of a frozen image.

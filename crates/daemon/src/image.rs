@@ -3,7 +3,7 @@
 use crate::failure;
 use crate::ready_roots::{Ancestor, RootKind};
 use pando_api::{Fault, FaultKind, ImageStatus, Spec};
-use pando_freeze::{Connection, Frozen, Kind, SheetError, ThawError, read_sheet, thaw, write_sheet};
+use pando_freeze::{Connection, Frozen, Generator, Kind, SheetError, ThawError, read_sheet, thaw, write_sheet};
 use pando_guest::plan::Heritage;
 use pando_guest::policy::profile;
 use pando_guest::root::{self, LayerStore, Root};
@@ -38,9 +38,12 @@ pub(crate) struct ImageRecord {
     pub(crate) threads: i64,
     pub(crate) memory_kib: i64,
     pub(crate) pause_us: i64,
-    /// The TCP connections that the frozen guest had, if it ended there.
+    /// The TCP connections that the frozen guest had: with itself, and, if it ended there, with others.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) connections: Vec<Connection>,
+    /// What whoever clones it ought to know, in sentences.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) warnings: Vec<String>,
     /// Where a process of it waits to hear that it was frozen, if that was its own wish.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) answer: Option<u32>,
@@ -85,6 +88,7 @@ impl ImageRecord {
             memory_kib: i64::try_from(frozen.image.memory() / 1024).unwrap_or(i64::MAX),
             pause_us: i64::try_from(frozen.pause.as_micros()).unwrap_or(i64::MAX),
             connections: Vec::new(),
+            warnings: repeated_numbers(&frozen.generators).into_iter().collect(),
             answer: None,
             unchecked: false,
         }
@@ -103,6 +107,21 @@ impl ImageRecord {
         let write = || write_sheet(&path, Kind::About, &serde_json::to_vec_pretty(self)?);
         write().context(|| format!("writing {}", path.display()))
     }
+}
+
+/// What is said of processes whose random numbers are the same in all clones.
+fn repeated_numbers(generators: &[Generator]) -> Option<String> {
+    let first = generators.first()?;
+    let others = match generators.len() - 1 {
+        0 => String::new(),
+        1 => " and one more".into(),
+        number => format!(" and {number} more"),
+    };
+    Some(format!(
+        "process {} ({}){others}: random numbers of OpenSSL ({}) are the same in all clones, for an hour or until it is seeded anew; have a hook in /etc/pando/clone.d, \
+         'pando clone --signal', or a look at /dev/pando-generation bring that about",
+        first.pid, first.name, first.path
+    ))
 }
 
 impl HeldImage {
@@ -208,7 +227,8 @@ impl HeldImage {
 
     /// Its line in a listing.
     pub(crate) fn status(&self) -> ImageStatus {
-        let ImageRecord { guest, created, processes, threads, memory_kib, pause_us, .. } = self.record.clone();
+        let ImageRecord { guest, created, processes, threads, memory_kib, pause_us, warnings, .. } =
+            self.record.clone();
         ImageStatus {
             name: self.name.clone(),
             guest,
@@ -219,6 +239,7 @@ impl HeldImage {
             pause_us,
             kept: self.is_kept(),
             held: self.held().is_some(),
+            warnings: Some(warnings).filter(|warnings| !warnings.is_empty()),
         }
     }
 }

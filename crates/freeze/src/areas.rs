@@ -49,7 +49,8 @@ pub(crate) fn refresh(pid: i32, areas: &mut [Area]) -> Result<(), CallError> {
             return Err(malformed(format!("finding memory at {:#x} again; try once more", area.start)));
         };
         area.advice.clone_from(&now.advice);
-        (area.grows, area.unreserved, area.sealed) = (now.grows, now.unreserved, now.sealed);
+        (area.grows, area.sealed) = (now.grows, now.sealed);
+        (area.unreserved, area.accounted) = (now.unreserved, now.accounted);
     }
     Ok(())
 }
@@ -151,6 +152,8 @@ fn heed_flags(seen: &mut Seen, flags: &str) {
         match flag {
             "gd" => area.grows = true,
             "lo" => area.locked = true,
+            "lf" => area.locked_later = true,
+            "ac" => area.accounted = true,
             "nr" => area.unreserved = true,
             "sl" => area.sealed = true,
             "dc" => area.advice.push(libc::MADV_DONTFORK as u32),

@@ -5,6 +5,7 @@ use crate::aio;
 use crate::asking::{Asking, OfProcess, OfThread};
 use crate::credentials::{self, IdMaps};
 use crate::descriptors::{self, Notebook};
+use crate::epoll::Watched;
 use crate::frame;
 use crate::freeze::{Known, Subject};
 use crate::host_names;
@@ -60,6 +61,7 @@ pub(crate) fn capture(
     if let Some(groups) = &groups {
         image.control_groups = groups.capture(&maps)?;
     }
+    let mut watched = Watched::default();
     for process in stopped {
         let outer = process.member.outer;
         let (stat, status) = (Stat::read(outer, "")?, Lines::read(outer, "status")?);
@@ -79,9 +81,13 @@ pub(crate) fn capture(
             notebook.contents.of_areas(process.member.outer, captured.pid, &mut captured.areas, &mut image)?;
             captured.descriptors = notebook.capture(&process.member, &found, outside, &mut image)?;
             captured.locks = found.iter().flat_map(descriptors::record_locks).collect();
-            captured.watches = found.iter().flat_map(descriptors::watches).collect();
+            watched.note((outer, image.processes.len()), &found, &mut captured);
         }
         image.processes.push(captured);
+    }
+    let lost = watched.find_files(&mut image)?;
+    if !lost.is_empty() {
+        return Err(FreezeError::Refused(lost));
     }
     flight.capture(&waiting, &mut notebook, outside, &mut image)?;
     (image.mounts, image.shared_mounts) = spaces.first();
@@ -89,7 +95,7 @@ pub(crate) fn capture(
         .contents
         .expect(image.mounts.iter().filter(|one| mount_difference::is_made(one)).map(mount_difference::path));
     for directory in in_memory.iter().filter(|path| !spaces.is_changed_at(path)) {
-        notebook.contents.of_tree(directory, &mut image)?;
+        notebook.contents.of_tree(directory, subject.own_files, &mut image)?;
     }
     own_mounts(&nested, (init, image.init), &mut notebook, &mut image)?;
     let lost = notebook.contents.objections();

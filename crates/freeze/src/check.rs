@@ -184,6 +184,11 @@ fn belongings(image: &Image, process: &Process) -> Result<(), Wrong> {
     is_path(&process.executable)?;
     is_path(&process.directory)?;
     ensure(process.memory_rules.are_known(), || "it has registered for what there is not".into())?;
+    let is_there = process
+        .watches
+        .iter()
+        .all(|watch| (0..HIGHEST_DESCRIPTOR).contains(&watch.target) && watch.file < image.files.len());
+    ensure(is_there, || "it watches by epoll what there is not".into())?;
     ensure(process.locks.len() <= MOST_OBJECTS && process.watches.len() <= MOST_OBJECTS, || {
         "it has too many locks".into()
     })

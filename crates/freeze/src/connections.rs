@@ -1,36 +1,34 @@
-//! TCP connections of processes that end where they were frozen, so that what is restored has them still. Clones have none: a connection has one owner.
+//! TCP connections. Those that processes have among themselves are in the image with both ends, so that each clone has its own. Those with others have one owner: they
+//! are kept of processes that end where they were frozen, so that what is restored has them still.
 //!
 //! ```text
-//!   stand still ▷ find ▷ (their packets are withheld) ▷ take: repair, read ▷ the processes end, and nobody hears of it
-//!   processes wait at the gate ▷ revive: repair, connect, fill ▷ (their packets come through) ▷ wake ▷ the processes run
+//!   stand still ▷ find ▷ (packets of the outside are withheld) ▷ take: repair, read ▷ the processes end, and nobody hears of it; or they run on
+//!   processes wait at the gate ▷ revive (`revival`)
 //! ```
-//!
-//! A restored process has a socket in the place of each that was connected; it was made by the process itself, in its network and control group, and is
-//! given its connection from here, which takes privilege over the network.
 
 use crate::image::{FileKind, Image, Role};
-use crate::socket_options::SocketOption;
 use crate::unix_socket;
+use pando_kernel::socket_option;
 use pando_kernel::tcp_repair::{self, Queue, Repair};
-use pando_kernel::{CallError, Context, socket_option};
-use rustix::net::{RecvFlags, SendFlags};
+use rustix::net::RecvFlags;
 use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 
 /// More than so many unread and unacknowledged bytes of all connections together are not kept: what has more is reset.
 const MOST_QUEUED: usize = 4 << 20;
 
-/// `TCP_ESTABLISHED`.
-const ESTABLISHED: u8 = 1;
-
-/// Where `struct tcp_info` has the state, what was agreed on (`TCPI_OPT_*`), and the two window scales.
+/// Where `struct tcp_info` has the state, what was agreed on (`TCPI_OPT_*`), the two window scales, how many connections wait at a listener (`tcpi_unacked`), and how much
+/// was sent and acknowledged (`tcpi_bytes_acked`).
 const INFO_STATE: usize = 0;
 const INFO_OPTIONS: usize = 5;
 const INFO_SCALES: usize = 6;
+const INFO_WAITING: usize = 24;
+const INFO_ACKNOWLEDGED: usize = 120;
 
-/// An established connection.
+/// A connection that was established, and that has not ended in both directions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Connection {
     /// Its open file, an index into [`Image::files`].
@@ -57,6 +55,54 @@ pub struct Connection {
     pub window: Bytes,
     /// Whether its address may be bound again (SO_REUSEADDR), which being repaired undoes.
     pub reuse: bool,
+    /// Where its other end is.
+    pub peer: Peer,
+    /// Which of its directions have ended.
+    pub ended: Ended,
+}
+
+/// Where the other end of a connection is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Peer {
+    /// With somebody else; or it was closed.
+    #[default]
+    Outside,
+    /// It is another socket of the image.
+    Inside,
+    /// It waits at a listener of the image, and nobody has accepted it. What it was sent lies with this end still.
+    Unaccepted,
+}
+
+/// Which directions of a connection have ended, by shutdown(2) or close(2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ended {
+    /// This end will send nothing more.
+    pub sent: bool,
+    /// The other end has sent all that it will.
+    pub received: bool,
+}
+
+/// A state in which there is something to keep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct State {
+    ended: Ended,
+    /// Whether the end of what was sent waits to be acknowledged: it counts as one byte of that.
+    unacknowledged: bool,
+}
+
+impl State {
+    fn of(number: u8) -> Option<Self> {
+        // TCP_ESTABLISHED, TCP_FIN_WAIT1, TCP_FIN_WAIT2, TCP_CLOSE_WAIT, TCP_LAST_ACK, TCP_CLOSING.
+        let (sent, received, unacknowledged) = match number {
+            1 => (false, false, false),
+            4 => (true, false, true),
+            5 => (true, false, false),
+            8 => (false, true, false),
+            9 | 11 => (true, true, true),
+            _ => return None,
+        };
+        Some(Self { ended: Ended { sent, received }, unacknowledged })
+    }
 }
 
 /// Bytes that are written in hexadecimal digits.
@@ -86,49 +132,184 @@ impl Connection {
     pub fn ends(&self) -> Ends {
         (self.local, self.remote)
     }
+
+    /// Whether a clone has it, too, where addresses of the loopback device are or are not each guest's own. Of one that the other end has closed there is nothing but what was not
+    /// read.
+    pub fn is_of_clones(&self, own_loopback: bool) -> bool {
+        self.peer != Peer::Outside || own_loopback && self.ended.received && is_loopback(self.remote)
+    }
+
+    /// Whether a stranger may have written it: what he has put into it is no more than what is kept of a guest here.
+    pub fn is_sound(all: &[Self]) -> bool {
+        let sound =
+            |one: &Self| one.window.0.len() == tcp_repair::WINDOW_LENGTH && one.unsent as usize <= one.sent.1.0.len();
+        all.iter().all(sound) && all.iter().map(Self::queued).sum::<usize>() <= MOST_QUEUED
+    }
+
+    /// How many bytes wait in it.
+    pub(crate) fn queued(&self) -> usize {
+        self.received.1.0.len() + self.sent.1.0.len()
+    }
+}
+
+/// Whether an address is one of the loopback device.
+pub fn is_loopback(address: SocketAddr) -> bool {
+    address.ip().to_canonical().is_loopback()
+}
+
+/// An address as both ends see it, whichever family their sockets are of.
+fn canonical(address: SocketAddr) -> (IpAddr, u16) {
+    (address.ip().to_canonical(), address.port())
+}
+
+/// Which connections are looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// Those that clones have: of processes that run on.
+    Clones,
+    /// All, of processes that end.
+    All,
+}
+
+/// A connected socket of a process that stands still.
+struct Socket {
+    file: usize,
+    socket: OwnedFd,
+    ends: Ends,
+    /// Its network namespace, see [`PlainSocket`](crate::image::PlainSocket).
+    space: Option<usize>,
+    peer: Peer,
+    state: State,
+}
+
+impl Socket {
+    fn of(file: usize, space: Option<usize>, socket: OwnedFd) -> Option<Self> {
+        let ends = ends(&socket).ok()?;
+        let state = state(&socket)?;
+        is_plain(&socket).then_some(Self { file, socket, ends, space, peer: Peer::Outside, state })
+    }
+
+    fn is_wanted(&self, scope: Scope) -> bool {
+        let closed = self.state.ended.received && is_loopback(self.ends.1);
+        self.peer != Peer::Outside || closed || scope == Scope::All && self.space.is_none()
+    }
+
+    /// Whether all that was written to it lies here still: the first byte that is acknowledged is the connection itself, the last one its end.
+    fn has_all_that_it_sent(&self) -> bool {
+        let number = info(&self.socket).ok().and_then(|info| {
+            info.get(INFO_ACKNOWLEDGED..INFO_ACKNOWLEDGED + 8)?.try_into().ok().map(u64::from_le_bytes)
+        });
+        let end = u64::from(self.state.ended.sent && !self.state.unacknowledged);
+        number.is_some_and(|number| number <= 1 + end)
+    }
+}
+
+/// A listener at which connections wait.
+struct Listener {
+    space: Option<usize>,
+    at: (IpAddr, u16),
+    waiting: u32,
+}
+
+impl Listener {
+    fn of(space: Option<usize>, socket: &OwnedFd) -> Option<Self> {
+        let info = info(socket).ok()?;
+        let waiting = info.get(INFO_WAITING..INFO_WAITING + 4)?.try_into().ok().map(u32::from_le_bytes)?;
+        let at = SocketAddr::try_from(rustix::net::getsockname(socket).ok()?).ok()?;
+        (waiting > 0).then_some(Self { space, at: canonical(at), waiting })
+    }
+
+    fn serves(&self, socket: &Socket) -> bool {
+        let (ip, port) = canonical(socket.ends.1);
+        self.space == socket.space && self.at.1 == port && (self.at.0 == ip || self.at.0.is_unspecified())
+    }
 }
 
 /// The connected sockets of processes that stand still.
-pub(crate) struct Connected(Vec<(usize, OwnedFd, Ends)>);
+pub(crate) struct Connected(Vec<Socket>);
 
 impl Connected {
-    /// Those of an image that was just captured, in the first process's network. `outer` tells the pid here of a process of it.
-    pub(crate) fn find(image: &Image, outer: impl Fn(i32) -> Option<i32>) -> Self {
-        let lost = |kind: &FileKind| matches!(kind, FileKind::Plain(socket) if socket.role == Role::Lost && socket.net_space.is_none());
-        let files = image.files.iter().enumerate().filter(|(_, file)| lost(&file.kind));
-        let found = files.filter_map(|(number, _)| {
-            let (pid, descriptor) = owner(image, number)?;
-            let socket = unix_socket::take(outer(pid)?, descriptor).ok()?;
-            let ends = ends(&socket).ok()?;
-            (is_established(&socket) && is_plain(&socket)).then_some((number, socket, ends))
-        });
-        Self(found.collect())
+    /// Those of an image that was just captured. `outer` tells the pid here of a process of it.
+    pub(crate) fn find(image: &Image, scope: Scope, outer: impl Fn(i32) -> Option<i32>) -> Self {
+        let (mut found, mut listeners) = (Vec::new(), Vec::new());
+        let owners = owners(image);
+        for (number, file) in image.files.iter().enumerate() {
+            let FileKind::Plain(socket) = &file.kind else { continue };
+            let space = socket.net_space;
+            let take = || {
+                let (pid, descriptor) = owners.get(&number)?;
+                unix_socket::take(outer(*pid)?, *descriptor).ok()
+            };
+            match socket.role {
+                Role::Lost => found.extend(take().and_then(|taken| Socket::of(number, space, taken))),
+                Role::Listens { .. } => listeners.extend(take().and_then(|taken| Listener::of(space, &taken))),
+                _ => {}
+            }
+        }
+        place(&mut found, &listeners);
+        found.retain(|one| one.is_wanted(scope));
+        Self(found)
     }
 
-    /// Their ends.
-    pub(crate) fn ends(&self) -> Vec<Ends> {
-        self.0.iter().map(|(_, _, ends)| *ends).collect()
+    /// The ends of those that others have, too.
+    pub(crate) fn outward(&self) -> Vec<Ends> {
+        self.0.iter().filter(|one| one.peer == Peer::Outside && one.space.is_none()).map(|one| one.ends).collect()
     }
 
     /// Reads all of them. From here on they send nothing, until the value is dropped or the processes have ended. Should the maker of the task that does
     /// this be killed meanwhile, they are as they were.
     pub(crate) fn take(self) -> Taken {
-        let mut taken = Taken::default();
-        let mut room = MOST_QUEUED;
-        for (file, socket, ends) in self.0 {
+        let mut halves = Vec::new();
+        for Socket { file, socket, ends, peer, state, .. } in self.0 {
             let Ok(socket) = Repair::begin(socket) else { continue };
             // One that has ended meanwhile, or that cannot be read, is reset as any that is not in the image.
-            let read = read(&socket, file, ends).map(|connection| (connection.queued(), connection));
-            if let Ok((queued, connection)) = read
-                && queued <= room
-                && is_established(&socket)
+            if let Ok(sent) = read_sent(&socket, state) {
+                halves.push((
+                    socket,
+                    sent,
+                    Connection { file, peer, ended: state.ended, ..Connection::between(ends) },
+                    state,
+                ));
+            }
+        }
+        let mut taken = Taken::default();
+        let mut room = MOST_QUEUED;
+        // Between two of them something may be on its way still. It is with both then, of which the other takes it once; read before it was sent, and after it came, it would be with
+        // neither.
+        for (socket, sent, begun, was) in halves {
+            if let Ok(connection) = read(&socket, begun, sent)
+                && connection.queued() <= room
+                && state(&socket) == Some(was)
             {
-                room -= queued;
+                room -= connection.queued();
                 taken.connections.push(connection);
                 taken.sockets.push(socket);
             }
         }
         taken
+    }
+}
+
+/// Finds out where the other ends are.
+fn place(found: &mut [Socket], listeners: &[Listener]) {
+    type Key = (Option<usize>, (IpAddr, u16), (IpAddr, u16));
+    let key = |one: &Socket, turned: bool| -> Key {
+        let (local, remote) = (canonical(one.ends.0), canonical(one.ends.1));
+        if turned { (one.space, remote, local) } else { (one.space, local, remote) }
+    };
+    let all: std::collections::HashSet<Key> = found.iter().map(|one| key(one, false)).collect();
+    for one in found.iter_mut() {
+        if all.contains(&key(one, true)) {
+            one.peer = Peer::Inside;
+        }
+    }
+    for listener in listeners {
+        let waits = |one: &&mut Socket| one.peer == Peer::Outside && !one.state.ended.received && listener.serves(one);
+        let waiting: Vec<_> = found.iter_mut().filter(waits).collect();
+        // Of more than wait there some are connected to somebody else.
+        if waiting.len() <= listener.waiting as usize {
+            waiting.into_iter().filter(|one| one.has_all_that_it_sent()).for_each(|one| one.peer = Peer::Unaccepted);
+        }
     }
 }
 
@@ -157,18 +338,15 @@ impl Drop for Taken {
     }
 }
 
-impl Connection {
-    fn queued(&self) -> usize {
-        self.received.1.0.len() + self.sent.1.0.len()
+/// Of each open file of an image that a process has, the process and its descriptor.
+pub(crate) fn owners(image: &Image) -> HashMap<usize, (i32, i32)> {
+    let mut owners = HashMap::new();
+    for process in &image.processes {
+        for descriptor in &process.descriptors {
+            owners.entry(descriptor.file).or_insert((process.pid, descriptor.number));
+        }
     }
-}
-
-/// A process of an image that has an open file, and its descriptor.
-fn owner(image: &Image, file: usize) -> Option<(i32, i32)> {
-    image.processes.iter().find_map(|process| {
-        let descriptor = process.descriptors.iter().find(|one| one.file == file)?;
-        Some((process.pid, descriptor.number))
-    })
+    owners
 }
 
 fn ends(socket: &OwnedFd) -> io::Result<Ends> {
@@ -182,8 +360,8 @@ fn info(socket: impl AsFd) -> io::Result<Vec<u8>> {
     if info.len() > INFO_SCALES { Ok(info) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }
 
-fn is_established(socket: impl AsFd) -> bool {
-    info(socket).is_ok_and(|info| info[INFO_STATE] == ESTABLISHED)
+fn state(socket: impl AsFd) -> Option<State> {
+    info(socket).ok().and_then(|info| State::of(info[INFO_STATE]))
 }
 
 /// Whether nothing lies between its user and TCP: the keys of an encryption in the kernel (`TCP_ULP`, "tls") cannot be read, and what is sent without them would be
@@ -192,20 +370,24 @@ fn is_plain(socket: impl AsFd) -> bool {
     socket_option::get(socket, libc::IPPROTO_TCP, libc::TCP_ULP).map_or(true, |name| name.iter().all(|byte| *byte == 0))
 }
 
-/// Reads one that is in repair.
-fn read(socket: &Repair, file: usize, (local, remote): Ends) -> io::Result<Connection> {
-    let info = info(socket)?;
+/// What was written to one that is in repair, and how much of it has never left. The end of it is no byte of it.
+fn read_sent(socket: &Repair, State { ended, unacknowledged }: State) -> io::Result<((u32, Bytes), u32)> {
     let (written, unsent) = tcp_repair::unacknowledged(socket)?;
-    let queue = |queue: Queue, length: u32| -> io::Result<(u32, Bytes)> {
-        tcp_repair::choose(socket, queue)?;
-        Ok((tcp_repair::sequence(socket)?, Bytes(peek(socket, length as usize)?)))
-    };
+    let length = written.saturating_sub(u32::from(unacknowledged));
+    tcp_repair::choose(socket, Queue::Sent)?;
+    let next = tcp_repair::sequence(socket)?.wrapping_sub(u32::from(ended.sent));
+    Ok(((next, Bytes(peek(socket, length as usize)?)), unsent.min(length)))
+}
+
+/// Reads the rest of it.
+fn read(socket: &Repair, begun: Connection, (sent, unsent): ((u32, Bytes), u32)) -> io::Result<Connection> {
+    let info = info(socket)?;
+    let length = tcp_repair::unread(socket)?;
+    tcp_repair::choose(socket, Queue::Received)?;
     Ok(Connection {
-        file,
-        local,
-        remote,
-        received: queue(Queue::Received, tcp_repair::unread(socket)?)?,
-        sent: queue(Queue::Sent, written)?,
+        // Where the other end has sent all, its end is counted: it does not come again.
+        received: (tcp_repair::sequence(socket)?, Bytes(peek(socket, length as usize)?)),
+        sent,
         unsent,
         segment: socket_option::number(socket, libc::IPPROTO_TCP, libc::TCP_MAXSEG)? as u32,
         agreed: info[INFO_OPTIONS],
@@ -213,7 +395,30 @@ fn read(socket: &Repair, file: usize, (local, remote): Ends) -> io::Result<Conne
         clock: tcp_repair::clock(socket)?,
         window: Bytes(tcp_repair::window(socket)?),
         reuse: socket.reuse(),
+        ..begun
     })
+}
+
+impl Connection {
+    /// One of which nothing but its ends is known.
+    fn between((local, remote): Ends) -> Self {
+        Self {
+            file: 0,
+            local,
+            remote,
+            received: Default::default(),
+            sent: Default::default(),
+            unsent: 0,
+            segment: 0,
+            agreed: 0,
+            scales: 0,
+            clock: 0,
+            window: Bytes::default(),
+            reuse: false,
+            peer: Peer::default(),
+            ended: Ended::default(),
+        }
+    }
 }
 
 /// What lies in the chosen queue.
@@ -226,158 +431,6 @@ fn peek(socket: &Repair, length: usize) -> io::Result<Vec<u8>> {
         }
     }
     Ok(bytes)
-}
-
-/// Connections that have been put into the sockets of processes which wait to run. Until they wake nothing is sent.
-#[derive(Debug, Default)]
-pub struct Revived {
-    sockets: Vec<(OwnedFd, Connection)>,
-    /// Those that could not be, and why.
-    pub lost: Vec<(Ends, CallError)>,
-}
-
-/// Puts connections into the sockets that were made in their place. `outer` tells the pid here of a process of the image.
-pub fn revive(image: &Image, connections: &[Connection], outer: impl Fn(i32) -> Option<i32>) -> Revived {
-    let mut revived = Revived::default();
-    for connection in connections {
-        let place = || -> io::Result<(i32, i32)> {
-            let gone = || io::Error::other("no process of the guest has it");
-            let (pid, descriptor) = owner(image, connection.file).ok_or_else(gone)?;
-            Ok((outer(pid).ok_or_else(gone)?, descriptor))
-        };
-        let what = || format!("connecting {} with {}", connection.local, connection.remote);
-        let put = place().context(what).and_then(|(outer, descriptor)| {
-            let socket = unix_socket::take(outer, descriptor)?;
-            put(&socket, connection).context(what)?;
-            Ok(socket)
-        });
-        match put {
-            Ok(socket) => revived.sockets.push((socket, connection.clone())),
-            Err(error) => revived.lost.push((connection.ends(), error)),
-        }
-    }
-    revived
-}
-
-impl Revived {
-    /// How many there are.
-    pub fn count(&self) -> usize {
-        self.sockets.len()
-    }
-
-    /// Has each of them tell the other end that it is there, and send what is to be sent.
-    pub fn wake(mut self) -> Vec<(Ends, CallError)> {
-        for (socket, connection) in self.sockets.drain(..) {
-            if let Err(error) = wake(&socket, &connection) {
-                let what = format!("waking the connection of {} with {}", connection.local, connection.remote);
-                self.lost.push((connection.ends(), CallError { what, source: error }));
-            }
-        }
-        self.lost
-    }
-}
-
-fn wake(socket: &OwnedFd, connection: &Connection) -> io::Result<()> {
-    tcp_repair::end(socket)?;
-    if connection.reuse {
-        socket_option::set_number(socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
-    }
-    let bytes = &connection.sent.1.0;
-    let (_, unsent) = bytes.split_at(bytes.len().saturating_sub(connection.unsent as usize));
-    let _room = Room::make(socket, connection.queued())?;
-    fill(socket, unsent)
-}
-
-/// What the socket was before is undone: it stands for a connection that is lost.
-fn put(socket: &OwnedFd, connection: &Connection) -> io::Result<()> {
-    tcp_repair::forget_peer(socket)?;
-    tcp_repair::begin(socket)?;
-    let done = connect(socket, connection);
-    if done.is_err() {
-        let _ = tcp_repair::forget_peer(socket);
-        let _ = tcp_repair::end(socket);
-    }
-    done
-}
-
-fn connect(socket: &OwnedFd, connection: &Connection) -> io::Result<()> {
-    let before = |(next, bytes): &(u32, Bytes)| next.wrapping_sub(bytes.0.len() as u32);
-    rustix::net::bind(socket, &connection.local)?;
-    tcp_repair::choose(socket, Queue::Sent)?;
-    tcp_repair::set_sequence(socket, before(&connection.sent))?;
-    tcp_repair::choose(socket, Queue::Received)?;
-    tcp_repair::set_sequence(socket, before(&connection.received))?;
-    rustix::net::connect(socket, &connection.remote)?;
-    tcp_repair::set_options(socket, &connection.options())?;
-    tcp_repair::set_clock(socket, connection.clock)?;
-    let room = Room::make(socket, connection.queued())?;
-    fill(socket, &connection.received.1.0)?;
-    tcp_repair::choose(socket, Queue::Sent)?;
-    let bytes = &connection.sent.1.0;
-    let (gone, _) = bytes.split_at(bytes.len().saturating_sub(connection.unsent as usize));
-    fill(socket, gone)?;
-    drop(room);
-    tcp_repair::set_window(socket, &connection.window.0)
-}
-
-impl Connection {
-    fn options(&self) -> Vec<(u32, u32)> {
-        const TIMESTAMPS: u8 = 1;
-        const SELECTIVE: u8 = 2;
-        const SCALES: u8 = 4;
-        let mut options = Vec::new();
-        if self.agreed & SELECTIVE != 0 {
-            options.push((tcp_repair::SELECTIVE, 0));
-        }
-        if self.agreed & SCALES != 0 {
-            let (theirs, ours) = (u32::from(self.scales & 15), u32::from(self.scales >> 4));
-            options.push((tcp_repair::SCALES, theirs | ours << 16));
-        }
-        if self.agreed & TIMESTAMPS != 0 {
-            options.push((tcp_repair::TIMESTAMPS, 0));
-        }
-        options.push((tcp_repair::SEGMENT, self.segment));
-        options
-    }
-}
-
-/// Room for more than a socket usually takes. What its process has set comes back when this goes.
-struct Room<'a>(&'a OwnedFd, Vec<SocketOption>);
-
-impl<'a> Room<'a> {
-    fn make(socket: &'a OwnedFd, queued: usize) -> io::Result<Self> {
-        const USUAL: usize = 32 << 10;
-        const FORCE: [(i32, i32); 2] = [(libc::SO_SNDBUF, 32), (libc::SO_RCVBUF, 33)];
-        let mut before = Vec::new();
-        // A size that was set is one that the kernel does not adapt any more.
-        if queued > USUAL {
-            for (plain, force) in FORCE {
-                let size = socket_option::number(socket, libc::SOL_SOCKET, plain)?;
-                before.push((libc::SOL_SOCKET, force, (size / 2).to_le_bytes().to_vec()));
-                socket_option::set_number(socket, libc::SOL_SOCKET, force, (2 * queued) as i32)?;
-            }
-        }
-        Ok(Self(socket, before))
-    }
-}
-
-impl Drop for Room<'_> {
-    fn drop(&mut self) {
-        for (level, number, value) in &self.1 {
-            let _ = socket_option::set(self.0, *level, *number, value);
-        }
-    }
-}
-
-/// Writes all of it to the chosen queue.
-fn fill(socket: &OwnedFd, mut bytes: &[u8]) -> io::Result<()> {
-    const AT_ONCE: usize = 16 << 10;
-    while !bytes.is_empty() {
-        let piece = &bytes[..bytes.len().min(AT_ONCE)];
-        let sent = rustix::net::send(socket, piece, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?;
-        bytes = &bytes[sent..];
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -398,6 +451,8 @@ mod tests {
             clock: 5,
             window: Bytes(vec![1; 20]),
             reuse: true,
+            peer: Peer::Inside,
+            ended: Ended { sent: true, received: false },
         }
     }
 
@@ -411,9 +466,38 @@ mod tests {
     }
 
     #[test]
-    fn what_was_agreed_on_is_what_the_kernel_wants() {
-        let all = connection().options();
-        assert_eq!(all, [(4, 0), (3, 0x000a_0007), (8, 0), (2, 1448)]);
-        assert_eq!(Connection { agreed: 0, ..connection() }.options(), [(2, 1448)]);
+    fn what_waits_at_a_listener_is_told_from_what_is_connected_to_somebody_else() {
+        use std::net::{TcpListener, TcpStream};
+        let listener = TcpListener::bind("[::]:0").unwrap();
+        let to = (std::net::Ipv4Addr::LOCALHOST, listener.local_addr().unwrap().port());
+        let connected = TcpStream::connect(to).unwrap();
+        let (accepted, _) = listener.accept().unwrap();
+        let fresh = TcpStream::connect(to).unwrap();
+        let mut sockets: Vec<_> = [&connected, &accepted, &fresh]
+            .map(|one| Socket::of(0, None, one.try_clone().unwrap().into()).unwrap())
+            .into_iter()
+            .collect();
+        let at = || Listener::of(None, &listener.try_clone().unwrap().into());
+        place(&mut sockets, &[at().unwrap()]);
+        assert_eq!(
+            sockets.iter().map(|one| one.peer).collect::<Vec<_>>(),
+            [Peer::Inside, Peer::Inside, Peer::Unaccepted]
+        );
+        // Of two that may wait one does.
+        let mut alone: Vec<_> =
+            [&connected, &fresh].map(|one| Socket::of(0, None, one.try_clone().unwrap().into()).unwrap()).into();
+        place(&mut alone, &[at().unwrap()]);
+        assert!(alone.iter().all(|one| one.peer == Peer::Outside));
+        drop(listener.accept().unwrap());
+        assert!(at().is_none(), "nobody waits");
+    }
+
+    #[test]
+    fn half_of_a_connection_that_has_ended_is_known() {
+        let (sent, received) =
+            (|state: u8| State::of(state).unwrap().ended.sent, |state: u8| State::of(state).unwrap().ended.received);
+        assert_eq!([1, 4, 5, 8, 9, 11].map(sent), [false, true, true, false, true, true]);
+        assert_eq!([1, 4, 5, 8, 9, 11].map(received), [false, false, false, true, true, true]);
+        assert_eq!([2, 3, 6, 7, 10].map(State::of), [None; 5]);
     }
 }

@@ -5,7 +5,7 @@ use crate::mount_making;
 use crate::objects::Slots;
 use crate::plan::Facts;
 use crate::script::{Chapter, Writer};
-use crate::staging::{AT_FDCWD, SLOT};
+use crate::staging::{self, AT_FDCWD, SLOT};
 use pando_restorer::Special;
 use std::ops::Range;
 
@@ -271,7 +271,7 @@ pub(crate) fn map(writer: &mut Writer, chapter: Chapter, image: &Image, process:
             let arguments = [AT_FDCWD, path, (libc::O_RDONLY | libc::O_CLOEXEC) as u64];
             writer.open(chapter, "opening a file without a name for reading", libc::SYS_openat, &arguments, slot);
         }
-        let flags = (libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE) as u64;
+        let flags = (libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE | staging::reserving(area)) as u64;
         let length = area.end - area.start;
         let protection = u64::from(area.protection);
         let arguments = [area.start, length, protection, flags, slot, offset];

@@ -170,14 +170,14 @@ impl Contents {
     }
 
     /// Notes what is in a directory that is memory, and it: files, directories, links, named pipes. Sockets are made by who has them; devices cannot be
-    /// there. What is mounted inside is not of this file system.
-    pub(crate) fn of_tree(&mut self, directory: &str, image: &mut Image) -> Result<(), CallError> {
+    /// there. What is mounted inside is not of this file system, and `left_out` what each clone has already.
+    pub(crate) fn of_tree(&mut self, directory: &str, left_out: &[&str], image: &mut Image) -> Result<(), CallError> {
         let is_it = |one: &Content| matches!(&one.kind, ContentKind::Directory { path } if path == directory);
         // One that lies in another was looked through with that.
         if image.contents.iter().any(is_it) {
             return Ok(());
         }
-        self.of_tree_of((self.init, image.init), directory, false, image)
+        self.of_tree_of((self.init, image.init), (directory, left_out), false, image)
     }
 
     /// Notes where the guest has mounted something: in a directory that is memory there has to be something to mount it on.
@@ -194,14 +194,14 @@ impl Contents {
         image: &mut Image,
     ) -> Result<(usize, usize), CallError> {
         let first = image.contents.len();
-        self.of_tree_of(process, directory, true, image)?;
+        self.of_tree_of(process, (directory, &[]), true, image)?;
         Ok((first, image.contents.len()))
     }
 
     fn of_tree_of(
         &mut self,
         (outer, holder): (i32, i32),
-        directory: &str,
+        (directory, left_out): (&str, &[&str]),
         mounted: bool,
         image: &mut Image,
     ) -> Result<(), CallError> {
@@ -230,6 +230,9 @@ impl Contents {
                     return Ok(());
                 }
                 let path = format!("{directory}/{name}");
+                if kind.is_file() && left_out.contains(&path.as_str()) {
+                    continue;
+                }
                 let what = || format!("looking at {path} of the guest");
                 let about = rustix::fs::lstat(entry.path()).context(what)?;
                 if about.st_dev != device {

@@ -2,7 +2,7 @@
 
 use crate::contents::{self, Contents};
 use crate::credentials::IdMaps;
-use crate::image::{Descriptor, FileKind, Image, OpenFile, Pipe, Watch};
+use crate::image::{Descriptor, FileKind, Image, OpenFile, Pipe};
 use crate::inotify;
 use crate::nested::Nested;
 use crate::open_files::{Noted, OpenFiles, Place};
@@ -346,21 +346,6 @@ pub(crate) fn ranges(info: &str, of: &str) -> Vec<(i16, i64, i64)> {
     info.lines().filter(|line| line.starts_with("lock:")).filter_map(range).collect()
 }
 
-/// What an epoll instance's fdinfo lists: `tfd: 5 events: 19 data: 7 pos:0 ino:61 sdev:e`.
-pub(crate) fn watches(found: &Found) -> Vec<Watch> {
-    let watch = |line: &str| {
-        let words: Vec<_> = line.split_ascii_whitespace().collect();
-        let ["tfd:", target, "events:", events, "data:", data, ..] = words[..] else { return None };
-        Some(Watch {
-            epoll: found.number,
-            target: target.parse().ok()?,
-            events: u32::from_str_radix(events, 16).ok()?,
-            data: u64::from_str_radix(data, 16).ok()?,
-        })
-    };
-    found.info.lines().filter_map(watch).collect()
-}
-
 /// A timerfd: `it_value: (0, 49406829)` is what is left, by `settime flags: 01` too. It is absolute in a clone if the program said a time of the wall clock, which goes
 /// on whatever becomes of the image; the clock is given as it is now.
 fn timer(lines: &Lines, now: (u64, u64)) -> Result<FileKind, CallError> {
@@ -459,6 +444,5 @@ mod tests {
         let one = found("/f", 0o100_644, info);
         assert_eq!(record_locks(&one), [(9, libc::F_RDLCK as i16, 5, 5)]);
         assert_eq!(flock(info), Some(libc::LOCK_EX));
-        assert_eq!(watches(&one), [Watch { epoll: 9, target: 5, events: 0x19, data: 0xa1 }]);
     }
 }

@@ -9,6 +9,7 @@
 //!   cloner ──Clone───────────────────▶ holder ─▶ maker: makes what is shared, hands it over ▲, forks all others
 //! ```
 
+use crate::epoll;
 use crate::growth::{self, Ground};
 use crate::image::Image;
 use crate::objects::Slots;
@@ -91,6 +92,7 @@ pub(crate) fn script(image: &Image, facts: &Facts) -> Result<Option<Script>, Fre
         let from = (&mut Source::Holder, &mut filled);
         staging::fill(&mut writer, process, stage, |content| slots.content(content), from);
     }
+    let watches = epoll::shares(image);
     let ground = Ground {
         image,
         stages: &stages,
@@ -99,6 +101,7 @@ pub(crate) fn script(image: &Image, facts: &Facts) -> Result<Option<Script>, Fre
         kernel: &facts.kernel,
         moves_many: facts.moves_many,
         ids_chosen: facts.ids_chosen,
+        watches: &watches,
         inherited: Inherited { filters: facts.filtered, bounding: u64::MAX, plain: false, space: None },
     };
     ground.process(&mut writer, Writer::MAKING, first, index);

@@ -59,7 +59,7 @@ struct Run {
 }
 
 /// What has to be the same of areas that share memory. Where a file is mapped, the first word is the offset that address 0 would have.
-type Traits = (u64, AreaKind, u32, Vec<u32>, bool);
+type Traits = (u64, AreaKind, u32, Vec<u32>, (bool, bool));
 
 fn traits(area: &Area) -> Traits {
     let mut kind = area.kind.clone();
@@ -68,7 +68,7 @@ fn traits(area: &Area) -> Traits {
         _ => area.start,
     };
     let kept = area.advice.iter().copied().filter(|advice| staging::is_kept(*advice)).collect();
-    (offset.wrapping_sub(area.start), kind, area.protection, kept, area.unreserved)
+    (offset.wrapping_sub(area.start), kind, area.protection, kept, (area.unreserved, area.accounted))
 }
 
 /// Own pages of an area of a process, all within a window.

@@ -8,6 +8,7 @@ use crate::descriptors::Outside;
 use crate::dispatched_calls;
 use crate::early_contents::EarlyContents;
 use crate::fork_sharing;
+use crate::generators::{self, Generator};
 use crate::given::Given;
 use crate::holder::Holder;
 use crate::host_settings;
@@ -47,6 +48,8 @@ pub struct Subject<'a> {
     pub outside: &'a [Outside],
     /// Directories that are memory, which no copy of the files has: what is in them comes along.
     pub in_memory: &'a [&'a str],
+    /// Files in those that each clone has already, of its own.
+    pub own_files: &'a [&'a str],
     /// What each clone has mounted already. What the processes have mounted besides comes along. Where nothing is given, nobody asks what is mounted.
     pub given: &'a [Given],
     /// The devices that the host's file systems are on, as mountinfo(5) has them: what is on those was given.
@@ -64,8 +67,10 @@ pub struct Frozen {
     pub holder: Holder,
     /// How long the processes stood still.
     pub pause: Duration,
-    /// The TCP connections that they had, if they ended where they were frozen.
+    /// The TCP connections that they had: those among themselves, and, if they ended where they were frozen, with others.
     pub connections: Vec<Connection>,
+    /// Those of them whose random numbers are the same in all clones, where it was just frozen.
+    pub generators: Vec<Generator>,
     /// The files that they map.
     pub(crate) files: Vec<MappedFile>,
     /// Whether a clone was compared with what was frozen, and found to be that; or none is to be.
@@ -100,6 +105,7 @@ pub fn freeze_with<T>(
 ) -> Result<Frozen, FreezeError> {
     let Still { mut image, mut holder, mut standing, begun } =
         stand_still(subject, &Roots::find(subject.init, subject.whole)?)?;
+    let connections = standing.read_connections(&image)?;
     // What processes share a snapshot shares too: it goes on changing.
     let early = if manner == Manner::Snapshots && image.keyed.is_empty() {
         EarlyContents::copy(&image, &standing.themselves(subject, &image))?
@@ -124,12 +130,13 @@ pub fn freeze_with<T>(
         (root, begun.elapsed())
     };
     drop(standing);
+    let generators = generators::find(&image, &root);
     let files = machine::mapped(&image, root)?;
-    Ok(Frozen { image, holder, pause, connections: Vec::new(), files, alike: AtomicBool::new(false) })
+    Ok(Frozen { image, holder, pause, connections, generators, files, alike: AtomicBool::new(false) })
 }
 
 /// Freezes likewise, and the processes do not run on: when all is held, `keep` is told of it, and then the first process of their pid namespace is ended,
-/// and they with it. If either cannot be, they run on. `withhold` is told of the TCP connections that they have: from there on nothing may come to them, and
+/// and they with it. If either cannot be, they run on. `withhold` is told of the TCP connections that they have with others: from there on nothing may come to them, and
 /// nothing be answered, until they are revived or given up; whoever is told does that too where freezing fails.
 pub fn freeze_and_end(
     subject: &Subject<'_>,
@@ -143,8 +150,10 @@ pub fn freeze_and_end(
     let connections = standing.take_connections()?;
     let root = at_rest()?;
     hold(standing.themselves(subject, &image), &mut image, &mut holder, &root)?;
+    let generators = generators::find(&image, &root);
     let files = machine::mapped(&image, root)?;
-    let frozen = Frozen { image, holder, pause: begun.elapsed(), connections, files, alike: AtomicBool::new(false) };
+    let (pause, alike) = (begun.elapsed(), AtomicBool::new(false));
+    let frozen = Frozen { image, holder, pause, connections, generators, files, alike };
     keep(&frozen)?;
     standing.end()?;
     Ok(frozen)

@@ -3,6 +3,7 @@
 use crate::aio;
 use crate::content_making;
 use crate::control_groups;
+use crate::epoll;
 use crate::image::{AreaKind, Image, Process, Thread};
 use crate::landing::{self, Landing};
 use crate::lineage::Birth;
@@ -19,6 +20,7 @@ use crate::sysv_making;
 use crate::terminals;
 use crate::user_spaces;
 use pando_restorer::{NEXT_NUMBER, PARKING, REGION, REGION_LENGTH, STACK_LENGTH, STACKS, Special, thread_stack};
+use std::collections::HashMap;
 use std::ops::Range;
 
 /// What the steps of all processes are made from.
@@ -33,6 +35,8 @@ pub(crate) struct Ground<'a> {
     pub(crate) moves_many: bool,
     /// Whether timers can be made with a number (Linux 6.15).
     pub(crate) ids_chosen: bool,
+    /// What each process adds to epoll instances.
+    pub(crate) watches: &'a HashMap<i32, Vec<epoll::Share<'a>>>,
     /// What whoever takes the steps has already of what threads were.
     pub(crate) inherited: Inherited<'a>,
 }
@@ -130,6 +134,8 @@ impl Ground<'_> {
     fn belongings(&self, writer: &mut Writer, chapter: Chapter, process: &Process) {
         own_proc::open(writer, chapter, self.image, process, self.slots);
         process_descriptors::open(writer, chapter, self.image, process, self.slots);
+        let watches = self.watches.get(&process.pid).map_or(&[][..], Vec::as_slice);
+        epoll::watch_what_lost_its_number(writer, chapter, process, (watches, self.slots));
         let mut next = 0;
         for one in &process.descriptors {
             let number = one.number as u64;
@@ -156,14 +162,7 @@ impl Ground<'_> {
                 writer.call(chapter, "closing descriptors", libc::SYS_close_range, &[closed.start, closed.end - 1, 0]);
             }
         }
-        for watch in process.watches.iter().filter(|one| !process_descriptors::is_anothers(self.image, process, one)) {
-            let mut event = watch.events.to_le_bytes().to_vec();
-            event.extend(watch.data.to_le_bytes());
-            let event = writer.data(&event, 8);
-            let arguments = [watch.epoll as u64, libc::EPOLL_CTL_ADD as u64, watch.target as u64, event];
-            // Processes that share the instance would add it twice.
-            writer.attempt(chapter, "watching a descriptor", libc::SYS_epoll_ctl, &arguments);
-        }
+        epoll::watch(writer, chapter, watches);
         for (number, kind, start, length) in &process.locks {
             let lock = [*kind as u16 as u64, *start as u64, *length as u64, 0];
             let lock = writer.words(&lock);
@@ -231,20 +230,19 @@ impl Ground<'_> {
         aio::make(writer, chapter, process);
         for area in process.areas.iter().filter(|area| !matches!(area.kind, AreaKind::Kernel { .. })) {
             let length = area.end - area.start;
-            for advice in area.advice.iter().filter(|advice| !staging::is_kept(**advice)) {
-                writer.call(
-                    chapter,
-                    "advising on memory",
-                    libc::SYS_madvise,
-                    &[area.start, length, u64::from(*advice)],
-                );
+            // What was staged has the rest.
+            for advice in area.advice.iter().filter(|advice| !area.kind.is_own() || !staging::is_kept(**advice)) {
+                let arguments = [area.start, length, u64::from(*advice)];
+                writer.call(chapter, "advising on memory", libc::SYS_madvise, &arguments);
             }
             for (at, length) in &area.guards {
                 let arguments = [*at, *length, MADV_GUARD_INSTALL];
                 writer.call(chapter, "guarding memory", libc::SYS_madvise, &arguments);
             }
             if area.locked {
-                writer.attempt(chapter, "locking memory", libc::SYS_mlock, &[area.start, length]);
+                let flags = if area.locked_later { libc::MLOCK_ONFAULT } else { 0 };
+                let arguments = [area.start, length, u64::from(flags)];
+                writer.attempt(chapter, "locking memory", libc::SYS_mlock2, &arguments);
             }
             if area.sealed {
                 writer.call(chapter, "sealing memory", libc::SYS_mseal, &[area.start, length, 0]);
@@ -350,7 +348,7 @@ fn shared_files(writer: &mut Writer, chapter: Chapter, process: &Process, slot: 
         let AreaKind::Shared { path, offset, writable } = &area.kind else { continue };
         let mode = if *writable { libc::O_RDWR } else { libc::O_RDONLY };
         writer.open_named(chapter, path, mode as u64, slot);
-        let flags = (libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE) as u64;
+        let flags = (libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE | staging::reserving(area)) as u64;
         let length = area.end - area.start;
         let arguments = [area.start, length, u64::from(area.protection), flags, slot, *offset];
         writer.exact(chapter, format!("mapping {path}"), libc::SYS_mmap, &arguments, area.start);

@@ -279,8 +279,12 @@ pub struct Area {
     pub grows: bool,
     /// Whether it is locked in memory.
     pub locked: bool,
-    /// Whether swap is reserved for it.
+    /// Whether only pages are that somebody has touched (MLOCK_ONFAULT).
+    pub locked_later: bool,
+    /// Whether no memory is ever reserved for it (MAP_NORESERVE).
     pub unreserved: bool,
+    /// Whether memory is reserved for all of it, as for what may be written to by one process alone.
+    pub accounted: bool,
     /// Whether nobody may ever change what it is (mseal(2)).
     pub sealed: bool,
     /// Pages that nobody may touch (`MADV_GUARD_INSTALL`), as runs of (address, length).
@@ -303,7 +307,9 @@ impl Area {
             advice: Vec::new(),
             grows: false,
             locked: false,
+            locked_later: false,
             unreserved: false,
+            accounted: false,
             sealed: false,
             guards: Vec::new(),
             pages: Vec::new(),
@@ -404,8 +410,10 @@ pub struct Descriptor {
 pub struct Watch {
     /// A descriptor of the instance.
     pub epoll: i32,
-    /// The watched descriptor.
+    /// The number that the watched file had when it was added.
     pub target: i32,
+    /// That file, an index into [`Image::files`]. Its number may have been closed since, or lead to another file.
+    pub file: usize,
     /// `EPOLL*`.
     pub events: u32,
     /// The program's own word.

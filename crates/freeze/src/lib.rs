@@ -10,8 +10,8 @@
 //!
 //! What processes share since a fork is found (`fork_sharing`) when it is known which pages they have, and kept once.
 //!
-//! Each kind of object has a file that captures it and writes how it is made: `descriptors` and `objects` (files, pipes, events), `own_proc`, `memory_rules`, `pressure`, `process_descriptors`, `unix_socket` and
-//! `unix_making`, `socket_queue` and `in_flight` (what waits in them), `plain_socket` (TCP, UDP, netlink), `connections` (TCP, of who ends), `contents` and `content_making` (what has no name: shared
+//! Each kind of object has a file that captures it and writes how it is made: `descriptors` and `objects` (files, pipes, events), `epoll`, `own_proc`, `memory_rules`, `pressure`, `process_descriptors`, `unix_socket` and
+//! `unix_making`, `socket_queue` and `in_flight` (what waits in them), `plain_socket` (TCP, UDP, netlink), `connections` and `revival` (TCP), `contents` and `content_making` (what has no name: shared
 //! memory, deleted files), `aio` (what was asked of files and is done meanwhile), `sysv` and `sysv_making`, `queues`, `timers`, `credentials`, `terminals`, `inotify`, `given` (what the guest has mounted since),
 //! `nested` (namespaces beside the first process's: `namespaces`, `mount_spaces` and `mount_making`, `ipc_spaces`, `net_spaces`, `user_spaces`,
 //! `host_names`, `open_namespaces`), `control_groups`.
@@ -47,10 +47,12 @@ mod descriptors;
 mod dispatched_calls;
 mod dormancy;
 mod early_contents;
+mod epoll;
 mod first;
 mod fork_sharing;
 mod frame;
 mod freeze;
+mod generators;
 mod given;
 mod growth;
 mod handle_walk;
@@ -66,6 +68,8 @@ mod interrupted;
 mod ipc;
 mod ipc_spaces;
 mod keep;
+#[cfg(test)]
+mod kinds;
 mod landing;
 mod likeness;
 mod limits;
@@ -102,6 +106,7 @@ mod queues;
 mod rebirth;
 mod refusal;
 mod resumption;
+mod revival;
 mod script;
 mod sharing;
 mod sheet;
@@ -129,10 +134,11 @@ mod user_spaces;
 mod verdict;
 
 pub use clone::{CloneError, Cradle, Going, Ready, Target};
-pub use connections::{Connection, Ends, Revived, revive};
+pub use connections::{Connection, Ends, Peer, is_loopback};
 pub use descriptors::Outside;
 pub use dormancy::Dormancy;
 pub use freeze::{Frozen, Manner, Subject, freeze, freeze_and_end, freeze_with};
+pub use generators::Generator;
 pub use given::Given;
 pub use holder::{Holder, program};
 pub use likeness::Difference;
@@ -140,6 +146,7 @@ pub use needed_calls::NeededCall;
 pub use onlooker::Onlooker;
 pub use powers::Powers;
 pub use refusal::{FreezeError, Refusal};
+pub use revival::{Revived, revive};
 pub use sheet::{Kind, SheetError, VERSION, read_sheet, write_sheet};
 pub use survey::{survey, written_mappings};
 pub use thaw::{ThawError, adopt, thaw};

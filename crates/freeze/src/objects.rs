@@ -59,7 +59,9 @@ impl Slots {
     }
 
     fn above(image: &Image, lowest: u64) -> Self {
-        let numbers = image.processes.iter().flat_map(|process| process.descriptors.iter().map(|one| one.number));
+        let numbers = image.processes.iter().flat_map(|process| {
+            process.descriptors.iter().map(|one| one.number).chain(process.watches.iter().map(|one| one.target))
+        });
         let free = numbers.max().map_or(0, |highest| highest as u64 + 1).max(lowest);
         let number =
             |file: &OpenFile| if let FileKind::Supplied { number } = file.kind { Some(number + 1) } else { None };

@@ -1,6 +1,7 @@
 //! From an image to a script: every address, descriptor and pid decided, nothing done yet.
 
 use crate::content_making;
+use crate::epoll;
 use crate::first;
 use crate::growth::{self, Ground};
 use crate::image::Image;
@@ -63,6 +64,7 @@ fn written(image: &Image, facts: &Facts, filters: &[Vec<u8>]) -> Result<Option<S
     sysv_making::write(&mut writer, image, makers);
     pid_counter::set(&mut writer, slots, maker);
     let (inherited, filtered) = Inherited::of_maker(&mut writer, image, filters);
+    let watches = epoll::shares(image);
     let ground = Ground {
         image,
         stages: &stages,
@@ -71,6 +73,7 @@ fn written(image: &Image, facts: &Facts, filters: &[Vec<u8>]) -> Result<Option<S
         kernel: &kernel,
         moves_many: facts.moves_many,
         ids_chosen: facts.ids_chosen,
+        watches: &watches,
         inherited,
     };
     if family.first.is_some() {

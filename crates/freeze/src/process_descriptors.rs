@@ -2,7 +2,7 @@
 //! opens it itself, and waits for that.
 
 use crate::descriptors::{Found, Outside, supplied};
-use crate::image::{FileKind, Image, Process, Watch};
+use crate::image::{FileKind, Image, Process};
 use crate::objects::Slots;
 use crate::refusal::Refusal;
 use crate::script::{Call, Chapter, Writer};
@@ -68,17 +68,6 @@ pub(crate) fn open(writer: &mut Writer, chapter: Chapter, image: &Image, process
         let open = Call::patient(libc::SYS_pidfd_open);
         writer.open(chapter, label, open, &[pid as u64, flags], slots.file(file));
     }
-}
-
-/// Whether another process has what an epoll instance watches here, and adds it: they shared one open file, and have one each in a clone.
-pub(crate) fn is_anothers(image: &Image, process: &Process, watch: &Watch) -> bool {
-    let file = |process: &Process, number: i32| {
-        process.descriptors.iter().find(|one| one.number == number).map(|one| one.file)
-    };
-    let pair = |process: &Process, watch: &Watch| Some((file(process, watch.epoll)?, file(process, watch.target)?));
-    let Some(wanted) = pair(process, watch).filter(|(_, target)| of(image, *target).is_some()) else { return false };
-    let before = image.processes.iter().take_while(|other| other.pid != process.pid);
-    before.into_iter().any(|other| other.watches.iter().any(|watch| pair(other, watch) == Some(wanted)))
 }
 
 #[cfg(test)]

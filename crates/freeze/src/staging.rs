@@ -205,13 +205,15 @@ pub(crate) fn advise(writer: &mut Writer, chapter: crate::script::Chapter, range
 
 const READ_WRITE: u64 = (libc::PROT_READ | libc::PROT_WRITE) as u64;
 
+/// The flag by which no memory is reserved for a mapping, where that was not.
+pub(crate) fn reserving(area: &Area) -> i32 {
+    if area.unreserved { libc::MAP_NORESERVE } else { 0 }
+}
+
 fn map(writer: &mut Writer, area: &Area, at: u64, nameless: impl Fn(usize) -> u64) {
     let length = area.end - area.start;
     let label = format!("staging memory of {:#x}", area.start);
-    let mut flags = libc::MAP_PRIVATE | libc::MAP_FIXED_NOREPLACE;
-    if area.unreserved {
-        flags |= libc::MAP_NORESERVE;
-    }
+    let mut flags = libc::MAP_PRIVATE | libc::MAP_FIXED_NOREPLACE | reserving(area);
     let protection = u64::from(area.protection) | if area.pages.is_empty() { 0 } else { READ_WRITE };
     if let AreaKind::Nameless { content, offset, .. } = area.kind {
         let arguments = [at, length, protection, flags as u64, nameless(content), offset];
@@ -219,11 +221,14 @@ fn map(writer: &mut Writer, area: &Area, at: u64, nameless: impl Fn(usize) -> u6
         return;
     }
     let AreaKind::Private { path, offset } = &area.kind else {
-        flags |= libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        flags |= libc::MAP_ANONYMOUS;
         if area.grows {
             flags |= libc::MAP_GROWSDOWN;
         }
-        let arguments = [at, length, READ_WRITE, flags as u64, u64::MAX, 0];
+        // What may be written to is reserved from then on. What never could was not, and may be larger than all memory.
+        let protection =
+            if area.accounted || area.unreserved || !area.pages.is_empty() { READ_WRITE } else { protection };
+        let arguments = [at, length, protection, flags as u64, u64::MAX, 0];
         writer.exact(Writer::STAGING, label, libc::SYS_mmap, &arguments, at);
         return;
     };
@@ -311,6 +316,7 @@ fn settle(writer: &mut Writer, area: &Area, at: u64) {
     let staged = match area.kind {
         AreaKind::Private { .. } | AreaKind::Nameless { .. } if area.pages.is_empty() => protection,
         AreaKind::Private { .. } | AreaKind::Nameless { .. } => protection | READ_WRITE,
+        AreaKind::Anonymous if !area.accounted && !area.unreserved && area.pages.is_empty() => protection,
         _ => READ_WRITE,
     };
     if staged != protection {

@@ -1,6 +1,6 @@
 //! Processes that stand still, and who keeps them so: a task that outlives the daemon, so that they run on as they were whatever becomes of that.
 
-use crate::connections::{Connected, Connection, Ends, Taken};
+use crate::connections::{Connected, Connection, Ends, Scope, Taken};
 use crate::freeze::Subject;
 use crate::image::Image;
 use crate::in_flight::Flight;
@@ -86,15 +86,23 @@ impl Standing {
         Origin::Processes { sources, init: subject.init, keeper: self.tracer.pid(), early: None }
     }
 
-    /// Finds the TCP connections that they have; their ends. `init` is the first process of their pid namespace.
+    /// Reads the TCP connections that they have among themselves. They have them still.
+    pub(crate) fn read_connections(&mut self, image: &Image) -> Result<Vec<Connection>, CallError> {
+        let outer = self.outer();
+        let read =
+            || Connected::find(image, Scope::Clones, |pid| outer.get(&pid).copied()).take().connections().to_vec();
+        self.tracer.run(read).context(what)
+    }
+
+    /// Finds the TCP connections that they have; the ends of those with others. `init` is the first process of their pid namespace.
     pub(crate) fn find_connections(&mut self, image: &Image, init: i32) -> Result<Vec<Ends>, CallError> {
         let outer = self.outer();
         let found = self.tracer.run(|| {
             let first = pidfd::open(init).map(ManuallyDrop::new)?;
-            Ok((ManuallyDrop::new(Connected::find(image, |pid| outer.get(&pid).copied())), first))
+            Ok((ManuallyDrop::new(Connected::find(image, Scope::All, |pid| outer.get(&pid).copied())), first))
         });
         let (connected, first) = found.and_then(|found| found).context(what)?;
-        let ends = connected.ends();
+        let ends = connected.outward();
         (self.connected, self.first) = (Some(connected), Some(first));
         Ok(ends)
     }

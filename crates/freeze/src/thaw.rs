@@ -59,7 +59,8 @@ pub fn thaw(directory: &Path, root: BorrowedFd<'_>) -> Result<Frozen, ThawError>
     limits::lift(&tree.image, holder.pid())?;
     holder.hold(script, root)?;
     let Tree { image, pause, files, .. } = tree;
-    Ok(Frozen { image, holder, pause, connections: Vec::new(), files, alike: AtomicBool::new(false) })
+    let (connections, generators) = (Vec::new(), Vec::new());
+    Ok(Frozen { image, holder, pause, connections, generators, files, alike: AtomicBool::new(false) })
 }
 
 /// Looks through an image that came from elsewhere, and notes in it that it did; what its processes hold.

@@ -2,7 +2,10 @@
 
 use pando_kernel::mount::{Attributes, Tree};
 use pando_kernel::{CallError, Context};
-use rustix::fs::{AtFlags, Gid, Mode, Uid};
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid};
+use rustix::rand::{GetRandomFlags, getrandom};
+use std::fs::File;
+use std::io::Write;
 use std::os::fd::AsFd;
 
 /// Name, major and minor number (Documentation/admin-guide/devices.txt).
@@ -20,6 +23,9 @@ const LINKS: [(&str, &str); 6] = [
 
 /// What all files of /dev, shared memory included, may take together.
 const SIZE: &str = "64m";
+
+/// The file that has another content in each guest, and in each clone another than in what was frozen: by it a program finds out that its memory is a copy.
+pub const GENERATION: &str = "pando-generation";
 
 /// Makes it, owned by `owner` on the host.
 ///
@@ -43,7 +49,19 @@ pub fn tree(owner: u32) -> Result<Tree, CallError> {
         permit(&tree, name, mode)?;
         own(&tree, name, owner)?;
     }
+    generation(&tree).context(|| format!("making /dev/{GENERATION}"))?;
+    permit(&tree, GENERATION, 0o444)?;
+    own(&tree, GENERATION, owner)?;
     Ok(tree)
+}
+
+/// 128 random bits, as 32 hexadecimal digits and a line's end.
+fn generation(tree: &Tree) -> std::io::Result<()> {
+    let mut random = [0; 16];
+    getrandom(&mut random, GetRandomFlags::empty())?;
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(tree, GENERATION, flags, Mode::from_raw_mode(0o444))?;
+    File::from(file).write_all(format!("{:032x}\n", u128::from_ne_bytes(random)).as_bytes())
 }
 
 /// Sets a mode whatever this process's umask.

@@ -57,6 +57,29 @@ pub fn compare(kind: Shared, (pid, fd): (i32, i32), (other, other_fd): (i32, i32
     }
 }
 
+/// What an epoll instance watches: the instance's descriptor, the number that the watched file had when it was added, and how many of that number come before it in the list of
+/// /proc/PID/fdinfo (`struct kcmp_epoll_slot`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct EpollSlot {
+    /// The instance.
+    pub instance: u32,
+    /// The number.
+    pub number: u32,
+    /// How many come before it.
+    pub before: u32,
+}
+
+/// Whether a descriptor of a process leads to the open file that an epoll instance of another one watches (kcmp(2), KCMP_EPOLL_TFD, since Linux 4.13).
+pub fn is_watched((pid, fd): (i32, i32), (other, slot): (i32, EpollSlot)) -> io::Result<bool> {
+    const KCMP_EPOLL_TFD: i32 = 7;
+    // SAFETY: the kernel reads the three words of `slot`, which outlives the call.
+    match unsafe { libc::syscall(libc::SYS_kcmp, pid, other, KCMP_EPOLL_TFD, fd, &raw const slot) } {
+        -1 => Err(io::Error::last_os_error()),
+        order => Ok(order == 0),
+    }
+}
+
 /// A copy of another process's descriptor (pidfd_getfd(2), since Linux 5.6).
 pub fn descriptor(process: impl AsFd, fd: i32) -> io::Result<OwnedFd> {
     // SAFETY: touches no memory.

@@ -47,6 +47,11 @@ pub fn end(socket: impl AsFd) -> io::Result<()> {
     socket_option::set_number(socket, TCP, REPAIR, 0)
 }
 
+/// Ends it, and the other end hears nothing of that (Linux 4.19).
+pub fn end_silently(socket: impl AsFd) -> io::Result<()> {
+    socket_option::set_number(socket, TCP, REPAIR, -1)
+}
+
 /// A connected socket that is in repair. Dropped, it is as it was before; so it is too when who has it is no more (see
 /// [`outliving`](crate::outliving)).
 #[derive(Debug)]

@@ -3,11 +3,14 @@
 use super::freeze::{NEEDS, again_and_again, plays};
 use super::limits::stats;
 use super::unharmed::{guest_with, processes_of, proportion};
+use crate::busybox_root::with_python;
 use crate::case::Case;
+use crate::need::Need;
 use crate::patience::eventually;
 use crate::process;
 use crate::sandbox::Sandbox;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 const ACTOR: &str = include_str!("../../actors/prefork.py");
 
@@ -19,8 +22,31 @@ pub(crate) const CASES: &[Case] = &[
     })
     .needs(NEEDS),
     Case::new("clone_memory::what_forks_share_is_there_once", it_is_there_once),
+    Case::new("clone_memory::what_was_asked_of_mappings_holds", mappings)
+        .needs(&[Need::Root, Need::Program("python3", "python3")]),
     Case::new("clone_memory::a_guest_that_fits_by_sharing_fits_in_clones", it_fits),
 ];
+
+/// Of each mapping the kernel tells the same in a clone: rights, advice, what is locked, what memory is reserved for.
+fn mappings(sandbox: &Sandbox) {
+    let tree = sandbox.scratch().join("tree");
+    with_python(Path::new(sandbox.busybox()), &tree).expect("a tree with python3 can be made");
+    std::fs::write(tree.join("root/mappings.py"), include_str!("../../actors/mappings.py")).expect("a file");
+    let command = ["--start", "--", "/usr/bin/python3", "-E", "-s", "/root/mappings.py"];
+    sandbox.pando(["create", "source", "--from", &tree.to_string_lossy()]).args(command).limit(120).ok();
+    eventually("it has them", || sandbox.exec_sh("source", "test -s /tmp/up").run().code() == 0);
+    sandbox.pando(["freeze", "source", "warm"]).ok();
+    sandbox.pando(["clone", "warm", "one"]).ok();
+    let said = |name: &str| -> Vec<String> {
+        sandbox.exec_sh(name, "touch /tmp/ask").ok();
+        eventually("it has looked", || sandbox.exec_sh(name, "test -s /tmp/said").run().code() == 0);
+        sandbox.exec_sh(name, "cat /tmp/said").ok().lines().map(str::to_owned).collect()
+    };
+    let (source, clone) = (said("source"), said("one"));
+    assert!(source.len() > 70, "{source:#?}");
+    let other: Vec<_> = source.iter().zip(&clone).filter(|(source, clone)| source != clone).collect();
+    assert!(other.is_empty() && source.len() == clone.len(), "{other:#?}");
+}
 
 const WORKERS: usize = 8;
 /// The guest's own first process, the server, and its workers.

@@ -34,6 +34,7 @@ mod freeze_refusals;
 mod frozen_again;
 mod frozen_settings;
 mod full_disk;
+mod generation;
 mod getting_started;
 mod given_devices;
 mod hostile;
@@ -41,6 +42,7 @@ mod hostile_archives;
 mod hostile_images;
 mod image_files;
 mod images;
+mod inner_connections;
 mod kept_images;
 mod kept_state;
 mod known_escapes;
@@ -133,6 +135,7 @@ use crate::case::Case;
 const AREAS: &[&[Case]] = &[
     crash_at_random::CASES,
     sysvinit::CASES,
+    generation::CASES,
     getting_started::CASES,
     given_devices::CASES,
     tx_bystanders::CASES,
@@ -200,6 +203,7 @@ const AREAS: &[&[Case]] = &[
     clone_filters::CASES,
     clone_identity::CASES,
     clone_inits::CASES,
+    inner_connections::CASES,
     kept_images::CASES,
     kept_state::CASES,
     reboot::CASES,

@@ -54,6 +54,9 @@ stopped, and with 'after' when it runs on. One that fails before it keeps the gu
             tenths / 10,
             tenths % 10
         ))?;
+        for warning in image.warnings.iter().flatten() {
+            eprintln!("pando: warning: {}: {}", image.name, crate::printable::printable(warning));
+        }
         Ok(0)
     }
 }

@@ -1,4 +1,4 @@
-//! TCP connections of a guest that is frozen to end there, and restored: what comes to them is withheld meanwhile, so that nobody tells the other end
+//! TCP connections of guests that are frozen. Those that a guest has with itself each clone has, too; the others are of a guest that is frozen to end there, and restored: what comes to them is withheld meanwhile, so that nobody tells the other end
 //! that they are gone.
 //!
 //! What is withheld says which connections are good still: one that was restored, or whose guest has been started since, is let go of, and one that the
@@ -9,12 +9,12 @@
 
 use crate::daemon::Daemon;
 use crate::guest::Guest;
-use crate::image::HeldImage;
+use crate::image::{HeldImage, ImageRecord};
 use crate::private_network;
 use crate::processes;
 use pando_api::{Link, Network, Spec};
 use pando_freeze::image::Image;
-use pando_freeze::{Connection, Ends, revive};
+use pando_freeze::{Connection, Ends, Peer, is_loopback, revive};
 use pando_kernel::CallError;
 use pando_net::shared::Pins;
 use pando_net::withhold::Withholding;
@@ -32,18 +32,33 @@ pub(crate) fn withholding(run: &Path) -> Arc<Withholding> {
 
 /// How a guest that is frozen to end keeps its connections with others.
 pub(super) enum Keeping {
-    /// It is on the host's network, which is there meanwhile.
-    ByHost(Arc<Withholding>),
+    /// It is on the host's network, which is there meanwhile, with the host's loopback addresses or with some of its own.
+    ByHost(Arc<Withholding>, Loopback),
     /// It is behind the host, in this slot, and goes into the image of this name.
     ByPort(private_network::Work, u32, String),
     /// Not at all.
     Not,
 }
 
+/// Whose the loopback addresses of a guest are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Loopback {
+    Hosts,
+    Own,
+}
+
+impl Loopback {
+    fn of(network: Network) -> Self {
+        if network == Network::Host { Self::Hosts } else { Self::Own }
+    }
+}
+
 impl Keeping {
     pub(super) fn of(daemon: &Daemon, spec: &Spec, (slot, image): (u32, &str)) -> Self {
         match (spec.network, spec.link) {
-            (network, _) if network.is_the_hosts() => Self::ByHost(Arc::clone(&daemon.withholding)),
+            (network, _) if network.is_the_hosts() => {
+                Self::ByHost(Arc::clone(&daemon.withholding), Loopback::of(network))
+            }
             (Network::Private, Link::Veth | Link::Netkit) => {
                 Self::ByPort(daemon.private.work(), slot, image.to_owned())
             }
@@ -51,12 +66,13 @@ impl Keeping {
         }
     }
 
-    /// Withholds what comes to a guest's connections from outside. Blocking.
-    pub(super) fn begin(&self, all: &[Ends]) -> Result<(), CallError> {
-        let all = outward(all);
+    /// Withholds what comes to a guest's connections with others. Blocking.
+    pub(super) fn begin(&self, outward: &[Ends]) -> Result<(), CallError> {
         let begun = match self {
-            Self::ByHost(withholding) => withholding.add(&all).map_err(|error| error.to_string()),
-            Self::ByPort(network, slot, image) if !all.is_empty() => {
+            Self::ByHost(withholding, loopback) => {
+                withholding.add(&with_others(outward, *loopback)).map_err(|error| error.to_string())
+            }
+            Self::ByPort(network, slot, image) if !outward.is_empty() => {
                 network.hold(*slot, image).map_err(|error| error.to_string())
             }
             Self::ByPort(..) | Self::Not => Ok(()),
@@ -69,34 +85,33 @@ impl Keeping {
     }
 
     /// It came to nothing.
-    pub(super) fn give_up(&self, all: &[Ends]) {
+    pub(super) fn give_up(&self, outward: &[Ends]) {
         match self {
-            Self::ByHost(withholding) => let_go(withholding, all),
-            Self::ByPort(network, slot, _) if !outward(all).is_empty() => let_through(network, *slot),
+            Self::ByHost(withholding, _) => let_go(withholding, outward),
+            Self::ByPort(network, slot, _) if !outward.is_empty() => let_through(network, *slot),
             Self::ByPort(..) | Self::Not => {}
         }
     }
 
     /// Those that can be had again: the guest's with itself, and with others where those are kept.
     pub(super) fn good(&self, all: &[Connection]) -> Vec<Connection> {
-        let ends: Vec<Ends> = all.iter().map(Connection::ends).collect();
-        let good = |one: &&Connection| !matches!(self, Self::Not) || is_inward(one.ends(), &ends);
+        let good = |one: &&Connection| !matches!(self, Self::Not) || one.is_of_clones(true);
         all.iter().filter(good).cloned().collect()
     }
 }
 
-/// Whether both ends are among these.
-fn is_inward((local, remote): Ends, all: &[Ends]) -> bool {
-    all.contains(&(remote, local))
+/// Those whose other end can be reached from outside of the guest.
+fn with_others(outward: &[Ends], loopback: Loopback) -> Vec<Ends> {
+    outward.iter().filter(|ends| loopback == Loopback::Hosts || !is_loopback(ends.1)).copied().collect()
 }
 
-/// Those whose other end is somebody else's.
-fn outward(all: &[Ends]) -> Vec<Ends> {
-    all.iter().filter(|ends| !is_inward(**ends, all)).copied().collect()
+/// The ends of those that others have, too.
+fn outward(connections: &[Connection]) -> Vec<Ends> {
+    connections.iter().filter(|one| one.peer == Peer::Outside).map(Connection::ends).collect()
 }
 
 fn let_go(withholding: &Withholding, all: &[Ends]) {
-    if let Err(error) = withholding.release(&outward(all)) {
+    if let Err(error) = withholding.release(all) {
         tracing::warn!(%error, "what came to connections of a frozen guest stays withheld");
     }
 }
@@ -107,20 +122,23 @@ fn let_through(network: &private_network::Work, slot: u32) {
     }
 }
 
-fn ends(connections: &[Connection]) -> Vec<Ends> {
-    connections.iter().map(Connection::ends).collect()
-}
-
-/// The connections of an image that are good still.
+/// The connections of an image that are good still, for the guest that was frozen.
 pub(super) fn still_good(daemon: &Daemon, held: &HeldImage) -> Vec<Connection> {
-    let all = ends(&held.record.connections);
+    let record = &held.record;
     let kept = daemon.private.keeps(&held.name);
-    if kept && outward(&all).is_empty() {
+    if kept && outward(&record.connections).is_empty() {
         // None of those that it had could be read.
         daemon.private.give_up(&held.name);
     }
-    let good = |one: &&Connection| kept || is_inward(one.ends(), &all) || daemon.withholding.holds(one.ends());
-    held.record.connections.iter().filter(good).cloned().collect()
+    let own = Loopback::of(record.spec.network) == Loopback::Own;
+    let good = |one: &&Connection| kept || one.is_of_clones(own) || daemon.withholding.holds(one.ends());
+    record.connections.iter().filter(good).cloned().collect()
+}
+
+/// Those that each clone of an image has: the frozen guest's with itself.
+pub(super) fn of_clones(record: &ImageRecord) -> Vec<Connection> {
+    let own = Loopback::of(record.spec.network) == Loopback::Own;
+    record.connections.iter().filter(|one| one.is_of_clones(own)).cloned().collect()
 }
 
 /// A guest that was told to end when the daemon was killed has ended after so long.
@@ -130,7 +148,7 @@ const ENDING: Duration = Duration::from_secs(1);
 /// the middle of its end: to whoever looks now that one runs still.
 pub(crate) fn adopt(daemon: &Rc<Daemon>) {
     let all: Vec<_> = daemon.images.borrow().values().cloned().collect();
-    let kept: Vec<Ends> = all.iter().flat_map(|held| ends(&held.record.connections)).collect();
+    let kept: Vec<Ends> = all.iter().flat_map(|held| outward(&held.record.connections)).collect();
     if let Err(error) = daemon.withholding.keep_only(&kept) {
         tracing::warn!(%error, "what came to connections of a guest that was being frozen may stay withheld");
     }
@@ -141,7 +159,7 @@ pub(crate) fn adopt(daemon: &Rc<Daemon>) {
             let guest = daemon.guests.borrow().values().find(|guest| guest.name.as_ref() == held.record.guest).cloned();
             // One that is being frozen again, or restored, has them withheld for that.
             if guest.is_some_and(|guest| guest.running.borrow().is_some() && !guest.is_busy()) {
-                let_go(&daemon.withholding, &ends(&held.record.connections));
+                let_go(&daemon.withholding, &outward(&held.record.connections));
             }
         }
     });
@@ -152,7 +170,7 @@ pub(crate) fn give_up(daemon: &Daemon, image: &str) {
     daemon.private.give_up(image);
     let held = daemon.images.borrow().get(image).cloned();
     if let Some(held) = held.filter(|held| !held.record.connections.is_empty()) {
-        let_go(&daemon.withholding, &ends(&held.record.connections));
+        let_go(&daemon.withholding, &outward(&held.record.connections));
     }
 }
 
@@ -164,7 +182,7 @@ pub(crate) fn give_up_of(daemon: &Daemon, guest: &Guest) {
     images.iter().for_each(|image| give_up(daemon, image));
 }
 
-/// Gives the processes of a restored guest, which wait to run, their connections.
+/// Gives the processes of a clone or a restored guest, which wait to run, their connections.
 pub(super) async fn restore(daemon: &Rc<Daemon>, guest: &Rc<Guest>, image: &Image, connections: &[Connection]) {
     let outer: HashMap<i32, i32> =
         processes::of_guest(daemon, guest).iter().map(|process| (process.pid, process.host_pid)).collect();
@@ -176,7 +194,7 @@ pub(super) async fn restore(daemon: &Rc<Daemon>, guest: &Rc<Guest>, image: &Imag
         // They are there: what comes finds them.
         match held {
             Some((network, slot)) => let_through(&network, slot),
-            None => let_go(&withholding, &ends(&all)),
+            None => let_go(&withholding, &outward(&all)),
         }
         revived.wake()
     };
@@ -193,8 +211,9 @@ mod tests {
 
     #[test]
     fn a_guests_connections_with_itself_are_told_from_others() {
-        let end = |port: u16| std::net::SocketAddr::from(([127, 0, 0, 1], port));
-        let all = [(end(80), end(4000)), (end(4000), end(80)), (end(80), end(5000))];
-        assert_eq!(outward(&all), [all[2]]);
+        let end = |ip: [u8; 4]| std::net::SocketAddr::from((ip, 80));
+        let all = [(end([10, 9, 0, 5]), end([10, 9, 0, 1])), (end([127, 0, 0, 1]), end([127, 0, 0, 1]))];
+        assert_eq!(with_others(&all, Loopback::Own), [all[0]]);
+        assert_eq!(with_others(&all, Loopback::Hosts), all);
     }
 }

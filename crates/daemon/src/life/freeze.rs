@@ -2,6 +2,7 @@
 
 use super::connections::Keeping;
 use super::files_ahead::Ahead;
+use super::generation;
 use super::hooks::{self, Hooks};
 use super::layers;
 use super::trial::{Trial, trial};
@@ -257,6 +258,7 @@ impl Scene {
             console: whole.then(|| console(self.init)).flatten(),
             outside: &outside,
             in_memory: &["/dev", "/dev/shm"],
+            own_files: &[generation::PATH],
             given: &given,
             host_devices: &host_devices,
             onlooker: self.onlooker.as_ref().as_ref(),

@@ -1,7 +1,7 @@
 //! What makes a clone itself before anything of it runs: its addresses, its hooks, a signal to those who handle it. What is restored is itself already.
 
 use super::hooks::{self, Hooks};
-use super::{connections, door};
+use super::{connections, door, generation};
 use crate::buds::Bud;
 use crate::daemon::Daemon;
 use crate::failure;
@@ -37,6 +37,8 @@ pub(crate) struct Rites {
     hooks: Hooks,
     signal: Option<i32>,
     connections: Vec<Connection>,
+    /// The guest's first process, where some watch what tells them that they are in another guest.
+    watched: Option<i32>,
     /// Where a process waits to hear who it is, in the guest of this first process, and what it is told.
     answer: Option<(i32, u32, String)>,
 }
@@ -107,6 +109,7 @@ impl Identity {
         hooks: Option<Hooks>,
     ) -> Result<Rites, Fault> {
         let told = |said: String| image.record.answer.map(|number| (running.pid, number, said));
+        let watched = image.held().is_some_and(|frozen| generation::is_watched(&frozen.image)).then_some(running.pid);
         match self {
             Self::Other { signal, .. } => {
                 let hooks = match hooks {
@@ -114,11 +117,12 @@ impl Identity {
                     None => Hooks::find(guest, running, hooks::CLONE).await?,
                 };
                 let answer = told(format!("1 {}", guest.name));
-                Ok(Rites { hooks, signal: *signal, connections: Vec::new(), answer })
+                let connections = connections::of_clones(&image.record);
+                Ok(Rites { hooks, signal: *signal, connections, watched, answer })
             }
             Self::Same(connections) => {
                 let answer = told(format!("0 {}", image.name));
-                Ok(Rites { hooks: Hooks::default(), signal: None, connections: connections.clone(), answer })
+                Ok(Rites { hooks: Hooks::default(), signal: None, connections: connections.clone(), watched, answer })
             }
         }
     }
@@ -126,7 +130,8 @@ impl Identity {
 
 impl Rites {
     pub(crate) fn is_empty(&self) -> bool {
-        self.hooks.is_empty() && self.signal.is_none() && self.connections.is_empty() && self.answer.is_none()
+        let told = self.signal.is_some() || self.watched.is_some() || self.answer.is_some();
+        self.hooks.is_empty() && self.connections.is_empty() && !told
     }
 
     /// Does it, in a clone that waits to run.
@@ -134,6 +139,9 @@ impl Rites {
         self.hooks.in_clone(daemon, guest).await?;
         if !self.connections.is_empty() {
             connections::restore(daemon, guest, image, &self.connections).await;
+        }
+        if let Some(pid) = self.watched {
+            generation::tell(pid).await;
         }
         if let Some((pid, number, said)) = &self.answer {
             door::answer(*pid, *number, said).await;

@@ -7,7 +7,7 @@ use crate::image_stream::{Packed, Unpacked};
 use crate::image_wants::{self, Wants};
 use crate::{crash, failure};
 use pando_api::{Fault, FaultKind, ImageInspection};
-use pando_freeze::Frozen;
+use pando_freeze::{Connection, Frozen};
 use pando_guest::GuestName;
 use pando_guest::root::{self, Root};
 use pando_guest::source::Source;
@@ -280,8 +280,10 @@ async fn settle_import(
         let spec = record.spec.clone();
         let maker = Maker { places, source, spec, name: guest, guest_tree: None, store, progress };
         let made = maker.make()?;
-        // Connections stay with the machine that had them.
-        let record = ImageRecord { layers: vec![made.name.clone()], connections: Vec::new(), ..record };
+        // Connections with others stay with the machine that had them.
+        let own = super::connections::of_clones(&record);
+        let connections = if Connection::is_sound(&own) { own } else { Vec::new() };
+        let record = ImageRecord { layers: vec![made.name.clone()], connections, ..record };
         let io = |error| failure::io("importing an image", &called, &error);
         std::fs::remove_file(files).map_err(io)?;
         std::fs::remove_file(directory.join(crate::image::ABOUT)).map_err(io)?;

@@ -19,6 +19,7 @@ mod files_recheck;
 pub(crate) mod fold;
 mod forking;
 pub(crate) mod freeze;
+mod generation;
 pub(crate) mod hooks;
 pub(crate) mod hot;
 pub(crate) mod identity;

@@ -127,6 +127,7 @@ impl Site {
             console: None,
             outside: &outside,
             in_memory: &[],
+            own_files: &[],
             given: &[],
             host_devices: &[],
             onlooker: self.onlooker.as_ref().as_ref(),

@@ -5,7 +5,7 @@ use crate::descriptors::{self, Found};
 use crate::image::{Content, FileKind, Image, OpenFile, PlainSocket, Process, Role, UnixSocket, Watch};
 use crate::objects::Slots;
 use crate::open_files::{Noted, OpenFiles, Place};
-use crate::{own_proc, plain_socket, process_descriptors, unix_socket};
+use crate::{epoll, own_proc, plain_socket, process_descriptors, unix_socket};
 use pando_kernel::{CallError, Context, socket_option};
 use rustix::fs::FileType;
 use std::collections::{BTreeSet, HashMap};
@@ -40,7 +40,7 @@ impl<'a> Files<'a> {
         for one in process.descriptors.iter().filter(|one| numbers.contains(&one.number)) {
             let found = descriptors::one(outer, one.number)?;
             locks.extend(descriptors::record_locks(&found));
-            watches.extend(descriptors::watches(&found));
+            watches.extend(epoll::watches(&found).into_iter().map(|(watch, _)| watch));
             let file = &self.image.files[one.file];
             let mut differs = Vec::new();
             let closes = found.lines.number("flags", 8)? as i32 & libc::O_CLOEXEC != 0;

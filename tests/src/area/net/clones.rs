@@ -2,12 +2,41 @@
 
 use super::NEEDS;
 use super::addresses::wire;
+use super::connections::NEEDS_PRIVATE;
+use crate::area::inner_connections::{all_are_right, guest};
 use crate::case::Case;
 use crate::patience::comes_true;
 use crate::sandbox::Sandbox;
 
-pub(crate) const CASES: &[Case] =
-    &[Case::new("network::a_clone_has_addresses_of_its_own", a_clone_has_addresses_of_its_own).needs(NEEDS)];
+pub(crate) const CASES: &[Case] = &[
+    Case::new("network::a_clone_has_addresses_of_its_own", a_clone_has_addresses_of_its_own).needs(NEEDS),
+    Case::new("network::a_clone_has_connections_with_itself", shared).needs(NEEDS),
+    Case::new("private::a_clone_has_connections_with_itself", private).needs(NEEDS_PRIVATE),
+];
+
+/// Each has a part of the host's loopback addresses for its own.
+fn shared(sandbox: &Sandbox) {
+    let _wire = wire(sandbox);
+    for (address, server) in [("127.0.0.1", "0.0.0.0"), ("::1", "::1")] {
+        guest(sandbox, &["--address", "10.9.0.5"], &[address, server]);
+        sandbox.pando(["freeze", "source", "warm"]).ok();
+        sandbox.pando(["clone", "warm", "one", "--address", "10.9.0.6"]).ok();
+        sandbox.pando(["clone", "warm", "two"]).ok();
+        sandbox.pando(["freeze", "source", "last", "--stop"]).ok();
+        sandbox.pando(["restore", "last"]).ok();
+        ["one", "two", "source"].iter().for_each(|name| all_are_right(sandbox, name, true));
+        sandbox.pando(["rm", "--force", "one", "two", "source"]).ok();
+        sandbox.pando(["image", "rm", "warm", "last"]).ok();
+    }
+}
+
+fn private(sandbox: &Sandbox) {
+    guest(sandbox, &["--net", "private"], &["127.0.0.1", "0.0.0.0"]);
+    sandbox.pando(["freeze", "source", "warm"]).ok();
+    sandbox.pando(["clone", "warm", "one"]).ok();
+    all_are_right(sandbox, "one", true);
+    all_are_right(sandbox, "source", false);
+}
 
 fn a_clone_has_addresses_of_its_own(sandbox: &Sandbox) {
     let wire = wire(sandbox);

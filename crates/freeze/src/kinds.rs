@@ -1,0 +1,538 @@
+//! What becomes of each kind of thing that processes have, in a clone: the table of docs/clones.md is made of this list, and every refusal in this crate has a row of it.
+
+/// What becomes of a kind.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    /// A clone has it as it was.
+    Kept,
+    /// A clone has none, or another one.
+    Lost,
+    /// Who has it is not frozen.
+    Refused,
+}
+
+/// A kind.
+struct Kind {
+    what: &'static str,
+    fate: Fate,
+    /// What else there is to say.
+    more: &'static str,
+    /// How refusals of it begin.
+    said: &'static [&'static str],
+    /// The test that tries it.
+    test: &'static str,
+}
+
+const fn kept(what: &'static str, more: &'static str, test: &'static str) -> Kind {
+    Kind { what, fate: Fate::Kept, more, said: &[], test }
+}
+
+const fn lost(what: &'static str, more: &'static str, test: &'static str) -> Kind {
+    Kind { what, fate: Fate::Lost, more, said: &[], test }
+}
+
+const fn refused(what: &'static str, said: &'static [&'static str], test: &'static str) -> Kind {
+    Kind { what, fate: Fate::Refused, more: "", said, test }
+}
+
+const CHECKER: &str = "clone_checker::no_kind_is_silently_other";
+
+const KINDS: &[Kind] = &[
+    kept(
+        "processes in trees of any depth, orphans, zombies with their status",
+        "not whether there was a core dump",
+        "clone_objects::the_dead_have_died_of_what_they_died_of",
+    ),
+    kept("groups and sessions, also without a leader", "", "clone_trees::groups_without_a_leader_are_groups"),
+    kept(
+        "processes that a signal has stopped",
+        "by SIGSTOP, whichever it was",
+        "clone_trees::who_is_stopped_stays_so_until_it_is_to_go_on",
+    ),
+    kept("threads: registers, names, robust futexes, restartable sequences", "", "freeze::threads_run_on"),
+    kept(
+        "processors that a thread may run on",
+        "as far as there are such",
+        "freeze::threads_keep_where_they_run_and_what_they_wait_for",
+    ),
+    kept(
+        "sleeps and waits with a time limit",
+        "with what was left",
+        "frozen_again::calls_that_were_interrupted_twice_go_on",
+    ),
+    kept("signals: handlers, masks, queues", "", "freeze::signals_keep_handlers_masks_and_queues"),
+    kept("interval and POSIX timers", "with what was left", "freeze::timers_tick_on"),
+    kept(
+        "timerfds",
+        "absolute ones of the wall clock run out at their time",
+        "clone_objects::a_time_of_the_wall_clock_stays_that_time",
+    ),
+    kept("users, groups, capabilities, limits, umask", "", "freeze::credentials_limits_and_names_are_kept"),
+    kept("settings of processes (see below)", "", "frozen_settings::all_of_them_are_kept"),
+    kept("system-call filters", "", "clone_filters::ordinary_ones_are_kept"),
+    kept(
+        "private memory, mappings of files",
+        "rights, advice, locks, reservations too",
+        "clone_memory::what_was_asked_of_mappings_holds",
+    ),
+    kept("what forks share", "once, until it is written to", "clone_memory::what_forks_share_is_there_once"),
+    kept("guards and sealed memory", "", "freeze::memory_stays_guarded_and_sealed"),
+    kept(
+        "shared memory, memory files with seals, deleted files",
+        "each clone's own",
+        "freeze::shared_memory_is_shared_within_a_clone_and_not_between",
+    ),
+    kept(
+        "a mapped file whose name is gone, with another in that directory",
+        "one file",
+        "clone_objects::a_file_mapped_by_a_lost_name_is_one_on_the_disk",
+    ),
+    kept(
+        "files in memory (/dev/shm and the like): names, links, times",
+        "",
+        "clone_objects::files_in_memory_keep_their_names_and_times",
+    ),
+    kept(
+        "System V memory, semaphores, messages",
+        "with numbers and keys",
+        "freeze::system_v_objects_keep_numbers_and_contents",
+    ),
+    kept("POSIX message queues", "", "freeze::message_queues_keep_what_waits_in_them"),
+    kept("open files: positions, flags, who shares them", "", "freeze::files_keep_positions_flags_and_sharing"),
+    kept("locks of flock(2), fcntl(2), open files", "", "freeze::locks_are_held_on"),
+    kept("descriptors of links (O_PATH)", "", "freeze::descriptors_of_links_lead_to_links"),
+    kept("files of /proc of a process's own", "", "freeze::what_only_processes_themselves_know_is_kept"),
+    kept("pipes and named pipes with what is in them", "", "freeze::pipes_keep_what_is_in_them"),
+    kept("eventfds, signalfds", "", "freeze::event_descriptors_keep_counts_and_watches"),
+    kept("epoll", "also what it watches by a number that was closed since", CHECKER),
+    kept(
+        "inotify: watches and their numbers",
+        "what happened and was not read is lost",
+        "freeze::watches_of_files_keep_their_numbers",
+    ),
+    kept(
+        "pressure stall information that wakes a program",
+        "asked for as systemd does",
+        "systemd::is_cloned_with_its_services",
+    ),
+    kept(
+        "pseudo-terminals made inside",
+        "what was typed and not read is lost",
+        "freeze::terminals_keep_numbers_settings_and_sessions",
+    ),
+    kept("asynchronous input and output (io_setup)", "what is done is waited for", "aio::contexts_come_along"),
+    kept(
+        "descriptors of processes (pidfd)",
+        "of the clone's own",
+        "freeze::descriptors_of_processes_lead_to_the_clones_own",
+    ),
+    kept(
+        "unix sockets: names, peers, what waits, what waits to be accepted",
+        "",
+        "freeze::unix_sockets_keep_names_peers_and_queues",
+    ),
+    kept("descriptors in flight (SCM_RIGHTS)", "", "freeze::descriptors_in_flight_arrive"),
+    kept(
+        "TCP and UDP listeners, bound and connected UDP sockets, netlink",
+        "an address that a clone lacks is any that it gets; unread datagrams are lost",
+        "freeze::listeners_listen_on_and_connections_are_reset",
+    ),
+    kept(
+        "TCP connections of a guest with itself",
+        "by IPv4, IPv6 and both; half-closed and not yet accepted ones too",
+        "inner_connections::",
+    ),
+    kept("TCP connections with others, of a guest that is restored", "", "network::connections_last_through_a_restore"),
+    kept("host names of a process's own", "", "freeze::host_names_of_their_own_are_kept"),
+    kept(
+        "mounts of a process's own",
+        "copies of the clone's, and what differed",
+        "freeze::mount_namespaces_of_their_own_are_made_again",
+    ),
+    kept("ipc namespaces with nothing in them", "", "freeze::ipc_namespaces_with_nothing_in_them_are_made_again"),
+    kept(
+        "network namespaces with the loopback device and sockets",
+        "",
+        "freeze::network_namespaces_with_sockets_are_made_again",
+    ),
+    kept("user namespaces in the guest's own", "", "freeze::user_namespaces_of_their_own_are_made_again"),
+    kept("descriptors of namespaces", "of the clone's own", "freeze::descriptors_of_namespaces_lead_to_the_clones_own"),
+    kept("control groups that an init has made", "", "clone_inits::services_have_mounts_of_their_own"),
+    kept("file systems in memory that an init has mounted", "", "clone_inits::what_it_mounted_in_memory_is_there"),
+    lost("memory wiped on fork (MADV_WIPEONFORK)", "wiped: each clone draws other random numbers", CHECKER),
+    lost(
+        "OpenSSL's generator",
+        "the same in all clones; a freeze warns of it",
+        "generation::a_program_in_a_clone_learns_that_it_is_one",
+    ),
+    lost("huge pages", "none (PR_SET_THP_DISABLE): they would undo the sharing", CHECKER),
+    lost(
+        "TCP connections with others",
+        "reset in clones, as if the other end had failed",
+        "freeze::listeners_listen_on_and_connections_are_reset",
+    ),
+    lost(
+        "TCP connections that nobody has accepted, with something received; of a guest with itself",
+        "reset",
+        "inner_connections::",
+    ),
+    lost(
+        "who connected a unix socket (SO_PEERCRED)",
+        "root, and a pid that is gone",
+        "freeze::unix_sockets_keep_names_peers_and_queues",
+    ),
+    lost(
+        "filters and multicast groups of sockets, SEM_UNDO, O_ASYNC and F_NOTIFY, session keyrings, NUMA policies, core scheduling, PR_SET_TSC, PR_SET_IO_FLUSHER",
+        "none",
+        "",
+    ),
+    lost("names of deleted files in /proc", "others", CHECKER),
+    refused(
+        "files of the outside, as visitors (pando exec) have them",
+        &[
+            "a file of the outside",
+            "a pipe whose other end is outside",
+            "a terminal whose other end is outside",
+            "a terminal",
+        ],
+        "freeze_refusals::visitors_are_named",
+    ),
+    refused(
+        "io_uring, userfaultfd, performance counters, fanotify, BPF, any other kernel object",
+        &[
+            "an io_uring instance",
+            "a userfaultfd",
+            "memory watched by userfaultfd",
+            "a performance counter",
+            "a kernel object",
+        ],
+        "freeze_refusals::of_files",
+    ),
+    refused(
+        "devices, and their memory",
+        &["a device", "memory of a device", "memory of {}"],
+        "freeze_refusals::of_files",
+    ),
+    refused(
+        "names alone (O_PATH) of sockets and devices",
+        &["a name of what cannot be opened (O_PATH)"],
+        "freeze_refusals::of_files",
+    ),
+    refused("pipes of packets (O_DIRECT)", &["a pipe of packets"], "freeze_refusals::of_files"),
+    refused("files with a lease", &["a file with a lease"], "freeze_refusals::of_files"),
+    refused(
+        "deleted directories, deleted files of more than 1 GiB",
+        &["a deleted directory", "a deleted file of more than"],
+        "freeze_refusals::of_files",
+    ),
+    refused(
+        "an open file whose name is gone and that has another elsewhere",
+        &["a file that lost this name", "a shared mapping of a file that lost this name"],
+        "clone_objects::a_mapped_file_with_a_name_elsewhere_is_refused",
+    ),
+    refused(
+        "files in memory: names that are not UTF-8, more than 10,000",
+        &["a file in memory whose name", "more than {MOST} files in memory"],
+        "clone_objects::names_in_memory_that_a_clone_would_lose_are_refused",
+    ),
+    refused(
+        "files of /proc of other processes, or open for writing",
+        &["a file of /proc"],
+        "freeze_refusals::of_files",
+    ),
+    refused(
+        "pidfds of who is gone, or outside, or of threads",
+        &["a descriptor of a process", "a descriptor of a thread", "a process descriptor"],
+        "freeze_refusals::of_processes",
+    ),
+    refused("inotify of what has no path, as of /proc and /sys", &["an inotify instance"], "freeze_refusals::of_files"),
+    refused(
+        "epoll of what nobody has open, or that is in flight alone",
+        &["an epoll instance that watches"],
+        "freeze_refusals::of_sockets",
+    ),
+    refused(
+        "more descriptors than the daemon may have",
+        &["too many descriptors"],
+        "clone_checker::ten_thousand_descriptors_come_along_or_are_refused",
+    ),
+    refused(
+        "message queues: unlinked, larger than a new system lets them, with mq_notify",
+        &["a message queue", "the message queue"],
+        "freeze_refusals::of_files",
+    ),
+    refused(
+        "System V memory in part, in a namespace with others, of more than 256 MiB",
+        &["a part of the System V shared memory", "a part of the shared memory"],
+        "freeze_refusals::of_memory",
+    ),
+    refused(
+        "asynchronous requests that do not end; contexts without their memory",
+        &[
+            "a context of asynchronous input",
+            "a request of asynchronous input",
+            "requests of asynchronous input",
+            "memory of a context",
+        ],
+        "freeze_refusals::of_memory",
+    ),
+    refused(
+        "secret memory, hugetlbfs, protection keys, guards in shared memory",
+        &["secret memory", "huge pages of hugetlbfs", "memory with a protection key", "guards in shared memory"],
+        "freeze_refusals::of_memory",
+    ),
+    refused(
+        "shadow stacks, probes, segments of its own",
+        &["a shadow stack", "it has a shadow stack", "a probe in its code", "a table of segments"],
+        "freeze_refusals::of_memory",
+    ),
+    refused(
+        "memory where the restorer works; more than 19 TiB of addresses",
+        &["memory at {:#x}, where the restorer works", "it reserves {} TiB"],
+        "freeze_refusals::of_memory",
+    ),
+    refused(
+        "raw and packet sockets, and other families and protocols",
+        &["a raw socket", "a socket of {}", "a socket of a protocol of its own", "a virtual machine (AF_VSOCK)"],
+        "freeze_refusals::of_sockets",
+    ),
+    refused(
+        "unix sockets with an end outside, or without a directory",
+        &["a unix socket"],
+        "freeze_refusals::of_sockets",
+    ),
+    refused(
+        "more than 512 descriptors in flight",
+        &["more than {MOST} descriptors that wait"],
+        "freeze_refusals::of_sockets",
+    ),
+    refused(
+        "sockets of a network namespace that nobody is in",
+        &["a socket of a net namespace that nobody is in"],
+        "freeze_refusals::of_namespaces",
+    ),
+    refused(
+        "programs or working directories that were deleted; another root",
+        &["its program was deleted", "its working directory", "it has a root directory of its own"],
+        "freeze_refusals::of_processes",
+    ),
+    refused(
+        "who is traced, or stopped before it ran; who does not stop",
+        &["it is being traced", "it has been stopped since", "it does not stop"],
+        "freeze_refusals::of_processes",
+    ),
+    refused(
+        "processes that share what only threads do; threads that do not",
+        &["a table of descriptors", "a working directory and a umask", "a thread with"],
+        "freeze_refusals::of_processes",
+    ),
+    refused(
+        "a process whose first thread has ended; too many threads; 32 bits",
+        &["its first thread has ended", "it has too many threads", "a program of 32 bits"],
+        "freeze_refusals::of_processes",
+    ),
+    refused(
+        "strict seccomp, filters that keep a clone from coming back",
+        &["it is in strict seccomp mode", "a filter of its own"],
+        "clone_filters::who_cannot_come_back_is_refused",
+    ),
+    refused(
+        "a Landlock domain, keys, system calls that it handles itself",
+        &["a Landlock domain", "keys of its own", "system calls that it handles itself"],
+        "freeze_refusals::of_processes",
+    ),
+    refused(
+        "an oom_score_adj that a clone could not have; a session of no ancestor",
+        &["its {MEMORY_SHORTAGE}", "it is in a session"],
+        "frozen_settings::who_is_ended_first_is_not_what_the_daemon_is",
+    ),
+    refused(
+        "an init without CAP_SYS_ADMIN and CAP_CHECKPOINT_RESTORE",
+        &["an init that lacks"],
+        "clone_inits::what_cannot_be_had_again_is_refused",
+    ),
+    refused(
+        "mounts of an init but tmpfs; control groups of threads, frozen, more than 1,024",
+        &[
+            "a file system of its own",
+            "a control group of threads",
+            "a control group that is frozen",
+            "more than {MOST} control groups",
+        ],
+        "clone_inits::what_cannot_be_had_again_is_refused",
+    ),
+    refused(
+        "mount namespaces: file systems, programs, files that only they have",
+        &[
+            "a file system that only",
+            "a file system of its mnt namespace",
+            "a mnt namespace of its own",
+            "a mount of files",
+            "a program that only",
+            "a file that its mnt namespace",
+            "memory of a file",
+            "more than {MOST} mnt namespaces",
+        ],
+        "freeze_refusals::of_mounts",
+    ),
+    refused(
+        "network namespaces: devices, addresses, routes, rules, packet filters",
+        &[
+            "a network device",
+            "an address (",
+            "a default route",
+            "a route (",
+            "a rule for routes",
+            "a loopback device",
+            "more than {MOST} net namespaces",
+        ],
+        "freeze_refusals::of_namespaces",
+    ),
+    refused(
+        "user namespaces: nested, with ids or members of the outside",
+        &[
+            "a user namespace",
+            "a descriptor of a user namespace",
+            "its user or group is nobody",
+            "more than {MOST} user namespaces",
+        ],
+        "freeze_refusals::of_namespaces",
+    ),
+    refused(
+        "other nested namespaces: pids, control groups, time; descriptors of the outside's",
+        &[
+            "a pid namespace",
+            "a cgroup namespace",
+            "a time namespace",
+            "a {kind} namespace",
+            "an ipc namespace",
+            "a net namespace",
+            "a mnt namespace",
+            "a namespace of host names",
+            "a descriptor of {} {kind}",
+            "more than {MOST} ipc namespaces",
+        ],
+        "freeze_refusals::of_namespaces",
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fmt::Write;
+
+    const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/clones.md");
+    const MARKS: [&str; 2] = ["<!-- kinds: begin -->\n", "<!-- kinds: end -->\n"];
+
+    /// Files whose sentences are about images and clones that are wrong, not about what is refused.
+    const OF_IMAGES: [&str; 11] = [
+        "check.rs",
+        "check_spaces.rs",
+        "clone.rs",
+        "fork_sharing.rs",
+        "holder.rs",
+        "kinds.rs",
+        "machine.rs",
+        "onlooker.rs",
+        "planted.rs",
+        "sheet.rs",
+        "thaw.rs",
+    ];
+
+    /// Sentences that begin as refusals do.
+    const OTHERS: [&str; 7] = [
+        "it cannot be captured",
+        "it stopped for another reason",
+        "its own number",
+        "an address for",
+        "a file without a name",
+        "it has been",
+        "a process of",
+    ];
+
+    fn table() -> String {
+        let mut text = String::new();
+        let parts =
+            [(Fate::Kept, "kept"), (Fate::Lost, "lost, or another"), (Fate::Refused, "refused at the freeze, by name")];
+        for (fate, head) in parts {
+            let more = if fate == Fate::Refused { "" } else { "in a clone | " };
+            let _ = writeln!(text, "| {head} | {more}test |\n|---|---|{}", if more.is_empty() { "" } else { "---|" });
+            for kind in KINDS.iter().filter(|kind| kind.fate == fate) {
+                let test = if kind.test.is_empty() { "not tried".to_owned() } else { format!("`{}`", kind.test) };
+                let more = if more.is_empty() { String::new() } else { format!("{} | ", kind.more) };
+                let _ = writeln!(text, "| {} | {more}{test} |", kind.what);
+            }
+            text.push('\n');
+        }
+        text
+    }
+
+    /// With `PANDO_WRITE_DOCS` in the environment the page is written anew.
+    #[test]
+    fn the_page_has_the_table_that_the_list_makes() {
+        let page = std::fs::read_to_string(PAGE).unwrap();
+        let (before, rest) = page.split_once(MARKS[0]).expect("the page has the mark before the table");
+        let (found, after) = rest.split_once(MARKS[1]).expect("the page has the mark behind the table");
+        if std::env::var_os("PANDO_WRITE_DOCS").is_some() {
+            std::fs::write(PAGE, format!("{before}{}{}{}{after}", MARKS[0], table(), MARKS[1])).unwrap();
+            return;
+        }
+        assert!(
+            found == table(),
+            "docs/clones.md: PANDO_WRITE_DOCS=1 cargo test -p pando-freeze the_page writes it anew"
+        );
+    }
+
+    /// What this crate's files say that begins as a refusal does.
+    fn sentences() -> Vec<(String, String)> {
+        const BEGINNINGS: [&str; 17] = [
+            "a ",
+            "an ",
+            "it ",
+            "its ",
+            "more than ",
+            "too many ",
+            "secret ",
+            "keys ",
+            "huge pages ",
+            "guards ",
+            "memory of ",
+            "memory with ",
+            "memory at ",
+            "memory watched ",
+            "system calls ",
+            "the message queue ",
+            "requests ",
+        ];
+        let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/src");
+        let mut said = Vec::new();
+        for entry in std::fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            if path.is_dir() || OF_IMAGES.contains(&name.as_str()) || name == "transplant.rs" {
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).unwrap();
+            let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+            for line in code.lines().filter(|line| !line.trim_start().starts_with("//")) {
+                let strings = line.split('"').skip(1).step_by(2);
+                let refusals =
+                    strings.filter(|one| BEGINNINGS.iter().any(|word| one.starts_with(word)) && one.len() > 7);
+                said.extend(refusals.map(|one| (name.clone(), one.to_owned())));
+            }
+        }
+        said
+    }
+
+    #[test]
+    fn every_refusal_has_a_row_and_every_row_its_refusal() {
+        let said = sentences();
+        assert!(said.len() > 80, "{said:?}");
+        let rows = || KINDS.iter().flat_map(|kind| kind.said.iter());
+        let silent: Vec<_> =
+            said.iter().filter(|(_, one)| !rows().chain(&OTHERS).any(|row| one.starts_with(row.trim_end()))).collect();
+        assert!(silent.is_empty(), "without a row in kinds.rs: {silent:#?}");
+        let idle: Vec<_> = rows().filter(|row| !said.iter().any(|(_, one)| one.starts_with(row.trim_end()))).collect();
+        assert!(idle.is_empty(), "rows that nobody says: {idle:#?}");
+    }
+}

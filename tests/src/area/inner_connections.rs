@@ -1,0 +1,94 @@
+//! TCP connections of a guest with itself: each clone has its own, and goes on with them.
+
+use crate::busybox_root::with_python;
+use crate::case::Case;
+use crate::need::Need;
+use crate::patience::eventually;
+use crate::sandbox::Sandbox;
+use std::path::{Path, PathBuf};
+
+const PYTHON: &[Need] = &[Need::Root, Need::Program("python3", "python3")];
+
+pub(crate) const CASES: &[Case] = &[
+    Case::new("inner_connections::a_clone_has_them_by_ipv4", |sandbox| kept(sandbox, "127.0.0.1", "0.0.0.0"))
+        .needs(PYTHON),
+    Case::new("inner_connections::a_clone_has_them_by_ipv6", |sandbox| kept(sandbox, "::1", "::")).needs(PYTHON),
+    Case::new("inner_connections::a_clone_has_them_by_both", |sandbox| kept(sandbox, "127.0.0.1", "::")).needs(PYTHON),
+    Case::new("inner_connections::a_clone_has_those_of_a_network_namespace_of_its_own", apart).needs(PYTHON),
+    Case::new("inner_connections::an_imported_image_has_them", imported).needs(PYTHON),
+];
+
+const ACTOR: &str = include_str!("../../actors/wired.py");
+
+/// The one that a clone does not have: what was sent lies where nobody can look.
+const LOST: &str = "one that waits to be accepted and has sent something";
+
+fn tree(sandbox: &Sandbox) -> PathBuf {
+    let tree = sandbox.scratch().join("tree");
+    with_python(Path::new(sandbox.busybox()), &tree).expect("a tree with python3 can be made");
+    std::fs::write(tree.join("root/wired.py"), ACTOR).expect("a file");
+    tree
+}
+
+pub(crate) fn guest(sandbox: &Sandbox, words: &[&str], connection: &[&str]) {
+    let tree = tree(sandbox);
+    let command = ["--start", "--", "/usr/bin/python3", "-E", "-s", "/root/wired.py"];
+    sandbox
+        .pando(["create", "source", "--from", &tree.to_string_lossy()])
+        .args(words)
+        .args(command)
+        .args(connection)
+        .limit(120)
+        .ok();
+    eventually("it has its connections", || sandbox.exec_sh("source", "test -s /tmp/up").run().code() == 0);
+}
+
+/// Has a guest look at its connections, and compares.
+#[track_caller]
+pub(crate) fn all_are_right(sandbox: &Sandbox, name: &str, lost: bool) {
+    sandbox.exec_sh(name, "touch /tmp/ask").ok();
+    eventually("it has looked", || sandbox.exec_sh(name, "test -e /tmp/said").run().code() == 0);
+    let text = sandbox.exec_sh(name, "cat /tmp/said").ok();
+    assert!(text.lines().count() >= 12, "{text}");
+    for line in text.lines() {
+        let words: Vec<_> = line.split('\t').collect();
+        let should = if lost && words[0] == LOST { "timed out" } else { words[1] };
+        assert_eq!(words[2], should, "in {name}: {line}");
+    }
+}
+
+fn kept(sandbox: &Sandbox, address: &str, server: &str) {
+    guest(sandbox, &[], &[address, server]);
+    sandbox.pando(["freeze", "source", "warm", "--wait"]).ok();
+    sandbox.pando(["clone", "warm", "-n", "2"]).ok();
+    sandbox.pando(["freeze", "source", "last", "--stop"]).ok();
+    for name in ["warm-1", "warm-2"] {
+        all_are_right(sandbox, name, true);
+    }
+    // Out of the files of an image, as itself.
+    sandbox.end_daemon();
+    sandbox.pando(["restore", "last"]).ok();
+    all_are_right(sandbox, "source", true);
+    sandbox.pando(["clone", "warm", "again"]).ok();
+    all_are_right(sandbox, "again", true);
+}
+
+fn apart(sandbox: &Sandbox) {
+    guest(sandbox, &["--profile", "system"], &["127.0.0.1", "0.0.0.0", "apart"]);
+    sandbox.pando(["freeze", "source", "warm"]).ok();
+    sandbox.pando(["clone", "warm", "one"]).ok();
+    all_are_right(sandbox, "one", true);
+    all_are_right(sandbox, "source", false);
+}
+
+fn imported(sandbox: &Sandbox) {
+    guest(sandbox, &[], &["127.0.0.1", "127.0.0.1"]);
+    sandbox.pando(["freeze", "source", "warm"]).ok();
+    all_are_right(sandbox, "source", false);
+    let export = sandbox.scratch().join("export").to_string_lossy().into_owned();
+    sandbox.pando(["image", "export", "warm", &export]).ok();
+    sandbox.pando(["image", "rm", "warm"]).ok();
+    sandbox.pando(["image", "import", &export]).ok();
+    sandbox.pando(["clone", "warm", "one"]).ok();
+    all_are_right(sandbox, "one", true);
+}
