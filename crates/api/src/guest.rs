@@ -58,6 +58,9 @@ pub struct GuestStatus {
     /// How the last run ended: 0–255, 128 + signal for a death by signal. Absent: never ended, or nobody could tell.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub exit_code: Option<i32>,
+    /// How many of its processes the kernel killed for want of memory in its last run, or in the one that it is in; absent: none.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub oom_kills: Option<u64>,
     /// What it runs.
     pub command: Vec<String>,
     /// What is wrong with it, and what to do, in sentences.

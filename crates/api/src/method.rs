@@ -226,6 +226,9 @@ pub struct ProcessNotice {
     /// Its exit code, 128 + signal for a death by signal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
+    /// What has to be known to understand the exit code, in a sentence: that the kernel killed for want of memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
     /// Microseconds inside the daemon, from reading the request to knowing of the exit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub micros: Option<i64>,

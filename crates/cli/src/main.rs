@@ -20,6 +20,7 @@ mod client;
 mod command_line;
 mod complaint;
 mod copy;
+mod counted;
 mod daemon_start;
 mod errno_words;
 mod guest_options;

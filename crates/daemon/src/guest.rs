@@ -73,6 +73,8 @@ pub(crate) struct Running {
     pub(crate) started_by_clients: RefCell<HashSet<i32>>,
     /// Where its first process says that the command has ended, until somebody listens there.
     pub(crate) word: RefCell<Option<OwnedFd>>,
+    /// How many of its processes the kernel had killed for want of memory when it ended.
+    pub(crate) oom_kills: Cell<u64>,
     /// How it ended, as soon as that is known; clearing away comes after.
     pub(crate) over: watch::Sender<Option<Ending>>,
 }
@@ -251,6 +253,7 @@ impl Guest {
             created: record.created,
             started: running.as_ref().map(|running| running.started),
             exit_code: record.exit_code,
+            oom_kills: record.oom_kills,
             command: spec.init.iter().cloned().chain(spec.command.iter().cloned()).collect(),
             trouble: self.trouble(),
         }

@@ -13,8 +13,12 @@ pub(crate) fn inspect(daemon: &Daemon, name: &str) -> Result<Reply, Fault> {
     let guest = daemon.guest(name)?;
     let running = guest.running.borrow().clone();
     let text = |path: PathBuf| path.to_string_lossy().into_owned();
+    let mut status = guest.status();
+    if running.is_some() {
+        status.oom_kills = Some(daemon.resources.oom_kills(&guest.name)).filter(|kills| *kills > 0);
+    }
     let inspection = Inspection {
-        status: guest.status(),
+        status,
         spec: guest.spec.borrow().clone(),
         directory: text(guest.directory(&daemon.places)),
         log: text(guest.log(&daemon.places)),

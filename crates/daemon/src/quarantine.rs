@@ -71,6 +71,7 @@ pub(crate) fn unreadable(name: GuestName, error: &CallError) -> Rc<Guest> {
         created: 0,
         layers: Vec::new(),
         exit_code: None,
+        oom_kills: None,
         frozen_into: None,
     };
     let guest = Guest::new(name, record, Spec::default());

@@ -24,6 +24,9 @@ pub(crate) struct GuestRecord {
     /// How its last run ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) exit_code: Option<i32>,
+    /// How many of its processes the kernel killed for want of memory then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) oom_kills: Option<u64>,
     /// The image that it was frozen into when it was stopped, unless it has been started since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) frozen_into: Option<String>,

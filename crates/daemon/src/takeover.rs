@@ -23,7 +23,7 @@ use pando_guest::seed::SeedLink;
 use pando_guest::slot;
 use pando_kernel::{id_map, pidfd, process, signal};
 use pando_seed::Request;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -145,6 +145,7 @@ fn running(guest: &Guest, run: &RunRecord, link: &Rc<Link>, status: TrunkStatus)
         errand: run.errand,
         started_by_clients: RefCell::new(HashSet::from([pid])),
         word: RefCell::default(),
+        oom_kills: Cell::new(0),
         over: watch::Sender::new(None),
     })
 }

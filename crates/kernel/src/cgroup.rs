@@ -20,6 +20,27 @@ use std::path::{Path, PathBuf};
 /// Controllers of version 1 whose hierarchies a guest is put into.
 const WANTED: [&str; 7] = ["cpu", "cpuacct", "cpuset", "memory", "blkio", "pids", DEVICES];
 
+/// Those that runtimes of languages read: memory for the size of a heap, processors for the number of threads. Java reads none if one of these is missing.
+const READ: [&str; 5] = ["memory", "cpu", "cpuacct", "cpuset", "pids"];
+
+/// All controllers that a hierarchy of version 1 may have.
+const CONTROLLERS: [&str; 14] = [
+    "cpuset",
+    "cpu",
+    "cpuacct",
+    "blkio",
+    "memory",
+    "devices",
+    "freezer",
+    "net_cls",
+    "perf_event",
+    "net_prio",
+    "hugetlb",
+    "pids",
+    "rdma",
+    "misc",
+];
+
 /// Version 2 does by a program what this one does, and wherever it is mounted.
 const DEVICES: &str = "devices";
 
@@ -75,6 +96,21 @@ impl Hierarchies {
                     }
                 }
                 _ => {}
+            }
+        }
+        found
+    }
+
+    /// Those of version 1 that programs read to learn what they may use, each by its controller and by the options that mount its hierarchy once more: all controllers of
+    /// it, or the kernel takes it for another hierarchy (EBUSY).
+    pub fn readable(mounts: &[MountEntry]) -> Vec<(&'static str, String)> {
+        let mut found: Vec<(&str, String)> = Vec::new();
+        for mount in mounts.iter().filter(|mount| mount.kind == "cgroup" && mount.root == Path::new("/")) {
+            let all: Vec<_> = mount.options.split(',').filter(|word| CONTROLLERS.contains(word)).collect();
+            for name in READ.iter().filter(|name| all.contains(name)) {
+                if !found.iter().any(|(known, _)| known == name) {
+                    found.push((name, all.join(",")));
+                }
             }
         }
         found

@@ -1,7 +1,7 @@
 //! Settings, made and read back.
 
 use crate::groups::{Controller, Groups};
-use crate::setting::{INHERITED, Setting};
+use crate::setting::{INHERITED, Inside, Setting};
 use pando_kernel::{CallError, Context};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -90,9 +90,13 @@ pub(crate) fn make(setting: &Setting, groups: &Groups) -> Result<(), CallError> 
         let missing = io::Error::new(io::ErrorKind::Unsupported, "this kernel does not offer it");
         return Err(missing).context(|| format!("setting {}", setting.files.join(" or ")));
     };
-    if let Some(inner) = groups.inner().filter(|_| setting.inner_too) {
+    let inner = groups.inner().filter(|_| setting.inside != Inside::Silent && !groups.is_legacy(setting.controller));
+    if let Some(inner) = inner {
         let file = inner.join(setting.files[0]);
-        write(&file, &value).context(|| format!("writing '{value}' to {}", file.display()))?;
+        match write(&file, &value) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && setting.inside == Inside::Shown => {}
+            written => written.context(|| format!("writing '{value}' to {}", file.display()))?,
+        }
     }
     Ok(())
 }

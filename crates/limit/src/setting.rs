@@ -11,6 +11,18 @@ use crate::quota;
 use crate::refusal::Refusal;
 use crate::socket_bound;
 
+/// What the inner group of version 2 says of a setting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Inside {
+    /// Nothing.
+    Silent,
+    /// The same, where it has the file: that group is all of the hierarchy that programs inside can read, and the heap of a Java program or the threads of a Go
+    /// program go by what stands there.
+    Shown,
+    /// The same, or it does not hold: protection is given on the whole way down.
+    Held,
+}
+
 /// A file and what is written to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
@@ -24,8 +36,8 @@ pub struct Setting {
     pub value: String,
     /// What it says when nothing is limited.
     pub usual: String,
-    /// Whether the inner group of version 2 has to say it as well.
-    pub inner_too: bool,
+    /// What the inner group of version 2 says of it.
+    pub inside: Inside,
     /// Whether a kernel without the file is borne.
     pub optional: bool,
 }
@@ -39,7 +51,12 @@ impl Setting {
         usual: impl ToString,
     ) -> Self {
         let (value, usual) = (value.to_string(), usual.to_string());
-        Self { key, controller, files, value, usual, inner_too: false, optional: false }
+        Self { key, controller, files, value, usual, inside: Inside::Silent, optional: false }
+    }
+
+    /// The same, shown to programs inside.
+    fn shown(self) -> Self {
+        Self { inside: Inside::Shown, ..self }
     }
 
     /// Whether a limit is held by it: version 2 has one line for all bounds of a device's traffic.
@@ -80,7 +97,7 @@ pub fn plan(limits: &Limits, site: &Site<'_>, processors: u32) -> Result<Vec<Set
         needs(site, Controller::Pids, "pids", &pids)?;
         let files = &["pids.max"];
         let usual = site.processes + site.uncounted;
-        settings.push(Setting::new("pids", Controller::Pids, files, pids + site.uncounted, usual));
+        settings.push(Setting::new("pids", Controller::Pids, files, pids + site.uncounted, usual).shown());
     }
     io(&limits.io, site, &mut settings)?;
     Ok(settings)
@@ -110,13 +127,14 @@ fn cpu(cpu: &Cpu, site: &Site<'_>, processors: u32, settings: &mut Vec<Setting>)
     if let Some(bound) = cpu.bound(processors) {
         needs(site, Controller::Cpu, "cpu.limit", &bound)?;
         let key = if cpu.limit == Some(bound) { "cpu.limit" } else { "cpu.reserve" };
-        settings.extend(quota::settings(key, bound, site.groups.is_legacy(Controller::Cpu)));
+        let settings_of_bound = quota::settings(key, bound, site.groups.is_legacy(Controller::Cpu));
+        settings.extend(settings_of_bound.into_iter().map(Setting::shown));
     }
     if let Some(cpus) = &cpu.cpus {
         let list = quantity::show_list(cpus);
         needs(site, Controller::Cpuset, "cpu.cpus", &list)?;
         // A group with processes in it can never be left without processors again (ENOSPC): what is usual are those of the group above.
-        settings.push(Setting::new("cpu.cpus", Controller::Cpuset, &["cpuset.cpus"], list, INHERITED));
+        settings.push(Setting::new("cpu.cpus", Controller::Cpuset, &["cpuset.cpus"], list, INHERITED).shown());
     }
     Ok(())
 }
@@ -134,11 +152,12 @@ fn memory(memory: &Memory, site: &Site<'_>, settings: &mut Vec<Setting>) -> Resu
         }
     }
     let (limit, usual) = if legacy { (&["memory.limit_in_bytes"], "-1") } else { (&["memory.max"], "max") };
-    let limit = memory.limit.map(|bytes| Setting::new("memory.limit", Controller::Memory, limit, bytes, usual));
+    let limit = memory.limit.map(|bytes| Setting::new("memory.limit", Controller::Memory, limit, bytes, usual).shown());
     match (memory.swap, legacy) {
         (Some(swap), false) => {
             settings.extend(limit);
-            settings.push(Setting::new("memory.swap", Controller::Memory, &["memory.swap.max"], swap, "max"));
+            let setting = Setting::new("memory.swap", Controller::Memory, &["memory.swap.max"], swap, "max");
+            settings.push(setting.shown());
         }
         (Some(swap), true) => {
             let Some(most) = memory.limit else {
@@ -156,7 +175,7 @@ fn memory(memory: &Memory, site: &Site<'_>, settings: &mut Vec<Setting>) -> Resu
         let (files, usual): (&[&str], _) =
             if legacy { (&["memory.soft_limit_in_bytes"], "-1") } else { (&["memory.min"], "0") };
         let setting = Setting::new("memory.reserve", Controller::Memory, files, reserve, usual);
-        settings.push(Setting { inner_too: !legacy, ..setting });
+        settings.push(Setting { inside: Inside::Held, ..setting });
     }
     Ok(())
 }

@@ -39,11 +39,16 @@ impl Usage {
             memory: held.now(),
             cache: held.cache(),
             swap: held.swap(),
-            oom_kills: held.oom_kills(),
+            oom_kills: held.killed(),
             pids: number(groups.file(Controller::Pids, "pids.current")),
             read,
             written,
         }
+    }
+
+    /// How many of their processes the kernel has killed for want of memory.
+    pub fn oom_kills(groups: &Groups) -> u64 {
+        Memory::of(groups).killed()
     }
 
     /// Bytes of memory alone: one read.
@@ -101,7 +106,7 @@ impl<'a> Memory<'a> {
         if self.legacy { self.stat("total_swap") } else { number(self.file("memory.swap.current")) }
     }
 
-    fn oom_kills(&self) -> u64 {
+    fn killed(&self) -> u64 {
         let file = if self.legacy { "memory.oom_control" } else { "memory.events" };
         field(&text(self.file(file)), "oom_kill").unwrap_or(0)
     }

@@ -49,6 +49,7 @@ mod known_escapes;
 mod late_finds;
 mod lifecycle;
 mod limits;
+mod limits_told;
 mod listing;
 mod logs;
 mod mounted_inside;
@@ -223,6 +224,7 @@ const AREAS: &[&[Case]] = &[
     refusals::CASES,
     restore::CASES,
     limits::CASES,
+    limits_told::CASES,
     reservations::CASES,
     overbooking::CASES,
     wrong_limits::CASES,

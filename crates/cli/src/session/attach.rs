@@ -42,10 +42,8 @@ pub(crate) fn attach(
     if let Some(call) = pando_front::handed_over() {
         let mut session = Session::resume(root, call, options.detach_keys)?;
         session.hear()?;
-        return match session.carry()? {
-            Ended::Exited(code) => Ok(code),
-            Ended::Detached => unreachable!("only a terminal has keys to detach"),
-        };
+        let ended = session.carry();
+        return end(session, ended);
     }
     attach_plainly(root, options, (None, None), process, method)
 }
@@ -127,13 +125,16 @@ fn converse(
 
 fn end(mut session: Session, ended: anyhow::Result<Ended>) -> anyhow::Result<u8> {
     // The terminal is as it was before anything is said on it.
-    let (notice, master) = (session.notice.take(), session.master.take());
+    let (notice, master, note) = (session.notice.take(), session.master.take(), session.note.take());
     let outward = std::mem::take(&mut session.outward);
     drop(session);
     match (ended?, notice) {
         (Ended::Exited(code), _) => {
             let left = outward.into_iter().filter(Relay::is_lasting).filter_map(Relay::leave);
             left.into_iter().try_for_each(|(source, sink)| crate::verb::carry_on(source, sink))?;
+            if let Some(note) = note {
+                eprintln!("pando: {}", crate::printable::printable(&note));
+            }
             Ok(code)
         }
         (Ended::Detached, notice) => {
@@ -168,6 +169,8 @@ struct Session {
     until: Option<OwnedFd>,
     /// The exit code.
     exit: Option<u8>,
+    /// What the daemon says about it.
+    note: Option<String>,
     /// How long output was waited for since, all in all.
     quiet: Duration,
 }
@@ -227,6 +230,7 @@ impl Session {
             notice: None,
             until: None,
             exit: None,
+            note: None,
             quiet: Duration::ZERO,
         })
     }
@@ -345,6 +349,7 @@ impl Session {
                 let code = notice.exit_code.and_then(|code| u8::try_from(code).ok());
                 let Some(code) = code else { bail!("the command ended, but nobody could tell how") };
                 self.exit = Some(code);
+                self.note = notice.note;
                 self.wake();
                 self.outward.iter_mut().for_each(|relay| relay.bound(LAST_BYTES));
                 // The terminal may have arrived together with the exit.

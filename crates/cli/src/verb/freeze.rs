@@ -1,6 +1,7 @@
 //! `pando freeze`: a running guest into an image.
 
 use super::Verb;
+use crate::counted::counted;
 use crate::replies::Image;
 use crate::state_root::StateRoot;
 use anyhow::Context;
@@ -47,10 +48,10 @@ stopped, and with 'after' when it runs on. One that fails before it keeps the gu
         let image = client.call::<Image>(method).with_context(|| format!("cannot freeze guest '{}'", self.name))?.image;
         let (tenths, rest) = (image.pause_us / 100, image.memory_kib.div_euclid(1024));
         crate::table::print(&format!(
-            "{}: {} processes, {} threads, {rest} MiB; the guest stood still for {}.{} ms\n",
+            "{}: {}, {}, {rest} MiB; the guest stood still for {}.{} ms\n",
             image.name,
-            image.processes,
-            image.threads,
+            counted(image.processes, "process", "processes"),
+            counted(image.threads, "thread", "threads"),
             tenths / 10,
             tenths % 10
         ))?;

@@ -68,6 +68,12 @@ fn sizes(usage: &StoreUsage) -> Table {
     table
 }
 
+/// A command, with an empty argument as a shell has it: it would not be seen.
+fn words(command: &[String]) -> String {
+    let words = command.iter().map(|word| if word.is_empty() { "''" } else { word });
+    words.collect::<Vec<_>>().join(" ")
+}
+
 fn table(guests: &[GuestStatus], now: i64) -> Table {
     let mut table = Table::new(&[
         ("NAME", Lean::Left),
@@ -79,6 +85,9 @@ fn table(guests: &[GuestStatus], now: i64) -> Table {
     ]);
     for guest in guests {
         let state = match (guest.state, guest.exit_code) {
+            (GuestState::Stopped, Some(code)) if guest.oom_kills.is_some() => {
+                format!("stopped ({code}, out of memory)")
+            }
             (GuestState::Stopped, Some(code)) => format!("stopped ({code})"),
             (state, _) => state.to_string(),
         };
@@ -88,7 +97,7 @@ fn table(guests: &[GuestStatus], now: i64) -> Table {
             guest.pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string()),
             guest.started.map_or_else(|| "-".to_owned(), |started| span(now - started)),
             guest.source.clone(),
-            guest.command.join(" "),
+            words(&guest.command),
         ]);
     }
     table
@@ -109,6 +118,7 @@ mod tests {
             created: 0,
             started: Some(1000),
             exit_code: None,
+            oom_kills: None,
             command: vec!["sleep".into(), "1".into()],
             trouble: None,
         };

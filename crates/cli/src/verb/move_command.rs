@@ -1,6 +1,7 @@
 //! `pando move`: processes of one guest into another.
 
 use super::Verb;
+use crate::counted::counted;
 use crate::replies;
 use crate::state_root::StateRoot;
 use anyhow::Context;
@@ -35,7 +36,9 @@ that they have open are copied where it has none of that name. What cannot be mo
         let replies::Moved { from, processes, threads, pause_us } = moved;
         let (whole, tenths) = (pause_us / 1000, pause_us / 100 % 10);
         crate::table::print(&format!(
-            "{processes} processes, {threads} threads moved from {from} to {}; they stood still for {whole}.{tenths} ms\n",
+            "{}, {} moved from {from} to {}; they stood still for {whole}.{tenths} ms\n",
+            counted(processes, "process", "processes"),
+            counted(threads, "thread", "threads"),
             self.to
         ))?;
         Ok(0)

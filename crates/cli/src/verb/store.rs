@@ -1,6 +1,7 @@
 //! `pando store`: what is shared, whether it is whole, and removing what nobody uses.
 
 use super::Verb;
+use crate::counted::counted;
 use crate::replies::{Collected, StoreUsed, Verified};
 use crate::size::size;
 use crate::state_root::StateRoot;
@@ -86,7 +87,12 @@ Examples:
             }
             What::Gc { json } => {
                 let gone = client.call::<Collected>(Method::Collect {}).context("cannot collect")?.collection;
-                let line = format!("{} layers, {} objects, {} removed\n", gone.layers, gone.objects, size(gone.bytes));
+                let line = format!(
+                    "{}, {}, {} removed\n",
+                    counted(gone.layers, "layer", "layers"),
+                    counted(gone.objects, "object", "objects"),
+                    size(gone.bytes)
+                );
                 if json {
                     print_json(&gone)?
                 } else {
@@ -101,9 +107,9 @@ Examples:
 fn usage_text(usage: &StoreUsage) -> String {
     let own: i64 = usage.guests.iter().map(|guest| guest.own).sum();
     format!(
-        "layers    {} for {} guests, mounted as {}\nobjects   {}, {} on disk\napart     {} if each guest had its own\nguests    {} of their own\n",
+        "layers    {} for {}, mounted as {}\nobjects   {}, {} on disk\napart     {} if each guest had its own\nguests    {} of their own\n",
         usage.layers,
-        usage.guests.len(),
+        counted(usage.guests.len(), "guest", "guests"),
         if usage.backend == "image" { "images" } else { "hard-link farms" },
         usage.objects,
         size(usage.bytes),
@@ -114,7 +120,9 @@ fn usage_text(usage: &StoreUsage) -> String {
 
 fn verification_text(found: &Verification) -> String {
     let mut text: String = found.damages.iter().map(damage_text).collect();
-    text += &format!("{} objects in {} layers read, {} damaged\n", found.objects, found.layers, found.damages.len());
+    let objects = counted(found.objects, "object", "objects");
+    let layers = counted(found.layers, "layer", "layers");
+    text += &format!("{objects} in {layers} read, {} damaged\n", found.damages.len());
     text
 }
 

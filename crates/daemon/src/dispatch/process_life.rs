@@ -15,7 +15,8 @@ impl Client {
             Err(fault) => return self.fault(&fault).await,
         };
         let (notice, exit_code) = self.life_of(&guest, &running, more).await?;
-        self.ended(notice, exit_code, since).await
+        let note = about_kills(&guest, exit_code, running.oom_kills.get());
+        self.ended(ProcessNotice { note, ..notice }, exit_code, since).await
     }
 
     /// Tells that a guest runs; how it ends.
@@ -51,7 +52,13 @@ impl Client {
             return Err(gone);
         }
         let exit_code = exec::outcome(&started).await;
-        self.ended(notice, exit_code, since).await
+        // The guest may have gone with it.
+        let guest = self.daemon.guest(name).ok();
+        let note = guest.and_then(|guest| {
+            let kills = exec::kills(&self.daemon, &guest).saturating_sub(started.kills);
+            about_kills(&guest, exit_code, kills)
+        });
+        self.ended(ProcessNotice { note, ..notice }, exit_code, since).await
     }
 
     /// The same of a guest that runs for an errand: what its end leaves is cleared away before that is told, and it may be started at once.
@@ -79,4 +86,17 @@ impl Client {
         self.reply(Reply::Notice { notice: ProcessNotice { exited: true, exit_code, micros, ..notice } }, false, vec![])
             .await
     }
+}
+
+/// Why a command may have failed, where the kernel has killed processes of its guest for want of memory meanwhile.
+fn about_kills(guest: &Guest, exit_code: Option<i32>, kills: u64) -> Option<String> {
+    let count = match kills {
+        1 => "a process".to_owned(),
+        more => format!("{more} processes"),
+    };
+    let killed = format!("the kernel killed {count} of guest '{}' for want of memory", guest.name);
+    (kills > 0 && exit_code != Some(0)).then(|| match &guest.spec.borrow().memory.limit {
+        Some(limit) => format!("{killed}: it may have {} (--memory, or memory.limit of 'pando set')", limit.0),
+        None => format!("{killed}: the machine had none left"),
+    })
 }

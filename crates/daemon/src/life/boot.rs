@@ -21,7 +21,7 @@ use pando_guest::policy::profile;
 use pando_guest::root::{LayerStore, Mounted};
 use pando_kernel::mount::Tree;
 use pando_seed::Request;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
@@ -165,6 +165,7 @@ async fn attempt(
             errand,
             started_by_clients: RefCell::new(HashSet::from([sprout.pid])),
             word: RefCell::new(word),
+            oom_kills: Cell::new(0),
             over: watch::Sender::new(None),
         })),
         Err(fault) => {

@@ -84,6 +84,7 @@ pub(super) async fn clone(
         created: now(),
         layers: held.record.layers.clone(),
         exit_code: None,
+        oom_kills: None,
         frozen_into: None,
     };
     let (ReadyRoot { ready, files }, ahead) = match identity.bud(daemon, held) {

@@ -49,6 +49,7 @@ pub(crate) async fn create(daemon: &Rc<Daemon>, order: Order, progress: mpsc::Se
         created: now(),
         layers: vec![made.name.clone()],
         exit_code: None,
+        oom_kills: None,
         frozen_into: None,
     };
     if let Err(fault) = settle(daemon, &name, &record, &spec, &limits.disk) {
@@ -74,6 +75,7 @@ pub(crate) fn check_plan(name: &GuestName, spec: &Spec) -> Result<(), Fault> {
     let facts = Facts {
         name: name.to_string(),
         unified: true,
+        legacy: Vec::new(),
         file_volumes: Vec::new(),
         heritage: Heritage::None,
         views: Vec::new(),

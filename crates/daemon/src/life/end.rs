@@ -62,6 +62,7 @@ pub(crate) fn watch(daemon: &Rc<Daemon>, guest: &Rc<Guest>, running: &Rc<Running
                 code = word(&running) => {
                     // Nothing runs in it any more: what is left is the end of its first process, which nobody has to wait for.
                     guest.state.set(GuestState::Stopping);
+                    count_kills(&daemon, &guest, &running, Ending::Code(code));
                     running.over.send_replace(Some(Ending::Code(code)));
                     status.await
                 }
@@ -69,6 +70,13 @@ pub(crate) fn watch(daemon: &Rc<Daemon>, guest: &Rc<Guest>, running: &Rc<Running
         };
         finish(&daemon, &guest, &running, status).await;
     });
+}
+
+/// Notes how many of its processes the kernel has killed for want of memory, before its groups go. Of a guest that ended well nobody will ask.
+fn count_kills(daemon: &Daemon, guest: &Guest, running: &Running, ending: Ending) {
+    if ending != Ending::Code(0) {
+        running.oom_kills.set(daemon.resources.oom_kills(&guest.name).max(running.oom_kills.get()));
+    }
 }
 
 /// The command's exit code, from the first process, which says it before it ends itself where nothing else has to end with it.
@@ -117,8 +125,11 @@ pub(crate) async fn wait_for(process: &OwnedFd) {
 pub(crate) async fn finish(daemon: &Rc<Daemon>, guest: &Rc<Guest>, running: &Rc<Running>, status: Option<i32>) {
     let ending = Ending::from_status(status, guest.spec.borrow().init.is_some() && !running.errand);
     let stopping = guest.state.get() == GuestState::Stopping;
+    count_kills(daemon, guest, running, ending);
     if !running.errand {
-        guest.record.borrow_mut().exit_code = ending.exit_code();
+        let mut record = guest.record.borrow_mut();
+        record.exit_code = ending.exit_code();
+        record.oom_kills = Some(running.oom_kills.get()).filter(|kills| *kills > 0);
     }
     // It may have been said ahead.
     running.over.send_if_modified(|over| over.is_none() && over.replace(ending).is_none());
@@ -150,6 +161,11 @@ pub(crate) async fn finish(daemon: &Rc<Daemon>, guest: &Rc<Guest>, running: &Rc<
     *guest.running.borrow_mut() = None;
     super::hot::note(daemon, guest);
     let detail = ending.exit_code().map_or("its exit code is not known".to_owned(), |code| format!("exit code {code}"));
+    let killed = match running.oom_kills.get() {
+        0 => String::new(),
+        kills => format!("; killed for want of memory: {kills}"),
+    };
+    let detail = detail + &killed;
     daemon.events.tell(guest.name.as_ref(), "exit", Some(detail));
     if ending == Ending::Reboot && !stopping {
         daemon.events.tell(guest.name.as_ref(), "reboot", None);

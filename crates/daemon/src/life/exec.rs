@@ -24,6 +24,14 @@ use std::rc::Rc;
 pub(crate) struct Started {
     pub(crate) running: Rc<Running>,
     pub(crate) pid: i32,
+    /// How many processes of its guest the kernel had killed for want of memory before.
+    pub(crate) kills: u64,
+}
+
+/// How many processes of a guest whose memory is bounded the kernel has killed for want of it.
+pub(crate) fn kills(daemon: &Daemon, guest: &Guest) -> u64 {
+    let is_bounded = guest.spec.borrow().memory.limit.is_some();
+    if is_bounded { daemon.resources.oom_kills(&guest.name) } else { 0 }
 }
 
 /// Starts it as a client asked.
@@ -79,6 +87,7 @@ pub(crate) async fn begin(
     mut stdio: Vec<OwnedFd>,
 ) -> Result<Started, Fault> {
     let running = guest.life()?;
+    let kills = kills(daemon, guest);
     let site = Site {
         name: guest.name.clone(),
         spec: guest.spec.borrow().clone(),
@@ -122,7 +131,7 @@ pub(crate) async fn begin(
     let place = (&process, group.as_deref());
     if let Err(fault) = grown_in_group(&guest.name, &plan, launched.report, daemon.starting.is_none(), place).await {
         let instead = instead(fault);
-        let started = Started { running, pid };
+        let started = Started { running, pid, kills };
         // Its end is nobody's to hear of.
         tokio::task::spawn_local(async move { outcome(&started).await });
         return Err(instead);
@@ -133,7 +142,7 @@ pub(crate) async fn begin(
         tokio::task::spawn_local(stay_awake(move || !running.started_by_clients.borrow().contains(&pid)));
     }
     daemon.events.tell(guest.name.as_ref(), "exec", Some(shown(&plan)));
-    Ok(Started { running, pid })
+    Ok(Started { running, pid, kills })
 }
 
 fn ended_meanwhile(guest: &Guest, running: &Running) -> Option<Fault> {

@@ -52,7 +52,14 @@ pub(crate) async fn run(daemon: &Rc<Daemon>, order: Order) -> Result<(Rc<Guest>,
         }
     };
     let wish = wish(&spec, process, &stdio)?;
-    let record = GuestRecord { source: source.to_string(), created: now(), layers, exit_code: None, frozen_into: None };
+    let record = GuestRecord {
+        source: source.to_string(),
+        created: now(),
+        layers,
+        exit_code: None,
+        oom_kills: None,
+        frozen_into: None,
+    };
     let shown = wish.command.clone();
     spec.command = if spec.init.is_some() { Vec::new() } else { shown };
     let (files, ready) = files(daemon, &source, &record.layers, &mut spec).await?;

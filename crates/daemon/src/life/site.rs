@@ -13,12 +13,17 @@ use pando_guest::root::{self, LayerStore, Mounted, Owner, Root};
 use pando_guest::seed::read_report;
 use pando_guest::{slot, volume};
 use pando_kernel::CallError;
+use pando_kernel::cgroup::Hierarchies;
 use pando_kernel::mount::Tree;
 use pando_limit::view::View;
 use pando_tx::Home;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
+
+/// Where programs on this host read their limits in version 1: a hierarchy with controllers stays mounted as long as the machine runs.
+static LEGACY: LazyLock<Vec<(&str, String)>> =
+    LazyLock::new(|| pando_kernel::mount::mounts().map(|mounts| Hierarchies::readable(&mounts)).unwrap_or_default());
 
 /// Everything that a thread needs to put a guest's first process together.
 pub(super) struct Site {
@@ -164,7 +169,8 @@ impl Site {
         }
         let views = views.iter().map(|(view, _)| *view).collect();
         let (unified, awaited, admitted) = (self.unified, self.word.is_some(), self.admitted);
-        Ok(Facts { name: self.name.clone(), unified, file_volumes, heritage: self.heritage, views, awaited, admitted })
+        let (name, legacy, heritage) = (self.name.clone(), LEGACY.clone(), self.heritage);
+        Ok(Facts { name, unified, legacy, file_volumes, heritage, views, awaited, admitted })
     }
 
     /// Looks the program's user up in the guest's own files.

@@ -39,6 +39,7 @@ use pando_limit::promptness;
 use pando_limit::quota;
 use pando_limit::setting::{self, Setting, Site};
 use pando_limit::socket_bound;
+use pando_limit::usage::Usage;
 use pando_limit::{Controller, Groups, Limits, Machine, Promised, Refusal};
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
@@ -294,6 +295,11 @@ impl Resources {
     /// Does something with a guest that runs.
     pub(crate) fn with<T>(&self, name: &GuestName, act: impl FnOnce(&Tenant) -> T) -> Option<T> {
         self.tenants.borrow().get(name).map(act)
+    }
+
+    /// How many of a guest's processes the kernel has killed for want of memory in this run.
+    pub(crate) fn oom_kills(&self, name: &GuestName) -> u64 {
+        self.with(name, |tenant| Usage::oom_kills(&tenant.groups)).unwrap_or(0)
     }
 
     /// Reads what the members to look at have used, and changes the weights that follow.

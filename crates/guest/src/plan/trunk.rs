@@ -15,6 +15,8 @@ pub struct Facts {
     pub name: String,
     /// Whether this host has a unified cgroup hierarchy.
     pub unified: bool,
+    /// Hierarchies of version 1 that programs read their limits in: controller, and options of the mount.
+    pub legacy: Vec<(&'static str, String)>,
     /// The numbers of the volumes whose source is no directory.
     pub file_volumes: Vec<usize>,
     /// What comes out of an image.
@@ -55,6 +57,7 @@ pub fn trunk(spec: &Spec, facts: &Facts, program: Option<&Program>) -> Result<Pl
     let mut plan = Plan::rest(kind, facts.unified);
     root(&mut plan);
     views(&mut plan, &facts.views);
+    legacy_groups(&mut plan, spec, facts)?;
     shared_memory(&mut plan, spec)?;
     volumes(&mut plan, spec, facts)?;
     plan.step("taking the new root", Step::TakeRoot);
@@ -113,6 +116,34 @@ fn views(plan: &mut Plan, views: &[View]) {
         let on = Mountpoint { at: Text::from(view.path()), make: Make::Skip };
         plan.step(format!("showing /{}", view.path().to_string_lossy()), Step::Attach { fd, on });
     }
+}
+
+/// Shows a guest with limits the files of version 1 that hold them, where a hybrid host has them: runtimes of languages (Java, Go, .NET, Node) look there for how much memory and how
+/// many processors they may use. An init of the guest's own finds version 2 alone, which is what it can manage.
+fn legacy_groups(plan: &mut Plan, spec: &Spec, facts: &Facts) -> Result<(), PlanError> {
+    let limits = grants::read(spec)?;
+    let limited = limits.memory.limit.is_some()
+        || limits.cpu.limit.is_some()
+        || limits.cpu.reserve.is_some()
+        || limits.cpu.cpus.is_some();
+    if !limited || spec.init.is_some() || facts.legacy.is_empty() {
+        return Ok(());
+    }
+    let read_only = Attributes::NO_SUID | Attributes::NO_DEV | Attributes::NO_EXEC | Attributes::READ_ONLY;
+    let writable = read_only - Attributes::READ_ONLY;
+    let on = Mountpoint { at: Text::from(c"sys/fs/cgroup"), make: Make::Skip };
+    // Room for the mount points and for nothing else.
+    let options = "mode=755,size=4k,nr_inodes=16";
+    let kind = Text::from(c"tmpfs");
+    plan.step("making room for control groups", Step::Mount { kind, options, attributes: writable, on });
+    let unified = facts.unified.then_some(("unified", ""));
+    for (name, options) in facts.legacy.iter().map(|(name, options)| (*name, options.as_str())).chain(unified) {
+        let kind = Text::from(if name == "unified" { c"cgroup2" } else { c"cgroup" });
+        let at = c_string("control group", &format!("sys/fs/cgroup/{name}"))?;
+        let on = Mountpoint { at: text(&at), make: Make::Directory };
+        plan.step(format!("mounting /sys/fs/cgroup/{name}"), Step::Mount { kind, options, attributes: read_only, on });
+    }
+    Ok(())
 }
 
 /// /dev/shm has a size of its own only if that is wanted: /dev as a whole is bounded anyway.
@@ -197,6 +228,7 @@ mod tests {
         Facts {
             name: "web".into(),
             unified: true,
+            legacy: Vec::new(),
             file_volumes: Vec::new(),
             heritage: Heritage::None,
             views: Vec::new(),
