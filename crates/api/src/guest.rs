@@ -86,6 +86,12 @@ pub struct ImageStatus {
     pub kept: bool,
     /// Whether a process holds it in memory now, so that a clone need not wait for the disk.
     pub held: bool,
+    /// Of an import that was signed: whose key that was, by the list of signers.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub signed_by: Option<String>,
+    /// Of an import that was signed: the kind and fingerprint of the key.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub signing_key: Option<String>,
 }
 
 /// All that is known of a frozen image.

@@ -9,6 +9,7 @@ use pando_guest::policy::profile;
 use pando_guest::root::{self, LayerStore, Root};
 use pando_kernel::tree_removal::remove_tree;
 use pando_kernel::{CallError, Context};
+use pando_reader::signature::Signed;
 use serde::{Deserialize, Serialize};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -47,6 +48,9 @@ pub(crate) struct ImageRecord {
     /// Whether no clone of it is compared with what was frozen: whoever froze it wanted that.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) unchecked: bool,
+    /// Who signed it, if it was imported and signed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) signed: Option<Signed>,
 }
 
 /// A frozen guest. Other threads make clones of it.
@@ -87,6 +91,7 @@ impl ImageRecord {
             connections: Vec::new(),
             answer: None,
             unchecked: false,
+            signed: None,
         }
     }
 
@@ -219,6 +224,8 @@ impl HeldImage {
             pause_us,
             kept: self.is_kept(),
             held: self.held().is_some(),
+            signed_by: self.record.signed.as_ref().and_then(|signed| signed.identity.clone()),
+            signing_key: self.record.signed.as_ref().map(|signed| signed.key.clone()),
         }
     }
 }

@@ -48,6 +48,7 @@ mod security;
 mod server;
 mod settings;
 mod settings_key;
+mod signature_trust;
 mod spares;
 mod spawner_link;
 mod state_disk;

@@ -3,6 +3,7 @@
 use crate::confinement;
 use crate::job::Job;
 use crate::serve::serve;
+use crate::verifier;
 use pando_kernel::mistake::planted;
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
@@ -13,14 +14,16 @@ pub(crate) const NAME: &str = "pando-reader";
 
 /// What a reader ends with that did its work, was not asked for anything, could not give up its powers, or did what it must not.
 pub(crate) const DONE: i32 = 0;
-const UNASKED: i32 = 2;
+pub(crate) const UNASKED: i32 = 2;
 pub(crate) const NOT_CONFINED: i32 = 3;
-const GOT_THROUGH: i32 = 4;
+pub(crate) const GOT_THROUGH: i32 = 4;
 
 /// The first thing that `main` does. If this process was started as a reader it becomes one, and does not return.
 pub fn become_reader_if_asked(mut arguments: impl Iterator<Item = OsString>) {
-    if arguments.next().is_none_or(|name| name != NAME) {
-        return;
+    match arguments.next() {
+        Some(name) if name == NAME => {}
+        Some(name) if name == verifier::NAME => verifier::run(),
+        _ => return,
     }
     let job = arguments.next().and_then(|word| serde_json::from_str::<Job>(word.to_str()?).ok());
     let Some(job) = job else { exit(UNASKED) };

@@ -33,7 +33,7 @@ pub(crate) enum NotConfined {
     Still(&'static str),
 }
 
-trait During<T> {
+pub(crate) trait During<T> {
     fn during(self, what: &'static str) -> Result<T, NotConfined>;
 }
 

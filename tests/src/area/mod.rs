@@ -65,6 +65,7 @@ mod self_freeze;
 mod servers;
 mod settings;
 mod shared_counts;
+mod signed_images;
 mod standard_streams;
 mod state_root;
 mod store;
@@ -206,6 +207,7 @@ const AREAS: &[&[Case]] = &[
     hostile_archives::CASES,
     hostile_images::CASES,
     readers::CASES,
+    signed_images::CASES,
     buds::CASES,
     clients::CASES,
     refusals::CASES,
