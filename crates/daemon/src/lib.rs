@@ -54,6 +54,7 @@ mod spawner_link;
 mod state_disk;
 mod takeover;
 mod unsettled;
+mod walls;
 mod weakest;
 
 pub use resources::exposition;

@@ -23,6 +23,7 @@ mod clones;
 mod confinement;
 mod crash;
 mod crash_at_random;
+mod daemon_walls;
 mod dangling_links;
 mod doctor;
 mod exec;
@@ -208,6 +209,7 @@ const AREAS: &[&[Case]] = &[
     hostile_images::CASES,
     readers::CASES,
     signed_images::CASES,
+    daemon_walls::CASES,
     buds::CASES,
     clients::CASES,
     refusals::CASES,
