@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(crate) const ABOUT: &str = "about";
 
 /// The longest record that is read.
-const LONGEST: u64 = 16 << 20;
+pub(crate) const LONGEST_ABOUT: u64 = 16 << 20;
 
 /// What is known of an image without its processes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -98,7 +98,7 @@ impl ImageRecord {
     /// Reads that of an image on disk.
     pub(crate) fn read(directory: &Path) -> Result<Self, SheetError> {
         let path = directory.join(ABOUT);
-        let body = read_sheet(&path, Kind::About, LONGEST)?;
+        let body = read_sheet(&path, Kind::About, LONGEST_ABOUT)?;
         serde_json::from_slice(&body)
             .map_err(|error| SheetError::Damaged { path, what: format!("it says nothing sensible ({error})") })
     }

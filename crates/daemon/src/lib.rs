@@ -23,6 +23,7 @@ mod events;
 mod failure;
 mod guest;
 mod image;
+mod image_records;
 mod image_stream;
 mod image_wants;
 mod inspection;
@@ -57,6 +58,7 @@ mod unsettled;
 mod walls;
 mod weakest;
 
+pub use image_records::PARSERS;
 pub use resources::exposition;
 pub use server::{ServeError, serve};
 pub use state_disk::shortage;

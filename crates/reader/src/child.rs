@@ -1,7 +1,7 @@
 //! The reader's side of its process: from `main` to the end.
 
 use crate::confinement;
-use crate::job::Job;
+use crate::job::{Job, Parsers};
 use crate::serve::serve;
 use crate::verifier;
 use pando_kernel::mistake::planted;
@@ -18,8 +18,8 @@ pub(crate) const UNASKED: i32 = 2;
 pub(crate) const NOT_CONFINED: i32 = 3;
 pub(crate) const GOT_THROUGH: i32 = 4;
 
-/// The first thing that `main` does. If this process was started as a reader it becomes one, and does not return.
-pub fn become_reader_if_asked(mut arguments: impl Iterator<Item = OsString>) {
+/// The first thing that `main` does. If this process was started as a reader it becomes one, and does not return. Records it has understood by these parsers.
+pub fn become_reader_if_asked(mut arguments: impl Iterator<Item = OsString>, parsers: Parsers<'_>) {
     match arguments.next() {
         Some(name) if name == NAME => {}
         Some(name) if name == verifier::NAME => verifier::run(),
@@ -27,14 +27,14 @@ pub fn become_reader_if_asked(mut arguments: impl Iterator<Item = OsString>) {
     }
     let job = arguments.next().and_then(|word| serde_json::from_str::<Job>(word.to_str()?).ok());
     let Some(job) = job else { exit(UNASKED) };
-    let bare = ["open", "connect", "fork"].iter().any(|deed| planted(&format!("reader.bare.{deed}")));
-    if !bare && let Err(error) = confinement::enter() {
+    let bare = ["open", "connect", "fork"].iter().any(|deed| is_planted(&job, &format!("bare.{deed}")));
+    if !bare && let Err(error) = confinement::enter(&job) {
         eprintln!("{error}");
         exit(NOT_CONFINED);
     }
-    misbehave();
+    misbehave(&job);
     // Whoever does not listen any more has ended this process, or is about to.
-    let _ = serve(&job, Descriptor(rustix::stdio::stdin()), Descriptor(rustix::stdio::stdout()));
+    let _ = serve(&job, parsers, Descriptor(rustix::stdio::stdin()), Descriptor(rustix::stdio::stdout()));
     exit(DONE);
 }
 
@@ -57,8 +57,14 @@ impl Write for Descriptor {
     }
 }
 
+/// Whether a reader makes a mistake: any, or one of records alone.
+fn is_planted(job: &Job, mistake: &str) -> bool {
+    planted(&format!("reader.{mistake}")) || matches!(job, Job::Record { .. }) && planted(&format!("record.{mistake}"))
+}
+
 /// What a reader does that was taken over, where a test plants it. What gets through is told by how it ends.
-fn misbehave() {
+fn misbehave(job: &Job) {
+    let planted = |mistake: &str| is_planted(job, mistake);
     type Deed = (&'static str, fn() -> bool);
     let deeds: [Deed; 3] = [
         ("open", || std::fs::File::open("/etc/passwd").is_ok()),
@@ -66,22 +72,22 @@ fn misbehave() {
         ("fork", || std::process::Command::new("/bin/true").status().is_ok()),
     ];
     for (name, deed) in deeds {
-        if (planted(&format!("reader.{name}")) || planted(&format!("reader.bare.{name}"))) && deed() {
+        if (planted(name) || planted(&format!("bare.{name}"))) && deed() {
             exit(GOT_THROUGH);
         }
     }
-    if planted("reader.memory") {
+    if planted("memory") {
         let mut taken = Vec::new();
         loop {
             taken.push(vec![1_u8; 16 << 20]);
         }
     }
-    if planted("reader.time") {
+    if planted("time") {
         loop {
             std::hint::spin_loop();
         }
     }
-    if planted("reader.nonsense") {
+    if planted("nonsense") {
         let _ = Descriptor(rustix::stdio::stdout()).write_all(&[0xff; 4096]);
         exit(DONE);
     }

@@ -10,7 +10,8 @@
 //!   Reader::start(Job, input) ── execve ──────────▶ confinement ─▶ serve ─┬─ archive    compression ▷ tar_reader ▷ digest
 //!                                                                         ├─ expansion  compression
 //!   input (a file, a pipe) ───────────────────────▶ descriptor 0          ├─ document   JSON of an OCI image
-//!   Reader::next, Reader as Read ◀── wire: frames ─ descriptor 1          └─ export     the parts of an exported image
+//!   Reader::next, Reader as Read ◀── wire: frames ─ descriptor 1          ├─ export     the parts of an exported image
+//!   Reader::next, Reader as Read ◀── wire: frames ─ descriptor 1          └─ record     what a parser of another crate understands
 //! ```
 //!
 //! Signatures of exports are checked by `ssh-keygen`, which is started in the same way by the [`signature`] module: it has the signature, the statement
@@ -49,7 +50,7 @@ pub use document::{Configuration, Descriptor, Document, SavedImage};
 pub use entry::{ATTRIBUTE_EACH, Entry, Kind};
 pub use export::{EXPORT_GREETING, LONGEST_PORTION, SIGNATURE_PART, signature_frame, write_part};
 pub use failure::{Failure, Place};
-pub use job::{Job, Shape};
+pub use job::{Job, Parser, Parsers, Shape};
 pub use process::{Died, Reader, ReaderError};
 pub use serve::End;
 pub use statement::{STATED_PARTS, Statement};

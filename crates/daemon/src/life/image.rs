@@ -6,7 +6,7 @@ use crate::image::{Bed, HeldImage, ImageRecord, unusable};
 use crate::image_stream::{Packed, Unpacked};
 use crate::image_wants::{self, Wants};
 use crate::signature_trust::SignatureTrust;
-use crate::{crash, failure};
+use crate::{crash, failure, image_records};
 use pando_api::{Fault, FaultKind, ImageInspection};
 use pando_freeze::Frozen;
 use pando_guest::GuestName;
@@ -296,6 +296,7 @@ async fn settle_import(
     let places = daemon.places.clone();
     let store = Arc::clone(&daemon.store);
     let made = blocking(move || -> Result<(ImageRecord, MadeLayer), Fault> {
+        image_records::put_anew(&directory).map_err(|error| unusable(&called, &error))?;
         let record = ImageRecord::read(&directory).map_err(|error| unusable(&called, &error.into()))?;
         let powers = pando_freeze::adopt(&directory).map_err(|error| unusable(&called, &error))?;
         if let Some(words) = Wants::of(&record.spec, &powers).objection(&allowed) {
