@@ -6,7 +6,10 @@ use std::io::{Read, Write};
 use std::path::Path;
 use xxhash_rust::xxh3::xxh3_128;
 
-const GREETING: &[u8] = b"pando image export 1\n";
+const GREETING: &str = "pando image export ";
+
+/// The version that is written today.
+const VERSION: u32 = 2;
 
 /// The longest portion of a part.
 const PORTION: usize = 1 << 20;
@@ -17,12 +20,16 @@ const HEAD: usize = 4096;
 /// What an export consists of.
 #[derive(Clone, Debug)]
 pub(crate) struct ImageExport {
+    /// In the first version there was no signature.
+    pub(crate) version: u32,
     name: Vec<u8>,
     about: Vec<u8>,
     tree: Vec<u8>,
     memory: Vec<u8>,
     /// The guest's files, a tar archive.
     files: Vec<u8>,
+    /// Of all that comes before it; empty where nobody has signed.
+    pub(crate) signature: Vec<u8>,
 }
 
 impl ImageExport {
@@ -31,7 +38,8 @@ impl ImageExport {
         let mut stream = Vec::new();
         let file = File::open(path).expect("an export");
         zstd::Decoder::new(file).and_then(|mut decoder| decoder.read_to_end(&mut stream)).expect("it is compressed");
-        let mut rest = stream.strip_prefix(GREETING).expect("it begins with a greeting");
+        let greeting = format!("{GREETING}{VERSION}\n");
+        let mut rest = stream.strip_prefix(greeting.as_bytes()).expect("it begins with a greeting");
         let mut part = || {
             let mut content = Vec::new();
             loop {
@@ -44,13 +52,15 @@ impl ImageExport {
                 content.extend_from_slice(portion);
             }
         };
-        Self { name: part(), about: part(), tree: part(), memory: part(), files: part() }
+        let version = VERSION;
+        Self { version, name: part(), about: part(), tree: part(), memory: part(), files: part(), signature: part() }
     }
 
     /// Puts it together.
     pub(crate) fn write(&self, path: &Path) {
-        let mut stream = GREETING.to_vec();
-        for part in [&self.name, &self.about, &self.tree, &self.memory, &self.files] {
+        let mut stream = format!("{GREETING}{}\n", self.version).into_bytes();
+        let parts = [&self.name, &self.about, &self.tree, &self.memory, &self.files, &self.signature];
+        for part in &parts[..if self.version == 1 { 5 } else { 6 }] {
             for portion in part.chunks(PORTION) {
                 stream.extend_from_slice(&(portion.len() as u32).to_le_bytes());
                 stream.extend_from_slice(portion);
@@ -59,6 +69,33 @@ impl ImageExport {
         }
         let packed = zstd::encode_all(&stream[..], 1).expect("memory suffices");
         File::create(path).and_then(|mut file| file.write_all(&packed)).expect("there is room");
+    }
+
+    /// One of its parts.
+    pub(crate) fn part(&mut self, name: &str) -> &mut Vec<u8> {
+        match name {
+            "name" => &mut self.name,
+            "about" => &mut self.about,
+            "tree" => &mut self.tree,
+            "memory" => &mut self.memory,
+            _ => &mut self.files,
+        }
+    }
+
+    /// What a signature of it is about.
+    pub(crate) fn statement(&self) -> String {
+        let parts = [
+            ("name", &self.name),
+            ("about", &self.about),
+            ("tree", &self.tree),
+            ("memory", &self.memory),
+            ("files", &self.files),
+        ];
+        let line = |(name, part): (&str, &Vec<u8>)| {
+            let sum = Line::new("sha256sum").input(part.clone()).ok();
+            format!("sha256:{} {name}\n", sum.split(' ').next().expect("it has a digest"))
+        };
+        format!("{GREETING}{VERSION}\n{}", parts.into_iter().map(line).collect::<String>())
     }
 
     /// Changes what its guest's user asked for.

@@ -92,6 +92,12 @@ pub struct ImageStatus {
     /// What whoever clones it ought to know, in sentences.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub warnings: Option<Vec<String>>,
+    /// Of an import that was signed: whose key that was, by the list of signers.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub signed_by: Option<String>,
+    /// Of an import that was signed: the kind and fingerprint of the key.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub signing_key: Option<String>,
 }
 
 /// All that is known of a frozen image.

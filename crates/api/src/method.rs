@@ -160,7 +160,12 @@ pub enum Method {
     #[serde(rename = "org.pando.Guests.InspectImage")]
     InspectImage { image: String },
     #[serde(rename = "org.pando.Guests.ExportImage")]
-    ExportImage { image: String },
+    ExportImage {
+        image: String,
+        /// Whether a signature is to follow what is written: by whoever calls.
+        #[serde(default)]
+        sign: bool,
+    },
     #[serde(rename = "org.pando.Guests.ImportImage")]
     ImportImage {
         /// Default: the name that it had.
@@ -169,6 +174,9 @@ pub enum Method {
         /// `resources` or `all`.
         #[serde(default)]
         allow: Vec<String>,
+        /// Whether it has to be signed by one of the signers in the second file that comes with the call.
+        #[serde(default)]
+        verify: bool,
     },
     #[serde(rename = "org.pando.Guests.Usage")]
     Usage {},
@@ -243,6 +251,7 @@ pub enum Reply {
     Version { version: String, pid: i32, root: String },
     Guests { guests: Vec<GuestStatus> },
     Image { image: ImageStatus },
+    Exported { statement: Option<String> },
     Restored { name: String },
     Repaired { done: Vec<String> },
     Reloaded { applied: Vec<String>, at_next_daemon: Vec<String>, problems: Vec<String> },

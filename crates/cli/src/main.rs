@@ -46,7 +46,7 @@ mod wire;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    pando_reader::become_reader_if_asked(std::env::args_os());
+    pando_reader::become_reader_if_asked(std::env::args_os(), &pando_daemon::PARSERS);
     match command_line::obey(std::env::args_os()) {
         Ok(code) => ExitCode::from(code),
         Err(error) => ExitCode::from(complaint::complain(&error)),

@@ -40,6 +40,11 @@ pub(crate) struct Image {
 }
 
 #[derive(Debug, Deserialize)]
+pub(crate) struct Exported {
+    pub(crate) statement: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
 pub(crate) struct Moved {
     pub(crate) from: String,
     pub(crate) processes: i64,

@@ -9,6 +9,7 @@ use pando_guest::policy::profile;
 use pando_guest::root::{self, LayerStore, Root};
 use pando_kernel::tree_removal::remove_tree;
 use pando_kernel::{CallError, Context};
+use pando_reader::signature::Signed;
 use serde::{Deserialize, Serialize};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -19,7 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(crate) const ABOUT: &str = "about";
 
 /// The longest record that is read.
-const LONGEST: u64 = 16 << 20;
+pub(crate) const LONGEST_ABOUT: u64 = 16 << 20;
 
 /// What is known of an image without its processes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,6 +51,9 @@ pub(crate) struct ImageRecord {
     /// Whether no clone of it is compared with what was frozen: whoever froze it wanted that.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) unchecked: bool,
+    /// Who signed it, if it was imported and signed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) signed: Option<Signed>,
 }
 
 /// A frozen guest. Other threads make clones of it.
@@ -91,13 +95,14 @@ impl ImageRecord {
             warnings: repeated_numbers(&frozen.generators).into_iter().collect(),
             answer: None,
             unchecked: false,
+            signed: None,
         }
     }
 
     /// Reads that of an image on disk.
     pub(crate) fn read(directory: &Path) -> Result<Self, SheetError> {
         let path = directory.join(ABOUT);
-        let body = read_sheet(&path, Kind::About, LONGEST)?;
+        let body = read_sheet(&path, Kind::About, LONGEST_ABOUT)?;
         serde_json::from_slice(&body)
             .map_err(|error| SheetError::Damaged { path, what: format!("it says nothing sensible ({error})") })
     }
@@ -240,6 +245,8 @@ impl HeldImage {
             kept: self.is_kept(),
             held: self.held().is_some(),
             warnings: Some(warnings).filter(|warnings| !warnings.is_empty()),
+            signed_by: self.record.signed.as_ref().and_then(|signed| signed.identity.clone()),
+            signing_key: self.record.signed.as_ref().map(|signed| signed.key.clone()),
         }
     }
 }

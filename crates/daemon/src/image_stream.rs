@@ -1,15 +1,21 @@
 //! An image as one stream: what `pando image export` writes and `import` reads. See docs/image-format.md.
 //!
 //! ```text
-//!   zstd( "pando image export 1\n", name, about, tree, memory, files )     each but the first in portions: a length of four bytes, so many bytes;
-//!                                                                          one of length 0 is the end
+//!   zstd( "pando image export 2\n", name, about, tree, memory, files ) zstd( signature )     each but the first in portions: a length of four bytes, so many
+//!                                                                                           bytes; one of length 0 is the end
 //! ```
+//!
+//! The signature is made of the digests of all that comes before it ([`Statement`]), which are put together while that passes; where nobody signs it is empty.
 //!
 //! What is imported is expanded and taken apart by a process without powers (`pando-reader`); here its parts are written.
 
 use crate::image::ABOUT;
 use pando_kernel::spare_room::{Refusal, SpareRoom};
-use pando_reader::{Died, EXPORT_GREETING, Failure, Job, LONGEST_PORTION, Message, Reader, ReaderError};
+use pando_reader::signature::LONGEST_SIGNATURE;
+use pando_reader::{
+    Died, EXPORT_GREETING, Failure, Job, LONGEST_PORTION, Message, Reader, ReaderError, SIGNATURE_PART, Statement,
+    write_part,
+};
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
 use std::os::fd::OwnedFd;
@@ -34,22 +40,27 @@ pub(crate) struct Packed<'a> {
 }
 
 impl Packed<'_> {
-    /// Blocking.
-    pub(crate) fn write(&self, out: impl Write) -> io::Result<()> {
+    /// Writes it, up to its signature if one is to follow; what is to be signed then. Blocking.
+    pub(crate) fn write(&self, out: impl Write, signed: bool) -> io::Result<Statement> {
         let mut encoder = zstd::Encoder::new(out, zstd::DEFAULT_COMPRESSION_LEVEL)?;
         encoder.include_checksum(true)?;
         let mut stream = BufWriter::with_capacity(LONGEST_PORTION, encoder);
+        let mut statement = Statement::default();
         stream.write_all(EXPORT_GREETING)?;
-        section(&mut stream, self.name.as_bytes())?;
+        stated(&mut stream, self.name.as_bytes(), &mut statement)?;
         for part in PARTS {
-            section(&mut stream, File::open(self.directory.join(part))?)?;
+            stated(&mut stream, File::open(self.directory.join(part))?, &mut statement)?;
         }
-        self.files(&mut stream)?;
+        self.files(&mut stream, &mut statement)?;
+        if !signed {
+            write_part(&mut stream, io::empty(), |_| ())?;
+        }
         let encoder = stream.into_inner().map_err(io::IntoInnerError::into_error)?;
-        encoder.finish()?.flush()
+        encoder.finish()?.flush()?;
+        Ok(statement)
     }
 
-    fn files(&self, stream: &mut impl Write) -> io::Result<()> {
+    fn files(&self, stream: &mut impl Write, statement: &mut Statement) -> io::Result<()> {
         const WORDS: [&str; 7] =
             ["--create", "--format=posix", "--numeric-owner", "--xattrs", "--acls", "--sparse", "--file=-"];
         let mut tar = Command::new("tar")
@@ -64,7 +75,7 @@ impl Packed<'_> {
             .map_err(|error| {
                 io::Error::new(error.kind(), format!("the program tar cannot be run ({error}); install it"))
             })?;
-        let copied = tar.stdout.take().map_or(Ok(()), |files| section(stream, files));
+        let copied = tar.stdout.take().map_or(Ok(()), |files| stated(stream, files, statement));
         let ended = tar.wait_with_output()?;
         copied?;
         if ended.status.success() {
@@ -78,20 +89,10 @@ impl Packed<'_> {
     }
 }
 
-fn section(stream: &mut impl Write, mut content: impl Read) -> io::Result<()> {
-    let mut buffer = vec![0; LONGEST_PORTION];
-    loop {
-        let length = match content.read(&mut buffer) {
-            Ok(length) => length,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error),
-        };
-        stream.write_all(&u32::try_from(length).unwrap_or(0).to_le_bytes())?;
-        if length == 0 {
-            return Ok(());
-        }
-        stream.write_all(&buffer[..length])?;
-    }
+fn stated(stream: &mut impl Write, content: impl Read, statement: &mut Statement) -> io::Result<()> {
+    write_part(stream, content, |bytes| statement.update(bytes))?;
+    statement.end_part();
+    Ok(())
 }
 
 /// What came of a stream.
@@ -99,6 +100,10 @@ fn section(stream: &mut impl Write, mut content: impl Read) -> io::Result<()> {
 pub(crate) struct Unpacked {
     /// The name that the image had.
     pub(crate) name: String,
+    /// What somebody may have signed, by what came out of the stream.
+    pub(crate) statement: String,
+    /// That signature, which nobody has looked at; empty where there is none.
+    pub(crate) signature: Vec<u8>,
 }
 
 impl Unpacked {
@@ -110,17 +115,35 @@ impl Unpacked {
         let started =
             if cfg!(test) { Reader::start_unconfined(&Job::Export, input) } else { Reader::start(&Job::Export, input) };
         let mut reader = started.map_err(unread)?;
-        let mut name = Vec::new();
-        take(&mut reader, 0, &mut name, LONGEST_NAME, &mut room)?;
+        let (mut name, mut statement) = (Vec::new(), Statement::default());
+        part(&mut reader, 0)?;
+        take(&mut reader, &mut name, LONGEST_NAME, &mut room, &mut statement)?;
         let name = String::from_utf8(name).map_err(|_| unread(ReaderError::Failed(Failure::NotAnExport)))?;
         let parts = [(PARTS[0], SMALL), (PARTS[1], SMALL), (PARTS[2], u64::MAX), (FILES, u64::MAX)];
-        for (number, (part, most)) in (1..).zip(parts) {
-            take(&mut reader, number, &mut File::create_new(directory.join(part))?, most, &mut room)?;
+        for (number, (name, most)) in (1..).zip(parts) {
+            part(&mut reader, number)?;
+            take(&mut reader, &mut File::create_new(directory.join(name))?, most, &mut room, &mut statement)?;
         }
-        match reader.next().map_err(unread)? {
-            Message::End(_) => Ok(Self { name }),
+        let statement = statement.text();
+        let mut signature = Vec::new();
+        let mut next = reader.next().map_err(unread)?;
+        if next == Message::Part(SIGNATURE_PART) {
+            // Of what comes after all that is signed nothing is stated.
+            take(&mut reader, &mut signature, LONGEST_SIGNATURE, &mut room, &mut Statement::default())?;
+            next = reader.next().map_err(unread)?;
+        }
+        match next {
+            Message::End(_) => Ok(Self { name, statement, signature }),
             _ => Err(unread(Died::Nonsense.into())),
         }
+    }
+}
+
+/// The beginning of a part.
+fn part(reader: &mut Reader, number: u8) -> io::Result<()> {
+    match reader.next().map_err(unread)? {
+        Message::Part(found) if found == number => Ok(()),
+        _ => Err(unread(Died::Nonsense.into())),
     }
 }
 
@@ -142,23 +165,28 @@ fn unread(error: ReaderError) -> io::Error {
     }
 }
 
-/// Writes the content of the part `number`. Not a byte more is written than there is room for: a kilobyte of the stream can become a gigabyte.
-fn take(reader: &mut Reader, number: u8, into: &mut impl Write, most: u64, room: &mut SpareRoom) -> io::Result<()> {
-    if reader.next().map_err(unread)? != Message::Part(number) {
-        return Err(unread(Died::Nonsense.into()));
-    }
+/// Writes the content of a part. Not a byte more is written than there is room for: a kilobyte of the stream can become a gigabyte.
+fn take(
+    reader: &mut Reader,
+    into: &mut impl Write,
+    most: u64,
+    room: &mut SpareRoom,
+    statement: &mut Statement,
+) -> io::Result<()> {
     let mut buffer = vec![0; 256 << 10];
     let mut taken = 0;
     loop {
         let length = reader.read(&mut buffer).map_err(|error| unread(reader.lost(&error)))?;
         taken += length as u64;
         if length == 0 {
+            statement.end_part();
             return Ok(());
         }
         if taken > most {
             return Err(damaged("a part of it is too long"));
         }
         room.take(length as u64).map_err(no_room)?;
+        statement.update(&buffer[..length]);
         into.write_all(&buffer[..length])?;
     }
 }
@@ -180,7 +208,7 @@ mod tests {
     use super::*;
     use std::io::Seek;
 
-    fn export() -> Vec<u8> {
+    fn export(signed: bool) -> (Vec<u8>, String) {
         let directory = tempfile::tempdir().unwrap();
         let tree = directory.path().join("tree-of-files");
         std::fs::create_dir(&tree).unwrap();
@@ -189,8 +217,9 @@ mod tests {
             std::fs::write(directory.path().join(part), part.repeat(10)).unwrap();
         }
         let mut out = Vec::new();
-        Packed { name: "web", directory: directory.path(), tree: &tree }.write(&mut out).unwrap();
-        out
+        let packed = Packed { name: "web", directory: directory.path(), tree: &tree };
+        let statement = packed.write(&mut out, signed).unwrap();
+        (out, statement.text())
     }
 
     fn input(stream: &[u8]) -> OwnedFd {
@@ -210,8 +239,9 @@ mod tests {
 
     #[test]
     fn what_was_written_is_read() {
-        let (stream, into) = (export(), tempfile::tempdir().unwrap());
-        assert_eq!(Unpacked::read(input(&stream), into.path()).unwrap().name, "web");
+        let ((stream, stated), into) = (export(false), tempfile::tempdir().unwrap());
+        let Unpacked { name, statement, signature } = Unpacked::read(input(&stream), into.path()).unwrap();
+        assert_eq!((name.as_str(), statement.as_str(), signature.as_slice()), ("web", stated.as_str(), &b""[..]));
         for part in PARTS {
             assert_eq!(std::fs::read_to_string(into.path().join(part)).unwrap(), part.repeat(10));
         }
@@ -219,8 +249,20 @@ mod tests {
     }
 
     #[test]
+    fn a_signature_follows_what_it_is_of() {
+        let ((mut stream, stated), into) = (export(true), tempfile::tempdir().unwrap());
+        assert!(Unpacked::read(input(&stream), into.path()).unwrap_err().to_string().contains("too early"));
+        stream.extend(pando_reader::signature_frame(b"signature").unwrap());
+        let into = tempfile::tempdir().unwrap();
+        let read = Unpacked::read(input(&stream), into.path()).unwrap();
+        assert_eq!((read.statement, read.signature), (stated, b"signature".to_vec()));
+        stream.extend(pando_reader::signature_frame(b"another").unwrap());
+        assert!(Unpacked::read(input(&stream), tempfile::tempdir().unwrap().path()).is_err());
+    }
+
+    #[test]
     fn damaged_streams_are_refused() {
-        let stream = export();
+        let (stream, _) = export(false);
         let whole = read(&stream).unwrap();
         for length in [0, 1, 20, stream.len() / 2, stream.len() - 1] {
             assert!(read(&stream[..length]).is_err(), "{length}");

@@ -65,6 +65,7 @@ pub fn serve(places: Places) -> Result<(), ServeError> {
     crate::descriptors::raise_limit();
     // Guests' processes inherit it, whoever's command it was that started the daemon.
     rustix::process::umask(Mode::from_raw_mode(0o022));
+    crate::walls::begin()?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(16)
@@ -79,6 +80,7 @@ pub fn serve(places: Places) -> Result<(), ServeError> {
 }
 
 async fn main(places: Places) -> Result<(), ServeError> {
+    crate::walls::misbehave().await;
     let daemon = Daemon::new(places)?;
     recover::directories(&daemon)?;
     crate::state_disk::begin(&daemon.places);

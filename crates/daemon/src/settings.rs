@@ -42,6 +42,7 @@ pub(crate) fn problems(settings: &Settings) -> Vec<Problem> {
     all.extend(metrics::settings(settings).1);
     all.extend(settings.table::<NetworkSettings>("network").1);
     all.extend(settings.table::<Transactions>("transactions").1);
+    all.extend(settings.table::<crate::signature_trust::ImageSettings>("images").1);
     all
 }
 

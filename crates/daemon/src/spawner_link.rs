@@ -3,7 +3,7 @@
 use crate::readable::readable;
 use pando_guest::Places;
 use pando_guest::spawner::{Answer, MAX_MESSAGE, MadeSeed, SeedKind};
-use pando_kernel::{inheritance, packet};
+use pando_kernel::{inheritance, packet, unfiltered};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;
@@ -35,13 +35,10 @@ impl Spawner {
         let (ours, theirs) = packet::pair()?;
         // Clients' descriptors that are just arriving are not marked yet: the spawner would hold them open, and every guest of its seeds too.
         inheritance::close_range_on_exec(3)?;
-        let child = Command::new("/proc/self/exe")
-            .arg("--root")
-            .arg(places.root())
-            .arg("spawner")
-            .stdin(Stdio::from(theirs))
-            .stdout(Stdio::null())
-            .spawn()?;
+        let mut command = Command::new("/proc/self/exe");
+        command.arg("--root").arg(places.root()).arg("spawner").stdin(Stdio::from(theirs)).stdout(Stdio::null());
+        // What guests are made of has none of the daemon's own filter.
+        let child = unfiltered::run(move || command.spawn())??;
         rustix::io::ioctl_fionbio(&ours, true)?;
         let (socket, waiting) = (Rc::new(readable(ours)?), Waiting::default());
         let reader = tokio::task::spawn_local(read(Rc::clone(&socket), Rc::clone(&waiting)));

@@ -69,7 +69,7 @@ impl Kind {
 }
 
 /// A file that is being written. Its head comes last: one that was not finished has none.
-pub(crate) struct Sheet {
+pub struct Sheet {
     file: File,
     kind: Kind,
     length: u64,
@@ -77,13 +77,15 @@ pub(crate) struct Sheet {
 }
 
 impl Sheet {
-    pub(crate) fn create(path: &Path, kind: Kind) -> io::Result<Self> {
+    /// Begins one.
+    pub fn create(path: &Path, kind: Kind) -> io::Result<Self> {
         use std::os::unix::fs::OpenOptionsExt;
         let file = File::options().write(true).create_new(true).mode(0o600).open(path)?;
         Ok(Self { file, kind, length: 0, sum: Xxh3::new() })
     }
 
-    pub(crate) fn add(&mut self, bytes: &[u8]) -> io::Result<()> {
+    /// Adds to its body.
+    pub fn add(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.file.write_all_at(bytes, BODY + self.length)?;
         self.sum.update(bytes);
         self.length += bytes.len() as u64;
@@ -103,7 +105,7 @@ impl Sheet {
     }
 
     /// Writes the head, and waits until all is on the disk.
-    pub(crate) fn finish(self) -> io::Result<()> {
+    pub fn finish(self) -> io::Result<()> {
         let mut head = [0; BODY as usize];
         head[..8].copy_from_slice(&MAGIC);
         head[8..12].copy_from_slice(&VERSION.to_le_bytes());
@@ -195,6 +197,19 @@ impl Opened {
         }
         if sum.digest128() == self.sum { Ok(()) } else { Err(self.damaged("its checksum is wrong")) }
     }
+}
+
+/// A file at its body, for somebody else to read it, and how long that is. Head and checksum are right.
+pub fn open_sheet(path: &Path, kind: Kind, most: u64) -> Result<(File, u64), SheetError> {
+    use std::io::Seek;
+    let mut opened = Opened::open(path, kind)?;
+    if opened.length > most {
+        return Err(opened.damaged("it is too long"));
+    }
+    opened.check()?;
+    let sought = opened.file.seek(io::SeekFrom::Start(BODY));
+    sought.map_err(|source| SheetError::Read { path: path.to_owned(), source })?;
+    Ok((opened.file, opened.length))
 }
 
 /// Reads a small file as a whole.

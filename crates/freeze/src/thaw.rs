@@ -19,7 +19,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 /// The longest file `tree` that is read.
-const LONGEST: u64 = 1 << 30;
+pub const LONGEST_TREE: u64 = 1 << 30;
 
 /// Why an image on disk has no holder. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
@@ -72,13 +72,27 @@ pub fn adopt(directory: &Path) -> Result<Powers, ThawError> {
     Ok(Powers::of(&tree.image))
 }
 
+/// Understands the body of a file `tree`, checks all of it, and puts it anew: for a process that has no powers, which reads what others have made before anybody
+/// else does.
+///
+/// # Errors
+///
+/// What is wrong with it.
+pub fn put_anew(body: &[u8]) -> Result<Vec<u8>, String> {
+    postcard::to_stdvec(&understood(body)?).map_err(|error| error.to_string())
+}
+
+fn understood(body: &[u8]) -> Result<Tree, String> {
+    let tree: Tree = postcard::from_bytes(body).map_err(|error| format!("it cannot be read ({error})"))?;
+    check::check(&tree.image)?;
+    Ok(tree)
+}
+
 /// Everything but whether the memory is as it was written, which takes a while.
 fn open(directory: &Path) -> Result<(Tree, Opened), ThawError> {
     let sheet = Opened::open(&directory.join(TREE), Kind::Tree)?;
-    let body = sheet.body(LONGEST)?;
-    let tree: Tree =
-        postcard::from_bytes(&body).map_err(|error| sheet.damaged(format!("it cannot be read ({error})")))?;
-    check::check(&tree.image).map_err(|what| sheet.damaged(what))?;
+    let body = sheet.body(LONGEST_TREE)?;
+    let tree = understood(&body).map_err(|what| sheet.damaged(what))?;
     let memory = Opened::open(&directory.join(MEMORY), Kind::Memory)?;
     if memory.length != tree.memory || memory.length != origin::length(&tree.image) {
         return Err(memory.damaged("it is not of this image").into());

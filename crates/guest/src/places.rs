@@ -35,6 +35,11 @@ impl Places {
         self.root.join("etc/pando/pando.toml")
     }
 
+    /// Who may sign images, if the settings do not say.
+    pub fn allowed_signers(&self) -> PathBuf {
+        self.root.join("etc/pando/allowed_signers")
+    }
+
     /// The daemon's socket.
     pub fn socket(&self) -> PathBuf {
         self.run().join("pando.sock")

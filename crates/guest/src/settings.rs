@@ -34,6 +34,14 @@ pub const TABLES: &[(&str, &[Key])] = &[
             ("dry_run", "true: only events, nothing is done"),
         ],
     ),
+    (
+        "images",
+        &[
+            ("signers", "a file with the allowed signers of imported images, as ssh-keygen(1) has it"),
+            ("revoked", "a file with keys that are not believed any more, or a KRL"),
+            ("require_signature", "true: what is imported has to be signed by one of the signers"),
+        ],
+    ),
     ("logs", &[("size", "the most that each guest's log takes of the disk: \"16M\"")]),
     ("metrics", &[("listen", "where metrics are served: \"127.0.0.1:9464\", or the absolute path of a socket")]),
     (
@@ -52,7 +60,7 @@ pub const TABLES: &[(&str, &[Key])] = &[
 /// When a change of a table's keys takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// The next transaction reads it.
+    /// The next transaction or import reads it.
     Always,
     /// A daemon that is told to read the file again.
     Reload,
@@ -63,7 +71,7 @@ pub enum Effect {
 /// When a change of the keys of a table takes effect.
 pub fn effect(table: &str) -> Effect {
     match table {
-        "transactions" => Effect::Always,
+        "transactions" | "images" => Effect::Always,
         "watchdog" | "logs" | "metrics" => Effect::Reload,
         _ => Effect::NextDaemon,
     }

@@ -26,6 +26,7 @@
 //!   socket_option, socket_peek  sockets as bytes                   unix_diag  which of them are connected
 //!   sysv      segments, semaphores and messages by number        terminal  pseudo-terminals
 //!   mqueue    message queues by name                             pid_namespace  processes as others number them
+//!   unfiltered  threads without this process's filter             forbidden  whether there is one
 //!   user_namespace  which lie in which                            namespace  kind and owner of open ones
 //!   swap_files  what the kernel swaps to                          spare_room  what of a file system foreign data may take
 //!   tree_removal  trees of files, mounts in them excepted          directory_chain  a walk through a tree, however deep
@@ -49,6 +50,7 @@ pub mod ext4;
 pub mod fanotify;
 pub mod file_handle;
 pub mod follower;
+pub mod forbidden;
 pub mod foreign_memory;
 pub mod fs_owner;
 pub mod guardian;
@@ -102,6 +104,7 @@ mod trace_calls;
 pub mod tree_copy;
 pub mod tree_removal;
 pub mod trusted_directory;
+pub mod unfiltered;
 pub mod unix_diag;
 pub mod user_namespace;
 pub mod uts;

@@ -1,4 +1,4 @@
-//! Which user namespaces lie in which (ioctl_ns(2), since Linux 4.9).
+//! Which user namespaces lie in which (ioctl_ns(2), since Linux 4.9), and entering a new one.
 
 use std::fs::File;
 use std::io;
@@ -24,6 +24,16 @@ pub fn lies_in(pid: i32, outer: i32) -> io::Result<bool> {
         namespace = parent;
     }
     Ok(false)
+}
+
+/// Puts this process into a new user namespace (unshare(2), since Linux 3.8): it has every capability in there, and no id is mapped yet.
+///
+/// # Errors
+///
+/// EINVAL in a process of several threads; ENOSPC where no more may be made (`user.max_user_namespaces`).
+pub fn unshare() -> io::Result<()> {
+    // SAFETY: no memory is passed; descriptors, memory and file system state of this process stay its own.
+    if unsafe { libc::unshare(libc::CLONE_NEWUSER) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// The one that it lies in; `None` for the first, and where that is out of this process's sight.

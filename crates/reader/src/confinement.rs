@@ -1,5 +1,6 @@
 //! Giving up everything that reading does not need. What holds afterwards is read back.
 
+use crate::job::Job;
 use landlock::{ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, Ruleset, RulesetAttr, Scope};
 use pando_kernel::mistake::planted;
 use rustix::process::{Resource, Rlimit, setrlimit};
@@ -33,7 +34,7 @@ pub(crate) enum NotConfined {
     Still(&'static str),
 }
 
-trait During<T> {
+pub(crate) trait During<T> {
     fn during(self, what: &'static str) -> Result<T, NotConfined>;
 }
 
@@ -44,11 +45,11 @@ impl<T, E: Into<io::Error>> During<T> for Result<T, E> {
 }
 
 /// Gives up what can be given up, in an order in which each step is still allowed.
-pub(crate) fn enter() -> Result<(), NotConfined> {
+pub(crate) fn enter(job: &Job) -> Result<(), NotConfined> {
     pando_kernel::inheritance::close_from(3).during("closing descriptors")?;
     rustix::thread::set_no_new_privs(true).during("giving up new privileges")?;
     reach_no_file()?;
-    bound()?;
+    bound(job)?;
     be_nobody()?;
     rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable).during("hiding")?;
     // Changing the user has cleared it, if anything had set it.
@@ -72,10 +73,20 @@ fn reach_no_file() -> Result<(), NotConfined> {
     Ok(())
 }
 
-fn bound() -> Result<(), NotConfined> {
-    let seconds = if planted("reader.time") { 2 } else { SECONDS };
+/// What a record may take: its bytes, what they say, and the same put anew.
+const COPIES: u64 = 4;
+
+fn memory(job: &Job) -> u64 {
+    match job {
+        Job::Record { length, .. } => MEMORY.saturating_add(length.saturating_mul(COPIES)),
+        _ => MEMORY,
+    }
+}
+
+fn bound(job: &Job) -> Result<(), NotConfined> {
+    let seconds = if planted("reader.time") || planted("record.time") { 2 } else { SECONDS };
     let bounds = [
-        (Resource::As, MEMORY, "bounding memory"),
+        (Resource::As, memory(job), "bounding memory"),
         (Resource::Cpu, seconds, "bounding time"),
         (Resource::Fsize, 0, "bounding files"),
         (Resource::Core, 0, "bounding core files"),

@@ -1,4 +1,6 @@
 //! An exported image: a name and its parts, in portions. Who writes it is the daemon; the format is described there.
+//!
+//! The last part is its signature, which is made when all others are written: by somebody else, who appends it as a frame of its own.
 
 use crate::failure::Failure;
 use crate::serve::{End, Stop};
@@ -7,13 +9,50 @@ use std::cell::Cell;
 use std::io::{self, Read, Write};
 
 /// How an export begins.
-pub const EXPORT_GREETING: &[u8] = b"pando image export 1\n";
+pub const EXPORT_GREETING: &[u8] = b"pando image export 2\n";
+
+/// How one begins that was written before there were signatures.
+const UNSIGNED_GREETING: &[u8; EXPORT_GREETING.len()] = b"pando image export 1\n";
 
 /// The longest portion of a part.
 pub const LONGEST_PORTION: usize = 1 << 20;
 
-/// How many parts an export has, its name among them.
-const PARTS: u8 = 5;
+/// The number of the part that is the signature: what comes before it is signed. It is empty where nobody has signed.
+pub const SIGNATURE_PART: u8 = 5;
+
+/// Writes a part, and shows its bytes to `seen` as they pass.
+///
+/// # Errors
+///
+/// What reading and writing say.
+pub fn write_part(stream: &mut impl Write, mut content: impl Read, mut seen: impl FnMut(&[u8])) -> io::Result<()> {
+    let mut buffer = vec![0; LONGEST_PORTION];
+    loop {
+        let length = match content.read(&mut buffer) {
+            Ok(length) => length,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        stream.write_all(&u32::try_from(length).map_err(io::Error::other)?.to_le_bytes())?;
+        if length == 0 {
+            return Ok(());
+        }
+        seen(&buffer[..length]);
+        stream.write_all(&buffer[..length])?;
+    }
+}
+
+/// What has to follow an export that was written without its last part.
+///
+/// # Errors
+///
+/// None but those of memory.
+pub fn signature_frame(signature: &[u8]) -> io::Result<Vec<u8>> {
+    let mut encoder = zstd::Encoder::new(Vec::new(), zstd::DEFAULT_COMPRESSION_LEVEL)?;
+    encoder.include_checksum(true)?;
+    write_part(&mut encoder, signature, |_| ())?;
+    encoder.finish()
+}
 
 pub(crate) fn read<W: Write>(input: impl Read, position: &Cell<u64>, teller: &mut Teller<W>) -> Result<End, Stop> {
     let not_one = |_| Failure::NotAnExport;
@@ -21,11 +60,13 @@ pub(crate) fn read<W: Write>(input: impl Read, position: &Cell<u64>, teller: &mu
     stream.window_log_max(crate::compression::ZSTD_WINDOW).map_err(not_one)?;
     let mut greeting = [0; EXPORT_GREETING.len()];
     stream.read_exact(&mut greeting).map_err(not_one)?;
-    if greeting != *EXPORT_GREETING {
-        return Err(Failure::NotAnExport.into());
-    }
+    let parts = match &greeting {
+        UNSIGNED_GREETING => SIGNATURE_PART,
+        greeting if *greeting == *EXPORT_GREETING => SIGNATURE_PART + 1,
+        _ => return Err(Failure::NotAnExport.into()),
+    };
     let mut buffer = vec![0; LONGEST_PORTION];
-    for number in 0..PARTS {
+    for number in 0..parts {
         teller.say(position.get(), &Message::Part(number))?;
         while let Some(length) = portion(&mut stream, &mut buffer)? {
             teller.content(position.get(), &buffer[..length])?;

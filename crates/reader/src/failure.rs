@@ -27,6 +27,8 @@ pub enum Failure {
     Document(String),
     /// It is no stream of `pando cp`, or is refused: a sentence.
     Stream(String),
+    /// It is no record that its parser understands: a sentence.
+    Record(String),
     /// It is not what `pando image export` wrote.
     NotAnExport,
     /// It was, and is damaged.
@@ -53,6 +55,7 @@ impl Failure {
             Self::Damaged { place, offset, reason } => Self::Damaged { place, offset, reason: printable(&reason) },
             Self::Document(words) => Self::Document(printable(&words)),
             Self::Stream(words) => Self::Stream(printable(&words)),
+            Self::Record(words) => Self::Record(printable(&words)),
             Self::DamagedExport(words) => Self::DamagedExport(printable(&words)),
             Self::NotAnArchive => Self::NotAnArchive,
             Self::NotAnExport => Self::NotAnExport,

@@ -23,7 +23,20 @@ pub enum Job {
     Copy,
     /// What `pando image export` wrote: its parts in order.
     Export,
+    /// A record of an image, which one of the [`Parser`]s of this program understands: the same as that puts it.
+    Record {
+        /// What the parser is called.
+        parser: String,
+        /// How long the record is.
+        length: u64,
+    },
 }
+
+/// Understands a record, and puts it anew: what comes of it is no longer as its maker put it. An error is a sentence.
+pub type Parser = fn(&[u8]) -> Result<Vec<u8>, String>;
+
+/// Those that a program has, by their names.
+pub type Parsers<'a> = &'a [(&'a str, Parser)];
 
 /// What a document should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -10,8 +10,13 @@
 //!   Reader::start(Job, input) ── execve ──────────▶ confinement ─▶ serve ─┬─ archive    compression ▷ tar_reader ▷ digest
 //!                                                                         ├─ expansion  compression
 //!   input (a file, a pipe) ───────────────────────▶ descriptor 0          ├─ document   JSON of an OCI image
-//!   Reader::next, Reader as Read ◀── wire: frames ─ descriptor 1          └─ export     the parts of an exported image
+//!   Reader::next, Reader as Read ◀── wire: frames ─ descriptor 1          ├─ export     the parts of an exported image
+//!   Reader::next, Reader as Read ◀── wire: frames ─ descriptor 1          └─ record     what a parser of another crate understands
 //! ```
+//!
+//! Signatures of exports are checked by `ssh-keygen`, which is started in the same way by the [`signature`] module: it has the signature, the statement
+//! that was signed and the list of signers, and nothing else that it could change or speak to (`verifier`). What was signed is digested by whoever hears a
+//! reader, and not by the reader: one that was taken over cannot pass other content off as what was signed.
 //!
 //! A reader that is taken over by what it reads can say anything, or nothing at all: it can lie about what is in an archive, which its maker could as well have
 //! put there. Content that it has not told of is not heard, and one that stands still while it has something to read is ended.
@@ -30,7 +35,10 @@ mod job;
 mod lies;
 mod process;
 mod serve;
+pub mod signature;
+mod statement;
 mod tar_reader;
+mod verifier;
 mod wire;
 
 #[cfg(test)]
@@ -42,9 +50,10 @@ pub use copy_stream::{CopyEntry, CopyKind, StreamError, for_each};
 pub use digest::{Digester, Sum};
 pub use document::{Configuration, Descriptor, Document, SavedImage};
 pub use entry::{ATTRIBUTE_EACH, Entry, Kind};
-pub use export::{EXPORT_GREETING, LONGEST_PORTION};
+pub use export::{EXPORT_GREETING, LONGEST_PORTION, SIGNATURE_PART, signature_frame, write_part};
 pub use failure::{Failure, Place};
-pub use job::{Job, Shape};
+pub use job::{Job, Parser, Parsers, Shape};
 pub use process::{Died, Reader, ReaderError};
 pub use serve::End;
+pub use statement::{STATED_PARTS, Statement};
 pub use wire::Message;

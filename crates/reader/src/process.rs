@@ -91,7 +91,7 @@ impl Reader {
     pub fn start_unconfined(job: &Job, input: impl Into<OwnedFd>) -> Result<Self, ReaderError> {
         let (heard, said) = pipe_with(PipeFlags::CLOEXEC).map_err(|error| ReaderError::Start(error.into()))?;
         let (hears, job, input) = (job.clone(), job.clone(), File::from(input.into()));
-        std::thread::spawn(move || crate::serve::serve(&job, input, File::from(said)));
+        std::thread::spawn(move || crate::serve::serve(&job, &[], input, File::from(said)));
         Self::hearing(Box::new(File::from(heard)), hears, None).begun()
     }
 

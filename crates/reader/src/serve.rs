@@ -6,7 +6,7 @@ use crate::digest::{Digester, Digesting, Sum};
 use crate::document;
 use crate::export;
 use crate::failure::{Failure, Place};
-use crate::job::Job;
+use crate::job::{Job, Parsers};
 use crate::tar_reader::{TarError, TarReader};
 use crate::wire::{Message, Teller};
 use serde::{Deserialize, Serialize};
@@ -64,7 +64,7 @@ impl<R: Read> Read for Counted<R> {
 }
 
 /// Does a job. The error is that nobody listens.
-pub(crate) fn serve(job: &Job, input: impl Read, output: impl Write) -> io::Result<()> {
+pub(crate) fn serve(job: &Job, parsers: Parsers<'_>, input: impl Read, output: impl Write) -> io::Result<()> {
     let position = Rc::new(Cell::new(0));
     let counted = Counted { inner: input, position: Rc::clone(&position) };
     let mut teller = Teller::new(output);
@@ -80,6 +80,7 @@ pub(crate) fn serve(job: &Job, input: impl Read, output: impl Write) -> io::Resu
         }),
         Job::Copy => copy(counted, &position, &mut teller),
         Job::Export => export::read(counted, &position, &mut teller),
+        Job::Record { parser, length } => record(counted, (parsers, parser, *length), &position, &mut teller),
     };
     let last = match done {
         Ok(end) => Message::End(end),
@@ -132,6 +133,24 @@ fn read_document(input: impl Read) -> Result<Vec<u8>, Stop> {
     let mut content = Vec::new();
     input.take(LONGEST_DOCUMENT).read_to_end(&mut content).map_err(|error| unread(&error))?;
     Ok(content)
+}
+
+fn record<W: Write>(
+    input: impl Read,
+    (parsers, name, length): (Parsers<'_>, &str, u64),
+    position: &Cell<u64>,
+    teller: &mut Teller<W>,
+) -> Result<End, Stop> {
+    let known = parsers.iter().find(|(known, _)| *known == name);
+    let Some((_, parser)) = known else {
+        return Err(Failure::Record(format!("nobody here understands '{name}'")).into());
+    };
+    let mut content = Vec::new();
+    input.take(length).read_to_end(&mut content).map_err(|error| unread(&error))?;
+    let anew = parser(&content).map_err(Failure::Record)?;
+    teller.say(position.get(), &Message::Expanded)?;
+    teller.content(position.get(), &anew)?;
+    Ok(End { agrees: true })
 }
 
 fn expand<W: Write>(input: impl Read, position: &Cell<u64>, teller: &mut Teller<W>) -> Result<End, Stop> {

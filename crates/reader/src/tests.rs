@@ -181,7 +181,7 @@ fn mutated_input_is_read_or_refused() {
 /// The same without pipe and thread, so that a panic is the test's.
 fn serve_all(job: &Job, input: &[u8]) -> Result<Vec<Message>, String> {
     let mut said = Vec::new();
-    crate::serve::serve(job, input, &mut said).map_err(|error| error.to_string())?;
+    crate::serve::serve(job, &[], input, &mut said).map_err(|error| error.to_string())?;
     heard(&said)
 }
 
@@ -201,7 +201,7 @@ fn heard(mut said: &[u8]) -> Result<Vec<Message>, String> {
 fn mutated_words_of_a_reader_are_understood_or_refused() {
     let mut dice = Dice::new("mutated_words_of_a_reader_are_understood_or_refused");
     let mut said = Vec::new();
-    crate::serve::serve(&of_archives(), &tar_archive()[..], &mut said).unwrap();
+    crate::serve::serve(&of_archives(), &[], &tar_archive()[..], &mut said).unwrap();
     let mut refused = 0;
     for _ in 0..rounds() * 4 {
         match heard(&dice.mutated(&said)) {

@@ -24,6 +24,7 @@ mod clones;
 mod confinement;
 mod crash;
 mod crash_at_random;
+mod daemon_walls;
 mod dangling_links;
 mod doctor;
 mod exec;
@@ -70,6 +71,7 @@ mod self_freeze;
 mod servers;
 mod settings;
 mod shared_counts;
+mod signed_images;
 mod standard_streams;
 mod state_root;
 mod store;
@@ -219,6 +221,8 @@ const AREAS: &[&[Case]] = &[
     hostile_archives::CASES,
     hostile_images::CASES,
     readers::CASES,
+    signed_images::CASES,
+    daemon_walls::CASES,
     buds::CASES,
     clients::CASES,
     refusals::CASES,

@@ -23,6 +23,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("readers::links_that_one_tells_of_lead_nowhere", links).needs(&TAR),
     Case::new("readers::what_comes_out_of_a_guest_is_read_so_too", copied_out),
     Case::new("readers::layers_and_exports_are_read_so_too", layers_and_exports).needs(&TAR),
+    Case::new("readers::records_of_images_are_read_so_too", records).needs(&TAR),
 ];
 
 const TAR: [Need; 2] = [Need::Root, Need::Program("tar", "tar")];
@@ -203,6 +204,39 @@ fn layers_and_exports(sandbox: &Sandbox) {
         .complains_of(&["tried what reading does not need", "Nothing was imported"]);
     sandbox.end_daemon();
     daemon.wait();
+}
+
+/// What an image says of itself and of its processes.
+fn records(sandbox: &Sandbox) {
+    sandbox.guest("web", &["--", "sh", "-c", "exec sleep 100000"]);
+    sandbox.pando(["freeze", "web", "warm", "--wait"]).ok();
+    let file = sandbox.scratch().join("warm.pando").to_string_lossy().into_owned();
+    sandbox.pando(["image", "export", "warm", &file]).ok();
+    let imported = |mistake: &str| {
+        sandbox.end_daemon();
+        let daemon = daemon_with(sandbox, "PANDO_PLANT", mistake);
+        let before = sandbox.daemon();
+        let ended = sandbox.pando(["image", "import", &file, "copy"]).limit(120).run();
+        assert_eq!(sandbox.daemon(), before, "the daemon ended with its reader");
+        sandbox.end_daemon();
+        daemon.wait();
+        ended
+    };
+    let refused = |mistake: &str, words: &[&str]| {
+        imported(mistake).ended_with(125).complains_of(words).complains_of(&["image 'copy' cannot be used"]);
+        let kept: Vec<_> = std::fs::read_dir(sandbox.places().images()).expect("it is there").flatten().collect();
+        assert_eq!(kept.len(), 1, "{mistake}: {kept:?}");
+    };
+    for deed in ["open", "connect", "fork"] {
+        refused(&format!("record.{deed}"), &["tried what reading does not need", "Nothing was imported"]);
+        // The test would notice.
+        refused(&format!("record.bare.{deed}"), &["exit status: 4"]);
+    }
+    refused("record.memory", &["ended itself", "memory allocation of"]);
+    refused("record.time", &["more processor time than it may have"]);
+    refused("record.nonsense", &["said what no reader says"]);
+    imported("nothing").succeeded();
+    sandbox.pando(["clone", "copy", "web2"]).ok();
 }
 
 /// The command itself has the guest's stream read by one.

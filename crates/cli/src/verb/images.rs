@@ -1,14 +1,19 @@
 //! `pando images` and `pando image`: the frozen images.
 
+mod signer;
+
 use super::Verb;
 use crate::complaint::Usage;
-use crate::replies::{Done, Image as One, ImageInspected, Images as Listed};
+use crate::replies::{Done, Exported, Image as One, ImageInspected, Images as Listed};
 use crate::state_root::StateRoot;
 use crate::table::{Lean, Table, print, print_json};
 use anyhow::{Context, ensure};
 use pando_api::{ImageStatus, Method};
+use pando_reader::signature_frame;
 use rustix::termios::isatty;
+use signer::Signer;
 use std::fs::File;
+use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -44,6 +49,9 @@ enum What {
         /// The file; - for standard output
         #[arg(value_name = "FILE")]
         to: PathBuf,
+        /// Sign it with a key of SSH: a private key, or a public one whose other half an agent or a token has
+        #[arg(long, value_name = "KEYFILE")]
+        sign: Option<PathBuf>,
     },
     /// Make an image of an exported one
     Import {
@@ -58,6 +66,12 @@ enum What {
         /// is said.
         #[arg(long, value_name = "WHAT", value_delimiter = ',')]
         allow: Vec<Grant>,
+        /// Import it only if one of the signers in this file has signed it (ssh-keygen(1), ALLOWED SIGNERS) [default: what pando.toml says]
+        #[arg(long, value_name = "ALLOWED_SIGNERS")]
+        verify: Option<PathBuf>,
+        /// Say as JSON what was imported, and who signed it
+        #[arg(long)]
+        json: bool,
     },
     /// Remove images; clones of them live on
     Rm {
@@ -157,17 +171,25 @@ Examples:
   pando image export web-warm - | ssh other pando image import -
   pando image import web.pando web2
   pando image import --allow network,volumes web.pando
+  pando image export --sign ~/.ssh/id_ed25519 web-warm web.pando
+  pando image import --verify allowed_signers web.pando
   pando image rm web-warm
 
 An image holds programs with their secrets: keep an export as you would keep a key. What it wants of this machine beyond what every guest has is said, and granted only
-when it is named with --allow.";
+when it is named with --allow.
+
+A signature is one of ssh-keygen's, for the namespace pando-image, and of all that is in the export. Who is believed stands in a file with lines such as
+  ada@example.org namespaces=\"pando-image\" ssh-ed25519 AAAA...
+which --verify names, or pando.toml ([images] signers, revoked, require_signature), or which is /etc/pando/allowed_signers. An import says who signed.";
 
     fn run(self, root: &StateRoot) -> anyhow::Result<u8> {
         match self.what {
             What::Ls(images) => images.run(root),
             What::Inspect { name } => inspect(root, &name),
-            What::Export { name, to } => export(root, &name, &to),
-            What::Import { from, name, allow } => import(root, &from, name, &allow),
+            What::Export { name, to, sign } => export(root, &name, &to, sign.as_deref()),
+            What::Import { from, name, allow, verify, json } => {
+                import(root, &from, name, &allow, verify.as_deref(), json)
+            }
             What::Rm { names } => remove(root, names),
         }
     }
@@ -186,18 +208,15 @@ fn is_stream(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-fn export(root: &StateRoot, name: &str, to: &Path) -> anyhow::Result<u8> {
+fn export(root: &StateRoot, name: &str, to: &Path, sign: Option<&Path>) -> anyhow::Result<u8> {
     let what = || format!("cannot export image '{name}'");
-    let mut client = crate::daemon_start::connected(root)?;
-    let method = Method::ExportImage { image: name.to_owned() };
+    let signer = sign.map(Signer::new).transpose()?;
     if is_stream(to) {
         let out = std::io::stdout().as_fd().try_clone_to_owned().context("cannot pass standard output on")?;
         if isatty(&out) {
             return Err(Usage::sentence("an image is not for a terminal; redirect standard output").into());
         }
-        client.send(method, false, vec![out])?;
-        client.receive::<Done>().with_context(what)?;
-        return Ok(0);
+        return write(root, name, File::from(out), signer.as_ref()).with_context(what).map(|()| 0);
     }
     ensure!(!to.exists(), "there is '{}' already; remove it, or choose another name", to.display());
     // Beside its place, so that a file of that name is always whole. What is in it are the secrets of programs.
@@ -212,9 +231,8 @@ fn export(root: &StateRoot, name: &str, to: &Path) -> anyhow::Result<u8> {
     let exported = file
         .try_clone()
         .map_err(anyhow::Error::from)
-        .and_then(|out| client.send(method, false, vec![out.into()]))
-        .and_then(|()| client.receive::<Done>())
-        .and_then(|_| Ok(file.sync_all()?))
+        .and_then(|out| write(root, name, out, signer.as_ref()))
+        .and_then(|()| Ok(file.sync_all()?))
         .and_then(|()| Ok(std::fs::rename(&beside, to)?));
     if exported.is_err() {
         let _ = std::fs::remove_file(&beside);
@@ -222,9 +240,30 @@ fn export(root: &StateRoot, name: &str, to: &Path) -> anyhow::Result<u8> {
     exported.with_context(what).map(|()| 0)
 }
 
-fn import(root: &StateRoot, from: &Path, name: Option<String>, allow: &[Grant]) -> anyhow::Result<u8> {
+/// Has the daemon write an export, and signs what it has written.
+fn write(root: &StateRoot, name: &str, mut out: File, signer: Option<&Signer>) -> anyhow::Result<()> {
+    let mut client = crate::daemon_start::connected(root)?;
+    let method = Method::ExportImage { image: name.to_owned(), sign: signer.is_some() };
+    client.send(method, false, vec![out.try_clone()?.into()])?;
+    let exported = client.receive::<Exported>()?.reply;
+    let Some(signer) = signer else { return Ok(()) };
+    let statement = exported.statement.context("the daemon did not say what is to be signed; is it an older one?")?;
+    let signature = signer.sign(statement.as_bytes())?;
+    // The daemon has written into the same open file.
+    Ok(out.write_all(&signature_frame(&signature)?)?)
+}
+
+fn import(
+    root: &StateRoot,
+    from: &Path,
+    name: Option<String>,
+    allow: &[Grant],
+    verify: Option<&Path>,
+    json: bool,
+) -> anyhow::Result<u8> {
     let words = allow.iter().filter_map(clap::ValueEnum::to_possible_value);
     let allow = words.map(|word| word.get_name().to_owned()).collect();
+    let read = |path: &Path| File::open(path).with_context(|| format!("cannot read '{}'", path.display()));
     let input: OwnedFd = if is_stream(from) {
         let input = std::io::stdin().as_fd().try_clone_to_owned().context("cannot pass standard input on")?;
         if isatty(&input) {
@@ -232,13 +271,32 @@ fn import(root: &StateRoot, from: &Path, name: Option<String>, allow: &[Grant]) 
         }
         input
     } else {
-        File::open(from).with_context(|| format!("cannot read '{}'", from.display()))?.into()
+        read(from)?.into()
     };
+    let mut descriptors = vec![input];
+    descriptors.extend(verify.map(read).transpose()?.map(OwnedFd::from));
     let mut client = crate::daemon_start::connected(root)?;
-    client.send(Method::ImportImage { image: name, allow }, false, vec![input])?;
+    client.send(Method::ImportImage { image: name, allow, verify: verify.is_some() }, false, descriptors)?;
     let image = client.receive::<One>().with_context(|| format!("cannot import '{}'", from.display()))?.reply.image;
+    if json {
+        print_json(&image)?;
+        return Ok(0);
+    }
     print(&format!("{}\n", image.name))?;
+    eprintln!("{}", crate::printable::printable(&provenance(&image)));
     Ok(0)
+}
+
+/// Who vouches for an image that was imported.
+fn provenance(image: &ImageStatus) -> String {
+    let ImageStatus { name, signed_by, signing_key, .. } = image;
+    match (signed_by, signing_key) {
+        (Some(signer), Some(key)) => format!("{name}: signed by {signer} ({key})"),
+        (None, Some(key)) => format!(
+            "{name}: signed with the key {key}; whose that is nobody here says (--verify, or [images] signers in pando.toml)"
+        ),
+        (_, None) => format!("{name}: not signed"),
+    }
 }
 
 fn remove(root: &StateRoot, names: Vec<String>) -> anyhow::Result<u8> {

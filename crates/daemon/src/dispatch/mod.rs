@@ -118,9 +118,13 @@ impl Client {
             Method::Create { name, source, spec, start } => {
                 return self.create(create::Order { name, source, spec, start }, more).await;
             }
-            Method::ExportImage { image } => image::export(&daemon, &image, fds).await.map(|()| Reply::Done {}),
-            Method::ImportImage { image, allow } => {
-                image::import(&daemon, image, allow, fds).await.map(|held| Reply::Image { image: held.status() })
+            Method::ExportImage { image, sign } => {
+                let exported = image::export(&daemon, &image, sign, fds).await;
+                exported.map(|statement| Reply::Exported { statement })
+            }
+            Method::ImportImage { image, allow, verify } => {
+                let order = image::ImportOrder { name: image, allowed: allow, verify };
+                image::import(&daemon, order, fds).await.map(|held| Reply::Image { image: held.status() })
             }
             Method::Unify { dry_run } => return self.unify(dry_run, more).await,
             Method::Events {} => return self.events().await,

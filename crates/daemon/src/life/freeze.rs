@@ -5,6 +5,7 @@ use super::files_ahead::Ahead;
 use super::generation;
 use super::hooks::{self, Hooks};
 use super::layers;
+use super::site::LEGACY;
 use super::trial::{Trial, trial};
 use crate::daemon::Daemon;
 use crate::failure;
@@ -22,7 +23,7 @@ use pando_guest::plan::{self, Mounted};
 use pando_guest::root::{self, Layer, LayerStore, Root};
 use pando_kernel::mount::{self, Tree};
 use pando_kernel::tree_removal::remove_tree;
-use pando_kernel::{CallError, Context, pidfd};
+use pando_kernel::{CallError, Context, pidfd, unfiltered};
 use pando_limit::disk::Image;
 use pando_store::StoreError;
 use std::collections::BTreeSet;
@@ -131,9 +132,10 @@ async fn capture(
     let mut scene = Scene::of(daemon, guest, &name, running, end)?;
     (scene.caption.answer, scene.caption.unchecked) = (order.answer, order.unchecked);
     let (files, path) = (scene.root.files.clone(), scene.layer.clone());
-    let freezing = tokio::task::spawn_blocking(move || scene.freeze());
+    // Who has a filter of his own may not look behind another's.
+    let freezing = tokio::task::spawn_blocking(move || unfiltered::run(move || scene.freeze()));
     let (frozen, ()) = tokio::join!(freezing, places.serve(daemon));
-    let frozen = frozen.map_err(|error| {
+    let frozen = frozen.map_err(std::io::Error::other).and_then(|frozen| frozen).map_err(|error| {
         Fault::new(FaultKind::Failed, guest.name.as_ref(), format!("freezing the guest failed inside Pando: {error}"))
     });
     // It is there for nothing but the mount that has been made by now.
@@ -352,7 +354,7 @@ fn given(spec: &Spec, unified: bool) -> Vec<Given> {
         attributes: mounted.attributes.map(|all| u64::from(all.bits())),
         always: mounted.always,
     };
-    plan::mounted(spec, unified).unwrap_or_default().into_iter().map(one).collect()
+    plan::mounted(spec, unified, &LEGACY).unwrap_or_default().into_iter().map(one).collect()
 }
 
 /// The devices that the host's file systems are on.

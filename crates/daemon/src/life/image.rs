@@ -5,13 +5,15 @@ use crate::daemon::Daemon;
 use crate::image::{Bed, HeldImage, ImageRecord, unusable};
 use crate::image_stream::{Packed, Unpacked};
 use crate::image_wants::{self, Wants};
-use crate::{crash, failure};
+use crate::signature_trust::SignatureTrust;
+use crate::{crash, failure, image_records};
 use pando_api::{Fault, FaultKind, ImageInspection};
 use pando_freeze::{Connection, Frozen};
 use pando_guest::GuestName;
 use pando_guest::root::{self, Root};
 use pando_guest::source::Source;
 use pando_kernel::tree_removal::{nothing_is_mounted_in, remove_tree};
+use pando_reader::signature::Signed;
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -193,8 +195,13 @@ pub(crate) fn remove(daemon: &Rc<Daemon>, name: &str) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Writes an image and its files to a stream.
-pub(crate) async fn export(daemon: &Rc<Daemon>, name: &str, mut fds: Vec<OwnedFd>) -> Result<(), Fault> {
+/// Writes an image and its files to a stream; up to its signature, if one is to follow, and what is to be signed.
+pub(crate) async fn export(
+    daemon: &Rc<Daemon>,
+    name: &str,
+    sign: bool,
+    mut fds: Vec<OwnedFd>,
+) -> Result<Option<String>, Fault> {
     let held = find(daemon, name)?;
     let Some(out) = fds.pop() else {
         return Err(failure::bad(name, "the call must carry a file descriptor for the export beside it"));
@@ -215,24 +222,39 @@ pub(crate) async fn export(daemon: &Rc<Daemon>, name: &str, mut fds: Vec<OwnedFd
         let mounted = bed.root.mount(None, &bed.store).map_err(|error| std::io::Error::other(error.to_string()));
         let packed = mounted.and_then(|mounted| {
             let tree = format!("/proc/{}/fd/{}", std::process::id(), mounted.tree.as_fd().as_raw_fd());
-            Packed { name: &image, directory: &bed.directory, tree: Path::new(&tree) }.write(File::from(out))
+            Packed { name: &image, directory: &bed.directory, tree: Path::new(&tree) }.write(File::from(out), sign)
         });
         drop(remove_tree(&bed.root.files));
         packed
     });
-    packed.await?.map_err(|error: std::io::Error| failure::io(&format!("exporting image '{name}'"), name, &error))
+    let statement = packed
+        .await?
+        .map_err(|error: std::io::Error| failure::io(&format!("exporting image '{name}'"), name, &error))?;
+    Ok(sign.then(|| statement.text()))
+}
+
+/// What a client wants of an import.
+pub(crate) struct ImportOrder {
+    /// The image's name, if it is not to be the one that it had.
+    pub(crate) name: Option<String>,
+    /// What it is granted.
+    pub(crate) allowed: Vec<String>,
+    /// Whether a list of signers comes along, one of whom has to have signed it.
+    pub(crate) verify: bool,
 }
 
 /// Makes an image out of a stream.
 pub(crate) async fn import(
     daemon: &Rc<Daemon>,
-    name: Option<String>,
-    allowed: Vec<String>,
+    order: ImportOrder,
     mut fds: Vec<OwnedFd>,
 ) -> Result<Arc<HeldImage>, Fault> {
+    let ImportOrder { name, allowed, verify } = order;
     let object = name.clone().unwrap_or_else(|| "image".to_owned());
-    let Some(input) = fds.pop() else {
-        return Err(failure::bad(&object, "the call must carry a file descriptor with the export beside it"));
+    let signers = if verify { fds.pop() } else { None };
+    let (Some(input), true) = (fds.pop(), signers.is_some() == verify) else {
+        let message = "the call must carry a file descriptor with the export beside it, and one with the signers after it if they are to be verified";
+        return Err(failure::bad(&object, message));
     };
     if let Some(words) = image_wants::unknown(&allowed) {
         return Err(failure::bad(&object, words));
@@ -241,13 +263,18 @@ pub(crate) async fn import(
         free_name(daemon, name)?;
     }
     let new = new_directory(daemon);
-    let directory = new.clone();
+    let (directory, places) = (new.clone(), daemon.places.clone());
     let read = blocking(move || {
+        // What is wrong with the lists is said before anything is read.
+        let trust = SignatureTrust::of(&places, signers)?;
         std::fs::create_dir(&directory)?;
-        Unpacked::read(input, &directory)
+        let unpacked = Unpacked::read(input, &directory)?;
+        // Nothing of it was looked at yet.
+        let signed = trust.judge(&unpacked)?;
+        Ok::<_, std::io::Error>((unpacked.name, signed))
     });
     let imported = match read.await? {
-        Ok(unpacked) => settle_import(daemon, name.unwrap_or(unpacked.name), allowed, &new).await,
+        Ok((named, signed)) => settle_import(daemon, name.unwrap_or(named), (allowed, signed), &new).await,
         Err(error) => Err(failure::bad(&object, format!("importing an image failed: {}", failure::reason(&error)))),
     };
     if imported.is_err() {
@@ -261,7 +288,7 @@ pub(crate) async fn import(
 async fn settle_import(
     daemon: &Rc<Daemon>,
     name: String,
-    allowed: Vec<String>,
+    (allowed, signed): (Vec<String>, Option<Signed>),
     new: &Path,
 ) -> Result<Arc<HeldImage>, Fault> {
     let guest = free_name(daemon, &name)?;
@@ -269,6 +296,7 @@ async fn settle_import(
     let places = daemon.places.clone();
     let store = Arc::clone(&daemon.store);
     let made = blocking(move || -> Result<(ImageRecord, MadeLayer), Fault> {
+        image_records::put_anew(&directory).map_err(|error| unusable(&called, &error))?;
         let record = ImageRecord::read(&directory).map_err(|error| unusable(&called, &error.into()))?;
         let powers = pando_freeze::adopt(&directory).map_err(|error| unusable(&called, &error))?;
         if let Some(words) = Wants::of(&record.spec, &powers).objection(&allowed) {
@@ -280,10 +308,10 @@ async fn settle_import(
         let spec = record.spec.clone();
         let maker = Maker { places, source, spec, name: guest, guest_tree: None, store, progress };
         let made = maker.make()?;
-        // Connections with others stay with the machine that had them.
+        // Connections with others stay with the machine that had them. Who signed it is not what it says itself.
         let own = super::connections::of_clones(&record);
         let connections = if Connection::is_sound(&own) { own } else { Vec::new() };
-        let record = ImageRecord { layers: vec![made.name.clone()], connections, ..record };
+        let record = ImageRecord { layers: vec![made.name.clone()], connections, signed, ..record };
         let io = |error| failure::io("importing an image", &called, &error);
         std::fs::remove_file(files).map_err(io)?;
         std::fs::remove_file(directory.join(crate::image::ABOUT)).map_err(io)?;

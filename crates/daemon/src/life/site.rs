@@ -22,7 +22,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, LazyLock};
 
 /// Where programs on this host read their limits in version 1: a hierarchy with controllers stays mounted as long as the machine runs.
-static LEGACY: LazyLock<Vec<(&str, String)>> =
+pub(super) static LEGACY: LazyLock<Vec<(&str, String)>> =
     LazyLock::new(|| pando_kernel::mount::mounts().map(|mounts| Hierarchies::readable(&mounts)).unwrap_or_default());
 
 /// Everything that a thread needs to put a guest's first process together.

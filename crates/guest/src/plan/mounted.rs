@@ -19,11 +19,12 @@ pub struct Mounted {
     pub always: bool,
 }
 
-/// All that is mounted in a guest before anything of its own runs. `unified`: whether this host has a unified cgroup hierarchy.
-pub fn mounted(spec: &Spec, unified: bool) -> Result<Vec<Mounted>, PlanError> {
+/// All that is mounted in a guest before anything of its own runs. `unified`: whether this host has a unified cgroup hierarchy; `legacy`: see [`Facts::legacy`].
+pub fn mounted(spec: &Spec, unified: bool, legacy: &[(&'static str, String)]) -> Result<Vec<Mounted>, PlanError> {
     let facts = Facts {
         name: "guest".into(),
         unified,
+        legacy: legacy.to_vec(),
         file_volumes: Vec::new(),
         heritage: Heritage::None,
         views: View::ALL.to_vec(),
@@ -80,7 +81,7 @@ mod tests {
     #[test]
     fn it_is_what_the_plan_mounts() {
         let volume = Volume { source: "/srv".into(), target: "/data/".into(), read_only: true };
-        let all = mounted(&Spec { volumes: vec![volume], ..Spec::default() }, true).unwrap();
+        let all = mounted(&Spec { volumes: vec![volume], ..Spec::default() }, true, &[]).unwrap();
         let of = |path: &str| all.iter().find(|one| one.path == path).unwrap_or_else(|| panic!("{path}: {all:?}"));
         assert_eq!(of("/").kind, "overlay");
         assert_eq!((of("/dev").kind.as_str(), of("/proc").kind.as_str()), ("tmpfs", "proc"));

@@ -117,6 +117,13 @@ fn answer(program: &[Instruction], (architecture, number): (u32, u32), arguments
     }
 }
 
+/// A program that refuses calls by name, each with what it answers, to programs of either kind, and allows all others.
+pub fn refusing(calls: &[(i32, &[&str])]) -> Vec<u8> {
+    let named =
+        |(errno, names): &(i32, &[&str])| (errno.unsigned_abs(), names.iter().map(|&name| name.to_owned()).collect());
+    encoded(&Filter { refused: calls.iter().map(named).collect(), rules: Vec::new(), foreign_programs: true })
+}
+
 fn encoded(filter: &Filter) -> Vec<u8> {
     compile(filter).into_iter().flat_map(encode).collect()
 }
