@@ -187,7 +187,7 @@ impl Sandbox {
 }
 
 /// The program under test: as the environment says, or the one beside this program.
-fn command() -> io::Result<PathBuf> {
+pub(crate) fn command() -> io::Result<PathBuf> {
     if let Some(path) = std::env::var_os("PANDO_TEST_COMMAND") {
         return std::path::absolute(path);
     }

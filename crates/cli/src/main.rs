@@ -38,6 +38,7 @@ mod source;
 mod spec_file;
 mod state_root;
 mod table;
+mod tamed_text;
 mod time_span;
 mod top;
 mod verb;

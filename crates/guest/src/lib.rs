@@ -32,6 +32,7 @@ pub mod slot;
 pub mod source;
 mod spare;
 pub mod spawner;
+mod sub_ids;
 pub mod volume;
 
 pub use name::{GuestName, NameError};

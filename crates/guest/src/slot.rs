@@ -4,6 +4,7 @@
 //! free with the last process that has the file open, whatever happens, and nobody who is not root can hold one. The directory is the machine's, not a
 //! state root's: daemons with different roots never share a range.
 
+use crate::sub_ids::GivenIds;
 use pando_kernel::lock;
 use pando_kernel::trusted_directory::TrustedDirectory;
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
@@ -39,11 +40,16 @@ pub fn first_id(number: u32) -> u32 {
 /// How many slots in a row may be passed over because a socket has the name that earlier releases held them by.
 const PASSED_OVER: u32 = 64;
 
-/// Takes the first free slot from `hint` on, around to it again; `None` where all are held.
+/// Takes the first free slot from `hint` on, around to it again; `None` where all are held. One whose ids the machine has given to a user is passed over: that user
+/// could signal the guest's processes.
 pub fn claim(hint: u32) -> io::Result<Option<Slot>> {
     let directory = directory()?;
+    let given = GivenIds::of_this_machine();
     for offset in 0..SLOTS {
         let number = (hint + offset) % SLOTS;
+        if given.has_any(first_id(number), pando_kernel::id_map::IDS) {
+            continue;
+        }
         // A guest that an earlier release started holds a name. Whoever takes many of them keeps nobody from a slot.
         if offset < PASSED_OVER && is_held_by_name(&directory, number) {
             continue;

@@ -6,8 +6,9 @@ use crate::need::Need;
 use crate::patience::eventually;
 use crate::sandbox::Sandbox;
 use pando_kernel::tree_removal::remove_tree;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{FileExt, symlink};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 pub(crate) const CASES: &[Case] = &[
     Case::new("hostile::links_in_a_tree_lead_no_mount_outside", links_in_a_tree_lead_no_mount_outside).tags(&[Tag::Vm]),
@@ -18,6 +19,10 @@ pub(crate) const CASES: &[Case] = &[
         .needs(&[Need::Root, Need::Program("python3", "python3")]),
     Case::new("hostile::a_fork_bomb_ends_with_its_guest", a_fork_bomb_ends_with_its_guest),
     Case::new("hostile::output_cannot_drive_the_terminal", output_cannot_drive_the_terminal),
+    Case::new("hostile::a_log_cannot_drive_the_terminal", a_log_cannot_drive_the_terminal)
+        .needs(&[Need::Root, Need::Program("script", "bsdutils")]),
+    Case::new("hostile::who_writes_to_a_source_changes_no_other_guest", who_writes_to_a_source),
+    Case::new("hostile::who_writes_to_what_is_copied_has_nothing_else_read", who_writes_to_what_is_copied),
 ];
 
 /// A copy of the small tree in which some paths are links.
@@ -213,6 +218,102 @@ fn a_fork_bomb_ends_with_its_guest(sandbox: &Sandbox) {
 }
 
 /// What a guest names its processes reaches the host's terminal by ps and ls.
+/// To a terminal colours are printed, and nothing that drives it; to a file what the guest wrote.
+fn a_log_cannot_drive_the_terminal(sandbox: &Sandbox) {
+    let printed = "printf 'a\\033]0;title\\007b\\033[31mc\\033[2Jd\\n'; sleep 100000";
+    sandbox.guest("web", &["--", "sh", "-c", printed]);
+    eventually("it has printed", || sandbox.pando(["logs", "web"]).ok().contains('d'));
+    assert!(sandbox.pando(["logs", "web"]).ok().contains("\u{1b}]0;title\u{7}"));
+    let root = sandbox.root().to_string_lossy().into_owned();
+    for (option, drives) in [("", false), ("--raw", true)] {
+        let command =
+            format!("{} --root {root} logs {option} web", crate::sandbox::command().expect("there is one").display());
+        let shown = Line::new("script").args(["-qec", &command, "/dev/null"]).ok();
+        assert!(shown.contains("\u{1b}[31mc"), "{option}: {shown:?}");
+        assert_eq!(shown.contains("\u{1b}]0;title"), drives, "{option}: {shown:?}");
+        assert_eq!(shown.contains("\u{1b}[2J"), drives, "{option}: {shown:?}");
+    }
+}
+
+/// What somebody writes to the files of a guest's source while they are read, and whose times he sets back, comes into no other guest.
+fn who_writes_to_a_source(sandbox: &Sandbox) {
+    const FILES: usize = 12;
+    const LENGTH: u64 = 700_000;
+    const ROUNDS: usize = 6;
+    let [theirs, good] = ["theirs", "good"].map(|name| sandbox.scratch().join(name));
+    for tree in [&theirs, &good] {
+        Line::new("cp").args(["-a", sandbox.busybox()]).args([tree.as_os_str()]).ok();
+        for number in 0..FILES {
+            let mut content = vec![number as u8; LENGTH as usize];
+            content.extend_from_slice(b"good");
+            std::fs::write(tree.join(format!("tool{number}")), content).expect("a file");
+        }
+    }
+    let time = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_600_000_000);
+    let open =
+        |number| std::fs::File::options().write(true).open(theirs.join(format!("tool{number}"))).expect("a file");
+    let files: Vec<std::fs::File> = (0..FILES).map(open).collect();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                for (word, file) in
+                    [b"evil", b"good"].into_iter().flat_map(|word| files.iter().map(move |file| (word, file)))
+                {
+                    file.write_all_at(word, LENGTH).expect("it is written");
+                    file.set_modified(time).expect("its time is set");
+                }
+            }
+        });
+        for round in 0..ROUNDS {
+            let (name, from) = (format!("bad{round}"), theirs.to_string_lossy().into_owned());
+            // It may be refused: somebody writes to it.
+            sandbox.pando(["create", &name, "--from", &from, "--", "true"]).run();
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    sandbox.pando(["store", "verify"]).ok();
+    let from = good.to_string_lossy().into_owned();
+    sandbox.pando(["create", "victim", "--from", &from, "--start", "--", "sleep", "100000"]).ok();
+    let told = sandbox.exec_sh("victim", "for i in /tool*; do tail -c 4 $i; done").ok();
+    assert_eq!(told, "good".repeat(FILES));
+}
+
+/// `cp` of a directory of somebody's, in which a directory becomes a link to where he cannot read.
+fn who_writes_to_what_is_copied(sandbox: &Sandbox) {
+    const TRIES: usize = 40;
+    let (site, secret) = (sandbox.scratch().join("site"), sandbox.scratch().join("secret"));
+    for place in [&site.join("d"), &secret] {
+        std::fs::create_dir_all(place).expect("a directory");
+    }
+    std::fs::write(secret.join("file"), "the host's").expect("a file");
+    std::fs::write(site.join("d/file"), "theirs").expect("a file");
+    sandbox.guest("web", &["--", "sleep", "100000"]);
+    let (directory, aside, link) = (site.join("d"), site.join("aside"), site.join("link"));
+    symlink(&secret, &link).expect("a link");
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let renamed =
+                |from: &std::path::Path, to: &std::path::Path| std::fs::rename(from, to).expect("it is renamed");
+            while !over.load(Ordering::Relaxed) {
+                renamed(&directory, &aside);
+                renamed(&link, &directory);
+                renamed(&directory, &link);
+                renamed(&aside, &directory);
+            }
+        });
+        for number in 0..TRIES {
+            let from = format!("{}/.", site.display());
+            // It may fail: now and then what it was told of has gone.
+            sandbox.pando(["cp", &from, &format!("web:/srv/{number}")]).run();
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    let found = sandbox.exec_sh("web", "cat /srv/*/d/file /srv/*/aside/file /srv/*/link/file 2>/dev/null; :").ok();
+    assert!(!found.contains("the host's"), "the host's file was read for somebody who cannot");
+}
+
 fn output_cannot_drive_the_terminal(sandbox: &Sandbox) {
     sandbox.guest("web", &["--", "sh", "-c", "sleep 100000; :", "a\u{1b}[2Jb"]);
     for words in [&["ps", "web"] as &[&str], &["ps", "--all"], &["ls"], &["inspect", "web"]] {

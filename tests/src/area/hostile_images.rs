@@ -165,12 +165,12 @@ fn capabilities_of_processes(sandbox: &Sandbox) {
 
 /// Whoever makes a clone makes its sockets without a filter: an image may not have one that its guest could not have made.
 fn sockets(sandbox: &Sandbox) {
-    // Of internet addresses of either length.
-    const OF_THE_TREE: [[u8; 4]; 2] = [[8, 4, 4, 0x22], [8, 0x14, 4, 0x22]];
-    const OF_ANOTHER: [u8; 4] = [8, 0x50, 2, 0];
-    let mut export = export_of(sandbox, &["--profile", "strict"], "nc -u -l -p 9 >/dev/null & sleep 1");
+    // A socket of TCP, with internet addresses of either length: what it is, family, type, protocol.
+    const OF_THE_TREE: [[u8; 4]; 2] = [[8, 4, 2, 12], [8, 0x14, 2, 12]];
+    const OF_ANOTHER: [u8; 4] = [8, 0x50, 2, 12];
+    let mut export = export_of(sandbox, &["--profile", "strict"], "nc -l -p 9 >/dev/null & sleep 1");
     let replaced: usize = OF_THE_TREE.iter().map(|one| export.replace_in_tree(one, &OF_ANOTHER)).sum();
-    assert!(replaced >= 1, "a socket of UDP becomes one of AF_VSOCK");
+    assert!(replaced >= 1, "a socket of TCP becomes one of AF_VSOCK");
     granted_by_name_alone(sandbox, &file_of(sandbox, &export), "seccomp", &["a socket of family 40"]);
 }
 

@@ -1,8 +1,13 @@
 //! Files made into a tar stream.
 
 use anyhow::{Context, bail, ensure};
+use pando_kernel::tree_copy::names_in;
+use rustix::fs::{Mode, OFlags, ResolveFlags, openat2, readlinkat};
+use rustix::io::Errno;
+use std::ffi::OsStr;
 use std::fs::{File, Metadata};
 use std::io::{BufWriter, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -24,9 +29,9 @@ pub(crate) enum Owners {
 pub(crate) fn pack(source: &Path, out: impl Write, owners: Owners) -> anyhow::Result<Vec<String>> {
     let contents = source.as_os_str().as_bytes().ends_with(b"/.");
     let name = match source.file_name() {
-        Some(name) if !contents => PathBuf::from(name),
+        Some(name) if !contents => Some(PathBuf::from(name)),
         // "/", "." and "dir/.": there is no name to give.
-        _ => PathBuf::from("."),
+        _ => None,
     };
     let mut packer = Packer {
         builder: Builder::new(BufWriter::with_capacity(64 * 1024, out)),
@@ -35,24 +40,53 @@ pub(crate) fn pack(source: &Path, out: impl Write, owners: Owners) -> anyhow::Re
         // Who names a place there means it.
         walks_everywhere: is_virtual(source).unwrap_or(false),
     };
+    // The way up to the source is the user's word, and its links are followed. What is below may be somebody's who changes it meanwhile.
+    let (top, first) = match &name {
+        Some(name) => (source.parent().filter(|parent| !parent.as_os_str().is_empty()), name.clone()),
+        None => (Some(source), PathBuf::from(".")),
+    };
+    let top_path = top.unwrap_or(Path::new("."));
+    let failed = |path: &Path| format!("cannot copy '{}'", crate::printable::printable(&path.to_string_lossy()));
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let top = rustix::fs::open(top_path, flags, Mode::empty()).with_context(|| failed(source))?;
     // A stack of our own: a tree may be deeper than a program's.
-    let mut waiting = vec![(source.to_owned(), name)];
-    while let Some((path, name)) = waiting.pop() {
-        let failed = || format!("cannot copy '{}'", crate::printable::printable(&path.to_string_lossy()));
-        if packer.entry(&path, &name).with_context(failed)? && !packer.is_the_kernels(&path).with_context(failed)? {
-            let mut children = Vec::new();
-            for child in std::fs::read_dir(&path).with_context(failed)? {
-                let child = child.with_context(failed)?.file_name();
-                children.push((path.join(&child), name.join(&child)));
-            }
-            // The same tree gives the same stream.
-            children.sort_unstable_by(|left, right| right.cmp(left));
-            waiting.append(&mut children);
+    let mut waiting = vec![first];
+    while let Some(name) = waiting.pop() {
+        let failed = || failed(&top_path.join(&name));
+        let Some(directory) = packer.entry(&top, &name).with_context(failed)? else { continue };
+        if packer.is_the_kernels(&directory).with_context(failed)? {
+            continue;
         }
+        let mut children = Vec::new();
+        for child in names_in(directory.as_fd()).with_context(failed)? {
+            children.push(if name == Path::new(".") { Path::new(".").join(child) } else { name.join(child) });
+        }
+        // The same tree gives the same stream.
+        children.sort_unstable_by(|left, right| right.cmp(left));
+        waiting.append(&mut children);
     }
     let mut out = packer.builder.into_inner().context("cannot write the tar stream")?;
     out.flush().context("cannot write the tar stream")?;
     Ok(packer.left_out)
+}
+
+fn is_virtual(path: &Path) -> std::io::Result<bool> {
+    Ok(VIRTUAL.contains(&rustix::fs::statfs(path)?.f_type))
+}
+
+/// Opens what has a path below a directory. A name that became a link meanwhile leads nowhere: its owner, who may be anybody, would have root read for him what he cannot.
+fn open_below(top: &OwnedFd, path: &Path, flags: OFlags) -> std::io::Result<OwnedFd> {
+    const MOST_TRIES: u32 = 64;
+    let confined = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    for _ in 1..MOST_TRIES {
+        match openat2(top, path, flags, Mode::empty(), confined) {
+            // A rename anywhere raced with it.
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            opened => return Ok(opened?),
+        }
+    }
+    Ok(openat2(top, path, flags, Mode::empty(), confined)?)
 }
 
 struct Packer<W: Write> {
@@ -77,10 +111,6 @@ const VIRTUAL: [i64; 10] = [
     0x7363_6673,
 ];
 
-fn is_virtual(path: &Path) -> std::io::Result<bool> {
-    Ok(VIRTUAL.contains(&rustix::fs::statfs(path)?.f_type))
-}
-
 /// The most that is read of a file whose size nobody knows before.
 const MOST_UNKNOWN: u64 = 16 << 20;
 
@@ -92,25 +122,33 @@ fn is_of_unknown_size(status: &Metadata) -> bool {
 
 impl<W: Write> Packer<W> {
     /// Whether a directory shows objects of the kernel's, of which an archive has the place alone.
-    fn is_the_kernels(&self, path: &Path) -> std::io::Result<bool> {
-        Ok(!self.walks_everywhere && is_virtual(path)?)
+    fn is_the_kernels(&self, directory: &OwnedFd) -> std::io::Result<bool> {
+        Ok(!self.walks_everywhere && VIRTUAL.contains(&rustix::fs::fstatfs(directory)?.f_type))
     }
 
-    /// Packs one; `true` says that it is a directory.
-    fn entry(&mut self, path: &Path, name: &Path) -> anyhow::Result<bool> {
-        let status = path.symlink_metadata()?;
+    /// Packs one; gives it, if it is a directory.
+    fn entry(&mut self, top: &OwnedFd, name: &Path) -> anyhow::Result<Option<OwnedFd>> {
+        let place = File::from(open_below(top, name, OFlags::PATH)?);
+        let status = place.metadata()?;
         let mut header = self.header(&status);
         if status.is_dir() {
             header.set_entry_type(EntryType::Directory);
             header.set_size(0);
             self.builder.append_data(&mut header, name.join(""), std::io::empty())?;
+            return Ok(Some(open_below(&place.into(), Path::new("."), OFlags::RDONLY | OFlags::DIRECTORY)?));
         } else if status.is_symlink() {
             header.set_entry_type(EntryType::Symlink);
             header.set_size(0);
-            self.builder.append_link(&mut header, name, std::fs::read_link(path)?)?;
+            let target = readlinkat(&place, "", Vec::new())?;
+            self.builder.append_link(&mut header, name, Path::new(OsStr::from_bytes(target.as_bytes())))?;
         } else if status.is_file() {
             header.set_entry_type(EntryType::Regular);
-            let file = File::open(path)?;
+            let file = File::from(open_below(top, name, OFlags::RDONLY)?);
+            let opened = file.metadata()?;
+            ensure!(
+                (opened.dev(), opened.ino()) == (status.dev(), status.ino()),
+                "it was replaced while it was copied; copy it again"
+            );
             if is_of_unknown_size(&status) {
                 let mut content = Vec::new();
                 file.take(MOST_UNKNOWN + 1).read_to_end(&mut content)?;
@@ -128,9 +166,9 @@ impl<W: Write> Packer<W> {
         } else if name.components().count() <= 1 {
             bail!("it is a socket, a device or a FIFO");
         } else {
-            self.left_out.push(crate::printable::printable(&path.to_string_lossy()));
+            self.left_out.push(crate::printable::printable(&name.to_string_lossy()));
         }
-        Ok(status.is_dir())
+        Ok(None)
     }
 
     fn header(&self, status: &Metadata) -> Header {

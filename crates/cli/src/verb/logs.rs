@@ -5,12 +5,13 @@ use crate::client::Client;
 use crate::complaint::NoReader;
 use crate::replies::{Done, Inspected};
 use crate::state_root::StateRoot;
+use crate::tamed_text::TamedText;
 use anyhow::{Context, bail};
 use pando_api::{Fault, FaultKind, GuestState, Method};
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 use std::fs::File;
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
 use std::os::unix::fs::FileExt;
 use std::thread::sleep;
 use std::time::Duration;
@@ -29,6 +30,9 @@ pub(crate) struct Logs {
     /// Only the last N lines
     #[arg(short = 'n', long, visible_alias = "tail", value_name = "N")]
     lines: Option<u64>,
+    /// Print to a terminal whatever the guest wrote, also what drives terminals
+    #[arg(long)]
+    raw: bool,
     /// The guest
     name: String,
 }
@@ -49,9 +53,10 @@ Examples:
             Some(lines) => start_of_last(&log, lines).with_context(failed)?,
             None => 0,
         };
-        at = show(&log, at).with_context(failed)?;
+        let mut paper = Paper::new(self.raw);
+        at = show(&log, at, &mut paper).with_context(failed)?;
         if self.follow {
-            follow(&mut client, &self.name, &log, at).with_context(failed)?;
+            follow(&mut client, &self.name, &log, at, &mut paper).with_context(failed)?;
         }
         Ok(0)
     }
@@ -83,9 +88,28 @@ fn next_line(log: &File, at: u64) -> anyhow::Result<u64> {
     Ok(at + newline.map_or(0, |newline| newline as u64 + 1))
 }
 
+/// Where a log is printed. Of what goes to a terminal colours are left, and nothing that drives it: a guest may have written anything.
+struct Paper {
+    tamed: Option<TamedText>,
+}
+
+impl Paper {
+    fn new(raw: bool) -> Self {
+        Self { tamed: (!raw && std::io::stdout().is_terminal()).then(TamedText::default) }
+    }
+
+    fn print(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        let mut out = std::io::stdout().lock();
+        match &mut self.tamed {
+            Some(tamed) => out.write_all(&tamed.tame(bytes))?,
+            None => out.write_all(bytes)?,
+        }
+        out.flush()
+    }
+}
+
 /// Prints what stands from `at` on; the answer is where it ends.
-fn show(log: &File, mut at: u64) -> anyhow::Result<u64> {
-    let mut out = std::io::stdout().lock();
+fn show(log: &File, mut at: u64, paper: &mut Paper) -> anyhow::Result<u64> {
     let mut piece = vec![0; usize::try_from(PIECE)?];
     loop {
         match standing(log, at)? {
@@ -98,14 +122,14 @@ fn show(log: &File, mut at: u64) -> anyhow::Result<u64> {
             return Ok(at);
         }
         at += length as u64;
-        match out.write_all(&piece[..length]).and_then(|()| out.flush()) {
+        match paper.print(&piece[..length]) {
             Err(error) if error.kind() == ErrorKind::BrokenPipe => return Err(NoReader.into()),
             other => other.context("cannot write to standard output")?,
         }
     }
 }
 
-fn follow(client: &mut Client, name: &str, log: &File, mut at: u64) -> anyhow::Result<()> {
+fn follow(client: &mut Client, name: &str, log: &File, mut at: u64, paper: &mut Paper) -> anyhow::Result<()> {
     let mut silent = 0;
     loop {
         sleep(INTERVAL);
@@ -113,14 +137,14 @@ fn follow(client: &mut Client, name: &str, log: &File, mut at: u64) -> anyhow::R
             // It was emptied to make room: what is there now is new.
             at = 0;
         }
-        let shown = show(log, at)?;
+        let shown = show(log, at, paper)?;
         silent = if shown == at { silent + 1 } else { 0 };
         at = shown;
         if silent >= LOOKS {
             silent = 0;
             if has_ended(client, name)? {
                 // Its last words may have come after the look before.
-                return show(log, at).map(drop);
+                return show(log, at, paper).map(drop);
             }
         }
     }
