@@ -7,6 +7,7 @@ use crate::root::Owner;
 use crate::seed::SeedLink;
 use crate::volume;
 use pando_api::Volume;
+use pando_kernel::mistake::planted;
 use pando_kernel::mount::{Attributes, Tree};
 use pando_kernel::{CallError, Context, memory_file, packet};
 use pando_limit::view::View;
@@ -172,6 +173,11 @@ impl<'a> Supplies<'a> {
                 let owner = self.view_of.filter(|_| ["mnt", "ipc"].contains(&name)).unwrap_or(trunk);
                 let path = format!("/proc/{owner}/ns/{name}");
                 File::open(&path).map(|namespace| Supply::Own(namespace.into())).context(|| format!("opening {path}"))
+            }
+            // Mistake on purpose: a guest's process has the host's root open.
+            Want::Stdio(0) if planted("hosts-root-as-input") => {
+                let root = File::open("/").context(|| "opening /".into())?;
+                Ok(Supply::Own(root.into()))
             }
             Want::Stdio(number) => {
                 let own = self.stdio.get(number).map_or(Ok(None), given_device::own)?;

@@ -178,8 +178,9 @@ fn used(sandbox: &Sandbox, guest: &str) -> [i64; 3] {
 
 fn what_was_moved_counts_where_it_is(sandbox: &Sandbox) {
     const MOST: i64 = 60 << 20;
-    let _guests = ["from", "into"]
-        .map(|name| sandbox.pando(["run", "--name", name, "--", "/bin/sleep", "100000"]).limit(600).start());
+    let _guests = ["from", "into"].map(|name| {
+        sandbox.pando(["run", "--name", name, "--profile", "default", "--", "/bin/sleep", "100000"]).limit(600).start()
+    });
     for name in ["from", "into"] {
         eventually("the guest runs", || sandbox.state(name) == "running");
     }

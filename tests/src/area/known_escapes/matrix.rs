@@ -11,6 +11,7 @@ use super::Marker;
 use super::table::{Bait, ESCAPES, Escape, WALLS, Wall};
 use super::ways::{Attempt, Entered, Stage, WAYS, Way, values};
 use crate::area::attacks::{self, GOT_THROUGH};
+use crate::area::crash::daemon_with;
 use crate::sandbox::Sandbox;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -50,6 +51,28 @@ pub(super) fn controls(sandbox: &Sandbox) {
     assert!(silent.is_empty(), "these prove nothing:\n{}", silent.join("\n"));
 }
 
+/// The matrix would notice: where a descriptor of the host's is left open, it is found by each way in that gives a process its standard descriptors.
+pub(super) fn planted(sandbox: &Sandbox) {
+    sandbox.end_daemon();
+    let daemon = daemon_with(sandbox, "PANDO_PLANT", "hosts-root-as-input");
+    let stage = set_up(sandbox, 4..=4);
+    let blind: Vec<&str> = WAYS
+        .iter()
+        .filter(|way| ["run", "exec", "stop", "hooks", "tx"].contains(&way.name))
+        .filter(|way| {
+            let attempt = Attempt { bait: Bait::Inside, value: String::new(), command: &["/bin/all".into()] };
+            let entered = (way.enter)(&stage, WALLS[0], &attempt);
+            let through = |cell: Cell| matches!(cell, Cell::Through(_));
+            let left_open = |escape: &&Escape| escape.bait == Bait::Inside && escape.words.starts_with("from-here");
+            !present().filter(left_open).any(|escape| through(told(&entered, escape, WALLS[0], way)))
+        })
+        .map(|way| way.name)
+        .collect();
+    sandbox.end_daemon();
+    daemon.wait();
+    assert!(blind.is_empty(), "by these the host's root was not found although it was open: {blind:?}");
+}
+
 fn is_present(escape: &Escape) -> bool {
     escape.on.is_none_or(|path| Path::new(path).exists())
 }
@@ -76,7 +99,7 @@ fn lay_tries(tree: &Path, marker: &Marker) {
     std::fs::set_permissions(tree.join("bin/all"), PermissionsExt::from_mode(0o755)).expect("it is ours");
 }
 
-fn hold(sandbox: &Sandbox, walls: &[Wall], descriptors: std::ops::RangeInclusive<u32>) {
+fn set_up(sandbox: &Sandbox, descriptors: std::ops::RangeInclusive<u32>) -> Stage<'_> {
     let marker = Marker::lay(sandbox);
     let tree = attacks::tree(sandbox);
     for directory in ["app", "sbin"] {
@@ -85,7 +108,11 @@ fn hold(sandbox: &Sandbox, walls: &[Wall], descriptors: std::ops::RangeInclusive
     // A login shell would go home.
     std::fs::write(tree.join("etc/passwd"), "root:x:0:0:root:/nowhere:/bin/sh\n").expect("a file");
     lay_tries(&tree, &marker);
-    let stage = Stage { sandbox, tree, marker, descriptors, export: RefCell::default() };
+    Stage { sandbox, tree, marker, descriptors, export: RefCell::default() }
+}
+
+fn hold(sandbox: &Sandbox, walls: &[Wall], descriptors: std::ops::RangeInclusive<u32>) {
+    let stage = set_up(sandbox, descriptors);
     let mut cells = BTreeMap::new();
     for wall in walls {
         for way in WAYS {

@@ -39,6 +39,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("known_escapes::no_file_of_a_guest_makes_a_user_root", set_user_id::users_of_the_host),
     Case::new("known_escapes::by_every_way_in", matrix::selection),
     Case::new("known_escapes::by_every_way_in_on_every_wall", matrix::whole).tags(&[Tag::Slow]),
+    Case::new("known_escapes::what_is_left_open_would_be_found", matrix::planted),
     Case::new("known_escapes::each_gets_through_where_nothing_holds_it", matrix::controls)
         .needs(&[Need::Root, Need::Program("unshare", "util-linux")]),
 ];

@@ -385,7 +385,8 @@ except OSError as error: print(error.strerror)";
     let inner = format!("{name}-of-a");
     let _a = python(sandbox, "a", &["--net", "shared"], listen, &[&inner]);
     let from = |net: &str, name: &str| {
-        sandbox.pando(["run", "--net", net, "--", "/usr/bin/python3", "-c", connect, name]).ok().trim().to_owned()
+        let line = sandbox.pando(["run", "--net", net, "--profile", "default"]);
+        line.args(["--", "/usr/bin/python3", "-c", connect, name]).ok().trim().to_owned()
     };
     // The control: on the host's network, unrestricted, both are reached.
     for name in [&name, &inner] {
