@@ -66,6 +66,9 @@ fn make(root: &Path, seed: u64, count: u64, kinds: Kinds) {
             Err(error) => error.raw_os_error().map_or_else(|| error.kind().to_string(), |errno| errno.to_string()),
         };
         let said = calls.said;
+        // A directory that is not empty is in the way: xfs says so in other words than most.
+        let is_in_the_way = said.starts_with("rename ") && said.ends_with(" 0") && answer == "17";
+        let answer = if is_in_the_way { "39".to_owned() } else { answer };
         text.push_str(&format!("{number} {said} {answer}\n"));
     }
     // It may be longer than a pipe holds, and whoever reads it waits for the end.

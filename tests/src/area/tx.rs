@@ -22,6 +22,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("tx::distinct_names_in_one_directory_are_no_conflict", distinct_names),
     Case::new("tx::what_others_did_to_a_directory_meanwhile_stays", directories_of_others),
     Case::new("tx::a_lost_run_is_run_again", is_run_again),
+    Case::new("tx::a_command_that_fails_by_what_others_were_doing_is_run_again", misled),
     Case::new("tx::an_open_file_stays_the_same_file", stays_the_same_file),
     Case::new("tx::a_running_program_can_be_replaced", running_program),
     Case::new("tx::processes_left_behind_are_ended", left_behind),
@@ -251,6 +252,29 @@ fn is_run_again(sandbox: &Sandbox) {
         started.close_input().wait().succeeded().complains_of(&["keep was changed by others; running it again"]);
     assert_eq!(ended.out(), "started\nstarted\n");
     assert_eq!(read(directory.join("keep")), "other\nin\n");
+}
+
+/// What was never so at any one moment is no reason to fail; without a retry, or where nobody has done anything, a failure is one.
+fn misled(sandbox: &Sandbox) {
+    let directory = files(sandbox);
+    let put = |names: &[&str], content: &str| {
+        for name in names {
+            fs::write(directory.join(name), content).expect("a file can be written");
+        }
+    };
+    let script = "cat keep >new; mv new seen; read line || true; cmp seen other || exit 3; echo done >result";
+    for (retries, code) in [("1", 0), ("0", 3)] {
+        put(&["keep", "other"], "old\n");
+        std::thread::sleep(std::time::Duration::from_millis(12));
+        let started = run_sh(sandbox, &["--retry", retries], &directory, script).start_with_open_input();
+        eventually("the first attempt has read the file", || !transaction_files(sandbox, "seen").is_empty());
+        put(&["keep", "other"], "new\n");
+        let ended = started.close_input().wait().ended_with(code);
+        assert_eq!(ended.err().contains("was changed by others; running it again"), code == 0, "{}", ended.err());
+        assert_eq!(directory.join("result").exists(), code == 0 || retries == "0");
+    }
+    let ended = run_sh(sandbox, &[], &directory, "cat keep; exit 4").run().ended_with(4);
+    assert!(ended.err().contains("aborted: exit code 4; nothing was changed") && !ended.err().contains("again"));
 }
 
 fn stays_the_same_file(sandbox: &Sandbox) {

@@ -11,6 +11,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("tx_guest_meetings::the_first_that_commits_is_favoured_if_the_settings_say_so", first),
     Case::new("tx_guest_meetings::the_oldest_is_favoured_if_the_settings_say_so", oldest),
     Case::new("tx_guest_meetings::what_was_read_is_read_again", reads_again),
+    Case::new("tx_guest_meetings::a_command_that_fails_by_what_others_were_doing_is_run_again", misled),
     Case::new("tx_guest_meetings::output_is_held_until_the_commit", holds_output),
 ];
 
@@ -92,6 +93,27 @@ fn reads_again(sandbox: &Sandbox) {
     let ended = started.close_input().wait().succeeded();
     ended.complains_of(&["count was changed by others; running it again", "1 retry"]).says("0\n7\n");
     assert_eq!(sandbox.exec_sh("g", "cat /srv/word").ok(), "word\nrest\n");
+}
+
+fn misled(sandbox: &Sandbox) {
+    guest(sandbox, "priority");
+    let put =
+        |content: &str| sandbox.exec_sh("g", &format!("echo {content} >/srv/count; echo {content} >/srv/other")).ok();
+    let script = "cd /srv; cat count >seen; read line || true; cmp seen other || exit 3; echo done >result";
+    for (retries, code) in [("1", 0), ("0", 3)] {
+        put("7");
+        let started = run(sandbox, &["--retry", retries], script).start_with_open_input();
+        eventually("the first attempt has read the file", || has(sandbox, "seen", "7"));
+        put("8");
+        let ended = started.close_input().wait().ended_with(code);
+        assert_eq!(
+            ended.err().contains("was changed by others; running it again (1 of 1)"),
+            code == 0,
+            "{}",
+            ended.err()
+        );
+    }
+    assert_eq!(sandbox.exec_sh("g", "cat /srv/result").ok(), "done\n");
 }
 
 fn holds_output(sandbox: &Sandbox) {

@@ -146,6 +146,11 @@ impl Transaction {
         (rivals, changed)
     }
 
+    /// What others have changed so that it could not be committed now. Nobody may be changing more of it.
+    pub fn loss(&self, watch: Option<&Watch>) -> Option<Loss> {
+        loss_now(&self.record, watch)
+    }
+
     /// What others changed so that it cannot be committed any more, as far as somebody has said so.
     pub fn doomed(&self) -> Option<Loss> {
         contention::doomed(&self.directory)

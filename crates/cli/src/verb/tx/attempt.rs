@@ -12,6 +12,8 @@ pub(super) enum Attempt {
     Aborted(u8, String),
     /// It cannot be committed any more.
     Lost(Loss),
+    /// The command has failed, with this exit code, and what others were doing may be why: it cannot have been told all that it was told at any one moment.
+    Misled(u8, String, Loss),
     /// Something was mounted or unmounted while its view was made: its command has not begun.
     NotBegun(Loss),
     /// What it changes takes more memory than there is for that.
@@ -27,7 +29,7 @@ impl Attempt {
     pub(super) fn outcome(&self) -> (Outcome<'_>, u8) {
         match self {
             Self::Committed(figures, settled) => (Outcome::Committed(*figures, settled), 0),
-            Self::Aborted(code, why) => (Outcome::Aborted(why), *code),
+            Self::Aborted(code, why) | Self::Misled(code, why, _) => (Outcome::Aborted(why), *code),
             Self::Lost(loss) | Self::NotBegun(loss) => (Outcome::Aborted(loss.words()), OWN_FAILURE),
             Self::Outgrown => (Outcome::Aborted(OUTGROWN), OWN_FAILURE),
         }

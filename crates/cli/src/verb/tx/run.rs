@@ -180,7 +180,8 @@ impl Run {
             eprintln!("pando: {what}; running it again{how} ({retries} of {})", self.retry);
             // Whoever it was lost to goes on, but for a transaction that has committed. What has outgrown its memory is in its own way.
             let goes_on = |loss: &Loss| !loss.is_of_memory() && !loss.is_to_a_commit();
-            let is_in_the_way = matches!(&tried.attempt, Attempt::Lost(loss) if goes_on(loss));
+            let is_in_the_way =
+                matches!(&tried.attempt, Attempt::Lost(loss) | Attempt::Misled(.., loss) if goes_on(loss));
             let pause = if is_in_the_way { backoff.after(took) } else { Duration::ZERO };
             if let Some(signal) = trial.waiting.rest(pause)? {
                 let attempt =
@@ -242,9 +243,9 @@ impl Run {
             }
             other => {
                 let has_outgrown = transaction.outgrows_memory();
+                let why = if has_outgrown { Attempt::Outgrown } else { self.misled(&mut transaction, &other) };
                 transaction.abort()?;
-                let why = || if has_outgrown { Attempt::Outgrown } else { why(&other) };
-                (doomed.map_or_else(why, Attempt::Lost), other.left())
+                (doomed.map_or(why, Attempt::Lost), other.left())
             }
         };
         let Left { watch, reached } = left_over;
@@ -266,6 +267,22 @@ impl Run {
         match self.net {
             HowNetwork::Pass => Network::Pass,
             HowNetwork::Refuse => Network::Refuse,
+        }
+    }
+
+    /// Why a transaction is aborted, or is to be run again although its command has failed by itself.
+    fn misled(&self, transaction: &mut Transaction, waited: &Waited) -> Attempt {
+        match (why(waited), waited) {
+            (Attempt::Aborted(code, words), Waited::Ended(Rest { ended: Ended::Exited(_), watch, passed }))
+                if self.retry > 0 =>
+            {
+                transaction.knows(&passed.places);
+                match transaction.loss(watch.as_ref()).filter(|loss| !loss.is_of_memory()) {
+                    Some(loss) => Attempt::Misled(code, words, loss),
+                    None => Attempt::Aborted(code, words),
+                }
+            }
+            (why, _) => why,
         }
     }
 

@@ -20,7 +20,7 @@ use crate::state_root::StateRoot;
 use anyhow::Context;
 use pando_api::Method;
 use pando_tx::{
-    CommitError, Contention, EndError, Exclusive, Home, Loss, Moment, Passed, Reached, Realm, Selection, TxName,
+    CommitError, Contention, EndError, Exclusive, Home, Looks, Loss, Moment, Passed, Reached, Realm, Selection, TxName,
 };
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::ffi::OsString;
@@ -79,8 +79,10 @@ impl Run {
             }
             // What a run has reached is not undone by its being lost.
             reached.add(tried.reached.clone());
-            if let Attempt::Lost(what) | Attempt::NotBegun(what) = &tried.attempt
-                && alone.is_none()
+            // One whose command has failed by itself needs no run that cannot be misled.
+            let is_left = alone.is_none() && (retries < self.retry || !matches!(tried.attempt, Attempt::Misled(..)));
+            if let Attempt::Lost(what) | Attempt::NotBegun(what) | Attempt::Misled(.., what) = &tried.attempt
+                && is_left
             {
                 retries += 1;
                 let how = if retries > self.retry {
@@ -188,7 +190,15 @@ impl Run {
                 Attempt::Aborted(0, "a dry run".to_owned())
             }
             (0, None) => self.commit_in_guest(home, name, alone, trial.contention)?,
-            (code, None) => Attempt::Aborted(code, format!("exit code {code}")),
+            (code, None) => {
+                let words = format!("exit code {code}");
+                let looked = || Looks::default().look_at_open(home, &record, &passed.places);
+                let loss = if alone.is_none() && self.retry > 0 { looked() } else { None };
+                match loss.filter(|loss| !loss.is_of_memory()) {
+                    Some(loss) => Attempt::Misled(code, words, loss),
+                    None => Attempt::Aborted(code, words),
+                }
+            }
         };
         if !matches!(attempt, Attempt::Committed(..)) {
             pando_tx::abort_open(home, name, alone)?;

@@ -49,7 +49,7 @@ impl Trial<'_> {
                 (self.memory, self.lesson.written_through) = (None, true);
                 Some((loss.words(), ", each write to the disk at once"))
             }
-            Attempt::Lost(loss) => {
+            Attempt::Lost(loss) | Attempt::Misled(.., loss) => {
                 self.lesson.disputed.extend(loss.file().map(Path::to_owned));
                 self.lesson.directories.extend(loss.directory().map(Path::to_owned));
                 Some((loss.words(), ""))
