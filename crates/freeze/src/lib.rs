@@ -13,7 +13,7 @@
 //! Each kind of object has a file that captures it and writes how it is made: `descriptors` and `objects` (files, pipes, events), `own_proc`, `memory_rules`, `pressure`, `process_descriptors`, `unix_socket` and
 //! `unix_making`, `socket_queue` and `in_flight` (what waits in them), `plain_socket` (TCP, UDP, netlink), `connections` (TCP, of who ends), `contents` and `content_making` (what has no name: shared
 //! memory, deleted files), `aio` (what was asked of files and is done meanwhile), `sysv` and `sysv_making`, `queues`, `timers`, `credentials`, `terminals`, `inotify`, `given` (what the guest has mounted since),
-//! `nested` (namespaces beside the first process's: `namespaces`, `mount_spaces` and `mount_making`, `ipc_spaces`, `net_spaces`, `user_spaces`,
+//! `nested` (namespaces beside the first process's: `namespaces`, `mount_spaces` and `mount_making`, `ipc_spaces`, `net_spaces`, `own_network` (the guest's own), `user_spaces`,
 //! `host_names`, `open_namespaces`), `control_groups`.
 //!
 //! What a clone could not have is looked for by each of them, and, where it is none of these objects, by `survey`, `sharing` and `oddities`.
@@ -86,6 +86,7 @@ mod onlooker;
 mod open_files;
 mod open_namespaces;
 mod origin;
+mod own_network;
 mod own_proc;
 mod pid_counter;
 mod pipes;
@@ -136,6 +137,7 @@ pub use given::Given;
 pub use holder::{Holder, program};
 pub use likeness::Difference;
 pub use onlooker::Onlooker;
+pub use own_network::GivenNetwork;
 pub use powers::Powers;
 pub use refusal::{FreezeError, Refusal};
 pub use sheet::{Kind, SheetError, VERSION, read_sheet, write_sheet};

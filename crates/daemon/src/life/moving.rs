@@ -129,6 +129,7 @@ impl Site {
             in_memory: &[],
             given: &[],
             host_devices: &[],
+            network: None,
             onlooker: self.onlooker.as_ref().as_ref(),
         };
         let groups: Vec<BorrowedFd<'_>> = self.tasks.iter().map(AsFd::as_fd).collect();
