@@ -452,6 +452,14 @@ def of_sockets():
         return opened(one, lambda: (one.getsockname(), one.getpeername()))
 
     kind("udp with a peer", sends)
+
+    def setting():
+        path = "/proc/sys/net/ipv4/ip_default_ttl"
+        with open(path, "w") as file:
+            file.write("99")
+        return lambda: text(path)
+
+    kind("setting of the network", setting)
     kind("netlink", lambda: opened(socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)))
 
 

@@ -57,6 +57,7 @@ pub(crate) fn capture(
     image.host_names = host_names::capture(&nested.host_names)?;
     image.ipc_spaces = nested.ipc.all().len();
     image.net_spaces = net_spaces::capture(&nested.networks);
+    image.net_settings = known.net_settings.to_vec();
     image.user_spaces = user_spaces::capture(&nested.users, &maps)?;
     if let Some(groups) = &groups {
         image.control_groups = groups.capture(&maps)?;

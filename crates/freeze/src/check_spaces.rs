@@ -9,7 +9,9 @@ use crate::mount_making;
 use crate::mount_spaces;
 use crate::namespaces::{HOST_NAMES, IPC, Kind, MOUNTS, NETWORK, USERS};
 use crate::net_spaces;
+use crate::own_network;
 use crate::user_spaces;
+use pando_kernel::network_settings::NETWORK_SETTINGS;
 
 /// Namespaces, and who and what is in them.
 pub(crate) fn spaces(image: &Image) -> Result<(), Wrong> {
@@ -19,6 +21,12 @@ pub(crate) fn spaces(image: &Image) -> Result<(), Wrong> {
         && image.net_spaces.len() <= net_spaces::MOST
         && image.user_spaces.len() <= user_spaces::MOST;
     ensure(bounded, || "it has too many namespaces".into())?;
+    let is_setting = |(path, value): &(String, String)| {
+        let below = path.strip_prefix(NETWORK_SETTINGS).is_some_and(|rest| rest.starts_with('/'));
+        below && is_plain(path) && value.len() <= PAGE as usize && is_path(path).is_ok()
+    };
+    let right = image.net_settings.len() <= own_network::MOST && image.net_settings.iter().all(is_setting);
+    ensure(right, || "a setting of its network is none".into())?;
     let mut behind = 0;
     for contents in mount_making::contents(image) {
         // Each is in one of them.
@@ -91,8 +99,6 @@ pub(crate) fn control_groups(image: &Image) -> Result<(), Wrong> {
     let all = &image.control_groups;
     ensure(all.groups.len() <= control_groups::MOST, || "it has too many control groups".into())?;
     let word = |name: &String| name.len() <= 32 && name.chars().all(|one| one.is_ascii_alphanumeric() || one == '_');
-    // They are names and no way back up.
-    let is_plain = |path: &str| path.split('/').skip(1).all(|name| !matches!(name, "" | "." | ".."));
     let known = |(name, value): &(String, String)| {
         control_groups::SETTINGS.iter().any(|(one, _)| one == name) && value.len() <= PAGE as usize
     };
@@ -107,6 +113,11 @@ pub(crate) fn control_groups(image: &Image) -> Result<(), Wrong> {
     }
     let entered = |process: &Process| process.control_group.is_none_or(|group| group < all.groups.len());
     ensure(all.given.iter().all(word) && image.processes.iter().all(entered), || "a control group is none".into())
+}
+
+/// Whether a path is names and no way back up.
+fn is_plain(path: &str) -> bool {
+    path.split('/').skip(1).all(|name| !matches!(name, "" | "." | ".."))
 }
 
 fn mount_change(image: &Image, number: usize, change: &MountChange) -> Result<(), Wrong> {

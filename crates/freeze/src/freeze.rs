@@ -21,6 +21,7 @@ use crate::machine::{self, MappedFile};
 use crate::objects::Slots;
 use crate::onlooker::Onlooker;
 use crate::origin::Origin;
+use crate::own_network::{self, GivenNetwork};
 use crate::plan;
 use crate::planted;
 use crate::refusal::{FreezeError, Refusal};
@@ -54,6 +55,8 @@ pub struct Subject<'a> {
     pub given: &'a [Given],
     /// The devices that the host's file systems are on, as mountinfo(5) has them: what is on those was given.
     pub host_devices: &'a [String],
+    /// What is given to each guest in its network namespace. None where that is not its own, or nobody is to ask.
+    pub network: Option<&'a GivenNetwork>,
     /// What tells of processes while they stand still; without it each is asked, and they stand still for longer.
     pub onlooker: Option<&'a Onlooker>,
 }
@@ -175,6 +178,8 @@ pub(crate) struct Known<'a> {
     pub(crate) ipc: &'a Ipc,
     pub(crate) ahead: &'a Ahead,
     pub(crate) onlooker: Option<&'a Onlooker>,
+    /// What is set of the guest's own network.
+    pub(crate) net_settings: &'a [(String, String)],
     /// The processes that were there before the first look.
     pub(crate) looked_at: &'a HashSet<i32>,
 }
@@ -196,8 +201,16 @@ pub(crate) fn stand_still(subject: &Subject<'_>, roots: &Roots) -> Result<Still,
     let prepare = || Ok((Ipc::of(subject.init)?, subject.onlooker.and_then(|onlooker| onlooker.again().ok())));
     let (standing, prepared) = Standing::nobody(prepare)?;
     let (ipc, onlooker) = &*prepared;
+    let net_settings = own_network::settings(subject);
     let ahead = Ahead::of(roots);
-    let known = Known { searched: &searched, ipc, ahead: &ahead, onlooker: onlooker.as_ref(), looked_at: &looked_at };
+    let known = Known {
+        searched: &searched,
+        ipc,
+        ahead: &ahead,
+        onlooker: onlooker.as_ref(),
+        net_settings: &net_settings,
+        looked_at: &looked_at,
+    };
     let begun = Instant::now();
     let (standing, image) = standing.stop(roots, |stopped| look(subject, stopped, &known))?;
     Ok(Still { image, holder, standing, begun })

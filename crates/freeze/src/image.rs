@@ -59,6 +59,8 @@ pub struct Image {
     pub ipc_spaces: usize,
     /// Network namespaces beside the first process's.
     pub net_spaces: Vec<NetSpace>,
+    /// What is set of the first process's own network: paths below /proc/sys/net, in the order in which that is done, and what is written to each.
+    pub net_settings: Vec<(String, String)>,
     /// User namespaces beside the first process's.
     pub user_spaces: Vec<UserSpace>,
     /// Control groups below the guest's own.

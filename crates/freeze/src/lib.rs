@@ -13,7 +13,7 @@
 //! Each kind of object has a file that captures it and writes how it is made: `descriptors` and `objects` (files, pipes, events), `epoll`, `own_proc`, `memory_rules`, `pressure`, `process_descriptors`, `unix_socket` and
 //! `unix_making`, `socket_queue` and `in_flight` (what waits in them), `plain_socket` (TCP, UDP, netlink), `connections` and `revival` (TCP), `contents` and `content_making` (what has no name: shared
 //! memory, deleted files), `aio` (what was asked of files and is done meanwhile), `sysv` and `sysv_making`, `queues`, `timers`, `credentials`, `terminals`, `inotify`, `given` (what the guest has mounted since),
-//! `nested` (namespaces beside the first process's: `namespaces`, `mount_spaces` and `mount_making`, `ipc_spaces`, `net_spaces`, `user_spaces`,
+//! `nested` (namespaces beside the first process's: `namespaces`, `mount_spaces` and `mount_making`, `ipc_spaces`, `net_spaces`, `own_network` (the guest's own), `user_spaces`,
 //! `host_names`, `open_namespaces`), `control_groups`.
 //!
 //! What a clone could not have is looked for by each of them, and, where it is none of these objects, by `survey`, `sharing` and `oddities`.
@@ -91,6 +91,7 @@ mod onlooker;
 mod open_files;
 mod open_namespaces;
 mod origin;
+mod own_network;
 mod own_proc;
 mod pid_counter;
 mod pipes;
@@ -144,6 +145,7 @@ pub use holder::{Holder, program};
 pub use likeness::Difference;
 pub use needed_calls::NeededCall;
 pub use onlooker::Onlooker;
+pub use own_network::GivenNetwork;
 pub use powers::Powers;
 pub use refusal::{FreezeError, Refusal};
 pub use revival::{Revived, revive};

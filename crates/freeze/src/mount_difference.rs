@@ -350,8 +350,9 @@ impl<'a> Comparison<'a> {
         let sayable = mount.kind == "tmpfs" || !mount.options.split(',').any(|option| option.starts_with("gid="));
         if self.is_own(number) && sayable {
             let hidden = covered || self.other.leads_to(&path, &HashSet::new()) != number;
+            // What covers it is made, and covers what lies there then.
             if hidden && mount.kind == "tmpfs" && self.is_seen_elsewhere(number) {
-                return false;
+                return true;
             }
             if hidden && mount.kind == "tmpfs" {
                 let kind = format!("a file system {} that another covers ({} on {path})", self.whose(), mount.kind);

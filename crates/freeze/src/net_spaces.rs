@@ -6,7 +6,7 @@ use crate::namespaces::{Beside, NETWORK};
 use crate::objects::Slots;
 use crate::refusal::Refusal;
 use crate::script::Writer;
-use pando_kernel::network::{self, Network};
+use pando_kernel::network::{self, Address, Network};
 use pando_kernel::{CallError, Context, namespace};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -24,7 +24,7 @@ pub struct NetSpace {
 /// The most of them.
 pub(crate) const MOST: usize = 256;
 
-const LOOPBACK: &str = "lo";
+pub(crate) const LOOPBACK: &str = "lo";
 
 /// What is in each, and what of that a clone's would not have.
 pub(crate) fn look(nets: &Beside) -> Result<(Vec<Network>, Vec<Refusal>), CallError> {
@@ -51,7 +51,7 @@ pub(crate) fn look(nets: &Beside) -> Result<(Vec<Network>, Vec<Refusal>), CallEr
 }
 
 /// The first thing in a network that is not in each that has just the loopback device.
-fn strange(network: &Network) -> Option<String> {
+pub(crate) fn strange(network: &Network) -> Option<String> {
     /// The table of addresses of one's own (`RT_TABLE_LOCAL`).
     const LOCAL: u32 = 255;
     /// Those that choose the tables local, main and default.
@@ -66,10 +66,12 @@ fn strange(network: &Network) -> Option<String> {
     }
     let loopback = network.devices.iter().find(|one| one.name == LOOPBACK);
     let standard = [(IpAddr::V4(Ipv4Addr::LOCALHOST), 8), (IpAddr::V6(Ipv6Addr::LOCALHOST), 128)];
-    if let Some((address, bits)) = network.addresses.iter().find(|address| !standard.contains(address)) {
-        return Some(format!("an address ({address}/{bits})"));
+    let is_standard = |one: &&Address| standard.contains(&(one.ip, one.bits));
+    if let Some(one) = network.addresses.iter().find(|one| !is_standard(one)) {
+        return Some(format!("an address ({}/{})", one.ip, one.bits));
     }
-    if loopback.is_some_and(|one| one.up && !network.addresses.contains(&standard[0]) || one.longest != LENGTH) {
+    let has_first = network.addresses.iter().any(|one| (one.ip, one.bits) == standard[0]);
+    if loopback.is_some_and(|one| one.up && !has_first || one.longest != LENGTH) {
         return Some("a loopback device that was changed".into());
     }
     let of_loopback = |to: IpAddr, bits: u8, table: u32| match to {
@@ -167,16 +169,14 @@ mod tests {
     use pando_kernel::network::{Device, Route};
 
     fn network() -> Network {
-        let device = |name: &str, up, longest| Device { name: name.into(), up, longest };
+        let device = |name: &str, up, longest| Device { index: 1, name: name.into(), up, longest };
+        let address = |ip: IpAddr, bits| Address { ip, bits, device: 1 };
+        let route = |table, to| Route { table, to, device: 1, maker: 2 };
         let to = |to: &str, bits| Some((to.parse().unwrap(), bits));
         Network {
             devices: vec![device("lo", true, 65_536), device("sit0", false, 1480)],
-            addresses: vec![(Ipv4Addr::LOCALHOST.into(), 8), (Ipv6Addr::LOCALHOST.into(), 128)],
-            routes: vec![
-                Route { table: 255, to: to("127.0.0.0", 8) },
-                Route { table: 254, to: to("::1", 128) },
-                Route { table: 255, to: to("ff00::", 8) },
-            ],
+            addresses: vec![address(Ipv4Addr::LOCALHOST.into(), 8), address(Ipv6Addr::LOCALHOST.into(), 128)],
+            routes: vec![route(255, to("127.0.0.0", 8)), route(254, to("::1", 128)), route(255, to("ff00::", 8))],
             rules: vec![0, 32_766, 32_767, 0, 32_766],
             filters: false,
         }
@@ -190,7 +190,7 @@ mod tests {
         let cases: [(Change, &str); 7] = [
             (|network| network.devices[1].up = true, "a network device (sit0)"),
             (|network| network.devices[1].name = "eth0".into(), "a network device (eth0)"),
-            (|network| network.addresses[1].1 = 64, "an address (::1/64)"),
+            (|network| network.addresses[1].bits = 64, "an address (::1/64)"),
             (|network| network.devices[0].longest = 1500, "a loopback device that was changed"),
             (|network| network.routes[0].table = 254, "a route (to 127.0.0.0/8)"),
             (|network| network.rules[2] = 7, "a rule for routes (with priority 7)"),

@@ -6,7 +6,7 @@ use crate::script::{Chapter, Writer};
 use crate::staging::AT_FDCWD;
 use crate::{
     content_making, control_groups, host_names, inotify, ipc_spaces, mount_making, net_spaces, open_namespaces,
-    own_proc, plain_socket, pressure, process_descriptors, queues, terminals, unix_making, user_spaces,
+    own_network, own_proc, plain_socket, pressure, process_descriptors, queues, terminals, unix_making, user_spaces,
 };
 use pando_restorer::Special;
 
@@ -239,6 +239,7 @@ pub(crate) fn write(writer: &mut Writer, image: &Image, (slots, helper): (Slots,
     host_names::make(writer, image, slots);
     ipc_spaces::make(writer, image, slots);
     net_spaces::make(writer, image, slots);
+    own_network::make(writer, image, slots);
     control_groups::make(writer, image);
     mount_making::make_first(writer, image, (slots, helper), |writer| {
         content_making::make(writer, image, (slots, helper));

@@ -17,6 +17,7 @@ use crate::mount_spaces::{self, Spaces};
 use crate::namespaces::Beside;
 use crate::nested::Nested;
 use crate::oddities::Usual;
+use crate::own_network;
 use crate::own_proc;
 use crate::pipes;
 use crate::proc_file::{self, Lines};
@@ -129,6 +130,9 @@ fn survey_members(
             descriptors.push((member, found));
         }
         refusals.extend(objections.into_iter().map(|(kind, advice)| refusal(member, None, kind, advice)));
+    }
+    if !stopped {
+        refusals.extend(own_network::objections(subject, members)?);
     }
     refusals.extend(reservation(members, &areas));
     refusals.extend(crowd(&descriptors));

@@ -199,6 +199,7 @@ mod tests {
             mount_spaces: vec![MountSpace { changes, ..MountSpace::default() }],
             ipc_spaces: 1,
             net_spaces: vec![NetSpace { up: true }],
+            net_settings: vec![("/proc/sys/net/ipv4/ip_forward".into(), "1".into())],
             user_spaces: vec![UserSpace { users: vec![[0, 0, 1]], groups: vec![[0, 0, 1]], ..UserSpace::default() }],
             control_groups: ControlGroups {
                 root: "/sys/fs/cgroup".into(),

@@ -70,6 +70,7 @@ pub mod mqueue;
 pub mod namespace;
 mod netlink_dump;
 pub mod network;
+pub mod network_settings;
 pub mod outliving;
 pub mod overlay;
 mod owed;

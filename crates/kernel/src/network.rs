@@ -12,12 +12,25 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 /// A device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Device {
+    /// Its number in the namespace.
+    pub index: u32,
     /// Its name.
     pub name: String,
     /// Whether it is up.
     pub up: bool,
     /// The largest packet that it takes, in bytes.
     pub longest: u32,
+}
+
+/// An address of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// It.
+    pub ip: IpAddr,
+    /// How many bits of it are the network's.
+    pub bits: u8,
+    /// The device's number.
+    pub device: u32,
 }
 
 /// A route, other than the one that the kernel has where it has none.
@@ -27,6 +40,10 @@ pub struct Route {
     pub table: u32,
     /// Where it leads: the first address, and how many bits of it count. None for everywhere.
     pub to: Option<(IpAddr, u8)>,
+    /// The number of the device that it leads by; 0 where it leads by none, or by several.
+    pub device: u32,
+    /// Who made it: 2 for the kernel itself (`RTPROT_KERNEL`), 9 for what routers announce.
+    pub maker: u8,
 }
 
 /// What there is.
@@ -34,8 +51,8 @@ pub struct Route {
 pub struct Network {
     /// Devices.
     pub devices: Vec<Device>,
-    /// Addresses of all devices, and how many bits of each are their network's.
-    pub addresses: Vec<(IpAddr, u8)>,
+    /// Addresses of all devices.
+    pub addresses: Vec<Address>,
     /// Routes.
     pub routes: Vec<Route>,
     /// Priorities of the rules by which tables are chosen.
@@ -133,7 +150,7 @@ fn device(body: &[u8]) -> Option<Device> {
     let name = find(body, 16, 3)?.split(|byte| *byte == 0).next()?;
     let longest = find(body, 16, 4).map_or(0, |value| word(value, 0));
     let up = word(body, 8) & libc::IFF_UP as u32 != 0;
-    Some(Device { name: String::from_utf8_lossy(name).into_owned(), up, longest })
+    Some(Device { index: word(body, 4), name: String::from_utf8_lossy(name).into_owned(), up, longest })
 }
 
 fn ip(bytes: &[u8]) -> Option<IpAddr> {
@@ -144,12 +161,12 @@ fn ip(bytes: &[u8]) -> Option<IpAddr> {
 }
 
 /// `struct ifaddrmsg`, `IFA_LOCAL`, else `IFA_ADDRESS`.
-fn address(body: &[u8]) -> Option<(IpAddr, u8)> {
+fn address(body: &[u8]) -> Option<Address> {
     let bytes = find(body, 8, 2).or_else(|| find(body, 8, 1))?;
-    Some((ip(bytes)?, *body.get(1)?))
+    Some(Address { ip: ip(bytes)?, bits: *body.get(1)?, device: word(body, 4) })
 }
 
-/// `struct rtmsg`, `RTA_DST`, `RTA_TABLE`.
+/// `struct rtmsg`, `RTA_DST`, `RTA_OIF`, `RTA_TABLE`.
 fn route(body: &[u8]) -> Option<Route> {
     const UNREACHABLE: u8 = 7;
     let (bits, table, kind) = (*body.get(1)?, *body.get(4)?, *body.get(7)?);
@@ -157,7 +174,8 @@ fn route(body: &[u8]) -> Option<Route> {
     let to = find(body, 12, 1).and_then(ip).map(|ip| (ip, bits));
     // Where there are no routes of IPv6, older kernels tell of one that leads nowhere.
     let none = kind == UNREACHABLE && table == 0 && to.is_none();
-    (!none).then_some(Route { table, to })
+    let device = find(body, 12, 4).map_or(0, |value| word(value, 0));
+    (!none).then_some(Route { table, to, device, maker: *body.get(5)? })
 }
 
 /// `FRA_PRIORITY`.
@@ -189,12 +207,13 @@ mod tests {
             return eprintln!("skipped: no network namespace can be made");
         }
         let network = seen.unwrap();
-        assert_eq!(network.devices, [Device { name: "lo".into(), up: true, longest: 65536 }]);
+        assert_eq!(network.devices, [Device { index: 1, name: "lo".into(), up: true, longest: 65536 }]);
         let added = ("10.9.0.1".parse().unwrap(), 24);
-        assert!(network.addresses.contains(&(Ipv4Addr::LOCALHOST.into(), 8)), "{network:?}");
+        let has = |ip: IpAddr, bits| network.addresses.contains(&Address { ip, bits, device: 1 });
+        assert!(has(Ipv4Addr::LOCALHOST.into(), 8), "{network:?}");
         // There may be no ip(8).
         let routed = network.routes.iter().any(|route| route.to.is_some_and(|(to, _)| to == added.0));
-        assert_eq!(network.addresses.contains(&added), routed, "{network:?}");
+        assert_eq!(has(added.0, added.1), routed, "{network:?}");
         assert!(network.rules.iter().all(|priority| matches!(priority, 0 | 32766 | 32767)));
         assert_eq!(network.filters, line == "filtered\n");
     }

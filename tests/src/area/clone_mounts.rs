@@ -30,8 +30,8 @@ const MOUNTING: &str = "
     mount --bind /onefile /proc/uptime; umount /dev/mqueue; mount -o remount,bind,noexec /dev/pts
     mount -t tmpfs sealed /srv; echo sealed >/srv/word; mount -o remount,ro,bind /srv";
 
-/// What there is, and what is to be read there. Slots and what is of the daemon's own differ.
-const LOOK: &str = "cut -d' ' -f 4- /proc/1/mountinfo | grep -v '/run/pando/' |
+/// What there is, and what is to be read there. Slots and what is of the daemon's own differ; a file system that is covered where it is mounted once more is not there.
+const LOOK: &str = "cut -d' ' -f 4- /proc/1/mountinfo | grep -v -e '/run/pando/' -e '^/ /point ' |
     sed 's/[ug]id=[0-9]*//g; s/,,*/,/g; s/overlay [^ ]* .*/overlay/; s/shared:[0-9]*/shared/; s/,$//' | sort
     cat /mnt/word /mnt/inner/word /onto/word /over/word /point/word /dev/shm/word /onto-file /proc/uptime /srv/word
     stat -c '%u %a' /mnt/word /mnt; (echo x >/onto/new) 2>&1 | grep -o Read-only; (echo x >/srv/new) 2>&1 | grep -o Read-only; ls /dev/mqueue";
@@ -112,9 +112,9 @@ fn refused(sandbox: &Sandbox) {
             "umount /mnt; umount /mnt",
         ),
         (
-            "mount --bind /bin /mnt; { /mnt/busybox sleep 100002 & }",
+            "mount --bind /bin /mnt; { /mnt/busybox sleep 100002 & echo $! >/pid; }",
             "a program or library of what the guest has mounted itself (/mnt/busybox)",
-            "pkill -f 100002; umount /mnt",
+            "kill $(cat /pid); while grep -q busybox /proc/$(cat /pid)/comm; do sleep 0.05; done 2>/dev/null; umount /mnt",
         ),
         (
             "mount -t tmpfs x /mnt; mount --make-shared /mnt; mount --bind /mnt /srv",

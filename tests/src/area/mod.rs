@@ -16,6 +16,7 @@ mod clone_load;
 mod clone_losses;
 mod clone_memory;
 mod clone_mounts;
+mod clone_networks;
 mod clone_objects;
 mod clone_programs;
 mod clone_scopes;
@@ -199,6 +200,7 @@ const AREAS: &[&[Case]] = &[
     clone_losses::CASES,
     clone_memory::CASES,
     clone_mounts::CASES,
+    clone_networks::CASES,
     clone_objects::CASES,
     clone_scopes::CASES,
     clone_trees::CASES,

@@ -13,9 +13,9 @@ use crate::guest::{Guest, Running};
 use crate::image::{HeldImage, ImageRecord};
 use crate::logs::Printed;
 use crate::processes;
-use pando_api::{Fault, FaultKind, Spec};
+use pando_api::{Fault, FaultKind, Link, Network, Spec};
 use pando_freeze::{
-    Ends, FreezeError, Frozen, Given, Manner, Onlooker, Outside, Subject, Touched, freeze_and_end,
+    Ends, FreezeError, Frozen, Given, GivenNetwork, Manner, Onlooker, Outside, Subject, Touched, freeze_and_end,
     freeze_with as freeze_processes,
 };
 use pando_guest::GuestName;
@@ -25,8 +25,10 @@ use pando_kernel::mount::{self, Tree};
 use pando_kernel::tree_removal::remove_tree;
 use pando_kernel::{CallError, Context, pidfd, unfiltered};
 use pando_limit::disk::Image;
+use pando_net::private::GUEST_DEVICE;
 use pando_store::StoreError;
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -68,6 +70,8 @@ struct Scene {
     keeping: Keeping,
     /// Whether this host has a unified cgroup hierarchy.
     unified: bool,
+    /// The addresses that it was given.
+    addresses: Vec<IpAddr>,
     onlooker: Arc<LazyLock<Option<Onlooker>>>,
     touched: Arc<LazyLock<Option<Touched>>>,
 }
@@ -242,6 +246,7 @@ impl Scene {
             store: Arc::clone(&daemon.store),
             keeping: Keeping::of(daemon, &spec, (slot, name)),
             unified: daemon.unified,
+            addresses: daemon.private.addresses(slot),
             onlooker: Arc::clone(&daemon.onlooker),
             touched: Arc::clone(&daemon.touched),
             caption: Caption { guest: guest.name.to_string(), spec, layers, answer: None, unchecked: false },
@@ -253,6 +258,7 @@ impl Scene {
     fn freeze(mut self) -> Result<(Frozen, ImageRecord), FreezeError> {
         let outside = Vec::from_iter(self.printed.map(|(device, inode)| Outside { device, inode }));
         let whole = self.caption.spec.init.is_some();
+        let network = given_network(&self.caption.spec, &self.addresses);
         let (given, host_devices) = (given(&self.caption.spec, self.unified), host_devices()?);
         let subject = Subject {
             init: self.init,
@@ -263,6 +269,7 @@ impl Scene {
             own_files: &[generation::PATH],
             given: &given,
             host_devices: &host_devices,
+            network: network.as_ref(),
             onlooker: self.onlooker.as_ref().as_ref(),
         };
         root::prepare(&self.root.files)?;
@@ -355,6 +362,20 @@ fn given(spec: &Spec, unified: bool) -> Vec<Given> {
         always: mounted.always,
     };
     plan::mounted(spec, unified, &LEGACY).unwrap_or_default().into_iter().map(one).collect()
+}
+
+/// What is given to a guest of a spec in a network namespace of its own, if it has one.
+fn given_network(spec: &Spec, addresses: &[IpAddr]) -> Option<GivenNetwork> {
+    // As a guest's seed sets them.
+    const OPEN: [(&str, &str); 2] =
+        [("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0"), ("/proc/sys/net/ipv4/ping_group_range", "0 65535")];
+    if spec.network.is_the_hosts() {
+        return None;
+    }
+    let connected = spec.network == Network::Private;
+    let addresses = (spec.link != Link::Macvlan).then(|| addresses.to_vec());
+    let settings = OPEN.map(|(path, value)| (path.to_owned(), value.to_owned())).to_vec();
+    Some(GivenNetwork { device: connected.then(|| GUEST_DEVICE.to_owned()), addresses, settings })
 }
 
 /// The devices that the host's file systems are on.

@@ -133,6 +133,7 @@ impl Site {
             own_files: &[],
             given: &[],
             host_devices: &[],
+            network: None,
             onlooker: self.onlooker.as_ref().as_ref(),
         };
         let groups: Vec<BorrowedFd<'_>> = self.tasks.iter().map(AsFd::as_fd).collect();

@@ -16,7 +16,7 @@ use std::net::Ipv4Addr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// What a guest calls its device.
-pub(super) const GUEST_DEVICE: &str = "eth0";
+pub const GUEST_DEVICE: &str = "eth0";
 
 /// What kind of pair connects a guest to the bridge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

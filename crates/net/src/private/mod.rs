@@ -22,7 +22,7 @@ mod subnet;
 pub use forwarding::Turned;
 pub(crate) use inside::within;
 pub use lease::{Lease, Published};
-pub use link::Connection;
+pub use link::{Connection, GUEST_DEVICE};
 pub use subnet::{Subnet, SubnetError, choose, free};
 
 use crate::device;
