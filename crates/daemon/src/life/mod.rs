@@ -20,6 +20,7 @@ pub(crate) mod fold;
 mod forking;
 pub(crate) mod freeze;
 pub(crate) mod hooks;
+mod host_name_file;
 pub(crate) mod hot;
 pub(crate) mod identity;
 pub(crate) mod image;
