@@ -12,12 +12,22 @@ pub(crate) fn open(protocol: Option<Protocol>) -> io::Result<OwnedFd> {
 }
 
 /// Asks, and has the body of each answer heard.
-pub(crate) fn ask(socket: impl AsFd, kind: u16, body: &[u8], mut heard: impl FnMut(&[u8])) -> io::Result<()> {
+pub(crate) fn ask(socket: impl AsFd, kind: u16, body: &[u8], heard: impl FnMut(&[u8])) -> io::Result<()> {
     const REQUEST_DUMP: u16 = 0x301;
+    converse(socket, (kind, REQUEST_DUMP), body, heard)
+}
+
+/// Has something changed, and waits until it is.
+pub(crate) fn change(socket: impl AsFd, kind: u16, body: &[u8]) -> io::Result<()> {
+    const REQUEST_ACK: u16 = 0x005;
+    converse(socket, (kind, REQUEST_ACK), body, |_| ())
+}
+
+fn converse(socket: impl AsFd, (kind, flags): (u16, u16), body: &[u8], mut heard: impl FnMut(&[u8])) -> io::Result<()> {
     let mut request = Vec::with_capacity(HEADER + body.len());
     request.extend(((HEADER + body.len()) as u32).to_le_bytes());
     request.extend(kind.to_le_bytes());
-    request.extend(REQUEST_DUMP.to_le_bytes());
+    request.extend(flags.to_le_bytes());
     request.extend([0; 8]);
     request.extend(body);
     rustix::net::send(&socket, &request, SendFlags::empty())?;
@@ -38,6 +48,8 @@ fn parse(mut bytes: &[u8], heard: &mut impl FnMut(&[u8])) -> io::Result<bool> {
         let length = (word(bytes, 0) as usize).clamp(HEADER, bytes.len());
         match half(bytes, 4) {
             DONE => return Ok(true),
+            // Or the word that it is done.
+            ERROR if bytes.len() >= HEADER + 4 && word(bytes, HEADER) == 0 => return Ok(true),
             ERROR => return Err(io::Error::from_raw_os_error((word(bytes, HEADER) as i32).wrapping_neg())),
             _ => heard(&bytes[HEADER..length]),
         }

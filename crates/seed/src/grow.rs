@@ -247,6 +247,10 @@ impl Growing {
                 const MS_PRIVATE: u64 = 1 << 18;
                 bare::mount_setattr(rustix::fs::CWD, c"/", true, 0, MS_PRIVATE)
             }
+            Step::Share => {
+                const MS_SHARED: u64 = 1 << 20;
+                bare::mount_setattr(rustix::fs::CWD, c"/", true, 0, MS_SHARED)
+            }
             Step::EnterRoot { fd, over } => self.enter_root(fd, over.c_str()),
             Step::Attach { fd, on } => {
                 let tree = self.luggage.fd(fd)?;

@@ -292,6 +292,8 @@ pub enum Step<'a> {
     /// Wait until the guest has been admitted to what it shares with others: a message on the report's socket says so
     /// ([`ADMITTED`](crate::ADMITTED)). Should the socket close instead, the process ends. Nothing of the guest's own runs before.
     Admission,
+    /// Whatever is mounted in this namespace shares what is mounted on it with copies of the namespace made from here on, unless they ask otherwise.
+    Share,
 }
 
 /// Group ids, four bytes each, little-endian.

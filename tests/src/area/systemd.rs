@@ -14,6 +14,7 @@ const NEEDS: &[Need] = &[Need::Root, Need::Program("mmdebstrap", "mmdebstrap")];
 
 pub(crate) const CASES: &[Case] = &[
     Case::new("systemd::boots_reboots_powers_off_and_stops", boots_reboots_powers_off_and_stops).tags(VM),
+    Case::new("systemd::has_the_name_and_the_credentials_that_it_is_given", has_its_name_and_credentials).tags(VM),
     Case::new("systemd::is_cloned_with_its_services", |sandbox| is_cloned_with_its_services(sandbox, &tarball()))
         .tags(VM),
     Case::new("systemd::is_cloned_with_services_that_share_nothing", |sandbox| {
@@ -347,4 +348,26 @@ fn is_cloned_ten_times(sandbox: &Sandbox) {
         different.dedup();
         assert_eq!(different.len(), names.len(), "{different:?}");
     }
+}
+
+fn has_its_name_and_credentials(sandbox: &Sandbox) {
+    // The tree says another name: that of the machine that it was made on.
+    booted(sandbox, &tarball(), &[]);
+    inside(sandbox, "hostname").says("sd\n");
+    // It is the guest's to change, until somebody asks for a name.
+    inside(sandbox, "echo changed >/etc/hostname").succeeded();
+    sandbox.pando(["restart", "sd"]).limit(LIMIT).ok();
+    boots(sandbox);
+    inside(sandbox, "hostname").says("changed\n");
+    sandbox.pando(["set", "sd", "hostname=named"]).ok();
+    sandbox.pando(["restart", "sd"]).limit(LIMIT).ok();
+    boots(sandbox);
+    inside(sandbox, "hostname; cat /etc/hostname").says("named\nnamed\n");
+    // Services get credentials by mounts that their namespace shares, and see what is mounted later.
+    let credential =
+        "systemd-run --wait --pipe -q -p LoadCredential=x:/etc/hostname sh -c 'cat $CREDENTIALS_DIRECTORY/x'";
+    inside(sandbox, credential).says("named\n");
+    let later = "systemd-run -q -u late -p PrivateTmp=yes sleep 1000; mount -t tmpfs none /mnt; touch /mnt/there; \
+        pid=$(systemctl show -P MainPID late); ls /proc/$pid/root/mnt; systemctl stop late; umount /mnt";
+    inside(sandbox, later).says("there\n");
 }

@@ -223,6 +223,7 @@ async fn grow(
     let mut site = Site::of(sprout, guest.name.as_ref(), spec.clone(), (&daemon.store, daemon.unified), heritage)?;
     // Whoever gave the command waits for it; a guest that lasts may end when it likes.
     site.word = (guest.ephemeral && wish.is_some()).then(word).transpose()?;
+    site.first_run = guest.record.borrow().exit_code.is_none();
     let heard = site.word.as_ref().map(|word| owned(word.as_fd())).transpose()?;
     // One that goes away with its command had none before.
     site.transactions = if guest.ephemeral { None } else { super::transactions::kept(&daemon.places, &guest.name) };

@@ -21,6 +21,7 @@ mod forking;
 pub(crate) mod freeze;
 mod generation;
 pub(crate) mod hooks;
+mod host_name_file;
 pub(crate) mod hot;
 pub(crate) mod identity;
 pub(crate) mod image;

@@ -3,6 +3,7 @@
 use super::birth::step_failed;
 use super::boot::{Wish, owned};
 use super::cradle::Fittings;
+use super::host_name_file;
 use crate::failure;
 use crate::pool::Sprout;
 use pando_api::{Fault, FaultKind, Spec};
@@ -46,6 +47,8 @@ pub(super) struct Site {
     pub(super) transactions: Option<Home>,
     /// Whether the guest is on its network when the plan is sent.
     pub(super) admitted: bool,
+    /// Whether the guest has never run before.
+    pub(super) first_run: bool,
 }
 
 /// A wish without what cannot go to another thread.
@@ -94,6 +97,7 @@ impl Site {
             word: None,
             transactions: None,
             admitted: true,
+            first_run: false,
         })
     }
 
@@ -120,7 +124,17 @@ impl Site {
         let mounted =
             mounted.map_err(|error| failure::store(&format!("starting guest '{}'", self.name), &self.name, &error))?;
         self.recover(&mounted.tree)?;
+        self.name_itself(&mounted.tree).map_err(|error| self.fault(&error))?;
         Ok(mounted)
+    }
+
+    /// Tells an init of the guest's own its host name: the one that was asked for, always; that of the guest only before its first run, since it is the guest's to change.
+    fn name_itself(&self, tree: &Tree) -> Result<(), CallError> {
+        let asked = self.spec.hostname.as_ref().or(self.first_run.then_some(&self.name));
+        match asked.filter(|_| self.spec.init.is_some() && self.heritage == Heritage::None) {
+            Some(name) => host_name_file::write(tree.as_fd(), self.owner().map(|owner| owner.first_id), name),
+            None => Ok(()),
+        }
     }
 
     /// Finishes what transactions in the guest were at. Blocking.

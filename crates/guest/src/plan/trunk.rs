@@ -61,6 +61,10 @@ pub fn trunk(spec: &Spec, facts: &Facts, program: Option<&Program>) -> Result<Pl
     shared_memory(&mut plan, spec)?;
     volumes(&mut plan, spec, facts)?;
     plan.step("taking the new root", Step::TakeRoot);
+    if spec.init.is_some() {
+        // As systemd has it on a machine, and expects whoever starts it elsewhere to have it: services get their credentials through mounts made for all.
+        plan.step("sharing what is mounted", Step::Share);
+    }
     host_name(&mut plan, spec, facts)?;
     // One out of an image has those that it had, and needs more descriptors until then than they may allow.
     if facts.heritage != Heritage::Init {

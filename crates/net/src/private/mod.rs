@@ -26,7 +26,7 @@ pub use link::{Connection, GUEST_DEVICE};
 pub use subnet::{Subnet, SubnetError, choose, free};
 
 use crate::device;
-use pando_kernel::{CallError, Context};
+use pando_kernel::{CallError, Context, conntrack};
 use ruleset::Names;
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
@@ -110,6 +110,7 @@ impl Private {
         let bridge = device::named(&self.names.bridge)?;
         link::make_pair(&port, bridge, lease, namespace)?;
         firewall::load(&ruleset::admit(&self.names, lease))?;
+        forget(lease)?;
         let gateway = self.subnet.gateway();
         let lengths = (self.subnet.length, subnet::LENGTH6);
         inside::settle(namespace, &inside::Place::behind(lease, lengths, gateway))
@@ -122,6 +123,7 @@ impl Private {
     /// The kernel's or nft(8)'s. What is gone already is no error.
     pub fn dismiss(&self, lease: &Lease) -> Result<(), CallError> {
         firewall::load(&ruleset::dismiss(&self.names, lease))?;
+        forget(lease)?;
         link::delete(&self.names.port(lease.number))
     }
 
@@ -165,6 +167,25 @@ impl Private {
         }
         firewall::load(&ruleset::remove(&self.names))
     }
+}
+
+/// Has the kernel forget where datagrams to a guest's published ports were led before: a client that goes on sending is led anew, to the guest that the port leads to now, and
+/// not to whoever has the address of an earlier one. Connections end by themselves.
+fn forget(lease: &Lease) -> Result<(), CallError> {
+    const UDP: u8 = 17;
+    let published: Vec<_> = lease.published.iter().filter(|one| one.udp).collect();
+    if published.is_empty() {
+        return Ok(());
+    }
+    let own: Vec<IpAddr> =
+        device::devices()?.into_iter().flat_map(|device| device.addresses).map(|(ip, _)| ip).collect();
+    let is_local = |ip: IpAddr| ip.is_loopback() || own.contains(&ip);
+    let forgotten = conntrack::forget(|talk| {
+        let leads =
+            |one: &&Published| one.host == talk.port && one.ip.map_or_else(|| is_local(talk.to), |ip| ip == talk.to);
+        talk.protocol == UDP && published.iter().any(|one| leads(one))
+    });
+    forgotten.map(drop).context(|| "forgetting where datagrams to published ports were led".into())
 }
 
 /// Makes the tables once, where it hurts nobody.

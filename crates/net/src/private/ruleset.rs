@@ -78,7 +78,7 @@ pub(super) fn base(names: &Names, subnet: &Subnet, apart: &[String]) -> String {
     dnat ip to ip daddr . meta l4proto . th dport map @publish_at4
     dnat ip6 to ip6 daddr . meta l4proto . th dport map @publish_at6
     fib daddr type local dnat ip to meta l4proto . th dport map @publish4
-    fib daddr type local dnat ip6 to meta l4proto . th dport map @publish6
+    ip6 daddr != ::1 fib daddr type local dnat ip6 to meta l4proto . th dport map @publish6
   }}
   chain arriving {{ type nat hook prerouting priority dstnat; jump publish; }}
   chain local {{ type nat hook output priority -100; jump publish; }}

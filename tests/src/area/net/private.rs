@@ -11,6 +11,7 @@ use crate::sandbox::Sandbox;
 pub(crate) const CASES: &[Case] = &[
     Case::new("private::the_world_is_reached_through_the_host", the_world).needs(NEEDS),
     Case::new("private::published_ports_lead_inside", published).needs(NEEDS),
+    Case::new("private::who_goes_on_sending_reaches_the_new_guest", goes_on_sending).needs(NEEDS),
     Case::new("private::a_port_leads_to_one_guest", port_conflicts).needs(NEEDS),
     Case::new("private::guests_know_one_another_by_name", names).needs(NEEDS),
     Case::new("private::foreign_addresses_are_dropped", foreign_addresses).needs(NEEDS),
@@ -127,6 +128,51 @@ fn published(sandbox: &Sandbox) {
     }
     let _b = python(sandbox, "b", &["--publish", "5353:53/udp"], ECHO, &[]);
     eventually("datagrams come and go", || wire.outside(["python3", "-c", ASK, "10.9.0.1", "5353"]).ok() == "echo x\n");
+}
+
+/// Goes on sending from one socket, and notes who answers whenever that is somebody else.
+const GO_ON: &str = r#"
+import socket, sys
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(0.1); s.bind(("0.0.0.0", 4000))
+last = "nobody"
+while True:
+    try: s.sendto(b"x", ("10.9.0.1", 5353)); who = s.recv(100).decode()
+    except OSError: continue
+    if who != last:
+        with open(sys.argv[1], "a") as told: told.write(who + "\n")
+    last = who
+"#;
+
+const NAME: &str = r#"
+import socket, sys
+server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+server.bind(("0.0.0.0", 53))
+while True:
+    data, client = server.recvfrom(100)
+    server.sendto(sys.argv[1].encode(), client)
+"#;
+
+fn goes_on_sending(sandbox: &Sandbox) {
+    let wire = wire(sandbox);
+    // Something has to be translated before anybody remembers who speaks with whom.
+    let _first = server(sandbox, "first", &["--publish", "8080:80"], "80");
+    let told = sandbox.scratch().join("told");
+    let client = wire.outside(["python3", "-c", GO_ON]).args([&told]).limit(300).start();
+    let answers = |names: &str| std::fs::read_to_string(&told).is_ok_and(|said| said == names);
+    // Asked while nobody is there: the kernel remembers that it led nowhere.
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    let one = python(sandbox, "one", &["--publish", "5353:53/udp"], NAME, &["one"]);
+    eventually("the guest that came later answers", || answers("one\n"));
+    sandbox.pando(["rm", "--force", "one"]).run();
+    drop(one);
+    let _two = python(sandbox, "two", &["--publish", "5353:53/udp"], NAME, &["two"]);
+    eventually("the next guest answers", || answers("one\ntwo\n"));
+    client.signal(rustix::process::Signal::KILL);
+    let _ = client.wait();
+    // Nobody waits at ::1, where nothing is published: the host says at once that nobody is there.
+    let near = "import socket; socket.create_connection(('::1', 8080), timeout=20)";
+    let refused = wire.host(["python3", "-c", near]).run();
+    assert!(refused.err().contains("refused"), "{}", refused.err());
 }
 
 fn port_conflicts(sandbox: &Sandbox) {
