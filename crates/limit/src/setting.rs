@@ -335,7 +335,7 @@ mod tests {
     #[test]
     fn a_change_takes_back_what_is_no_more() {
         let groups = all(true);
-        let site = Site { groups: &groups, device: Err(String::new()), uncounted: 0, processes: 0, sockets: None };
+        let site = Site { groups: &groups, device: Err(String::new()), uncounted: 0, processes: 1001, sockets: None };
         let settings = |pairs: &[(&str, &str)]| plan(&Limits::read(pairs.iter().copied()).unwrap(), &site, 2).unwrap();
         let old = settings(&[("pids", "5"), ("memory.limit", "1G")]);
         let new = settings(&[("memory.limit", "2G"), ("cpu.limit", "1")]);
