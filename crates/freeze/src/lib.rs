@@ -33,6 +33,7 @@ mod aio;
 mod areas;
 mod arrivals;
 mod asking;
+mod bounded;
 mod bpf_object;
 mod capture;
 mod check;
@@ -47,10 +48,14 @@ mod descriptors;
 mod dispatched_calls;
 mod dormancy;
 mod early_contents;
+#[cfg(any(test, feature = "fuzz"))]
+mod example;
 mod first;
 mod fork_sharing;
 mod frame;
 mod freeze;
+#[cfg(feature = "fuzz")]
+pub mod fuzz;
 mod growth;
 mod handle_walk;
 mod holder;

@@ -17,6 +17,8 @@
 pub mod account;
 pub mod device_list;
 pub mod devices;
+#[cfg(feature = "fuzz")]
+pub mod fuzz;
 pub mod launch;
 pub mod mask;
 pub mod name;

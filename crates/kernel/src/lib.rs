@@ -51,6 +51,8 @@ pub mod file_handle;
 pub mod follower;
 pub mod foreign_memory;
 pub mod fs_owner;
+#[cfg(feature = "fuzz")]
+pub mod fuzz;
 pub mod guardian;
 pub mod heap;
 pub mod id_map;

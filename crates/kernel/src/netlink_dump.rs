@@ -31,7 +31,7 @@ pub(crate) fn ask(socket: impl AsFd, kind: u16, body: &[u8], mut heard: impl FnM
 }
 
 /// Takes messages apart; whether the last one was among them.
-fn parse(mut bytes: &[u8], heard: &mut impl FnMut(&[u8])) -> io::Result<bool> {
+pub(crate) fn parse(mut bytes: &[u8], heard: &mut impl FnMut(&[u8])) -> io::Result<bool> {
     const ERROR: u16 = 2;
     const DONE: u16 = 3;
     while bytes.len() >= HEADER {
