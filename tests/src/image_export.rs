@@ -1,5 +1,6 @@
 //! Exports of images as somebody who means harm makes them: taken apart, changed, and put together with right checksums. See docs/image-format.md.
 
+use crate::dice::Dice;
 use crate::line::Line;
 use std::fs::File;
 use std::io::{Read, Write};
@@ -120,6 +121,30 @@ impl ImageExport {
         }
         seal(&mut self.tree, &body);
         count
+    }
+
+    /// Damages the tree in one to four places, behind a checksum that is right: other bits, other numbers, something left out or said twice.
+    pub(crate) fn damage_tree(&mut self, dice: &mut Dice) {
+        let mut body = self.tree[HEAD..].to_vec();
+        for _ in 0..=dice.throw(4) {
+            let at = dice.throw(body.len().max(1) as u64) as usize;
+            let length = (dice.throw(40) as usize).min(body.len() - at);
+            match dice.throw(6) {
+                0 => drop(body.drain(at..at + length)),
+                1 => {
+                    let again = body[at..at + length].to_vec();
+                    body.splice(at..at, again);
+                }
+                2 if length > 0 => body[at] = [0, 1, 0x7f, 0x80, 0xff, b'/', b'.'][dice.throw(7) as usize],
+                3 => {
+                    let number = [0, 1 << 31, 1 << 32, 1 << 47, u64::MAX][dice.throw(5) as usize];
+                    body.splice(at..(at + 1).min(body.len()), varint(number));
+                }
+                _ if length > 0 => body[at] ^= 1 << dice.throw(8),
+                _ => {}
+            }
+        }
+        seal(&mut self.tree, &body);
     }
 
     /// Puts another path in the place of one, wherever the tree has it; how often it did.

@@ -31,6 +31,9 @@ mod tests {
         },
     ];
 
+    /// Fuzz targets, which rows may name too.
+    const TARGETS: &str = include_str!("../../fuzz/src/lib.rs");
+
     /// The words in backquotes of a table's row, in its last column.
     fn tests_of(row: &str) -> Vec<&str> {
         let last = row.trim().trim_end_matches('|').rsplit('|').next().unwrap_or_default();
@@ -57,8 +60,13 @@ mod tests {
     #[test]
     fn every_test_that_is_named_exists() {
         let names: Vec<&str> = area::all().map(|case| case.name).collect();
-        let is_there =
-            |word: &str| names.iter().any(|name| *name == word || (word.ends_with("::") && name.starts_with(word)));
+        let is_target = |word: &str| {
+            word.strip_prefix("fuzz::").is_some_and(|name| TARGETS.contains(&format!("target(\"{name}\",")))
+        };
+        let is_there = |word: &str| {
+            is_target(word)
+                || names.iter().any(|name| *name == word || (word.ends_with("::") && name.starts_with(word)))
+        };
         let lost: Vec<&str> =
             TABLES.iter().flat_map(Table::rows).flat_map(tests_of).filter(|word| !is_there(word)).collect();
         assert!(lost.is_empty(), "tests that are named and do not exist: {lost:#?}");

@@ -21,6 +21,8 @@ mod descriptors;
 mod dispatch;
 mod events;
 mod failure;
+#[cfg(feature = "fuzz")]
+pub mod fuzz;
 mod guest;
 mod image;
 mod image_records;

@@ -56,7 +56,7 @@ pub(crate) fn refresh(pid: i32, areas: &mut [Area]) -> Result<(), CallError> {
 }
 
 /// A text of the form of /proc/PID/smaps. What a restorer left behind, where it once made the process, is not part of it.
-fn parse(text: &str) -> Result<Vec<Seen>, CallError> {
+pub(crate) fn parse(text: &str) -> Result<Vec<Seen>, CallError> {
     let mut areas: Vec<Seen> = Vec::new();
     for line in text.lines() {
         if let Some(flags) = line.strip_prefix("VmFlags:") {

@@ -28,7 +28,7 @@ impl IdMaps {
     }
 }
 
-fn parse(text: &str) -> Vec<[u64; 3]> {
+pub(crate) fn parse(text: &str) -> Vec<[u64; 3]> {
     let line = |line: &str| {
         let mut words = line.split_ascii_whitespace().map(str::parse);
         Some([words.next()?.ok()?, words.next()?.ok()?, words.next()?.ok()?])
@@ -37,11 +37,11 @@ fn parse(text: &str) -> Vec<[u64; 3]> {
 }
 
 /// An id as its owner knows it.
-fn inside(map: &[[u64; 3]], id: u32) -> Result<u32, CallError> {
+pub(crate) fn inside(map: &[[u64; 3]], id: u32) -> Result<u32, CallError> {
     let id = u64::from(id);
     let found = map.iter().find(|[_, outer, count]| (*outer..outer.saturating_add(*count)).contains(&id));
     found
-        .map(|[inner, outer, _]| (inner + id - outer) as u32)
+        .and_then(|[inner, outer, _]| u32::try_from(inner.checked_add(id - outer)?).ok())
         .ok_or_else(|| malformed(format!("looking up id {id} in the guest's range")))
 }
 

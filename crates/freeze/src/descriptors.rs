@@ -340,7 +340,7 @@ pub(crate) fn ranges(info: &str, of: &str) -> Vec<(i16, i64, i64)> {
         let [_, _, family, _, mode, _, _, start, end] = words[..] else { return None };
         let kind = if mode == "WRITE" { libc::F_WRLCK } else { libc::F_RDLCK };
         let start: i64 = start.parse().ok()?;
-        let length = if end == "EOF" { 0 } else { end.parse::<i64>().ok()? - start + 1 };
+        let length = if end == "EOF" { 0 } else { end.parse::<i64>().ok()?.checked_sub(start)?.checked_add(1)? };
         (family == of).then_some((kind as i16, start, length))
     };
     info.lines().filter(|line| line.starts_with("lock:")).filter_map(range).collect()

@@ -181,6 +181,7 @@ pub struct Thread {
     /// The signal frame that it resumes through: general registers, see [`crate::frame`].
     pub registers: Vec<u64>,
     /// Floating-point and vector state, as XSAVE lays it out.
+    #[serde(with = "serde_bytes")]
     pub extended: Vec<u8>,
     /// Blocked signals.
     pub mask: u64,
@@ -535,6 +536,7 @@ pub struct Pipe {
     /// How much it takes.
     pub capacity: u32,
     /// What nobody has read yet.
+    #[serde(with = "serde_bytes")]
     pub content: Vec<u8>,
     /// The path of a named one (fifo(7)).
     #[serde(default)]

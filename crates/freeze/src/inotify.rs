@@ -42,7 +42,7 @@ pub(crate) fn is_instance(found: &Found) -> bool {
 
 /// A watch as fdinfo has it.
 #[derive(Debug, PartialEq, Eq)]
-struct Line {
+pub(crate) struct Line {
     number: i32,
     device: u32,
     events: u32,
@@ -51,7 +51,7 @@ struct Line {
 
 /// `inotify wd:2 ino:2e1 sdev:fe00000 mask:80000002 ignored_mask:0 fhandle-bytes:8 fhandle-type:1 f_handle:e102000000000000`, all numbers
 /// hexadecimal.
-fn line(text: &str) -> Option<Line> {
+pub(crate) fn line(text: &str) -> Option<Line> {
     let text = text.strip_prefix("inotify ")?;
     let word = |key: &str| text.split_ascii_whitespace().find_map(|word| word.strip_prefix(key)?.strip_prefix(':'));
     let hexadecimal = |key: &str| u32::from_str_radix(word(key)?, 16).ok();

@@ -33,6 +33,7 @@ mod aio;
 mod areas;
 mod arrivals;
 mod asking;
+mod bounded;
 mod bpf_object;
 mod capture;
 mod check;
@@ -48,10 +49,14 @@ mod dispatched_calls;
 mod dormancy;
 mod early_contents;
 mod epoll;
+#[cfg(any(test, feature = "fuzz"))]
+mod example;
 mod first;
 mod fork_sharing;
 mod frame;
 mod freeze;
+#[cfg(feature = "fuzz")]
+pub mod fuzz;
 mod generators;
 mod given;
 mod growth;

@@ -105,7 +105,7 @@ const RESOURCES: [Resource; 16] = [
     Resource::Rttime,
 ];
 
-fn parse(text: &str) -> Vec<(u32, u64, u64)> {
+pub(crate) fn parse(text: &str) -> Vec<(u32, u64, u64)> {
     let value = |word: &str| if word == "unlimited" { Some(u64::MAX) } else { word.parse().ok() };
     let line = |(number, name): (usize, &&str)| {
         let rest = text.lines().find_map(|line| line.strip_prefix(*name))?;

@@ -48,6 +48,8 @@ pub(crate) fn of(image: &Image) -> Vec<NeededCall> {
         // What anybody may have.
         pipes: _,
         terminals: _,
+        // Below /proc/sys/net, as the clone's own root may: no call but write(2).
+        net_settings: _,
         // Directories that are made below the guest's own group, as whoever made them there.
         control_groups: _,
         init: _,

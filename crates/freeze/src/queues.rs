@@ -184,7 +184,7 @@ fn told(file: &OwnedFd) -> io::Result<(usize, bool)> {
 }
 
 /// `QSIZE:129        NOTIFY:2     SIGNO:0     NOTIFY_PID:8260`
-fn parse(text: &str) -> Option<(usize, bool)> {
+pub(crate) fn parse(text: &str) -> Option<(usize, bool)> {
     let number =
         |key: &str| text.split_ascii_whitespace().find_map(|word| word.strip_prefix(key)?.parse::<usize>().ok());
     Some((number("QSIZE:")?, number("NOTIFY_PID:")? != 0))

@@ -289,6 +289,24 @@ impl Script {
     }
 }
 
+#[cfg(any(test, feature = "fuzz"))]
+impl Script {
+    /// Panics where a task would take steps that are none, or a step looks beyond the script.
+    pub(crate) fn check_bounds(&self) {
+        let (count, end) = (self.length(), SCRIPT + self.bytes.len() as u64);
+        for step in &self.steps {
+            let task = match Special::from_number(step.what) {
+                Some(Special::Fork) => Some((step.arguments[1], step.arguments[2])),
+                Some(Special::Thread) => Some((step.arguments[4], step.arguments[5])),
+                _ => None,
+            };
+            assert!(task.is_none_or(|(first, steps)| first.checked_add(steps).is_some_and(|last| last <= count)));
+            let beyond = |argument: &u64| (end + 1..pando_restorer::PARKING).contains(argument);
+            assert!(!step.arguments.iter().any(beyond), "{step:x?} with a script that ends at {end:#x}");
+        }
+    }
+}
+
 impl fmt::Debug for Script {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (number, (label, step)) in self.labels.iter().zip(&self.steps).enumerate() {

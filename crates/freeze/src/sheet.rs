@@ -106,15 +106,27 @@ impl Sheet {
 
     /// Writes the head, and waits until all is on the disk.
     pub fn finish(self) -> io::Result<()> {
-        let mut head = [0; BODY as usize];
-        head[..8].copy_from_slice(&MAGIC);
-        head[8..12].copy_from_slice(&VERSION.to_le_bytes());
-        head[12..16].copy_from_slice(&self.kind.number().to_le_bytes());
-        head[16..24].copy_from_slice(&self.length.to_le_bytes());
-        head[24..40].copy_from_slice(&self.sum.digest128().to_le_bytes());
-        self.file.write_all_at(&head, 0)?;
+        self.file.write_all_at(&head(self.kind, self.length, &self.sum), 0)?;
         self.file.sync_data()
     }
+}
+
+fn head(kind: Kind, length: u64, sum: &Xxh3) -> [u8; BODY as usize] {
+    let mut head = [0; BODY as usize];
+    head[..8].copy_from_slice(&MAGIC);
+    head[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    head[12..16].copy_from_slice(&kind.number().to_le_bytes());
+    head[16..24].copy_from_slice(&length.to_le_bytes());
+    head[24..40].copy_from_slice(&sum.digest128().to_le_bytes());
+    head
+}
+
+/// What such a file has in it.
+#[cfg(feature = "fuzz")]
+pub(crate) fn bytes_of(kind: Kind, body: &[u8]) -> Vec<u8> {
+    let mut sum = Xxh3::new();
+    sum.update(body);
+    [&head(kind, body.len() as u64, &sum), body].concat()
 }
 
 /// Writes a small file as a whole.

@@ -40,6 +40,7 @@ pub enum KeyedKind {
         /// Bytes.
         length: u64,
         /// Content up to the last byte that is not 0.
+        #[serde(with = "serde_bytes")]
         content: Vec<u8>,
     },
     /// Semaphores: their values.
@@ -203,10 +204,10 @@ impl Lists {
     }
 }
 
-type Row = Vec<i64>;
+pub(crate) type Row = Vec<i64>;
 
 /// The lines behind the title. Modes are octal.
-fn rows(text: &str) -> Vec<Row> {
+pub(crate) fn rows(text: &str) -> Vec<Row> {
     const MODE: usize = 2;
     let word = |(place, word): (usize, &str)| {
         let base = if place == MODE { 8 } else { 10 };

@@ -89,7 +89,7 @@ fn event(timer: &Timer) -> Vec<u8> {
 }
 
 /// A list such as `ID: 1 / signal: 60/00007fff86e452a8 / notify: signal/tid.2634 / ClockID: 0`, one fact a line.
-fn parse(text: &str) -> Vec<Timer> {
+pub(crate) fn parse(text: &str) -> Vec<Timer> {
     let mut timers: Vec<Timer> = Vec::new();
     for line in text.lines() {
         let Some((key, value)) = line.split_once(": ") else { continue };

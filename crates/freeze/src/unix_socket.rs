@@ -61,6 +61,7 @@ pub struct UnixSocket {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waiting {
     /// What.
+    #[serde(with = "serde_bytes")]
     pub bytes: Vec<u8>,
     /// The sender's address, as the kernel has it.
     pub from: Vec<u8>,

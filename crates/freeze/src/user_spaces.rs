@@ -79,7 +79,7 @@ impl UserSpace {
 }
 
 /// A line of a map, told in the ids of the first process's namespace.
-fn range(line: &str, id: &dyn Fn(u32) -> Result<u32, CallError>) -> Result<[u32; 3], CallError> {
+pub(crate) fn range(line: &str, id: &dyn Fn(u32) -> Result<u32, CallError>) -> Result<[u32; 3], CallError> {
     let malformed = || proc_file::malformed("reading a map of ids");
     let words: Vec<u32> = line.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect();
     let [first, outer, count] = words[..] else { return Err(malformed()) };

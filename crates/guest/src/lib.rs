@@ -17,6 +17,8 @@
 pub mod account;
 pub mod device_list;
 pub mod devices;
+#[cfg(feature = "fuzz")]
+pub mod fuzz;
 mod given_device;
 pub mod launch;
 pub mod mask;

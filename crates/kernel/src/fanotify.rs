@@ -258,7 +258,7 @@ impl Openings {
 }
 
 /// The bytes of the event that comes next.
-fn next_event<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
+pub(crate) fn next_event<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     let length = u32::from_ne_bytes(rest.get(..4)?.try_into().ok()?) as usize;
     let event = rest.get(..length).filter(|event| !event.is_empty())?;
     *rest = &rest[length..];
@@ -266,7 +266,7 @@ fn next_event<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
 }
 
 /// `struct fanotify_event_metadata`, and behind it `struct fanotify_event_info_fid`.
-fn opening(event: &[u8]) -> Option<Opening> {
+pub(crate) fn opening(event: &[u8]) -> Option<Opening> {
     const PID: usize = 20;
     const HEAD: usize = 6;
     /// Of the file system: two numbers.

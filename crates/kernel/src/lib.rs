@@ -54,6 +54,8 @@ pub mod follower;
 pub mod forbidden;
 pub mod foreign_memory;
 pub mod fs_owner;
+#[cfg(feature = "fuzz")]
+pub mod fuzz;
 pub mod guardian;
 pub mod heap;
 pub mod id_map;

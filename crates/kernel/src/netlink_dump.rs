@@ -41,7 +41,7 @@ fn converse(socket: impl AsFd, (kind, flags): (u16, u16), body: &[u8], mut heard
 }
 
 /// Takes messages apart; whether the last one was among them.
-fn parse(mut bytes: &[u8], heard: &mut impl FnMut(&[u8])) -> io::Result<bool> {
+pub(crate) fn parse(mut bytes: &[u8], heard: &mut impl FnMut(&[u8])) -> io::Result<bool> {
     const ERROR: u16 = 2;
     const DONE: u16 = 3;
     while bytes.len() >= HEADER {

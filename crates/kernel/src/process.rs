@@ -60,7 +60,7 @@ pub fn priority(pid: i32) -> io::Result<i64> {
 }
 
 /// Field `number` of /proc/PID/stat, counted from 1 as in proc(5). The name, field 2, may hold anything, so counting starts behind it.
-fn field(stat: &str, number: usize) -> Option<&str> {
+pub(crate) fn field(stat: &str, number: usize) -> Option<&str> {
     let (_, behind) = stat.rsplit_once(')')?;
     behind.split_ascii_whitespace().nth(number.checked_sub(3)?)
 }
@@ -88,7 +88,7 @@ pub fn describe(pid: i32) -> io::Result<Process> {
 }
 
 /// A program chooses its own name and arguments: no control characters of it reach a terminal.
-fn printable(text: &str) -> String {
+pub(crate) fn printable(text: &str) -> String {
     text.chars()
         .map(|c| {
             if c == '\0' {

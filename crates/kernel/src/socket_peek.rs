@@ -132,14 +132,14 @@ fn look(socket: impl AsFd, room: usize, control: &mut [u64]) -> io::Result<Optio
 
 /// Descriptors in a control buffer.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Numbers {
+pub(crate) struct Numbers {
     sent: Vec<RawFd>,
     /// Those of who sent it.
     senders: Vec<RawFd>,
 }
 
 /// Takes `struct cmsghdr`s apart: length, level, type, data, each at a multiple of eight.
-fn numbers(mut control: &[u8]) -> Numbers {
+pub(crate) fn numbers(mut control: &[u8]) -> Numbers {
     const HEADER: usize = 16;
     /// Since Linux 6.5.
     const SCM_PIDFD: i32 = 4;

@@ -14,7 +14,7 @@ pub fn swap_files() -> io::Result<Vec<PathBuf>> {
     }
 }
 
-fn parse(text: &[u8]) -> Vec<PathBuf> {
+pub(crate) fn parse(text: &[u8]) -> Vec<PathBuf> {
     let lines = text.split(|byte| *byte == b'\n').skip(1);
     let file = |line: &[u8]| {
         let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());

@@ -46,7 +46,7 @@ fn dump(socket: OwnedFd) -> io::Result<Vec<UnixEntry>> {
 }
 
 /// `struct unix_diag_msg` and its attributes.
-fn entry(body: &[u8]) -> UnixEntry {
+pub(crate) fn entry(body: &[u8]) -> UnixEntry {
     const FIXED: usize = 16;
     let mut entry = UnixEntry { inode: word(body, 4), ..UnixEntry::default() };
     for (number, value) in attributes(body, FIXED) {

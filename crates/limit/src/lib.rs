@@ -23,6 +23,8 @@ pub mod block_device;
 pub mod ceilings;
 pub mod disk;
 pub mod entitlement;
+#[cfg(feature = "fuzz")]
+pub mod fuzz;
 pub mod governor;
 pub mod groups;
 pub mod limits;

@@ -27,14 +27,30 @@ pub struct Victim {
     pub pid: i32,
 }
 
-/// Reads a line of the kernel's log; `None` for one that tells of no kill.
+/// The longest name of a task (TASK_COMM_LEN), in bytes.
+const LONGEST_NAME: usize = 15;
+
+/// How many bytes the log shows: those that are no text, and backslashes, as `\xff`.
+fn shown(text: &str) -> usize {
+    text.len().saturating_sub(3 * text.matches("\\x").count())
+}
+
+/// Reads a line of the kernel's log; `None` for one that tells of no kill, or of which cannot be told whose process it was: tasks and groups have the names that their
+/// owners chose, and one guest must not speak for another.
 pub fn victim(line: &str) -> Option<Victim> {
-    let text = line.split_once("oom-kill:constraint=")?.1.trim_end();
+    // What stands further on in a message may be a guest's words, such as a program's path.
+    let text = line.split_once(';')?.1.strip_prefix("oom-kill:constraint=")?.trim_end();
     let (constraint, rest) = text.split_once(',')?;
-    let rest = &rest[rest.find(",task_memcg=/")? + ",task_memcg=".len()..];
     let (rest, _uid) = rest.rsplit_once(",uid=")?;
     let (rest, pid) = rest.rsplit_once(",pid=")?;
-    let (group, task) = rest.split_once(",task=")?;
+    // A group's name may be longer than any task's.
+    let (at, mark) = rest.match_indices(",task=").find(|(at, mark)| shown(&rest[at + mark.len()..]) <= LONGEST_NAME)?;
+    let (before, task) = (&rest[..at], &rest[at + mark.len()..]);
+    // Groups that hold the victim stand before its own, and may have any of these words in their names.
+    let (_, group) = before.split_once(",task_memcg=")?;
+    if !group.starts_with('/') || group.contains(",task_memcg=") {
+        return None;
+    }
     Some(Victim {
         by_limit: constraint == "CONSTRAINT_MEMCG",
         group: group.to_owned(),
@@ -99,8 +115,24 @@ mod tests {
     }
 
     #[test]
+    fn a_group_cannot_speak_for_another_one() {
+        // Groups of slot 7 that are called after those of slot 9; the path of a program in another message.
+        for name in
+            ["x,task_memcg=/pando/9", "x,task_memcg=/pando/9,task=y", "x,task_memcg=/pando/9,task=y,pid=7,uid=0"]
+        {
+            let line = line("hog").replace("/pando/7/guest", &format!("/pando/7/{name}"));
+            for line in [line.clone(), line.replace("oom_memcg=/pando/7", &format!("oom_memcg=/pando/7/{name}"))] {
+                let found = victim(&line);
+                assert!(found.as_ref().is_none_or(|victim| victim.group.starts_with("/pando/7/")), "{line}: {found:?}");
+            }
+        }
+        let told = line("hog").split_once(';').unwrap().1.trim_end().to_owned();
+        assert_eq!(victim(&format!("4,9,1,-;process '/tmp/{told}' started with executable stack")), None);
+    }
+
+    #[test]
     fn a_name_cannot_speak_for_another_group() {
-        for task in ["a,pid=1,uid=0", ",task=b", "x,task_memcg=/p"] {
+        for task in ["a,pid=1,uid=0", ",task=b", "x,task_memcg=/p", r"\xff\xff\xff\x5c,task=hog"] {
             let found = victim(&line(task)).unwrap();
             assert_eq!((found.group.as_str(), found.task.as_str(), found.pid), ("/pando/7/guest", task, 123));
         }

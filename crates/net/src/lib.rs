@@ -27,6 +27,8 @@
 pub mod any_sockets;
 pub mod bandwidth;
 pub mod device;
+#[cfg(feature = "fuzz")]
+pub mod fuzz;
 mod netlink;
 pub mod offers;
 pub mod placement;

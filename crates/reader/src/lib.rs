@@ -31,6 +31,8 @@ mod document;
 mod entry;
 mod export;
 mod failure;
+#[cfg(any(test, feature = "fuzz"))]
+pub mod fuzz;
 mod job;
 mod lies;
 mod process;

@@ -1,7 +1,7 @@
 //! What readers say of damaged and of mutated input, and what is made of damaged words of theirs. Each test begins with a number that it prints, and that
 //! `PANDO_FUZZ_SEED` repeats; `PANDO_FUZZ_ROUNDS` makes more of them.
 
-use crate::wire::{Head, head, message};
+use crate::fuzz::heard;
 use crate::{Entry, Job, Kind, Message, Reader, ReaderError, Shape};
 use std::io::{Read, Seek, Write};
 
@@ -183,17 +183,6 @@ fn serve_all(job: &Job, input: &[u8]) -> Result<Vec<Message>, String> {
     let mut said = Vec::new();
     crate::serve::serve(job, &[], input, &mut said).map_err(|error| error.to_string())?;
     heard(&said)
-}
-
-fn heard(mut said: &[u8]) -> Result<Vec<Message>, String> {
-    let mut messages = Vec::new();
-    while !said.is_empty() {
-        match head(&mut said).map_err(|error| error.to_string())?.0 {
-            Head::Message(length) => messages.push(message(&mut said, length).map_err(|error| error.to_string())?),
-            Head::Content(length) => said = said.get(length..).ok_or("content that is cut short")?,
-        }
-    }
-    Ok(messages)
 }
 
 /// What a reader says that was taken over: never more memory than was said, never an entry that cannot be one.

@@ -135,7 +135,7 @@ fn resident(object: &File, size: u64) -> std::io::Result<Vec<Run>> {
 }
 
 /// A line of a note.
-fn parse(line: &str) -> Option<(Sha256HashValue, Vec<Run>)> {
+pub(crate) fn parse(line: &str) -> Option<(Sha256HashValue, Vec<Run>)> {
     let mut words = line.split(' ');
     let digest: LayerId = words.next()?.parse().ok()?;
     let run = |word: &str| {

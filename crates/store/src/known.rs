@@ -39,8 +39,15 @@ impl Fingerprint {
     /// The same at some moment before it was looked at.
     pub(crate) fn is_fresh_at(&self, now: SystemTime) -> bool {
         const TICK: Duration = Duration::from_secs(2);
-        let changed = UNIX_EPOCH + Duration::from_secs(self.0[2]);
-        now.duration_since(changed).map_or(true, |age| age < TICK)
+        // Times before 1970 and after all others are no age that could be told: file systems have them, and their makers choose them.
+        let changed = UNIX_EPOCH.checked_add(Duration::from_secs(self.0[2]));
+        changed.and_then(|changed| now.duration_since(changed).ok()).is_none_or(|age| age < TICK)
+    }
+
+    /// One of some numbers, in the order of its fields.
+    #[cfg(feature = "fuzz")]
+    pub(crate) fn from_numbers(numbers: [u64; 5]) -> Self {
+        Self(numbers)
     }
 
     /// The device and the inode: of all states of one file a table knows the last.
@@ -199,7 +206,7 @@ impl Known {
         rustix::fs::fstatfs(tree).is_ok_and(|found| [EXT4, XFS, BTRFS, F2FS].contains(&found.f_type))
     }
 
-    fn to_bytes(&self) -> Vec<u8> {
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let contents = self.contents.as_slice();
         let length = MAGIC.len() + 8 + size_of_val(contents) + self.files.len() * size_of::<Record>() + 32;
         let mut bytes = Vec::with_capacity(length);
@@ -219,7 +226,7 @@ impl Known {
         bytes
     }
 
-    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (whole, sum) = bytes.split_at_checked(bytes.len().checked_sub(32)?)?;
         if FsVerityHasher::<Sha256HashValue>::hash(whole).as_bytes() != sum {
             return None;
@@ -324,5 +331,8 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         assert!(Fingerprint::of(&rustix::fs::fstat(&file).unwrap()).is_fresh());
         assert!(!Fingerprint([0, 0, 1_000_000_000, 0, 0]).is_fresh());
+        for time in [-1, i64::MIN, i64::MAX] {
+            assert!(Fingerprint([0, 0, time.cast_unsigned(), 0, 0]).is_fresh(), "{time}");
+        }
     }
 }

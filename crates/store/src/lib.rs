@@ -34,6 +34,8 @@ mod deep_stack;
 mod digest;
 mod error;
 mod farm;
+#[cfg(feature = "fuzz")]
+pub mod fuzz;
 mod hot;
 mod image;
 mod import;

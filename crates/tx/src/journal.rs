@@ -27,6 +27,42 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
+    /// Understands a whole file.
+    ///
+    /// # Errors
+    ///
+    /// InvalidData for one that is damaged: it was complete once, so that what it says must not be guessed.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> io::Result<Self> {
+        let damaged = || io::Error::new(io::ErrorKind::InvalidData, "the journal is damaged");
+        let rest = bytes.strip_prefix(MAGIC).ok_or_else(|| {
+            let others = bytes.starts_with(&MAGIC[..MAGIC.len() - 1]);
+            if others { io::Error::new(io::ErrorKind::InvalidData, OTHERS) } else { damaged() }
+        })?;
+        let (sum, rest) = rest.split_first_chunk::<4>().ok_or_else(damaged)?;
+        let (length, body) = rest.split_first_chunk::<8>().ok_or_else(damaged)?;
+        let whole =
+            u64::from_le_bytes(*length) == body.len() as u64 && u32::from_le_bytes(*sum) == crc32fast::hash(body);
+        if !whole {
+            return Err(damaged());
+        }
+        postcard::from_bytes(body).map_err(|_| damaged())
+    }
+
+    /// What stands before a body.
+    fn head(body: &[u8]) -> [u8; 20] {
+        let mut head = [0; 20];
+        head[..8].copy_from_slice(MAGIC);
+        head[8..12].copy_from_slice(&crc32fast::hash(body).to_le_bytes());
+        head[12..].copy_from_slice(&(body.len() as u64).to_le_bytes());
+        head
+    }
+
+    /// A whole file with a body.
+    #[cfg(feature = "fuzz")]
+    pub(crate) fn around(body: &[u8]) -> Vec<u8> {
+        [&Self::head(body), body].concat()
+    }
+
     /// The same for a realm that lives again, under other ids perhaps.
     pub(crate) fn moved_to(mut self, root: &Path, first_id: u32) -> Self {
         for realm in self.parts.iter_mut().filter_map(|(part, _)| part.realm.as_mut()) {
@@ -72,9 +108,7 @@ impl JournalFile {
     pub(crate) fn write(&self, journal: &Journal) -> io::Result<File> {
         let body = postcard::to_stdvec(journal).map_err(io::Error::other)?;
         let mut file = File::create(self.next())?;
-        file.write_all(MAGIC)?;
-        file.write_all(&crc32fast::hash(&body).to_le_bytes())?;
-        file.write_all(&(body.len() as u64).to_le_bytes())?;
+        file.write_all(&Journal::head(&body))?;
         step();
         file.write_all(&body)?;
         step();
@@ -109,19 +143,7 @@ impl JournalFile {
         };
         let mut bytes = Vec::new();
         file.take(LONGEST).read_to_end(&mut bytes)?;
-        let damaged = || io::Error::new(io::ErrorKind::InvalidData, "the journal is damaged");
-        let rest = bytes.strip_prefix(MAGIC).ok_or_else(|| {
-            let others = bytes.starts_with(&MAGIC[..MAGIC.len() - 1]);
-            if others { io::Error::new(io::ErrorKind::InvalidData, OTHERS) } else { damaged() }
-        })?;
-        let (sum, rest) = rest.split_first_chunk::<4>().ok_or_else(damaged)?;
-        let (length, body) = rest.split_first_chunk::<8>().ok_or_else(damaged)?;
-        let whole =
-            u64::from_le_bytes(*length) == body.len() as u64 && u32::from_le_bytes(*sum) == crc32fast::hash(body);
-        if !whole {
-            return Err(damaged());
-        }
-        postcard::from_bytes(body).map(Some).map_err(|_| damaged())
+        Journal::from_bytes(&bytes).map(Some)
     }
 
     /// Whether it is there: what it says is committed, and may not be in place yet.

@@ -34,6 +34,8 @@ mod copying;
 mod crash;
 mod daemons;
 mod disputed;
+#[cfg(feature = "fuzz")]
+pub mod fuzz;
 mod gate;
 mod gone;
 mod home;

@@ -124,6 +124,13 @@ pub(crate) struct State {
     program: u32,
 }
 
+impl State {
+    /// What a keeper wrote; nothing where that was another version of this program.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        postcard::from_bytes(bytes.strip_prefix(&FORMAT)?).ok()
+    }
+}
+
 /// A spare, taken apart by whoever makes a transaction of it.
 pub(crate) struct Taken {
     pub(crate) state: State,
@@ -314,8 +321,7 @@ impl Spare {
         }
         let directory = home.directory().join(&name);
         let bytes = std::fs::read(Self::state_path(&directory))?;
-        let body = bytes.strip_prefix(&FORMAT).ok_or_else(invalid)?;
-        let state: State = postcard::from_bytes(body).map_err(|_| invalid())?;
+        let state = State::from_bytes(&bytes).ok_or_else(invalid)?;
         if state.program != digest() {
             return Err(invalid());
         }

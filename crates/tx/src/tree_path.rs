@@ -8,7 +8,22 @@ use std::path::Path;
 
 /// A path below a root, in bytes, without a slash in front; empty for the root itself. No part of it is `.` or `..`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "Vec<u8>")]
 pub struct TreePath(Vec<u8>);
+
+/// The bytes are no path below a root.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("it is no path below a root")]
+pub struct NoTreePath;
+
+impl TryFrom<Vec<u8>> for TreePath {
+    type Error = NoTreePath;
+
+    /// What was written is read: a journal names no place outside of its tree, whatever is in it.
+    fn try_from(bytes: Vec<u8>) -> Result<Self, NoTreePath> {
+        Self::new(&bytes).filter(|path| path.0 == bytes && !bytes.contains(&0)).ok_or(NoTreePath)
+    }
+}
 
 impl TreePath {
     /// The root.
@@ -101,6 +116,18 @@ mod tests {
             assert_eq!(TreePath::new(text.as_bytes()), None, "{text}");
         }
         assert_eq!(TreePath::new(b"/"), Some(TreePath::ROOT));
+    }
+
+    #[test]
+    fn what_is_kept_is_read_and_nothing_that_leads_out() {
+        let kept = |bytes: &[u8]| postcard::from_bytes::<TreePath>(&postcard::to_stdvec(bytes).unwrap()).ok();
+        for path in [path("a/b"), TreePath::ROOT] {
+            assert_eq!(kept(path.as_bytes()), Some(path.clone()));
+            assert_eq!(postcard::from_bytes::<TreePath>(&postcard::to_stdvec(&path).unwrap()), Ok(path));
+        }
+        for bytes in [&b"../etc"[..], b"a/../../etc", b"/etc", b"a/", b"a//b", b"a\0b", b"."] {
+            assert_eq!(kept(bytes), None, "{}", bytes.escape_ascii());
+        }
     }
 
     #[test]

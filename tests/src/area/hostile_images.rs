@@ -1,6 +1,7 @@
 //! Exports of images that somebody has changed: what they want of the machine is granted by name alone, their paths lead to nothing of the host's, and nobody waits for them.
 
-use crate::case::Case;
+use crate::case::{Case, Tag};
+use crate::dice::Dice;
 use crate::image_export::{ImageExport, text, varint};
 use crate::line::{Ended, Started};
 use crate::need::Need;
@@ -11,6 +12,8 @@ use std::fs::read_dir;
 use std::path::{Path, PathBuf};
 
 const TAR: &[Need] = &[Need::Root, Need::Program("tar", "tar")];
+/// What a damaged tree says may take all memory: that is nobody's machine.
+const EMULATED: &[Need] = &[Need::Root, Need::Emulated, Need::Program("tar", "tar")];
 const NETWORK: &[Need] =
     &[Need::Root, Need::Program("tar", "tar"), Need::Program("ip", "iproute2"), Need::Program("nft", "nftables")];
 
@@ -51,6 +54,9 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("hostile_images::paths_lead_to_no_descriptor_of_the_hosts", paths_to_descriptors).needs(TAR),
     Case::new("hostile_images::a_program_that_is_a_fifo_holds_nobody_up", a_program_that_is_a_fifo).needs(TAR),
     Case::new("hostile_images::an_open_file_that_is_a_fifo_holds_nobody_up", an_open_file_that_is_a_fifo).needs(TAR),
+    Case::new("hostile_images::whatever_a_tree_says_nobody_else_is_touched", whatever_a_tree_says)
+        .tags(&[Tag::Slow, Tag::Vm])
+        .needs(EMULATED),
 ];
 
 /// What the frozen guest has open.
@@ -262,4 +268,48 @@ fn an_open_file_that_is_a_fifo(sandbox: &Sandbox) {
     export.make_fifo(OPEN, &sandbox.scratch());
     import(sandbox, &file_of(sandbox, &export), &[]).succeeded();
     none_is_made_and_nobody_waits(sandbox, OPEN);
+}
+
+/// Trees that are damaged behind a checksum that is right, each imported with all that it wants, cloned by the restorer and thrown away. Each is refused, or makes a clone
+/// within its own files and limits.
+fn whatever_a_tree_says(sandbox: &Sandbox) {
+    const TREES: usize = 60;
+    let (mut dice, _) = Dice::of_this_run();
+    let script = format!(
+        "mkdir {OPEN}; exec 5<{OPEN}; mkfifo /srv/pipe; exec 6<>/srv/pipe; echo waits >&6; cat <&6 >/dev/null &"
+    );
+    let plain = export_of(sandbox, &[], &script);
+    let marker = sandbox.scratch().join("marker");
+    std::fs::write(&marker, "as it was").expect("a file");
+    sandbox.guest("neighbour", &["--", "sleep", "100000"]);
+    let neighbour = sandbox.first_process("neighbour");
+    let daemon = sandbox.daemon();
+    let (mut imported, mut cloned) = (0, 0);
+    for _ in 0..TREES {
+        let mut hostile = plain.clone();
+        hostile.damage_tree(&mut dice);
+        let outcome = import(sandbox, &file_of(sandbox, &hostile), &["all"]);
+        if outcome.code() == 0 {
+            imported += 1;
+            if sandbox.pando(["clone", "evil", "one"]).limit(120).run().code() == 0 {
+                cloned += 1;
+                sandbox.pando(["rm", "--force", "one"]).limit(120).ok();
+            }
+            sandbox.pando(["image", "rm", "evil"]).limit(60).ok();
+        } else {
+            outcome.ended_with(125);
+        }
+        assert_eq!(
+            std::fs::read_to_string(&marker).ok().as_deref(),
+            Some("as it was"),
+            "a file of the host was changed"
+        );
+        assert_eq!(sandbox.daemon(), daemon, "the daemon has ended");
+        assert_eq!(sandbox.first_process("neighbour"), neighbour, "the neighbour was ended");
+    }
+    println!("     of {TREES} trees {imported} were imported and {cloned} cloned");
+    assert!(imported < TREES, "none was refused: nothing was damaged");
+    import(sandbox, &file_of(sandbox, &plain), &[]).succeeded();
+    sandbox.pando(["clone", "evil", "one"]).ok();
+    assert_eq!(sandbox.exec_sh("one", "readlink /proc/2/fd/5").ok().trim(), OPEN);
 }

@@ -1,11 +1,11 @@
 //! trinity(1) makes system calls with arguments that look right and are not, as root of a guest and as a user of it,
-//! while the guest is frozen again and again. What must not change is looked at from the host and from a neighbour.
+//! while the guest is frozen and cloned again and again. What must not change is looked at from the host and from a neighbour.
 //!
 //! The kernel itself may fall over, so this runs inside the emulated machine alone.
 
 use crate::case::{Case, Tag};
 use crate::dice::Dice;
-use crate::line::{Line, Started};
+use crate::line::Line;
 use crate::need::Need;
 use crate::patience::eventually;
 use crate::sandbox::Sandbox;
@@ -31,6 +31,9 @@ const NEEDS: &[Need] = &[Need::Root, Need::Emulated, Need::Program("trinity", "t
 /// Calls that a run of trinity makes. It is started again with another seed each time, since it may well end itself.
 const CALLS: u32 = 3000;
 const RUNS: u32 = 6;
+
+/// How often it is looked whether the fuzzer has ended, a second apart: longer than all its runs may take.
+const MOST_LOOKS: u32 = 1500;
 
 /// How often the guest is frozen while the calls are made.
 const FREEZES: usize = 5;
@@ -83,17 +86,33 @@ fn put(file: &Path, at: &Path) {
     std::fs::copy(file, at).expect("a copy of a file that is there");
 }
 
-/// Starts trinity in a guest, as a user of it. Calls that end the fuzzer instead of testing anything are left out,
-/// and so are kinds of descriptors at which the program itself falls over or tries for ever.
-fn trinity(sandbox: &Sandbox, guest: &str, user: &str, seed: u64) -> Started {
+/// Users of guests that the fuzzer runs as, each in a guest of its own. It is the guest's own command: what a visitor is would not be frozen.
+const USERS: [&str; 2] = ["0", "1000"];
+
+/// Where the fuzzer says what it has done, and that it has ended.
+const SAID: &str = "/tmp/own/said";
+const ENDED: &str = "/tmp/own/ended";
+
+fn guest(user: &str) -> String {
+    format!("fuzzed-{user}")
+}
+
+/// What runs trinity in a guest. Calls that end the fuzzer instead of testing anything are left out, and so are kinds of descriptors at which the program itself falls
+/// over or tries for ever.
+fn trinity(user: &str, seed: u64) -> String {
     // Programs of 32 bits are killed in `strict`: the fuzzer would be.
     let dangerous = if user == "0" { "--dangerous" } else { "" };
-    let script = format!(
-        "mkdir -p /tmp/{user} && cd /tmp/{user} && for run in $(seq {RUNS}); do \
+    format!(
+        "mkdir -p /tmp/own && cd /tmp/own && for run in $(seq {RUNS}); do \
          timeout -s KILL 200 trinity -q -a 64 -T DIE {dangerous} -s $(({seed} + run)) -C 2 -N {CALLS} -l off --disable-fds=sockets \
-         --enable-fds=pipes,eventfd,testfile,timerfd,epoll,memfd -x kill -x tkill -x tgkill -x rt_sigqueueinfo -x rt_tgsigqueueinfo -x pidfd_send_signal -x pause -x reboot </dev/null 2>&1 | tail -n 3; done; true"
-    );
-    sandbox.pando(["exec", "-u", user, guest, "--", "sh", "-c", &script]).limit(1500).start()
+         --enable-fds=pipes,eventfd,testfile,timerfd,epoll,memfd -x kill -x tkill -x tgkill -x rt_sigqueueinfo -x rt_tgsigqueueinfo -x pidfd_send_signal -x pause -x reboot </dev/null 2>&1 | tail -n 3 >>{SAID}; done; >{ENDED}; \
+         while :; do sleep 1000; done"
+    )
+}
+
+/// Whether the fuzzer has ended in a guest. A guest that does not answer has not.
+fn has_ended(sandbox: &Sandbox, name: &str) -> bool {
+    sandbox.exec_sh(name, &format!("test -e {ENDED}")).limit(120).run().code() == 0
 }
 
 /// Calls that runs of trinity say that they made.
@@ -109,35 +128,63 @@ fn fuzz(sandbox: &Sandbox, profile: &[&str]) {
     let volume = format!("{}:/bait:ro", bait.path.parent().expect("it has one").display());
     sandbox.guest("neighbour", &["--", "sleep", "100000"]);
     let neighbour = sandbox.first_process("neighbour");
-    let limits = ["--pids", "200", "--memory", "400M", "-v", &volume, "--start", "--", "sleep", "100000"];
-    sandbox.pando(["create", "fuzzed", "--from", &tree]).args(profile).args(limits).ok();
-    let groups = own_groups(sandbox, "fuzzed");
-    let mut running: Vec<Started> =
-        ["0", "1000"].into_iter().map(|user| trinity(sandbox, "fuzzed", user, seed % 1_000_000 + 1)).collect();
     let complaints = complaints();
-    let mut frozen = 0;
-    while running.iter_mut().any(|one| !one.has_ended()) {
-        if frozen < FREEZES {
-            // What cannot be frozen is refused by name; either way the guest goes on.
-            let ended = sandbox.pando(["freeze", "fuzzed", "image"]).limit(300).run();
-            if ended.code() == 0 {
-                sandbox.pando(["image", "rm", "image"]).limit(60).ok();
-            }
-            frozen += 1;
-        }
+    let made_for = |user: &&'static str| {
+        let limits = ["--pids", "200", "--memory", "400M", "-v", &volume, "--user", user, "--start", "--", "sh", "-c"];
+        let line = sandbox.pando(["create", &guest(user), "--from", &tree]).args(profile).args(limits);
+        line.args([trinity(user, seed % 1_000_000 + 1)]).ok();
+        (guest(user), own_groups(sandbox, &guest(user)))
+    };
+    let guests: Vec<(String, Vec<String>)> = USERS.iter().map(made_for).collect();
+    let cloned: usize = guests.iter().map(|(name, groups)| cloned_while_it_runs(sandbox, (name, groups), &bait)).sum();
+    let mut looks = MOST_LOOKS;
+    while !guests.iter().all(|(name, _)| has_ended(sandbox, name)) {
         assert!(bait.is_untouched(), "a file of the host was changed");
-        std::thread::sleep(std::time::Duration::from_millis(200));
+        looks = looks.checked_sub(1).expect("each run of the fuzzer is ended after 200 seconds");
+        std::thread::sleep(std::time::Duration::from_secs(1));
     }
-    let said: Vec<String> = running.into_iter().map(|one| one.wait().out()).collect();
+    let said = |(name, _): &(String, Vec<String>)| sandbox.exec_sh(name, &format!("cat {SAID}")).limit(120).ok();
+    let said: Vec<String> = guests.iter().map(said).collect();
     let made: Vec<u32> = said.iter().map(|said| calls_made(said)).collect();
-    println!("     calls made as root and as a user: {made:?}");
+    println!("     calls made as root and as a user: {made:?}; clones made meanwhile: {cloned}");
     assert!(made.iter().all(|calls| *calls >= CALLS), "the fuzzer hardly ran: {said:#?}");
+    assert!(cloned > 0, "no guest was frozen and cloned while the fuzzer ran in it");
     assert_eq!(self::complaints(), complaints, "the kernel has complained");
     assert_eq!(sandbox.first_process("neighbour"), neighbour, "the neighbour was ended");
     assert_eq!(sandbox.exec_sh("neighbour", "echo here").limit(60).ok().trim(), "here");
-    assert_eq!(own_groups(sandbox, "fuzzed"), groups, "the guest's limits were changed");
+    for (name, groups) in &guests {
+        assert_eq!(own_groups(sandbox, name), *groups, "the limits of {name} were changed");
+    }
     assert!(bait.is_untouched(), "a file of the host was changed");
-    sandbox.pando(["rm", "-f", "fuzzed", "neighbour"]).limit(120).ok();
+    sandbox.pando(["rm", "-f", "fuzzed-0", "fuzzed-1000", "neighbour"]).limit(120).ok();
+}
+
+/// Freezes a guest again and again while the fuzzer runs in it, and makes a clone each time: how many there were. What cannot be frozen is refused by name; either way the
+/// guest goes on.
+fn cloned_while_it_runs(sandbox: &Sandbox, (name, groups): (&str, &[String]), bait: &Bait) -> usize {
+    let mut cloned = 0;
+    for _ in 0..FREEZES {
+        if has_ended(sandbox, name) {
+            break;
+        }
+        if sandbox.pando(["freeze", name, "image"]).limit(300).run().code() == 0 {
+            cloned += usize::from(clone_runs(sandbox, groups));
+            sandbox.pando(["image", "rm", "image"]).limit(60).ok();
+        }
+        assert!(bait.is_untouched(), "a file of the host was changed");
+    }
+    cloned
+}
+
+/// Makes a clone, in which the fuzzer's processes go on from where they were, and lets it run for a moment within the same limits. Whether there was one.
+fn clone_runs(sandbox: &Sandbox, groups: &[String]) -> bool {
+    if sandbox.pando(["clone", "image", "copy"]).limit(300).run().code() != 0 {
+        return false;
+    }
+    assert_eq!(own_groups(sandbox, "copy"), groups, "the clone has other limits");
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    sandbox.pando(["rm", "-f", "copy"]).limit(120).ok();
+    true
 }
 
 /// Whether the kernel has complained: bits for a bad page, an oops, a warning, a lock-up (Documentation/admin-guide/tainted-kernels.rst).

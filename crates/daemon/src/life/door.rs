@@ -35,15 +35,15 @@ const LONGEST: usize = 512;
 
 /// What a process of a guest asks for.
 #[derive(Debug, PartialEq, Eq)]
-struct Request {
+pub(crate) struct Request {
     /// Where it waits for the answer.
     number: u32,
     /// How it wants the image called, if it has a wish.
-    word: Option<String>,
+    pub(crate) word: Option<String>,
 }
 
 impl Request {
-    fn read(line: &str) -> Option<Self> {
+    pub(crate) fn read(line: &str) -> Option<Self> {
         let (number, word) = line.split_once(' ')?;
         Some(Self { number: number.parse().ok()?, word: Some(word.trim().to_owned()).filter(|word| word != "-") })
     }

@@ -11,7 +11,7 @@ mod console;
 pub(crate) mod copy;
 pub(crate) mod cradle;
 pub(crate) mod create;
-mod door;
+pub(crate) mod door;
 pub(crate) mod end;
 pub(crate) mod exec;
 mod files_ahead;

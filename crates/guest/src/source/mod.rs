@@ -19,6 +19,8 @@ mod apt_settings;
 mod archive;
 mod copy;
 mod debian;
+#[cfg(feature = "fuzz")]
+pub(crate) mod fuzz;
 mod host;
 mod meter;
 mod mounts;

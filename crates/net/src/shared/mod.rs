@@ -4,6 +4,8 @@
 //! process that ends leaves all of it working, and the next one opens it again.
 
 mod error;
+#[cfg(feature = "fuzz")]
+pub(crate) mod fuzz;
 pub mod host;
 mod layout;
 mod pins;

@@ -91,7 +91,7 @@ impl Fitted {
         Ok(fitted)
     }
 
-    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+    pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (sum, body) = bytes.split_first_chunk::<4>()?;
         (u32::from_le_bytes(*sum) == crc32fast::hash(body)).then(|| postcard::from_bytes(body).ok())?
     }

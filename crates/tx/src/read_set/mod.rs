@@ -23,6 +23,8 @@
 mod check;
 mod dentries;
 mod fitted;
+#[cfg(feature = "fuzz")]
+pub(crate) mod fuzz;
 mod openers;
 mod replaced;
 mod tenant;

@@ -10,6 +10,12 @@ mod marks;
 mod node;
 mod walk;
 
+/// What an overlay's attributes say, for a fuzzer.
+#[cfg(feature = "fuzz")]
+pub(crate) fn marks_of(xattrs: &std::collections::BTreeMap<Vec<u8>, Vec<u8>>) {
+    let _ = marks::Marks::of(xattrs);
+}
+
 pub(crate) use executed::replace_executed;
 pub(crate) use node::{Directory, DirectorySource, File, Indexed, LiveName, Node, Origin, What};
 pub(crate) use walk::{Beginning, WalkError, untouched, walk};
