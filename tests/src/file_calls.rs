@@ -387,7 +387,7 @@ impl Calls<'_> {
     }
 
     fn attributes(&mut self, kind: u64) -> io::Result<()> {
-        if kind >= 36 && kind <= 40 {
+        if (36..=40).contains(&kind) {
             return self.extended(kind);
         }
         let path = if kind >= 41 { self.directory()? } else { self.any()? };
