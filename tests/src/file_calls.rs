@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// The word that asks this program for calls instead of tests.
@@ -28,14 +28,14 @@ const MOST: usize = 160;
 const SET_BEFORE: i64 = 1_100_000_000;
 
 /// Kinds of calls.
-const KINDS: u64 = 46;
+const KINDS: u64 = 47;
 
 /// Which calls are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kinds {
     /// All.
     All,
-    /// But those that a file system in memory has not, or not between files of two file systems (fallocate's lesser modes).
+    /// But those that a file system in memory has not (fallocate's lesser modes), and those that a guest may not do (devices).
     Everywhere,
 }
 
@@ -100,13 +100,14 @@ pub(crate) fn state(root: &Path) -> Vec<String> {
     tree_state::lines(root).into_iter().map(without_time).chain(paths.iter().map(about)).collect()
 }
 
-/// Where a file has data, in blocks of 64 KiB: less than that file systems keep as they like.
+/// Where a file has data, in blocks of 64 KiB: less than that file systems keep as they like. In the first block, where calls write and set aside, nothing but zeros may be
+/// data, a hole, or set aside.
 fn data(path: &Path) -> String {
     const BLOCK: u64 = 64 << 10;
     let Ok(file) = File::open(path) else { return "closed".to_owned() };
     let size = file.metadata().expect("an open file can be looked at").len();
     let mut shown: Vec<(u64, u64)> = Vec::new();
-    let mut at = 0;
+    let mut at = BLOCK;
     while at < size {
         let Ok(from) = rustix::fs::seek(&file, rustix::fs::SeekFrom::Data(at)) else { break };
         let to = rustix::fs::seek(&file, rustix::fs::SeekFrom::Hole(from)).unwrap_or(size);
@@ -222,6 +223,7 @@ impl Calls<'_> {
         match self.dice.throw(KINDS) {
             kind @ 0..=12 => self.contents(kind),
             kind @ 13..=29 => self.names(kind),
+            46 => self.by_another_name(),
             kind => self.attributes(kind),
         }
     }
@@ -272,6 +274,20 @@ impl Calls<'_> {
                 Ok(())
             }
         }
+    }
+
+    /// The name that a file is changed by is gone afterwards, and the others were not touched: only an overlay's index knows.
+    fn by_another_name(&mut self) -> io::Result<()> {
+        let has_others = |path: &&PathBuf| path.metadata().is_ok_and(|found| found.nlink() > 1);
+        let several = |tree: &Tree| tree.regular.iter().filter(has_others).cloned().collect();
+        let (bytes, Ok(path)) = (self.bytes(300), self.pick(several)) else {
+            let (path, name) = (self.file()?, self.name());
+            self.say("another", &[&path, &name]);
+            return fs::hard_link(path, name);
+        };
+        self.say("alias", &[&path]);
+        File::options().append(true).open(&path)?.write_all(&bytes)?;
+        fs::remove_file(path)
     }
 
     fn sparse(&mut self) -> io::Result<()> {
@@ -335,8 +351,10 @@ impl Calls<'_> {
             }
             19 => {
                 let path = self.new_name()?;
-                let kinds = [FileType::CharacterDevice, FileType::BlockDevice, FileType::Socket, FileType::Fifo];
-                let kind = kinds[self.dice.throw(4) as usize];
+                let kinds = [FileType::Socket, FileType::Fifo, FileType::CharacterDevice, FileType::BlockDevice];
+                // Nobody makes a device in a guest, and one of several names there is in a layer cannot be removed.
+                let kinds = if self.kinds == Kinds::All { &kinds[..] } else { &kinds[..2] };
+                let kind = *self.dice.pick(kinds).expect("there are some");
                 self.say("mknod", &[&path]);
                 Ok(rustix::fs::mknodat(CWD, path, kind, Mode::from_raw_mode(0o640), rustix::fs::makedev(1, 3))?)
             }
@@ -369,7 +387,7 @@ impl Calls<'_> {
     }
 
     fn attributes(&mut self, kind: u64) -> io::Result<()> {
-        if kind >= 36 && kind <= 40 {
+        if (36..=40).contains(&kind) {
             return self.extended(kind);
         }
         let path = if kind >= 41 { self.directory()? } else { self.any()? };

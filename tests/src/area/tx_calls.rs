@@ -54,6 +54,9 @@ struct Stage<'a> {
     guest: bool,
     kinds: &'static str,
     plant: Option<&'static str>,
+    /// Whether the kernel counts the names of a file rightly. An overlay does not, of one that has several in a lower layer: `ln one y; rm one; ln y d/x; mv d/x two; rm -r d` leaves
+    /// two names and a count of three, without any transaction.
+    counts: bool,
 }
 
 impl Stage<'_> {
@@ -87,7 +90,18 @@ impl Stage<'_> {
     }
 
     fn state(&self, tree: &Path) -> String {
-        self.line(false).args([WORD, "state"]).args([tree]).limit(120).ok()
+        let state = self.line(false).args([WORD, "state"]).args([tree]).limit(120).ok();
+        if self.counts {
+            return state;
+        }
+        // `links PATH COUNT TIME DATA`: which names are one file other lines say.
+        let without_count = |line: &str| {
+            let words = line.split(' ').enumerate();
+            let words: Vec<&str> =
+                words.filter(|(at, _)| *at != 2 || !line.starts_with("links ")).map(|(_, word)| word).collect();
+            words.join(" ")
+        };
+        state.lines().map(without_count).collect::<Vec<_>>().join("\n")
     }
 
     fn shell(&self, script: &str) {
@@ -163,13 +177,24 @@ fn on_a_disk(sandbox: &Sandbox, format: &[&str], options: &'static [&'static str
     let scratch = sandbox.scratch();
     let disk = SmallDisk::make(scratch.join("disk"), scratch.join("mounted"), 400, format, "");
     let kinds = if options.is_empty() { "all" } else { "everywhere" };
-    compared(&Stage { sandbox, at: disk.at.clone(), options, guest: false, kinds, plant: None }, many);
+    compared(&Stage { sandbox, at: disk.at.clone(), options, guest: false, kinds, plant: None, counts: true }, many);
 }
 
 fn in_a_guest(sandbox: &Sandbox, many: (u64, u64)) {
     let program = std::env::current_exe().expect("this program has a path");
     sandbox.guest("g", &["-v", &format!("{}:{HERE}:ro", program.display())]);
-    compared(&Stage { sandbox, at: "/srv".into(), options: &[], guest: true, kinds: "everywhere", plant: None }, many);
+    compared(
+        &Stage {
+            sandbox,
+            at: "/srv".into(),
+            options: &[],
+            guest: true,
+            kinds: "everywhere",
+            plant: None,
+            counts: true,
+        },
+        many,
+    );
 }
 
 /// Trees that lie in a layer of the guest's: all that is done to them copies it first, in the transaction and without one.
@@ -191,7 +216,15 @@ fn on_a_layer(sandbox: &Sandbox, (seeds, calls): (u64, u64)) {
         let volume = format!("{}:{HERE}:ro", program.display());
         sandbox.pando(["create", "g", "--from", &from, "-v", &volume]).limit(120).ok();
         sandbox.pando(["start", "g"]).ok();
-        let stage = Stage { sandbox, at: "/srv".into(), options: &[], guest: true, kinds: "everywhere", plant: None };
+        let stage = Stage {
+            sandbox,
+            at: "/srv".into(),
+            options: &[],
+            guest: true,
+            kinds: "everywhere",
+            plant: None,
+            counts: false,
+        };
         others.extend(stage.compared(seed, calls).map(|found| format!("seed {seed}: {found}")));
         sandbox.pando(["rm", "--force", "g"]).ok();
     }
@@ -201,13 +234,13 @@ fn on_a_layer(sandbox: &Sandbox, (seeds, calls): (u64, u64)) {
 
 /// Commits that leave something out: some seed shows it.
 fn mistakes(sandbox: &Sandbox) {
-    const MOST: u64 = 12;
+    const MOST: u64 = 40;
     let scratch = sandbox.scratch();
     let disk = SmallDisk::make(scratch.join("disk"), scratch.join("mounted"), 400, FORMATS[0], "");
     for plant in ["lost-hard-link", "lost-attribute", "lost-time", "lost-mode", "filled-holes", "lost-removal"] {
         let at = disk.at.clone();
-        let stage = Stage { sandbox, at, options: &[], guest: false, kinds: "all", plant: Some(plant) };
-        let found = (1..=MOST).find(|seed| stage.difference(*seed * 10, 250).is_some());
+        let stage = Stage { sandbox, at, options: &[], guest: false, kinds: "all", plant: Some(plant), counts: true };
+        let found = (1..=MOST).find(|seed| stage.difference(*seed * 10, 120).is_some());
         println!("     {plant}: found by seed {found:?}");
         assert!(found.is_some(), "{plant} is not noticed");
     }
