@@ -48,6 +48,7 @@ pub mod erofs;
 pub mod ext4;
 pub mod fanotify;
 pub mod file_handle;
+pub mod file_signal;
 pub mod follower;
 pub mod foreign_memory;
 pub mod fs_owner;
