@@ -159,6 +159,7 @@ def of_children():
     kind("child policy", child(lambda: os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0)), lambda pid: stat(pid, 41)))
     kind("child limit", child(lambda: resource.setrlimit(resource.RLIMIT_CORE, (1000, 2000)), lambda pid: lambda: [line for line in text(f"/proc/{pid}/limits").splitlines() if "core" in line]))
     kind("child directory", child(lambda: os.chdir("/etc"), lambda pid: lambda: os.readlink(f"/proc/{pid}/cwd")))
+    kind("child deleted directory", child(lambda: (os.mkdir("/root/cwd"), os.chdir("/root/cwd"), os.chmod("/root/cwd", 0o710), os.rmdir("/root/cwd")), lambda pid: lambda: (lambda at: (at.st_nlink, at.st_mode, os.listdir(f"/proc/{pid}/cwd")))(os.stat(f"/proc/{pid}/cwd"))))
     kind("child name", child(lambda: prctl(15, b"another\0"), lambda pid: field("Name", pid)))
     kind("child shortage", child(lambda: open("/proc/self/oom_score_adj", "w").write("700"), lambda pid: lambda: text(f"/proc/{pid}/oom_score_adj")))
     kind("child no new privileges", child(drop(38, 1), lambda pid: field("NoNewPrivs", pid)))
@@ -247,6 +248,29 @@ def of_files():
     file("locked by itself", os.O_RDWR, lambda descriptor: fcntl.fcntl(descriptor, 37, struct.pack("hhqqixxxx", 1, 0, 5, 9, 0)), locks)
     file("deleted", os.O_RDWR, lambda descriptor: os.unlink(os.readlink(f"/proc/self/fd/{descriptor}")), lambda descriptor: lambda: (os.pread(descriptor, 300, 0).hex(), os.fstat(descriptor).st_nlink))
     file("mode and owner", os.O_RDWR, lambda descriptor: (os.fchmod(descriptor, 0o4751), os.fchown(descriptor, 3, 4), os.utime(descriptor, (1000, 2000))), lambda descriptor: lambda: (lambda at: (at.st_mode, at.st_uid, at.st_gid, at.st_mtime))(os.fstat(descriptor)))
+
+    for name, how, number in (("read", os.O_RDONLY, fcntl.F_RDLCK), ("write", os.O_RDWR, fcntl.F_WRLCK)):
+        def leased(name=name, how=how, number=number):
+            path = f"{where}/leased-{name}"
+            with open(path, "w"):
+                pass
+            os.chown(path, 0, 0)
+            descriptor = os.open(path, how)
+            fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGWINCH)
+            fcntl.fcntl(descriptor, fcntl.F_SETLEASE, number)
+            return opened(descriptor, lambda: (fcntl.fcntl(descriptor, fcntl.F_GETLEASE), fcntl.fcntl(descriptor, fcntl.F_GETSIG)))
+        kind(f"lease to {name}", leased)
+
+    def deleted_directory():
+        os.makedirs(f"{where}/gone/deep")
+        outer, inner = os.open(f"{where}/gone", os.O_RDONLY), os.open(f"{where}/gone/deep", os.O_RDONLY)
+        os.fchmod(inner, 0o711)
+        os.rmdir(f"{where}/gone/deep")
+        os.rmdir(f"{where}/gone")
+        kept.append(outer)
+        return opened(inner, lambda: [(lambda at: (at.st_nlink, at.st_mode, os.listdir(one)))(os.fstat(one)) for one in (outer, inner)])
+
+    kind("deleted directory", deleted_directory)
 
     def shared():
         one = os.open("/etc/passwd", os.O_RDONLY)
@@ -453,6 +477,35 @@ def of_sockets():
 
     kind("udp with a peer", sends)
 
+    kind("ping", lambda: opened(socket.socket(inet, datagram, 1)))
+
+    def raw(family, protocol, act=lambda one: None):
+        def make():
+            one = socket.socket(family, socket.SOCK_RAW, protocol)
+            act(one)
+            told = lambda level, number, length: (lambda: one.getsockopt(level, number, length))
+            looks = [told(0, 3, 4)] + [told(255, 1, 4)] * (protocol == 1) if family == inet else [told(58, 1, 32)]
+            return opened(one, lambda: (one.getsockname(), [look() for look in looks], one.getsockopt(1, 38)))
+        return make
+
+    kind("raw", raw(inet, 1, lambda one: one.setsockopt(255, 1, struct.pack("I", 0x55))))
+    kind("raw with headers", raw(inet, 47, lambda one: one.setsockopt(0, 3, 1)))
+    kind("raw bound", raw(inet, 1, lambda one: one.bind(("127.0.0.1", 0))))
+    kind("raw of ipv6", raw(socket.AF_INET6, 58, lambda one: one.setsockopt(58, 1, b"\x0f" * 32)))
+
+    def filtered():
+        one = socket.socket(inet, datagram)
+        program = ctypes.create_string_buffer(struct.pack("HBBI", 6, 0, 0, 7) + struct.pack("HBBI", 6, 0, 0, 0), 16)
+        one.setsockopt(1, 26, struct.pack("HxxxxxxQ", 1, ctypes.addressof(program)))
+
+        def look():
+            got, count = ctypes.create_string_buffer(8), ctypes.c_uint32(1)
+            call(55, one.fileno(), 1, 26, got, ctypes.byref(count))
+            return count.value, got.raw[:8].hex()
+        return opened(one, look)
+
+    kind("packet filter", filtered)
+
     def setting():
         path = "/proc/sys/net/ipv4/ip_default_ttl"
         with open(path, "w") as file:
@@ -567,12 +620,6 @@ def of_what_is_refused():
             except (OSError, AttributeError) as error:
                 lacking.append(f"{name}: {error}")
 
-    def gone():
-        os.mkdir("/root/gone")
-        descriptor = os.open("/root/gone", os.O_RDONLY)
-        os.rmdir("/root/gone")
-        return descriptor
-
     def homeless():
         os.mkdir("/root/nest")
         one = socket.socket(socket.AF_UNIX)
@@ -580,13 +627,6 @@ def of_what_is_refused():
         os.unlink("/root/nest/socket")
         os.rmdir("/root/nest")
         return one
-
-    def leased():
-        with open("/root/leased", "w"):
-            pass
-        descriptor = os.open("/root/leased", os.O_RDONLY)
-        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
-        return descriptor
 
     def child(act):
         def make():
@@ -598,16 +638,12 @@ def of_what_is_refused():
             return pid
         return make
 
-    odd("raw socket", lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, 1))
     odd("packet socket", lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0))
-    odd("deleted directory", gone)
     odd("socket whose directory is gone", homeless)
-    odd("lease", leased)
     odd("name of a link", lambda: (os.symlink("/etc", "/root/link"), os.open("/root/link", os.O_PATH | os.O_NOFOLLOW))[1])
     odd("pipe of packets", lambda: os.pipe2(os.O_DIRECT))
     odd("other root", child(lambda: os.chroot("/root")))
     odd("stopped child", child(lambda: os.kill(os.getpid(), signal.SIGSTOP)))
-    odd("deleted working directory", child(lambda: (os.mkdir("/root/cwd"), os.chdir("/root/cwd"), os.rmdir("/root/cwd"))))
     odd("group without its leader", child(lambda: (os.setpgid(0, 0), os.fork() and os._exit(0))))
     odd("reservation", lambda: mmap.mmap(-1, 21 << 40, flags=0x4022))
     odd("io_uring", lambda: call(425, 4, ctypes.create_string_buffer(120)))

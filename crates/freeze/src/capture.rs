@@ -11,6 +11,7 @@ use crate::freeze::{Known, Subject};
 use crate::host_names;
 use crate::image::{Area, Image, Layout, MountChange, Process, ProcessFlags, Scheduling, Thread};
 use crate::in_flight::Flight;
+use crate::leases;
 use crate::limits;
 use crate::memory_rules;
 use crate::mount_difference;
@@ -81,6 +82,8 @@ pub(crate) fn capture(
             let found = descriptors.remove(&outer).map_or_else(|| descriptors::list(outer), Ok)?;
             notebook.contents.of_areas(process.member.outer, captured.pid, &mut captured.areas, &mut image)?;
             captured.descriptors = notebook.capture(&process.member, &found, outside, &mut image)?;
+            captured.deleted_directory = notebook.contents.of_working_directory(outer, captured.pid, &mut image)?;
+            captured.leases = leases::capture(outer, (&found, &captured.descriptors), &image, &maps)?;
             captured.locks = found.iter().flat_map(descriptors::record_locks).collect();
             watched.note((outer, image.processes.len()), &found, &mut captured);
         }

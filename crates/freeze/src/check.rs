@@ -6,7 +6,7 @@ use crate::areas::USER_END;
 use crate::check_spaces;
 use crate::fork_sharing;
 use crate::host_names;
-use crate::image::{Area, AreaKind, ContentKind, FileKind, HostNames, Image, Process, Queue, Terminal, Thread};
+use crate::image::{Area, AreaKind, ContentKind, FileKind, HostNames, Image, Lease, Process, Queue, Terminal, Thread};
 use crate::in_flight;
 use crate::inotify;
 use crate::own_proc;
@@ -183,6 +183,12 @@ fn belongings(image: &Image, process: &Process) -> Result<(), Wrong> {
     }
     is_path(&process.executable)?;
     is_path(&process.directory)?;
+    let is_directory = |content: usize| {
+        image.contents.get(content).is_some_and(|one| matches!(one.kind, ContentKind::DeletedDirectory { .. }))
+    };
+    ensure(process.deleted_directory.is_none_or(is_directory), || "its working directory is none".into())?;
+    let held = |lease: &Lease| process.descriptors.iter().any(|one| one.number == lease.descriptor);
+    ensure(process.leases.iter().all(held), || "a lease is of no file".into())?;
     ensure(process.memory_rules.are_known(), || "it has registered for what there is not".into())?;
     let is_there = process
         .watches
@@ -206,9 +212,12 @@ fn objects_of(image: &Image) -> Result<(), Wrong> {
             FileKind::Named { path } => return_path(path, of)?,
             FileKind::PipeEnd { pipe, .. } => *pipe < image.pipes.len(),
             FileKind::Supplied { number } => *number < 64,
-            FileKind::Nameless { content } => image.contents.get(*content).is_some_and(|one| one.kind.has_bytes()),
+            FileKind::Nameless { content } => image.contents.get(*content).is_some_and(|one| one.kind.is_nameless()),
             FileKind::Unix { socket } => image.unix.get(*socket).is_some_and(|socket| socket.file == number),
-            FileKind::Plain(socket) => socket.name.len() <= 128 && socket.options.len() <= 1024,
+            FileKind::Plain(socket) => {
+                let filter = socket.filter.len() % 8 == 0 && socket.filter.len() <= 4096 * 8;
+                filter && socket.name.len() <= 128 && socket.options.len() <= 1024
+            }
             FileKind::Queue { queue } => *queue < image.queues.len(),
             FileKind::Process { pid } => {
                 *pid == image.init || image.processes.iter().any(|process| process.pid == *pid)
@@ -290,13 +299,16 @@ fn content(content: &crate::image::Content) -> Result<(), Wrong> {
     ensure(content.length < 1 << 62, || "a file without a name is too long".into())?;
     match &content.kind {
         ContentKind::Memory { name, .. } => ensure(name.len() < 250, || "a memory file has too long a name".into()),
-        ContentKind::Deleted { directory } if directory.is_empty() => Ok(()),
+        ContentKind::Deleted { directory } | ContentKind::DeletedDirectory { directory } if directory.is_empty() => {
+            Ok(())
+        }
         kind if !kind.has_bytes() && !content.runs.is_empty() => Err("a directory has content".into()),
         ContentKind::Link { path, target } => {
             is_path(path)?;
             ensure(!target.contains('\0') && target.len() < PAGE as usize, || "a link leads nowhere".into())
         }
         ContentKind::Deleted { directory: path }
+        | ContentKind::DeletedDirectory { directory: path }
         | ContentKind::Placed { path }
         | ContentKind::Directory { path }
         | ContentKind::Point { path }

@@ -54,7 +54,7 @@ fn here(image: &Image) -> impl Iterator<Item = usize> {
 
 /// Whether it is there by its name.
 fn is_by_name(kind: &ContentKind) -> bool {
-    !matches!(kind, ContentKind::Memory { .. } | ContentKind::Deleted { .. })
+    !kind.is_nameless()
 }
 
 /// Writes those for some of them, in the namespace that the maker is in. `helper` is a pid that is free.
@@ -70,6 +70,14 @@ pub(crate) fn make_some(
         let slot = slots.content(number);
         match &content.kind {
             ContentKind::Memory { name, .. } => create_memory(writer, chapter, name, slot),
+            ContentKind::DeletedDirectory { directory } => {
+                let path = writer.string(&format!("{directory}/.pando-{number}"));
+                let label = || format!("making a directory in {directory}/");
+                writer.call(chapter, label(), libc::SYS_mkdir, &[path, 0o700]);
+                let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+                writer.open(chapter, label(), libc::SYS_openat, &[AT_FDCWD, path, flags as u64], slot);
+                writer.call(chapter, "deleting a directory", libc::SYS_rmdir, &[path]);
+            }
             ContentKind::Directory { .. }
             | ContentKind::Fifo { .. }
             | ContentKind::Point { .. }
@@ -92,7 +100,9 @@ pub(crate) fn make_some(
                 writer.call(chapter, "deleting a file", libc::SYS_unlink, &[path]);
             }
         }
-        fill_own(writer, content, slots.held(number), slot, helper);
+        if content.kind.has_bytes() {
+            fill_own(writer, content, slots.held(number), slot, helper);
+        }
         let (user, group) = content.owner;
         writer.attempt(chapter, "setting an owner", libc::SYS_fchown, &[slot, user.into(), group.into()]);
         writer.attempt(chapter, "setting a mode", libc::SYS_fchmod, &[slot, content.mode.into()]);
@@ -139,7 +149,10 @@ fn by_name(writer: &mut Writer, content: &Content) {
             writer.attempt(Writer::MAKING, format!("making {path}"), libc::SYS_symlink, &[to, at]);
             writer.attempt(Writer::MAKING, "setting an owner", libc::SYS_lchown, &[at, user.into(), group.into()]);
         }
-        ContentKind::Memory { .. } | ContentKind::Placed { .. } | ContentKind::Deleted { .. } => {}
+        ContentKind::Memory { .. }
+        | ContentKind::Placed { .. }
+        | ContentKind::Deleted { .. }
+        | ContentKind::DeletedDirectory { .. } => {}
     }
 }
 

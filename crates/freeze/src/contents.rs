@@ -39,6 +39,11 @@ impl ContentKind {
     pub(crate) fn has_bytes(&self) -> bool {
         matches!(self, Self::Memory { .. } | Self::Deleted { .. } | Self::Placed { .. })
     }
+
+    /// Whether whoever has it open has it without a name.
+    pub(crate) fn is_nameless(&self) -> bool {
+        matches!(self, Self::Memory { .. } | Self::Deleted { .. } | Self::DeletedDirectory { .. })
+    }
 }
 
 /// What kind of file it is.
@@ -54,6 +59,11 @@ pub enum ContentKind {
     /// A file that was deleted.
     Deleted {
         /// The directory that it was in, if that is still there; else the root.
+        directory: String,
+    },
+    /// A directory that was deleted.
+    DeletedDirectory {
+        /// The directory that it was in, if that is still there; else nothing.
         directory: String,
     },
     /// A file with a name in a file system that is memory, which no copy of the files has.
@@ -135,6 +145,23 @@ impl Contents {
         let path = format!("fd/{}", place.number);
         let Place { outer, device, inode, .. } = place;
         self.note(Sighting { device, inode, name, outer, holder, path }, image)
+    }
+
+    /// The working directory of a process, where that was deleted.
+    pub(crate) fn of_working_directory(
+        &mut self,
+        outer: i32,
+        holder: i32,
+        image: &mut Image,
+    ) -> Result<Option<usize>, CallError> {
+        let at = format!("/proc/{outer}/cwd");
+        let found = std::fs::metadata(&at).context(|| format!("looking at {at}"))?;
+        if found.nlink() > 0 {
+            return Ok(None);
+        }
+        let name = crate::proc_file::link(outer, "cwd")?;
+        let (device, inode) = (found.dev(), found.ino());
+        self.note(Sighting { device, inode, name: &name, outer, holder, path: "cwd".into() }, image).map(Some)
     }
 
     /// Makes areas that map such files say so.
@@ -293,7 +320,9 @@ impl Contents {
             | ContentKind::Point { path }
             | ContentKind::Name { path, .. }
             | ContentKind::Link { path, .. } => format!("root{path}"),
-            ContentKind::Memory { .. } | ContentKind::Deleted { .. } => String::new(),
+            ContentKind::Memory { .. } | ContentKind::Deleted { .. } | ContentKind::DeletedDirectory { .. } => {
+                String::new()
+            }
         };
         image.contents.push(Content {
             kind,
@@ -320,10 +349,12 @@ impl Contents {
         let what = || format!("reading {at}");
         let file = File::open(&at).context(what)?;
         let stat = rustix::fs::fstat(&file).context(what)?;
+        let is_directory = FileType::from_raw_mode(stat.st_mode).is_dir();
+        let length = if is_directory { 0 } else { stat.st_size as u64 };
         image.contents.push(Content {
-            kind: self.kind(&file, seen.name),
-            length: stat.st_size as u64,
-            runs: runs(&file, stat.st_size as u64).context(what)?,
+            kind: self.kind(&file, seen.name, is_directory),
+            length,
+            runs: runs(&file, length).context(what)?,
             mode: stat.st_mode & 0o7777,
             owner: self.owner(&stat),
             holder: seen.holder,
@@ -340,7 +371,7 @@ impl Contents {
         (self.maps.user(stat.st_uid).unwrap_or(0), self.maps.group(stat.st_gid).unwrap_or(0))
     }
 
-    fn kind(&self, file: &File, name: &str) -> ContentKind {
+    fn kind(&self, file: &File, name: &str, is_directory: bool) -> ContentKind {
         let name = name.strip_suffix(DELETED).unwrap_or(name);
         let seals = rustix::fs::fcntl_get_seals(file).map_or(0, |seals| seals.bits());
         if let Some(name) = name.strip_prefix("/memfd:") {
@@ -351,7 +382,8 @@ impl Contents {
         }
         let directory = name.rsplit_once('/').map_or("/", |(directory, _)| directory);
         let there = std::fs::metadata(format!("/proc/{}/root{directory}", self.init)).is_ok_and(|it| it.is_dir());
-        ContentKind::Deleted { directory: if there { directory.to_owned() } else { String::new() } }
+        let directory = if there { directory.to_owned() } else { String::new() };
+        if is_directory { ContentKind::DeletedDirectory { directory } } else { ContentKind::Deleted { directory } }
     }
 }
 

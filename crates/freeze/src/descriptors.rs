@@ -4,6 +4,7 @@ use crate::contents::{self, Contents};
 use crate::credentials::IdMaps;
 use crate::image::{Descriptor, FileKind, Image, OpenFile, Pipe};
 use crate::inotify;
+use crate::leases;
 use crate::nested::Nested;
 use crate::open_files::{Noted, OpenFiles, Place};
 use crate::open_namespaces;
@@ -107,14 +108,11 @@ pub(crate) fn objection(found: &Found, outside: &[Outside]) -> Option<(String, &
             named("a pipe of packets", "make the program use an ordinary pipe")
         }
         FileType::Fifo => None,
-        FileType::RegularFile if found.info.lines().any(|line| line.contains(" LEASE ")) => {
-            named("a file with a lease (F_SETLEASE)", "make the program do without it")
-        }
+        FileType::RegularFile if leases::objection(&found.info).is_some() => leases::objection(&found.info),
         FileType::RegularFile if deleted || contents::is_secret(target) => contents::objection(found),
         FileType::RegularFile if target.ends_with(contents::DELETED) => {
             named("a file that lost this name and has others", "close it")
         }
-        FileType::Directory if deleted => named("a deleted directory", "close it"),
         FileType::RegularFile | FileType::Directory => None,
         // Whose other end it is, nobody can tell by one: see `terminals`.
         FileType::CharacterDevice if terminals::is_terminal(found) => None,
@@ -277,7 +275,7 @@ impl<'a> Notebook<'a> {
         if self.queues.is_one(found) {
             return self.queues.kind(found, image);
         }
-        if is(found, FileType::RegularFile) && found.stat.st_nlink == 0 {
+        if (is(found, FileType::RegularFile) || is(found, FileType::Directory)) && found.stat.st_nlink == 0 {
             let (device, inode) = (found.stat.st_dev, found.stat.st_ino);
             let place = Place { outer: member.outer, number: found.number, device, inode };
             // Who stands for what is in flight has no pid.

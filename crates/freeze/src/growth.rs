@@ -6,6 +6,7 @@ use crate::control_groups;
 use crate::epoll;
 use crate::image::{AreaKind, Image, Process, Thread};
 use crate::landing::{self, Landing};
+use crate::leases;
 use crate::lineage::Birth;
 use crate::memory_rules;
 use crate::nested;
@@ -169,8 +170,14 @@ impl Ground<'_> {
             let arguments = [*number as u64, libc::F_SETLK as u64, lock];
             writer.call(chapter, "locking a range of a file", libc::SYS_fcntl, &arguments);
         }
-        let directory = writer.string(&process.directory);
-        writer.call(chapter, format!("entering {}", process.directory), libc::SYS_chdir, &[directory]);
+        leases::take(writer, chapter, process);
+        let label = format!("entering {}", process.directory);
+        if let Some(content) = process.deleted_directory {
+            writer.call(chapter, label, libc::SYS_fchdir, &[self.slots.content(content)]);
+        } else {
+            let directory = writer.string(&process.directory);
+            writer.call(chapter, label, libc::SYS_chdir, &[directory]);
+        }
         writer.call(chapter, "setting the umask", libc::SYS_umask, &[u64::from(process.umask)]);
         for (signal, action) in &process.actions {
             let action = writer.words(action);

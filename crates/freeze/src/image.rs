@@ -136,6 +136,10 @@ pub struct Process {
     pub watches: Vec<Watch>,
     /// Working directory.
     pub directory: String,
+    /// What that is in [`Image::contents`], where it was deleted.
+    pub deleted_directory: Option<usize>,
+    /// Leases (`F_SETLEASE`) that it takes.
+    pub leases: Vec<Lease>,
     /// File-mode creation mask.
     pub umask: u32,
     /// Which host names it has, an index into [`Image::host_names`]; none if those of the first process.
@@ -421,6 +425,19 @@ pub struct Watch {
     pub events: u32,
     /// The program's own word.
     pub data: u64,
+}
+
+/// A lease of an open file: its holder hears of others who open it (fcntl(2)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lease {
+    /// A descriptor of the file.
+    pub descriptor: i32,
+    /// `F_RDLCK` or `F_WRLCK`.
+    pub kind: i32,
+    /// The signal by which it hears of them, if not by SIGIO.
+    pub signal: i32,
+    /// The file's owner, who may take one.
+    pub owner: u32,
 }
 
 /// An open file description.

@@ -10,7 +10,7 @@
 //!
 //! What processes share since a fork is found (`fork_sharing`) when it is known which pages they have, and kept once.
 //!
-//! Each kind of object has a file that captures it and writes how it is made: `descriptors` and `objects` (files, pipes, events), `epoll`, `own_proc`, `memory_rules`, `pressure`, `process_descriptors`, `unix_socket` and
+//! Each kind of object has a file that captures it and writes how it is made: `descriptors` and `objects` (files, pipes, events), `epoll`, `leases`, `own_proc`, `memory_rules`, `pressure`, `process_descriptors`, `unix_socket` and
 //! `unix_making`, `socket_queue` and `in_flight` (what waits in them), `plain_socket` (TCP, UDP, netlink), `connections` and `revival` (TCP), `contents` and `content_making` (what has no name: shared
 //! memory, deleted files), `aio` (what was asked of files and is done meanwhile), `sysv` and `sysv_making`, `queues`, `timers`, `credentials`, `terminals`, `inotify`, `given` (what the guest has mounted since),
 //! `nested` (namespaces beside the first process's: `namespaces`, `mount_spaces` and `mount_making`, `ipc_spaces`, `net_spaces`, `own_network` (the guest's own), `user_spaces`,
@@ -76,6 +76,7 @@ mod keep;
 #[cfg(test)]
 mod kinds;
 mod landing;
+mod leases;
 mod likeness;
 mod limits;
 mod lineage;

@@ -24,6 +24,8 @@ pub struct PlainSocket {
     pub role: Role,
     /// Options.
     pub options: Vec<SocketOption>,
+    /// Its packet filter (`SO_ATTACH_FILTER`): instructions of eight bytes.
+    pub filter: Vec<u8>,
     /// Which network namespace it belongs to, an index into [`net_spaces`](crate::image::Image::net_spaces); none if the first process's.
     pub net_space: Option<usize>,
 }
@@ -62,8 +64,10 @@ pub(crate) fn objection(socket: &OwnedFd) -> Result<Option<(String, &'static str
         return named(&format!("a socket of {}", family_name(family)), "close it");
     }
     match (family, kind) {
-        (libc::AF_NETLINK, _) | (_, libc::SOCK_STREAM | libc::SOCK_DGRAM) => Ok(None),
-        (_, libc::SOCK_RAW) => named("a raw socket", "close it"),
+        (libc::AF_NETLINK, _) | (_, libc::SOCK_STREAM | libc::SOCK_DGRAM | libc::SOCK_RAW) => {
+            let newer = socket_option::filter(socket).is_err_and(|error| error.raw_os_error() == Some(libc::EACCES));
+            if newer { named("a socket with a BPF program (SO_ATTACH_BPF)", "close it") } else { Ok(None) }
+        }
         _ => named("a socket of a protocol of its own", "make the program use TCP or UDP"),
     }
 }
@@ -83,14 +87,14 @@ pub(crate) fn capture(socket: &OwnedFd) -> Result<PlainSocket, CallError> {
     let what = || "reading a socket".to_owned();
     let (family, kind) = (number(socket, libc::SO_DOMAIN)?, number(socket, libc::SO_TYPE)?);
     let protocol = number(socket, libc::SO_PROTOCOL)?;
-    let fresh = rustix::net::socket(
-        AddressFamily::from_raw(family as u16),
-        SocketType::from_raw(kind as u32),
-        std::num::NonZeroU32::new(protocol as u32).map(Protocol::from_raw),
-    )
-    .context(what)?;
+    let fresh = fresh(family, kind, protocol).context(what)?;
     let name = socket_option::name(socket).context(what)?;
-    let bound = family == libc::AF_NETLINK || name.get(2..4).is_some_and(|port| port != [0, 0]);
+    let port = || name.get(2..4).is_some_and(|port| port != [0, 0]);
+    // What is raw has an address and no port.
+    let address = || {
+        name.get(if family == libc::AF_INET { 4..8 } else { 8..24 }).is_some_and(|all| all.iter().any(|one| *one != 0))
+    };
+    let bound = family == libc::AF_NETLINK || if kind == libc::SOCK_RAW { address() } else { port() };
     Ok(PlainSocket {
         family,
         kind,
@@ -98,8 +102,21 @@ pub(crate) fn capture(socket: &OwnedFd) -> Result<PlainSocket, CallError> {
         name: if bound { name } else { Vec::new() },
         role: role(socket, family, kind).context(what)?,
         options: socket_options::differing(socket, &fresh),
+        filter: socket_option::filter(socket).unwrap_or_default(),
         net_space: None,
     })
+}
+
+/// A new one of the kind. Where we may not have one to ping by, who is root in a guest may: UDP's has the same options.
+fn fresh(family: i32, kind: i32, protocol: i32) -> rustix::io::Result<OwnedFd> {
+    let make = |protocol: i32| {
+        let protocol = std::num::NonZeroU32::new(protocol as u32).map(Protocol::from_raw);
+        rustix::net::socket(AddressFamily::from_raw(family as u16), SocketType::from_raw(kind as u32), protocol)
+    };
+    match make(protocol) {
+        Err(rustix::io::Errno::ACCESS) if kind == libc::SOCK_DGRAM => make(0),
+        made => made,
+    }
 }
 
 fn role(socket: &OwnedFd, family: i32, kind: i32) -> std::io::Result<Role> {
@@ -139,6 +156,7 @@ pub(crate) fn make(writer: &mut Writer, socket: &PlainSocket, slot: u64, spare: 
     for option in &socket.options {
         set(writer, slot, option);
     }
+    attach_filter(writer, socket, slot);
     bind(writer, socket, slot);
     match &socket.role {
         Role::Listens { backlog } => {
@@ -151,6 +169,19 @@ pub(crate) fn make(writer: &mut Writer, socket: &PlainSocket, slot: u64, spare: 
         }
         Role::Idle | Role::Lost => {}
     }
+}
+
+/// Writes the attaching of a packet filter, before anything can come in.
+fn attach_filter(writer: &mut Writer, socket: &PlainSocket, slot: u64) {
+    if socket.filter.is_empty() {
+        return;
+    }
+    // `struct sock_fprog`: how many instructions, and where.
+    let count = socket.filter.len() as u64 / 8;
+    let at = writer.data(&socket.filter, 8);
+    let program = writer.words(&[count, at]);
+    let arguments = [slot, libc::SOL_SOCKET as u64, libc::SO_ATTACH_FILTER as u64, program, 16];
+    writer.call(Writer::MAKING, "attaching a packet filter", libc::SYS_setsockopt, &arguments);
 }
 
 fn bind(writer: &mut Writer, socket: &PlainSocket, slot: u64) {

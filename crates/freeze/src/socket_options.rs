@@ -6,16 +6,19 @@ use std::os::fd::AsFd;
 /// An option: level, number, the kernel's bytes.
 pub type SocketOption = (i32, i32, Vec<u8>);
 
-/// Options that make a socket behave as it does, by level: SOL_SOCKET, IP, IPv6, TCP, UDP, netlink. What only counts or names devices is not among them.
-const KEPT: [(i32, &[i32]); 6] = [
+/// Options that make a socket behave as it does, by level: SOL_SOCKET, IP, IPv6, TCP, UDP, raw, ICMPv6, netlink. What only counts or names devices is not among them.
+const KEPT: [(i32, &[i32]); 8] = [
     (
         libc::SOL_SOCKET,
         &[2, 5, 6, SNDBUF, RCVBUF, 9, 10, 11, 12, 13, 15, PASSCRED, 18, 20, 21, 29, 34, 40, PEEK_OFF, 76, 83],
     ),
-    (0, &[1, 2, 8, 10, 11, 12, 13, 15, 19, 24, 33, 34]),
+    (0, &[1, 2, 3, 8, 10, 11, 12, 13, 15, 19, 24, 33, 34]),
     (41, &[16, 18, 19, 23, 25, 26, 49, 51, 66, 67, 78]),
     (6, &[1, 3, 4, 5, 6, 7, 8, 9, 13, 18, 23, 25]),
     (17, &[1, 103, 104]),
+    // What of ICMP a raw socket hears (ICMP_FILTER, ICMPV6_FILTER), and where the checksum is (IPV6_CHECKSUM).
+    (255, &[1, 7]),
+    (58, &[1]),
     (270, &[3, 4, 5, 8, 10, 11, 12]),
 ];
 

@@ -301,9 +301,6 @@ impl Home {
 fn program_objections(member: &Member) -> Vec<Objection> {
     let mut objections = Vec::new();
     let deleted = |what: &str| proc_file::link(member.outer, what).is_ok_and(|path| path.ends_with(DELETED));
-    if deleted("cwd") {
-        objections.push(("its working directory was deleted".into(), "start it in another directory"));
-    }
     if deleted("exe") {
         objections.push(("its program was deleted or replaced".into(), "start it again, so that it runs the new one"));
     }

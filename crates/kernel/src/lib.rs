@@ -50,6 +50,7 @@ pub mod erofs;
 pub mod ext4;
 pub mod fanotify;
 pub mod file_handle;
+pub mod file_signal;
 pub mod follower;
 pub mod forbidden;
 pub mod foreign_memory;

@@ -55,6 +55,26 @@ pub fn set(socket: impl AsFd, level: i32, option: i32, value: &[u8]) -> io::Resu
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// The packet filter of a socket (`SO_GET_FILTER`), as instructions of eight bytes; nothing where there is none. EACCES for one of BPF's newer kind.
+pub fn filter(socket: impl AsFd) -> io::Result<Vec<u8>> {
+    const INSTRUCTION: usize = 8;
+    let ask = |bytes: &mut [u8]| {
+        // It counts instructions, and copies all of them or none.
+        let mut count = (bytes.len() / INSTRUCTION) as libc::socklen_t;
+        let (number, at) = (socket.as_fd().as_raw_fd(), bytes.as_mut_ptr());
+        // SAFETY: the kernel writes at most as many instructions as there is room for, none if it is told of none, and how many there are.
+        let result =
+            unsafe { libc::getsockopt(number, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, at.cast(), &raw mut count) };
+        if result == 0 { Ok(count as usize) } else { Err(io::Error::last_os_error()) }
+    };
+    let count = ask(&mut [])?;
+    let mut bytes = vec![0; count * INSTRUCTION];
+    if count > 0 && ask(&mut bytes)? != count {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    Ok(bytes)
+}
+
 /// The socket's own address: a family in two bytes, then what the family wants.
 pub fn name(socket: impl AsFd) -> io::Result<Vec<u8>> {
     address(socket, libc::getsockname)

@@ -57,7 +57,9 @@ impl<'a> Ids<'a> {
     fn living(&self, process: &Process, outer: i32, (stat, status): (&Stat, &Lines)) -> Result<Said, CallError> {
         let mut said = Said::new();
         said.extend(unlike_bits("its umask", status.number("Umask", 8)?, u64::from(process.umask)));
-        said.extend(unlike("its working directory", &proc_file::link(outer, "cwd")?, &process.directory));
+        if process.deleted_directory.is_none() {
+            said.extend(unlike("its working directory", &proc_file::link(outer, "cwd")?, &process.directory));
+        }
         // Of a mount namespace of its own the image says what leads to the program from the first process's.
         if process.mount_space.is_none() {
             said.extend(unlike("its program", &proc_file::link(outer, "exe")?, &process.executable));

@@ -4,18 +4,10 @@ use super::kinds::{Kind, cleared, kind};
 
 /// Open files.
 pub(super) const FILES: &[Kind] = &[
-    kind(
-        "import fcntl\nopen(STAGE + '/x', 'w').close()\nkept = open(STAGE + '/x')\nfcntl.fcntl(kept, fcntl.F_SETLEASE, fcntl.F_RDLCK)",
-        &["descriptor", "a file with a lease (F_SETLEASE)", "do without it"],
-    ),
     kind("kept = os.pipe2(os.O_DIRECT)", &["descriptor", "a pipe of packets (pipe:", "use an ordinary pipe"]),
     kind(
         "bound = socket.socket(socket.AF_UNIX)\nos.chdir(STAGE)\nbound.bind('bound')\nkept = os.open('bound', os.O_PATH)",
         &["descriptor", "a name of what cannot be opened (O_PATH)", "close it"],
-    ),
-    kind(
-        "os.mkdir(STAGE + '/x'); kept = os.open(STAGE + '/x', 0); os.rmdir(STAGE + '/x')",
-        &["descriptor", "a deleted directory", "close it"],
     ),
     kind(
         "kept = open(STAGE + '/gone', 'w+'); os.link(STAGE + '/gone', STAGE + '/left'); os.unlink(STAGE + '/gone')",

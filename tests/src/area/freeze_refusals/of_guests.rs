@@ -4,8 +4,8 @@ use crate::patience::eventually;
 use crate::sandbox::Sandbox;
 use crate::world::World;
 
-/// Has a deleted directory open, and somebody else who has it, until it is told to close it.
-const HOLDS: &str = "mkfifo /go; mkdir /gone; exec 7</gone; rmdir /gone; sleep 100000 & read word </go; exec 7<&-; kill $!; exec sleep 200000";
+/// Has a file open that has lost the name by which it was opened, and somebody else who has it, until it is told to close it.
+const HOLDS: &str = "mkfifo /go; echo x >/gone; ln /gone /other; exec 7</gone; rm /gone; sleep 100000 & read word </go; exec 7<&-; kill $!; exec sleep 200000";
 
 /// There is no image, nothing that was begun is left, and the guest runs; when what was named is gone it is frozen.
 pub(super) fn nothing_changes(sandbox: &Sandbox) {
@@ -16,7 +16,7 @@ pub(super) fn nothing_changes(sandbox: &Sandbox) {
     let refused = sandbox.pando(["freeze", "web"]).run().ended_with(125);
     refused.complains_of(&[
         "cannot be frozen",
-        "process 2 (sh), descriptor 7: a deleted directory",
+        "process 2 (sh), descriptor 7: a file that lost this name",
         "(sleep), descriptor 7",
         "; close it",
     ]);

@@ -82,10 +82,6 @@ pub(super) const PROCESSES: &[Kind] = &[
         &["it has a root directory of its own (chroot)", "start the program without chroot"],
     ),
     kind(
-        "os.mkdir(STAGE + '/y'); os.chdir(STAGE + '/y'); os.rmdir(STAGE + '/y')",
-        &["its working directory was deleted", "start it in another directory"],
-    ),
-    kind(
         "gone = os.fork() or os._exit(0)\nkept = os.pidfd_open(gone)\nos.waitpid(gone, 0)",
         &["descriptor", "a descriptor of a process that is gone", "close it"],
     ),

@@ -8,7 +8,6 @@ pub(super) const SOCKETS: &[Kind] = &[
         "kept = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)",
         &["descriptor", "a socket of packets (AF_PACKET)", "close it"],
     ),
-    kind("kept = socket.socket(socket.AF_INET, socket.SOCK_RAW, 1)", &["descriptor", "a raw socket", "close it"]),
     kind("kept = call(41, 40, 1, 0)", &["descriptor", "a socket of a virtual machine (AF_VSOCK)"]),
     kind("kept = call(41, 44, 3, 0)", &["descriptor", "a socket of AF_XDP"]),
     kind("kept = call(41, 38, 5, 0)", &["descriptor", "a socket of the kernel's ciphers (AF_ALG)"]),
