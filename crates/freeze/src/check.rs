@@ -237,6 +237,7 @@ fn objects_of(image: &Image) -> Result<(), Wrong> {
         ensure(pipe.content.len() <= 64 << 20, || "a pipe holds too much".into())?;
     }
     for socket in &image.unix {
+        socket.published.iter().try_for_each(|path| is_path(path))?;
         let is = |number: &usize| *number < image.unix.len();
         let of_file = image.files.get(socket.file).is_some_and(|file| matches!(file.kind, FileKind::Unix { .. }));
         let named = (socket.name.len() >= 2 || socket.name.is_empty()) && socket.name.len() <= 110;

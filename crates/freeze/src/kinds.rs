@@ -382,7 +382,7 @@ const KINDS: &[Kind] = &[
         "network namespaces: devices, addresses, routes, rules, packet filters",
         &[
             "a network device",
-            "an address (",
+            "an address ",
             "a default route",
             "a route (",
             "a rule for routes",

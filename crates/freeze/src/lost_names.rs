@@ -47,7 +47,7 @@ fn is_memory(name: &str) -> bool {
 }
 
 /// The name that a file has in a directory.
-fn find(directory: &str, (device, inode): (u64, u64)) -> Option<String> {
+pub(crate) fn find(directory: &str, (device, inode): (u64, u64)) -> Option<String> {
     let entries = std::fs::read_dir(directory).ok()?.flatten().take(MOST);
     let is_it = |about: std::fs::Metadata| (about.dev(), about.ino()) == (device, inode);
     // A directory may tell other numbers than its files have, as that of an overlay may.

@@ -118,7 +118,9 @@ fn objection(
 /// own.
 pub(crate) fn late_objections(image: &Image) -> Vec<Refusal> {
     let mut refusals = Vec::new();
-    for socket in image.unix.iter().filter(|socket| socket.carries || socket.is_elsewhere || socket.is_homeless) {
+    for socket in
+        image.unix.iter().filter(|socket| socket.carries || socket.is_elsewhere || socket.is_homeless || socket.is_lost)
+    {
         let holds = |process: &&Process| process.descriptors.iter().any(|one| one.file == socket.file);
         // What nobody holds is in flight.
         let lives = |process: &&Process| !process.threads.is_empty();
@@ -129,6 +131,9 @@ pub(crate) fn late_objections(image: &Image) -> Vec<Refusal> {
         let (kind, advice) = if socket.carries {
             let kind = "a unix socket in which descriptors wait (SCM_RIGHTS) that cannot be had".to_owned();
             (kind, "let the program receive them first")
+        } else if socket.is_lost {
+            let kind = format!("a unix socket whose file was moved ({})", socket.path().unwrap_or_default());
+            (kind, "move it back, or have it bind to the name that it has")
         } else if socket.is_homeless {
             let kind = format!("a unix socket whose directory is gone ({})", socket.path().unwrap_or_default());
             (kind, "close it, or have it bind to a path in a directory that stays")

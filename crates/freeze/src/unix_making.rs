@@ -40,7 +40,7 @@ pub(crate) fn make(writer: &mut Writer, image: &Image, slots: Slots) {
     // A name whose file is gone may be another's by now.
     for there in [false, true] {
         for (number, socket) in all.iter().enumerate() {
-            let is_there = socket.place.is_some() || socket.path().is_none();
+            let is_there = socket.place.is_some() && socket.published.is_none() || socket.path().is_none();
             if is_there == there {
                 making.name(writer, number, there);
             }
@@ -160,6 +160,11 @@ impl<'a> Making<'a> {
                 writer.attempt(MAKING, "setting a file aside", libc::SYS_rename, &[at, aside]);
             }
         }
+        let borrowed = path.as_ref().filter(|_| socket.borrows_directory).and_then(|path| path.rsplit_once('/'));
+        let borrowed = borrowed.map(|(directory, _)| writer.string(directory));
+        if let Some(directory) = borrowed {
+            writer.attempt(MAKING, "making a directory that was gone", libc::SYS_mkdir, &[directory, 0o700]);
+        }
         bind(writer, slot, socket);
         if let (Some((at, _)), Some((mode, user, group))) = (set_aside, socket.place) {
             writer.call(MAKING, "setting the owner of a socket", libc::SYS_lchown, &[at, user.into(), group.into()]);
@@ -170,8 +175,19 @@ impl<'a> Making<'a> {
         }
         self.connect_all(writer, number);
         if let (Some((at, aside)), false) = (set_aside, stays) {
-            writer.attempt(MAKING, "removing a name that was gone", libc::SYS_unlink, &[at]);
+            match &socket.published {
+                Some(path) => {
+                    let now = writer.string(path);
+                    writer.call(MAKING, format!("renaming a socket to {path}"), libc::SYS_rename, &[at, now]);
+                }
+                None => {
+                    writer.attempt(MAKING, "removing a name that was gone", libc::SYS_unlink, &[at]);
+                }
+            }
             writer.attempt(MAKING, "putting a file back", libc::SYS_rename, &[aside, at]);
+        }
+        if let Some(directory) = borrowed {
+            writer.attempt(MAKING, "removing a directory that was gone", libc::SYS_rmdir, &[directory]);
         }
     }
 

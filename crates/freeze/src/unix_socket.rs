@@ -1,7 +1,9 @@
 //! Unix sockets: who is connected to whom, what waits in them, what they are called.
 
+use crate::contents::DELETED;
 use crate::image::Image;
 use crate::in_flight::Flight;
+use crate::lost_names;
 use crate::namespaces::{Beside, NETWORK};
 use crate::nested::Nested;
 use crate::open_files::Place;
@@ -10,10 +12,11 @@ use crate::socket_options::{self, SocketOption};
 use crate::socket_queue;
 use pando_kernel::unix_diag::{self, UnixEntry};
 use pando_kernel::{CallError, Context, foreign_memory, pidfd, socket_option};
+use rustix::fs::{FileType, Stat};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fs::File;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 /// A unix socket.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,6 +33,10 @@ pub struct UnixSocket {
     pub directory: String,
     /// Mode, owner and group of the file that it is bound to, if that is still there.
     pub place: Option<(u32, u32, u32)>,
+    /// The path of that file, if it was renamed or linked since.
+    pub published: Option<String>,
+    /// Whether the directory of its name is gone, and has to be there while it is bound.
+    pub borrows_directory: bool,
     /// Whether it is connected.
     pub connected: bool,
     /// What it is connected to, an index into [`Image::unix`]; nothing if that is gone.
@@ -55,6 +62,9 @@ pub struct UnixSocket {
     /// Whether the directory of its name is gone, so that it cannot be made.
     #[serde(skip)]
     pub(crate) is_homeless: bool,
+    /// Whether its file has another name, and nobody knows which.
+    #[serde(skip)]
+    pub(crate) is_lost: bool,
 }
 
 /// A message, or a part of a stream.
@@ -149,13 +159,19 @@ pub(crate) fn capture(
         describe(socket, &handle, entry, flight.take(place.inode))?;
         socket.peer = entry.peer.and_then(index);
         socket.waiting = entry.waiting.iter().copied().filter_map(index).collect();
-        if let Some(path) = path(&socket.name, "/").filter(|_| entry.file.is_some()) {
-            (socket.directory, socket.place) = find_place(init, place, socket, &path, &maps)?;
-            let path = if socket.name.get(2) == Some(&b'/') { path } else { format!("{}/{path}", socket.directory) };
+        if path(&socket.name, "/").is_some() && entry.file.is_some() {
+            find_place(init, place, (socket, &handle), &maps)?;
+            let path = socket.path().unwrap_or_default();
             socket.is_elsewhere = nested.mounts.is_elsewhere(place.outer, &path);
             // A socket is bound anew at its path, also where its file is gone: its directory has to be there for that.
-            let directory = path.rsplit_once('/').map_or("/", |(directory, _)| directory);
-            socket.is_homeless = look_inside(init, &format!("{directory}/.")).is_none();
+            let above =
+                |path: &str| path.rsplit_once('/').map_or_else(String::new, |(directory, _)| directory.to_owned());
+            let is_there = |directory: &str| look_inside(init, &format!("{directory}/.")).is_some();
+            let directory = above(&path);
+            if !is_there(&directory) {
+                socket.borrows_directory = socket.published.is_some() && is_there(&above(&directory));
+                socket.is_homeless = !socket.borrows_directory;
+            }
         }
     }
     // What waits to be accepted is connected to nothing that has an inode.
@@ -205,30 +221,54 @@ fn look_inside(init: i32, path: &str) -> Option<rustix::fs::Stat> {
     rustix::fs::fstat(file).ok()
 }
 
-type Placed = (String, Option<(u32, u32, u32)>);
-
-/// Where the file of a bound socket is, if it still is: a relative name starts at the directory that its owner is in now, as far as we know.
+/// Finds the file of a bound socket, if it still is: a relative name starts at the directory that its owner is in now, as far as we know; where the file is not there, the kernel is asked for it.
 fn find_place(
     init: i32,
     place: Place,
-    socket: &UnixSocket,
-    path: &str,
+    (socket, handle): (&mut UnixSocket, &OwnedFd),
     maps: &crate::credentials::IdMaps,
-) -> Result<Placed, CallError> {
+) -> Result<(), CallError> {
     let relative = socket.name.get(2) != Some(&b'/');
     // What is in flight has no owner, only who looks at it.
-    if relative && place.outer == std::process::id() as i32 {
-        return Ok(("/".to_owned(), None));
-    }
-    let directory = if relative { proc_file::link(place.outer, "cwd")? } else { "/".to_owned() };
-    let Some(stat) = look_inside(init, &format!("{}/{path}", if relative { directory.as_str() } else { "" })) else {
-        return Ok((directory, None));
+    let owned = place.outer != std::process::id() as i32;
+    socket.directory = if relative && owned { proc_file::link(place.outer, "cwd")? } else { "/".to_owned() };
+    let file = socket_option::unix_file(handle).ok();
+    let identity = |stat: &Stat| (stat.st_dev, stat.st_ino);
+    let known = file.as_ref().and_then(|file| rustix::fs::fstat(file).ok());
+    let is_its = |stat: &Stat| match &known {
+        Some(known) => identity(stat) == identity(known),
+        None => FileType::from_raw_mode(stat.st_mode).is_socket() && (owned || !relative),
     };
-    if !rustix::fs::FileType::from_raw_mode(stat.st_mode).is_socket() {
-        return Ok((directory, None));
+    let mut found = look_inside(init, &socket.path().unwrap_or_default()).filter(is_its);
+    if found.is_none()
+        && let (Some(file), Some(stat)) = (&file, known.filter(|stat| stat.st_nlink > 0))
+    {
+        match name_now(init, file, identity(&stat)) {
+            Some(path) if look_inside(init, &path).as_ref().is_some_and(is_its) => {
+                let (directory, _) = path.rsplit_once('/').unwrap_or_default();
+                if relative {
+                    socket.directory = if directory.is_empty() { "/".to_owned() } else { directory.to_owned() };
+                }
+                socket.published = Some(path).filter(|path| socket.path().as_ref() != Some(path));
+                found = Some(stat);
+            }
+            _ => socket.is_lost = true,
+        }
     }
-    let (user, group) = (maps.user(stat.st_uid)?, maps.group(stat.st_gid)?);
-    Ok((directory, Some((stat.st_mode & 0o7777, user, group))))
+    if let Some(stat) = found {
+        socket.place = Some((stat.st_mode & 0o7777, maps.user(stat.st_uid)?, maps.group(stat.st_gid)?));
+    }
+    Ok(())
+}
+
+/// The path of a file that has been renamed, or linked in its directory and lost its first name.
+fn name_now(init: i32, file: &OwnedFd, identity: (u64, u64)) -> Option<String> {
+    let path =
+        std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()?.into_os_string().into_string().ok()?;
+    let Some(lost) = path.strip_suffix(DELETED) else { return Some(path) };
+    let (directory, _) = lost.rsplit_once('/')?;
+    let name = lost_names::find(&format!("/proc/{init}/root{directory}/"), identity)?;
+    Some(format!("{directory}/{name}"))
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! copy sockets and need not know what each option means.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
 /// The longest option or name that is asked for: `struct sockaddr_storage` and `struct tcp_info` fit.
 const LONGEST: usize = 512;
@@ -73,6 +73,19 @@ pub fn filter(socket: impl AsFd) -> io::Result<Vec<u8>> {
         return Err(io::ErrorKind::InvalidData.into());
     }
     Ok(bytes)
+}
+
+/// The file that a unix socket is bound to, whatever its name by now, open by O_PATH (SIOCUNIXFILE, since Linux 4.12). ENOENT if it is bound to none. Needs CAP_NET_ADMIN over the
+/// socket's network.
+pub fn unix_file(socket: impl AsFd) -> io::Result<OwnedFd> {
+    const SIOCUNIXFILE: libc::c_ulong = 0x89e0;
+    // SAFETY: the request takes no argument.
+    let file = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), SIOCUNIXFILE as _, 0) };
+    if file < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just made this descriptor for us.
+    Ok(unsafe { OwnedFd::from_raw_fd(file) })
 }
 
 /// The socket's own address: a family in two bytes, then what the family wants.

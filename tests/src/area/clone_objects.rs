@@ -1,10 +1,13 @@
 //! Kinds of kernel objects that a program holds: in a clone each is what it was when it was frozen, or it is refused by name.
 
+use crate::busybox_root::with_python;
 use crate::case::Case;
 use crate::line::Line;
+use crate::need::Need;
 use crate::patience::eventually;
 use crate::sandbox::Sandbox;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::time::Duration;
 
 pub(crate) const CASES: &[Case] = &[
@@ -12,6 +15,8 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("clone_objects::a_file_mapped_by_a_lost_name_is_one_in_memory", |sandbox| linked(sandbox, "/dev/shm")),
     Case::new("clone_objects::a_file_mapped_by_a_lost_name_is_one_on_the_disk", |sandbox| linked(sandbox, "/srv")),
     Case::new("clone_objects::a_mapped_file_with_a_name_elsewhere_is_refused", elsewhere),
+    Case::new("clone_objects::sockets_are_found_by_the_names_that_they_have", published)
+        .needs(&[Need::Root, Need::Program("python3", "python3")]),
     Case::new("clone_objects::files_in_memory_keep_their_names_and_times", in_memory),
     Case::new("clone_objects::names_in_memory_that_a_clone_would_lose_are_refused", lost_in_memory),
     Case::new("clone_objects::the_dead_have_died_of_what_they_died_of", dead),
@@ -83,6 +88,29 @@ fn elsewhere(sandbox: &Sandbox) {
     assert!(ended.err().contains(wanted), "{}", ended.err());
     let before = changes(sandbox, "source");
     eventually("it goes on", || changes(sandbox, "source") > before);
+}
+
+/// What each says who connects to it by the name that it has is that name.
+fn published(sandbox: &Sandbox) {
+    const NAMES: [&str; 7] = ["plain", "renamed", "new", "linked", "late/socket", "home/relative", "home/other"];
+    const ASK: &str = "import socket, sys; s = socket.socket(socket.AF_UNIX); s.settimeout(30); s.connect(sys.argv[1]); print(s.recv(99).decode(), end='')";
+    let tree = sandbox.scratch().join("tree");
+    with_python(Path::new(sandbox.busybox()), &tree).expect("a tree with python3 can be made");
+    std::fs::write(tree.join("root/published.py"), include_str!("../../actors/published_sockets.py")).expect("a file");
+    let command = ["--start", "--", "/usr/bin/python3", "-E", "-s", "/root/published.py"];
+    sandbox.pando(["create", "source", "--from", &tree.to_string_lossy()]).args(command).limit(120).ok();
+    eventually("they listen", || sandbox.exec_sh("source", "test -s /tmp/up").run().code() == 0);
+    let look =
+        |name: &str| sandbox.exec_sh(name, "cd /tmp/s; stat -c '%n %F %a' * */*; cat gone; test ! -e early").ok();
+    let before = look("source");
+    clone(sandbox);
+    for name in ["source", "clone"] {
+        for path in NAMES.map(|path| format!("/tmp/s/{path}")) {
+            let said = sandbox.pando(["exec", name, "--", "/usr/bin/python3", "-E", "-s", "-c", ASK, &path]).ok();
+            assert_eq!(said, path, "in {name}");
+        }
+        assert_eq!(look(name), before, "in {name}");
+    }
 }
 
 fn in_memory(sandbox: &Sandbox) {

@@ -151,6 +151,7 @@ fn copy_what_stays(from: BorrowedFd<'_>, to: &Path, mut before: Tree) -> io::Res
     let _ = copy(from, to, SHARED_WHILE_RUNNING, &mut note);
     let to = open(to)?;
     let made = look(to.as_fd())?;
+    let mut left_out = Vec::new();
     before.retain(|path, seen| {
         let is_alike = copied.get(path) == Some(seen);
         // What is in a directory is judged by itself. Its own attributes are given once more.
@@ -158,8 +159,18 @@ fn copy_what_stays(from: BorrowedFd<'_>, to: &Path, mut before: Tree) -> io::Res
         if is_known && !is_alike {
             seen.changed = NEVER;
         }
-        is_alike || is_known
+        let stays = is_alike || is_known;
+        if !stays {
+            left_out.push(path.clone());
+        }
+        stays
     });
+    // Whoever looks at directories that have changed would miss what is left out of one that has not.
+    for path in left_out {
+        if let Some(above) = path.parent().and_then(|above| before.get_mut(above)) {
+            above.changed = NEVER;
+        }
+    }
     for path in made.keys().filter(|path| !before.contains_key(*path)) {
         remove_if_there(to.as_fd(), path)?;
     }
@@ -341,6 +352,23 @@ mod tests {
         std::fs::write(from.join("a/b/c/three"), "three").unwrap();
         std::os::unix::fs::symlink("one", from.join("a/link")).unwrap();
         (directory, from, to)
+    }
+
+    #[test]
+    fn what_changed_while_it_was_copied_is_found_in_a_directory_that_has_not() {
+        let (_directory, from, to) = scene();
+        let opened = open(&from).unwrap();
+        let mut before = look(opened.as_fd()).unwrap();
+        // It was another one when it was seen.
+        before.get_mut(Path::new("a/one")).unwrap().written = NEVER;
+        let known = copy_what_stays(opened.as_fd(), &to, before).unwrap();
+        assert!(!known.contains_key(Path::new("a/one")) && !to.join("a/one").exists());
+        let prepared = Prepared::of(opened.as_fd(), &known);
+        assert!(prepared.is_some());
+        let (since, mapped) = (Since::now(), BTreeSet::new());
+        let ahead = Ahead { from: from.clone(), to: to.clone(), before: Some(known), since, prepared, mapped };
+        ahead.finish(None).unwrap();
+        assert_eq!(shown(&to), shown(&from));
     }
 
     #[test]
