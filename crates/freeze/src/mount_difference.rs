@@ -252,7 +252,8 @@ impl Comparison<'_> {
     fn is_own(&self, number: usize) -> bool {
         let mount = self.other.get(number);
         let has = |tree: &MountTree| tree.all().iter().any(|one| one.device == mount.device);
-        let kind = matches!(mount.kind.as_str(), "tmpfs" | "proc" | "mqueue" | "sysfs") && mount.root == "/";
+        let kind = (mounts::is_in_memory(&mount.kind) || matches!(mount.kind.as_str(), "proc" | "mqueue" | "sysfs"))
+            && mount.root == "/";
         kind && !self.own.iter().any(|own| self.other.get(*own).device == mount.device)
             && !has(self.first)
             && !self.earlier.iter().any(|tree| has(tree))
@@ -264,17 +265,18 @@ impl Comparison<'_> {
         let (path, attributes) = (mount.path.clone(), mount.attributes);
         let covered = self.same.get(&on).is_some_and(|own| self.first.leads_to(&path, &self.gone) != *own);
         // Groups are told by their ids outside.
-        let sayable = mount.kind == "tmpfs" || !mount.options.split(',').any(|option| option.starts_with("gid="));
+        let sayable =
+            mounts::is_in_memory(&mount.kind) || !mount.options.split(',').any(|option| option.starts_with("gid="));
         if self.is_own(number) && sayable {
             let hidden = covered || self.other.leads_to(&path, &HashSet::new()) != number;
-            if hidden && mount.kind == "tmpfs" {
+            if hidden && mounts::is_in_memory(&mount.kind) {
                 let kind = format!("a file system of its mnt namespace that another covers ({} on {path})", mount.kind);
                 self.found.objections.push((kind, "unmount the upper one there, or stop what made it"));
                 return false;
             }
             self.own.push(number);
             self.found.changes.push(match mount.kind.as_str() {
-                "tmpfs" => {
+                kind if mounts::is_in_memory(kind) => {
                     let options = mounts::bounds(&mount.options);
                     MountChange::Memory { path, options, attributes, contents: (0, 0) }
                 }

@@ -47,9 +47,15 @@ fn beyond(mounts: impl Iterator<Item = MountEntry>, given: &[String]) -> Vec<Mou
     mounts.filter(|mount| !is_given(mount)).collect()
 }
 
+/// Whether a kind of file system has its files in memory and nowhere else. One without bounds, never in swap (ramfs, which systemd keeps credentials in), is a tmpfs in
+/// a clone.
+pub(crate) fn is_in_memory(kind: &str) -> bool {
+    matches!(kind, "tmpfs" | "ramfs")
+}
+
 /// Whether it comes along: all of a file system in memory.
 fn comes_along(mount: &MountEntry) -> bool {
-    mount.kind == "tmpfs" && mount.root == Path::new("/")
+    is_in_memory(&mount.kind) && mount.root == Path::new("/")
 }
 
 fn flags(mount: &MountEntry) -> u64 {
@@ -117,6 +123,13 @@ pub(crate) fn make(writer: &mut Writer, image: &Image) {
     let kind = writer.string("tmpfs");
     for mount in &image.mounts {
         let (path, options) = (writer.string(&mount.path), writer.string(&mount.options));
+        // What is above it may lie in another file system in memory, which is filled later and says then whose they are.
+        let above: Vec<_> =
+            Path::new(&mount.path).ancestors().skip(1).filter(|above| above.parent().is_some()).collect();
+        for above in above.iter().rev().map(|above| above.to_string_lossy()) {
+            let at = writer.string(&above);
+            writer.attempt(chapter, format!("making {above}"), libc::SYS_mkdir, &[at, 0o755]);
+        }
         writer.attempt(chapter, format!("making {}", mount.path), libc::SYS_mkdir, &[path, 0o755]);
         let arguments = [kind, path, kind, mount.flags & !READ_ONLY, options];
         writer.call(chapter, format!("mounting {}", mount.path), libc::SYS_mount, &arguments);
@@ -145,6 +158,7 @@ mod tests {
 86 85 0:71 / /run/my\\040lock ro,nodev - tmpfs tmpfs rw,size=5120k
 88 47 0:73 / /dev/pts rw - devpts none rw
 89 58 0:70 /sub /mnt rw - tmpfs tmpfs rw
+90 58 0:74 / /run/credentials/x ro,nosuid - ramfs ramfs rw,mode=700
 ";
 
     #[test]
@@ -152,9 +166,9 @@ mod tests {
         let given = ["/", "/dev/pts", "/proc", "/proc/"].map(str::to_owned);
         let own = beyond(mount::entries(TEXT), &given);
         let paths: Vec<_> = own.iter().map(|mount| mount.at.to_str().unwrap()).collect();
-        assert_eq!(paths, ["/run", "/run/my lock", "/dev/pts", "/mnt"]);
+        assert_eq!(paths, ["/run", "/run/my lock", "/dev/pts", "/mnt", "/run/credentials/x"]);
         let along: Vec<_> = own.iter().map(comes_along).collect();
-        assert_eq!(along, [true, true, false, false], "neither another kind nor a part");
+        assert_eq!(along, [true, true, false, false, true], "neither another kind nor a part");
         assert_eq!(bounds(&own[0].options), "size=2468412k,mode=755");
         assert_eq!(flags(&own[0]), libc::MS_NOSUID | libc::MS_NOEXEC | libc::MS_RELATIME);
         assert_eq!(flags(&own[1]), libc::MS_RDONLY | libc::MS_NODEV | libc::MS_STRICTATIME);
