@@ -13,7 +13,7 @@ use std::path::PathBuf;
 #[derive(Debug, Default, clap::Args)]
 #[command(next_help_heading = "The guest")]
 pub(crate) struct GuestOptions {
-    /// What its files are: host, DIR, FILE.tar[.gz|.zst], oci:DIR, debian:SUITE or guest:NAME [default: host]
+    /// What its files are: host, DIR, FILE.tar[.gz|.zst|.xz], oci:DIR[:TAG], oci:FILE, debian:SUITE[+PACKAGE,…] or guest:NAME [default: host]
     #[arg(long, value_name = "SOURCE", value_parser = source::source)]
     pub(crate) from: Option<String>,
     /// Read a spec in TOML first; the options given beside it win

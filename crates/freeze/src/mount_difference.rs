@@ -165,6 +165,12 @@ impl Difference {
     }
 }
 
+/// Whether a kind of file system has its files in memory and nowhere else. One without bounds, never in swap (ramfs, which systemd keeps credentials in), is a tmpfs in
+/// a clone.
+pub(crate) fn is_in_memory(kind: &str) -> bool {
+    matches!(kind, "tmpfs" | "ramfs")
+}
+
 /// What bounds a file system in memory, of its options, and what it says that it was mounted from. Whose it is, is that of its topmost directory.
 fn bounds(mount: &Mount) -> String {
     const KEPT: [&str; 4] = ["size=", "nr_inodes=", "nr_blocks=", "mode="];
@@ -335,7 +341,8 @@ impl<'a> Comparison<'a> {
     fn is_own(&self, number: usize) -> bool {
         let mount = self.other.get(number);
         let has = |tree: &MountTree| tree.all().iter().any(|one| one.device == mount.device);
-        let kind = matches!(mount.kind.as_str(), "tmpfs" | "proc" | "mqueue" | "sysfs") && mount.root == "/";
+        let kind = (is_in_memory(&mount.kind) || matches!(mount.kind.as_str(), "proc" | "mqueue" | "sysfs"))
+            && mount.root == "/";
         kind && !self.own.iter().any(|own| self.other.get(*own).device == mount.device)
             && !has(self.first)
             && !self.earlier.iter().any(|tree| has(tree))
@@ -347,21 +354,21 @@ impl<'a> Comparison<'a> {
         let (path, mut attributes) = (mount.path.clone(), mount.attributes);
         let covered = self.same.get(&on).is_some_and(|own| self.first.leads_to(&path, &self.gone) != *own);
         // Groups are told by their ids outside.
-        let sayable = mount.kind == "tmpfs" || !mount.options.split(',').any(|option| option.starts_with("gid="));
+        let sayable = is_in_memory(&mount.kind) || !mount.options.split(',').any(|option| option.starts_with("gid="));
         if self.is_own(number) && sayable {
             let hidden = covered || self.other.leads_to(&path, &HashSet::new()) != number;
             // What covers it is made, and covers what lies there then.
-            if hidden && mount.kind == "tmpfs" && self.is_seen_elsewhere(number) {
+            if hidden && is_in_memory(&mount.kind) && self.is_seen_elsewhere(number) {
                 return true;
             }
-            if hidden && mount.kind == "tmpfs" {
+            if hidden && is_in_memory(&mount.kind) {
                 let kind = format!("a file system {} that another covers ({} on {path})", self.whose(), mount.kind);
                 self.found.objections.push((kind, "unmount the upper one there, or stop what made it"));
                 return false;
             }
             self.own.push(number);
             self.found.changes.push(match mount.kind.as_str() {
-                "tmpfs" => {
+                kind if is_in_memory(kind) => {
                     // A file system can be read-only itself, or one mount of it.
                     attributes |= u64::from(mount.options.split(',').any(|word| word == "ro"));
                     let options = bounds(mount);

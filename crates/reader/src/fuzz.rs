@@ -17,7 +17,7 @@ fn chosen(data: &[u8]) -> (u8, &[u8]) {
 /// All that a reader says of an input: the last is an end, or what is wrong, and whoever started it understands every word.
 fn said_of(job: &Job, input: &[u8]) -> Vec<Message> {
     let mut said = Vec::new();
-    serve(job, input, &mut said).expect("a vector takes everything");
+    serve(job, &[], input, &mut said).expect("a vector takes everything");
     let messages = heard(&said).expect("a reader says what readers say");
     assert!(matches!(messages.last(), Some(Message::End(_) | Message::Failed(_))), "{messages:?}");
     messages
@@ -210,6 +210,6 @@ pub fn copies() -> Vec<Vec<u8>> {
 pub fn said() -> Vec<Vec<u8>> {
     let mut said = Vec::new();
     let job = Job::Archive { plain: None, end_is_marked: true, content: true };
-    serve(&job, &plain()[..], &mut said).expect("a vector takes everything");
+    serve(&job, &[], &plain()[..], &mut said).expect("a vector takes everything");
     vec![said]
 }

@@ -21,7 +21,7 @@ pub(crate) struct Clone {
     signal: Option<String>,
     /// The image
     image: String,
-    /// The clone's name [default: the image's, with a number]
+    /// The clone's name; with -n what all names begin with, before a number [default with -n: the image's]
     name: Option<String>,
 }
 
