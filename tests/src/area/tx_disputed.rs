@@ -58,6 +58,8 @@ fn together(sandbox: &Sandbox) {
         // Nothing but the content tells it.
         ("echo mine >>file", "echo $((n + 1)) >file; touch -r like file"),
         ("chmod 600 file", "cp file new; echo theirs >>new; mv new file"),
+        // The file itself has another time by that, and nothing else.
+        ("echo mine >>file", "if [ $n = 1 ]; then chmod 641 file; else mv file away; fi"),
         ("chmod 600 two", "echo theirs >>two"),
         ("chmod 600 file", "echo theirs >>file; ln file more$n"),
     ] {

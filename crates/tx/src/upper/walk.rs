@@ -184,7 +184,12 @@ impl Walk<'_> {
             return Ok(Node { marked, ..self.directory(path, &stat, live, &marks)? });
         }
         let name = self.live_name(&path, live.as_ref())?;
-        let file = self.file(&path, &stat, xattrs.own, &marks)?;
+        let mut file = self.file(&path, &stat, xattrs.own, &marks)?;
+        let is_there = name.as_ref().zip(file.origin.as_ref()).is_some_and(|(name, origin)| name.ino == origin.ino);
+        // To be moved or removed looks like a change of attributes to the file itself, and is none that can be kept beside this one.
+        if !is_there {
+            file.theirs = None;
+        }
         Ok(Node { path, ino: stat.st_ino, live: name, marked, what: What::File(file) })
     }
 
