@@ -170,7 +170,7 @@ fn killed(sandbox: &Sandbox) {
     let ended = script(
         sandbox,
         &format!(
-            "{LEFT} MARK=$(ls -A way/other/.pando-tx | sed -n 's/.*-//p' | head -n 1)
+            "{LEFT} MARK=$(ls -A way/other/.pando-tx | sed -nE 's/.*-([0-9a-f]{{16}})[.].*/\\1/p' | head -n 1)
              [ $(left | wc -l) -ge 9 ] || {{ echo few; left; }}
              kill -9 $DAEMON; wait $DAEMON 2>/dev/null || true
              pando tx run -q -- true; pando tx recover; left; grep -c pando-tx /proc/self/mounts || true"
@@ -183,7 +183,7 @@ fn ended(sandbox: &Sandbox) {
     let ended = script(
         sandbox,
         &format!(
-            "{LEFT} MARK=$(ls -A way/other/.pando-tx | sed -n 's/.*-//p' | head -n 1); kill $DAEMON; wait $DAEMON 2>/dev/null || true; left"
+            "{LEFT} MARK=$(ls -A way/other/.pando-tx | sed -nE 's/.*-([0-9a-f]{{16}})[.].*/\\1/p' | head -n 1); kill $DAEMON; wait $DAEMON 2>/dev/null || true; left"
         ),
     );
     assert_eq!(ended.out(), "");
@@ -214,7 +214,7 @@ fn taken(sandbox: &Sandbox) {
         sandbox,
         &format!(
             "{LEFT} ln -s nowhere $HOME_OF_TX/work; on_spare -q --name work -- true || true; rm $HOME_OF_TX/work
-             MARK=$(ls -A way/other/.pando-tx | sed -n 's/.*-//p' | head -n 1); kill $DAEMON; wait $DAEMON 2>/dev/null || true; left"
+             MARK=$(ls -A way/other/.pando-tx | sed -nE 's/.*-([0-9a-f]{{16}})[.].*/\\1/p' | head -n 1); kill $DAEMON; wait $DAEMON 2>/dev/null || true; left"
         ),
     );
     assert_eq!(ended.out(), "taken: 1\n");
@@ -237,7 +237,7 @@ fn state_removed(sandbox: &Sandbox) {
     let ended = script(
         sandbox,
         &format!(
-            "{LEFT} MARK=$(ls -A way/other/.pando-tx | sed -n 's/.*-//p' | head -n 1)
+            "{LEFT} MARK=$(ls -A way/other/.pando-tx | sed -nE 's/.*-([0-9a-f]{{16}})[.].*/\\1/p' | head -n 1)
              on_spare -q -- sh -c \"touch d/file way/other/file; kill -STOP $DAEMON\"; rm -rf $HOME_OF_TX; rm way/other/file
              kill -CONT $DAEMON; sleep .3; kill $DAEMON; wait $DAEMON 2>/dev/null || true
              for try in $(seq 300); do [ -z \"$(left 2>/dev/null)\" ] && break; sleep .02; done; left 2>/dev/null || true"
