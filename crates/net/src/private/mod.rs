@@ -183,7 +183,7 @@ fn forget(lease: &Lease) -> Result<(), CallError> {
     let forgotten = conntrack::forget(|talk| {
         let leads =
             |one: &&Published| one.host == talk.port && one.ip.map_or_else(|| is_local(talk.to), |ip| ip == talk.to);
-        talk.protocol == UDP && published.iter().any(|one| leads(one))
+        talk.protocol == UDP && published.iter().any(leads)
     });
     forgotten.map(drop).context(|| "forgetting where datagrams to published ports were led".into())
 }

@@ -102,8 +102,8 @@ pub(super) const MOUNTS: &[Kind] = &[
         &["a mount of files of its mnt namespace that were deleted (on "],
     ),
     kind(
-        "private(); mount('none', STAGE + '/b', 'ramfs')",
-        &["a file system that only its mnt namespace has (ramfs on "],
+        "private(); mount('none', STAGE + '/b', 'devpts')",
+        &["a file system that only its mnt namespace has (devpts on "],
     ),
     late(kind(
         "private()\nkept = socket.socket(socket.AF_UNIX)\nos.chdir(STAGE + '/a')\nkept.bind(os.getcwd() + '/it')",
