@@ -8,11 +8,11 @@ use crate::descriptors::Outside;
 use crate::dispatched_calls;
 use crate::early_contents::EarlyContents;
 use crate::fork_sharing;
-use crate::generators::{self, Generator};
+use crate::generators::{self, Generator, Program};
 use crate::given::Given;
 use crate::holder::Holder;
 use crate::host_settings;
-use crate::image::Image;
+use crate::image::{AreaKind, Image};
 use crate::in_flight::Flight;
 use crate::inotify::Searched;
 use crate::ipc::Ipc;
@@ -133,7 +133,7 @@ pub fn freeze_with<T>(
         (root, begun.elapsed())
     };
     drop(standing);
-    let generators = generators::find(&image, &root);
+    let generators = generators::find(programs(&image), &root);
     let files = machine::mapped(&image, root)?;
     Ok(Frozen { image, holder, pause, connections, generators, files, alike: AtomicBool::new(false) })
 }
@@ -153,13 +153,25 @@ pub fn freeze_and_end(
     let connections = standing.take_connections()?;
     let root = at_rest()?;
     hold(standing.themselves(subject, &image), &mut image, &mut holder, &root)?;
-    let generators = generators::find(&image, &root);
+    let generators = generators::find(programs(&image), &root);
     let files = machine::mapped(&image, root)?;
     let (pause, alike) = (begun.elapsed(), AtomicBool::new(false));
     let frozen = Frozen { image, holder, pause, connections, generators, files, alike };
     keep(&frozen)?;
     standing.end()?;
     Ok(frozen)
+}
+
+/// What the processes of an image execute.
+fn programs(image: &Image) -> impl Iterator<Item = Program<'_>> {
+    image.processes.iter().filter_map(|process| {
+        let code = process.areas.iter().filter_map(|area| match &area.kind {
+            AreaKind::Private { path, .. } if area.protection & libc::PROT_EXEC as u32 != 0 => Some(path.as_str()),
+            _ => None,
+        });
+        let name = &process.threads.first()?.name;
+        Some(Program { pid: process.pid, name, code: code.collect() })
+    })
 }
 
 /// Processes that stand still, and all that is known of them but their memory.

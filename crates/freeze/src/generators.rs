@@ -1,7 +1,6 @@
 //! Programs whose random numbers would be the same in all clones: those that keep a generator in memory which only another pid makes begin anew, as OpenSSL's libcrypto does, and a
 //! clone's processes have the pids that they had. Nobody else can make it begin anew, since its locks may be held and its layout is another in each release. So it is said.
 
-use crate::image::{AreaKind, Image};
 use object::LittleEndian;
 use object::elf::{FileHeader64, SHN_UNDEF, Sym64};
 use object::read::elf::{ElfFile, Sym};
@@ -17,6 +16,13 @@ const ENTRY: &[u8] = b"RAND_bytes";
 /// Names of more bytes than this are not looked through.
 const MOST_NAMES: u64 = 32 << 20;
 
+/// A program of more bytes than this is not looked through: what it says of itself is kept in memory meanwhile, and anybody may have made it. Those that have OpenSSL
+/// in them have some 5 to 130 million.
+const MOST_BYTES: u64 = 160 << 20;
+
+/// Nor are more files than this.
+const MOST_FILES: usize = 1024;
+
 /// A process with such a generator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Generator {
@@ -28,19 +34,28 @@ pub struct Generator {
     pub path: String,
 }
 
-/// Those of an image whose files lie below a root.
-pub(crate) fn find(image: &Image, root: impl AsFd) -> Vec<Generator> {
+/// A process, and the files of which it executes.
+#[derive(Debug)]
+pub(crate) struct Program<'a> {
+    pub(crate) pid: i32,
+    pub(crate) name: &'a [u8],
+    pub(crate) code: Vec<&'a str>,
+}
+
+/// Those of some processes whose files lie below a root.
+pub(crate) fn find<'a>(programs: impl Iterator<Item = Program<'a>>, root: impl AsFd) -> Vec<Generator> {
     let mut known = BTreeMap::new();
     let mut found = Vec::new();
-    for process in &image.processes {
-        let code = process.areas.iter().filter_map(|area| match &area.kind {
-            AreaKind::Private { path, .. } if area.protection & libc::PROT_EXEC as u32 != 0 => Some(path),
-            _ => None,
-        });
-        let mut has = |path: &&String| *known.entry((*path).clone()).or_insert_with(|| has_one(root.as_fd(), path));
+    for Program { pid, name, code } in programs {
+        let mut has = |path: &&'a str| match known.get(path) {
+            Some(has) => *has,
+            // Whoever has more has made them to be looked through.
+            None if known.len() == MOST_FILES => false,
+            None => *known.entry(*path).or_insert_with(|| has_one(root.as_fd(), path)),
+        };
         let path = code.into_iter().find(&mut has);
-        let name = process.threads.first().map(|thread| String::from_utf8_lossy(&thread.name).into_owned());
-        found.extend(path.zip(name).map(|(path, name)| Generator { pid: process.pid, name, path: path.clone() }));
+        let name = String::from_utf8_lossy(name).into_owned();
+        found.extend(path.map(|path| Generator { pid, name, path: path.to_owned() }));
     }
     found
 }
@@ -50,8 +65,10 @@ fn has_one(root: BorrowedFd<'_>, path: &str) -> bool {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let confined = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
     let Ok(file) = rustix::fs::openat2(root, path, flags, Mode::empty(), confined) else { return false };
-    let is_file = rustix::fs::fstat(&file).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_file());
-    is_file && gives(File::from(file), ENTRY)
+    let is_program = rustix::fs::fstat(&file).is_ok_and(|stat| {
+        FileType::from_raw_mode(stat.st_mode).is_file() && stat.st_size.cast_unsigned() <= MOST_BYTES
+    });
+    is_program && gives(File::from(file), ENTRY)
 }
 
 /// Whether a library or program gives others a function of a name.

@@ -4,7 +4,7 @@ use crate::content_making;
 use crate::epoll;
 use crate::first;
 use crate::growth::{self, Ground};
-use crate::image::Image;
+use crate::image::{Image, Process};
 use crate::lineage;
 use crate::objects::{self, Slots};
 use crate::origin::Origin;
@@ -34,7 +34,7 @@ pub(crate) struct Facts {
 
 /// The script of an image.
 pub(crate) fn script(image: &Image, facts: &Facts) -> Result<Script, FreezeError> {
-    let early = verdict::common(image);
+    let early = common_filters(image);
     match written(image, facts, early)? {
         Some(script) => Ok(script),
         None => written(image, facts, &[]).map(Option::unwrap_or_default),
@@ -119,4 +119,36 @@ pub(crate) fn executables(image: &Image) -> Vec<String> {
     paths.sort();
     paths.dedup();
     paths
+}
+
+/// The filters that all threads forked by the maker have, oldest first.
+fn common_filters(image: &Image) -> &[Vec<u8>] {
+    let first = image.first();
+    let others = image.processes.iter().enumerate().filter(|(index, _)| Some(*index) != first);
+    let mut threads = others.flat_map(|(_, process): (usize, &Process)| &process.threads);
+    let Some(one) = threads.next() else { return &[] };
+    let shared = |filters: usize, other: &[Vec<u8>]| {
+        one.filters[..filters].iter().zip(other).take_while(|(own, other)| own == other).count()
+    };
+    let count = threads.fold(one.filters.len(), |count, thread| shared(count, &thread.filters));
+    &one.filters[..count]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::image::Thread;
+
+    #[test]
+    fn what_all_threads_have_is_found() {
+        let process = |filters: &[&[u8]]| {
+            let filters = filters.iter().map(|filter| filter.to_vec()).collect();
+            Process { threads: vec![Thread { filters, ..Thread::default() }], ..Process::default() }
+        };
+        let of = |processes: Vec<Process>| common_filters(&Image { processes, init: 1, ..Image::default() }).len();
+        assert_eq!(of(vec![process(&[b"a", b"b"]), process(&[b"a", b"c"])]), 1);
+        assert_eq!(of(vec![process(&[b"a"]), process(&[b"a", b"c"])]), 1);
+        assert_eq!(of(vec![process(&[b"a"]), process(&[])]), 0);
+        assert_eq!(of(vec![]), 0);
+    }
 }

@@ -6,7 +6,6 @@
 //! let it pass. Filters are read here as the kernel reads them (bpf(4), seccomp(2)); whatever is
 //! not understood counts as a refusal.
 
-use crate::image::{Image, Process};
 use pando_restorer::{EXACT, FORGIVE, ONTO, PATIENT, Report, Special, Step};
 
 /// The restorer's own calls, whose arguments no script has.
@@ -37,19 +36,6 @@ const OWN: [i64; 20] = [
 fn done_for(special: Special) -> &'static [i64] {
     const OF_RINGS: [i64; 4] = [libc::SYS_io_setup, libc::SYS_io_destroy, libc::SYS_io_submit, libc::SYS_mremap];
     if special == Special::AioRing { &OF_RINGS } else { &[] }
-}
-
-/// The filters that all threads forked by the maker have, oldest first.
-pub(crate) fn common(image: &Image) -> &[Vec<u8>] {
-    let first = image.first();
-    let others = image.processes.iter().enumerate().filter(|(index, _)| Some(*index) != first);
-    let mut threads = others.flat_map(|(_, process): (usize, &Process)| &process.threads);
-    let Some(one) = threads.next() else { return &[] };
-    let shared = |filters: usize, other: &[Vec<u8>]| {
-        one.filters[..filters].iter().zip(other).take_while(|(own, other)| own == other).count()
-    };
-    let count = threads.fold(one.filters.len(), |count, thread| shared(count, &thread.filters));
-    &one.filters[..count]
 }
 
 /// Whether each of some filters lets pass all steps from when it holds on, and what the restorer does besides: the filters are in ascending order of that.
@@ -204,7 +190,6 @@ fn allows(filter: &[u8], asked: &Asked) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::image::Thread;
 
     fn program(instructions: &[(u16, u8, u8, u32)]) -> Vec<u8> {
         let bytes = |&(code, jump, miss, k): &(u16, u8, u8, u32)| {
@@ -296,18 +281,5 @@ mod tests {
         assert_eq!(obstacle(&only(&most), way.iter()), Some(libc::SYS_rt_sigreturn));
         let threads = [step(Special::Gate, [u64::MAX, 0, 0])];
         assert_eq!(obstacle(&only(&all), threads.iter()), Some(libc::SYS_futex));
-    }
-
-    #[test]
-    fn what_all_threads_have_is_found() {
-        let process = |filters: &[&[u8]]| {
-            let filters = filters.iter().map(|filter| filter.to_vec()).collect();
-            Process { threads: vec![Thread { filters, ..Thread::default() }], ..Process::default() }
-        };
-        let of = |processes: Vec<Process>| common(&Image { processes, init: 1, ..Image::default() }).len();
-        assert_eq!(of(vec![process(&[b"a", b"b"]), process(&[b"a", b"c"])]), 1);
-        assert_eq!(of(vec![process(&[b"a"]), process(&[b"a", b"c"])]), 1);
-        assert_eq!(of(vec![process(&[b"a"]), process(&[])]), 0);
-        assert_eq!(of(vec![]), 0);
     }
 }
