@@ -14,7 +14,8 @@ const MOST: usize = 32 << 10;
 
 fn files(directory: &Path) -> Vec<(String, Vec<u8>)> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
-    let read = entries.map(|entry| (entry.path().display().to_string(), std::fs::read(entry.path()).unwrap()));
+    let read =
+        entries.map(|entry| (entry.path().display().to_string(), std::fs::read(entry.path()).expect("it is read")));
     let mut all: Vec<_> = read.collect();
     all.sort();
     all

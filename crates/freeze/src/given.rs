@@ -98,8 +98,8 @@ impl Start<'_> {
         let mut next = vec![self.tree.root()];
         while let Some(parent) = next.pop() {
             for (path, mount) in self.tree.on(parent) {
-                // What lies on another mount of the same path was mounted over it.
-                if *path != self.tree.get(parent).path
+                // What lies on another mount of the same path was mounted over it, unless it is one of two that each guest has there.
+                if (*path != self.tree.get(parent).path || self.is_given_over(parent, *mount))
                     && let Some(attributes) = self.given(*mount)
                 {
                     self.kept[*mount] = Some(attributes);
@@ -107,6 +107,13 @@ impl Start<'_> {
                 }
             }
         }
+    }
+
+    /// Whether each guest has two mounts in a place, and these are they: control groups of version 2, and over them a file system with the hierarchies of version 1.
+    fn is_given_over(&self, lower: usize, upper: usize) -> bool {
+        let (lower, upper) = (self.tree.get(lower), self.tree.get(upper));
+        let is_given = |mount: &Mount| self.given.iter().any(|one| one.path == mount.path && one.kind == mount.kind);
+        lower.kind != upper.kind && is_given(lower) && is_given(upper)
     }
 
     /// The attributes that a mount had from the start, if it was there.
@@ -240,13 +247,33 @@ mod tests {
     }
 
     #[test]
+    fn two_in_a_place_may_both_be_given() {
+        let text = "70 58 0:60 / /c rw - cgroup2 x rw\n71 70 0:61 / /c rw - tmpfs x rw\n72 71 0:62 / /c/pids rw - cgroup x rw\n";
+        let one =
+            |path: &str, kind: &str| Given { path: path.into(), kind: kind.into(), attributes: None, always: false };
+        let tree = MountTree::parse(&format!("{TEXT}{text}")).unwrap();
+        let among = |more: &[Given]| {
+            let all = [given(), more.to_vec()].concat();
+            let start = at_the_start(1, &tree, &all, &["8:1".to_owned(), "8:2".to_owned(), "8:3".to_owned()]);
+            start.all().iter().filter(|mount| mount.path.starts_with("/c")).count()
+        };
+        let all = [one("/c", "cgroup2"), one("/c", "tmpfs"), one("/c/pids", "cgroup")];
+        assert_eq!((among(&all), among(&all[..1]), among(&[])), (3, 1, 0));
+    }
+
+    #[test]
     fn who_hears_of_what_is_mounted_is_told() {
         let shared = |line: &str| line.replace(" - ", &format!(" shared:{} - ", &line[..2]));
         let all: String = TEXT.lines().map(|line| shared(line) + "\n").collect();
         assert!(changed(&all).is_empty(), "of the whole it is said otherwise");
         assert_eq!(changed(&TEXT.replace("relatime - devpts", "relatime shared:7 - devpts")), ["Propagate /dev/pts"]);
         assert_eq!(changed(&all.replace(" shared:61", " unbindable")), ["Propagate /dev/pts"]);
-        let joined = all.replace(" shared:61", " shared:60");
-        assert!(changed(&joined)[0].starts_with("a mount that hears of what is mounted on another"), "{joined}");
+        assert!(
+            changed(&all.replace(" shared:61", " shared:60")).is_empty(),
+            "as the console's and the terminals' are"
+        );
+        let joined = format!("{all}70 58 0:50 / /mnt rw,relatime shared:60 - tmpfs none rw\n");
+        let said = changed(&joined).into_iter().next_back().unwrap_or_default();
+        assert!(said.starts_with("a mount that hears of what is mounted on another"), "{said}");
     }
 }

@@ -264,13 +264,15 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// Mounts of the guest's that hear of each other: in a clone each would be in a group of its own.
+    /// Mounts of the guest's that hear of each other: in a clone each would be in a group of its own. Those that each guest has are so again.
     fn groups(&mut self) {
-        let mut seen = HashSet::new();
-        let joined = self.other.all().iter().find(|mount| {
-            let again = mount.shared.is_some_and(|group| !seen.insert(group));
-            again || mount.master.is_some()
-        });
+        let is_own = |number: usize| !self.same.contains_key(&number);
+        let all = || self.other.all().iter().enumerate();
+        let members = |group: u64| all().filter(move |(_, mount)| mount.shared == Some(group));
+        let is_joined = |group: u64| members(group).count() > 1 && members(group).any(|(number, _)| is_own(number));
+        let joined = all()
+            .find(|(number, mount)| is_own(*number) && (mount.master.is_some() || mount.shared.is_some_and(is_joined)));
+        let joined = joined.map(|(_, mount)| mount);
         if let Some(mount) = joined {
             let kind = format!("a mount that hears of what is mounted on another of the guest's (on {})", mount.path);
             self.found.objections.push((kind, "set it apart (mount --make-private)"));

@@ -77,5 +77,5 @@ const MISTAKES: [Mistake; 16] = [
 
 #[cfg(feature = "crash-points")]
 fn process(image: &mut Image, plant: impl Fn(&mut crate::image::Process)) {
-    image.processes.iter_mut().filter(|process| !process.threads.is_empty()).next_back().into_iter().for_each(plant);
+    image.processes.iter_mut().rfind(|process| !process.threads.is_empty()).into_iter().for_each(plant);
 }

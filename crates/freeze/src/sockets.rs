@@ -131,16 +131,16 @@ pub(crate) fn late_objections(image: &Image) -> Vec<Refusal> {
         let (kind, advice) = if socket.carries {
             let kind = "a unix socket in which descriptors wait (SCM_RIGHTS) that cannot be had".to_owned();
             (kind, "let the program receive them first")
-        } else if socket.is_lost {
-            let kind = format!("a unix socket whose file was moved ({})", socket.path().unwrap_or_default());
-            (kind, "move it back, or have it bind to the name that it has")
         } else if socket.is_homeless {
             let kind = format!("a unix socket whose directory is gone ({})", socket.path().unwrap_or_default());
             (kind, "close it, or have it bind to a path in a directory that stays")
-        } else {
+        } else if socket.is_elsewhere {
             let path = socket.path().unwrap_or_default();
             let kind = format!("a unix socket whose file only its mnt namespace has ({path})");
             (kind, "have it bind to a path that the guest's first process sees, too")
+        } else {
+            let kind = format!("a unix socket whose file was moved ({})", socket.path().unwrap_or_default());
+            (kind, "move it back, or have it bind to the name that it has")
         };
         refusals.push(Refusal { pid: process.pid, name: name.unwrap_or_default(), descriptor, kind, advice });
     }

@@ -58,7 +58,7 @@ pub fn archive_of_another_writer(data: &[u8]) {
         let mut header = tar::Header::new_gnu();
         header.set_mode(u32::from(choice) << 4 & 0o7777);
         header.set_uid(length.into());
-        header.set_gid(u64::from(size) << 8);
+        header.set_gid(size << 8);
         header.set_mtime(u64::from(choice) << 24);
         header.set_size(size);
         header.set_entry_type(match kind {

@@ -78,7 +78,9 @@ fn is_virtual(path: &Path) -> std::io::Result<bool> {
 fn open_below(top: &OwnedFd, path: &Path, flags: OFlags) -> std::io::Result<OwnedFd> {
     const MOST_TRIES: u32 = 64;
     let confined = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    // Nobody waits for the other end of a fifo. What is opened as a mere place takes no such word.
+    let patient = if flags.contains(OFlags::PATH) { OFlags::empty() } else { OFlags::NONBLOCK };
+    let flags = flags | patient | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     for _ in 1..MOST_TRIES {
         match openat2(top, path, flags, Mode::empty(), confined) {
             // A rename anywhere raced with it.
