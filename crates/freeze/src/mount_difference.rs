@@ -270,8 +270,9 @@ impl<'a> Comparison<'a> {
         let all = || self.other.all().iter().enumerate();
         let members = |group: u64| all().filter(move |(_, mount)| mount.shared == Some(group));
         let is_joined = |group: u64| members(group).count() > 1 && members(group).any(|(number, _)| is_own(number));
-        let joined = all()
-            .find(|(number, mount)| is_own(*number) && (mount.master.is_some() || mount.shared.is_some_and(is_joined)));
+        let joined = all().rfind(|(number, mount)| {
+            is_own(*number) && (mount.master.is_some() || mount.shared.is_some_and(is_joined))
+        });
         let joined = joined.map(|(_, mount)| mount);
         if let Some(mount) = joined {
             let kind = format!("a mount that hears of what is mounted on another of the guest's (on {})", mount.path);

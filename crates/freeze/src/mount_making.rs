@@ -46,6 +46,11 @@ pub(crate) fn make_first(
     (slots, helper): (Slots, i32),
     inside: impl FnOnce(&mut Writer),
 ) {
+    // A clone with an init of its own shares what is mounted, as its source did at its start: what is changed is changed in one place alone, and shared again where it was.
+    if image.first().is_some() || !image.mounts.is_empty() {
+        let arguments = [0, writer.string("/"), 0, libc::MS_PRIVATE | libc::MS_REC, 0];
+        writer.call(MAKING, "setting what is mounted apart", libc::SYS_mount, &arguments);
+    }
     // What is had of what it made itself is said to be of number 0.
     let making = Making { image, slots, helper, number: 0, link: Link::Follows, changes: &image.mounts };
     making.take(writer);

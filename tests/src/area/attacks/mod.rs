@@ -44,7 +44,7 @@ const KEY: &str = "1597463007";
 
 /// What an attack's exit code says.
 pub(super) const GOT_THROUGH: i32 = 0;
-const DENIED: i32 = 1;
+pub(super) const DENIED: i32 = 1;
 const KILLED_BY_THE_FILTER: i32 = 128 + 31;
 
 /// The guests, and what there is to attack.

@@ -2,6 +2,7 @@
 
 use super::table::{Bait, Wall};
 use super::{Marker, NO_USERS};
+use crate::area::attacks;
 use crate::image_export::ImageExport;
 use crate::line::Ended;
 use crate::patience::eventually;
@@ -298,7 +299,10 @@ fn hooks(stage: &Stage<'_>, wall: Wall, attempt: &Attempt<'_>) -> Entered {
     stage.sandbox.pando(["image", "rm", &name]).run();
     stage.inside(&name, "rm -rf /etc/pando");
     stage.clear(&name);
-    Ok(if attempt.bait == Bait::Program { Outcome { code: frozen.code(), ..outcome } } else { outcome })
+    // A link to a descriptor is no hook, or ends the look for them. One that was executed would have been the runtime's program, which fails on such words.
+    let is_executed = frozen.err().contains("the hook '");
+    let code = if is_executed { attacks::GOT_THROUGH } else { attacks::DENIED };
+    Ok(if attempt.bait == Bait::Program { Outcome { code, ..outcome } } else { outcome })
 }
 
 /// What a process does that goes on after a clone, an import, a restore, a move: it waits for something to try.
