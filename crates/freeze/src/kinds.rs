@@ -159,6 +159,14 @@ const KINDS: &[Kind] = &[
     kept("descriptors of namespaces", "of the clone's own", "freeze::descriptors_of_namespaces_lead_to_the_clones_own"),
     kept("control groups that an init has made", "", "clone_inits::services_have_mounts_of_their_own"),
     kept("what a guest has mounted itself: tmpfs, binds, /proc, attributes", "", "clone_mounts::"),
+    kept("raw and ping sockets, packet filters of sockets (SO_ATTACH_FILTER)", "", CHECKER),
+    kept("leases (F_SETLEASE), deleted directories", "", CHECKER),
+    kept(
+        "what a guest has mounted itself: tmpfs, binds, /proc; what it unmounted or remounted",
+        "one over the other, as they were",
+        "clone_mounts::",
+    ),
+    kept("what it has set below /proc/sys/net of its own network", "but for single devices", "clone_networks::"),
     lost("memory wiped on fork (MADV_WIPEONFORK)", "wiped: each clone draws other random numbers", CHECKER),
     lost(
         "OpenSSL's generator",
@@ -182,7 +190,7 @@ const KINDS: &[Kind] = &[
         "freeze::unix_sockets_keep_names_peers_and_queues",
     ),
     lost(
-        "filters and multicast groups of sockets, SEM_UNDO, O_ASYNC and F_NOTIFY, session keyrings, NUMA policies, core scheduling, PR_SET_TSC, PR_SET_IO_FLUSHER",
+        "multicast groups of sockets, SEM_UNDO, O_ASYNC and F_NOTIFY, session keyrings, NUMA policies, core scheduling, PR_SET_TSC, PR_SET_IO_FLUSHER",
         "none",
         "",
     ),
@@ -219,12 +227,8 @@ const KINDS: &[Kind] = &[
         "freeze_refusals::of_files",
     ),
     refused("pipes of packets (O_DIRECT)", &["a pipe of packets"], "freeze_refusals::of_files"),
-    refused("files with a lease", &["a file with a lease"], "freeze_refusals::of_files"),
-    refused(
-        "deleted directories, deleted files of more than 1 GiB",
-        &["a deleted directory", "a deleted file of more than"],
-        "freeze_refusals::of_files",
-    ),
+    refused("files whose lease is being broken", &["a file whose lease"], "freeze_refusals::of_files"),
+    refused("deleted files of more than 1 GiB", &["a deleted file of more than"], "freeze_refusals::of_files"),
     refused(
         "an open file whose name is gone and that has another elsewhere",
         &["a file that lost this name", "a shared mapping of a file that lost this name"],
@@ -292,8 +296,13 @@ const KINDS: &[Kind] = &[
         "freeze_refusals::of_memory",
     ),
     refused(
-        "raw and packet sockets, and other families and protocols",
-        &["a raw socket", "a socket of {}", "a socket of a protocol of its own", "a virtual machine (AF_VSOCK)"],
+        "packet sockets, other families and protocols; BPF programs at sockets",
+        &[
+            "a socket of {}",
+            "a socket of a protocol of its own",
+            "a virtual machine (AF_VSOCK)",
+            "a socket with a BPF program",
+        ],
         "freeze_refusals::of_sockets",
     ),
     refused(
@@ -428,11 +437,13 @@ mod tests {
     const MARKS: [&str; 2] = ["<!-- kinds: begin -->\n", "<!-- kinds: end -->\n"];
 
     /// Files whose sentences are about images and clones that are wrong, not about what is refused.
-    const OF_IMAGES: [&str; 13] = [
+    const OF_IMAGES: [&str; 15] = [
+        "bounded.rs",
         "check.rs",
         "check_spaces.rs",
         "clone.rs",
         "fork_sharing.rs",
+        "fuzz.rs",
         "holder.rs",
         "kinds.rs",
         "machine.rs",
