@@ -33,7 +33,15 @@ impl SwapFile {
 
 impl Drop for SwapFile {
     fn drop(&mut self) {
-        Line::new("swapoff").args([&self.path]).run();
+        // As long as a guest at its bound has something in it, that may have nowhere to go.
+        for _ in 0..40 {
+            let off = Line::new("swapoff").args([&self.path]).run();
+            if off.code() == 0 {
+                break;
+            }
+            eprintln!("swap is still in use: {}", off.err().trim());
+            std::thread::sleep(std::time::Duration::from_millis(250));
+        }
         let _ = std::fs::remove_file(&self.path);
     }
 }

@@ -48,7 +48,7 @@ fn a_java_program_goes_by_them(sandbox: &Sandbox) {
     assert!(told.err().contains("Effective CPU Count: 1\n"), "{}", told.err());
 }
 
-/// Takes far more than a guest of 32 MiB has.
+/// Takes far more than a guest of 32 MiB has. Another test may have made swap for the whole machine: no guest here may use that up.
 const HOG: &str = "x=$(head -c 200000000 /dev/zero | tr '\\0' x); echo survived";
 
 fn a_death_for_memory_is_said(sandbox: &Sandbox) {
@@ -58,19 +58,19 @@ fn a_death_for_memory_is_said(sandbox: &Sandbox) {
         assert!(code != 0, "it was killed");
         ended.ended_with(code).complains_of(&words);
     };
-    is_said(sandbox.run_sh(&["--name", "passing", "--memory", "32M"], HOG).run());
+    is_said(sandbox.run_sh(&["--name", "passing", "--memory", "32M", "--swap", "0"], HOG).run());
     // Whoever reads the command's own standard error finds that in it alone, and a command that copes says nothing.
-    let copes = sandbox.run_sh(&["--memory", "32M"], &format!("({HOG}); exit 0")).run().succeeded();
+    let copes = sandbox.run_sh(&["--memory", "32M", "--swap", "0"], &format!("({HOG}); exit 0")).run().succeeded();
     assert!(!copes.err().contains("pando:"), "{}", copes.err());
 
-    sandbox.guest("stays", &["--memory", "32M"]);
+    sandbox.guest("stays", &["--memory", "32M", "--swap", "0"]);
     is_said(sandbox.exec_sh("stays", HOG).run());
     assert!(sandbox.inspect("stays")["status"]["oom_kills"].as_u64() >= Some(1));
     // Of what was killed before him the next caller hears nothing.
     let fails = sandbox.exec_sh("stays", "exit 3").run().ended_with(3);
     assert!(!fails.err().contains("memory"), "{}", fails.err());
 
-    let command = ["create", "ends", "--from", sandbox.busybox(), "--memory", "32M", "--", "sh", "-c", HOG, ""];
+    let command = ["create", "ends", "--from", sandbox.busybox(), "--memory", "32M", "--swap", "0", "--", "sh", "-c", HOG, ""];
     sandbox.pando(command).ok();
     sandbox.pando(["start", "ends"]).ok();
     sandbox.becomes("ends", "stopped");

@@ -347,7 +347,10 @@ impl Session {
             let notice = answer.reply.notice;
             if notice.exited {
                 let code = notice.exit_code.and_then(|code| u8::try_from(code).ok());
-                let Some(code) = code else { bail!("the command ended, but nobody could tell how") };
+                let Some(code) = code else {
+                    let note = notice.note.map(|note| format!("; {note}")).unwrap_or_default();
+                    bail!("the command ended, but nobody could tell how{note}")
+                };
                 self.exit = Some(code);
                 self.note = notice.note;
                 self.wake();

@@ -107,7 +107,21 @@ async fn status(daemon: &Daemon, guest: &Guest, running: &Running) -> Option<i32
         return Some(status);
     }
     logs::orphan::carry_until_end(daemon, guest, running).await;
-    pidfd::exit_status(&running.trunk)
+    status_without_seed(&running.trunk).await
+}
+
+/// The status of a process whose seed has gone, which the kernel knows once whoever inherited the process has reaped it.
+pub(crate) async fn status_without_seed(process: &OwnedFd) -> Option<i32> {
+    const MOMENT: Duration = Duration::from_millis(10);
+    const MOMENTS: u32 = 200;
+    wait_for(process).await;
+    for _ in 0..MOMENTS {
+        if let Some(status) = pidfd::exit_status(process) {
+            return Some(status);
+        }
+        tokio::time::sleep(MOMENT).await;
+    }
+    None
 }
 
 /// Waits until a process has ended. That the daemon lacks what it takes to wait is no end: it looks again and again then.

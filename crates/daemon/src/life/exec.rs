@@ -24,6 +24,7 @@ use std::rc::Rc;
 pub(crate) struct Started {
     pub(crate) running: Rc<Running>,
     pub(crate) pid: i32,
+    process: OwnedFd,
     /// How many processes of its guest the kernel had killed for want of memory before.
     pub(crate) kills: u64,
 }
@@ -131,7 +132,7 @@ pub(crate) async fn begin(
     let place = (&process, group.as_deref());
     if let Err(fault) = grown_in_group(&guest.name, &plan, launched.report, daemon.starting.is_none(), place).await {
         let instead = instead(fault);
-        let started = Started { running, pid, kills };
+        let started = Started { running, pid, process, kills };
         // Its end is nobody's to hear of.
         tokio::task::spawn_local(async move { outcome(&started).await });
         return Err(instead);
@@ -142,7 +143,7 @@ pub(crate) async fn begin(
         tokio::task::spawn_local(stay_awake(move || !running.started_by_clients.borrow().contains(&pid)));
     }
     daemon.events.tell(guest.name.as_ref(), "exec", Some(shown(&plan)));
-    Ok(Started { running, pid, kills })
+    Ok(Started { running, pid, process, kills })
 }
 
 fn ended_meanwhile(guest: &Guest, running: &Running) -> Option<Fault> {
@@ -163,7 +164,10 @@ fn inside(name: &GuestName, error: &tokio::task::JoinError) -> Fault {
 
 /// Waits for its end: its exit code, 128 + signal for a death by signal.
 pub(crate) async fn outcome(started: &Started) -> Option<i32> {
-    let status = started.running.link.ended(started.pid).await;
+    let status = match started.running.link.ended(started.pid).await {
+        Some(status) => Some(status),
+        None => super::end::status_without_seed(&started.process).await,
+    };
     started.running.started_by_clients.borrow_mut().remove(&started.pid);
     super::end::Ending::from_status(status, false).exit_code()
 }
