@@ -27,7 +27,7 @@ pub(crate) struct ResourceOptions {
     /// Memory that is not taken away while it is used
     #[arg(long, value_name = "SIZE")]
     memory_reserve: Option<String>,
-    /// The most in swap; 0 for none
+    /// The most in swap; 0 for none, and as much as --memory where nothing is said
     #[arg(long, value_name = "SIZE")]
     swap: Option<String>,
     /// The most memory that one process may lock

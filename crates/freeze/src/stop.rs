@@ -29,8 +29,26 @@ pub(crate) struct Stopped {
     pub(crate) by_signal: bool,
 }
 
+/// How often a tree is stopped of which a process waits for its vfork child. All run on in between: a child that shares
+/// the processor with much else takes its time until it executes.
+const TRIES: usize = 10;
+
+/// How long they run on.
+const PAUSE: Duration = Duration::from_millis(100);
+
 /// Stops every process below some roots. Dropping the result lets them run on.
 pub(crate) fn stop_all(roots: &Roots) -> Result<Vec<Stopped>, FreezeError> {
+    for _ in 1..TRIES {
+        if let Ok(stopped) = try_to_stop(roots)? {
+            return Ok(stopped);
+        }
+        std::thread::sleep(PAUSE);
+    }
+    try_to_stop(roots)?.map_err(|waits| FreezeError::Refused(vec![waits]))
+}
+
+/// Stops them, or says which of them waits in the kernel and cannot be stopped now.
+fn try_to_stop(roots: &Roots) -> Result<Result<Vec<Stopped>, Refusal>, FreezeError> {
     let mut stopped: Vec<Stopped> = Vec::new();
     let mut places: HashMap<i32, usize> = HashMap::new();
     for _ in 0..ROUNDS {
@@ -44,11 +62,13 @@ pub(crate) fn stop_all(roots: &Roots) -> Result<Vec<Stopped>, FreezeError> {
             asked.extend(ask_threads(&mut stopped[place])?.into_iter().map(|thread| (place, thread)));
         }
         let news = !asked.is_empty();
-        wait_for(asked, &mut stopped)?;
+        if let Some(waits) = wait_for(asked, &mut stopped)? {
+            return Ok(Err(waits));
+        }
         if !news {
             // One that ended while it was being stopped is not there any more, unless its parent is yet to ask for it.
             stopped.retain(|process| !process.threads.is_empty() || tree::has_ended(process.member.outer));
-            return Ok(stopped);
+            return Ok(Ok(stopped));
         }
     }
     Err(FreezeError::Restless("new ones kept coming".into()))
@@ -78,7 +98,8 @@ fn ask_threads(process: &mut Stopped) -> Result<Vec<Thread>, FreezeError> {
                     process.member.state = 'Z';
                 } else if !tree::is_gone(process.member.outer) && !tree::is_thread_gone(process.member.outer, tid) {
                     if is_traced(process.member.outer, tid) {
-                        return Err(refusal(&process.member, survey::TRACED, survey::END_DEBUGGER));
+                        let traced = refusal(&process.member, survey::TRACED, survey::END_DEBUGGER);
+                        return Err(FreezeError::Refused(vec![traced]));
                     }
                     let what = format!("stopping thread {tid} of process {}", process.member.pid);
                     return Err(CallError { what, source: error }.into());
@@ -90,7 +111,8 @@ fn ask_threads(process: &mut Stopped) -> Result<Vec<Thread>, FreezeError> {
 }
 
 /// Waits until threads stand still that were asked to, each given with the place of its process, and adds them to those.
-fn wait_for(asked: Vec<(usize, Thread)>, stopped: &mut [Stopped]) -> Result<(), FreezeError> {
+/// The first that does not stop in time is named.
+fn wait_for(asked: Vec<(usize, Thread)>, stopped: &mut [Stopped]) -> Result<Option<Refusal>, FreezeError> {
     let mut asked = VecDeque::from(asked);
     while let Some((place, thread)) = asked.pop_front() {
         let mut rest = come_to_rest(&thread, &stopped[place].member, SOON)?;
@@ -109,11 +131,11 @@ fn wait_for(asked: Vec<(usize, Thread)>, stopped: &mut [Stopped]) -> Result<(), 
             Rest::Late => {
                 let advice = "wait until the process that it waits for has ended or executed";
                 let kind = "it does not stop: it waits in vfork(2) or for a device";
-                return Err(refusal(&stopped[place].member, kind, advice));
+                return Ok(Some(refusal(&stopped[place].member, kind, advice)));
             }
         }
     }
-    Ok(())
+    Ok(None)
 }
 
 /// Lets threads run on that were asked to stop, but for those of one process, which may wait in vfork(2) for one of the others. They are asked again in the next
@@ -178,12 +200,6 @@ fn is_traced(outer: i32, tid: i32) -> bool {
     status.is_ok_and(|status| !matches!(status.get("TracerPid"), "" | "0"))
 }
 
-fn refusal(member: &Member, kind: &str, advice: &'static str) -> FreezeError {
-    FreezeError::Refused(vec![Refusal {
-        pid: member.pid,
-        name: member.name.clone(),
-        descriptor: None,
-        kind: kind.into(),
-        advice,
-    }])
+fn refusal(member: &Member, kind: &str, advice: &'static str) -> Refusal {
+    Refusal { pid: member.pid, name: member.name.clone(), descriptor: None, kind: kind.into(), advice }
 }

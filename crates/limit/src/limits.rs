@@ -67,7 +67,7 @@ pub struct Memory {
     pub limit: Option<u64>,
     /// What is not taken from them while they use it.
     pub reserve: Option<u64>,
-    /// The most that may lie in swap.
+    /// The most that may lie in swap; see [`Memory::swap_bound`] for what holds where nothing is said.
     pub swap: Option<u64>,
     /// The most that one process may lock (RLIMIT_MEMLOCK).
     pub locked: Option<u64>,
@@ -79,6 +79,14 @@ pub struct Memory {
     pub sysv: Option<u64>,
     /// The size of /dev/shm.
     pub shm: Option<u64>,
+}
+
+impl Memory {
+    /// The most that may lie in swap, in bytes. A guest whose memory is bounded, and of whose swap nothing is said, may
+    /// have as much again in swap: without a bound it could fill the swap of the whole machine.
+    pub fn swap_bound(&self) -> Option<u64> {
+        self.swap.or(self.limit)
+    }
 }
 
 /// Open files.

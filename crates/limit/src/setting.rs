@@ -153,23 +153,22 @@ fn memory(memory: &Memory, site: &Site<'_>, settings: &mut Vec<Setting>) -> Resu
     }
     let (limit, usual) = if legacy { (&["memory.limit_in_bytes"], "-1") } else { (&["memory.max"], "max") };
     let limit = memory.limit.map(|bytes| Setting::new("memory.limit", Controller::Memory, limit, bytes, usual).shown());
-    match (memory.swap, legacy) {
-        (Some(swap), false) => {
-            settings.extend(limit);
-            let setting = Setting::new("memory.swap", Controller::Memory, &["memory.swap.max"], swap, "max");
-            settings.push(setting.shown());
-        }
-        (Some(swap), true) => {
-            let Some(most) = memory.limit else {
-                let why = "this host's memory controller counts memory and swap together; set memory.limit as well";
-                return Err(Refusal::new("memory.swap", quantity::show_size(swap), why));
-            };
-            settings.extend(limit);
-            let files = &["memory.memsw.limit_in_bytes"];
-            settings.push(Setting::new("memory.swap", Controller::Memory, files, most + swap, -1));
-        }
-        (None, _) => settings.extend(limit),
+    if let (Some(swap), None, true) = (memory.swap, memory.limit, legacy) {
+        let why = "this host's memory controller counts memory and swap together; set memory.limit as well";
+        return Err(Refusal::new("memory.swap", quantity::show_size(swap), why));
     }
+    settings.extend(limit);
+    settings.extend(memory.swap_bound().map(|swap| {
+        let setting = match (legacy, memory.limit) {
+            (true, Some(most)) => {
+                let files = &["memory.memsw.limit_in_bytes"];
+                Setting::new("memory.swap", Controller::Memory, files, most.saturating_add(swap), -1)
+            }
+            _ => Setting::new("memory.swap", Controller::Memory, &["memory.swap.max"], swap, "max").shown(),
+        };
+        // A kernel that does not account for swap is borne where nothing was asked for.
+        Setting { optional: memory.swap.is_none(), ..setting }
+    }));
     settings.extend(socket_bound::setting(memory, site.sockets, site.groups));
     if let Some(reserve) = memory.reserve {
         let (files, usual): (&[&str], _) =
@@ -316,6 +315,17 @@ mod tests {
     }
 
     #[test]
+    fn bounded_memory_bounds_swap_unless_something_else_is_said() {
+        let limit = ("memory.limit", "64M");
+        assert_eq!(lines(true, &[limit]), ["memory.max=67108864", "memory.swap.max=67108864"]);
+        assert_eq!(
+            lines(false, &[limit]),
+            ["memory.limit_in_bytes=67108864", "memory.memsw.limit_in_bytes=134217728"]
+        );
+        assert_eq!(lines(true, &[limit, ("memory.swap", "1G")])[1], "memory.swap.max=1073741824");
+    }
+
+    #[test]
     fn what_a_version_cannot_do_alone_is_refused() {
         let refused = planned(false, &[("memory.swap", "1G")]).unwrap_err();
         assert!(refused.to_string().contains("set memory.limit as well"), "{refused}");
@@ -341,7 +351,10 @@ mod tests {
         let new = settings(&[("memory.limit", "2G"), ("cpu.limit", "1")]);
         let changed: Vec<_> =
             change(&old, &new).into_iter().map(|setting| format!("{}={}", setting.files[0], setting.value)).collect();
-        assert_eq!(changed, ["pids.max=1001", "cpu.max=20000 20000", "memory.max=2147483648"]);
+        assert_eq!(
+            changed,
+            ["pids.max=1001", "cpu.max=20000 20000", "memory.max=2147483648", "memory.swap.max=2147483648"]
+        );
         assert!(change(&new, &new).is_empty());
     }
 }

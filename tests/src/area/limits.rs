@@ -22,6 +22,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("limits::swap_is_bounded", swap_is_bounded)
         .needs(&[Need::Root, Need::Program("mkswap", "util-linux")])
         .tags(&[Tag::Vm]),
+    Case::new("limits::bounded_memory_bounds_swap", bounded_memory_bounds_swap).tags(&[Tag::Vm]),
     Case::new("limits::room_on_the_disk_is_bounded", room_on_the_disk_is_bounded).tags(&[Tag::Vm]),
     Case::new("limits::a_change_holds_at_once_both_ways", a_change_holds_at_once_both_ways).tags(&[Tag::Vm]),
     Case::new("limits::every_limit_changes_both_ways_and_lasts", every_limit_changes_both_ways_and_lasts)
@@ -266,6 +267,32 @@ fn swap_is_bounded(sandbox: &Sandbox) {
     sandbox.pando(["set", "swapper", "memory.swap=0"]).ok();
     sandbox.exec_sh("swapper", &hog(28)).run().ended_with(137);
     sandbox.pando(["rm", "-f", "swapper"]).ok();
+}
+
+/// Nobody fills the machine's swap because nothing was said of it.
+fn bounded_memory_bounds_swap(sandbox: &Sandbox) {
+    let megabytes = |name| -> Option<u64> {
+        let value = held(sandbox, name, "memory.swap").pop()?;
+        // What was never bounded is a number too large for any machine, or a word.
+        value.parse().ok().map(|bytes: u64| bytes >> 20).filter(|megabytes| *megabytes < 1 << 30)
+    };
+    sandbox.guest("bounded", &["--memory", "24M"]);
+    let Some(swap) = megabytes("bounded") else { skip("this kernel does not account for swap") };
+    // Version 1 counts memory with it.
+    let with_memory = swap == 48;
+    assert!(with_memory || swap == 24, "{swap}");
+    let expected = |memory: u64, swap: u64| Some(if with_memory { memory + swap } else { swap });
+    for (settings, memory, swap) in [
+        (&["memory.limit=32M"][..], 32, 32),
+        (&["memory.limit=16M"], 16, 16),
+        (&["memory.swap=64M"], 16, 64),
+        (&["memory.limit=40M"], 40, 64),
+    ] {
+        sandbox.pando(["set", "bounded"].iter().chain(settings)).ok();
+        assert_eq!(megabytes("bounded"), expected(memory, swap), "{settings:?}");
+    }
+    sandbox.guest("free", &[]);
+    assert_eq!(megabytes("free"), None);
 }
 
 fn room_on_the_disk_is_bounded(sandbox: &Sandbox) {

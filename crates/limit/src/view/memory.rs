@@ -30,7 +30,7 @@ impl Held {
 /// The whole and what is in use of it: what is limited, or what the host has.
 fn swap(host: &str, limits: &Limits, used: u64) -> (u64, u64) {
     let whole = field_of(host, "SwapTotal");
-    let whole = limits.memory.swap.map_or(whole, |most| most.min(whole));
+    let whole = limits.memory.swap_bound().map_or(whole, |most| most.min(whole));
     (whole, used.min(whole))
 }
 

@@ -67,10 +67,19 @@ pub(crate) struct Canary {
 }
 
 impl Canary {
-    /// One for a command that enters a view in which the calling thread is.
+    /// One for a command that enters a view in which the calling thread is. A file system whose mount point others have
+    /// removed since has gone from the view as well (rmdir(2) detaches what is mounted there in other namespaces): nothing
+    /// more is looked up in it.
     pub(crate) fn of_entered(parts: &[Part]) -> io::Result<Self> {
-        let roots = roots(Path::new("/"), parts)?.into_iter().map(|(_, root)| root).collect();
-        Self::new(roots)
+        let mut open = Vec::new();
+        for part in parts {
+            match root(Path::new("/"), part) {
+                Ok(root) => open.push(root),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Self::new(open)
     }
 
     fn new(roots: Vec<OwnedFd>) -> io::Result<Self> {
@@ -100,15 +109,17 @@ impl Canary {
 
 /// The roots of a view's overlays, by a path that leads into it.
 fn roots(view: &Path, parts: &[Part]) -> io::Result<Vec<(Part, OwnedFd)>> {
+    parts.iter().map(|part| Ok((part.clone(), root(view, part)?))).collect()
+}
+
+/// The root of one of them.
+fn root(view: &Path, part: &Part) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let root = |part: &Part| {
-        let below = part.live.strip_prefix("/").unwrap_or(&part.live);
-        if part.realm.is_some() {
-            return Ok((part.clone(), root_in_realm(&rustix::fs::open(view, flags, Mode::empty())?, below)?));
-        }
-        Ok((part.clone(), rustix::fs::open(view.join(below), flags, Mode::empty())?))
-    };
-    parts.iter().map(root).collect()
+    let below = part.live.strip_prefix("/").unwrap_or(&part.live);
+    if part.realm.is_some() {
+        return root_in_realm(&rustix::fs::open(view, flags, Mode::empty())?, below);
+    }
+    Ok(rustix::fs::open(view.join(below), flags, Mode::empty())?)
 }
 
 /// The digest of an open directory's attributes.

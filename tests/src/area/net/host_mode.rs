@@ -105,7 +105,7 @@ fn left_alone(sandbox: &Sandbox) {
     assert_eq!(held(), [83, 84, 85], "doctor lists who holds a port everywhere nevertheless");
     // Other network namespaces are not the host's, though their processes are in its groups.
     let elsewhere = wire
-        .outside(["sh", "-c", "python3 -c \"$1\" tcp 86 reuse stay & sleep 1; ss -Htln; kill $!", "sh", HOLDER])
+        .outside(["sh", "-c", "python3 -c \"$1\" tcp 86 reuse stay & i=0; until ss -Htln | grep -q :86 || [ $i = 100 ]; do i=$((i+1)); sleep 0.2; done; ss -Htln; kill $!", "sh", HOLDER])
         .ok();
     assert!(elsewhere.contains("0.0.0.0:86"), "{elsewhere}");
     off(sandbox, &wire, [plain, shared, datagrams, served]);
