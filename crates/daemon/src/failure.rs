@@ -1,6 +1,6 @@
 //! From errors inside to faults that a client can show.
 
-use crate::state_disk;
+use crate::state::state_disk;
 use pando_api::{Fault, FaultKind};
 use pando_guest::plan::PlanError;
 use pando_guest::{GuestName, NameError};

@@ -1,7 +1,8 @@
 //! The varlink server: one task a connection.
 
-use crate::daemon::Daemon;
-use crate::{dispatch, recover};
+use crate::dispatch;
+use crate::lifecycle::recover;
+use crate::state::daemon::Daemon;
 use pando_api::GuestState;
 use pando_guest::Places;
 use pando_kernel::lock::FileLock;
@@ -62,10 +63,10 @@ pub fn serve(places: Places) -> Result<(), ServeError> {
     let lock = run.file("lock", OFlags::CREATE | OFlags::WRONLY, Mode::RUSR | Mode::WUSR)?;
     let lock = FileLock::try_on(lock).context(|| format!("locking {}", run.path().join("lock").display()))?;
     let Some(_lock) = lock else { return Err(ServeError::Already(places.root().display().to_string())) };
-    crate::descriptors::raise_limit();
+    crate::runtime::descriptors::raise_limit();
     // Guests' processes inherit it, whoever's command it was that started the daemon.
     rustix::process::umask(Mode::from_raw_mode(0o022));
-    crate::walls::begin()?;
+    crate::runtime::walls::begin()?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(16)
@@ -80,10 +81,10 @@ pub fn serve(places: Places) -> Result<(), ServeError> {
 }
 
 async fn main(places: Places) -> Result<(), ServeError> {
-    crate::walls::misbehave().await;
+    crate::runtime::walls::misbehave().await;
     let daemon = Daemon::new(places)?;
     recover::directories(&daemon)?;
-    crate::state_disk::begin(&daemon.places);
+    crate::state::state_disk::begin(&daemon.places);
     recover::load(&daemon)?;
     recover::adopt(&daemon).await?;
     daemon.descriptors.refill();
@@ -102,10 +103,10 @@ async fn main(places: Places) -> Result<(), ServeError> {
     tokio::task::spawn_local(crate::resources::kills::tell_of_kills(Rc::clone(&daemon)));
     tokio::task::spawn_local(crate::resources::accounting::keep_accounts(Rc::clone(&daemon)));
     tokio::task::spawn_local(crate::logs::keep_bounded(Rc::clone(&daemon)));
-    tokio::task::spawn_local(crate::rest::give_back(Rc::clone(&daemon)));
-    tokio::task::spawn_local(crate::state_disk::watch(Rc::clone(&daemon)));
-    tokio::task::spawn_local(crate::takeover::try_again(Rc::clone(&daemon)));
-    tokio::task::spawn_local(crate::spares::watch(Rc::clone(&daemon.spares)));
+    tokio::task::spawn_local(crate::runtime::memory_trim::give_back(Rc::clone(&daemon)));
+    tokio::task::spawn_local(crate::state::state_disk::watch(Rc::clone(&daemon)));
+    tokio::task::spawn_local(crate::lifecycle::takeover::try_again(Rc::clone(&daemon)));
+    tokio::task::spawn_local(crate::warm::transaction_reserve::watch(Rc::clone(&daemon.spares)));
     let mut terminate = signal(SignalKind::terminate()).context(|| "waiting for signals".into())?;
     let mut interrupt = signal(SignalKind::interrupt()).context(|| "waiting for signals".into())?;
     let mut looks = tokio::time::interval(SOCKET_LOOK);
@@ -142,7 +143,7 @@ async fn main(places: Places) -> Result<(), ServeError> {
     daemon.roots.close().await;
     daemon.spares.close().await;
     for (slot, seed) in daemon.pool.close().await {
-        crate::life::end::wait_for(&seed).await;
+        crate::lifecycle::end::wait_for(&seed).await;
         daemon.clear_slot(slot).await;
     }
     recover::sweep_empty_slots(&daemon).await;

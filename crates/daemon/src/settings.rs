@@ -5,9 +5,9 @@
 //!                                                   └─▶ network: the next daemon
 //! ```
 
-use crate::daemon::Daemon;
 use crate::logs;
 use crate::resources::{metrics, watching};
+use crate::state::daemon::Daemon;
 use pando_guest::Places;
 use pando_guest::settings::{Effect, Problem, Settings, effect};
 use serde::Deserialize;
@@ -42,7 +42,7 @@ pub(crate) fn problems(settings: &Settings) -> Vec<Problem> {
     all.extend(metrics::settings(settings).1);
     all.extend(settings.table::<NetworkSettings>("network").1);
     all.extend(settings.table::<Transactions>("transactions").1);
-    all.extend(settings.table::<crate::signature_trust::ImageSettings>("images").1);
+    all.extend(settings.table::<crate::store::signature_trust::ImageSettings>("images").1);
     all
 }
 

@@ -1,8 +1,9 @@
 //! Calls that start a process: told of when it runs, and when it has ended.
 
-use super::{Client, Gone};
-use crate::guest::{Guest, Running};
-use crate::life::{exec, run, stop};
+use crate::dispatch::{Client, Gone};
+use crate::launch::exec;
+use crate::lifecycle::{run, stop};
+use crate::state::guest::{Guest, Running};
 use pando_api::{Fault, ProcessNotice, Reply};
 use std::rc::Rc;
 use std::time::Instant;

@@ -11,7 +11,7 @@ pub(crate) mod orphan;
 mod pipe;
 mod watched;
 
-use crate::daemon::Daemon;
+use crate::state::daemon::Daemon;
 use bound::{Bound, Extent};
 use pando_guest::settings::{Problem, Settings};
 use pando_seed::Request;

@@ -1,11 +1,11 @@
 //! What a guest prints whose seed was killed: such a guest goes on, and would stand still once its pipe is full.
 
-use super::{Logs, Printed};
-use crate::daemon::Daemon;
-use crate::guest::{Guest, Running};
-use crate::life::end::wait_for;
-use crate::processes;
-use crate::readable::readable;
+use crate::lifecycle::end::wait_for;
+use crate::logs::{Logs, Printed};
+use crate::runtime::readable::readable;
+use crate::state::daemon::Daemon;
+use crate::state::guest::{Guest, Running};
+use crate::state::processes;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;

@@ -1,9 +1,9 @@
 //! What guests use, over time.
 
-use super::{Resources, Tenant};
-use crate::bandwidth::Bandwidth;
-use crate::daemon::Daemon;
-use crate::guest::Guest;
+use crate::network::bandwidth::Bandwidth;
+use crate::resources::{Resources, Tenant};
+use crate::state::daemon::Daemon;
+use crate::state::guest::Guest;
 use pando_api::{Fault, GuestUse, MachineUse, Reply, Sample};
 use pando_guest::GuestName;
 use pando_limit::ring::Ring;
@@ -139,7 +139,7 @@ fn sample(bandwidth: &Bandwidth, guest: &Guest, usage: &Usage, percent: f64) -> 
     let counted = counted.map(|counted| (number(counted.received), number(counted.sent)));
     let (received, sent) = counted.or_else(|| pid.filter(|_| own_network).map(traffic)).unwrap_or_default();
     Sample {
-        time_ms: crate::events::now_ms(),
+        time_ms: crate::state::events::now_ms(),
         cpu_ms: number(usage.cpu_ns / 1_000_000),
         cpu_percent: (percent * 1000.0).round() / 1000.0,
         memory: number(usage.memory),
@@ -197,7 +197,7 @@ fn guest_use(daemon: &Daemon, guest: &Guest, history: bool) -> Option<GuestUse> 
     let usage = usage(resources, &guest.name)?;
     let (percent, live) = resources.accounts.look(&guest.name, usage.cpu_ns, resources.machine.count());
     let now = sample(&daemon.bandwidth, guest, &usage, percent);
-    let granted = crate::bandwidth::read(&guest.spec.borrow()).unwrap_or_default();
+    let granted = crate::network::bandwidth::read(&guest.spec.borrow()).unwrap_or_default();
     let bits = |rate: Option<pando_net::bandwidth::Rate>| rate.map(|rate| number(rate.0));
     let limits = resources.with(&guest.name, |tenant| tenant.limits.clone())?;
     let kept = if history { ring(daemon, guest).all().unwrap_or_default() } else { Vec::new() };

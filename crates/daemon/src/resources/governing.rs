@@ -1,6 +1,6 @@
 //! The loop that keeps processor time fair while guests compete.
 
-use crate::daemon::Daemon;
+use crate::state::daemon::Daemon;
 use pando_kernel::real_time::RealTime;
 use std::rc::Rc;
 

@@ -1,6 +1,6 @@
 //! What guests use, for whoever comes and asks by HTTP, as Prometheus does: `[metrics] listen` of pando.toml, an address of the host or a socket's path.
 
-use crate::daemon::Daemon;
+use crate::state::daemon::Daemon;
 use pando_api::Reply;
 use pando_guest::settings::{Problem, Settings};
 use serde::Deserialize;

@@ -22,8 +22,8 @@ pub(crate) use held::held;
 pub(crate) use tenant::Tenant;
 
 use crate::failure;
-use crate::guest::{Guest, Running};
-use crate::record::RunRecord;
+use crate::state::guest::{Guest, Running};
+use crate::state::record::RunRecord;
 use pando_api::{Fault, FaultKind, Spec};
 use pando_guest::policy::{grants, profile};
 use pando_guest::settings::Settings;

@@ -1,9 +1,9 @@
 //! The watchdog's loop: what it sees, and what it has done.
 
-use crate::daemon::Daemon;
 use crate::failure;
-use crate::guest::Guest;
-use crate::life::stop;
+use crate::lifecycle::stop;
+use crate::state::daemon::Daemon;
+use crate::state::guest::Guest;
 use pando_api::{Fault, Reply, WatchdogState, WatchdogStep};
 use pando_guest::GuestName;
 use pando_guest::settings::{Problem, Settings};
@@ -73,7 +73,7 @@ pub(crate) fn state(daemon: &Daemon, policy: Option<&str>) -> Result<Reply, Faul
     let Free { memory, swap, swap_size } = scene.free;
     let percent = |part: u64, whole: u64| (part as f64 / whole.max(1) as f64 * 1000.0).round() / 10.0;
     let would = dog.would(policy, &scene).map(|(step, why)| WatchdogStep {
-        time_ms: crate::events::now_ms(),
+        time_ms: crate::state::events::now_ms(),
         guest: step.whom().to_string(),
         step: step.word().to_owned(),
         why,
@@ -189,7 +189,7 @@ async fn take(daemon: &Rc<Daemon>, step: Step<GuestName>, why: String, dry_run: 
     let why = format!("{why}{failed}");
     daemon.events.tell(guest.name.as_ref(), "watchdog", Some(format!("{word}: {why}")));
     daemon.resources.watch.note(WatchdogStep {
-        time_ms: crate::events::now_ms(),
+        time_ms: crate::state::events::now_ms(),
         guest: guest.name.to_string(),
         step: word.to_owned(),
         why,

@@ -11,8 +11,8 @@
 
 mod keeper;
 
-use super::Tenant;
-use crate::daemon::Daemon;
+use crate::resources::Tenant;
+use crate::state::daemon::Daemon;
 use keeper::{Keeper, Sheet};
 use pando_guest::GuestName;
 use pando_kernel::mount::Tree;
