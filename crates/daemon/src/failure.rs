@@ -121,6 +121,15 @@ fn advice(error: &io::Error) -> &'static str {
     }
 }
 
+/// No image of that name.
+pub(crate) fn no_such_image(name: &str) -> Fault {
+    Fault::new(
+        FaultKind::NoSuchGuest,
+        name,
+        format!("there is no image '{name}'; 'pando images' lists those there are"),
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,6 +5,7 @@ use crate::lifecycle::recover;
 use crate::state::daemon::Daemon;
 use pando_api::GuestState;
 use pando_guest::Places;
+use pando_guest::settings::Settings;
 use pando_kernel::lock::FileLock;
 use pando_kernel::trusted_directory::{Distrust, TrustedDirectory};
 use pando_kernel::{CallError, Context};
@@ -82,7 +83,10 @@ pub fn serve(places: Places) -> Result<(), ServeError> {
 
 async fn main(places: Places) -> Result<(), ServeError> {
     crate::runtime::walls::misbehave().await;
-    let daemon = Daemon::new(places)?;
+    let settings = Settings::read(&places);
+    crate::settings::complain(&crate::settings::problems(&settings));
+    let daemon = Daemon::new(places, settings)?;
+    tokio::task::spawn_local(crate::lifecycle::supervisor::supervise(Rc::clone(&daemon)));
     recover::directories(&daemon)?;
     crate::state::state_disk::begin(&daemon.places);
     recover::load(&daemon)?;
@@ -95,16 +99,16 @@ async fn main(places: Places) -> Result<(), ServeError> {
     tracing::info!(socket = %path.display(), pid = std::process::id(), "serving");
     let sweeper = Rc::clone(&daemon);
     tokio::task::spawn_local(async move { recover::sweep(&sweeper).await });
-    tokio::task::spawn_local(crate::resources::governing::govern(Rc::clone(&daemon)));
+    tokio::task::spawn_local(crate::resources::governing::govern(Rc::clone(&daemon.resources)));
     tokio::task::spawn_local(crate::resources::watching::watch(Rc::clone(&daemon)));
-    tokio::task::spawn_local(crate::resources::views::sample(Rc::clone(&daemon)));
+    tokio::task::spawn_local(crate::resources::views::sample(Rc::clone(&daemon.resources)));
     tokio::task::spawn_local(crate::resources::open_files::govern(Rc::clone(&daemon)));
     tokio::task::spawn_local(crate::resources::metrics::serve(Rc::clone(&daemon)));
     tokio::task::spawn_local(crate::resources::kills::tell_of_kills(Rc::clone(&daemon)));
     tokio::task::spawn_local(crate::resources::accounting::keep_accounts(Rc::clone(&daemon)));
-    tokio::task::spawn_local(crate::logs::keep_bounded(Rc::clone(&daemon)));
+    tokio::task::spawn_local(crate::logs::keep_bounded(Rc::clone(&daemon.logs)));
     tokio::task::spawn_local(crate::runtime::memory_trim::give_back(Rc::clone(&daemon)));
-    tokio::task::spawn_local(crate::state::state_disk::watch(Rc::clone(&daemon)));
+    tokio::task::spawn_local(crate::state::state_disk::watch(daemon.places.state(), daemon.events.clone()));
     tokio::task::spawn_local(crate::lifecycle::takeover::try_again(Rc::clone(&daemon)));
     tokio::task::spawn_local(crate::warm::transaction_reserve::watch(Rc::clone(&daemon.spares)));
     let mut terminate = signal(SignalKind::terminate()).context(|| "waiting for signals".into())?;
@@ -139,11 +143,11 @@ async fn main(places: Places) -> Result<(), ServeError> {
     let _ = std::fs::remove_file(&path);
     last_lives(&daemon).await;
     last_images(&daemon).await;
-    daemon.buds.close(&daemon).await;
+    daemon.buds.close().await;
     daemon.roots.close().await;
     daemon.spares.close().await;
     for (slot, seed) in daemon.pool.close().await {
-        crate::lifecycle::end::wait_for(&seed).await;
+        crate::runtime::process_end::wait_for(&seed).await;
         daemon.clear_slot(slot).await;
     }
     recover::sweep_empty_slots(&daemon).await;

@@ -2,17 +2,17 @@
 
 use crate::clone::forking::{Failure, Forking, let_go};
 use crate::clone::identity::Identity;
+use crate::init::birth;
 use crate::init::clone_slot::{Nest, is_complete};
 use crate::init::hooks::Hooks;
-use crate::launch::boot;
-use crate::launch::boot::{Ready, Task, boot};
-use crate::lifecycle::stop;
+use crate::init::prewarmed::Ready;
+use crate::launch::boot::{Task, boot};
+use crate::lifecycle::kill;
 use crate::state::daemon::Daemon;
 use crate::state::events::now;
 use crate::state::guest::{Guest, Running};
 use crate::state::image::HeldImage;
 use crate::state::record::{GuestRecord, LOG, RECORD, SPEC};
-use crate::state::unsettled;
 use crate::warm::ready_roots::ReadyRoot;
 use crate::warm::standby_clones::Bud;
 use crate::{crash, failure};
@@ -98,7 +98,7 @@ pub(crate) async fn clone(
     // The frozen processes are forked up to where they wait, while all else is put in order here.
     let forking = match forked {
         Some(forked) => uts::set_host_name(ready.sprout.pid, &host_name).map(|()| Forking::Before(forked)),
-        None => Nest::new(daemon, &ready, &files.path().join(LOG), &spec).map(|nest| {
+        None => Nest::new((&daemon.logs, &daemon.field), &ready, &files.path().join(LOG), &spec).map(|nest| {
             let at_once = is_complete(&ready, spec.network);
             Forking::begin(nest, (ready.sprout.pid, host_name), Arc::clone(frozen), at_once)
         }),
@@ -123,13 +123,13 @@ pub(crate) async fn clone(
     daemon.events.tell(guest.name.as_ref(), "clone", Some(held.name.clone()));
     let started = start(daemon, &guest, (held, &frozen.image), ready, (forking, hooks, identity)).await;
     match &started {
-        Ok(()) => unsettled::settle(daemon, directory),
-        Err(_) => crate::lifecycle::remove::throw_away(daemon, &guest),
+        Ok(()) => daemon.unsettled.settle(directory),
+        Err(_) => crate::lifecycle::forget::throw_away(daemon, &guest),
     }
     started
 }
 
-/// What is known of the guest goes into its directory before that has its name. It need not be on the disk: see [`unsettled`].
+/// What is known of the guest goes into its directory before that has its name. It need not be on the disk: see [`Unsettled`](crate::state::unsettled::Unsettled).
 fn write(directory: &Path, record: &GuestRecord, spec: &Spec) -> Result<(), CallError> {
     fn text(value: &impl Serialize) -> std::io::Result<String> {
         toml::to_string_pretty(value).map_err(std::io::Error::other)
@@ -139,15 +139,6 @@ fn write(directory: &Path, record: &GuestRecord, spec: &Spec) -> Result<(), Call
         text.and_then(|text| std::fs::write(&path, text)).context(|| format!("writing {}", path.display()))?;
     }
     Ok(())
-}
-
-/// No image of that name.
-pub(crate) fn no_such_image(name: &str) -> Fault {
-    Fault::new(
-        FaultKind::NoSuchGuest,
-        name,
-        format!("there is no image '{name}'; 'pando images' lists those there are"),
-    )
 }
 
 fn inside(name: &str, error: &tokio::task::JoinError) -> Fault {
@@ -168,7 +159,7 @@ async fn start(
     let outcome = finish(daemon, guest, &running, image, processes).await;
     drop(closed);
     if outcome.is_err() {
-        let _ = stop::force(guest, &running).await;
+        let _ = kill::force(guest, &running).await;
     }
     outcome
 }
@@ -194,7 +185,7 @@ async fn finish(
     }
     let_go(forked, alone).await.map_err(failed)?;
     crash::point("clone.runs");
-    boot::stay(&guest.name, &running.link)?;
+    birth::stay(&guest.name, &running.link)?;
     crash::point("clone.stays");
     Ok(())
 }

@@ -5,6 +5,7 @@ use crate::failure;
 use crate::freeze::self_freeze;
 use crate::init::hooks;
 use crate::init::hooks::Hooks;
+use crate::launch::hook_runs;
 use crate::network::connections;
 use crate::state::daemon::Daemon;
 use crate::state::guest::{Guest, Running};
@@ -90,7 +91,7 @@ impl Identity {
     /// A clone that was made ahead, if there is one. What is restored is not.
     pub(crate) fn bud(&self, daemon: &Rc<Daemon>, held: &Arc<HeldImage>) -> Option<Bud> {
         match self {
-            Self::Other { .. } => daemon.buds.take(daemon, held),
+            Self::Other { .. } => daemon.buds.take(held),
             Self::Same(_) => None,
         }
     }
@@ -139,7 +140,7 @@ impl Rites {
 
     /// Does it, in a clone that waits to run.
     pub(crate) async fn perform(&self, daemon: &Rc<Daemon>, guest: &Rc<Guest>, image: &Image) -> Result<(), Fault> {
-        self.hooks.in_clone(daemon, guest).await?;
+        hook_runs::run_in_clone(&self.hooks, daemon, guest).await?;
         if !self.connections.is_empty() {
             connections::restore(daemon, guest, image, &self.connections).await;
         }
@@ -152,7 +153,7 @@ impl Rites {
         let Some(number) = self.signal else { return Ok(()) };
         let handling: HashSet<i32> =
             image.processes.iter().filter(|process| handles(process, number)).map(|process| process.pid).collect();
-        for process in processes::of_guest(daemon, guest).iter().filter(|one| handling.contains(&one.pid)) {
+        for process in processes::of_guest(&daemon.field, guest).iter().filter(|one| handling.contains(&one.pid)) {
             let sent = pidfd::open(process.host_pid).and_then(|process| pidfd::send_signal(&process, number));
             let doing = format!("sending {} to the clone's processes", signal::name(number));
             sent.map_err(|error| failure::io(&doing, guest.name.as_ref(), &error))?;

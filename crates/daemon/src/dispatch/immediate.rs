@@ -37,13 +37,15 @@ pub(super) fn immediate(daemon: &Rc<Daemon>, method: Method) -> Result<Reply, Fa
         Method::Processes { name: Some(name), .. } => {
             let guest = daemon.guest(&name)?;
             guest.life()?;
-            Ok(Reply::Processes { processes: processes::of_guest(daemon, &guest) })
+            Ok(Reply::Processes { processes: processes::of_guest(&daemon.field, &guest) })
         }
-        Method::Processes { name: None, host: true } => Ok(Reply::Processes { processes: processes::of_host(daemon) }),
+        Method::Processes { name: None, host: true } => {
+            Ok(Reply::Processes { processes: processes::of_host(&daemon.field) })
+        }
         Method::Processes { name: None, host: false } => {
             let guests: Vec<_> = daemon.guests.borrow().values().cloned().collect();
             Ok(Reply::Processes {
-                processes: guests.iter().flat_map(|guest| processes::of_guest(daemon, guest)).collect(),
+                processes: guests.iter().flat_map(|guest| processes::of_guest(&daemon.field, guest)).collect(),
             })
         }
         Method::Signal { name, pid, signal } => signal::send(daemon, &name, pid, signal),

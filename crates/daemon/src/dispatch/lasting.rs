@@ -4,7 +4,7 @@ use crate::clone::{clone_guest, identity, restore};
 use crate::dispatch::immediate::immediate;
 use crate::failure;
 use crate::freeze::{freeze_guest, migrate};
-use crate::lifecycle::{quarantine, remove, set, start, stop, takeover};
+use crate::lifecycle::{quarantine, remove, restart, set, start, stop, takeover};
 use crate::network::{address, connections};
 use crate::state::daemon::Daemon;
 use crate::store::{collect, images, storage};
@@ -18,7 +18,7 @@ pub(super) async fn lasting(daemon: &Rc<Daemon>, method: Method) -> Result<Reply
         Method::Stop { name, signal, grace } => {
             stop::stop(daemon, &daemon.guest(&name)?, signal.as_deref(), grace).await?;
         }
-        Method::Restart { name, grace } => stop::restart(daemon, &daemon.guest(&name)?, grace).await?,
+        Method::Restart { name, grace } => restart::restart(daemon, &daemon.guest(&name)?, grace).await?,
         Method::Freeze { name, image, stop, memory, wait, unchecked } => {
             let order = freeze_guest::Order { image, stop, memory, unchecked, answer: None };
             let held = freeze_guest::freeze(daemon, &daemon.guest(&name)?, order).await?;

@@ -2,7 +2,7 @@
 
 use crate::dispatch::{Client, Gone};
 use crate::launch::exec;
-use crate::lifecycle::{run, stop};
+use crate::lifecycle::{kill, run};
 use crate::state::guest::{Guest, Running};
 use pando_api::{Fault, ProcessNotice, Reply};
 use std::rc::Rc;
@@ -71,7 +71,7 @@ impl Client {
         since: Instant,
     ) -> Result<(), Gone> {
         let (notice, exit_code) = self.life_of(guest, running, more).await?;
-        match stop::has_ended(guest).await {
+        match kill::has_ended(guest).await {
             Ok(()) => self.ended(notice, exit_code, since).await,
             Err(fault) => self.fault(&fault).await,
         }

@@ -31,7 +31,7 @@ pub(crate) fn check(daemon: &Daemon, source: &Rc<Guest>, pids: &[i32], target: &
     let Some((limits, used)) = found.filter(|(limits, _)| limits.memory.limit.or(limits.pids).is_some()) else {
         return Ok(());
     };
-    let all = processes::of_guest(daemon, source);
+    let all = processes::of_guest(&daemon.field, source);
     let need = below(&all, pids).iter().fold(Need::default(), |sum, pid| sum.and(Need::of(*pid)));
     let name = target.name.as_ref();
     let refused =

@@ -7,13 +7,14 @@ use crate::freeze::trial::{Trial, trial};
 use crate::init::hooks;
 use crate::init::hooks::Hooks;
 use crate::init::launch_builder::LEGACY;
+use crate::launch::hook_runs;
 use crate::logs::Printed;
 use crate::network::connections::Keeping;
 use crate::state::daemon::Daemon;
 use crate::state::guest::{Guest, Running};
 use crate::state::image::{HeldImage, ImageRecord};
 use crate::state::processes;
-use crate::store::layers;
+use crate::store::{layers, trash};
 use pando_api::{Fault, FaultKind, Link, Network, Spec};
 use pando_freeze::{
     Ends, FreezeError, Frozen, Given, GivenNetwork, Manner, Onlooker, Outside, Subject, Touched, freeze_and_end,
@@ -108,7 +109,7 @@ pub(crate) async fn freeze(daemon: &Rc<Daemon>, guest: &Rc<Guest>, order: Order)
     // Its answer comes behind all that the seed was told before: right after a start it may not have heard of the log yet, by which that is known here.
     let _ = tokio::time::timeout(SEEDS_PATIENCE, running.link.status()).await;
     let hooks = Hooks::find(guest, &running, hooks::FREEZE).await?;
-    let held = match hooks.before(daemon, guest).await {
+    let held = match hook_runs::run_before(&hooks, daemon, guest).await {
         Ok(()) => capture(daemon, guest, (name, &running), &order).await,
         Err(fault) => Err(fault),
     };
@@ -116,10 +117,10 @@ pub(crate) async fn freeze(daemon: &Rc<Daemon>, guest: &Rc<Guest>, order: Order)
         && let Ok(held) = &held
     {
         guest.record.borrow_mut().frozen_into = Some(held.name.clone());
-        crate::lifecycle::stop::has_ended(guest).await?;
+        crate::lifecycle::kill::has_ended(guest).await?;
         guest.remember(&daemon.places)?;
     } else {
-        hooks.after(daemon, guest).await;
+        hook_runs::run_after(&hooks, daemon, guest).await;
     }
     held
 }
@@ -144,9 +145,9 @@ async fn capture(
         Fault::new(FaultKind::Failed, guest.name.as_ref(), format!("freezing the guest failed inside Pando: {error}"))
     });
     // It is there for nothing but the mount that has been made by now.
-    crate::lifecycle::remove::discard(&daemon.places, &files);
+    crate::store::trash::discard(&daemon.places, &files);
     let frozen = frozen.and_then(|frozen| frozen.map_err(|error| fault(guest, &error))).inspect_err(|_| {
-        crate::lifecycle::remove::discard(&daemon.places, &path);
+        crate::store::trash::discard(&daemon.places, &path);
     });
     let (frozen, record) = frozen?;
     let held = HeldImage::frozen(name.clone(), record, frozen);
@@ -223,9 +224,9 @@ impl Scene {
         let Running { pid: init, slot, .. } = *running;
         let spec = guest.spec.borrow().clone();
         refuse_around(daemon, guest)?;
-        let layer = format!("{name}-{}", layers::unique());
+        let layer = format!("{name}-{}", trash::unique());
         let path = daemon.places.layers().join(&layer);
-        let mut below = layers::root(daemon, guest)?;
+        let mut below = layers::root(&daemon.places, guest);
         let files = below.files.clone();
         // The copy of its files has all the room there is.
         below.bounded = None;
@@ -337,7 +338,7 @@ fn refuse_around(daemon: &Daemon, guest: &Guest) -> Result<(), Fault> {
 /// What a guest prints into, of which each clone has its own: device and inode. It is the log itself where an earlier Pando started the guest.
 pub(crate) fn printed(daemon: &Daemon, guest: &Guest, running: &Running) -> Option<(u64, u64)> {
     let printed = if pidfd::has_ended(&running.seed) {
-        Printed::orphaned(&processes::pids(daemon, running.slot))
+        Printed::orphaned(&processes::pids(&daemon.field, running.slot))
     } else {
         Printed::of(&running.seed).ok().flatten()
     };

@@ -59,7 +59,8 @@ pub(crate) async fn move_processes(daemon: &Rc<Daemon>, pids: &[i32], to: &str) 
 /// The one guest that has all of them.
 fn owner(daemon: &Rc<Daemon>, pids: &[i32], target: &Rc<Guest>) -> Result<Rc<Guest>, Fault> {
     let guests: Vec<_> = daemon.guests.borrow().values().cloned().collect();
-    let has = |guest: &&Rc<Guest>, pid: i32| processes::of_guest(daemon, guest).iter().any(|one| one.host_pid == pid);
+    let has =
+        |guest: &&Rc<Guest>, pid: i32| processes::of_guest(&daemon.field, guest).iter().any(|one| one.host_pid == pid);
     let Some(first) = pids.first() else { return Err(failure::bad("move", "name the processes to move")) };
     let Some(source) = guests.iter().find(|guest| has(guest, *first)) else {
         let message = format!("process {first} is of no guest; 'pando ps' lists processes with their pids on the host");

@@ -82,7 +82,7 @@ async fn make(daemon: &Rc<Daemon>, record: ImageRecord) -> Result<(ReadyRoot, Ne
     let spec = Spec { network: Network::None, ..record.spec.clone() };
     let held = HeldImage::kept("trial".into(), ImageRecord { spec: spec.clone(), ..record });
     let root = daemon.roots.make(&held.roots()).await?;
-    let nest = Nest::new(daemon, &root.ready, &root.files.path().join(LOG), &spec);
+    let nest = Nest::new((&daemon.logs, &daemon.field), &root.ready, &root.files.path().join(LOG), &spec);
     match nest {
         Ok(nest) if root.ready.tree.is_none() => Ok((root, nest)),
         made => {

@@ -1,7 +1,7 @@
 //! Waiting for a process to be born: for its seed's word that it exists, and for its own that it has taken the steps of its plan.
 
 use crate::failure;
-use crate::init::link::Birth;
+use crate::init::link::{Birth, Link};
 use crate::runtime::spin_wait::linger;
 use pando_api::{Fault, FaultKind};
 use pando_guest::GuestName;
@@ -9,6 +9,7 @@ use pando_guest::plan::Plan;
 use pando_guest::seed::read_report;
 use pando_kernel::{CallError, Context, pidfd};
 use pando_seed::Report;
+use pando_seed::Request;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
@@ -115,4 +116,10 @@ pub(crate) fn step_failed(name: &str, plan: &Plan, report: Report) -> Fault {
         ),
         _ => failure::io(&format!("{label} in guest '{name}'"), name, &error),
     }
+}
+
+/// From here on the seed has to outlive this daemon. Until it knows, the daemon's death is the guest's, whose start is then undone.
+pub(crate) fn stay(name: &GuestName, link: &Link) -> Result<(), Fault> {
+    let settled = link.seed().send(Request::Settle, &[]);
+    settled.map_err(|error| failure::io("starting a process", name.as_ref(), &error))
 }

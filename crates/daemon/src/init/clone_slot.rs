@@ -1,12 +1,11 @@
 //! Where the processes of a clone are forked to: below a guest's first process that waits for them.
 
-use crate::launch::boot::Ready;
+use crate::init::prewarmed::Ready;
 use crate::logs::Logs;
-use crate::state::daemon::Daemon;
 use pando_api::{Network, Spec};
 use pando_freeze::{CloneError, Cradle, Frozen, Ready as Forked, Target};
 use pando_guest::plan::SproutKind;
-use pando_kernel::cgroup::Plot;
+use pando_kernel::cgroup::{Field, Plot};
 use pando_kernel::{CallError, Context};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -27,13 +26,18 @@ pub(crate) struct Nest {
 
 impl Nest {
     /// That of a first process, for a guest of some kind; what the clone says goes to a log.
-    pub(crate) fn new(daemon: &Daemon, ready: &Ready, log: &Path, spec: &Spec) -> Result<Self, CallError> {
-        let (logs, sprout) = (&daemon.logs, &ready.sprout);
+    pub(crate) fn new(
+        (logs, field): (&Logs, &Field),
+        ready: &Ready,
+        log: &Path,
+        spec: &Spec,
+    ) -> Result<Self, CallError> {
+        let sprout = &ready.sprout;
         let log = Logs::open(log).context(|| format!("opening {}", log.display()))?;
         let cradle = ready.cradle.as_ref().map(|cradle| cradle.lay_out(sprout, (&log, logs.bound()))).transpose()?;
         let printed =
             logs.pipe(sprout.link.seed(), log, sprout.root()).context(|| "making the clone's log".to_owned())?;
-        let plot = daemon.field.plot(sprout.slot);
+        let plot = field.plot(sprout.slot);
         Ok(Self { init: sprout.pid, plot, printed, cradle, scopes: scopes(spec) })
     }
 

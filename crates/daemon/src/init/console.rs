@@ -3,24 +3,24 @@
 use crate::failure;
 use crate::init::link::Link;
 use crate::logs::Logs;
-use crate::state::daemon::Daemon;
-use crate::state::guest::Guest;
 use pando_api::Fault;
+use pando_guest::GuestName;
 use pando_guest::seed::SeedLink;
 use pando_kernel::packet;
 use pando_seed::Request;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 
 /// Has a seed keep the console that its trunk is about to open. The trunk is to send its master over the socket.
-pub(crate) fn lay(daemon: &Daemon, guest: &Guest, link: &Link) -> Result<OwnedFd, Fault> {
+pub(crate) fn lay(logs: &Logs, (name, log): (&GuestName, &Path), link: &Link) -> Result<OwnedFd, Fault> {
     let laid = || -> std::io::Result<OwnedFd> {
         let (seeds, trunks) = packet::pair()?;
-        let log = Logs::open(&guest.log(&daemon.places))?;
-        keep(link.seed(), seeds.as_fd(), (&log, daemon.logs.bound()))?;
+        let log = Logs::open(log)?;
+        keep(link.seed(), seeds.as_fd(), (&log, logs.bound()))?;
         Ok(trunks)
     };
-    laid().map_err(|error| failure::io("making the guest's console", guest.name.as_ref(), &error))
+    laid().map_err(|error| failure::io("making the guest's console", name.as_ref(), &error))
 }
 
 /// Has a seed keep a console whose master comes on a socket, and print it into a log that has a bound.

@@ -4,7 +4,7 @@
 //! into.
 
 use crate::init::console;
-use crate::warm::pool::Sprout;
+use crate::init::prewarmed::Sprout;
 use pando_guest::plan::Heritage;
 use pando_kernel::{CallError, Context, packet};
 use std::fs::File;

@@ -9,6 +9,8 @@ pub(crate) mod host_name_file;
 pub(crate) mod launch_builder;
 pub(crate) mod link;
 pub(crate) mod machine_id;
+pub(crate) mod prewarmed;
+pub(crate) mod program;
 pub(crate) mod slot_clearing;
 pub(crate) mod standard_streams;
 pub(crate) mod transactions;

@@ -50,8 +50,10 @@ pub(crate) fn in_force(daemon: &Daemon, name: &str) -> Result<Security, Fault> {
     paths(&mut security, &spec, &mounts);
     domain(&mut security, &spec);
     devices(&mut security, &spec, &daemon.field, life.slot);
-    let (weak, fewest) =
-        weakest::among(&Hold::of(life.pid).unwrap_or_default(), &crate::state::processes::pids(daemon, life.slot));
+    let (weak, fewest) = weakest::among(
+        &Hold::of(life.pid).unwrap_or_default(),
+        &crate::state::processes::pids(&daemon.field, life.slot),
+    );
     security.system_call_filters = security.system_call_filters.min(fewest);
     compare(&mut security, &spec);
     security.missing.extend(weak);

@@ -1,12 +1,12 @@
 //! A guest is admitted to the machine: it gets its limits, its note and its network, while its root is put together or its first process goes on.
 
 use crate::init::launch_builder::{Sent, Site};
+use crate::init::prewarmed::Sprout;
 use crate::state::daemon::Daemon;
 use crate::state::events::now;
 use crate::state::guest::Guest;
 use crate::state::record;
 use crate::state::record::{EphemeralRecord, RunRecord};
-use crate::warm::pool::Sprout;
 use crate::{crash, failure};
 use pando_api::{Fault, FaultKind, Spec};
 use pando_guest::launch;
@@ -89,7 +89,7 @@ pub(crate) async fn build_beside(
     site: Site,
     admission: impl Future<Output = Result<(), Fault>>,
 ) -> Result<Sent, Fault> {
-    let root = crate::store::layers::root(daemon, guest)?;
+    let root = crate::store::layers::root(&daemon.places, guest);
     let (tell, told) = mpsc::sync_channel::<Admitted>(1);
     let building = in_thread(guest, move || {
         let mounted = site.mount(&root)?;

@@ -1,62 +1,30 @@
 //! From a guest at rest to a running one: a sprout, a root file system, a plan.
 
-use crate::init::birth::grown;
+use crate::init::birth::{grown, stay};
+use crate::init::console;
 use crate::init::handoff::Cradle;
 use crate::init::launch_builder::{Sent, Site, SiteWish};
-use crate::init::link::Link;
+use crate::init::prewarmed::{Ready, Sprout};
+use crate::init::program::Wish;
 use crate::launch::admission::{admit, build_beside, send_ahead};
 use crate::network::private_network;
-use crate::runtime::idle::Lull;
+use crate::runtime::descriptors::owned;
 use crate::runtime::spin_wait::stay_awake;
 use crate::state::daemon::Daemon;
 use crate::state::events::now;
 use crate::state::guest::{Guest, Running};
 use crate::state::record;
-use crate::warm::pool::Sprout;
 use crate::{crash, failure};
-use pando_api::{Fault, GuestState, Network, PartOf, Spec};
-use pando_guest::account::Account;
+use pando_api::{Fault, GuestState, Network, Spec};
 use pando_guest::launch::rouse;
-use pando_guest::plan::{Heritage, Program, SproutKind, Stdio};
+use pando_guest::plan::{Heritage, SproutKind, Stdio};
 use pando_guest::policy::profile;
-use pando_guest::root::{LayerStore, Mounted};
 use pando_kernel::mount::Tree;
-use pando_seed::Request;
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, HashSet};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::collections::HashSet;
+use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
-use std::sync::Arc;
-use std::time::Duration;
 use tokio::sync::watch;
-
-/// What a guest is to run, before its user is looked up.
-#[derive(Clone, Debug)]
-pub(crate) struct Wish {
-    pub(crate) command: Vec<String>,
-    pub(crate) env: BTreeMap<String, String>,
-    pub(crate) workdir: Option<String>,
-    pub(crate) user: Option<String>,
-    pub(crate) stdio: Stdio,
-    /// The program, if it does not lie in the guest's files.
-    pub(crate) program: Option<Rc<OwnedFd>>,
-    /// The transaction that it is part of.
-    pub(crate) transaction: Option<PartOf>,
-}
-
-impl Wish {
-    /// The program of this wish, run by `account`.
-    pub(crate) fn program(&self, account: Account) -> Program {
-        Program {
-            command: self.command.clone(),
-            env: self.env.clone(),
-            workdir: self.workdir.clone(),
-            account,
-            stdio: self.stdio,
-            sent_along: self.program.is_some(),
-        }
-    }
-}
 
 /// What a guest's first process is to do.
 #[derive(Clone, Debug)]
@@ -81,17 +49,6 @@ enum Growth {
     Standing,
 }
 
-/// What was made ahead for a start.
-#[derive(Debug)]
-pub(crate) struct Ready {
-    /// The first process.
-    pub(crate) sprout: Sprout,
-    /// The root file system, over the guest's own files; `None` where it stands in it already: see [`stand_ahead`].
-    pub(crate) tree: Option<Tree>,
-    /// Where it waits to become the init of a frozen guest.
-    pub(crate) cradle: Option<Cradle>,
-}
-
 /// Starts a guest's first process, and what it is to run below. A command without standard descriptors prints into the guest's log. On failure nothing is left.
 pub(crate) async fn boot(
     daemon: &Rc<Daemon>,
@@ -112,7 +69,7 @@ pub(crate) async fn boot(
             *guest.running.borrow_mut() = Some(Rc::clone(running));
             guest.state.set(GuestState::Running);
             daemon.events.tell(guest.name.as_ref(), "start", None);
-            crate::lifecycle::end::watch(daemon, guest, running);
+            daemon.lives.tell(guest, running);
             if alone && guest.ephemeral {
                 let running = Rc::clone(running);
                 tokio::task::spawn_local(stay_awake(move || running.over.borrow().is_some()));
@@ -179,11 +136,6 @@ async fn attempt(
     }
 }
 
-/// The mount namespace of a process, if it still has one.
-pub(crate) fn mounts(pid: i32) -> Option<OwnedFd> {
-    std::fs::File::open(format!("/proc/{pid}/ns/mnt")).ok().map(OwnedFd::from)
-}
-
 async fn grow(
     daemon: &Rc<Daemon>,
     guest: &Rc<Guest>,
@@ -211,7 +163,7 @@ async fn grow(
     let no_log = |error: std::io::Error| failure::io("making the guest's log", guest.name.as_ref(), &error);
     let (stdio, feed) = match &wish {
         Some(Wish { stdio: Stdio::Console, .. }) => {
-            (vec![crate::init::console::lay(daemon, guest, &sprout.link)?], None)
+            (vec![console::lay(&daemon.logs, (&guest.name, &guest.log(&daemon.places)), &sprout.link)?], None)
         }
         Some(Wish { stdio: Stdio::Given, .. }) if stdio.is_empty() => {
             daemon.logs.stdio(sprout.root(), &guest.log(&daemon.places)).map_err(no_log)?
@@ -241,7 +193,7 @@ async fn grow(
     };
     crash::point("start.sent");
     let outcome = grown(guest.name.as_ref(), &plan, report, daemon.starting.is_one()).await;
-    close_later(&daemon.lull, parts);
+    daemon.lull.close_later(parts);
     outcome?;
     crash::point("start.launched");
     if heritage == Heritage::None {
@@ -265,43 +217,4 @@ fn show(daemon: &Daemon, guest: &Guest, sprout: &Sprout) -> Result<(), Fault> {
     let Some(mounts) = sprout.mounts.as_ref().filter(|_| !trees.is_empty()) else { return Ok(()) };
     crate::resources::views::attach(trees, sprout.pid, mounts.as_fd())
         .map_err(|error| failure::call("showing the guest its limits", guest.name.as_ref(), &error))
-}
-
-/// Has a first process go into a root file system and stand there, before it is known whose it is: all that its guest's name is needed for, the host
-/// name, is set later. It waits for processes out of an image.
-pub(crate) async fn stand_ahead(
-    sprout: &Sprout,
-    tree: Tree,
-    spec: Spec,
-    store: &Arc<LayerStore>,
-    unified: bool,
-    (heritage, cradle): (Heritage, Option<&mut Cradle>),
-) -> Result<(), Fault> {
-    let mut site = Site::of(sprout, crate::warm::ready_roots::NAME, spec, (store, unified), heritage)?;
-    if let Some(fittings) = cradle.and_then(Cradle::take_fittings) {
-        site.fit(fittings);
-    }
-    let Sent { plan, report, .. } = site.send(Mounted { tree, parts: Vec::new() }, Vec::new())?;
-    grown(crate::warm::ready_roots::NAME, &plan, report, false).await
-}
-
-/// From here on the seed has to outlive this daemon. Until it knows, the daemon's death is the guest's, whose start is then undone.
-pub(crate) fn stay(name: &pando_guest::GuestName, link: &Link) -> Result<(), Fault> {
-    let settled = link.seed().send(Request::Settle, &[]);
-    settled.map_err(|error| failure::io("starting a process", name.as_ref(), &error))
-}
-
-/// Closing a tree that was never attached waits for a grace period, which on a machine with few processors is time taken from the guest that just
-/// began. A lull may be long in coming where guests start all the time.
-pub(crate) fn close_later(lull: &Lull, parts: Vec<Tree>) {
-    const LATEST: Duration = Duration::from_millis(500);
-    let lull = lull.clone();
-    tokio::task::spawn_local(async move {
-        let _ = tokio::time::timeout(LATEST, lull.come()).await;
-        drop(tokio::task::spawn_blocking(move || drop(parts)));
-    });
-}
-
-pub(crate) fn owned(fd: BorrowedFd<'_>) -> Result<OwnedFd, Fault> {
-    fd.try_clone_to_owned().map_err(|error| failure::io("copying a descriptor", "daemon", &error))
 }

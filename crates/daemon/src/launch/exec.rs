@@ -3,8 +3,8 @@
 use crate::failure;
 use crate::init::birth::{born, grown_in_group};
 use crate::init::launch_builder::find_account;
-use crate::launch::boot::{Wish, owned};
-use crate::lifecycle::run::process_wish;
+use crate::init::program::{Wish, process_wish};
+use crate::runtime::descriptors::owned;
 use crate::runtime::spin_wait::stay_awake;
 use crate::state::daemon::Daemon;
 use crate::state::guest::{Guest, Running};
@@ -166,10 +166,10 @@ fn inside(name: &GuestName, error: &tokio::task::JoinError) -> Fault {
 pub(crate) async fn outcome(started: &Started) -> Option<i32> {
     let status = match started.running.link.ended(started.pid).await {
         Some(status) => Some(status),
-        None => crate::lifecycle::end::status_without_seed(&started.process).await,
+        None => crate::runtime::process_end::status_without_seed(&started.process).await,
     };
     started.running.started_by_clients.borrow_mut().remove(&started.pid);
-    crate::lifecycle::end::Ending::from_status(status, false).exit_code()
+    crate::state::ending::Ending::from_status(status, false).exit_code()
 }
 
 /// Everything that a thread needs to put the process together.

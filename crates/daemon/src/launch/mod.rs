@@ -3,3 +3,4 @@
 pub(crate) mod admission;
 pub(crate) mod boot;
 pub(crate) mod exec;
+pub(crate) mod hook_runs;

@@ -4,7 +4,8 @@
 //! leads a copy to the host's files. It reads or writes a tar stream. A guest that is at rest runs for as long as that takes, and runs nothing else.
 
 use crate::failure;
-use crate::launch::boot::{Task, Wish, boot};
+use crate::init::program::Wish;
+use crate::launch::boot::{Task, boot};
 use crate::launch::exec::{Started, enter};
 use crate::state::daemon::Daemon;
 use crate::state::guest::{Guest, Running};

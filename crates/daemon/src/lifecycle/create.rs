@@ -55,7 +55,7 @@ pub(crate) async fn create(daemon: &Rc<Daemon>, order: Order, progress: mpsc::Se
         frozen_into: None,
     };
     if let Err(fault) = settle(daemon, &name, &record, &spec, &limits.disk) {
-        crate::lifecycle::remove::discard_layer(daemon, &made.name);
+        crate::store::unused_layers::discard_layer(daemon, &made.name);
         return Err(fault);
     }
     crash::point("create.settled");
@@ -160,7 +160,7 @@ async fn at_rest(daemon: &Rc<Daemon>, name: &str) -> Result<(crate::state::guest
             "stop it first: the files of a running guest change while they are copied",
         ));
     }
-    let root = layers::root(daemon, &guest)?;
+    let root = layers::root(&daemon.places, &guest);
     let store = Arc::clone(&daemon.store);
     // Not on this thread: it may be this one that lets go of the guest's disk, which is waited for.
     let tree = tokio::task::spawn_blocking(move || whole(&root, &store)).await.map_err(|error| {

@@ -1,77 +1,16 @@
 //! How a guest ends, and what is left to do then.
 
-use crate::lifecycle::start;
+use crate::lifecycle::forget::forget;
 use crate::logs;
+use crate::runtime::process_end::{status_without_seed, wait_for};
 use crate::runtime::readable::readable;
 use crate::state::daemon::Daemon;
+use crate::state::ending::Ending;
 use crate::state::guest::{Guest, Running};
-use crate::state::record;
 use crate::state::record::RECORD;
+use crate::state::{processes, record};
 use pando_api::GuestState;
-use pando_kernel::pidfd;
-use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
-use std::time::Duration;
-
-/// How a first process ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ending {
-    /// With an exit code, or 128 + a signal's number.
-    Code(i32),
-    /// By reboot(2) from inside, asking to be started again.
-    Reboot,
-    /// By reboot(2) from inside, asking to stay down.
-    Halt,
-    /// Nobody could tell.
-    Unknown,
-}
-
-impl Ending {
-    /// From a status as waitpid(2) gives it. An own init that calls reboot(2) in its pid namespace dies by SIGHUP for a restart and by SIGINT for
-    /// a halt or a power-off (pid_namespaces(7)).
-    pub(crate) fn from_status(status: Option<i32>, own_init: bool) -> Self {
-        let Some(status) = status else { return Self::Unknown };
-        let signal = status & 0x7f;
-        match (signal, own_init) {
-            (0, _) => Self::Code(status >> 8 & 0xff),
-            (libc::SIGHUP, true) => Self::Reboot,
-            (libc::SIGINT, true) => Self::Halt,
-            (signal, _) => Self::Code(128 + signal),
-        }
-    }
-
-    /// The exit code to remember.
-    pub(crate) fn exit_code(self) -> Option<i32> {
-        match self {
-            Self::Code(code) => Some(code),
-            Self::Reboot | Self::Halt => Some(0),
-            Self::Unknown => None,
-        }
-    }
-}
-
-/// Watches over a life to its end.
-pub(crate) fn watch(daemon: &Rc<Daemon>, guest: &Rc<Guest>, running: &Rc<Running>) {
-    crate::freeze::self_freeze::mind(daemon, guest, running);
-    let (daemon, guest, running) = (Rc::clone(daemon), Rc::clone(guest), Rc::clone(running));
-    tokio::task::spawn_local(async move {
-        let status = {
-            let status = status(&daemon, &guest, &running);
-            let mut status = std::pin::pin!(status);
-            tokio::select! {
-                status = &mut status => status,
-                code = word(&running) => {
-                    // Nothing runs in it any more: what is left is the end of its first process, which nobody has to wait for.
-                    guest.state.set(GuestState::Stopping);
-                    count_kills(&daemon, &guest, &running, Ending::Code(code));
-                    running.over.send_replace(Some(Ending::Code(code)));
-                    status.await
-                }
-            }
-        };
-        finish(&daemon, &guest, &running, status).await;
-    });
-}
 
 /// Notes how many of its processes the kernel has killed for want of memory, before its groups go. Of a guest that ended well nobody will ask.
 fn count_kills(daemon: &Daemon, guest: &Guest, running: &Running, ending: Ending) {
@@ -102,42 +41,51 @@ async fn word(running: &Running) -> i32 {
     }
 }
 
+/// Waits until a life ends: the status of the first process. Whoever waits for the command hears of its end as soon as that is known.
+pub(crate) async fn comes(daemon: &Daemon, guest: &Guest, running: &Running) -> Option<i32> {
+    let mut status = std::pin::pin!(status(daemon, guest, running));
+    tokio::select! {
+        status = &mut status => status,
+        code = word(running) => {
+            // Nothing runs in it any more: what is left is the end of its first process, which nobody has to wait for.
+            guest.state.set(GuestState::Stopping);
+            count_kills(daemon, guest, running, Ending::Code(code));
+            running.over.send_replace(Some(Ending::Code(code)));
+            status.await
+        }
+    }
+}
+
 /// The first process's status, from the seed that started it; if that has gone, from the kernel.
 async fn status(daemon: &Daemon, guest: &Guest, running: &Running) -> Option<i32> {
     if let Some(status) = running.link.ended(running.pid).await {
         return Some(status);
     }
-    logs::orphan::carry_until_end(daemon, guest, running).await;
+    logs::orphan::carry_until_end(
+        (&daemon.logs, guest.log(&daemon.places)),
+        &processes::pids(&daemon.field, running.slot),
+        running,
+    )
+    .await;
     status_without_seed(&running.trunk).await
 }
 
-/// The status of a process whose seed has gone, which the kernel knows once whoever inherited the process has reaped it.
-pub(crate) async fn status_without_seed(process: &OwnedFd) -> Option<i32> {
-    const MOMENT: Duration = Duration::from_millis(10);
-    const MOMENTS: u32 = 200;
-    wait_for(process).await;
-    for _ in 0..MOMENTS {
-        if let Some(status) = pidfd::exit_status(process) {
-            return Some(status);
-        }
-        tokio::time::sleep(MOMENT).await;
-    }
-    None
+/// What follows the end of a life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// The guest rests.
+    Rest,
+    /// It asked to be started again.
+    StartAgain,
 }
 
-/// Waits until a process has ended. That the daemon lacks what it takes to wait is no end: it looks again and again then.
-pub(crate) async fn wait_for(process: &OwnedFd) {
-    const MOMENT: Duration = Duration::from_millis(50);
-    while !pidfd::has_ended(process) {
-        match process.as_fd().try_clone_to_owned().and_then(readable) {
-            Ok(process) => drop(process.readable().await),
-            Err(_) => tokio::time::sleep(MOMENT).await,
-        }
-    }
-}
-
-/// Clears away what a life leaves, and starts the guest again if it asked for that.
-pub(crate) async fn finish(daemon: &Rc<Daemon>, guest: &Rc<Guest>, running: &Rc<Running>, status: Option<i32>) {
+/// Clears away what a life leaves.
+pub(crate) async fn clear_away(
+    daemon: &Rc<Daemon>,
+    guest: &Rc<Guest>,
+    running: &Rc<Running>,
+    status: Option<i32>,
+) -> Next {
     let ending = Ending::from_status(status, guest.spec.borrow().init.is_some() && !running.errand);
     let stopping = guest.state.get() == GuestState::Stopping;
     count_kills(daemon, guest, running, ending);
@@ -182,31 +130,14 @@ pub(crate) async fn finish(daemon: &Rc<Daemon>, guest: &Rc<Guest>, running: &Rc<
     };
     let detail = detail + &killed;
     daemon.events.tell(guest.name.as_ref(), "exit", Some(detail));
-    if ending == Ending::Reboot && !stopping {
-        daemon.events.tell(guest.name.as_ref(), "reboot", None);
-        match start::again(daemon, guest).await {
-            Ok(()) => return,
-            Err(fault) => tracing::warn!(%fault, guest = %guest.name, "starting it again failed"),
-        }
-    }
+    if ending == Ending::Reboot && !stopping { Next::StartAgain } else { Next::Rest }
+}
+
+/// Has a guest be at rest; one that goes away with its command is forgotten.
+pub(crate) fn rest(daemon: &Rc<Daemon>, guest: &Rc<Guest>) {
     guest.state.set(GuestState::Stopped);
     guest.ends.send_modify(|ends| *ends += 1);
     if guest.ephemeral {
-        crate::lifecycle::remove::forget(daemon, guest);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_ending_is_told_as_the_shell_tells_it() {
-        assert_eq!(Ending::from_status(Some(3 << 8), false), Ending::Code(3));
-        assert_eq!(Ending::from_status(Some(9), false), Ending::Code(137));
-        assert_eq!(Ending::from_status(Some(1), false), Ending::Code(129));
-        assert_eq!(Ending::from_status(Some(1), true), Ending::Reboot);
-        assert_eq!(Ending::from_status(Some(2), true), Ending::Halt);
-        assert_eq!(Ending::from_status(None, true).exit_code(), None);
+        forget(daemon, guest);
     }
 }

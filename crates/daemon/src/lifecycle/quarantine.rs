@@ -11,6 +11,7 @@
 
 use crate::failure;
 use crate::state::daemon::Daemon;
+use crate::state::damage::Damage;
 use crate::state::guest::Guest;
 use crate::state::record;
 use crate::state::record::{GuestRecord, RECORD, SPEC};
@@ -79,23 +80,6 @@ pub(crate) fn unreadable(name: GuestName, error: &CallError) -> Rc<Guest> {
     guest.state.set(GuestState::Unreadable);
     *guest.damage.borrow_mut() = Some(Damage { what: sentence(error), known: false });
     guest
-}
-
-/// What is wrong with a guest's files.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Damage {
-    /// Which file, and why.
-    pub(crate) what: String,
-    /// Whether the last good one stands in.
-    pub(crate) known: bool,
-}
-
-impl Damage {
-    /// What is said of it where something cannot be done.
-    pub(crate) fn told(&self, name: &GuestName) -> String {
-        let stands_in = if self.known { "; it goes on with the last one that could be read" } else { "" };
-        format!("{}{stands_in}. Mend the file, or let 'pando repair {name}' put the last good one back", self.what)
-    }
 }
 
 /// Looks whether a person has mended what could not be read.

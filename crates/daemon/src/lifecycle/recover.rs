@@ -1,14 +1,15 @@
 //! What a new daemon does first: finds the guests that run, finishes or undoes what a crash left half done.
 
-use crate::lifecycle::quarantine::{Damage, Read};
+use crate::lifecycle::quarantine::Read;
 use crate::lifecycle::takeover::Outcome;
-use crate::lifecycle::{quarantine, remove, takeover};
+use crate::lifecycle::{forget, quarantine, takeover};
 use crate::network::connections;
 use crate::state::daemon::Daemon;
+use crate::state::damage::Damage;
 use crate::state::guest::Guest;
 use crate::state::record::RunRecord;
 use crate::state::{record, unsettled};
-use crate::store::images;
+use crate::store::{images, trash, unused_layers};
 use pando_api::Spec;
 use pando_guest::{GuestName, slot};
 use pando_kernel::trusted_directory::TrustedDirectory;
@@ -54,7 +55,7 @@ pub(crate) fn load(daemon: &Rc<Daemon>) -> Result<(), CallError> {
     for entry in entries.flatten() {
         let Some(name) = entry.file_name().to_str().and_then(|name| name.parse::<GuestName>().ok()) else {
             // Half made when the power went: it never was a guest.
-            remove::discard(&daemon.places, &entry.path());
+            trash::discard(&daemon.places, &entry.path());
             continue;
         };
         let guest = match quarantine::read(&daemon.places, &entry.path()) {
@@ -64,7 +65,7 @@ pub(crate) fn load(daemon: &Rc<Daemon>) -> Result<(), CallError> {
                 guest
             }
             Err(error) if quarantine::is_lasting(&error) && unsettled::is_marked(&entry.path()) => {
-                remove::discard(&daemon.places, &entry.path());
+                trash::discard(&daemon.places, &entry.path());
                 continue;
             }
             Err(error) => quarantine::unreadable(name.clone(), &error),
@@ -111,7 +112,7 @@ pub(crate) async fn adopt(daemon: &Rc<Daemon>) -> Result<(), CallError> {
             Outcome::Gone => {
                 undo(daemon, &name, &run).await;
                 if guest.ephemeral {
-                    remove::forget(daemon, &guest);
+                    forget::forget(daemon, &guest);
                 }
             }
         }
@@ -144,10 +145,10 @@ fn halves(daemon: &Rc<Daemon>) {
             continue;
         }
         if guest.slot().is_some() {
-            unsettled::settle(daemon, directory);
+            daemon.unsettled.settle(directory);
         } else {
             tracing::info!(guest = %guest.name, "the clone was made by halves: it is undone");
-            remove::throw_away(daemon, &guest);
+            forget::throw_away(daemon, &guest);
         }
     }
 }
@@ -177,14 +178,14 @@ pub(crate) async fn sweep(daemon: &Rc<Daemon>) {
     used.extend(daemon.images.borrow().values().flat_map(|image| image.record.layers.clone()));
     // What an image or a guest that cannot be read stands on is not known.
     let all_known =
-        images::unreadable(daemon).is_none() && !daemon.guests.borrow().values().any(|guest| guest.is_unreadable());
+        daemon.unreadable_image().is_none() && !daemon.guests.borrow().values().any(|guest| guest.is_unreadable());
     let names = |path: &Path| -> Vec<String> {
         let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
         entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
     };
     for layer in names(&daemon.places.layers()) {
-        if all_known && remove::is_own(&layer) && !used.contains(&layer) {
-            remove::discard(&daemon.places, &daemon.places.layers().join(layer));
+        if all_known && unused_layers::is_own(&layer) && !used.contains(&layer) {
+            trash::discard(&daemon.places, &daemon.places.layers().join(layer));
         }
     }
     if daemon.store.exists() {
@@ -196,10 +197,10 @@ pub(crate) async fn sweep(daemon: &Rc<Daemon>) {
     for name in names(&daemon.places.ephemeral()) {
         // Files made ahead by an earlier daemon go as well: they are no guest's.
         if !homes.contains(&name) {
-            remove::discard(&daemon.places, &daemon.places.ephemeral().join(name));
+            trash::discard(&daemon.places, &daemon.places.ephemeral().join(name));
         }
     }
-    remove::empty_trash(daemon.places.clone());
+    trash::empty_trash(daemon.places.clone());
     sweep_slots(daemon).await;
 }
 

@@ -1,9 +1,12 @@
 //! A fresh guest for one command, gone with it.
 
 use crate::failure;
-use crate::launch::boot::{Ready, Task, Wish, boot};
-use crate::lifecycle::{create, end};
+use crate::init::prewarmed::Ready;
+use crate::init::program::{Wish, process_wish};
+use crate::launch::boot::{Task, boot};
+use crate::lifecycle::create;
 use crate::state::daemon::Daemon;
+use crate::state::ending;
 use crate::state::events::now;
 use crate::state::guest::{Guest, Running};
 use crate::state::record::GuestRecord;
@@ -12,7 +15,7 @@ use crate::warm::ready_files::Files;
 use crate::warm::ready_roots::{ReadyRoot, RootKind};
 use pando_api::{Fault, Process, Profile, SeccompProfile, Spec};
 use pando_guest::GuestName;
-use pando_guest::plan::{SproutKind, Stdio};
+use pando_guest::plan::SproutKind;
 use pando_guest::source::Source;
 use pando_store::Lease;
 use std::os::fd::OwnedFd;
@@ -72,7 +75,7 @@ pub(crate) async fn run(daemon: &Rc<Daemon>, order: Order) -> Result<(Rc<Guest>,
     match boot(daemon, &guest, Task::Run(wish), stdio, ready).await {
         Ok(running) => Ok((guest, running)),
         Err(fault) => {
-            crate::lifecycle::remove::forget(daemon, &guest);
+            crate::lifecycle::forget::forget(daemon, &guest);
             Err(fault)
         }
     }
@@ -128,43 +131,9 @@ fn wish(spec: &Spec, process: Process, stdio: &[OwnedFd]) -> Result<Wish, Fault>
     Ok(Wish { command, ..process_wish(process, stdio)? })
 }
 
-/// What a client asked for, and the descriptors that it must have sent along.
-pub(crate) fn process_wish(process: Process, stdio: &[OwnedFd]) -> Result<Wish, Fault> {
-    let supervised = process.transaction.as_ref().is_some_and(|transaction| transaction.supervised);
-    let expected = if process.terminal { 1 } else { 3 } + usize::from(supervised);
-    if stdio.len() != expected {
-        let message = format!("the call must carry {expected} file descriptors beside it, and carried {}", stdio.len());
-        return Err(failure::bad("process", message));
-    }
-    for (number, fd) in stdio.iter().enumerate() {
-        let kind = rustix::fs::fstat(fd).map(|found| rustix::fs::FileType::from_raw_mode(found.st_mode));
-        if kind.is_ok_and(|kind| kind.is_dir()) {
-            let message = format!(
-                "standard descriptor {number} is a directory, through which the guest could leave its root; redirect it"
-            );
-            return Err(failure::bad("process", message));
-        }
-    }
-    let stdio = if process.terminal {
-        Stdio::Terminal { rows: process.rows, columns: process.columns }
-    } else {
-        crate::init::standard_streams::open_by_name(&stdio[..3]);
-        Stdio::Given
-    };
-    Ok(Wish {
-        command: process.command,
-        env: process.env,
-        workdir: process.workdir,
-        user: process.user,
-        stdio,
-        program: None,
-        transaction: process.transaction,
-    })
-}
-
 /// How it ended, told before it is cleared away.
 pub(crate) async fn outcome(running: &Running) -> Option<i32> {
     let mut over = running.over.subscribe();
     let ending = over.wait_for(Option::is_some).await;
-    ending.ok().and_then(|ending| *ending).and_then(end::Ending::exit_code)
+    ending.ok().and_then(|ending| *ending).and_then(ending::Ending::exit_code)
 }

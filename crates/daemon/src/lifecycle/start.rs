@@ -1,7 +1,8 @@
 //! Starting a guest that lasts.
 
 use crate::failure;
-use crate::launch::boot::{Task, Wish, boot};
+use crate::init::program::Wish;
+use crate::launch::boot::{Task, boot};
 use crate::state::daemon::Daemon;
 use crate::state::guest::Guest;
 use pando_api::{Fault, GuestState};

@@ -2,19 +2,17 @@
 
 use crate::failure;
 use crate::launch::exec;
-use crate::lifecycle::{start, takeover};
+use crate::lifecycle::kill::{PATIENCE, gone, kill_all};
+use crate::lifecycle::takeover;
 use crate::state::daemon::Daemon;
 use crate::state::guest::{Guest, Running};
-use pando_api::{Fault, FaultKind, GuestState};
+use pando_api::{Fault, GuestState};
 use pando_kernel::{pidfd, signal};
 use std::rc::Rc;
 use std::time::Duration;
 
 /// Seconds between asking and killing, if nobody says otherwise.
 const GRACE: u32 = 10;
-
-/// How long a killed guest may take to go: its processes may be deep in the kernel.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Asks a guest to stop, and kills it after the grace period. One that is at rest already is left alone.
 pub(crate) async fn stop(
@@ -35,32 +33,8 @@ pub(crate) async fn stop(
     halt(daemon, guest, &running, with, grace).await
 }
 
-/// Stops it if it runs, and starts it again.
-pub(crate) async fn restart(daemon: &Rc<Daemon>, guest: &Rc<Guest>, grace: Option<u32>) -> Result<(), Fault> {
-    let _doing = guest.begin("restarted")?;
-    crate::lifecycle::quarantine::look_again(daemon, guest);
-    guest.is_sound()?;
-    if guest.ephemeral {
-        return Err(failure::bad(
-            guest.name.as_ref(),
-            format!("guest '{}' goes away with its command and cannot be restarted", guest.name),
-        ));
-    }
-    if let Ok(running) = guest.life() {
-        halt(daemon, guest, &running, None, grace).await?;
-    }
-    crate::store::unify::before_start(daemon, guest).await;
-    start::again(daemon, guest).await
-}
-
-/// Stops it without asking, whatever it is doing.
-pub(crate) async fn force(guest: &Rc<Guest>, running: &Running) -> Result<(), Fault> {
-    guest.state.set(GuestState::Stopping);
-    kill_all(running);
-    gone(guest, PATIENCE).await
-}
-
-async fn halt(
+/// Asks a guest that runs to stop, and kills it after the grace period.
+pub(crate) async fn halt(
     daemon: &Rc<Daemon>,
     guest: &Rc<Guest>,
     running: &Running,
@@ -143,37 +117,6 @@ fn unknown_signal(text: &str) -> Fault {
             text.escape_debug()
         ),
     )
-}
-
-/// The kernel ends everything in the guest's pid namespace with its first process. That it may have ended is what was wanted.
-fn kill_all(running: &Running) {
-    let _ = pidfd::send_signal(&running.trunk, libc::SIGKILL);
-}
-
-/// Waits until the guest is at rest.
-async fn gone(guest: &Rc<Guest>, limit: Duration) -> Result<(), Fault> {
-    let mut ends = guest.ends.subscribe();
-    let at_rest = async {
-        while guest.state.get() != GuestState::Stopped {
-            if ends.changed().await.is_err() {
-                break;
-            }
-        }
-    };
-    tokio::time::timeout(limit, at_rest).await.map_err(|_| {
-        let message = format!(
-            "guest '{}' did not end within {} s, although it was killed; a process of it may be stuck in the kernel: see 'pando ps {}'",
-            guest.name,
-            limit.as_secs(),
-            guest.name
-        );
-        Fault::new(FaultKind::Failed, guest.name.as_ref(), message)
-    })
-}
-
-/// Waits for the end of a guest that is about to end.
-pub(crate) async fn has_ended(guest: &Rc<Guest>) -> Result<(), Fault> {
-    gone(guest, PATIENCE).await
 }
 
 /// Sends a signal to a guest's first process; without one, kills it.

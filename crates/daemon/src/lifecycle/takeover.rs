@@ -12,7 +12,7 @@
 
 use crate::failure;
 use crate::init::link::{Link, TrunkStatus};
-use crate::lifecycle::{end, remove};
+use crate::lifecycle::{forget, supervisor};
 use crate::runtime::descriptors::leave_some;
 use crate::state::daemon::Daemon;
 use crate::state::guest::{Guest, Running, Unreached};
@@ -117,7 +117,7 @@ async fn nobody(daemon: &Rc<Daemon>, run: &RunRecord, error: io::Error) -> Outco
     const MOMENTS: u32 = 50;
     for _ in 0..MOMENTS {
         // Those of a start that came to nothing die with the daemon, but not at once.
-        if processes::pids(daemon, run.slot).is_empty() {
+        if processes::pids(&daemon.field, run.slot).is_empty() {
             return Outcome::Gone;
         }
         tokio::time::sleep(MOMENT).await;
@@ -138,7 +138,7 @@ fn running(guest: &Guest, run: &RunRecord, link: &Rc<Link>, status: TrunkStatus)
         link: Rc::clone(link),
         seed: seed_process,
         pid,
-        mounts: RefCell::new(crate::launch::boot::mounts(pid)),
+        mounts: RefCell::new(crate::init::prewarmed::mounts(pid)),
         trunk,
         namespace,
         started: run.started,
@@ -171,7 +171,7 @@ async fn begin(
     guest.state.set(GuestState::Running);
     match ended {
         Some(status) => {
-            end::finish(daemon, guest, &running, Some(status)).await;
+            supervisor::finish(daemon, guest, &running, Some(status)).await;
             None
         }
         None => {
@@ -190,7 +190,7 @@ async fn begin(
 /// over would be kept for ever.
 pub(crate) fn attend(daemon: &Rc<Daemon>, guest: &Rc<Guest>, running: Option<&Rc<Running>>) {
     if let Some(running) = running {
-        end::watch(daemon, guest, running);
+        daemon.lives.tell(guest, running);
     }
 }
 
@@ -247,7 +247,7 @@ async fn gone(daemon: &Rc<Daemon>, guest: &Rc<Guest>, run: &RunRecord) {
     daemon.events.tell(guest.name.as_ref(), "exit", Some("its exit code is not known".to_owned()));
     guest.ends.send_modify(|ends| *ends += 1);
     if guest.ephemeral {
-        remove::forget(daemon, guest);
+        forget::forget(daemon, guest);
     }
 }
 
@@ -273,7 +273,7 @@ pub(crate) async fn end(daemon: &Rc<Daemon>, guest: &Rc<Guest>, asking: Option<(
 /// Sends a signal to the first process of a slot.
 pub(crate) fn ask(daemon: &Daemon, slot: u32, number: i32) {
     let is_first = |pid: &i32| process::describe(*pid).is_ok_and(|process| process.inner_pid == 1);
-    let first = processes::pids(daemon, slot).into_iter().find(is_first);
+    let first = processes::pids(&daemon.field, slot).into_iter().find(is_first);
     if let Some(first) = first.and_then(|pid| pidfd::open(pid).ok()) {
         let _ = pidfd::send_signal(&first, number);
     }
@@ -283,7 +283,7 @@ pub(crate) fn ask(daemon: &Daemon, slot: u32, number: i32) {
 async fn emptied(daemon: &Daemon, slot: u32, limit: Duration) -> bool {
     const MOMENT: Duration = Duration::from_millis(20);
     let emptied = async {
-        while !processes::pids(daemon, slot).is_empty() {
+        while !processes::pids(&daemon.field, slot).is_empty() {
             tokio::time::sleep(MOMENT).await;
         }
     };

@@ -1,6 +1,6 @@
 //! Which guest is granted what of which device's bandwidth. It is held by the kernel; this is the one place that changes it.
 
-use crate::settings::NetworkSettings;
+use crate::network::settings::NetworkSettings;
 use pando_api::{Link, Network, Spec};
 use pando_guest::{Places, slot};
 use pando_kernel::CallError;

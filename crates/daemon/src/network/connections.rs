@@ -16,19 +16,12 @@ use pando_api::{Link, Network, Spec};
 use pando_freeze::image::Image;
 use pando_freeze::{Connection, Ends, Peer, is_loopback, revive};
 use pando_kernel::CallError;
-use pando_net::shared::Pins;
 use pando_net::withhold::Withholding;
 use std::collections::HashMap;
 use std::io;
-use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// What is withheld, of a state root.
-pub(crate) fn withholding(run: &Path) -> Arc<Withholding> {
-    Arc::new(Withholding::at(Pins::at(run.join("withheld"))))
-}
 
 /// How a guest that is frozen to end keeps its connections with others.
 pub(crate) enum Keeping {
@@ -185,7 +178,7 @@ pub(crate) fn give_up_of(daemon: &Daemon, guest: &Guest) {
 /// Gives the processes of a clone or a restored guest, which wait to run, their connections.
 pub(crate) async fn restore(daemon: &Rc<Daemon>, guest: &Rc<Guest>, image: &Image, connections: &[Connection]) {
     let outer: HashMap<i32, i32> =
-        processes::of_guest(daemon, guest).iter().map(|process| (process.pid, process.host_pid)).collect();
+        processes::of_guest(&daemon.field, guest).iter().map(|process| (process.pid, process.host_pid)).collect();
     let (withholding, all) = (Arc::clone(&daemon.withholding), connections.to_vec());
     let image = image.clone();
     let held = guest.returning.take().and_then(|_| Some((daemon.private.work(), guest.life().ok()?.slot)));

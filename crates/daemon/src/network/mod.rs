@@ -5,3 +5,4 @@ pub(crate) mod bandwidth;
 pub(crate) mod connections;
 pub(crate) mod networks;
 pub(crate) mod private_network;
+pub(crate) mod settings;

@@ -4,7 +4,7 @@
 //! `away/IMAGE.toml` the addresses of one that is away with its connections. So the next daemon takes back what a guest left that ended meanwhile.
 
 use crate::network::networks::NetworkError;
-use crate::settings::NetworkSettings;
+use crate::network::settings::NetworkSettings;
 use crate::state::record;
 use pando_api::{Link, Protocol, Publication, Spec};
 use pando_guest::Places;

@@ -1,8 +1,11 @@
 //! Descriptors that the daemon keeps spare, so that it can be asked, and can end guests, when it has no others left.
 
+use crate::failure;
+use pando_api::Fault;
 use std::cell::RefCell;
 use std::fs::File;
 use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 /// How many are kept while the daemon serves: a client's connection, and what it takes to stop or remove a guest.
 const SPARE: usize = 16;
@@ -71,6 +74,11 @@ pub(crate) fn raise_limit() {
         // Whoever runs out of them is told so when it happens.
         let _ = setrlimit(Resource::Nofile, limit);
     }
+}
+
+/// A copy of a descriptor.
+pub(crate) fn owned(fd: BorrowedFd<'_>) -> Result<OwnedFd, Fault> {
+    fd.try_clone_to_owned().map_err(|error| failure::io("copying a descriptor", "daemon", &error))
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! Making a seed takes a processor for a good part of a millisecond. Done while a guest starts, on a machine with few of them, that is time added to
 //! the start. So work that is done ahead waits for a lull.
 
+use pando_kernel::mount::Tree;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
@@ -60,5 +61,16 @@ impl Lull {
     /// Waits until something is started. One waits for this.
     pub(crate) async fn end(&self) {
         self.0.disturbed.notified().await;
+    }
+
+    /// Closes trees later. Closing one that was never attached waits for a grace period, which on a machine with few processors is time taken from the guest
+    /// that just began. The daemon may be long in falling idle where guests start all the time.
+    pub(crate) fn close_later(&self, trees: Vec<Tree>) {
+        const LATEST: Duration = Duration::from_millis(500);
+        let idle = self.clone();
+        tokio::task::spawn_local(async move {
+            let _ = tokio::time::timeout(LATEST, idle.come()).await;
+            drop(tokio::task::spawn_blocking(move || drop(trees)));
+        });
     }
 }

@@ -3,6 +3,7 @@
 pub(crate) mod descriptors;
 pub(crate) mod idle;
 pub(crate) mod memory_trim;
+pub(crate) mod process_end;
 pub(crate) mod readable;
 pub(crate) mod spin_wait;
 pub(crate) mod walls;

@@ -5,13 +5,15 @@ use crate::logs::Logs;
 use crate::network::bandwidth::Bandwidth;
 use crate::network::networks::Networks;
 use crate::network::private_network::PrivateNetwork;
-use crate::resources::{Resources, metrics};
+use crate::resources::Resources;
+use crate::resources::metrics_settings::MetricsSettings;
 use crate::runtime::descriptors::SpareDescriptors;
 use crate::runtime::idle::Lull;
 use crate::runtime::spin_wait::Count;
 use crate::state::events::Events;
 use crate::state::guest::Guest;
 use crate::state::image::HeldImage;
+use crate::state::lives::Lives;
 use crate::state::unsettled::Unsettled;
 use crate::warm::pool::Pool;
 use crate::warm::ready_files::ReadyFiles;
@@ -25,10 +27,12 @@ use pando_guest::settings::Settings;
 use pando_guest::{GuestName, Places};
 use pando_kernel::CallError;
 use pando_kernel::cgroup::{Field, Hierarchies};
+use pando_net::shared::Pins;
 use pando_net::withhold::Withholding;
 use pando_store::LayerId;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashSet};
+use std::fs::DirEntry;
 use std::rc::Rc;
 use std::sync::{Arc, LazyLock};
 use tokio::sync::{Notify, watch};
@@ -55,7 +59,7 @@ pub(crate) struct Daemon {
     /// Beginnings of transactions of the host, made ahead.
     pub(crate) spares: Rc<Spares>,
     /// Clones, made ahead.
-    pub(crate) buds: Buds,
+    pub(crate) buds: Rc<Buds>,
     /// What tells of processes while they stand still, loaded when it is first needed.
     pub(crate) onlooker: Arc<LazyLock<Option<Onlooker>>>,
     /// What tells which of a guest's files were touched, likewise.
@@ -75,15 +79,17 @@ pub(crate) struct Daemon {
     /// Layers of which it is being noted what guests use.
     pub(crate) noting: RefCell<HashSet<LayerId>>,
     pub(crate) events: Events,
-    pub(crate) resources: Resources,
+    pub(crate) resources: Rc<Resources>,
     /// What guests wrote.
-    pub(crate) logs: Logs,
+    pub(crate) logs: Rc<Logs>,
     /// Where metrics are served.
-    pub(crate) metrics: watch::Sender<metrics::Metrics>,
+    pub(crate) metrics: watch::Sender<MetricsSettings>,
     /// What pando.toml said when it was last read.
     pub(crate) settings: RefCell<Settings>,
     /// When to do what can wait.
     pub(crate) lull: Lull,
+    /// Lives that have begun.
+    pub(crate) lives: Lives,
     /// How many guests are being started now.
     pub(crate) starting: Count,
     /// How many clones are being made now.
@@ -93,7 +99,7 @@ pub(crate) struct Daemon {
     /// Counts the guests that were given no name.
     pub(crate) unnamed: Cell<u64>,
     /// Clones that are not on the disk yet.
-    pub(crate) unsettled: Unsettled,
+    pub(crate) unsettled: Rc<Unsettled>,
     /// Told when there is a guest that cannot be reached or read.
     pub(crate) troubled: Notify,
     pub(crate) descriptors: SpareDescriptors,
@@ -114,34 +120,35 @@ fn onlooker() -> Option<Onlooker> {
 }
 
 impl Daemon {
-    pub(crate) fn new(places: Places) -> Result<Rc<Self>, CallError> {
+    pub(crate) fn new(places: Places, settings: Settings) -> Result<Rc<Self>, CallError> {
         let hierarchies = Hierarchies::detect()?;
         let field = hierarchies.field(&places.field())?;
-        let settings = Settings::read(&places);
-        crate::settings::complain(&crate::settings::problems(&settings));
         let lull = Lull::new();
         let unified = hierarchies.unified.is_some();
         let pool = Pool::new(&places, &field, unified, lull.clone());
         let files = ReadyFiles::new(&places, lull.clone());
         let store = Arc::new(LayerStore::new(places.store()));
+        let roots = ReadyRoots::new(&places, &pool, &files, &lull, &store, unified);
+        let logs = Rc::new(Logs::new(&settings));
+        let buds = Buds::new(&roots, &logs, &field, &lull);
         Ok(Rc::new(Self {
             onlooker: Arc::new(LazyLock::new(onlooker)),
             touched: Arc::new(LazyLock::new(touched)),
-            resources: Resources::new(&field, &places, &settings),
-            logs: Logs::new(&settings),
-            metrics: watch::Sender::new(metrics::settings(&settings).0),
+            resources: Rc::new(Resources::new(&field, &places, &settings)),
+            logs,
+            metrics: watch::Sender::new(MetricsSettings::read(&settings).0),
             settings: RefCell::new(settings),
             guests: RefCell::default(),
             images: RefCell::default(),
             keeping: Cell::new(0),
             making: RefCell::default(),
             networks: Networks::new(&places, &field),
-            withholding: crate::network::connections::withholding(&places.run()),
+            withholding: Arc::new(Withholding::at(Pins::at(places.run().join("withheld")))),
             private: PrivateNetwork::new(&places),
             bandwidth: Bandwidth::new(&places),
-            roots: ReadyRoots::new(&places, &pool, &files, &lull, &store, unified),
+            roots,
             spares: Spares::new(&places),
-            buds: Buds::default(),
+            buds,
             pool,
             files,
             store,
@@ -150,13 +157,14 @@ impl Daemon {
             events: Events::new(),
             boot: crate::state::record::boot(),
             unnamed: Cell::new(0),
-            unsettled: Unsettled::default(),
+            unsettled: Unsettled::new(&places, lull.clone()),
             troubled: Notify::new(),
             descriptors: SpareDescriptors::default(),
             quit: Notify::new(),
             field,
             unified,
             lull,
+            lives: Lives::new(),
             starting: Count::default(),
             cloning: Count::default(),
             places,
@@ -195,6 +203,15 @@ impl Daemon {
                 return name;
             }
         }
+    }
+
+    /// An image on the disk of which nobody knows what it stands on: nothing that it might stand on may be thrown away.
+    pub(crate) fn unreadable_image(&self) -> Option<String> {
+        let images = self.images.borrow();
+        let entries = std::fs::read_dir(self.places.images()).into_iter().flatten().flatten();
+        let name = |entry: DirEntry| Some(entry.file_name().to_str()?.parse::<GuestName>().ok()?.to_string());
+        let mut names = entries.filter_map(name);
+        names.find(|name| !images.contains_key(name))
     }
 
     /// Whether a slot is that of a guest that runs.

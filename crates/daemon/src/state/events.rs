@@ -8,7 +8,7 @@ use tokio::sync::broadcast;
 const BACKLOG: usize = 1024;
 
 /// Tells of events.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Events(broadcast::Sender<Event>);
 
 impl Events {

@@ -2,8 +2,8 @@
 
 use crate::failure;
 use crate::init::link::Link;
-use crate::lifecycle::end::Ending;
-use crate::lifecycle::quarantine::Damage;
+use crate::state::damage::Damage;
+use crate::state::ending::Ending;
 use crate::state::record;
 use crate::state::record::{GuestRecord, LOG, RECORD, RunRecord};
 use pando_api::{Fault, FaultKind, GuestState, GuestStatus, Spec};

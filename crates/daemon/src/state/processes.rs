@@ -1,9 +1,9 @@
 //! The processes of guests, as the host sees them: the spectator's view.
 
-use crate::state::daemon::Daemon;
 use crate::state::guest::Guest;
 use pando_api::ProcessEntry;
 use pando_guest::slot;
+use pando_kernel::cgroup::Field;
 use pando_kernel::id_map::IDS;
 use pando_kernel::process::{self, Process};
 use std::collections::{HashMap, HashSet};
@@ -17,18 +17,18 @@ const TICK_MS: i64 = 10;
 const DEEPEST: usize = 64;
 
 /// One guest's processes.
-pub(crate) fn of_guest(daemon: &Daemon, guest: &Rc<Guest>) -> Vec<ProcessEntry> {
+pub(crate) fn of_guest(field: &Field, guest: &Rc<Guest>) -> Vec<ProcessEntry> {
     let Some(running) = guest.running.borrow().clone() else { return Vec::new() };
     let processes: Vec<_> =
-        pids(daemon, running.slot).into_iter().filter_map(|pid| process::describe(pid).ok()).collect();
+        pids(field, running.slot).into_iter().filter_map(|pid| process::describe(pid).ok()).collect();
     let inner: HashMap<_, _> = processes.iter().map(|process| (process.pid, process.inner_pid)).collect();
     let first_id = running.namespace.as_ref().map(|_| slot::first_id(running.slot));
     processes.iter().map(|process| entry(guest.name.as_ref(), process, &inner, first_id)).collect()
 }
 
 /// The processes of no guest.
-pub(crate) fn of_host(daemon: &Daemon) -> Vec<ProcessEntry> {
-    let guests: HashSet<i32> = daemon.field.slots().into_iter().flat_map(|slot| pids(daemon, slot)).collect();
+pub(crate) fn of_host(field: &Field) -> Vec<ProcessEntry> {
+    let guests: HashSet<i32> = field.slots().into_iter().flat_map(|slot| pids(field, slot)).collect();
     let all = process::all().unwrap_or_default();
     let own = all.into_iter().filter(|pid| !guests.contains(pid));
     own.filter_map(|pid| process::describe(pid).ok())
@@ -53,8 +53,8 @@ fn entry(guest: &str, process: &Process, inner: &HashMap<i32, i32>, first_id: Op
 }
 
 /// The pids of a slot's guest; its seed, which is Pando's own, is not among them.
-pub(crate) fn pids(daemon: &Daemon, slot: u32) -> Vec<i32> {
-    let plot = daemon.field.plot(slot);
+pub(crate) fn pids(field: &Field, slot: u32) -> Vec<i32> {
+    let plot = field.plot(slot);
     let mut found = Vec::new();
     match plot.guest() {
         Some(guest) => collect(&guest, 0, &mut found),

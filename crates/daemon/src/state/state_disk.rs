@@ -7,7 +7,7 @@
 //! The kernel says in many ways that a disk is full: an overlay whose directories cannot be made is read-only, a feature that is tried out is missing. So
 //! whoever puts an error into words asks here.
 
-use crate::state::daemon::Daemon;
+use crate::state::events::Events;
 use pando_guest::Places;
 use pando_limit::quantity::show_size;
 use rustix::fs::{FallocateFlags, fallocate};
@@ -15,7 +15,6 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -153,8 +152,7 @@ pub(crate) fn give_up_for(error: &io::Error) -> bool {
 }
 
 /// Tells when the room gets low and when there is enough again, for as long as the daemon runs.
-pub(crate) async fn watch(daemon: Rc<Daemon>) {
-    let state = daemon.places.state();
+pub(crate) async fn watch(state: PathBuf, events: Events) {
     let mut before = Pressure::Enough;
     loop {
         let now = Room::at(&state).map_or(before, Room::pressure);
@@ -165,7 +163,7 @@ pub(crate) async fn watch(daemon: Rc<Daemon>) {
                 Pressure::Full => ("disk-full", shortage(&state)),
             };
             tracing::warn!("{}", detail.as_deref().unwrap_or("there is room on the state's disk again"));
-            daemon.events.tell("", what, detail);
+            events.tell("", what, detail);
             before = now;
         }
         if now == Pressure::Enough {

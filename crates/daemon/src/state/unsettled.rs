@@ -4,7 +4,7 @@
 //! it is there, the clone may have been made by halves. The mark goes, in the background, once everything else is on the disk. Whoever finds a mark
 //! later keeps the clone only if it runs; a loss of power, or of the daemon in the middle, leaves the whole clone or none of it.
 
-use crate::state::daemon::Daemon;
+use crate::runtime::idle::Lull;
 use pando_guest::Places;
 use pando_kernel::{CallError, Context};
 use std::cell::{Cell, RefCell};
@@ -20,8 +20,10 @@ const MARK: &str = "unsettled";
 const LATEST: Duration = Duration::from_millis(500);
 
 /// The clones that wait for the disk.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Unsettled {
+    places: Places,
+    lull: Lull,
     directories: RefCell<Vec<PathBuf>>,
     writing: Cell<bool>,
 }
@@ -37,28 +39,35 @@ pub(crate) fn is_marked(directory: &Path) -> bool {
     directory.join(MARK).exists()
 }
 
-/// Has a clone's directory written to the disk, and the mark removed.
-pub(crate) fn settle(daemon: &Rc<Daemon>, directory: PathBuf) {
-    daemon.unsettled.directories.borrow_mut().push(directory);
-    if daemon.unsettled.writing.replace(true) {
-        return;
+impl Unsettled {
+    pub(crate) fn new(places: &Places, lull: Lull) -> Rc<Self> {
+        let (directories, writing) = (RefCell::default(), Cell::new(false));
+        Rc::new(Self { places: places.clone(), lull, directories, writing })
     }
-    let daemon = Rc::clone(daemon);
-    tokio::task::spawn_local(async move {
-        loop {
-            let _ = tokio::time::timeout(LATEST, daemon.lull.come()).await;
-            let directories = daemon.unsettled.directories.take();
-            if directories.is_empty() {
-                break;
-            }
-            let places = daemon.places.clone();
-            let written = tokio::task::spawn_blocking(move || write(&places, &directories)).await;
-            if let Ok(Err(error)) = written {
-                tracing::warn!(%error, "clones are not known to be on the disk; a loss of power would lose them");
-            }
+
+    /// Has a clone's directory written to the disk, and the mark removed.
+    pub(crate) fn settle(self: &Rc<Self>, directory: PathBuf) {
+        self.directories.borrow_mut().push(directory);
+        if self.writing.replace(true) {
+            return;
         }
-        daemon.unsettled.writing.set(false);
-    });
+        let this = Rc::clone(self);
+        tokio::task::spawn_local(async move {
+            loop {
+                let _ = tokio::time::timeout(LATEST, this.lull.come()).await;
+                let directories = this.directories.take();
+                if directories.is_empty() {
+                    break;
+                }
+                let places = this.places.clone();
+                let written = tokio::task::spawn_blocking(move || write(&places, &directories)).await;
+                if let Ok(Err(error)) = written {
+                    tracing::warn!(%error, "clones are not known to be on the disk; a loss of power would lose them");
+                }
+            }
+            this.writing.set(false);
+        });
+    }
 }
 
 /// Blocking. A clone that has been removed meanwhile is not missed.

@@ -67,7 +67,7 @@ pub(crate) fn used(daemon: &Daemon) -> Result<HashSet<LayerId>, Fault> {
         );
         return Err(Fault::new(FaultKind::Failed, guest.name.as_ref(), message));
     }
-    if let Some(image) = crate::store::images::unreadable(daemon) {
+    if let Some(image) = daemon.unreadable_image() {
         let message = format!(
             "nothing is collected: what image '{image}' stands on is not known, since it cannot be read; remove it with 'pando image rm {image}'"
         );

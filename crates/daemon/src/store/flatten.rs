@@ -8,12 +8,11 @@
 //!   guest.toml                         names the new layer; then the note goes, then the old files
 //! ```
 
-use crate::lifecycle::remove;
 use crate::state::daemon::Daemon;
 use crate::state::guest::Guest;
 use crate::state::record;
 use crate::state::record::{FILES, GuestRecord, RECORD};
-use crate::store::layers;
+use crate::store::{layers, trash, unused_layers};
 use crate::{crash, failure};
 use pando_api::Fault;
 use pando_guest::Places;
@@ -45,7 +44,7 @@ pub(crate) enum Pace {
 /// Folds a guest that does not run and that nobody else works on.
 pub(crate) async fn fold(daemon: &Rc<Daemon>, guest: &Rc<Guest>, pace: Pace) -> Result<(), Fault> {
     let directory = guest.directory(&daemon.places);
-    let root = layers::root(daemon, guest)?;
+    let root = layers::root(&daemon.places, guest);
     let (places, store) = (daemon.places.clone(), Arc::clone(&daemon.store));
     let fault = |error: ImportError| match error {
         ImportError::Store(error) => failure::store("unifying a guest's files", guest.name.as_ref(), &error),
@@ -59,7 +58,7 @@ pub(crate) async fn fold(daemon: &Rc<Daemon>, guest: &Rc<Guest>, pace: Pace) -> 
     follow(&daemon.places, &directory, &record)
         .map_err(|error| failure::call("noting a guest's new layer", guest.name.as_ref(), &error))?;
     drop(lease);
-    remove::discard_unused(daemon, &before);
+    unused_layers::discard_unused(daemon, &before);
     Ok(())
 }
 
@@ -86,7 +85,7 @@ fn make(places: &Places, root: &Root, directory: &Path, store: &LayerStore) -> R
     crash::point("fold.imported");
     let layer = layers::word(&imported.layer);
     let new = directory.join(NEW);
-    remove::discard(places, &new);
+    trash::discard(places, &new);
     root::prepare(&new)?;
     let upper = File::open(new.join("upper")).context(|| format!("opening {}", new.display()))?;
     // The root directory of a guest carries what its upper one carries.
@@ -115,7 +114,7 @@ fn follow(places: &Places, directory: &Path, record: &GuestRecord) -> Result<(),
     crash::point("fold.recorded");
     let note = directory.join(FILES).join(NOTE);
     std::fs::remove_file(&note).context(|| format!("removing {}", note.display()))?;
-    remove::discard(places, &directory.join(NEW));
+    trash::discard(places, &directory.join(NEW));
     Ok(())
 }
 
@@ -128,7 +127,7 @@ pub(crate) fn finish(places: &Places, directory: &Path, record: &mut GuestRecord
             follow(places, directory, record).map(|()| true)
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            remove::discard(places, &directory.join(NEW));
+            trash::discard(places, &directory.join(NEW));
             Ok(false)
         }
         Err(error) => Err(error).context(|| format!("reading {}", note.display())),

@@ -7,7 +7,7 @@ use crate::store::image_stream::{Packed, Unpacked};
 use crate::store::image_wants::Wants;
 use crate::store::layers::{MadeLayer, Maker};
 use crate::store::signature_trust::SignatureTrust;
-use crate::store::{image_wants, layers};
+use crate::store::{image_wants, layers, trash};
 use crate::{crash, failure};
 use pando_api::{Fault, FaultKind, ImageInspection};
 use pando_freeze::{Connection, Frozen};
@@ -27,7 +27,7 @@ pub(crate) fn load(daemon: &Daemon) {
     for entry in std::fs::read_dir(daemon.places.images()).into_iter().flatten().flatten() {
         let Some(name) = entry.file_name().to_str().and_then(|name| name.parse::<GuestName>().ok()) else {
             // Half written when the daemon or the power went.
-            crate::lifecycle::remove::discard(&daemon.places, &entry.path());
+            crate::store::trash::discard(&daemon.places, &entry.path());
             continue;
         };
         match ImageRecord::read(&entry.path()) {
@@ -40,14 +40,6 @@ pub(crate) fn load(daemon: &Daemon) {
             }
         }
     }
-}
-
-/// An image on the disk of which nobody knows what it stands on: nothing that it might stand on may be thrown away.
-pub(crate) fn unreadable(daemon: &Daemon) -> Option<String> {
-    let images = daemon.images.borrow();
-    let entries = std::fs::read_dir(daemon.places.images()).into_iter().flatten().flatten();
-    let names = entries.filter_map(|entry| Some(entry.file_name().to_str()?.parse::<GuestName>().ok()?.to_string()));
-    names.into_iter().find(|name| !images.contains_key(name))
 }
 
 /// An image by its name.
@@ -67,7 +59,7 @@ pub(crate) fn find(daemon: &Daemon, name: &str) -> Result<Arc<HeldImage>, Fault>
             Err(error) => Err(unusable(name, &error.into())),
         };
     }
-    Err(crate::clone::clone_guest::no_such_image(name))
+    Err(crate::failure::no_such_image(name))
 }
 
 /// Whether a name can be that of a new image.
@@ -106,8 +98,8 @@ async fn write(daemon: &Rc<Daemon>, held: &Arc<HeldImage>) -> Result<(), Fault> 
         .map_err(|error| failure::call(&format!("writing image '{}' to the disk", held.name), &held.name, &error))
         .and_then(|()| settle(daemon, held, &new));
     if settled.is_err() || !held.is_kept() {
-        crate::lifecycle::remove::discard(&daemon.places, &new);
-        crate::lifecycle::remove::empty_trash(daemon.places.clone());
+        crate::store::trash::discard(&daemon.places, &new);
+        crate::store::trash::empty_trash(daemon.places.clone());
     }
     settled?;
     crash::point("image.kept");
@@ -117,7 +109,7 @@ async fn write(daemon: &Rc<Daemon>, held: &Arc<HeldImage>) -> Result<(), Fault> 
 }
 
 pub(crate) fn new_directory(daemon: &Daemon) -> PathBuf {
-    daemon.places.images().join(format!(".new-{}", layers::unique()))
+    daemon.places.images().join(format!(".new-{}", trash::unique()))
 }
 
 /// Gives an image's directory its name, unless the image was removed meanwhile, or is there already.
@@ -144,7 +136,7 @@ pub(crate) async fn wake(daemon: &Rc<Daemon>, held: &Arc<HeldImage>) -> Result<A
 fn bed(daemon: &Daemon, held: &HeldImage) -> Bed {
     let layers = held.record.layers.iter().map(|layer| layers::standing(&daemon.places, layer)).collect();
     // In their midst, so that what a crash leaves of it goes with unused layers.
-    let files = daemon.places.layers().join(format!("{}.files", layers::unique()));
+    let files = daemon.places.layers().join(format!("{}.files", trash::unique()));
     let root = Root { name: held.name.clone(), layers, files, disk: None, bounded: None, passing: true };
     Bed { directory: daemon.places.images().join(&held.name), root, store: Arc::clone(&daemon.store) }
 }
@@ -180,20 +172,20 @@ pub(crate) fn remove(daemon: &Rc<Daemon>, name: &str) -> Result<(), Fault> {
     crate::network::connections::give_up(daemon, name);
     let held = daemon.images.borrow_mut().remove(name);
     if held.is_none() && !is_there {
-        return Err(crate::clone::clone_guest::no_such_image(name));
+        return Err(crate::failure::no_such_image(name));
     }
     if is_there {
-        crate::lifecycle::remove::discard(&daemon.places, &directory);
+        crate::store::trash::discard(&daemon.places, &directory);
     }
     if let Some(held) = held {
-        daemon.buds.give_up(daemon, &held);
+        daemon.buds.give_up(&held);
         daemon.roots.give_up(&held.roots());
-        crate::lifecycle::remove::discard_unused(daemon, &held.record.layers);
+        crate::store::unused_layers::discard_unused(daemon, &held.record.layers);
         // The holder may have gigabytes to give back.
         drop(tokio::task::spawn_blocking(move || drop(held)));
     }
     daemon.events.tell(name, "image-remove", None);
-    crate::lifecycle::remove::empty_trash(daemon.places.clone());
+    crate::store::trash::empty_trash(daemon.places.clone());
     Ok(())
 }
 
@@ -280,8 +272,8 @@ pub(crate) async fn import(
         Err(error) => Err(failure::bad(&object, format!("importing an image failed: {}", failure::reason(&error)))),
     };
     if imported.is_err() {
-        crate::lifecycle::remove::discard(&daemon.places, &new);
-        crate::lifecycle::remove::empty_trash(daemon.places.clone());
+        crate::store::trash::discard(&daemon.places, &new);
+        crate::store::trash::empty_trash(daemon.places.clone());
     }
     imported
 }
@@ -329,7 +321,7 @@ async fn settle_import(
     });
     if let Err(fault) = settled {
         drop(made.lease);
-        crate::lifecycle::remove::discard_unused(daemon, &record.layers);
+        crate::store::unused_layers::discard_unused(daemon, &record.layers);
         return Err(fault);
     }
     let held = HeldImage::kept(name.clone(), record);

@@ -1,9 +1,9 @@
 //! What a guest stands on: which read-only trees, and how they come to be.
 
-use crate::state::daemon::Daemon;
 use crate::state::guest::Guest;
 use crate::state::record;
 use crate::state::record::FILES;
+use crate::store::trash::unique;
 use crate::{crash, failure};
 use pando_api::{Fault, FaultKind, Progress, Spec};
 use pando_guest::root::{Layer, LayerStore, Root};
@@ -19,16 +19,16 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 
 /// The root file system of a guest.
-pub(crate) fn root(daemon: &Daemon, guest: &Guest) -> Result<Root, Fault> {
+pub(crate) fn root(places: &Places, guest: &Guest) -> Root {
     let record = guest.record.borrow();
-    Ok(Root {
+    Root {
         name: guest.name.to_string(),
-        layers: record.layers.iter().map(|layer| standing(&daemon.places, layer)).collect(),
-        files: guest.directory(&daemon.places).join(FILES),
+        layers: record.layers.iter().map(|layer| standing(places, layer)).collect(),
+        files: guest.directory(places).join(FILES),
         bounded: guest.bound(),
-        disk: Some(record::room(&guest.directory(&daemon.places)).image().clone()).filter(Image::exists),
+        disk: Some(record::room(&guest.directory(places)).image().clone()).filter(Image::exists),
         passing: guest.ephemeral,
-    })
+    }
 }
 
 /// How a layer of the store is written in a guest's record.
@@ -169,7 +169,7 @@ impl Maker {
         });
         if kept.is_err() {
             // `materialize` has emptied it already, as far as that could be done.
-            crate::lifecycle::remove::discard(&self.places, &new);
+            crate::store::trash::discard(&self.places, &new);
         }
         kept
     }
@@ -222,7 +222,7 @@ impl Maker {
         match opened.store().import_telling(new, Taking::Over, &self.told()) {
             Ok(imported) => {
                 crash::point("create.imported");
-                crate::lifecycle::remove::discard(&self.places, new);
+                crate::store::trash::discard(&self.places, new);
                 Ok(MadeLayer { name: word(&imported.layer), suggested, lease: Some(imported.lease) })
             }
             Err(ImportError::Unfit { path, reason }) => {
@@ -235,12 +235,6 @@ impl Maker {
             Err(error) => Err(Fault::new(FaultKind::Failed, self.name.as_ref(), format!("{doing} failed: {error}"))),
         }
     }
-}
-
-/// A number that no other layer or directory of this machine was named by.
-pub(crate) fn unique() -> String {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    format!("{:x}", since.map_or(0, |since| since.as_nanos()))
 }
 
 /// Passes progress on to whoever waits for the layer.

@@ -9,4 +9,6 @@ pub(crate) mod images;
 pub(crate) mod layers;
 pub(crate) mod signature_trust;
 pub(crate) mod storage;
+pub(crate) mod trash;
 pub(crate) mod unify;
+pub(crate) mod unused_layers;

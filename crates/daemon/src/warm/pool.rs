@@ -1,11 +1,11 @@
 //! Seeds made ahead, each grown into a sprout as far as it can be without knowing the guest, so that a start need not wait for that.
 
 use crate::init::link::Link;
+use crate::init::prewarmed::{Sprout, mounts};
 use crate::init::slot_clearing::clear_slot;
-use crate::launch::boot::mounts;
-use crate::lifecycle::end::wait_for;
 use crate::resources::UNCOUNTED;
 use crate::runtime::idle::Lull;
+use crate::runtime::process_end::wait_for;
 use crate::warm::spawner_link::Spawner;
 use pando_guest::Places;
 use pando_guest::device_list;
@@ -31,39 +31,6 @@ const READY: usize = 4;
 
 /// How often the spawner is started again for one seed.
 const TRIES: usize = 3;
-
-/// A guest's first process that waits to learn which guest it is.
-#[derive(Debug)]
-pub(crate) struct Sprout {
-    /// The slot.
-    pub(crate) slot: u32,
-    /// The process of the seed that it grew from.
-    pub(crate) seed: OwnedFd,
-    /// The seed's socket.
-    pub(crate) link: Rc<Link>,
-    /// The user namespace.
-    pub(crate) namespace: Option<OwnedFd>,
-    /// Its pid.
-    pub(crate) pid: i32,
-    /// Its process.
-    pub(crate) trunk: OwnedFd,
-    /// Where it takes the rest of its plan and tells how that went.
-    pub(crate) report: OwnedFd,
-    /// Its mount namespace.
-    pub(crate) mounts: Option<OwnedFd>,
-}
-
-impl Sprout {
-    /// The id that its root is on the host.
-    pub(crate) fn root(&self) -> u32 {
-        self.namespace.as_ref().map_or(0, |_| slot::first_id(self.slot))
-    }
-
-    /// Whether somebody has killed it.
-    pub(crate) fn has_ended(&self) -> bool {
-        pidfd::has_ended(&self.trunk) || pidfd::has_ended(&self.seed)
-    }
-}
 
 /// Something that the pool must not be closed under.
 struct Busy(Rc<Pool>);

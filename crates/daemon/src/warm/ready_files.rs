@@ -2,7 +2,8 @@
 
 use crate::failure;
 use crate::runtime::idle::Lull;
-use crate::store::layers::{own_directories, unique};
+use crate::store::layers::own_directories;
+use crate::store::trash::unique;
 use pando_api::{Fault, FaultKind, Spec, Volume};
 use pando_guest::source::Source;
 use pando_guest::{Places, mask, root};

@@ -6,15 +6,16 @@
 //! kind are made ready at once.
 
 use crate::failure;
+use crate::init::birth::grown;
 use crate::init::handoff::Cradle;
+use crate::init::launch_builder::{Sent, Site};
 use crate::init::machine_id;
-use crate::launch::boot;
-use crate::launch::boot::Ready;
+use crate::init::prewarmed::{Ready, Sprout};
 use crate::runtime::idle::Lull;
 use crate::state::record;
 use crate::state::record::FILES;
 use crate::store::layers;
-use crate::warm::pool::{Pool, Sprout};
+use crate::warm::pool::Pool;
 use crate::warm::ready_files::{Files, FilesKind, ReadyFiles};
 use pando_api::{Fault, Network, Spec};
 use pando_guest::plan::{Heritage, SproutKind};
@@ -22,6 +23,7 @@ use pando_guest::policy::grants;
 use pando_guest::root::{LayerStore, Mounted, Owner, Root, add_mount_points};
 use pando_guest::{Places, slot};
 use pando_kernel::Context;
+use pando_kernel::mount::Tree;
 use pando_limit::disk::Image;
 use pando_store::StoreError;
 use std::cell::{Cell, RefCell};
@@ -296,7 +298,7 @@ impl ReadyRoots {
         });
         let tree = match made {
             Ok(Mounted { tree, parts }) => {
-                boot::close_later(&self.lull, parts);
+                self.lull.close_later(parts);
                 tree
             }
             Err(error) => {
@@ -319,7 +321,7 @@ impl ReadyRoots {
         };
         let spec = ancestor.spec.clone();
         let heir = (heritage, cradle.as_mut());
-        match boot::stand_ahead(&sprout, tree, spec, &self.store, self.unified, heir).await {
+        match stand_ahead(&sprout, tree, spec, &self.store, self.unified, heir).await {
             Ok(()) => Ok(ReadyRoot { ready: Ready { sprout, tree: None, cradle }, files }),
             Err(fault) => {
                 self.pool.discard(sprout);
@@ -368,4 +370,22 @@ fn mount(
         }
     }
     Ok(mounted)
+}
+
+/// Has a first process go into a root file system and stand there, before it is known whose it is: all that its guest's name is needed for, the host
+/// name, is set later. It waits for processes out of an image.
+pub(crate) async fn stand_ahead(
+    sprout: &Sprout,
+    tree: Tree,
+    spec: Spec,
+    store: &Arc<LayerStore>,
+    unified: bool,
+    (heritage, cradle): (Heritage, Option<&mut Cradle>),
+) -> Result<(), Fault> {
+    let mut site = Site::of(sprout, NAME, spec, (store, unified), heritage)?;
+    if let Some(fittings) = cradle.and_then(Cradle::take_fittings) {
+        site.fit(fittings);
+    }
+    let Sent { plan, report, .. } = site.send(Mounted { tree, parts: Vec::new() }, Vec::new())?;
+    grown(NAME, &plan, report, false).await
 }

@@ -7,13 +7,15 @@ use crate::failure;
 use crate::init::clone_slot::Nest;
 use crate::init::hooks;
 use crate::init::hooks::Hooks;
-use crate::state::daemon::Daemon;
+use crate::logs::Logs;
+use crate::runtime::idle::Lull;
 use crate::state::image::HeldImage;
 use crate::state::processes;
 use crate::state::record::LOG;
-use crate::warm::ready_roots::ReadyRoot;
+use crate::warm::ready_roots::{ReadyRoot, ReadyRoots};
 use pando_api::{Fault, FaultKind, Network, Spec};
 use pando_freeze::{Dormancy, Ready as Forked};
+use pando_kernel::cgroup::Field;
 use pando_kernel::pidfd;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -70,8 +72,12 @@ struct Branch {
 }
 
 /// All of them, the image asked for last first.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Buds {
+    roots: Rc<ReadyRoots>,
+    logs: Rc<Logs>,
+    field: Field,
+    lull: Lull,
     branches: RefCell<Vec<Branch>>,
     tending: Cell<bool>,
     /// There is less to do, or something else.
@@ -118,8 +124,21 @@ fn granted(wishes: impl Iterator<Item = Wish>) -> Vec<usize> {
 }
 
 impl Buds {
+    pub(crate) fn new(roots: &Rc<ReadyRoots>, logs: &Rc<Logs>, field: &Field, lull: &Lull) -> Rc<Self> {
+        Rc::new(Self {
+            roots: Rc::clone(roots),
+            logs: Rc::clone(logs),
+            field: field.clone(),
+            lull: lull.clone(),
+            branches: RefCell::default(),
+            tending: Cell::new(false),
+            changed: Notify::new(),
+            closed: Cell::new(false),
+        })
+    }
+
     /// A bud of an image, if there is one. From here on there are going to be some, if there may.
-    pub(crate) fn take(&self, daemon: &Rc<Daemon>, image: &Arc<HeldImage>) -> Option<Bud> {
+    pub(crate) fn take(self: &Rc<Self>, image: &Arc<HeldImage>) -> Option<Bud> {
         let mut branch = self.remove(image).unwrap_or_else(|| {
             let dormancy = image.held().and_then(|frozen| frozen.image.dormancy());
             let wish = wish(&image.spec_of_clones(), dormancy);
@@ -132,17 +151,17 @@ impl Buds {
                 taken = Some(bud);
                 break;
             }
-            discard(daemon, bud);
+            self.discard(bud);
         }
         self.branches.borrow_mut().insert(0, branch);
-        self.tend(daemon);
+        self.tend();
         taken
     }
 
     /// An image goes.
-    pub(crate) fn give_up(&self, daemon: &Daemon, image: &Arc<HeldImage>) {
+    pub(crate) fn give_up(&self, image: &Arc<HeldImage>) {
         let branch = self.remove(image);
-        branch.into_iter().flat_map(|branch| branch.buds).for_each(|bud| discard(daemon, bud));
+        branch.into_iter().flat_map(|branch| branch.buds).for_each(|bud| self.discard(bud));
         self.changed.notify_one();
     }
 
@@ -153,21 +172,20 @@ impl Buds {
     }
 
     /// Makes buds where some are missing, and lets those go that nobody asked for, until there are none.
-    fn tend(&self, daemon: &Rc<Daemon>) {
+    fn tend(self: &Rc<Self>) {
         self.changed.notify_one();
         if self.closed.get() || self.tending.replace(true) {
             return;
         }
-        let daemon = Rc::clone(daemon);
+        let buds = Rc::clone(self);
         tokio::task::spawn_local(async move {
-            let buds = &daemon.buds;
             while !buds.closed.get() {
-                buds.prune(&daemon);
+                buds.prune();
                 if let Some(image) = buds.short_of() {
-                    daemon.lull.come().await;
+                    buds.lull.come().await;
                     if !buds.closed.get() && buds.short_of().is_some_and(|still| Arc::ptr_eq(&still, &image)) {
-                        let made = make(&daemon, &image).await;
-                        buds.keep(&daemon, &image, made);
+                        let made = buds.make(&image).await;
+                        buds.keep(&image, made);
                     }
                     continue;
                 }
@@ -187,7 +205,7 @@ impl Buds {
     }
 
     /// Lets those go that nobody asked for lately, or that there is no room for any more.
-    fn prune(&self, daemon: &Daemon) {
+    fn prune(&self) {
         let mut pruned = Vec::new();
         self.branches.borrow_mut().retain_mut(|branch| {
             let lapsed = branch.asked.elapsed() >= IN_USE;
@@ -200,7 +218,7 @@ impl Buds {
         for (branch, wanted) in self.branches.borrow_mut().iter_mut().zip(wanted) {
             pruned.extend(branch.buds.drain(wanted.min(branch.buds.len())..));
         }
-        pruned.into_iter().for_each(|bud| discard(daemon, bud));
+        pruned.into_iter().for_each(|bud| self.discard(bud));
     }
 
     /// The image asked for last of which there are too few.
@@ -213,13 +231,13 @@ impl Buds {
     }
 
     /// Keeps one that was made, if it is wanted still.
-    fn keep(&self, daemon: &Daemon, image: &Arc<HeldImage>, made: Result<Bud, Fault>) {
+    fn keep(&self, image: &Arc<HeldImage>, made: Result<Bud, Fault>) {
         let mut branches = self.branches.borrow_mut();
         let branch =
             branches.iter_mut().find(|branch| Arc::ptr_eq(&branch.image, image)).filter(|_| !self.closed.get());
         match (branch, made) {
             (Some(branch), Ok(bud)) => branch.buds.push_back(bud),
-            (None, Ok(bud)) => discard(daemon, bud),
+            (None, Ok(bud)) => self.discard(bud),
             (branch, Err(fault)) => {
                 tracing::debug!(%fault, image = image.name, "making a clone ahead failed");
                 branch.into_iter().for_each(|branch| branch.barren = true);
@@ -228,55 +246,57 @@ impl Buds {
     }
 
     /// Lets all of them go, and makes no more.
-    pub(crate) async fn close(&self, daemon: &Daemon) {
+    pub(crate) async fn close(&self) {
         const MOMENT: Duration = Duration::from_millis(1);
         self.closed.set(true);
         self.changed.notify_one();
         while self.tending.get() {
             tokio::time::sleep(MOMENT).await;
         }
-        self.branches.take().into_iter().flat_map(|branch| branch.buds).for_each(|bud| discard(daemon, bud));
+        self.branches.take().into_iter().flat_map(|branch| branch.buds).for_each(|bud| self.discard(bud));
     }
-}
 
-fn discard(daemon: &Daemon, Bud { root, forked, .. }: Bud) {
-    drop(forked);
-    daemon.roots.discard(root);
-}
-
-async fn make(daemon: &Rc<Daemon>, image: &Arc<HeldImage>) -> Result<Bud, Fault> {
-    let inside =
-        |what: String| Fault::new(FaultKind::Failed, &image.name, format!("making a clone ahead failed: {what}"));
-    let frozen = image.held().ok_or_else(|| inside("the image is not held".into()))?;
-    let root = daemon.roots.take_or_make(&image.roots()).await?;
-    let pid = root.ready.sprout.pid;
-    if root.ready.tree.is_some() {
-        daemon.roots.discard(root);
-        return Err(inside("its place is not complete".into()));
+    fn discard(&self, Bud { root, forked, .. }: Bud) {
+        drop(forked);
+        self.roots.discard(root);
     }
-    let nest = match Nest::new(daemon, &root.ready, &root.files.path().join(LOG), &image.record.spec) {
-        Ok(nest) => nest,
-        Err(error) => {
-            daemon.roots.discard(root);
-            return Err(failure::call("making a clone ahead", &image.name, &error));
+
+    async fn make(&self, image: &Arc<HeldImage>) -> Result<Bud, Fault> {
+        let inside =
+            |what: String| Fault::new(FaultKind::Failed, &image.name, format!("making a clone ahead failed: {what}"));
+        let frozen = image.held().ok_or_else(|| inside("the image is not held".into()))?;
+        let root = self.roots.take_or_make(&image.roots()).await?;
+        let pid = root.ready.sprout.pid;
+        if root.ready.tree.is_some() {
+            self.roots.discard(root);
+            return Err(inside("its place is not complete".into()));
         }
-    };
-    let forking = tokio::task::spawn_blocking(move || {
-        let forked = nest.fork(&frozen).map_err(|error| error.to_string())?;
-        let hooks = Hooks::inside(pid, hooks::CLONE).map_err(|error| error.to_string())?;
-        Ok((forked, hooks))
-    });
-    match forking.await.unwrap_or_else(|error| Err(error.to_string())) {
-        Ok((forked, hooks)) => {
-            crate::crash::point("clone.ahead");
-            let alive =
-                processes::pids(daemon, root.ready.sprout.slot).into_iter().filter_map(|pid| pidfd::open(pid).ok());
-            let alive = alive.filter(|process| !pidfd::has_ended(process)).collect();
-            Ok(Bud { root, forked, hooks, alive })
-        }
-        Err(why) => {
-            daemon.roots.discard(root);
-            Err(inside(why))
+        let nest =
+            match Nest::new((&self.logs, &self.field), &root.ready, &root.files.path().join(LOG), &image.record.spec) {
+                Ok(nest) => nest,
+                Err(error) => {
+                    self.roots.discard(root);
+                    return Err(failure::call("making a clone ahead", &image.name, &error));
+                }
+            };
+        let forking = tokio::task::spawn_blocking(move || {
+            let forked = nest.fork(&frozen).map_err(|error| error.to_string())?;
+            let hooks = Hooks::inside(pid, hooks::CLONE).map_err(|error| error.to_string())?;
+            Ok((forked, hooks))
+        });
+        match forking.await.unwrap_or_else(|error| Err(error.to_string())) {
+            Ok((forked, hooks)) => {
+                crate::crash::point("clone.ahead");
+                let alive = processes::pids(&self.field, root.ready.sprout.slot)
+                    .into_iter()
+                    .filter_map(|pid| pidfd::open(pid).ok());
+                let alive = alive.filter(|process| !pidfd::has_ended(process)).collect();
+                Ok(Bud { root, forked, hooks, alive })
+            }
+            Err(why) => {
+                self.roots.discard(root);
+                Err(inside(why))
+            }
         }
     }
 }
