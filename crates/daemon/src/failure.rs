@@ -1,6 +1,6 @@
 //! From errors inside to faults that a client can show.
 
-use crate::state_disk;
+use crate::state::state_disk;
 use pando_api::{Fault, FaultKind};
 use pando_guest::plan::PlanError;
 use pando_guest::{GuestName, NameError};
@@ -119,6 +119,15 @@ fn advice(error: &io::Error) -> &'static str {
         Some(libc::EMFILE | libc::ENFILE) => "; raise the limit of open files ('ulimit -n') and restart the daemon",
         _ => "",
     }
+}
+
+/// No image of that name.
+pub(crate) fn no_such_image(name: &str) -> Fault {
+    Fault::new(
+        FaultKind::NoSuchGuest,
+        name,
+        format!("there is no image '{name}'; 'pando images' lists those there are"),
+    )
 }
 
 #[cfg(test)]

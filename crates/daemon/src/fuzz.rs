@@ -1,11 +1,11 @@
 //! What a fuzzer calls. Each takes any bytes, and panics where what is promised of them is broken.
 
-use crate::image::ImageRecord;
-use crate::life::door::Request;
-use crate::life::layers;
-use crate::quarantine;
-use crate::record::{GuestRecord, RunRecord};
-use crate::security::field;
+use crate::freeze::self_freeze::Request;
+use crate::inspection::security::field;
+use crate::lifecycle::quarantine;
+use crate::state::image::ImageRecord;
+use crate::state::record::{GuestRecord, RunRecord};
+use crate::store::layers;
 use pando_api::Spec;
 use pando_guest::GuestName;
 use pando_kernel::CallError;

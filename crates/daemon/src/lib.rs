@@ -12,58 +12,31 @@
 
 #![forbid(unsafe_code)]
 
-mod bandwidth;
-mod buds;
-mod clearing;
+mod clone;
 mod crash;
-mod daemon;
-mod descriptors;
 mod dispatch;
-mod events;
 mod failure;
+mod freeze;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
-mod guest;
-mod image;
-mod image_records;
-mod image_stream;
-mod image_wants;
+mod init;
 mod inspection;
-mod life;
-mod linger;
-mod link;
+mod launch;
+mod lifecycle;
 mod logs;
-mod lull;
-mod machine_id;
-mod networks;
-mod pool;
-mod private_network;
-mod processes;
-mod quarantine;
-mod readable;
-mod ready_files;
-mod ready_roots;
-mod record;
-mod recover;
+mod network;
 mod resources;
-mod rest;
-mod security;
+mod runtime;
 mod server;
 mod settings;
-mod settings_key;
-mod signature_trust;
-mod spares;
-mod spawner_link;
-mod state_disk;
-mod takeover;
-mod unsettled;
-mod walls;
-mod weakest;
+mod state;
+mod store;
+mod warm;
 
-pub use image_records::PARSERS;
 pub use resources::exposition;
 pub use server::{ServeError, serve};
-pub use state_disk::shortage;
+pub use state::image_records::PARSERS;
+pub use state::state_disk::shortage;
 
 /// Everything that is wrong with a file of settings, in sentences.
 pub fn problems_of(settings: &pando_guest::settings::Settings) -> Vec<String> {

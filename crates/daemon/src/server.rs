@@ -1,9 +1,11 @@
 //! The varlink server: one task a connection.
 
-use crate::daemon::Daemon;
-use crate::{dispatch, recover};
+use crate::dispatch;
+use crate::lifecycle::recover;
+use crate::state::daemon::Daemon;
 use pando_api::GuestState;
 use pando_guest::Places;
+use pando_guest::settings::Settings;
 use pando_kernel::lock::FileLock;
 use pando_kernel::trusted_directory::{Distrust, TrustedDirectory};
 use pando_kernel::{CallError, Context};
@@ -62,10 +64,10 @@ pub fn serve(places: Places) -> Result<(), ServeError> {
     let lock = run.file("lock", OFlags::CREATE | OFlags::WRONLY, Mode::RUSR | Mode::WUSR)?;
     let lock = FileLock::try_on(lock).context(|| format!("locking {}", run.path().join("lock").display()))?;
     let Some(_lock) = lock else { return Err(ServeError::Already(places.root().display().to_string())) };
-    crate::descriptors::raise_limit();
+    crate::runtime::descriptors::raise_limit();
     // Guests' processes inherit it, whoever's command it was that started the daemon.
     rustix::process::umask(Mode::from_raw_mode(0o022));
-    crate::walls::begin()?;
+    crate::runtime::walls::begin()?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(16)
@@ -80,10 +82,13 @@ pub fn serve(places: Places) -> Result<(), ServeError> {
 }
 
 async fn main(places: Places) -> Result<(), ServeError> {
-    crate::walls::misbehave().await;
-    let daemon = Daemon::new(places)?;
+    crate::runtime::walls::misbehave().await;
+    let settings = Settings::read(&places);
+    crate::settings::complain(&crate::settings::problems(&settings));
+    let daemon = Daemon::new(places, settings)?;
+    tokio::task::spawn_local(crate::lifecycle::supervisor::supervise(Rc::clone(&daemon)));
     recover::directories(&daemon)?;
-    crate::state_disk::begin(&daemon.places);
+    crate::state::state_disk::begin(&daemon.places);
     recover::load(&daemon)?;
     recover::adopt(&daemon).await?;
     daemon.descriptors.refill();
@@ -94,18 +99,18 @@ async fn main(places: Places) -> Result<(), ServeError> {
     tracing::info!(socket = %path.display(), pid = std::process::id(), "serving");
     let sweeper = Rc::clone(&daemon);
     tokio::task::spawn_local(async move { recover::sweep(&sweeper).await });
-    tokio::task::spawn_local(crate::resources::governing::govern(Rc::clone(&daemon)));
+    tokio::task::spawn_local(crate::resources::governing::govern(Rc::clone(&daemon.resources)));
     tokio::task::spawn_local(crate::resources::watching::watch(Rc::clone(&daemon)));
-    tokio::task::spawn_local(crate::resources::views::sample(Rc::clone(&daemon)));
+    tokio::task::spawn_local(crate::resources::views::sample(Rc::clone(&daemon.resources)));
     tokio::task::spawn_local(crate::resources::open_files::govern(Rc::clone(&daemon)));
     tokio::task::spawn_local(crate::resources::metrics::serve(Rc::clone(&daemon)));
     tokio::task::spawn_local(crate::resources::kills::tell_of_kills(Rc::clone(&daemon)));
     tokio::task::spawn_local(crate::resources::accounting::keep_accounts(Rc::clone(&daemon)));
-    tokio::task::spawn_local(crate::logs::keep_bounded(Rc::clone(&daemon)));
-    tokio::task::spawn_local(crate::rest::give_back(Rc::clone(&daemon)));
-    tokio::task::spawn_local(crate::state_disk::watch(Rc::clone(&daemon)));
-    tokio::task::spawn_local(crate::takeover::try_again(Rc::clone(&daemon)));
-    tokio::task::spawn_local(crate::spares::watch(Rc::clone(&daemon.spares)));
+    tokio::task::spawn_local(crate::logs::keep_bounded(Rc::clone(&daemon.logs)));
+    tokio::task::spawn_local(crate::runtime::memory_trim::give_back(Rc::clone(&daemon)));
+    tokio::task::spawn_local(crate::state::state_disk::watch(daemon.places.state(), daemon.events.clone()));
+    tokio::task::spawn_local(crate::lifecycle::takeover::try_again(Rc::clone(&daemon)));
+    tokio::task::spawn_local(crate::warm::transaction_reserve::watch(Rc::clone(&daemon.spares)));
     let mut terminate = signal(SignalKind::terminate()).context(|| "waiting for signals".into())?;
     let mut interrupt = signal(SignalKind::interrupt()).context(|| "waiting for signals".into())?;
     let mut looks = tokio::time::interval(SOCKET_LOOK);
@@ -138,11 +143,11 @@ async fn main(places: Places) -> Result<(), ServeError> {
     let _ = std::fs::remove_file(&path);
     last_lives(&daemon).await;
     last_images(&daemon).await;
-    daemon.buds.close(&daemon).await;
+    daemon.buds.close().await;
     daemon.roots.close().await;
     daemon.spares.close().await;
     for (slot, seed) in daemon.pool.close().await {
-        crate::life::end::wait_for(&seed).await;
+        crate::runtime::process_end::wait_for(&seed).await;
         daemon.clear_slot(slot).await;
     }
     recover::sweep_empty_slots(&daemon).await;

@@ -5,31 +5,17 @@
 //!                                                   └─▶ network: the next daemon
 //! ```
 
-use crate::daemon::Daemon;
 use crate::logs;
-use crate::resources::{metrics, watching};
-use pando_guest::Places;
+use crate::logs::LogBound;
+use crate::network::settings::NetworkSettings;
+use crate::resources::metrics_settings::MetricsSettings;
+use crate::resources::{watchdog, watching};
+use crate::state::daemon::Daemon;
 use pando_guest::settings::{Effect, Problem, Settings, effect};
+use pando_seed::Request;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
-
-/// The table `[network]`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
-pub(crate) struct NetworkSettings {
-    /// The private network's addresses. Default: one that no network of the host's overlaps.
-    pub(crate) private: Option<String>,
-    /// The rates of devices, where they do not know their own or shall be held to less: `eth0 = "1gbit"`.
-    pub(crate) link_rate: BTreeMap<String, String>,
-}
-
-impl NetworkSettings {
-    /// What pando.toml says.
-    pub(crate) fn read(places: &Places) -> Self {
-        Settings::read(places).table("network").0
-    }
-}
 
 /// Everything that is wrong with the settings.
 pub(crate) fn problems(settings: &Settings) -> Vec<Problem> {
@@ -37,12 +23,12 @@ pub(crate) fn problems(settings: &Settings) -> Vec<Problem> {
         return settings.table::<NetworkSettings>("network").1;
     }
     let mut all = settings.unknown_tables();
-    all.extend(watching::rules(settings).1);
+    all.extend(watchdog::rules(settings).1);
     all.extend(logs::settings(settings).1);
-    all.extend(metrics::settings(settings).1);
+    all.extend(MetricsSettings::read(settings).1);
     all.extend(settings.table::<NetworkSettings>("network").1);
     all.extend(settings.table::<Transactions>("transactions").1);
-    all.extend(settings.table::<crate::signature_trust::ImageSettings>("images").1);
+    all.extend(settings.table::<crate::store::signature_trust::ImageSettings>("images").1);
     all
 }
 
@@ -80,9 +66,10 @@ pub(crate) fn reload(daemon: &Rc<Daemon>) -> Reloaded {
     if new.is_unreadable() {
         return reloaded;
     }
-    watching::go_by(daemon, watching::rules(&new).0);
-    logs::go_by(daemon, logs::settings(&new).0);
-    metrics::go_by(daemon, metrics::settings(&new).0);
+    watching::go_by(daemon, watchdog::rules(&new).0);
+    bound_logs(daemon, logs::settings(&new).0);
+    let metrics = MetricsSettings::read(&new).0;
+    daemon.metrics.send_if_modified(|before| std::mem::replace(before, metrics.clone()) != metrics);
     let before: BTreeMap<_, _> = daemon.settings.replace(new.clone()).values().into_iter().collect();
     let after: BTreeMap<_, _> = new.values().into_iter().collect();
     let keys: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
@@ -98,4 +85,18 @@ pub(crate) fn reload(daemon: &Rc<Daemon>) -> Reloaded {
     }
     tracing::info!(?reloaded, "read the settings again");
     reloaded
+}
+
+/// From now on logs have another bound: the seeds of the guests that run hear of it.
+fn bound_logs(daemon: &Daemon, bound: LogBound) {
+    if !daemon.logs.go_by(bound) {
+        return;
+    }
+    for guest in daemon.guests.borrow().values() {
+        if let Ok(running) = guest.life()
+            && let Err(error) = running.link.seed().send(Request::Log { bound: daemon.logs.bound() }, &[])
+        {
+            tracing::warn!(%error, guest = %guest.name, "its seed did not hear how large its log may be now");
+        }
+    }
 }

@@ -1,9 +1,12 @@
 //! Calls that wait for nothing.
 
-use crate::daemon::Daemon;
-use crate::life::{image, signal, stop};
-use crate::resources::{self, accounting};
-use crate::{failure, inspection, processes};
+use crate::inspection::inspect;
+use crate::lifecycle::{signal, stop};
+use crate::resources::accounting;
+use crate::state::daemon::Daemon;
+use crate::state::processes;
+use crate::store::images;
+use crate::{failure, resources};
 use pando_api::{Fault, Method, Reply};
 use std::rc::Rc;
 
@@ -25,22 +28,24 @@ pub(super) fn immediate(daemon: &Rc<Daemon>, method: Method) -> Result<Reply, Fa
         Method::Images {} => {
             Ok(Reply::Images { images: daemon.images.borrow().values().map(|held| held.status()).collect() })
         }
-        Method::RemoveImage { image } => image::remove(daemon, &image).map(|()| Reply::Done {}),
-        Method::InspectImage { image } => image::inspect(daemon, &image).map(|image| Reply::ImageInspection { image }),
-        Method::Inspect { name } => inspection::inspect(daemon, &name),
+        Method::RemoveImage { image } => images::remove(daemon, &image).map(|()| Reply::Done {}),
+        Method::InspectImage { image } => images::inspect(daemon, &image).map(|image| Reply::ImageInspection { image }),
+        Method::Inspect { name } => inspect::inspect(daemon, &name),
         Method::Security { name } => {
-            crate::security::in_force(daemon, &name).map(|security| Reply::Security { security })
+            crate::inspection::security::in_force(daemon, &name).map(|security| Reply::Security { security })
         }
         Method::Processes { name: Some(name), .. } => {
             let guest = daemon.guest(&name)?;
             guest.life()?;
-            Ok(Reply::Processes { processes: processes::of_guest(daemon, &guest) })
+            Ok(Reply::Processes { processes: processes::of_guest(&daemon.field, &guest) })
         }
-        Method::Processes { name: None, host: true } => Ok(Reply::Processes { processes: processes::of_host(daemon) }),
+        Method::Processes { name: None, host: true } => {
+            Ok(Reply::Processes { processes: processes::of_host(&daemon.field) })
+        }
         Method::Processes { name: None, host: false } => {
             let guests: Vec<_> = daemon.guests.borrow().values().cloned().collect();
             Ok(Reply::Processes {
-                processes: guests.iter().flat_map(|guest| processes::of_guest(daemon, guest)).collect(),
+                processes: guests.iter().flat_map(|guest| processes::of_guest(&daemon.field, guest)).collect(),
             })
         }
         Method::Signal { name, pid, signal } => signal::send(daemon, &name, pid, signal),

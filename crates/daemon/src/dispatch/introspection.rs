@@ -1,6 +1,6 @@
 //! The interface that every varlink service has: what it is, and what it can be asked.
 
-use super::{Client, Gone};
+use crate::dispatch::{Client, Gone};
 use pando_api::MethodCall;
 
 /// The methods of the interface.

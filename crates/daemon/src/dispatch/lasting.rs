@@ -1,11 +1,13 @@
 //! Calls that take their time and have one reply.
 
-use super::immediate::immediate;
-use crate::daemon::Daemon;
-use crate::life::{
-    address, clone, collect, connections, freeze, identity, image, moving, remove, restore, set, start, stop, storage,
-};
-use crate::{failure, quarantine, takeover};
+use crate::clone::{clone_guest, identity, restore};
+use crate::dispatch::immediate::immediate;
+use crate::failure;
+use crate::freeze::{freeze_guest, migrate};
+use crate::lifecycle::{quarantine, remove, restart, set, start, stop, takeover};
+use crate::network::{address, connections};
+use crate::state::daemon::Daemon;
+use crate::store::{collect, images, storage};
 use pando_api::{Fault, Method, Reply};
 use std::rc::Rc;
 
@@ -16,12 +18,12 @@ pub(super) async fn lasting(daemon: &Rc<Daemon>, method: Method) -> Result<Reply
         Method::Stop { name, signal, grace } => {
             stop::stop(daemon, &daemon.guest(&name)?, signal.as_deref(), grace).await?;
         }
-        Method::Restart { name, grace } => stop::restart(daemon, &daemon.guest(&name)?, grace).await?,
+        Method::Restart { name, grace } => restart::restart(daemon, &daemon.guest(&name)?, grace).await?,
         Method::Freeze { name, image, stop, memory, wait, unchecked } => {
-            let order = freeze::Order { image, stop, memory, unchecked, answer: None };
-            let held = freeze::freeze(daemon, &daemon.guest(&name)?, order).await?;
+            let order = freeze_guest::Order { image, stop, memory, unchecked, answer: None };
+            let held = freeze_guest::freeze(daemon, &daemon.guest(&name)?, order).await?;
             if !memory && !held.is_kept() {
-                let kept = image::keep(daemon, &held);
+                let kept = images::keep(daemon, &held);
                 if wait {
                     kept.await.map_err(|error| {
                         failure::bad(&name, format!("keeping the image failed inside Pando: {error}"))
@@ -32,10 +34,10 @@ pub(super) async fn lasting(daemon: &Rc<Daemon>, method: Method) -> Result<Reply
         }
         Method::Clone { image, names, addresses, signal } => {
             let identity = identity::Identity::wished(&image, &names, addresses, signal.as_deref())?;
-            clone::clone_all(daemon, &image, &names, identity).await?;
+            clone_guest::clone_all(daemon, &image, &names, identity).await?;
         }
         Method::Move { pids, to } => {
-            let (from, moved) = moving::move_processes(daemon, &pids, &to).await?;
+            let (from, moved) = migrate::move_processes(daemon, &pids, &to).await?;
             let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
             let (processes, threads) = (number(moved.processes), number(moved.threads));
             let pause_us = i64::try_from(moved.pause.as_micros()).unwrap_or(i64::MAX);

@@ -16,9 +16,11 @@ mod process_life;
 mod progress;
 mod streams;
 
-use crate::daemon::Daemon;
 use crate::failure;
-use crate::life::{copy, create, exec, image, run};
+use crate::launch::exec;
+use crate::lifecycle::{copy, create, run};
+use crate::state::daemon::Daemon;
+use crate::store::images;
 use lasting::lasting;
 use pando_api::{Fault, Method, MethodCall, Reply};
 use pando_tx::{HandedOver, Remains};
@@ -119,12 +121,12 @@ impl Client {
                 return self.create(create::Order { name, source, spec, start }, more).await;
             }
             Method::ExportImage { image, sign } => {
-                let exported = image::export(&daemon, &image, sign, fds).await;
+                let exported = images::export(&daemon, &image, sign, fds).await;
                 exported.map(|statement| Reply::Exported { statement })
             }
             Method::ImportImage { image, allow, verify } => {
-                let order = image::ImportOrder { name: image, allowed: allow, verify };
-                image::import(&daemon, order, fds).await.map(|held| Reply::Image { image: held.status() })
+                let order = images::ImportOrder { name: image, allowed: allow, verify };
+                images::import(&daemon, order, fds).await.map(|held| Reply::Image { image: held.status() })
             }
             Method::Unify { dry_run } => return self.unify(dry_run, more).await,
             Method::Events {} => return self.events().await,

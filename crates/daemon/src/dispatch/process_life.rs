@@ -1,8 +1,9 @@
 //! Calls that start a process: told of when it runs, and when it has ended.
 
-use super::{Client, Gone};
-use crate::guest::{Guest, Running};
-use crate::life::{exec, run, stop};
+use crate::dispatch::{Client, Gone};
+use crate::launch::exec;
+use crate::lifecycle::{kill, run};
+use crate::state::guest::{Guest, Running};
 use pando_api::{Fault, ProcessNotice, Reply};
 use std::rc::Rc;
 use std::time::Instant;
@@ -70,7 +71,7 @@ impl Client {
         since: Instant,
     ) -> Result<(), Gone> {
         let (notice, exit_code) = self.life_of(guest, running, more).await?;
-        match stop::has_ended(guest).await {
+        match kill::has_ended(guest).await {
             Ok(()) => self.ended(notice, exit_code, since).await,
             Err(fault) => self.fault(&fault).await,
         }

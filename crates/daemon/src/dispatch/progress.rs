@@ -1,8 +1,9 @@
 //! Calls that are long, and tell of their progress.
 
-use super::{Client, Gone};
+use crate::dispatch::{Client, Gone};
 use crate::failure;
-use crate::life::{create, unify};
+use crate::lifecycle::create;
+use crate::store::unify;
 use pando_api::{Fault, Progress, Reply};
 use std::rc::Rc;
 use std::sync::mpsc;

@@ -1,6 +1,6 @@
 //! What a client listens to or reads by itself: events, and a guest's log.
 
-use super::{Client, Gone};
+use crate::dispatch::{Client, Gone};
 use crate::failure;
 use pando_api::{Event, Reply};
 use std::fs::File;

@@ -11,10 +11,8 @@ pub(crate) mod orphan;
 mod pipe;
 mod watched;
 
-use crate::daemon::Daemon;
 use bound::{Bound, Extent};
 use pando_guest::settings::{Problem, Settings};
-use pando_seed::Request;
 pub(crate) use pipe::Printed;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -46,6 +44,11 @@ impl Logs {
         self.bound.get().bytes()
     }
 
+    /// From now on logs have another bound. Whether it is another one.
+    pub(crate) fn go_by(&self, LogBound(bound): LogBound) -> bool {
+        self.bound.replace(bound) != bound
+    }
+
     /// From now on this log is minded, if it exists by the next look; until it is removed.
     pub(crate) fn mind(&self, log: PathBuf) {
         self.joined.borrow_mut().push(log);
@@ -63,22 +66,8 @@ pub(crate) fn settings(settings: &Settings) -> (LogBound, Vec<Problem>) {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LogBound(Bound);
 
-/// From now on logs have another bound: the seeds of the guests that run hear of it.
-pub(crate) fn go_by(daemon: &Daemon, LogBound(bound): LogBound) {
-    if daemon.logs.bound.replace(bound) == bound {
-        return;
-    }
-    for guest in daemon.guests.borrow().values() {
-        if let Ok(running) = guest.life()
-            && let Err(error) = running.link.seed().send(Request::Log { bound: bound.bytes() }, &[])
-        {
-            tracing::warn!(%error, guest = %guest.name, "its seed did not hear how large its log may be now");
-        }
-    }
-}
-
 /// Minds logs, for as long as the daemon runs.
-pub(crate) async fn keep_bounded(daemon: Rc<Daemon>) {
+pub(crate) async fn keep_bounded(logs: Rc<Logs>) {
     let mut watched = match Watched::new() {
         Ok(watched) => watched,
         Err(error) => {
@@ -91,14 +80,14 @@ pub(crate) async fn keep_bounded(daemon: Rc<Daemon>) {
     loop {
         if lively.is_empty() {
             tokio::select! {
-                () = daemon.logs.stirred.notified() => {}
+                () = logs.stirred.notified() => {}
                 () = watched.stir() => {}
             }
         }
         tokio::time::sleep(LOOK).await;
-        lively.extend(daemon.logs.joined.take().into_iter().map(|log| (log, None)));
+        lively.extend(logs.joined.take().into_iter().map(|log| (log, None)));
         lively.extend(watched.written().into_iter().map(|log| (log, None)));
-        lively.retain(|log, before| match daemon.logs.bound.get().keep(log) {
+        lively.retain(|log, before| match logs.bound.get().keep(log) {
             Ok(Some(now)) if *before == Some(now) => {
                 !watched.add(log, || matches!(Extent::of(log), Ok(then) if then == Some(now)))
             }

@@ -1,11 +1,9 @@
 //! What a guest prints whose seed was killed: such a guest goes on, and would stand still once its pipe is full.
 
-use super::{Logs, Printed};
-use crate::daemon::Daemon;
-use crate::guest::{Guest, Running};
-use crate::life::end::wait_for;
-use crate::processes;
-use crate::readable::readable;
+use crate::logs::{Logs, Printed};
+use crate::runtime::process_end::wait_for;
+use crate::runtime::readable::readable;
+use crate::state::guest::Running;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
@@ -17,10 +15,10 @@ const MOST: usize = 64 << 10;
 const MOST_LEFT: usize = 64 << 20;
 
 /// Carries it into the log, until the guest's first process has ended.
-pub(crate) async fn carry_until_end(daemon: &Daemon, guest: &Guest, running: &Running) {
+pub(crate) async fn carry_until_end((logs, log): (&Logs, PathBuf), processes: &[i32], running: &Running) {
     let carried = async {
-        let Some(printed) = Printed::orphaned(&processes::pids(daemon, running.slot)) else { return Ok(()) };
-        let mut orphan = Orphan::of(daemon, guest, &printed)?;
+        let Some(printed) = Printed::orphaned(processes) else { return Ok(()) };
+        let mut orphan = Orphan::of(logs, log.clone(), &printed)?;
         tokio::select! {
             carried = orphan.carry() => return carried,
             () = wait_for(&running.trunk) => {}
@@ -28,13 +26,13 @@ pub(crate) async fn carry_until_end(daemon: &Daemon, guest: &Guest, running: &Ru
         orphan.carry_rest()
     };
     if let Err(error) = carried.await {
-        tracing::warn!(%error, guest = %guest.name, "what it prints is not in its log any more");
+        tracing::warn!(%error, log = %log.display(), "what it prints is not in its log any more");
     }
     wait_for(&running.trunk).await;
 }
 
 struct Orphan<'a> {
-    daemon: &'a Daemon,
+    logs: &'a Logs,
     source: AsyncFd<OwnedFd>,
     path: PathBuf,
     log: File,
@@ -42,9 +40,9 @@ struct Orphan<'a> {
 }
 
 impl<'a> Orphan<'a> {
-    fn of(daemon: &'a Daemon, guest: &Guest, printed: &Printed) -> io::Result<Self> {
-        let (source, path) = (readable(printed.source()?)?, guest.log(&daemon.places));
-        Ok(Self { daemon, source, log: Logs::open(&path)?, path, bytes: vec![0; MOST] })
+    fn of(logs: &'a Logs, path: PathBuf, printed: &Printed) -> io::Result<Self> {
+        let source = readable(printed.source()?)?;
+        Ok(Self { logs, source, log: Logs::open(&path)?, path, bytes: vec![0; MOST] })
     }
 
     /// Until nobody is left who could print.
@@ -79,6 +77,6 @@ impl<'a> Orphan<'a> {
     fn write(&mut self, length: usize) -> io::Result<()> {
         // What a full disk does not take is lost, as with a seed.
         let _ = self.log.write_all(&self.bytes[..length]);
-        self.daemon.logs.bound.get().keep(&self.path).map(drop)
+        self.logs.bound.get().keep(&self.path).map(drop)
     }
 }

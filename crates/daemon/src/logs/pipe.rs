@@ -3,7 +3,7 @@
 //! A guest never has its log, which is a file of the host's: it could empty it, read it, and make it as large as the disk in one call. Of a pipe it can do
 //! nothing but print into it, and wait while its words are carried. The seed does that, so they depend on no daemon.
 
-use super::Logs;
+use crate::logs::Logs;
 use pando_guest::seed::SeedLink;
 use pando_kernel::mistake::planted;
 use pando_kernel::pidfd;

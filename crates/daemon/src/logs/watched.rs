@@ -1,6 +1,6 @@
 //! Silent logs, of whose next write the kernel tells.
 
-use crate::readable::readable;
+use crate::runtime::readable::readable;
 use rustix::fs::inotify::{self, CreateFlags, Reader, WatchFlags};
 use std::collections::HashMap;
 use std::io;

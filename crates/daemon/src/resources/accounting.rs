@@ -1,17 +1,15 @@
 //! What guests use, over time.
 
-use super::{Resources, Tenant};
-use crate::bandwidth::Bandwidth;
-use crate::daemon::Daemon;
-use crate::guest::Guest;
+use crate::network::bandwidth::Bandwidth;
+use crate::resources::{Resources, Tenant};
+use crate::state::daemon::Daemon;
+use crate::state::guest::Guest;
 use pando_api::{Fault, GuestUse, MachineUse, Reply, Sample};
 use pando_guest::GuestName;
 use pando_limit::ring::Ring;
 use pando_limit::usage::Usage;
-use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How often everybody's use is noted.
 const INTERVAL: Duration = Duration::from_secs(60);
@@ -19,74 +17,8 @@ const INTERVAL: Duration = Duration::from_secs(60);
 /// How many notes are kept: a day.
 const KEPT: u64 = 1440;
 
-/// The span over which a guest counts as live, and the part of the machine that it has to have used in it (EuroSys 2007, figure 1).
-const LIVE_SPAN: Duration = Duration::from_secs(300);
-const LIVE_PART: f64 = 0.001;
-
 /// The file with a guest's notes.
 const FILE: &str = "usage";
-
-/// The last look at each guest, and its notes.
-#[derive(Debug, Default)]
-pub(crate) struct Accounts {
-    last: RefCell<BTreeMap<GuestName, Account>>,
-}
-
-#[derive(Debug)]
-struct Account {
-    /// When, and what was used then.
-    looked: Instant,
-    cpu_ns: u64,
-    percent: f64,
-    /// Looks of the last minutes, for who is live.
-    marks: Vec<(Instant, u64)>,
-}
-
-impl Accounts {
-    /// Notes a look; percent of the machine since the one before. Looks that follow each other at once would say little, so those keep the figure.
-    fn look(&self, name: &GuestName, cpu_ns: u64, processors: u32) -> (f64, bool) {
-        const LEAST: Duration = Duration::from_millis(100);
-        let now = Instant::now();
-        let mut last = self.last.borrow_mut();
-        let account = last.entry(name.clone()).or_insert_with(|| Account {
-            looked: now,
-            cpu_ns,
-            percent: 0.0,
-            marks: vec![(now, cpu_ns)],
-        });
-        let elapsed = now - account.looked;
-        if elapsed >= LEAST {
-            let machine = elapsed.as_nanos() as f64 * f64::from(processors);
-            account.percent = cpu_ns.saturating_sub(account.cpu_ns) as f64 / machine * 100.0;
-            (account.looked, account.cpu_ns) = (now, cpu_ns);
-        }
-        let since = account.marks.first().map_or(cpu_ns, |(_, used)| *used);
-        let live =
-            cpu_ns.saturating_sub(since) as f64 >= LIVE_SPAN.as_nanos() as f64 * f64::from(processors) * LIVE_PART;
-        (account.percent, live)
-    }
-
-    /// Remembers what was used at this moment, and forgets what is older than the span of living.
-    fn mark(&self, name: &GuestName, cpu_ns: u64) {
-        if let Some(account) = self.last.borrow_mut().get_mut(name) {
-            let now = Instant::now();
-            account.marks.push((now, cpu_ns));
-            let old = account.marks.iter().take_while(|(then, _)| now - *then > LIVE_SPAN).count();
-            // One from before the span stays: it says what had been used when the span began.
-            account.marks.drain(..old.saturating_sub(1));
-        }
-    }
-
-    /// What had been used when that was last remembered.
-    fn marked(&self, name: &GuestName) -> Option<u64> {
-        self.last.borrow().get(name)?.marks.last().map(|(_, cpu_ns)| *cpu_ns)
-    }
-
-    /// Forgets a guest that runs no more.
-    pub(crate) fn forget(&self, name: &GuestName) {
-        self.last.borrow_mut().remove(name);
-    }
-}
 
 /// Notes everybody's use once a minute, for as long as the daemon runs.
 pub(crate) async fn keep_accounts(daemon: Rc<Daemon>) {
@@ -139,7 +71,7 @@ fn sample(bandwidth: &Bandwidth, guest: &Guest, usage: &Usage, percent: f64) -> 
     let counted = counted.map(|counted| (number(counted.received), number(counted.sent)));
     let (received, sent) = counted.or_else(|| pid.filter(|_| own_network).map(traffic)).unwrap_or_default();
     Sample {
-        time_ms: crate::events::now_ms(),
+        time_ms: crate::state::events::now_ms(),
         cpu_ms: number(usage.cpu_ns / 1_000_000),
         cpu_percent: (percent * 1000.0).round() / 1000.0,
         memory: number(usage.memory),
@@ -197,7 +129,7 @@ fn guest_use(daemon: &Daemon, guest: &Guest, history: bool) -> Option<GuestUse> 
     let usage = usage(resources, &guest.name)?;
     let (percent, live) = resources.accounts.look(&guest.name, usage.cpu_ns, resources.machine.count());
     let now = sample(&daemon.bandwidth, guest, &usage, percent);
-    let granted = crate::bandwidth::read(&guest.spec.borrow()).unwrap_or_default();
+    let granted = crate::network::bandwidth::read(&guest.spec.borrow()).unwrap_or_default();
     let bits = |rate: Option<pando_net::bandwidth::Rate>| rate.map(|rate| number(rate.0));
     let limits = resources.with(&guest.name, |tenant| tenant.limits.clone())?;
     let kept = if history { ring(daemon, guest).all().unwrap_or_default() } else { Vec::new() };

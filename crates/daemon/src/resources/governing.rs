@@ -1,6 +1,6 @@
 //! The loop that keeps processor time fair while guests compete.
 
-use crate::daemon::Daemon;
+use crate::resources::Resources;
 use pando_kernel::real_time::RealTime;
 use std::rc::Rc;
 
@@ -8,22 +8,22 @@ use std::rc::Rc;
 ///
 /// While it matters, the daemon's thread comes before all others: beside guests that keep every processor busy with hundreds of processes a thread of
 /// the usual kind was seen to wait for seconds, whatever its niceness, and so long nobody saw to it that a reservation is had.
-pub(crate) async fn govern(daemon: Rc<Daemon>) {
+pub(crate) async fn govern(resources: Rc<Resources>) {
     let mut punctual = None;
     let mut told = false;
     loop {
-        let next = daemon.resources.governor.borrow().next_look();
+        let next = resources.governor.borrow().next_look();
         match next {
             None => {
                 punctual = None;
-                daemon.resources.stirred.notified().await;
+                resources.stirred.notified().await;
             }
             Some(pause) => {
                 if punctual.is_none() {
                     punctual = RealTime::begin().inspect_err(|error| warn_once(&mut told, error)).ok();
                 }
                 tokio::time::sleep(pause).await;
-                daemon.resources.look();
+                resources.look();
             }
         }
     }

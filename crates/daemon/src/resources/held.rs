@@ -1,6 +1,6 @@
 //! A guest's limits and what holds them, for `inspect`.
 
-use super::Resources;
+use crate::resources::Resources;
 use pando_api::{HeldLimit, Spec};
 use pando_guest::GuestName;
 use pando_limit::disk::{Means, Room};

@@ -1,7 +1,7 @@
 //! Processes that the kernel killed for want of memory, told as events of their guests.
 
-use crate::daemon::Daemon;
-use crate::readable::readable;
+use crate::runtime::readable::readable;
+use crate::state::daemon::Daemon;
 use pando_limit::oom::{KernelLog, Victim, victim};
 use std::os::fd::AsFd;
 use std::rc::Rc;
@@ -35,7 +35,7 @@ fn tell(daemon: &Daemon, line: &str) {
     let Some(victim) = victim(line) else { return };
     let Some(slot) = slot(&victim, &daemon.places.field()) else { return };
     let guests = daemon.guests.borrow();
-    let is_its = |slot: u32| move |running: &Rc<crate::guest::Running>| running.slot == slot;
+    let is_its = |slot: u32| move |running: &Rc<crate::state::guest::Running>| running.slot == slot;
     let Some(guest) = guests.values().find(|guest| guest.running.borrow().as_ref().is_some_and(is_its(slot))) else {
         return;
     };

@@ -1,9 +1,7 @@
 //! What guests use, for whoever comes and asks by HTTP, as Prometheus does: `[metrics] listen` of pando.toml, an address of the host or a socket's path.
 
-use crate::daemon::Daemon;
+use crate::state::daemon::Daemon;
 use pando_api::Reply;
-use pando_guest::settings::{Problem, Settings};
-use serde::Deserialize;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -15,24 +13,6 @@ use tokio::net::{TcpListener, UnixListener};
 /// The longest question, and how long one may take to ask it and to take the answer.
 const LONGEST: usize = 8 << 10;
 const PATIENCE: Duration = Duration::from_secs(5);
-
-/// The table `[metrics]`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
-pub(crate) struct Metrics {
-    /// `127.0.0.1:9464`, or the absolute path of a socket. Nothing: nobody is answered.
-    listen: Option<String>,
-}
-
-/// What the settings say of it, and what is wrong with that.
-pub(crate) fn settings(settings: &Settings) -> (Metrics, Vec<Problem>) {
-    settings.table("metrics")
-}
-
-/// From now on it is answered somewhere else.
-pub(crate) fn go_by(daemon: &Daemon, metrics: Metrics) {
-    daemon.metrics.send_if_modified(|before| std::mem::replace(before, metrics.clone()) != metrics);
-}
 
 /// Answers for as long as the daemon runs, where the settings want it. One asks at a time: a slow one is left after [`PATIENCE`].
 pub(crate) async fn serve(daemon: Rc<Daemon>) {
@@ -142,16 +122,5 @@ mod tests {
         assert_eq!(path(b"GET /metrics?x=1 HTTP/1.1\r\nHost: a\r\n\r\n"), Some("/metrics"));
         assert_eq!(path(b"POST /metrics HTTP/1.1\r\n\r\n"), None);
         assert_eq!((path(b""), path(b"GET"), path(&[0xff, 0xfe])), (None, None, None));
-    }
-
-    #[test]
-    fn nobody_is_answered_unless_somebody_wants_it() {
-        let listen = |text: &str| {
-            let (metrics, problems) = settings(&Settings::parse(Path::new("pando.toml"), text));
-            (metrics.listen, problems.len())
-        };
-        assert_eq!(listen("[other]\n"), (None, 0));
-        assert_eq!(listen("[metrics]\nlisten = \"127.0.0.1:9464\"\n"), (Some("127.0.0.1:9464".to_owned()), 0));
-        assert_eq!(listen("[metrics]\nport = 1\n"), (None, 1));
     }
 }

@@ -7,23 +7,26 @@
 //! ```
 
 pub(crate) mod accounting;
+pub(crate) mod accounts;
 pub mod exposition;
 pub(crate) mod governing;
 mod held;
 pub(crate) mod kills;
 pub(crate) mod metrics;
+pub(crate) mod metrics_settings;
 pub(crate) mod open_files;
 mod shared_memory;
 mod tenant;
 pub(crate) mod views;
+pub(crate) mod watchdog;
 pub(crate) mod watching;
 
 pub(crate) use held::held;
 pub(crate) use tenant::Tenant;
 
 use crate::failure;
-use crate::guest::{Guest, Running};
-use crate::record::RunRecord;
+use crate::state::guest::{Guest, Running};
+use crate::state::record::RunRecord;
 use pando_api::{Fault, FaultKind, Spec};
 use pando_guest::policy::{grants, profile};
 use pando_guest::settings::Settings;
@@ -67,9 +70,9 @@ pub(crate) struct Resources {
     pub(crate) governor: RefCell<Governor<GuestName>>,
     /// Told when somebody came, went or changed.
     pub(crate) stirred: Notify,
-    pub(crate) accounts: accounting::Accounts,
+    pub(crate) accounts: accounts::Accounts,
     pub(crate) views: views::Views,
-    pub(crate) watch: watching::Watch,
+    pub(crate) watch: watchdog::Watch,
     /// Told when somebody came, went or changed: for who looks after open files.
     pub(crate) filed: Notify,
     /// Told when a guest came that is shown what it may use.
@@ -94,11 +97,11 @@ impl Resources {
             sockets: socket_bound::pool(),
             tenants: RefCell::default(),
             stirred: Notify::new(),
-            accounts: accounting::Accounts::default(),
+            accounts: accounts::Accounts::default(),
             views: views::Views::new(&places.run()),
             seen: Notify::new(),
             filed: Notify::new(),
-            watch: watching::Watch::new(settings),
+            watch: watchdog::Watch::new(settings),
         };
         let whole = Groups::find(|name| resources.seats.get(name).cloned(), None);
         if let Err(error) = meter::weigh_field(&whole) {

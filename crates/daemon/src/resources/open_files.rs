@@ -1,6 +1,6 @@
 //! The loop that keeps guests within the number of files that they may have open together.
 
-use crate::daemon::Daemon;
+use crate::state::daemon::Daemon;
 use pando_guest::GuestName;
 use pando_limit::open_files::{Deed, EVERY, OpenFiles};
 use std::collections::BTreeMap;

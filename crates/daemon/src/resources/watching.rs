@@ -1,61 +1,19 @@
 //! The watchdog's loop: what it sees, and what it has done.
 
-use crate::daemon::Daemon;
 use crate::failure;
-use crate::guest::Guest;
-use crate::life::stop;
+use crate::lifecycle::{restart, stop};
+use crate::state::daemon::Daemon;
+use crate::state::guest::Guest;
 use pando_api::{Fault, Reply, WatchdogState, WatchdogStep};
 use pando_guest::GuestName;
-use pando_guest::settings::{Problem, Settings};
 use pando_kernel::{CallError, Context};
 use pando_limit::machine::Free;
 use pando_limit::reclaim::reclaim;
 use pando_limit::usage::Usage;
 use pando_limit::watchdog::{Policy, Rules, Scene, Step, Tenant, Watchdog, pressure};
-use std::cell::RefCell;
-use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
-use tokio::sync::Notify;
-
-/// The watchdog, and the last steps that it took.
-#[derive(Debug)]
-pub(crate) struct Watch {
-    dog: RefCell<Watchdog<GuestName>>,
-    taken: RefCell<VecDeque<WatchdogStep>>,
-    /// Told when it goes by other rules.
-    changed: Notify,
-}
-
-impl Watch {
-    pub(crate) fn new(settings: &Settings) -> Self {
-        let dog = RefCell::new(Watchdog::new(rules(settings).0));
-        Self { dog, taken: RefCell::default(), changed: Notify::new() }
-    }
-
-    fn rules(&self) -> Rules {
-        self.dog.borrow().rules().clone()
-    }
-
-    fn decide(&self, scene: &Scene<GuestName>) -> Option<(Step<GuestName>, String)> {
-        self.dog.borrow_mut().decide(scene)
-    }
-
-    fn is_wanting(&self, scene: &Scene<GuestName>) -> bool {
-        self.dog.borrow().is_wanting(scene)
-    }
-
-    fn note(&self, step: WatchdogStep) {
-        /// How many are remembered.
-        const KEPT: usize = 32;
-        let mut taken = self.taken.borrow_mut();
-        taken.push_back(step);
-        while taken.len() > KEPT {
-            taken.pop_front();
-        }
-    }
-}
 
 /// What the watchdog sees and would do, by a policy or by its own.
 pub(crate) fn state(daemon: &Daemon, policy: Option<&str>) -> Result<Reply, Fault> {
@@ -73,7 +31,7 @@ pub(crate) fn state(daemon: &Daemon, policy: Option<&str>) -> Result<Reply, Faul
     let Free { memory, swap, swap_size } = scene.free;
     let percent = |part: u64, whole: u64| (part as f64 / whole.max(1) as f64 * 1000.0).round() / 10.0;
     let would = dog.would(policy, &scene).map(|(step, why)| WatchdogStep {
-        time_ms: crate::events::now_ms(),
+        time_ms: crate::state::events::now_ms(),
         guest: step.whom().to_string(),
         step: step.word().to_owned(),
         why,
@@ -91,14 +49,6 @@ pub(crate) fn state(daemon: &Daemon, policy: Option<&str>) -> Result<Reply, Faul
         taken: watch.taken.borrow().iter().cloned().collect(),
     };
     Ok(Reply::Watchdog { watchdog })
-}
-
-/// The rules in pando.toml, and what is wrong with them. Of a file of which nothing is understood nobody knows whether it wants a watchdog: then there is
-/// none, since what it does to guests cannot be undone.
-pub(crate) fn rules(settings: &Settings) -> (Rules, Vec<Problem>) {
-    let (rules, problems) = settings.table::<Rules>("watchdog");
-    let unknown = settings.is_unreadable() || problems.iter().any(|problem| problem.what.contains("[watchdog] policy"));
-    (if unknown { Rules { policy: Policy::Off, ..rules } } else { rules }, problems)
 }
 
 /// From now on the watchdog goes by these.
@@ -178,7 +128,7 @@ async fn take(daemon: &Rc<Daemon>, step: Step<GuestName>, why: String, dry_run: 
         Step::Restart(_) if !guest.ephemeral => {
             // A frozen process dies of nothing but SIGKILL.
             let _ = freeze(daemon, &guest, false);
-            ("restart", stop::restart(daemon, &guest, Some(0)).await.map_err(|fault| fault.message))
+            ("restart", restart::restart(daemon, &guest, Some(0)).await.map_err(|fault| fault.message))
         }
         Step::Restart(_) | Step::Stop(_) => {
             let _ = freeze(daemon, &guest, false);
@@ -189,7 +139,7 @@ async fn take(daemon: &Rc<Daemon>, step: Step<GuestName>, why: String, dry_run: 
     let why = format!("{why}{failed}");
     daemon.events.tell(guest.name.as_ref(), "watchdog", Some(format!("{word}: {why}")));
     daemon.resources.watch.note(WatchdogStep {
-        time_ms: crate::events::now_ms(),
+        time_ms: crate::state::events::now_ms(),
         guest: guest.name.to_string(),
         step: word.to_owned(),
         why,
@@ -210,28 +160,4 @@ fn freeze(daemon: &Daemon, guest: &Guest, frozen: bool) -> Result<(), String> {
     let file = group.map(|group| group.join("cgroup.freeze")).ok_or("this host has no version 2 of control groups")?;
     let written = std::fs::write(&file, if frozen { "1" } else { "0" });
     written.context(|| format!("writing {}", file.display())).map_err(|error| error.to_string())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::path::Path;
-
-    #[test]
-    fn rules_come_from_the_settings() {
-        let read = |text: &str| rules(&Settings::parse(Path::new("pando.toml"), text));
-        assert_eq!(read(""), (Rules::default(), Vec::new()));
-        let (found, problems) = read("[other]\n[watchdog]\npolicy = \"pl_mom\"\nswap = 80\n");
-        assert_eq!((found, problems), (Rules { policy: Policy::PlMom, swap: 80.0, ..Rules::default() }, Vec::new()));
-    }
-
-    #[test]
-    fn what_is_not_understood_turns_no_watchdog_on() {
-        let read = |text: &str| rules(&Settings::parse(Path::new("pando.toml"), text));
-        for text in ["[watchdog]\npolicy = \"cat\"\n", "[watchdog]\npolicy = \"off\"\nswpa = 1\n", "[watchdog\n"] {
-            let (found, problems) = read(text);
-            assert_eq!(found.policy, Policy::Off, "{text}");
-            assert_eq!(problems.len(), 1, "{text}");
-        }
-    }
 }

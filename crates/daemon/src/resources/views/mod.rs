@@ -11,8 +11,7 @@
 
 mod keeper;
 
-use super::Tenant;
-use crate::daemon::Daemon;
+use crate::resources::{Resources, Tenant};
 use keeper::{Keeper, Sheet};
 use pando_guest::GuestName;
 use pando_kernel::mount::Tree;
@@ -191,12 +190,12 @@ pub(crate) fn attach(trees: Vec<(View, Tree)>, pid: i32, mounts: BorrowedFd<'_>)
 }
 
 /// Counts who wants to run, for as long as the daemon runs; sleeps while no guest is shown anything.
-pub(crate) async fn sample(daemon: Rc<Daemon>) {
+pub(crate) async fn sample(resources: Rc<Resources>) {
     loop {
         tokio::time::sleep(view::EVERY).await;
-        let views = &daemon.resources.views;
+        let views = &resources.views;
         if views.is_empty() {
-            daemon.resources.seen.notified().await;
+            resources.seen.notified().await;
         } else {
             views.sample();
         }

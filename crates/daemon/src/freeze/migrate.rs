@@ -1,0 +1,339 @@
+//! Moving processes from one guest into another, with what they have: memory, open files, sockets that listen.
+//!
+//! What they run and map has to be there as well. Files that they have open are copied where the other guest has none of that name.
+
+use crate::failure;
+use crate::freeze::capacity_check;
+use crate::freeze::freeze_guest::fault;
+use crate::init::clone_slot::scopes;
+use crate::logs::{Logs, Printed};
+use crate::state::daemon::Daemon;
+use crate::state::guest::{Guest, Running};
+use crate::state::processes;
+use pando_api::{Fault, FaultKind};
+use pando_freeze::image::{AreaKind, FileKind, Image};
+use pando_freeze::{Bed, FreezeError, Moved, Onlooker, Outside, Refusal, Subject, Target, TransplantError, transplant};
+use pando_guest::seed::PROGRAM;
+use pando_kernel::fs_owner::FsOwner;
+use pando_kernel::{CallError, Context, pidfd, unfiltered};
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::rc::Rc;
+use std::sync::{Arc, LazyLock};
+
+/// Moves processes, by their pids on the host, and all below them; which guest they were in.
+pub(crate) async fn move_processes(daemon: &Rc<Daemon>, pids: &[i32], to: &str) -> Result<(String, Moved), Fault> {
+    let target = daemon.guest(to)?;
+    let source = owner(daemon, pids, &target)?;
+    let (_here, _there) = (source.begin("moved out of")?, target.begin("moved into")?);
+    let (from, into) = (source.life()?, target.life()?);
+    if source.spec.borrow().init.is_some() {
+        let message = format!("guest '{}' boots an init of its own; its processes cannot be moved", source.name);
+        return Err(failure::bad(source.name.as_ref(), message));
+    }
+    capacity_check::check(daemon, &source, pids, &target)?;
+    let site = Site::of(daemon, (&source, &from), (&target, &into))
+        .map_err(|error| failure::call("preparing to move processes", to, &error))?;
+    let processes = pids.to_vec();
+    // Who has a filter of his own may not look behind another's.
+    let moved = tokio::task::spawn_blocking(move || unfiltered::run(move || site.work(&processes)))
+        .await
+        .map_err(io::Error::other)
+        .and_then(|moved| moved)
+        .map_err(|error| Fault::new(FaultKind::Failed, to, format!("moving processes failed inside Pando: {error}")))?;
+    let moved = moved.map_err(|error| match &error {
+        TransplantError::Freeze(error) => fault(&source, error),
+        other => failure::bad(to, format!("moving processes into guest '{to}' failed: {other}")),
+    })?;
+    let words = |what: &str, other: &Guest| Some(format!("{} processes {what} '{}'", moved.processes, other.name));
+    daemon.events.tell(source.name.as_ref(), "move", words("into", &target));
+    daemon.events.tell(target.name.as_ref(), "move", words("out of", &source));
+    Ok((source.name.to_string(), moved))
+}
+
+/// The one guest that has all of them.
+fn owner(daemon: &Rc<Daemon>, pids: &[i32], target: &Rc<Guest>) -> Result<Rc<Guest>, Fault> {
+    let guests: Vec<_> = daemon.guests.borrow().values().cloned().collect();
+    let has =
+        |guest: &&Rc<Guest>, pid: i32| processes::of_guest(&daemon.field, guest).iter().any(|one| one.host_pid == pid);
+    let Some(first) = pids.first() else { return Err(failure::bad("move", "name the processes to move")) };
+    let Some(source) = guests.iter().find(|guest| has(guest, *first)) else {
+        let message = format!("process {first} is of no guest; 'pando ps' lists processes with their pids on the host");
+        return Err(failure::bad(&first.to_string(), message));
+    };
+    if let Some(other) = pids.iter().find(|pid| !has(&source, **pid)) {
+        let message = format!("process {other} is not of guest '{}', which process {first} is of", source.name);
+        return Err(failure::bad(&other.to_string(), message));
+    }
+    if Rc::ptr_eq(source, target) {
+        return Err(failure::bad(&first.to_string(), format!("process {first} is of guest '{}' already", source.name)));
+    }
+    if source.running.borrow().as_ref().is_some_and(|running| pids.contains(&running.pid)) {
+        let message = format!("the first process of guest '{}' is the guest: it cannot be moved", source.name);
+        return Err(failure::bad(source.name.as_ref(), message));
+    }
+    Ok(Rc::clone(source))
+}
+
+/// What a thread needs for it.
+struct Site {
+    from: i32,
+    into: i32,
+    /// The other guest's root on the host.
+    owner: u32,
+    /// What is printed into here: device and inode.
+    printed: Option<(u64, u64)>,
+    printed_there: OwnedFd,
+    cgroup: Option<OwnedFd>,
+    procs: Option<OwnedFd>,
+    tasks: Vec<OwnedFd>,
+    /// What a Landlock domain is to keep inside there.
+    scopes: u32,
+    onlooker: Arc<LazyLock<Option<Onlooker>>>,
+}
+
+impl Site {
+    fn of(
+        daemon: &Daemon,
+        (source, from): (&Guest, &Running),
+        (target, into): (&Guest, &Running),
+    ) -> Result<Self, CallError> {
+        let plot = daemon.field.plot(into.slot);
+        let open = |path: std::path::PathBuf, how: &std::fs::OpenOptions| {
+            how.open(&path).map(OwnedFd::from).context(|| format!("opening {}", path.display()))
+        };
+        let group = plot.guest();
+        Ok(Self {
+            from: from.pid,
+            into: into.pid,
+            owner: into.root(),
+            printed: crate::freeze::freeze_guest::printed(daemon, source, from),
+            printed_there: printed(daemon, target, into)?,
+            cgroup: group.clone().map(|path| open(path, File::options().read(true))).transpose()?,
+            procs: group.map(|path| open(path.join("cgroup.procs"), File::options().write(true))).transpose()?,
+            tasks: plot.entrances()?.tasks,
+            scopes: scopes(&target.spec.borrow()),
+            onlooker: Arc::clone(&daemon.onlooker),
+        })
+    }
+
+    /// Blocking.
+    fn work(&self, processes: &[i32]) -> Result<Moved, TransplantError> {
+        let outside = Vec::from_iter(self.printed.map(|(device, inode)| Outside { device, inode }));
+        let subject = Subject {
+            init: self.from,
+            whole: false,
+            console: None,
+            outside: &outside,
+            in_memory: &[],
+            own_files: &[],
+            given: &[],
+            host_devices: &[],
+            network: None,
+            onlooker: self.onlooker.as_ref().as_ref(),
+        };
+        let groups: Vec<BorrowedFd<'_>> = self.tasks.iter().map(AsFd::as_fd).collect();
+        let target = Target {
+            init: self.into,
+            cgroup: self.cgroup.as_ref().map(AsFd::as_fd),
+            groups: &groups,
+            supplied: &[self.printed_there.as_fd()],
+            cradle: None,
+            scopes: self.scopes,
+        };
+        let bed = Bed { target, procs: self.procs.as_ref().map(AsFd::as_fd) };
+        transplant(&subject, processes, &bed, |image| self.files(image))
+    }
+
+    /// Sees to it that files are there; the root directory of the guest that they come from.
+    fn files(&self, image: &Image) -> Result<OwnedFd, FreezeError> {
+        let root = |pid: i32| {
+            let path = format!("/proc/{pid}/root");
+            File::open(&path).map(OwnedFd::from).context(|| format!("opening {path}"))
+        };
+        let (here, there) = (root(self.from)?, root(self.into)?);
+        let (mapped, open) = (mapped(image), open(image));
+        for path in mapped.iter().chain(&open) {
+            if let Err((kind, advice)) = self.bring(&here, &there, path, open.contains(path))? {
+                let process = image.processes.first();
+                let refusal = Refusal {
+                    pid: process.map_or(0, |one| one.pid),
+                    name: String::new(),
+                    descriptor: None,
+                    kind,
+                    advice,
+                };
+                return Err(FreezeError::Refused(vec![refusal]));
+            }
+        }
+        Ok(here)
+    }
+
+    /// Copies a file that the other guest lacks; an objection where it has another, or must have it by itself.
+    fn bring(
+        &self,
+        here: &OwnedFd,
+        there: &OwnedFd,
+        path: &str,
+        copies: bool,
+    ) -> Result<Result<(), (String, &'static str)>, CallError> {
+        let what = || format!("looking at {path}");
+        let Some(ours) = look(here, path, OFlags::RDONLY).context(what)? else { return Ok(Ok(())) };
+        let about = ours.metadata().context(what)?;
+        if !about.is_file() {
+            let missing = look(there, path, OFlags::PATH).context(what)?.is_none();
+            let objection = (format!("{path}, which the other guest lacks"), "make it there first");
+            return Ok(if missing { Err(objection) } else { Ok(()) });
+        }
+        match look(there, path, OFlags::RDONLY).context(what)? {
+            Some(theirs) if same(&ours, &theirs).context(what)? => Ok(Ok(())),
+            Some(_) => Ok(Err((
+                format!("{path}, of which the other guest has another"),
+                "make them equal, or move it away there",
+            ))),
+            None if copies => {
+                self.copy(ours, &about, there, path).context(|| format!("copying {path} into the other guest"))?;
+                Ok(Ok(()))
+            }
+            None => Ok(Err((format!("{path}, which it runs and the other guest lacks"), "install it there first"))),
+        }
+    }
+
+    fn copy(&self, mut ours: File, about: &std::fs::Metadata, there: &OwnedFd, path: &str) -> io::Result<()> {
+        let _as_owner = (self.owner != 0).then(|| FsOwner::assume(self.owner)).transpose()?;
+        let (above, name) =
+            path.trim_start_matches('/').rsplit_once('/').unwrap_or((".", path.trim_start_matches('/')));
+        let above = directory(there, above)?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mode = Mode::from_raw_mode(about.mode() & 0o777);
+        let mut theirs = File::from(rustix::fs::openat(&above, name, flags, mode)?);
+        io::copy(&mut ours, &mut theirs)?;
+        Ok(rustix::fs::fchmod(&theirs, mode)?)
+    }
+}
+
+/// An end of what a guest prints into. One that has no command of its own has none yet.
+fn printed(daemon: &Daemon, guest: &Guest, running: &Running) -> Result<OwnedFd, CallError> {
+    let what = || format!("connecting to the log of guest '{}'", guest.name);
+    if let Some(printed) = Printed::of(&running.seed).context(what)? {
+        return printed.end().context(what);
+    }
+    // One of another kind may not know what is asked of it, and would let go of the daemon.
+    let pid = pidfd::pid(&running.seed).context(what)?;
+    if std::fs::read(format!("/proc/{pid}/exe")).context(what)? != PROGRAM {
+        return Err(io::Error::other("it was started by another Pando; restart it first")).context(what);
+    }
+    let log = Logs::open(&guest.log(&daemon.places)).context(what)?;
+    daemon.logs.pipe(running.link.seed(), log, running.root()).context(what)
+}
+
+/// A directory inside a root, made where it is missing.
+fn directory(root: &OwnedFd, path: &str) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let opened = || rustix::fs::openat2(root, path, flags, Mode::empty(), CONFINED);
+    match opened() {
+        Err(Errno::NOENT) => {
+            let (above, name) = path.rsplit_once('/').unwrap_or((".", path));
+            let above = directory(root, above)?;
+            match rustix::fs::mkdirat(&above, name, Mode::from_raw_mode(0o755)) {
+                Err(Errno::EXIST) | Ok(()) => Ok(opened()?),
+                Err(error) => Err(error.into()),
+            }
+        }
+        opened => Ok(opened?),
+    }
+}
+
+const CONFINED: ResolveFlags = ResolveFlags::IN_ROOT.union(ResolveFlags::NO_MAGICLINKS);
+
+/// What a path means inside a root, if it is a file or a directory.
+fn look(root: &OwnedFd, path: &str, how: OFlags) -> io::Result<Option<File>> {
+    let open = |how: OFlags| rustix::fs::openat2(root, path, how | OFlags::CLOEXEC, Mode::empty(), CONFINED);
+    let plain = match open(OFlags::PATH) {
+        Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
+        found => found?,
+    };
+    // Opening a device or a pipe may do something.
+    match FileType::from_raw_mode(rustix::fs::fstat(&plain)?.st_mode) {
+        FileType::RegularFile => Ok(Some(open(how | OFlags::NOCTTY)?.into())),
+        _ => Ok(Some(plain.into())),
+    }
+}
+
+/// Whether two files have the same content.
+fn same(one: &File, other: &File) -> io::Result<bool> {
+    const PORTION: usize = 64 << 10;
+    let (about, others) = (one.metadata()?, other.metadata()?);
+    if (about.dev(), about.ino()) == (others.dev(), others.ino()) {
+        return Ok(true);
+    }
+    if !others.is_file() || about.len() != others.len() {
+        return Ok(false);
+    }
+    let (mut one, mut other) = (one, other);
+    let (mut ours, mut theirs) = (vec![0; PORTION], vec![0; PORTION]);
+    loop {
+        let read = one.read(&mut ours)?;
+        if read == 0 {
+            return Ok(true);
+        }
+        other.read_exact(&mut theirs[..read])?;
+        if ours[..read] != theirs[..read] {
+            return Ok(false);
+        }
+    }
+}
+
+/// What processes run, and map.
+fn mapped(image: &Image) -> BTreeSet<String> {
+    let areas = image.processes.iter().flat_map(|process| &process.areas);
+    let private = areas
+        .filter_map(|area| if let AreaKind::Private { path, .. } = &area.kind { Some(path.clone()) } else { None });
+    let executables = image.processes.iter().map(|process| process.executable.clone());
+    private.chain(executables).filter(|path| path.starts_with('/')).collect()
+}
+
+/// What they have open, map so that all see what is written, and work in.
+fn open(image: &Image) -> BTreeSet<String> {
+    let files =
+        image.files.iter().filter_map(|file| if let FileKind::Named { path } = &file.kind { Some(path) } else { None });
+    let areas = image.processes.iter().flat_map(|process| &process.areas);
+    let shared =
+        areas.filter_map(|area| if let AreaKind::Shared { path, .. } = &area.kind { Some(path) } else { None });
+    let directories = image.processes.iter().map(|process| &process.directory);
+    files.chain(shared).chain(directories).filter(|path| path.starts_with('/')).cloned().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_compared_by_what_is_in_them() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = |name: &str, content: &str| {
+            let path = directory.path().join(name);
+            std::fs::write(&path, content).unwrap();
+            File::open(path).unwrap()
+        };
+        let one = file("one", "content");
+        assert!(same(&one, &file("same", "content")).unwrap());
+        assert!(!same(&file("again", "content"), &file("other", "contents")).unwrap());
+        assert!(!same(&file("third", "content"), &file("fourth", "konzent")).unwrap());
+    }
+
+    #[test]
+    fn directories_are_made_inside_the_root() {
+        let top = tempfile::tempdir().unwrap();
+        let root = OwnedFd::from(File::open(top.path()).unwrap());
+        std::os::unix::fs::symlink("/", top.path().join("link")).unwrap();
+        directory(&root, "link/a/b").unwrap();
+        assert!(top.path().join("a/b").is_dir(), "a link leads nowhere else");
+        assert!(look(&root, "/a/none", OFlags::RDONLY).unwrap().is_none());
+    }
+}

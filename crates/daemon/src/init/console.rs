@@ -1,0 +1,29 @@
+//! The console of a guest that brings its own init: a terminal of the guest's, which its seed keeps, and whose output is the guest's log.
+
+use crate::failure;
+use crate::init::link::Link;
+use crate::logs::Logs;
+use pando_api::Fault;
+use pando_guest::GuestName;
+use pando_guest::seed::SeedLink;
+use pando_kernel::packet;
+use pando_seed::Request;
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+/// Has a seed keep the console that its trunk is about to open. The trunk is to send its master over the socket.
+pub(crate) fn lay(logs: &Logs, (name, log): (&GuestName, &Path), link: &Link) -> Result<OwnedFd, Fault> {
+    let laid = || -> std::io::Result<OwnedFd> {
+        let (seeds, trunks) = packet::pair()?;
+        let log = Logs::open(log)?;
+        keep(link.seed(), seeds.as_fd(), (&log, logs.bound()))?;
+        Ok(trunks)
+    };
+    laid().map_err(|error| failure::io("making the guest's console", name.as_ref(), &error))
+}
+
+/// Has a seed keep a console whose master comes on a socket, and print it into a log that has a bound.
+pub(crate) fn keep(seed: &SeedLink, master: BorrowedFd<'_>, (log, bound): (&File, u64)) -> std::io::Result<()> {
+    seed.send(Request::Console { bound }, &[master, log.as_fd()])
+}

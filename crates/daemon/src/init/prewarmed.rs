@@ -1,0 +1,58 @@
+//! A guest's first process that was made before it is known which guest it is.
+
+use crate::init::handoff::Cradle;
+use crate::init::link::Link;
+use pando_guest::slot;
+use pando_kernel::mount::Tree;
+use pando_kernel::pidfd;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+
+/// A guest's first process that waits to learn which guest it is.
+#[derive(Debug)]
+pub(crate) struct Sprout {
+    /// The slot.
+    pub(crate) slot: u32,
+    /// The process of the seed that it grew from.
+    pub(crate) seed: OwnedFd,
+    /// The seed's socket.
+    pub(crate) link: Rc<Link>,
+    /// The user namespace.
+    pub(crate) namespace: Option<OwnedFd>,
+    /// Its pid.
+    pub(crate) pid: i32,
+    /// Its process.
+    pub(crate) trunk: OwnedFd,
+    /// Where it takes the rest of its plan and tells how that went.
+    pub(crate) report: OwnedFd,
+    /// Its mount namespace.
+    pub(crate) mounts: Option<OwnedFd>,
+}
+
+impl Sprout {
+    /// The id that its root is on the host.
+    pub(crate) fn root(&self) -> u32 {
+        self.namespace.as_ref().map_or(0, |_| slot::first_id(self.slot))
+    }
+
+    /// Whether somebody has killed it.
+    pub(crate) fn has_ended(&self) -> bool {
+        pidfd::has_ended(&self.trunk) || pidfd::has_ended(&self.seed)
+    }
+}
+
+/// What was made ahead for a start.
+#[derive(Debug)]
+pub(crate) struct Ready {
+    /// The first process.
+    pub(crate) sprout: Sprout,
+    /// The root file system, over the guest's own files; `None` where it stands in it already: see [`stand_ahead`].
+    pub(crate) tree: Option<Tree>,
+    /// Where it waits to become the init of a frozen guest.
+    pub(crate) cradle: Option<Cradle>,
+}
+
+/// The mount namespace of a process, if it still has one.
+pub(crate) fn mounts(pid: i32) -> Option<OwnedFd> {
+    std::fs::File::open(format!("/proc/{pid}/ns/mnt")).ok().map(OwnedFd::from)
+}

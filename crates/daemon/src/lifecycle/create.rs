@@ -1,0 +1,211 @@
+//! Making a guest that lasts: its layer first, then its directory, which appears by one rename.
+
+use crate::lifecycle::start;
+use crate::state::daemon::Daemon;
+use crate::state::events::now;
+use crate::state::guest::Guest;
+use crate::state::record;
+use crate::state::record::{GuestRecord, RECORD, SPEC};
+use crate::store::layers;
+use crate::store::layers::{MadeLayer, Maker};
+use crate::{crash, failure};
+use pando_api::{Fault, FaultKind, GuestState, Progress, Spec};
+use pando_guest::account::Account;
+use pando_guest::plan::{self, Facts, Heritage, Program, Stdio};
+use pando_guest::root::{LayerStore, Root};
+use pando_guest::source::Source;
+use pando_guest::{GuestName, root};
+use pando_kernel::mount::Tree;
+use pando_kernel::tree_removal::TemporaryDirectory;
+use pando_limit::limits::Disk;
+use pando_store::StoreError;
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::{Arc, mpsc};
+
+/// What `create` was asked for.
+#[derive(Clone, Debug)]
+pub(crate) struct Order {
+    pub(crate) name: String,
+    pub(crate) source: Option<String>,
+    pub(crate) spec: Spec,
+    pub(crate) start: bool,
+}
+
+/// Makes the guest, and starts it if that is wanted.
+pub(crate) async fn create(daemon: &Rc<Daemon>, order: Order, progress: mpsc::Sender<Progress>) -> Result<(), Fault> {
+    let name: GuestName = order.name.parse().map_err(|error| failure::bad_name(&order.name, &error))?;
+    let source = layers::parse(order.source.as_deref())?;
+    check(&name, &order.spec)?;
+    let limits = daemon.resources.borne(&order.spec)?;
+    let _name = daemon.reserve(&name).await?;
+    crash::point("create.begun");
+    let mut spec = order.spec;
+    let made = layer(daemon, &name, &source, &spec, progress).await?;
+    crash::point("create.layered");
+    layers::complete(&mut spec, &made.suggested);
+    let record = GuestRecord {
+        source: source.to_string(),
+        created: now(),
+        layers: vec![made.name.clone()],
+        exit_code: None,
+        oom_kills: None,
+        frozen_into: None,
+    };
+    if let Err(fault) = settle(daemon, &name, &record, &spec, &limits.disk) {
+        crate::store::unused_layers::discard_layer(daemon, &made.name);
+        return Err(fault);
+    }
+    crash::point("create.settled");
+    let guest = Guest::new(name.clone(), record, spec);
+    daemon.guests.borrow_mut().insert(name, Rc::clone(&guest));
+    drop(made.lease);
+    daemon.events.tell(guest.name.as_ref(), "create", Some(source.to_string()));
+    if order.start { start::start(daemon, &guest).await } else { Ok(()) }
+}
+
+/// Looks for everything in a spec that would keep the guest from starting, before anything is made.
+pub(crate) fn check(name: &GuestName, spec: &Spec) -> Result<(), Fault> {
+    check_plan(name, spec)?;
+    check_words(spec)
+}
+
+/// Whether the spec can be turned into a plan.
+pub(crate) fn check_plan(name: &GuestName, spec: &Spec) -> Result<(), Fault> {
+    let facts = Facts {
+        name: name.to_string(),
+        unified: true,
+        legacy: Vec::new(),
+        file_volumes: Vec::new(),
+        heritage: Heritage::None,
+        views: Vec::new(),
+        awaited: false,
+        admitted: true,
+    };
+    let command: Vec<_> = spec.init.iter().cloned().chain(spec.command.iter().cloned()).collect();
+    let program = (!command.is_empty()).then(|| Program {
+        command,
+        env: BTreeMap::new(),
+        workdir: None,
+        account: Account::root(),
+        stdio: Stdio::Given,
+        sent_along: false,
+    });
+    plan::trunk(spec, &facts, program.as_ref()).map(drop).map_err(|error| failure::bad_plan(name, &error))
+}
+
+/// Whether what no plan holds makes sense.
+pub(crate) fn check_words(spec: &Spec) -> Result<(), Fault> {
+    crate::network::address::check(spec)?;
+    if let Some(init) = spec.init.as_ref().filter(|init| !init.starts_with('/')) {
+        return Err(failure::bad(
+            init,
+            format!("--init '{init}' is not an absolute path inside the guest; for example /sbin/init"),
+        ));
+    }
+    if let Some(text) = spec.stop_signal.as_ref().filter(|text| pando_kernel::signal::number(text).is_none()) {
+        return Err(failure::bad(
+            text,
+            format!("'{text}' is not a signal; use a name such as TERM, a number from 1 to 64, or RTMIN+N"),
+        ));
+    }
+    for volume in &spec.volumes {
+        std::fs::metadata(&volume.source).map_err(|error| {
+            let message =
+                format!("volume {}: the host's path cannot be used: {}", volume.source, failure::reason(&error));
+            Fault::new(FaultKind::BadRequest, volume.source.as_str(), message)
+        })?;
+    }
+    Ok(())
+}
+
+/// Makes the guest's layer on another thread.
+pub(crate) async fn layer(
+    daemon: &Rc<Daemon>,
+    name: &GuestName,
+    source: &Source,
+    spec: &Spec,
+    progress: mpsc::Sender<Progress>,
+) -> Result<MadeLayer, Fault> {
+    let other = match source {
+        Source::Guest(other) => Some(at_rest(daemon, other).await?),
+        _ => None,
+    };
+    let tree = other.as_ref().map(|(_, tree)| tree);
+    let maker = Maker {
+        places: daemon.places.clone(),
+        source: source.clone(),
+        spec: spec.clone(),
+        name: name.clone(),
+        guest_tree: tree.map(|tree| PathBuf::from(format!("/proc/self/fd/{}", tree.as_fd().as_raw_fd()))),
+        store: Arc::clone(&daemon.store),
+        progress,
+    };
+    let made = tokio::task::spawn_blocking(move || maker.make()).await;
+    drop(other);
+    made.map_err(|error| {
+        Fault::new(FaultKind::Failed, name.as_ref(), format!("making guest '{name}' failed inside Pando: {error}"))
+    })?
+}
+
+/// The files of another guest that does not run, and the promise that it will not for as long as they are held.
+async fn at_rest(daemon: &Rc<Daemon>, name: &str) -> Result<(crate::state::guest::Doing, Tree), Fault> {
+    let guest = daemon.guest(name)?;
+    let doing = guest.begin("copied")?;
+    if guest.state.get() != GuestState::Stopped {
+        return Err(failure::running(
+            &guest.name,
+            "stop it first: the files of a running guest change while they are copied",
+        ));
+    }
+    let root = layers::root(&daemon.places, &guest);
+    let store = Arc::clone(&daemon.store);
+    // Not on this thread: it may be this one that lets go of the guest's disk, which is waited for.
+    let tree = tokio::task::spawn_blocking(move || whole(&root, &store)).await.map_err(|error| {
+        Fault::new(FaultKind::Failed, name, format!("opening the files of guest '{name}' failed inside Pando: {error}"))
+    })?;
+    let tree = tree.map_err(|error| failure::store("opening the guest's files", name, &error))?;
+    Ok((doing, tree))
+}
+
+fn whole(root: &Root, store: &LayerStore) -> Result<Tree, StoreError> {
+    root::prepare(&root.files)?;
+    root.mount(None, store).map(|mounted| mounted.tree)
+}
+
+/// The guest's directory, with all that makes it one.
+pub(crate) fn settle(
+    daemon: &Daemon,
+    name: &GuestName,
+    record: &GuestRecord,
+    spec: &Spec,
+    disk: &Disk,
+) -> Result<(), Fault> {
+    let places = &daemon.places;
+    let make = |new: &Path| -> Result<(), pando_kernel::CallError> {
+        use pando_kernel::Context;
+        record::write_kept(&new.join(RECORD), record)?;
+        record::write_kept(&new.join(SPEC), spec)?;
+        if let Some(size) = disk.size {
+            // Who is root on the host inside as well could take his files out of their project.
+            record::room(new).make(size, disk.inodes, spec.user_namespace)?;
+        }
+        root::prepare(&new.join(record::FILES))?;
+        crash::point("create.written");
+        let guest = places.guest(name);
+        std::fs::rename(new, &guest).context(|| format!("making {}", guest.display()))?;
+        let guests =
+            std::fs::File::open(places.guests()).context(|| format!("opening {}", places.guests().display()))?;
+        guests.sync_all().context(|| format!("writing {}", places.guests().display()))
+    };
+    let new = tempfile::Builder::new()
+        .prefix(".new-")
+        .tempdir_in(places.guests())
+        .map_err(|error| failure::io("making the guest's directory", name.as_ref(), &error))?;
+    let mut new = TemporaryDirectory::of(new.keep());
+    make(new.path()).map_err(|error| failure::call(&format!("creating guest '{name}'"), name.as_ref(), &error))?;
+    let _renamed = new.keep();
+    Ok(())
+}

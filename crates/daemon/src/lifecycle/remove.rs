@@ -1,0 +1,50 @@
+//! Removing guests, and what only they needed.
+
+use crate::failure;
+use crate::lifecycle::forget::forget;
+use crate::lifecycle::{kill, takeover};
+use crate::state::daemon::Daemon;
+use crate::state::guest::Guest;
+use crate::store::trash::set_aside;
+use pando_api::{Fault, GuestState};
+use pando_kernel::tree_removal::nothing_is_mounted_in;
+use std::rc::Rc;
+
+/// Removes a guest at rest; with `force`, a running one too.
+pub(crate) async fn remove(daemon: &Rc<Daemon>, guest: &Rc<Guest>, force: bool) -> Result<(), Fault> {
+    let _doing = guest.begin_in_trouble("removed")?;
+    if guest.unreached.borrow().is_some() {
+        if !force {
+            return Err(failure::running(
+                &guest.name,
+                "'pando stop' or 'pando rm --force' ends it although it cannot be reached",
+            ));
+        }
+        takeover::end(daemon, guest, None).await?;
+        if guest.ephemeral {
+            return Ok(());
+        }
+    } else if let Ok(running) = guest.life() {
+        if !force {
+            return Err(failure::running(&guest.name, "stop it first, or use 'pando rm --force'"));
+        }
+        kill::force(guest, &running).await?;
+    }
+    if !matches!(guest.state.get(), GuestState::Stopped | GuestState::Unreadable) {
+        return Err(failure::busy(&guest.name, "changed"));
+    }
+    if !guest.ephemeral {
+        nothing_is_mounted_in(&guest.directory(&daemon.places), &[])
+            .map_err(|error| failure::io("removing the guest", guest.name.as_ref(), &error.into()))?;
+        crate::crash::point("remove.begun");
+        if guest.bound().is_some() {
+            crate::state::record::room(&guest.directory(&daemon.places)).give_up();
+        }
+        let directory = guest.directory(&daemon.places);
+        set_aside(&daemon.places, &directory)
+            .map_err(|error| failure::io("removing the guest", guest.name.as_ref(), &error))?;
+        crate::crash::point("remove.aside");
+        forget(daemon, guest);
+    }
+    Ok(())
+}

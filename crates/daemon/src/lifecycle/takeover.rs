@@ -1,0 +1,305 @@
+//! Taking over a guest that an earlier daemon started, from its note and its seed.
+//!
+//! ```text
+//!   note ─▶ seed: connect ─▶ status ─▶ descriptors of its processes ─▶ Running
+//!             │ refused        │ closed     │ lack
+//!             ▼                ▼            ▼
+//!            gone             gone         cannot be reached now: kept as it is, said in `ls`, tried again
+//! ```
+//!
+//! Only the seed can say that a guest has gone. What the daemon lacks itself (descriptors, memory), and a seed that does not answer, say nothing of
+//! the guest: it goes on, its note stays, and it can be ended by its control group meanwhile.
+
+use crate::failure;
+use crate::init::link::{Link, TrunkStatus};
+use crate::lifecycle::{forget, supervisor};
+use crate::runtime::descriptors::leave_some;
+use crate::state::daemon::Daemon;
+use crate::state::guest::{Guest, Running, Unreached};
+use crate::state::record::RunRecord;
+use crate::state::{processes, record};
+use pando_api::{Fault, GuestState};
+use pando_guest::seed::SeedLink;
+use pando_guest::slot;
+use pando_kernel::{id_map, pidfd, process, signal};
+use pando_seed::Request;
+use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// How long all seeds together may take to answer until the daemon serves; those that have not are asked again.
+const ANSWERS: Duration = Duration::from_secs(2);
+
+/// How long one has at least.
+const ANSWER: Duration = Duration::from_millis(100);
+
+/// How long is waited until those that could not be reached are tried again.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// How long a killed guest may take to go.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What became of it.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// It is this daemon's. What is left is to watch for its end, where that is not known yet: see [`attend`].
+    TakenOver(Option<Rc<Running>>),
+    /// It never was a guest, or nothing of it is left.
+    Gone,
+    /// That could not be found out.
+    Unreached(Rc<Link>, io::Error),
+    /// Not even its seed could be connected to.
+    Unconnected(io::Error),
+}
+
+/// When the seeds that are asked before the daemon serves have to have answered.
+pub(crate) fn deadline() -> Instant {
+    Instant::now() + ANSWERS
+}
+
+/// Takes over a guest whose first process was made. Whoever asks has to see that some descriptors are left.
+pub(crate) async fn take_over(
+    daemon: &Rc<Daemon>,
+    guest: &Rc<Guest>,
+    run: &RunRecord,
+    connected: Option<Rc<Link>>,
+    until: Instant,
+) -> Outcome {
+    let link = match connected.map_or_else(|| connect(daemon, run), Ok) {
+        Ok(link) => link,
+        Err(error) if is_nobody(&error) => return nobody(daemon, run, error).await,
+        Err(error) => return Outcome::Unconnected(error),
+    };
+    let asked = tokio::time::timeout_at(until.max(Instant::now() + ANSWER), link.status()).await;
+    let status = match asked {
+        Ok(Ok(Some(status))) => status,
+        // It has gone.
+        Ok(Ok(None)) => return nobody(daemon, run, io::ErrorKind::BrokenPipe.into()).await,
+        Ok(Err(error)) if is_nobody(&error) => return nobody(daemon, run, error).await,
+        Ok(Err(error)) => return Outcome::Unreached(link, error),
+        Err(_) => return Outcome::Unreached(link, io::Error::other("its seed does not answer")),
+    };
+    if status.pid == 0 {
+        link.quit();
+        return Outcome::Gone;
+    }
+    match running(guest, run, &link, status) {
+        Ok(running) => Outcome::TakenOver(begin(daemon, guest, run, (Rc::new(running), status.ended)).await),
+        Err(error) => Outcome::Unreached(link, error),
+    }
+}
+
+fn connect(daemon: &Daemon, run: &RunRecord) -> io::Result<Rc<Link>> {
+    // Before anything is taken, what has to be left is seen to be there.
+    let _left = leave_some()?;
+    SeedLink::connect(&daemon.places.seed(run.slot)).and_then(Link::new)
+}
+
+/// Whether an error means that nobody listens there.
+fn is_nobody(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionRefused
+            | io::ErrorKind::NotFound
+            | io::ErrorKind::BrokenPipe
+            | io::ErrorKind::ConnectionReset
+    )
+}
+
+/// A guest without a seed has ended, unless processes of it are left, which nobody but the kernel can tell of then.
+async fn nobody(daemon: &Rc<Daemon>, run: &RunRecord, error: io::Error) -> Outcome {
+    const MOMENT: Duration = Duration::from_millis(10);
+    const MOMENTS: u32 = 50;
+    for _ in 0..MOMENTS {
+        // Those of a start that came to nothing die with the daemon, but not at once.
+        if processes::pids(&daemon.field, run.slot).is_empty() {
+            return Outcome::Gone;
+        }
+        tokio::time::sleep(MOMENT).await;
+    }
+    Outcome::Unconnected(error)
+}
+
+/// A life, with all descriptors that it takes: all of them, or an error.
+fn running(guest: &Guest, run: &RunRecord, link: &Rc<Link>, status: TrunkStatus) -> io::Result<Running> {
+    let TrunkStatus { seed, pid, ended } = status;
+    let _left = leave_some()?;
+    let seed_process = pidfd::open(seed)?;
+    let trunk = first_process(pid, ended, &seed_process)?;
+    let own_ids = guest.spec.borrow().user_namespace;
+    let namespace = own_ids.then(|| id_map::open(seed)).transpose().map_err(|error| error.source)?;
+    Ok(Running {
+        slot: run.slot,
+        link: Rc::clone(link),
+        seed: seed_process,
+        pid,
+        mounts: RefCell::new(crate::init::prewarmed::mounts(pid)),
+        trunk,
+        namespace,
+        started: run.started,
+        errand: run.errand,
+        started_by_clients: RefCell::new(HashSet::from([pid])),
+        word: RefCell::default(),
+        oom_kills: Cell::new(0),
+        over: watch::Sender::new(None),
+    })
+}
+
+/// The first process's descriptor. One that has ended was reaped by its seed, whose own descriptor then stands in: all that is still asked of it is
+/// to be let go.
+fn first_process(pid: i32, ended: Option<i32>, seed: &OwnedFd) -> io::Result<OwnedFd> {
+    match ended {
+        Some(_) => seed.try_clone(),
+        None => pidfd::open(pid),
+    }
+}
+
+async fn begin(
+    daemon: &Rc<Daemon>,
+    guest: &Rc<Guest>,
+    run: &RunRecord,
+    (running, ended): (Rc<Running>, Option<i32>),
+) -> Option<Rc<Running>> {
+    daemon.resources.adopt(guest, run);
+    *guest.unreached.borrow_mut() = None;
+    *guest.running.borrow_mut() = Some(Rc::clone(&running));
+    guest.state.set(GuestState::Running);
+    match ended {
+        Some(status) => {
+            supervisor::finish(daemon, guest, &running, Some(status)).await;
+            None
+        }
+        None => {
+            daemon.events.tell(guest.name.as_ref(), "adopt", None);
+            if !run.log_is_kept {
+                daemon.logs.mind(guest.log(&daemon.places));
+            } else if let Err(error) = running.link.seed().send(Request::Log { bound: daemon.logs.bound() }, &[]) {
+                tracing::warn!(%error, guest = %guest.name, "its seed did not hear how large its log may be now");
+            }
+            Some(running)
+        }
+    }
+}
+
+/// Watches for the end of a guest that was taken over. What the guest holds has to be this daemon's by then: what is given back before it was taken
+/// over would be kept for ever.
+pub(crate) fn attend(daemon: &Rc<Daemon>, guest: &Rc<Guest>, running: Option<&Rc<Running>>) {
+    if let Some(running) = running {
+        daemon.lives.tell(guest, running);
+    }
+}
+
+/// Keeps a guest that could not be reached, to be tried again.
+pub(crate) fn keep(daemon: &Daemon, guest: &Guest, run: RunRecord, (link, error): (Option<Rc<Link>>, &io::Error)) {
+    let why = failure::reason(error);
+    let said_before = guest.unreached.borrow().as_ref().is_some_and(|before| before.why == why);
+    if !said_before {
+        tracing::error!(guest = %guest.name, why, "it goes on, and cannot be reached now; it is tried again");
+        daemon.events.tell(guest.name.as_ref(), "unreachable", Some(why.clone()));
+    }
+    *guest.unreached.borrow_mut() = Some(Unreached { run, link, why });
+    guest.state.set(GuestState::Unreachable);
+    daemon.troubled.notify_one();
+}
+
+/// Tries again, for as long as the daemon runs, to reach guests that it could not, and to read what it could not read.
+pub(crate) async fn try_again(daemon: Rc<Daemon>) {
+    loop {
+        let troubled: Vec<_> =
+            daemon.guests.borrow().values().filter(|guest| guest.trouble().is_some()).cloned().collect();
+        if troubled.is_empty() {
+            daemon.troubled.notified().await;
+        }
+        for guest in troubled {
+            if let Ok(_doing) = guest.begin_in_trouble("looked for") {
+                again(&daemon, &guest).await;
+            }
+        }
+        tokio::time::sleep(AGAIN).await;
+    }
+}
+
+/// Tries once again. The guest is nobody else's meanwhile.
+pub(crate) async fn again(daemon: &Rc<Daemon>, guest: &Rc<Guest>) {
+    crate::lifecycle::quarantine::look_again(daemon, guest);
+    if guest.is_unreadable() {
+        return;
+    }
+    let Some(Unreached { run, link, .. }) = guest.unreached.take() else { return };
+    match take_over(daemon, guest, &run, link, Instant::now()).await {
+        Outcome::TakenOver(running) => attend(daemon, guest, running.as_ref()),
+        Outcome::Gone => gone(daemon, guest, &run).await,
+        Outcome::Unreached(link, error) => keep(daemon, guest, run, (Some(link), &error)),
+        Outcome::Unconnected(error) => keep(daemon, guest, run, (None, &error)),
+    }
+}
+
+async fn gone(daemon: &Rc<Daemon>, guest: &Rc<Guest>, run: &RunRecord) {
+    daemon.clear_slot(run.slot).await;
+    record::remove_run(&daemon.places, &guest.name);
+    *guest.unreached.borrow_mut() = None;
+    guest.state.set(if guest.is_unreadable() { GuestState::Unreadable } else { GuestState::Stopped });
+    daemon.events.tell(guest.name.as_ref(), "exit", Some("its exit code is not known".to_owned()));
+    guest.ends.send_modify(|ends| *ends += 1);
+    if guest.ephemeral {
+        forget::forget(daemon, guest);
+    }
+}
+
+/// Ends a guest that cannot be reached: by a signal to its first process first, if one is given, then by its control group.
+pub(crate) async fn end(daemon: &Rc<Daemon>, guest: &Rc<Guest>, asking: Option<(i32, Duration)>) -> Result<(), Fault> {
+    let Some(run) = guest.unreached.borrow().as_ref().map(|unreached| unreached.run.clone()) else { return Ok(()) };
+    if let Some((number, grace)) = asking {
+        ask(daemon, run.slot, number);
+        if emptied(daemon, run.slot, grace).await {
+            return leave(daemon, guest, &run).await;
+        }
+    }
+    daemon.field.plot(run.slot).kill();
+    if emptied(daemon, run.slot, PATIENCE).await {
+        return leave(daemon, guest, &run).await;
+    }
+    Err(failure::bad(
+        guest.name.as_ref(),
+        format!("guest '{}' cannot be reached, and its processes did not end although they were killed", guest.name),
+    ))
+}
+
+/// Sends a signal to the first process of a slot.
+pub(crate) fn ask(daemon: &Daemon, slot: u32, number: i32) {
+    let is_first = |pid: &i32| process::describe(*pid).is_ok_and(|process| process.inner_pid == 1);
+    let first = processes::pids(&daemon.field, slot).into_iter().find(is_first);
+    if let Some(first) = first.and_then(|pid| pidfd::open(pid).ok()) {
+        let _ = pidfd::send_signal(&first, number);
+    }
+    tracing::info!(slot, signal = signal::name(number), "asked a guest that cannot be reached");
+}
+
+async fn emptied(daemon: &Daemon, slot: u32, limit: Duration) -> bool {
+    const MOMENT: Duration = Duration::from_millis(20);
+    let emptied = async {
+        while !processes::pids(&daemon.field, slot).is_empty() {
+            tokio::time::sleep(MOMENT).await;
+        }
+    };
+    tokio::time::timeout(limit, emptied).await.is_ok()
+}
+
+/// Its seed is all that is left.
+async fn leave(daemon: &Rc<Daemon>, guest: &Rc<Guest>, run: &RunRecord) -> Result<(), Fault> {
+    const MOMENT: Duration = Duration::from_millis(20);
+    daemon.field.plot(run.slot).kill();
+    let free = async {
+        while slot::is_held(run.slot) {
+            tokio::time::sleep(MOMENT).await;
+        }
+    };
+    let _ = tokio::time::timeout(PATIENCE, free).await;
+    gone(daemon, guest, run).await;
+    Ok(())
+}

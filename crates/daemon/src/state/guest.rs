@@ -1,0 +1,282 @@
+//! A guest, as the daemon holds it.
+
+use crate::failure;
+use crate::init::link::Link;
+use crate::state::damage::Damage;
+use crate::state::ending::Ending;
+use crate::state::record;
+use crate::state::record::{GuestRecord, LOG, RECORD, RunRecord};
+use pando_api::{Fault, FaultKind, GuestState, GuestStatus, Spec};
+use pando_guest::policy::grants;
+use pando_guest::{GuestName, Places};
+use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::rc::Rc;
+use tokio::sync::watch;
+
+/// A guest.
+#[derive(Debug)]
+pub(crate) struct Guest {
+    pub(crate) name: GuestName,
+    /// Whether it goes away with its command.
+    pub(crate) ephemeral: bool,
+    /// What its directory is called.
+    pub(crate) home: String,
+    pub(crate) record: RefCell<GuestRecord>,
+    pub(crate) spec: RefCell<Spec>,
+    pub(crate) state: Cell<GuestState>,
+    pub(crate) running: RefCell<Option<Rc<Running>>>,
+    /// What a command is doing to it now.
+    doing: Cell<Option<&'static str>>,
+    /// Whether nobody may enter it yet.
+    closed: Cell<bool>,
+    /// The image that it comes back from, with connections, until it has them.
+    pub(crate) returning: RefCell<Option<String>>,
+    /// Counts its ends, for those who wait for one.
+    pub(crate) ends: watch::Sender<u64>,
+    /// Its note, if it was left running and cannot be taken over yet.
+    pub(crate) unreached: RefCell<Option<Unreached>>,
+    /// What is wrong with its files.
+    pub(crate) damage: RefCell<Option<Damage>>,
+}
+
+/// A guest that an earlier daemon left running, and that this one cannot work with yet.
+#[derive(Debug)]
+pub(crate) struct Unreached {
+    pub(crate) run: RunRecord,
+    /// The connection to its seed, if there is one: a seed that stands still is not connected to again and again.
+    pub(crate) link: Option<Rc<Link>>,
+    pub(crate) why: String,
+}
+
+/// A guest's life from start to end.
+#[derive(Debug)]
+pub(crate) struct Running {
+    pub(crate) slot: u32,
+    pub(crate) link: Rc<Link>,
+    /// The seed's process.
+    pub(crate) seed: OwnedFd,
+    /// The guest's first process.
+    pub(crate) pid: i32,
+    pub(crate) trunk: OwnedFd,
+    /// Its user namespace.
+    pub(crate) namespace: Option<OwnedFd>,
+    /// Its mounts, held so that they are taken down by the daemon, at leisure, and not by the first process on its way out, which would keep its
+    /// end from being seen for several grace periods.
+    pub(crate) mounts: RefCell<Option<OwnedFd>>,
+    /// Seconds since the epoch.
+    pub(crate) started: i64,
+    /// Whether it runs for an errand of Pando's, and not its own command.
+    pub(crate) errand: bool,
+    /// Processes that clients started in it, by host pid: those that they may signal.
+    pub(crate) started_by_clients: RefCell<HashSet<i32>>,
+    /// Where its first process says that the command has ended, until somebody listens there.
+    pub(crate) word: RefCell<Option<OwnedFd>>,
+    /// How many of its processes the kernel had killed for want of memory when it ended.
+    pub(crate) oom_kills: Cell<u64>,
+    /// How it ended, as soon as that is known; clearing away comes after.
+    pub(crate) over: watch::Sender<Option<Ending>>,
+}
+
+impl Running {
+    /// The id that its root is on the host.
+    pub(crate) fn root(&self) -> u32 {
+        self.namespace.as_ref().map_or(0, |_| pando_guest::slot::first_id(self.slot))
+    }
+
+    /// Whether anything runs in it, or is just about to, that its first process did not begin.
+    pub(crate) fn has_visitors(&self) -> bool {
+        self.link.is_launching() || self.started_by_clients.borrow().iter().any(|pid| *pid != self.pid)
+    }
+}
+
+impl Guest {
+    /// One that lasts.
+    pub(crate) fn new(name: GuestName, record: GuestRecord, spec: Spec) -> Rc<Self> {
+        let home = name.to_string();
+        Self::of(name, false, home, record, spec)
+    }
+
+    /// One that goes away with its command. `home` is its directory below that of all such guests.
+    pub(crate) fn passing(name: GuestName, home: String, record: GuestRecord, spec: Spec) -> Rc<Self> {
+        Self::of(name, true, home, record, spec)
+    }
+
+    fn of(name: GuestName, ephemeral: bool, home: String, record: GuestRecord, spec: Spec) -> Rc<Self> {
+        Rc::new(Self {
+            name,
+            ephemeral,
+            home,
+            record: RefCell::new(record),
+            spec: RefCell::new(spec),
+            state: Cell::new(GuestState::Stopped),
+            running: RefCell::new(None),
+            doing: Cell::new(None),
+            closed: Cell::new(false),
+            returning: RefCell::default(),
+            ends: watch::Sender::new(0),
+            unreached: RefCell::default(),
+            damage: RefCell::default(),
+        })
+    }
+
+    /// Its directory.
+    pub(crate) fn directory(&self, places: &Places) -> PathBuf {
+        if self.ephemeral { places.ephemeral().join(&self.home) } else { places.guest(&self.name) }
+    }
+
+    /// The most bytes that its own files may take, if they are bounded.
+    pub(crate) fn bound(&self) -> Option<u64> {
+        grants::read(&self.spec.borrow()).ok()?.disk.size
+    }
+
+    /// What its command says goes there.
+    pub(crate) fn log(&self, places: &Places) -> PathBuf {
+        self.directory(places).join(LOG)
+    }
+
+    /// Writes down what Pando knows of it, if it lasts.
+    pub(crate) fn remember(&self, places: &Places) -> Result<(), Fault> {
+        if self.ephemeral {
+            return Ok(());
+        }
+        let written = record::write_kept(&self.directory(places).join(RECORD), &*self.record.borrow());
+        written.map_err(|error| failure::call("remembering the guest", self.name.as_ref(), &error))
+    }
+
+    /// From here on it is not what it was frozen as.
+    pub(crate) fn goes_on(&self, places: &Places) -> Result<(), Fault> {
+        let was_frozen = self.record.borrow_mut().frozen_into.take().is_some();
+        if was_frozen { self.remember(places) } else { Ok(()) }
+    }
+
+    /// Begins to do something to it that nothing else may happen beside.
+    pub(crate) fn begin(self: &Rc<Self>, doing: &'static str) -> Result<Doing, Fault> {
+        match self.out_of_reach() {
+            Some(fault) => Err(fault),
+            None => self.begin_in_trouble(doing),
+        }
+    }
+
+    /// The same, for what can be done to one that cannot be reached, or of which nothing is known.
+    pub(crate) fn begin_in_trouble(self: &Rc<Self>, doing: &'static str) -> Result<Doing, Fault> {
+        if let Some(other) = self.doing.get() {
+            return Err(failure::busy(&self.name, other));
+        }
+        self.doing.set(Some(doing));
+        Ok(Doing(Rc::clone(self)))
+    }
+
+    /// Whether something is being done to it.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.doing.get().is_some()
+    }
+
+    /// Keeps everybody from entering it until what this gives is dropped.
+    pub(crate) fn close(self: &Rc<Self>) -> Closed {
+        self.closed.set(true);
+        Closed(Rc::clone(self))
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.get()
+    }
+
+    /// Its life, if it runs.
+    pub(crate) fn life(&self) -> Result<Rc<Running>, Fault> {
+        let running = self.running.borrow().clone();
+        running.ok_or_else(|| self.out_of_reach().unwrap_or_else(|| failure::not_running(&self.name)))
+    }
+
+    /// Whether nothing is known of it but its name.
+    pub(crate) fn is_unreadable(&self) -> bool {
+        self.damage.borrow().as_ref().is_some_and(|damage| !damage.known)
+    }
+
+    /// The slot that it is in, whether or not this daemon can reach it there.
+    pub(crate) fn slot(&self) -> Option<u32> {
+        let reached = self.running.borrow().as_ref().map(|running| running.slot);
+        reached.or_else(|| Some(self.unreached.borrow().as_ref()?.run.slot))
+    }
+
+    /// Why nothing can be done with it but to end, remove or repair it.
+    fn out_of_reach(&self) -> Option<Fault> {
+        if self.unreached.borrow().is_none() && !self.is_unreadable() {
+            return None;
+        }
+        let message = format!("guest '{}' cannot be used now: {}", self.name, self.trouble()?);
+        Some(Fault::new(FaultKind::Unavailable, self.name.as_ref(), message))
+    }
+
+    /// That it is not to be started or changed before its damaged files are mended.
+    pub(crate) fn is_sound(&self) -> Result<(), Fault> {
+        let Some(damage) = self.damage.borrow().clone() else { return Ok(()) };
+        let message = format!("guest '{}' is left as it is: {}", self.name, damage.told(&self.name));
+        Err(Fault::new(FaultKind::Unavailable, self.name.as_ref(), message))
+    }
+
+    /// What is wrong with it and what to do, if anything is.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        let damaged = self.damage.borrow().as_ref().map(|damage| damage.told(&self.name));
+        let unreached = self.unreached.borrow().as_ref().map(|unreached| {
+            format!(
+                "it runs, and Pando's daemon cannot reach it: {}; it tries again every second, and 'pando stop' and 'pando rm --force' end it",
+                unreached.why
+            )
+        });
+        let all: Vec<String> = damaged.into_iter().chain(unreached).collect();
+        (!all.is_empty()).then(|| all.join(". "))
+    }
+
+    /// Whether nothing is left of it but what is being cleared away.
+    pub(crate) fn is_leaving(&self) -> bool {
+        let has_ended = |running: &Rc<Running>| running.over.borrow().is_some_and(|how| how != Ending::Reboot);
+        self.ephemeral && self.running.borrow().as_ref().is_some_and(has_ended)
+    }
+
+    /// Waits until that is done.
+    pub(crate) async fn has_left(&self) {
+        // The sender lives in the guest.
+        let _ = self.ends.subscribe().changed().await;
+    }
+
+    /// Its line in a listing.
+    pub(crate) fn status(&self) -> GuestStatus {
+        let (record, spec, running) = (self.record.borrow(), self.spec.borrow(), self.running.borrow());
+        GuestStatus {
+            name: self.name.to_string(),
+            state: self.state.get(),
+            pid: running.as_ref().map(|running| running.pid),
+            source: record.source.clone(),
+            ephemeral: self.ephemeral,
+            created: record.created,
+            started: running.as_ref().map(|running| running.started),
+            exit_code: record.exit_code,
+            oom_kills: record.oom_kills,
+            command: spec.init.iter().cloned().chain(spec.command.iter().cloned()).collect(),
+            trouble: self.trouble(),
+        }
+    }
+}
+
+/// A guest that nobody enters, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Closed(Rc<Guest>);
+
+impl Drop for Closed {
+    fn drop(&mut self) {
+        self.0.closed.set(false);
+    }
+}
+
+/// Something that is being done to a guest, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Doing(Rc<Guest>);
+
+impl Drop for Doing {
+    fn drop(&mut self) {
+        self.0.doing.set(None);
+    }
+}

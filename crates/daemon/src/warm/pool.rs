@@ -1,0 +1,290 @@
+//! Seeds made ahead, each grown into a sprout as far as it can be without knowing the guest, so that a start need not wait for that.
+
+use crate::init::link::Link;
+use crate::init::prewarmed::{Sprout, mounts};
+use crate::init::slot_clearing::clear_slot;
+use crate::resources::UNCOUNTED;
+use crate::runtime::idle::Lull;
+use crate::runtime::process_end::wait_for;
+use crate::warm::spawner_link::Spawner;
+use pando_guest::Places;
+use pando_guest::device_list;
+use pando_guest::launch::{Launched, Supplies, launch};
+use pando_guest::plan::{self, SproutKind};
+use pando_guest::root::Owner;
+use pando_guest::seed::SeedLink;
+use pando_guest::slot;
+use pando_guest::spawner::SeedKind;
+use pando_kernel::cgroup::Field;
+use pando_kernel::pidfd;
+use pando_limit::process_bound;
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::sync::{Notify, oneshot};
+
+/// How many of a kind are kept ready once one of it was asked for.
+const READY: usize = 4;
+
+/// How often the spawner is started again for one seed.
+const TRIES: usize = 3;
+
+/// Something that the pool must not be closed under.
+struct Busy(Rc<Pool>);
+
+impl Busy {
+    fn new(pool: &Rc<Pool>) -> Self {
+        pool.busy.set(pool.busy.get() + 1);
+        Self(Rc::clone(pool))
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.busy.set(self.0.busy.get() - 1);
+    }
+}
+
+/// A seed that nothing has grown from yet.
+struct Seed {
+    slot: u32,
+    process: OwnedFd,
+    link: Rc<Link>,
+    namespace: Option<OwnedFd>,
+}
+
+/// The sprouts that are ready, and the spawner that makes seeds for more.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    places: Places,
+    field: Field,
+    unified: bool,
+    lull: Lull,
+    ready: RefCell<HashMap<SproutKind, VecDeque<Sprout>>>,
+    /// Who waits for one, the longest first.
+    waiting: RefCell<HashMap<SproutKind, VecDeque<oneshot::Sender<io::Result<Sprout>>>>>,
+    spawner: RefCell<Option<Rc<Spawner>>>,
+    refilling: Cell<bool>,
+    /// There are too few of a kind to wait for a lull.
+    scarce: Notify,
+    /// How many are being made or cleared away now.
+    busy: Cell<usize>,
+    closed: Cell<bool>,
+}
+
+impl Pool {
+    pub(crate) fn new(places: &Places, field: &Field, unified: bool, lull: Lull) -> Rc<Self> {
+        Rc::new(Self {
+            places: places.clone(),
+            field: field.clone(),
+            unified,
+            lull,
+            ready: RefCell::default(),
+            waiting: RefCell::default(),
+            spawner: RefCell::default(),
+            refilling: Cell::new(false),
+            scarce: Notify::new(),
+            busy: Cell::new(0),
+            closed: Cell::new(false),
+        })
+    }
+
+    /// A sprout of a kind: a ready one, or the first that gets ready from now on.
+    pub(crate) async fn take(self: &Rc<Self>, kind: SproutKind) -> io::Result<Sprout> {
+        loop {
+            let ready = self.ready.borrow_mut().entry(kind).or_default().pop_front();
+            match ready {
+                Some(sprout) if sprout.has_ended() => self.discard(sprout),
+                Some(sprout) => {
+                    self.refill(kind);
+                    return Ok(sprout);
+                }
+                None => return self.wait(kind).await,
+            }
+        }
+    }
+
+    /// Has one more made, and waits in line for the next that is.
+    async fn wait(self: &Rc<Self>, kind: SproutKind) -> io::Result<Sprout> {
+        let (sender, sprout) = oneshot::channel();
+        self.waiting.borrow_mut().entry(kind).or_default().push_back(sender);
+        let pool = Rc::clone(self);
+        tokio::task::spawn_local(async move {
+            let made = pool.make(kind).await;
+            pool.hand_over(kind, made);
+        });
+        let sprout = sprout.await.unwrap_or_else(|_| Err(io::Error::other("the daemon is ending")));
+        self.refill(kind);
+        sprout
+    }
+
+    /// Gives what was made to who has waited longest, or puts it aside. As many are being made as are waited for, or more.
+    fn hand_over(self: &Rc<Self>, kind: SproutKind, mut made: io::Result<Sprout>) {
+        while let Some(waits) = self.waiting.borrow_mut().get_mut(&kind).and_then(VecDeque::pop_front) {
+            match waits.send(made) {
+                Ok(()) => return,
+                // It has stopped waiting.
+                Err(back) => made = back,
+            }
+        }
+        match made {
+            Ok(sprout) if self.closed.get() => self.discard(sprout),
+            Ok(sprout) => self.ready.borrow_mut().entry(kind).or_default().push_back(sprout),
+            Err(error) => tracing::warn!(%error, "making a sprout ahead failed"),
+        }
+    }
+
+    /// Makes sprouts until enough of each kind that was asked for are ready, in the background.
+    pub(crate) fn refill(self: &Rc<Self>, kind: SproutKind) {
+        self.ready.borrow_mut().entry(kind).or_default();
+        if self.is_scarce(kind) {
+            self.scarce.notify_one();
+        }
+        if self.refilling.replace(true) {
+            return;
+        }
+        let pool = Rc::clone(self);
+        tokio::task::spawn_local(async move {
+            while let Some(kind) = pool.short_of() {
+                if !pool.is_scarce(kind) && !pool.lull.comes_before(&pool.scarce).await {
+                    continue;
+                }
+                let made = pool.make(kind).await;
+                let failed = made.is_err();
+                pool.hand_over(kind, made);
+                if failed {
+                    break;
+                }
+            }
+            pool.refilling.set(false);
+        });
+    }
+
+    /// Whether so many guests are being started that the next one would have to wait for its sprout: then there is no lull to wait for.
+    fn is_scarce(&self, kind: SproutKind) -> bool {
+        const SCARCE: usize = READY / 2;
+        self.ready.borrow().get(&kind).is_none_or(|sprouts| sprouts.len() < SCARCE)
+    }
+
+    /// The kind of which there are fewest, if they are too few.
+    fn short_of(&self) -> Option<SproutKind> {
+        let ready = self.ready.borrow();
+        let fewest = ready.iter().min_by_key(|(_, sprouts)| sprouts.len());
+        fewest.filter(|(_, sprouts)| sprouts.len() < READY && !self.closed.get()).map(|(kind, _)| *kind)
+    }
+
+    /// A sprout that is made now.
+    pub(crate) async fn make(self: &Rc<Self>, kind: SproutKind) -> io::Result<Sprout> {
+        let _busy = Busy::new(self);
+        let seed = self.seed(kind).await?;
+        let (slot, link, process) = (seed.slot, Rc::clone(&seed.link), seed.process.try_clone()?);
+        let sprout = self.grow(kind, seed).await;
+        if sprout.is_err() {
+            self.clear(slot, &link, process);
+        }
+        sprout
+    }
+
+    /// Lets one go that nobody needs.
+    pub(crate) fn discard(self: &Rc<Self>, sprout: Sprout) {
+        self.clear(sprout.slot, &sprout.link, sprout.seed);
+    }
+
+    fn clear(self: &Rc<Self>, slot: u32, link: &Link, seed: OwnedFd) {
+        link.quit();
+        let busy = Busy::new(self);
+        tokio::task::spawn_local(async move {
+            wait_for(&seed).await;
+            clear_slot(&busy.0.places, &busy.0.field, slot).await;
+        });
+    }
+
+    /// Has a seed's first process made and sent on its way to where it waits.
+    async fn grow(&self, kind: SproutKind, seed: Seed) -> io::Result<Sprout> {
+        let Seed { slot, process, link, namespace } = seed;
+        let plan = plan::sprout(kind, self.unified).map_err(io::Error::other)?;
+        let (owner, socket) =
+            (namespace.as_ref().map(OwnedFd::try_clone).transpose()?, link.seed().as_fd().try_clone_to_owned()?);
+        let (cgroup, empty, stage) = (self.field.plot(slot).guest(), self.places.empty(), self.places.stage());
+        let birth = link.expect_birth();
+        let field = self.field.clone();
+        let launched = tokio::task::spawn_blocking(move || {
+            if let Err(error) = device_list::hold(kind.profile, &field, slot) {
+                tracing::warn!(%error, "a guest is not held to a list of devices: capabilities and mounts alone keep it from others");
+            }
+            let pids = field.seat("pids").map(|seat| seat.of_plot(slot));
+            if let Some(Err(error)) = pids.map(|seat| process_bound::hold(&seat, UNCOUNTED)) {
+                tracing::warn!(%error, "a guest without --pids may take all process numbers of the machine");
+            }
+            let first_id = slot::first_id(slot);
+            let owner = owner.as_ref().map(|owner| Owner { namespace: owner.as_fd(), first_id });
+            let mut supplies =
+                Supplies { owner, cgroup, empty: Some(&empty), stage: Some(&stage), ..Supplies::default() };
+            launch(&SeedLink::from_connected(socket), &plan, &mut supplies)
+        });
+        let Launched { report } = launched.await.map_err(io::Error::other)?.map_err(io::Error::other)?;
+        let (pid, trunk) = birth.await.unwrap_or_else(|_| Err(io::Error::other("its seed has gone")))?;
+        Ok(Sprout { slot, seed: process, link, namespace, pid, trunk, report, mounts: mounts(pid) })
+    }
+
+    async fn seed(&self, kind: SproutKind) -> io::Result<Seed> {
+        let kind = SeedKind {
+            user_namespace: kind.user_namespace,
+            network_namespace: kind.network_namespace,
+            scopes: kind.scopes,
+        };
+        for _ in 0..TRIES {
+            if self.closed.get() {
+                return Err(io::Error::other("the daemon is ending"));
+            }
+            let spawner = self.spawner()?;
+            match spawner.ask(kind).await {
+                Ok(answer) => {
+                    let (seed, namespace) = answer.map_err(io::Error::other)?;
+                    let process = pidfd::open(seed.pid)?;
+                    let link = Link::new(SeedLink::connect(&self.places.seed(seed.slot))?)?;
+                    return Ok(Seed { slot: seed.slot, process, link, namespace });
+                }
+                Err(error) => self.has_gone(&spawner, &error),
+            }
+        }
+        Err(io::Error::other("the spawner ends again and again; its last words are in the daemon's log"))
+    }
+
+    fn spawner(&self) -> io::Result<Rc<Spawner>> {
+        let mut current = self.spawner.borrow_mut();
+        match &*current {
+            Some(spawner) => Ok(Rc::clone(spawner)),
+            None => Ok(Rc::clone(current.insert(Rc::new(Spawner::start(&self.places)?)))),
+        }
+    }
+
+    /// Has the next one who needs a spawner start another. Of several who asked one that has gone the first says so.
+    fn has_gone(&self, spawner: &Rc<Spawner>, error: &io::Error) {
+        let is_it = self.spawner.borrow().as_ref().is_some_and(|current| Rc::ptr_eq(current, spawner));
+        if is_it {
+            tracing::warn!(%error, pid = spawner.pid(), "the spawner has gone; starting another");
+            *self.spawner.borrow_mut() = None;
+        }
+    }
+
+    /// Lets every unused sprout go, and the spawner. The slots that they held are returned, for their cgroups to be removed.
+    pub(crate) async fn close(&self) -> Vec<(u32, OwnedFd)> {
+        const MOMENT: Duration = Duration::from_millis(1);
+        self.closed.set(true);
+        self.spawner.take();
+        // One that is being made is waited for: its groups have to go as well.
+        while self.busy.get() > 0 {
+            tokio::time::sleep(MOMENT).await;
+        }
+        let sprouts: Vec<_> = self.ready.borrow_mut().drain().flat_map(|(_, sprouts)| sprouts).collect();
+        let quit = |sprout: Sprout| {
+            sprout.link.quit();
+            (sprout.slot, sprout.seed)
+        };
+        sprouts.into_iter().map(quit).collect()
+    }
+}
