@@ -74,7 +74,7 @@ impl Apply {
             Tree::open(path).map_err(|source| ApplyError::new(format!("opening {}", path.display()), source))
         };
         let failed = |source| ApplyError::new(format!("reaching {}", part.live.display()), source);
-        let live = Tree::live(part).map_err(failed)?;
+        let live = part.live_tree().map_err(failed)?;
         let (realm, stage, trash) = match &part.realm {
             Some(realm) => {
                 let (aside, stage, trash) = Aside::prepare(realm, &live).map_err(failed)?;

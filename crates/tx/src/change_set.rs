@@ -82,7 +82,7 @@ impl PartChanges {
 
     /// Has programs replaced that are being run: the last thing before its commit is prepared, since it touches the live tree.
     pub(crate) fn replace_executed(&mut self) -> Result<(), CommitError> {
-        let opened = Tree::live(&self.part);
+        let opened = self.part.live_tree();
         let at = self.part.live.display();
         let live = opened.map_err(|source| CommitError::Prepare { what: format!("opening {at}"), source })?;
         let Source { root, indexed, .. } = &mut self.source;
@@ -226,7 +226,7 @@ fn read_part(part: &Part, begun: Moment, basis: Option<&Basis>) -> Result<PartCh
     let open = |path: &Path| {
         Tree::open(path).map_err(|source| CommitError::Prepare { what: format!("opening {}", path.display()), source })
     };
-    let live = Tree::live(part);
+    let live = part.live_tree();
     let live =
         live.map_err(|source| CommitError::Prepare { what: format!("opening {}", part.live.display()), source })?;
     let file_system = FileSystem::of(&live);
@@ -303,7 +303,7 @@ pub(crate) fn look_again(found: &[(Part, Source)], begun: Moment, basis: &Basis)
 
 /// The live tree of a part; nothing where others have unmounted its file system, or put another in its place.
 fn still_there(part: &Part, file_system: FileSystem) -> io::Result<Option<Tree>> {
-    let live = match Tree::live(part) {
+    let live = match part.live_tree() {
         Err(error) if was_taken_away(&error) => return Ok(None),
         live => live?,
     };

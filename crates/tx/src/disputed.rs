@@ -70,7 +70,7 @@ impl Disputed {
     pub fn of(path: &Path, parts: &[Part]) -> Option<Self> {
         let around = parts.iter().filter_map(|part| Some((part, below(path, part)?)));
         let (part, below) = around.max_by_key(|(part, _)| part.live.components().count())?;
-        Self::look(path, &Tree::live(part).ok()?, &below).ok().flatten()
+        Self::look(path, &part.live_tree().ok()?, &below).ok().flatten()
     }
 
     fn look(path: &Path, live: &Tree, below: &TreePath) -> io::Result<Option<Self>> {

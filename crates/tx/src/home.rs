@@ -19,9 +19,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// The directory at the root of a mount that holds the parts of transactions there.
-pub(crate) const HIDDEN: &str = ".pando-tx";
-
 /// How often a lock that another process holds is tried again.
 const PAUSE: Duration = Duration::from_millis(2);
 

@@ -5,7 +5,7 @@
 
 use crate::change::{Op, Steps};
 use crate::part::Part;
-use crate::tree::{Tree, is_missing, leads_elsewhere};
+use crate::tree::{is_missing, leads_elsewhere};
 use crate::tree_path::TreePath;
 use pando_kernel::swap_files::swap_files;
 use std::collections::HashSet;
@@ -62,7 +62,7 @@ pub(crate) fn swap_in_the_way(part: &Part, steps: &Steps) -> io::Result<Option<P
     }
     for path in swap_files()? {
         let Some(at) = below(part, &path) else { continue };
-        let ino = match Tree::live(part)?.stat(&at) {
+        let ino = match part.live_tree()?.stat(&at) {
             Err(error) if is_missing(&error) || leads_elsewhere(&error) => continue,
             stat => stat?.st_ino,
         };

@@ -5,7 +5,6 @@
 //! meanwhile.
 
 use crate::part::Part;
-use crate::tree::Tree;
 use crate::tree_path::TreePath;
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -29,7 +28,7 @@ impl KnownNames {
     pub fn of(directory: &Path, parts: &[Part]) -> Option<Self> {
         let around = parts.iter().filter(|part| directory.starts_with(&part.live));
         let part = around.max_by_key(|part| part.live.components().count())?;
-        let names = Tree::live(part).and_then(|live| live.names(&below(directory, part)?)).ok()?;
+        let names = part.live_tree().and_then(|live| live.names(&below(directory, part)?)).ok()?;
         (names.len() <= MOST)
             .then(|| Self { directory: directory.to_owned(), names: Arc::new(names.into_iter().collect()) })
     }

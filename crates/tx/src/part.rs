@@ -4,7 +4,7 @@
 use crate::attributes::{Attributes, Moment, Which};
 use crate::private_place;
 use crate::realm::Realm;
-use crate::tree::CallPath;
+use crate::tree::{CallPath, Tree};
 use crate::way::{self, Crossing};
 use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
@@ -58,6 +58,11 @@ impl Part {
         // The way to it was by a pid: if the process still lives it was the process's.
         realm.root()?;
         way::follow(root, &self.way)
+    }
+
+    /// The live tree, to be read and changed by paths below its root. In a realm, whose root is an overlay, the numbers of inodes do not last.
+    pub(crate) fn live_tree(&self) -> io::Result<Tree> {
+        Ok(Tree::opened(self.open()?, &self.live, self.realm.is_some()))
     }
 
     /// Whether the file system that it lay on is not the realm's any more: it was in memory, and the realm has unmounted it, or ended and begun anew.
@@ -196,7 +201,7 @@ mod tests {
     #[test]
     fn it_is_made_while_others_remove_what_it_lies_in() {
         let mount = tempfile::tempdir().unwrap();
-        let hidden = mount.path().join(crate::home::HIDDEN);
+        let hidden = mount.path().join(crate::private_place::HIDDEN);
         let (over, until) = std::sync::mpsc::channel::<()>();
         std::thread::scope(|scope| {
             scope.spawn(|| {

@@ -147,7 +147,7 @@ fn make_room(part: &PartChanges) -> Result<(), CommitError> {
         let room = is_room_in_memory(part);
         room.map_err(|source| CommitError::Prepare { what: format!("looking for room on {at}"), source })?;
     }
-    let tried = realm.owner().and_then(|_owner| Aside::try_out(&Tree::live(&part.part)?));
+    let tried = realm.owner().and_then(|_owner| Aside::try_out(&part.part.live_tree()?));
     tried.map_err(|source| CommitError::Prepare {
         what: format!("making a directory in {at} for what comes and goes"),
         source,

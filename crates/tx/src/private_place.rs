@@ -5,13 +5,15 @@
 //! it is this user's own, closed to others, and nobody else can put another in its place. Where that cannot be had there is no place
 //! ([`io::ErrorKind::PermissionDenied`]), and the mount is shown read-only.
 
-use crate::home::HIDDEN;
 use pando_kernel::trusted_directory::TrustedDirectory;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+
+/// The directory at the root of a mount that holds the parts of transactions there.
+pub(crate) const HIDDEN: &str = ".pando-tx";
 
 /// How often the directory is made anew, when whoever believed to be the last in it has just removed it.
 const TIMES: u32 = 1000;

@@ -117,7 +117,7 @@ fn read_only<'a>(live: &Tree, steps: &'a Steps) -> io::Result<Option<&'a TreePat
 
 /// What of a part's steps could not be done, for no other reason: in words, with what helps.
 pub(crate) fn obstacle(part: &Part, steps: &Steps) -> io::Result<Option<String>> {
-    let live = Tree::live(part)?;
+    let live = part.live_tree()?;
     let own = Territory::of(Tree::open(&part.base)?.root())?;
     if let Some(at) = read_only(&live, steps)? {
         return Ok(Some(format!("{} lies in a subvolume that is read-only", live.shown(at))));

@@ -13,7 +13,6 @@ use crate::realm::Realm;
 use crate::record::Record;
 use crate::scope::Scope;
 use crate::session::end_holder;
-use crate::tree::Tree;
 use crate::underway::Underway;
 use crate::{spare, trash};
 use pando_kernel::{CallError, Context};
@@ -142,7 +141,7 @@ fn forget(part: &Part, again: Option<(&Path, u32)>) {
         realm.live_again(root, first_id);
     }
     let realm = realm.clone();
-    let _ = Tree::live(&part).and_then(|live| Aside::forget(&realm, &live));
+    let _ = part.live_tree().and_then(|live| Aside::forget(&realm, &live));
 }
 
 /// Who holds a transaction that nobody can go on with: the one that ran its command was killed while he committed it. One that was begun to be entered can still be

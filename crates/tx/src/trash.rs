@@ -181,7 +181,7 @@ fn count_below(directory: &Path, mut count: usize, most: usize) -> usize {
 mod tests {
     use super::*;
     use crate::attributes::Moment;
-    use crate::home::HIDDEN;
+    use crate::private_place::HIDDEN;
 
     /// A transaction that was thrown away, with two parts on another mount.
     fn thrown_away(home: &Home, mount: &Path) {

@@ -4,7 +4,6 @@
 //! descriptor, without following links and without entering another mount (openat2(2), since Linux 5.6): what cannot be reached so is an error, and
 //! never another file.
 
-use crate::part::Part;
 use crate::tree_path::TreePath;
 use pando_kernel::file_handle::FileHandle;
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, Stat, openat2};
@@ -42,10 +41,9 @@ impl Tree {
         Ok(Self { root: Rc::new(root), path: path.to_owned(), by_handle: false, last: RefCell::default() })
     }
 
-    /// Opens the live tree of a part.
-    pub(crate) fn live(part: &Part) -> io::Result<Self> {
-        let (root, by_handle) = (Rc::new(part.open()?), part.realm.is_some());
-        Ok(Self { root, path: part.live.clone(), by_handle, last: RefCell::default() })
+    /// A tree whose root is open already. `path` is what it is called for people; `by_handle` says that its objects are told apart by their handles.
+    pub(crate) fn opened(root: OwnedFd, path: &Path, by_handle: bool) -> Self {
+        Self { root: Rc::new(root), path: path.to_owned(), by_handle, last: RefCell::default() }
     }
 
     /// A directory in it as a tree of its own. No link leads there.

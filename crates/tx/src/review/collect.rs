@@ -20,7 +20,7 @@ const COUNTED: usize = 100_000;
 
 /// Reads what a commit will do on a part from its nodes. `begun` is when the transaction began.
 pub(crate) fn collect(part: &Part, root: &Node, indexed: &[Indexed], begun: Moment) -> io::Result<Vec<Reviewed>> {
-    let (live, upper) = (Tree::live(part)?, Tree::open(&part.upper())?);
+    let (live, upper) = (part.live_tree()?, Tree::open(&part.upper())?);
     let ids = Ids::of(part.realm.as_ref());
     let wanted = indexed.iter().filter_map(|file| Some(file.file.origin.as_ref()?.ino)).collect();
     let mut collector = Collector {

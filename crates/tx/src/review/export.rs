@@ -64,7 +64,7 @@ impl PartReview {
 
     /// All that lies below a directory of the live tree, under its new name.
     fn moved(&self, from: &TreePath, to: &TreePath, export: &mut Export) -> io::Result<()> {
-        let live = Tree::live(&self.part)?;
+        let live = self.part.live_tree()?;
         let ids = Ids::of(self.part.realm.as_ref());
         let mut left = vec![(from.clone(), to.clone())];
         while let Some((from, to)) = left.pop() {
@@ -93,7 +93,7 @@ impl PartReview {
     pub fn content(&self, exported: &Exported) -> io::Result<File> {
         match &exported.content {
             Content::Upper(path) => Tree::open(&self.part.upper())?.file(path, false),
-            Content::Live(path) => Tree::live(&self.part)?.file(path, false),
+            Content::Live(path) => self.part.live_tree()?.file(path, false),
         }
     }
 }

@@ -45,7 +45,7 @@ impl PartReview {
     ///
     /// `NotFound` where there is none, and what opening it says.
     pub fn before(&self, entry: &Reviewed) -> io::Result<File> {
-        let live = Tree::live(&self.part)?;
+        let live = self.part.live_tree()?;
         match &entry.before {
             None => Err(io::ErrorKind::NotFound.into()),
             Some(Before::At(path)) => live.file(path, false),

@@ -1,9 +1,10 @@
 //! What becomes of each mount in a view.
 
 use super::make::is_fit;
-use crate::home::{HIDDEN, Home};
+use crate::home::Home;
 use crate::name::TxName;
 use crate::part::{LiveRoot, Part};
+use crate::private_place::HIDDEN;
 use crate::trash;
 use crate::watershed::Grain;
 use pando_kernel::mount::MountEntry;
