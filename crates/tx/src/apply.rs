@@ -3,17 +3,17 @@
 mod names;
 
 use crate::aside::{Aside, BringIn};
-use crate::attributes::{Attributes, Moment, Which};
 use crate::change::{Op, Replaced, Source, Steps, Target};
-use crate::content::bring;
 use crate::crash::{planted, step};
-use crate::identity::{Identity, is_gone};
 use crate::part::Part;
 use crate::private_place;
-use crate::protection::Protection;
-use crate::tree::{CallPath, Tree, is_missing, leads_elsewhere};
-use crate::tree_path::TreePath;
-use crate::xattr;
+use crate::tree::attributes::{Attributes, Moment, Which};
+use crate::tree::confined::{CallPath, Tree, is_missing, leads_elsewhere};
+use crate::tree::content::bring;
+use crate::tree::identity::{Identity, is_gone};
+use crate::tree::path::TreePath;
+use crate::tree::protection::Protection;
+use crate::tree::xattr;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::OsString;

@@ -1,14 +1,14 @@
 //! Bringing what is new into a realm: copied to where things are put aside in its own file system, and moved from there to its place.
 
-use crate::attributes::{Attributes, Moment};
 use crate::change::{Op, Steps, Target};
-use crate::copying::Copying;
 use crate::crash::step;
-use crate::inner_ids;
-use crate::protection::Protection;
 use crate::realm::Realm;
-use crate::tree::Tree;
-use crate::tree_path::TreePath;
+use crate::tree::attributes::{Attributes, Moment};
+use crate::tree::confined::Tree;
+use crate::tree::copying::Copying;
+use crate::tree::inner_ids;
+use crate::tree::path::TreePath;
+use crate::tree::protection::Protection;
 use rustix::fs::{AtFlags, FileType, Mode, Stat, Timespec, Timestamps, UTIME_OMIT};
 use rustix::io::Errno;
 use std::io;

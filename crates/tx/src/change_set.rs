@@ -1,6 +1,5 @@
 //! What a transaction changed, as its directories and the live tree tell it, and whether somebody else is in conflict with that.
 
-use crate::attributes::Moment;
 use crate::change::{Change, Steps, changes, plan};
 use crate::commit_error::CommitError;
 use crate::disputed::Disputed;
@@ -16,8 +15,9 @@ use crate::review::{PartReview, collect};
 use crate::second_look::changed_since;
 use crate::selection::Selection;
 use crate::sync_ahead;
-use crate::tree::{Tree, is_missing, leads_elsewhere};
-use crate::tree_path::TreePath;
+use crate::tree::attributes::Moment;
+use crate::tree::confined::{Tree, is_missing, leads_elsewhere};
+use crate::tree::path::TreePath;
 use crate::upper::{Beginning, Indexed, Node, WalkError, replace_executed, untouched, walk};
 use crate::validate::{Conflict, conflict};
 use pando_kernel::mount::{mounts, mounts_of};

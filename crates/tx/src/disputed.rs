@@ -8,10 +8,10 @@
 //! The transaction then comes before what others did to that file, and what it saw of it is as old: nobody can tell whether it looked at the file's size before it set the
 //! mode, or at the mode before it wrote. Content that others changed is another matter: a transaction that has opened the file [may have read it](crate::read_set).
 
-use crate::attributes::Attributes;
 use crate::part::Part;
-use crate::tree::{CallPath, Tree};
-use crate::tree_path::TreePath;
+use crate::tree::attributes::Attributes;
+use crate::tree::confined::{CallPath, Tree};
+use crate::tree::path::TreePath;
 use rustix::fs::{FileType, Mode, OFlags, Stat, fstat};
 use sha2::{Digest as _, Sha256};
 use std::fs::File;
@@ -133,7 +133,7 @@ fn digest(file: &CallPath) -> io::Result<Digest> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attributes::Moment;
+    use crate::tree::attributes::Moment;
 
     fn part_at(live: &Path) -> Part {
         Part::new(live.to_owned(), live.join("base"))

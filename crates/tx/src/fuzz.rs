@@ -8,7 +8,7 @@ use crate::read_set;
 use crate::record::Record;
 use crate::spare::State;
 use crate::ticket::Ticket;
-use crate::tree_path::TreePath;
+use crate::tree::path::TreePath;
 use crate::upper::marks_of;
 use std::collections::BTreeMap;
 

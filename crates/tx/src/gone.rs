@@ -5,7 +5,7 @@ use crate::change_set::Basis;
 use crate::part::Part;
 use crate::read_set::{CANARY, pandos_own};
 use crate::selection::Selection;
-use crate::tree_path::TreePath;
+use crate::tree::path::TreePath;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 

@@ -10,14 +10,14 @@
 //!
 //! The tmpfs belongs to the process that runs the command, and is gone with it. What outgrows it has to be begun anew, on the disk.
 
-use crate::attributes::Attributes;
 use crate::commit_error::CommitError;
-use crate::copying::Copying;
 use crate::crash::step;
 use crate::home::Home;
 use crate::part::Part;
-use crate::tree::Tree;
-use crate::tree_path::TreePath;
+use crate::tree::attributes::Attributes;
+use crate::tree::confined::Tree;
+use crate::tree::copying::Copying;
+use crate::tree::path::TreePath;
 use pando_kernel::mount::{Attributes as MountAttributes, Tree as MountTree};
 use pando_kernel::{CallError, Context};
 use rustix::fs::{AtFlags, Stat};

@@ -5,8 +5,8 @@
 
 use crate::change::{Op, Steps};
 use crate::part::Part;
-use crate::tree::{is_missing, leads_elsewhere};
-use crate::tree_path::TreePath;
+use crate::tree::confined::{is_missing, leads_elsewhere};
+use crate::tree::path::TreePath;
 use pando_kernel::swap_files::swap_files;
 use std::collections::HashSet;
 use std::io;
@@ -86,8 +86,8 @@ fn is_about(steps: &Steps, path: &TreePath, number: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attributes::Moment;
     use crate::change::{Source, Target};
+    use crate::tree::attributes::Moment;
 
     fn path(text: &str) -> TreePath {
         TreePath::new(text.as_bytes()).unwrap()

@@ -195,7 +195,7 @@ impl JournalFile {
 mod tests {
     use super::*;
     use crate::change::Op;
-    use crate::tree_path::TreePath;
+    use crate::tree::path::TreePath;
 
     fn journal() -> Journal {
         let steps = Steps {

@@ -5,7 +5,7 @@
 //! meanwhile.
 
 use crate::part::Part;
-use crate::tree_path::TreePath;
+use crate::tree::path::TreePath;
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;

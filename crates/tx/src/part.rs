@@ -1,10 +1,10 @@
 //! The part of a transaction that one mount of the live system holds: its overlay's directories, inside the same file system, so that what is new can
 //! be moved into place by a rename.
 
-use crate::attributes::{Attributes, Moment, Which};
 use crate::private_place;
 use crate::realm::Realm;
-use crate::tree::{CallPath, Tree};
+use crate::tree::attributes::{Attributes, Moment, Which};
+use crate::tree::confined::{CallPath, Tree};
 use crate::way::{self, Crossing};
 use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};

@@ -4,8 +4,8 @@
 //! other names of its file, where one takes the place of another; what is taken away along with a directory.
 
 use crate::selection::PartSelection;
-use crate::tree::{Tree, is_missing, leads_elsewhere};
-use crate::tree_path::TreePath;
+use crate::tree::confined::{Tree, is_missing, leads_elsewhere};
+use crate::tree::path::TreePath;
 use crate::upper::{Directory, DirectorySource, Indexed, Node, What};
 use rustix::fs::FileType;
 use std::collections::{HashMap, HashSet};
@@ -264,9 +264,9 @@ fn has_children(node: &Node) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::identity::Identity;
     use crate::part::Part;
     use crate::selection::Selection;
+    use crate::tree::identity::Identity;
     use crate::upper::{File, LiveName, Origin};
 
     fn path(text: &str) -> TreePath {
@@ -274,13 +274,13 @@ mod tests {
     }
 
     fn node(at: &str, live: Option<(u64, bool)>, what: What) -> Node {
-        let name = |(ino, directory)| LiveName { ino, directory, changed: crate::attributes::Moment::EPOCH };
+        let name = |(ino, directory)| LiveName { ino, directory, changed: crate::tree::attributes::Moment::EPOCH };
         Node { path: path(at), ino: 9, live: live.map(name), marked: false, what }
     }
 
     fn of(ino: u64) -> What {
         let identity: Identity = pando_kernel::file_handle::FileHandle { kind: 1, bytes: vec![] }.into();
-        let origin = Origin { ino, identity, changed: crate::attributes::Moment::EPOCH };
+        let origin = Origin { ino, identity, changed: crate::tree::attributes::Moment::EPOCH };
         What::File(File { origin: Some(origin), content_differs: false, attributes_differ: false, ..File::made() })
     }
 

@@ -1,17 +1,17 @@
 //! What a commit does ahead of its commit point: all that can fail for want of room or of a disk that works fails here, and nothing of it is seen by others.
 
 use crate::aside::Aside;
-use crate::attributes::Moment;
 use crate::change::{Change, Op, Sign};
 use crate::change_set::{Basis, PartChanges, Source, leaves_what_is_in_use, look_again};
 use crate::commit_error::CommitError;
 use crate::crash::{planted, step};
-use crate::identity::Identity;
 use crate::journal::{Journal, JournalFile};
 use crate::order;
 use crate::part::Part;
-use crate::tree::Tree;
-use crate::tree_path::TreePath;
+use crate::tree::attributes::Moment;
+use crate::tree::confined::Tree;
+use crate::tree::identity::Identity;
+use crate::tree::path::TreePath;
 use rustix::fs::{AtFlags, FallocateFlags, Mode, fallocate};
 use rustix::io::Errno;
 use std::collections::HashMap;

@@ -5,8 +5,8 @@
 
 use crate::change::{Op, Steps};
 use crate::part::Part;
-use crate::tree::{Tree, is_missing};
-use crate::tree_path::TreePath;
+use crate::tree::confined::{Tree, is_missing};
+use crate::tree::path::TreePath;
 use pando_kernel::project_quota;
 use rustix::fs::{Access, AtFlags, Mode, OFlags, StatxAttributes, StatxFlags, accessat, fstat, fstatfs, openat, statx};
 use rustix::io::Errno;
@@ -155,7 +155,7 @@ pub(crate) fn obstacle(part: &Part, steps: &Steps) -> io::Result<Option<String>>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attributes::Moment;
+    use crate::tree::attributes::Moment;
 
     #[test]
     fn a_file_is_moved_to_its_like() {

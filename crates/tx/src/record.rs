@@ -1,12 +1,12 @@
 //! What is known of a transaction on disk, from before its first directory is made until its last is gone.
 
-use crate::attributes::Moment;
 use crate::clock::Clock;
 use crate::disputed::Disputed;
 use crate::known_names::KnownNames;
 use crate::name::TxName;
 use crate::part::Part;
 use crate::realm::Realm;
+use crate::tree::attributes::Moment;
 use pando_kernel::{CallError, Context};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
@@ -29,7 +29,7 @@ pub struct Record {
     pub first_begun: Option<Moment>,
     /// Its parts, one a mount.
     pub parts: Vec<Part>,
-    /// What each part's root was like when it began, by the [digest](crate::attributes::Attributes::digest) of its attributes.
+    /// What each part's root was like when it began, by the [digest](crate::tree::attributes::Attributes::digest) of its attributes.
     #[serde(default)]
     pub(crate) roots: Vec<u64>,
     /// The realm that it is about, if that is not the host.

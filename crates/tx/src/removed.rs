@@ -1,10 +1,10 @@
 //! What others have changed in a directory that a transaction has removed, or put something else in the place of. The view tells of nothing that was in it: what is to go, and
 //! was changed since the transaction began, goes with a change that nobody has seen.
 
-use crate::attributes::Moment;
 use crate::crash::planted;
-use crate::tree::{Tree, is_missing, leads_elsewhere};
-use crate::tree_path::TreePath;
+use crate::tree::attributes::Moment;
+use crate::tree::confined::{Tree, is_missing, leads_elsewhere};
+use crate::tree::path::TreePath;
 use crate::upper::{Directory, DirectorySource, Node, What};
 use crate::validate::{CHANGED, Conflict};
 use rustix::fs::FileType;

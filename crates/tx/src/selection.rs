@@ -5,7 +5,7 @@
 
 use crate::part::Part;
 use crate::read_set::ReadSet;
-use crate::tree_path::TreePath;
+use crate::tree::path::TreePath;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 

@@ -13,7 +13,6 @@
 //!
 //! On disk a spare is a transaction under a name that none can have. Its lock travels with it: where it is held by nobody, a crash has left it.
 
-use crate::attributes::Moment;
 use crate::clock::Clock;
 use crate::home::Home;
 use crate::name::TxName;
@@ -24,6 +23,7 @@ use crate::record::Record;
 use crate::scope::Scope;
 use crate::ticket::Ticket;
 use crate::trash::{self, Sweep};
+use crate::tree::attributes::Moment;
 use crate::view::{View, ViewNamespaces, ViewPlan, listening};
 use crate::watershed::{self, Grain};
 use pando_kernel::lock::FileLock;

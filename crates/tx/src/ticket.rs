@@ -2,7 +2,7 @@
 //!
 //! Whoever gives it away has seen that it is current at that moment, while the taker's program was still starting.
 
-use crate::attributes::Moment;
+use crate::tree::attributes::Moment;
 use std::fmt;
 use std::str::FromStr;
 

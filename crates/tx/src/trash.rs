@@ -180,8 +180,8 @@ fn count_below(directory: &Path, mut count: usize, most: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attributes::Moment;
     use crate::private_place::HIDDEN;
+    use crate::tree::attributes::Moment;
 
     /// A transaction that was thrown away, with two parts on another mount.
     fn thrown_away(home: &Home, mount: &Path) {

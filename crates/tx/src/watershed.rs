@@ -7,7 +7,7 @@
 //!
 //! Some keep whole seconds. There a transaction begins with a new second.
 
-use crate::attributes::Moment;
+use crate::tree::attributes::Moment;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io;

@@ -4,8 +4,8 @@
 //! by its name in a directory of the file system before it, with no link followed and no other mount entered on the way there, and what is found is compared
 //! with what the view was made of. Before that nothing is asked of it: if it is some other file system, who serves that may be standing still.
 
-use crate::tree::{ident_of_handle, is_missing, leads_elsewhere};
-use crate::tree_path::TreePath;
+use crate::tree::confined::{ident_of_handle, is_missing, leads_elsewhere};
+use crate::tree::path::TreePath;
 use pando_kernel::file_handle::FileHandle;
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, Statx, StatxFlags, makedev, openat2, statx};
 use rustix::io::Errno;

@@ -8,9 +8,9 @@
 //! Before it is committed what is new loses the flag again, which is not told from one that the command itself has set.
 
 use crate::commit_error::CommitError;
-use crate::inode_flags::change_flags;
 use crate::part::Part;
-use crate::tree::Tree;
+use crate::tree::confined::Tree;
+use crate::tree::inode_flags::change_flags;
 use crate::upper::{DirectorySource, Node, What};
 use rustix::fs::{IFlags, Mode, OFlags};
 use std::io;

@@ -1,11 +1,11 @@
 //! Names of the live tree, which others may take while a commit is under way: nothing of theirs is deleted, and nothing that is theirs is taken for what was validated.
 
 use super::{Apply, PLACE, slot_name};
-use crate::attributes::Moment;
 use crate::change::Replaced;
 use crate::crash::step;
-use crate::tree::Tree;
-use crate::tree_path::TreePath;
+use crate::tree::attributes::Moment;
+use crate::tree::confined::Tree;
+use crate::tree::path::TreePath;
 use rustix::fs::{AtFlags, Mode, RenameFlags, StatxFlags};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};

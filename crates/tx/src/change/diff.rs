@@ -1,6 +1,6 @@
 //! The change set for people: which paths come, go and change.
 
-use crate::tree_path::TreePath;
+use crate::tree::path::TreePath;
 use crate::upper::{Directory, DirectorySource, File, Node, What};
 use serde::Serialize;
 use std::fmt;
@@ -100,7 +100,7 @@ fn sign_of_directory(node: &Node, directory: &Directory) -> Option<Sign> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attributes::Moment;
+    use crate::tree::attributes::Moment;
     use crate::upper::LiveName;
 
     const MOMENT: Moment = Moment { seconds: 1, nanoseconds: 0 };

@@ -1,10 +1,10 @@
 //! From what a transaction did to the operations that do it to the live tree.
 
 use super::op::{Op, Replaced, Source, Steps, Target};
-use crate::attributes::Which;
 use crate::disputed::Theirs;
-use crate::protection::Protection;
-use crate::tree_path::TreePath;
+use crate::tree::attributes::Which;
+use crate::tree::path::TreePath;
+use crate::tree::protection::Protection;
 use crate::upper::{Directory, DirectorySource, File, Indexed, LiveName, Node, Origin, What};
 use std::collections::{HashMap, HashSet};
 

@@ -1,10 +1,10 @@
 //! Whether the live tree would answer today as it answered the transaction.
 
 use super::{Looked, ReadSet};
-use crate::attributes::Moment;
 use crate::crash::planted;
-use crate::tree::{Tree, leads_elsewhere};
-use crate::tree_path::TreePath;
+use crate::tree::attributes::Moment;
+use crate::tree::confined::{Tree, leads_elsewhere};
+use crate::tree::path::TreePath;
 use crate::upper::{DirectorySource, File, Node, What};
 use crate::validate::Conflict;
 use rustix::fs::Stat;

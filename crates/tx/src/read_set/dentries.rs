@@ -1,7 +1,7 @@
 //! Records of the walk, put together to paths.
 
-use crate::attributes::Moment;
-use crate::tree_path::TreePath;
+use crate::tree::attributes::Moment;
+use crate::tree::path::TreePath;
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

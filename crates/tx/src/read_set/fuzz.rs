@@ -3,7 +3,7 @@
 use super::dentries::{CANARY, Seen, names};
 use super::fitted::Fitted;
 use super::tenant::Tenant;
-use crate::attributes::Moment;
+use crate::tree::attributes::Moment;
 
 /// A file of fitted programs with a checksum that is right.
 pub(crate) fn fitted(body: &[u8]) {

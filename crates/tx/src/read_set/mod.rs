@@ -40,9 +40,9 @@ pub(crate) use watch::Canary;
 pub(crate) use watch::looked_so_far;
 pub use watch::{Watch, note_canary};
 
-use crate::attributes::Moment;
-use crate::tree::Tree;
-use crate::tree_path::TreePath;
+use crate::tree::attributes::Moment;
+use crate::tree::confined::Tree;
+use crate::tree::path::TreePath;
 use crate::upper::Node;
 use crate::validate::Conflict;
 use replaced::Replaced;
@@ -59,7 +59,7 @@ pub(crate) struct ReadSet {
     pub(crate) replacing: HashSet<TreePath>,
     /// Directories that were opened, to be listed.
     pub(crate) listed: BTreeSet<TreePath>,
-    /// The [digest](crate::attributes::Attributes::digest) of what the view's root has now, where that is known.
+    /// The [digest](crate::tree::attributes::Attributes::digest) of what the view's root has now, where that is known.
     pub(crate) root: Option<u64>,
 }
 

@@ -5,10 +5,10 @@
 //! it. What was made at its place, and not brought there by a rename or by link(2), is known to have been made where nothing was.
 
 use super::ReadSet;
-use crate::attributes::Moment;
 use crate::crash::planted;
-use crate::tree::{Tree, leads_elsewhere};
-use crate::tree_path::TreePath;
+use crate::tree::attributes::Moment;
+use crate::tree::confined::{Tree, leads_elsewhere};
+use crate::tree::path::TreePath;
 use crate::upper::{Directory, DirectorySource, Node, What};
 use crate::validate::{Conflict, MAY_BE_REMOVED};
 use std::ffi::OsStr;

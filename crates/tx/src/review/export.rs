@@ -2,8 +2,8 @@
 
 use super::PartReview;
 use super::look::{Ids, Look};
-use crate::tree::{Tree, is_missing, leads_elsewhere};
-use crate::tree_path::TreePath;
+use crate::tree::confined::{Tree, is_missing, leads_elsewhere};
+use crate::tree::path::TreePath;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;

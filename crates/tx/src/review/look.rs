@@ -1,11 +1,11 @@
 //! What an object is like, beside its content.
 
-use crate::attributes::Moment;
-use crate::inner_ids;
-use crate::protection::Protection;
 use crate::realm::Realm;
-use crate::tree::CallPath;
-use crate::xattr;
+use crate::tree::attributes::Moment;
+use crate::tree::confined::CallPath;
+use crate::tree::inner_ids;
+use crate::tree::protection::Protection;
+use crate::tree::xattr;
 use rustix::fs::FileType;
 use std::collections::BTreeMap;
 use std::io;

@@ -20,7 +20,7 @@ pub use look::Look;
 pub use reviewed::Reviewed;
 
 use crate::part::Part;
-use crate::tree::Tree;
+use crate::tree::confined::Tree;
 use reviewed::Before;
 use rustix::fs::{Mode, OFlags};
 use std::fs::File;

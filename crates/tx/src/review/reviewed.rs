@@ -2,8 +2,8 @@
 
 use super::look::Look;
 use crate::change::Sign;
-use crate::identity::Identity;
-use crate::tree_path::TreePath;
+use crate::tree::identity::Identity;
+use crate::tree::path::TreePath;
 
 /// A path that a commit changes.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,7 +1,6 @@
 //! The beginning of a transaction.
 
 use super::Transaction;
-use crate::attributes::Moment;
 use crate::clock::Clock;
 use crate::home::Home;
 use crate::in_memory::Memory;
@@ -11,6 +10,7 @@ use crate::realm::Realm;
 use crate::record::Record;
 use crate::recover::finish_published;
 use crate::scope::Scope;
+use crate::tree::attributes::Moment;
 use crate::view::ViewPlan;
 use crate::watershed;
 use pando_kernel::lock::FileLock;

@@ -2,11 +2,11 @@
 
 use super::looking::Looking;
 use super::{Ahead, BeginError, Transaction};
-use crate::attributes::Moment;
 use crate::home::Home;
 use crate::name::TxName;
 use crate::scope::Scope;
 use crate::spare::{Spare, Taken};
+use crate::tree::attributes::Moment;
 use crate::view::ViewPlan;
 use crate::watershed::Grain;
 use pando_kernel::Context;

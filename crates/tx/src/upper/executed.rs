@@ -5,10 +5,10 @@
 
 use super::node::{Directory, File, Indexed, Node, What};
 use super::walk::WalkError;
-use crate::identity::is_gone;
-use crate::protection::Protection;
-use crate::tree::{CallPath, Tree};
-use crate::tree_path::TreePath;
+use crate::tree::confined::{CallPath, Tree};
+use crate::tree::identity::is_gone;
+use crate::tree::path::TreePath;
+use crate::tree::protection::Protection;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::io;

@@ -1,6 +1,6 @@
 //! The extended attributes by which an overlay tells what an object of its upper directory is (Documentation/filesystems/overlayfs.rst).
 
-use crate::protection::Protection;
+use crate::tree::protection::Protection;
 use pando_kernel::file_handle::FileHandle;
 use std::collections::BTreeMap;
 

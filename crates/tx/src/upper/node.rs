@@ -1,10 +1,10 @@
 //! The names that a transaction changed, and how.
 
-use crate::attributes::Moment;
 use crate::disputed::Theirs;
-use crate::identity::Identity;
-use crate::protection::Protection;
-use crate::tree_path::TreePath;
+use crate::tree::attributes::Moment;
+use crate::tree::identity::Identity;
+use crate::tree::path::TreePath;
+use crate::tree::protection::Protection;
 use serde::{Deserialize, Serialize};
 
 /// A name that the transaction changed, or a directory with such names in it.

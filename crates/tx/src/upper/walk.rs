@@ -2,16 +2,16 @@
 
 use super::marks::Marks;
 use super::node::{Directory, DirectorySource, File, Indexed, LiveName, Node, Origin, What};
-use crate::attributes::{Attributes, Moment};
-use crate::content::same_content;
 use crate::disputed::{Disputed, Mine, Now, Theirs};
-use crate::identity::{Identity, is_gone};
-use crate::protection::{Protection, may_be_lifted};
 use crate::selection::PartSelection;
 use crate::sync_ahead::MANY;
-use crate::tree::{CallPath, Tree};
-use crate::tree_path::TreePath;
-use crate::xattr;
+use crate::tree::attributes::{Attributes, Moment};
+use crate::tree::confined::{CallPath, Tree};
+use crate::tree::content::same_content;
+use crate::tree::identity::{Identity, is_gone};
+use crate::tree::path::TreePath;
+use crate::tree::protection::{Protection, may_be_lifted};
+use crate::tree::xattr;
 use rustix::fs::{FileType, Stat};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;

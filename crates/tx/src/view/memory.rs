@@ -5,7 +5,7 @@
 
 use super::in_reach::InReach;
 use super::plan::KERNELS;
-use crate::tree_path::TreePath;
+use crate::tree::path::TreePath;
 use crate::way::{self, Crossing};
 use pando_kernel::mount::MountEntry;
 use rustix::fs::{FileType, StatVfsMountFlags, fstatvfs};

@@ -1,11 +1,11 @@
 //! What lies in one tree, copied into another where it cannot be moved: content with its holes, owner, mode, time, extended attributes, devices, links.
 
-use crate::attributes::{Attributes, Which};
-use crate::content::fill;
 use crate::crash::step;
-use crate::tree::{CallPath, Tree};
-use crate::tree_path::TreePath;
-use crate::xattr;
+use crate::tree::attributes::{Attributes, Which};
+use crate::tree::confined::{CallPath, Tree};
+use crate::tree::content::fill;
+use crate::tree::path::TreePath;
+use crate::tree::xattr;
 use rustix::fs::{FileType, IFlags, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use std::fs::File;

@@ -4,7 +4,7 @@
 //! descriptor, without following links and without entering another mount (openat2(2), since Linux 5.6): what cannot be reached so is an error, and
 //! never another file.
 
-use crate::tree_path::TreePath;
+use crate::tree::path::TreePath;
 use pando_kernel::file_handle::FileHandle;
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, Stat, openat2};
 use rustix::io::Errno;

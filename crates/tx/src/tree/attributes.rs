@@ -1,8 +1,8 @@
 //! What a file has beside its name and its content: owner, mode, time of change, extended attributes.
 
 use crate::crash::planted;
-use crate::tree::{CallPath, fnv1a};
-use crate::xattr::{self, Xattrs};
+use crate::tree::confined::{CallPath, fnv1a};
+use crate::tree::xattr::{self, Xattrs};
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, Stat, Timespec, Timestamps, UTIME_OMIT, Uid};
 use serde::{Deserialize, Serialize};
 use std::io;

@@ -1,6 +1,6 @@
 //! Extended attributes of files, and those among them by which an overlay keeps its own accounts.
 
-use crate::tree::CallPath;
+use crate::tree::confined::CallPath;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
@@ -127,8 +127,8 @@ fn whole(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tree::Tree;
-    use crate::tree_path::TreePath;
+    use crate::tree::confined::Tree;
+    use crate::tree::path::TreePath;
 
     /// Attributes of a size, given to one file, read, and given to another.
     #[track_caller]

@@ -2,7 +2,7 @@
 //! holes kept.
 
 use crate::crash::{planted, step};
-use crate::tree::CallPath;
+use crate::tree::confined::CallPath;
 use rustix::fs::{FallocateFlags, SeekFrom, Stat, copy_file_range, fallocate, fstat, ftruncate, ioctl_ficlone, seek};
 use rustix::io::Errno;
 use std::fs::File;

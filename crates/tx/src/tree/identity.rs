@@ -1,7 +1,7 @@
 //! What tells a file from every other that ever was on its file system, whatever its names are: its handle, which is the number of its inode and a generation. A number
 //! alone tells little: whoever deletes a file and makes another mostly gets the same one.
 
-use crate::tree::Tree;
+use crate::tree::confined::Tree;
 use pando_kernel::file_handle::FileHandle;
 use serde::{Deserialize, Serialize};
 use std::io;

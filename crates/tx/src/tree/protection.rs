@@ -3,8 +3,8 @@
 //! An overlay keeps neither on the objects of its upper directory, where they would be in its own way: it marks them. A commit brings the marks to the live tree, last of
 //! all; where an object of that is protected which the transaction has changed, who could do so, its protection is lifted until then.
 
-use crate::inode_flags::{change_flags, open_with_flags};
-use crate::tree::CallPath;
+use crate::tree::confined::CallPath;
+use crate::tree::inode_flags::{change_flags, open_with_flags};
 use rustix::fs::{AtFlags, CWD, IFlags, Mode, OFlags, StatxAttributes, StatxFlags};
 use rustix::thread::CapabilitySet;
 use serde::{Deserialize, Serialize};
