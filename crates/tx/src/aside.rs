@@ -2,7 +2,7 @@
 
 use crate::change::{Op, Steps, Target};
 use crate::crash::step;
-use crate::realm::Realm;
+use crate::state::target::Realm;
 use crate::tree::attributes::{Attributes, Moment};
 use crate::tree::confined::Tree;
 use crate::tree::copying::Copying;

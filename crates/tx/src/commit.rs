@@ -10,10 +10,10 @@ use crate::change::Steps;
 use crate::commit_error::CommitError;
 use crate::crash::step;
 use crate::journal::{Journal, JournalFile};
-use crate::part::Part;
 use crate::prepare::{Prepared, sync};
-use crate::private_place;
-use crate::realm::Realm;
+use crate::state::overlay_part::Part;
+use crate::state::private_place;
+use crate::state::target::Realm;
 
 /// Commits what was prepared.
 pub(crate) fn commit(prepared: &Prepared) -> Result<(), CommitError> {

@@ -9,12 +9,12 @@
 
 use crate::change::Sign;
 use crate::change_set::PartChanges;
-use crate::home::{Home, wait_for_lock};
 use crate::loss::Loss;
-use crate::part::Part;
 use crate::read_set::{Looked, looked_so_far, pandos_own};
-use crate::record::Record;
-use crate::scope::Scope;
+use crate::state::directory::{Home, wait_for_lock};
+use crate::state::overlay_part::Part;
+use crate::state::record::Record;
+use crate::state::scope::Scope;
 use crate::tree::confined::Tree;
 use crate::tree::path::TreePath;
 use pando_kernel::lock::FileLock;

@@ -10,9 +10,9 @@
 //! realm the live tree is that of its first process; a new file there is a copy, so that one that is open to be written to is lost as well. So are those of a transaction whose changes were kept in memory.
 
 use crate::change_set::PartChanges;
-use crate::home::Home;
-use crate::realm::Realm;
-use crate::scope::Scope;
+use crate::state::directory::Home;
+use crate::state::scope::Scope;
+use crate::state::target::Realm;
 use crate::view::enter_root;
 use nix::sched::{CloneFlags, setns, unshare};
 use pando_kernel::cgroup::Hierarchies;

@@ -2,11 +2,11 @@
 
 use crate::change::{Op, Steps};
 use crate::journal::Journal;
-use crate::name::TxName;
-use crate::part::Part;
 use crate::read_set;
-use crate::record::Record;
 use crate::spare::State;
+use crate::state::name::TxName;
+use crate::state::overlay_part::Part;
+use crate::state::record::Record;
 use crate::ticket::Ticket;
 use crate::tree::path::TreePath;
 use crate::upper::marks_of;

@@ -6,9 +6,9 @@
 //! ```
 
 use crate::crash::{STEP, planted};
-use crate::home::{Home, Rescue};
-use crate::realm::Realm;
-use crate::scope::Scope;
+use crate::state::directory::{Home, Rescue};
+use crate::state::scope::Scope;
+use crate::state::target::Realm;
 use pando_kernel::guardian::Guardian;
 use pando_kernel::lock::FileLock;
 use pando_kernel::{CallError, Context};

@@ -2,9 +2,9 @@
 //! which never looked there.
 
 use crate::change_set::Basis;
-use crate::part::Part;
 use crate::read_set::{CANARY, pandos_own};
 use crate::selection::Selection;
+use crate::state::overlay_part::Part;
 use crate::tree::path::TreePath;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;

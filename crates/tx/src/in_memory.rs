@@ -12,8 +12,8 @@
 
 use crate::commit_error::CommitError;
 use crate::crash::step;
-use crate::home::Home;
-use crate::part::Part;
+use crate::state::directory::Home;
+use crate::state::overlay_part::Part;
 use crate::tree::attributes::Attributes;
 use crate::tree::confined::Tree;
 use crate::tree::copying::Copying;

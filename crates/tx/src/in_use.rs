@@ -4,7 +4,7 @@
 //! to where removed things are deleted. And in the view's overlay a file that the kernel swaps to is one as any other.
 
 use crate::change::{Op, Steps};
-use crate::part::Part;
+use crate::state::overlay_part::Part;
 use crate::tree::confined::{is_missing, leads_elsewhere};
 use crate::tree::path::TreePath;
 use pando_kernel::swap_files::swap_files;

@@ -2,7 +2,7 @@
 
 use crate::change::Steps;
 use crate::crash::{planted, step};
-use crate::part::Part;
+use crate::state::overlay_part::Part;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{self, Read, Write};

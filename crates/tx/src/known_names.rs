@@ -4,7 +4,7 @@
 //! so is told apart by this: what had no name when the next one begins, and has none at its end, was nobody's to be replaced, unless others have made it and removed it again
 //! meanwhile.
 
-use crate::part::Part;
+use crate::state::overlay_part::Part;
 use crate::tree::path::TreePath;
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};

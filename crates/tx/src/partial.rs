@@ -264,8 +264,8 @@ fn has_children(node: &Node) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::part::Part;
     use crate::selection::Selection;
+    use crate::state::overlay_part::Part;
     use crate::tree::identity::Identity;
     use crate::upper::{File, LiveName, Origin};
 

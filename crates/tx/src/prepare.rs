@@ -7,7 +7,7 @@ use crate::commit_error::CommitError;
 use crate::crash::{planted, step};
 use crate::journal::{Journal, JournalFile};
 use crate::order;
-use crate::part::Part;
+use crate::state::overlay_part::Part;
 use crate::tree::attributes::Moment;
 use crate::tree::confined::Tree;
 use crate::tree::identity::Identity;

@@ -4,7 +4,7 @@
 //! one that belongs to a project (of quotas) nothing of another. Behind the commit point that would be too late.
 
 use crate::change::{Op, Steps};
-use crate::part::Part;
+use crate::state::overlay_part::Part;
 use crate::tree::confined::{Tree, is_missing};
 use crate::tree::path::TreePath;
 use pando_kernel::project_quota;

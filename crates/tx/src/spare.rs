@@ -13,19 +13,19 @@
 //!
 //! On disk a spare is a transaction under a name that none can have. Its lock travels with it: where it is held by nobody, a crash has left it.
 
-use crate::clock::Clock;
-use crate::home::Home;
-use crate::name::TxName;
 use crate::outside::Still;
-use crate::part::Part;
 use crate::read_set::{Walker, Watch, digest, load_ahead};
-use crate::record::Record;
-use crate::scope::Scope;
+use crate::state::begin_timestamp::{self, Grain};
+use crate::state::clock::Clock;
+use crate::state::directory::Home;
+use crate::state::name::TxName;
+use crate::state::overlay_part::Part;
+use crate::state::record::Record;
+use crate::state::scope::Scope;
+use crate::state::trash::{self, Sweep};
 use crate::ticket::Ticket;
-use crate::trash::{self, Sweep};
 use crate::tree::attributes::Moment;
 use crate::view::{View, ViewNamespaces, ViewPlan, listening};
-use crate::watershed::{self, Grain};
 use pando_kernel::lock::FileLock;
 use pando_kernel::mount_watch::MountWatch;
 use pando_kernel::{CallError, Context};
@@ -340,7 +340,7 @@ impl Spare {
     /// When a transaction on it begins: when its keeper saw that it was current, or now.
     pub(crate) fn begin(&self) -> io::Result<Moment> {
         // All that the spare's making did to the live tree was done before.
-        self.begun.map_or_else(|| watershed::now(&self.site.directory, self.state.plan.grain), Ok)
+        self.begun.map_or_else(|| begin_timestamp::now(&self.site.directory, self.state.plan.grain), Ok)
     }
 
     /// Whether a view that were made when the transaction begins, here, would be the same, and nobody has been in it.

@@ -6,9 +6,9 @@
 use super::fifos::{Fifos, Holders, Search};
 use super::surroundings::Surroundings;
 use super::writes::KernelWrites;
-use crate::home::Home;
-use crate::realm::Realm;
-use crate::record::Record;
+use crate::state::directory::Home;
+use crate::state::record::Record;
+use crate::state::target::Realm;
 use pando_kernel::memory_map::{self, Written};
 use pando_kernel::{CallError, page_cache};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, StatxFlags, fstatfs, openat2, readlinkat, statx};

@@ -2,9 +2,9 @@
 
 use super::bystanders::note_places;
 use super::supervise::Passed;
-use crate::home::Home;
-use crate::name::TxName;
-use crate::record::Record;
+use crate::state::directory::Home;
+use crate::state::name::TxName;
+use crate::state::record::Record;
 use pando_kernel::{CallError, Context};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;

@@ -10,7 +10,7 @@ use super::surroundings::Surroundings;
 use super::verdict::{Outside, Verdict};
 use super::writes::KernelWrites;
 use crate::loss::Loss;
-use crate::record::Record;
+use crate::state::record::Record;
 use pando_kernel::process;
 use pando_kernel::seccomp_notify::{Answer, Listener};
 use std::collections::BTreeSet;

@@ -2,7 +2,7 @@
 
 use super::local_socket;
 use super::system_v::Kind;
-use crate::realm::Realm;
+use crate::state::target::Realm;
 use nix::sched::{CloneFlags, setns};
 use pando_kernel::process;
 use std::collections::BTreeSet;

@@ -3,7 +3,7 @@
 use super::look::{Ids, Look};
 use super::reviewed::{Before, Reviewed};
 use crate::change::Sign;
-use crate::part::Part;
+use crate::state::overlay_part::Part;
 use crate::tree::attributes::Moment;
 use crate::tree::confined::{CallPath, Tree, is_missing, leads_elsewhere};
 use crate::tree::content::same_content;

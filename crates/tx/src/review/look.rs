@@ -1,6 +1,6 @@
 //! What an object is like, beside its content.
 
-use crate::realm::Realm;
+use crate::state::target::Realm;
 use crate::tree::attributes::Moment;
 use crate::tree::confined::CallPath;
 use crate::tree::inner_ids;

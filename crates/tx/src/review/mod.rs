@@ -19,7 +19,7 @@ pub use export::{Export, Exported};
 pub use look::Look;
 pub use reviewed::Reviewed;
 
-use crate::part::Part;
+use crate::state::overlay_part::Part;
 use crate::tree::confined::Tree;
 use reviewed::Before;
 use rustix::fs::{Mode, OFlags};

@@ -1,18 +1,18 @@
 //! The beginning of a transaction.
 
 use super::Transaction;
-use crate::clock::Clock;
-use crate::home::Home;
 use crate::in_memory::Memory;
-use crate::name::TxName;
 use crate::read_set::Watch;
-use crate::realm::Realm;
-use crate::record::Record;
 use crate::recover::finish_published;
-use crate::scope::Scope;
+use crate::state::begin_timestamp;
+use crate::state::clock::Clock;
+use crate::state::directory::Home;
+use crate::state::name::TxName;
+use crate::state::record::Record;
+use crate::state::scope::Scope;
+use crate::state::target::Realm;
 use crate::tree::attributes::Moment;
 use crate::view::ViewPlan;
-use crate::watershed;
 use pando_kernel::lock::FileLock;
 use pando_kernel::mount_watch::MountWatch;
 use pando_kernel::tree_removal::remove_tree;
@@ -121,7 +121,7 @@ impl Transaction {
         record.parts = plan.parts().cloned().collect();
         // It begins only now: whoever lists the root of a mount must not be told that it was changed, when Pando itself has made its hidden directory there. As
         // long as this transaction has a part in that, nobody else makes it or removes it either.
-        record.begun = watershed::now(&directory, plan.grain).context(|| "taking the time".into())?;
+        record.begun = begin_timestamp::now(&directory, plan.grain).context(|| "taking the time".into())?;
         record.write(&directory)?;
         let scope = Scope::make(&record.group)?;
         if let Some(realm) = &record.realm {

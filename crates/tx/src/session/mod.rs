@@ -19,12 +19,12 @@ pub use running::{Ended, Rest, Running, StartError};
 
 use self::looking::Looking;
 use crate::disputed::Disputed;
-use crate::home::Home;
 use crate::in_memory::Memory;
 use crate::known_names::KnownNames;
 use crate::read_set::Watch;
-use crate::record::Record;
-use crate::scope::Scope;
+use crate::state::directory::Home;
+use crate::state::record::Record;
+use crate::state::scope::Scope;
 use crate::view::ViewNamespaces;
 use crate::written_through;
 use pando_kernel::CallError;

@@ -2,13 +2,13 @@
 
 use super::looking::Looking;
 use super::{Ahead, BeginError, Transaction};
-use crate::home::Home;
-use crate::name::TxName;
-use crate::scope::Scope;
 use crate::spare::{Spare, Taken};
+use crate::state::begin_timestamp::Grain;
+use crate::state::directory::Home;
+use crate::state::name::TxName;
+use crate::state::scope::Scope;
 use crate::tree::attributes::Moment;
 use crate::view::ViewPlan;
-use crate::watershed::Grain;
 use pando_kernel::Context;
 use rustix::fs::{CWD, RenameFlags};
 use rustix::io::Errno;

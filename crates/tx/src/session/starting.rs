@@ -2,8 +2,8 @@
 
 use super::StartError;
 use crate::outside::{self, Bystanders, Network, Supervisor};
-use crate::part::Part;
 use crate::read_set::{Canary, Watch};
+use crate::state::overlay_part::Part;
 use pando_kernel::born_in_group::{Program, Started};
 use pando_kernel::{CallError, Context, inheritance, pidfd, seccomp_notify};
 use rustix::process::Signal;

@@ -9,14 +9,14 @@ use super::make::{View, attach, enter_root, over};
 use super::memory;
 use super::plan::{Fixture, How, Use, ViewPlan};
 use super::sockets;
-use crate::home::Home;
-use crate::name::TxName;
-use crate::part::Part;
 use crate::read_set::Watch;
-use crate::realm::Realm;
 use crate::session::StartError;
-use crate::watershed::Grain;
-use crate::way;
+use crate::state::begin_timestamp::Grain;
+use crate::state::directory::Home;
+use crate::state::mount_path;
+use crate::state::name::TxName;
+use crate::state::overlay_part::Part;
+use crate::state::target::Realm;
 use nix::sched::{CloneFlags, setns, unshare};
 use pando_kernel::file_handle::FileHandle;
 use pando_kernel::mount::{Attributes, Tree, mounts, mounts_of};
@@ -157,8 +157,8 @@ fn lower(part: &Part) -> Result<Tree, StartError> {
     let what = || format!("looking for what is mounted at {}", part.live.display());
     let root =
         rustix::fs::open("/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).context(what)?;
-    match way::follow(root, &part.way) {
-        Err(error) if way::is_gone(&error) => Err(StartError::Shifted),
+    match mount_path::follow(root, &part.way) {
+        Err(error) if mount_path::is_gone(&error) => Err(StartError::Shifted),
         place => Ok(Tree::clone_at(place.context(what)?)?),
     }
 }

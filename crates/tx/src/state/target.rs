@@ -4,7 +4,7 @@
 //! Its root file system is an overlay. That has two consequences. Nothing can be moved into it from outside: what is new is copied into a hidden directory
 //! of it, and moved from there. And the numbers of its directories do not last, so that its objects are told apart by their handles (`Tree::ident`).
 
-use crate::name::TxName;
+use crate::state::name::TxName;
 use pando_kernel::fs_owner::FsOwner;
 use pando_kernel::{CallError, Context, process};
 use serde::{Deserialize, Serialize};

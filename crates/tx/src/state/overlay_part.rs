@@ -1,11 +1,11 @@
 //! The part of a transaction that one mount of the live system holds: its overlay's directories, inside the same file system, so that what is new can
 //! be moved into place by a rename.
 
-use crate::private_place;
-use crate::realm::Realm;
+use crate::state::mount_path::{self, Crossing};
+use crate::state::private_place;
+use crate::state::target::Realm;
 use crate::tree::attributes::{Attributes, Moment, Which};
 use crate::tree::confined::{CallPath, Tree};
-use crate::way::{self, Crossing};
 use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -57,7 +57,7 @@ impl Part {
         let root = rustix::fs::open(realm.root()?, flags, Mode::empty())?;
         // The way to it was by a pid: if the process still lives it was the process's.
         realm.root()?;
-        way::follow(root, &self.way)
+        mount_path::follow(root, &self.way)
     }
 
     /// The live tree, to be read and changed by paths below its root. In a realm, whose root is an overlay, the numbers of inodes do not last.
@@ -67,7 +67,7 @@ impl Part {
 
     /// Whether the file system that it lay on is not the realm's any more: it was in memory, and the realm has unmounted it, or ended and begun anew.
     pub(crate) fn is_gone(&self) -> bool {
-        !self.way.is_empty() && self.open().is_err_and(|error| way::is_gone(&error))
+        !self.way.is_empty() && self.open().is_err_and(|error| mount_path::is_gone(&error))
     }
 
     /// Whether a mount of this machine's own is not where it was: others have unmounted it, or mounted something over it. Its directory, which no other file system has, lies on it.
@@ -201,7 +201,7 @@ mod tests {
     #[test]
     fn it_is_made_while_others_remove_what_it_lies_in() {
         let mount = tempfile::tempdir().unwrap();
-        let hidden = mount.path().join(crate::private_place::HIDDEN);
+        let hidden = mount.path().join(crate::state::private_place::HIDDEN);
         let (over, until) = std::sync::mpsc::channel::<()>();
         std::thread::scope(|scope| {
             scope.spawn(|| {

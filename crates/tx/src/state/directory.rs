@@ -7,8 +7,8 @@
 //!   CGROUP2/pando-tx/ID             the processes
 //! ```
 
-use crate::name::TxName;
-use crate::record::Record;
+use crate::state::name::TxName;
+use crate::state::record::Record;
 use pando_kernel::cgroup::Hierarchies;
 use pando_kernel::lock::FileLock;
 use pando_kernel::trusted_directory::TrustedDirectory;

@@ -1,10 +1,10 @@
 //! Deleting what is not needed any more: out of the way by one rename, and gone later.
 
 use crate::change_set::PartChanges;
-use crate::home::Home;
-use crate::part::Part;
-use crate::private_place;
-use crate::record::Record;
+use crate::state::directory::Home;
+use crate::state::overlay_part::Part;
+use crate::state::private_place;
+use crate::state::record::Record;
 use pando_kernel::tree_removal::{Protected, RemovalError, nothing_is_mounted_in, remove_tree_with};
 use rustix::fs::{Mode, OFlags};
 use std::io;
@@ -180,7 +180,7 @@ fn count_below(directory: &Path, mut count: usize, most: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::private_place::HIDDEN;
+    use crate::state::private_place::HIDDEN;
     use crate::tree::attributes::Moment;
 
     /// A transaction that was thrown away, with two parts on another mount.
