@@ -2,12 +2,12 @@
 
 use crate::change::{Op, Steps};
 use crate::journal::Journal;
+use crate::prewarm::prewarmed::State;
+use crate::prewarm::ticket::Ticket;
 use crate::read_set;
-use crate::spare::State;
 use crate::state::name::TxName;
 use crate::state::overlay_part::Part;
 use crate::state::record::Record;
-use crate::ticket::Ticket;
 use crate::tree::path::TreePath;
 use crate::upper::marks_of;
 use std::collections::BTreeMap;

@@ -43,6 +43,7 @@ mod order;
 mod outside;
 mod partial;
 mod prepare;
+mod prewarm;
 mod reach;
 mod read_set;
 mod recover;
@@ -51,10 +52,8 @@ mod review;
 mod second_look;
 mod selection;
 mod session;
-mod spare;
 mod state;
 mod sync_ahead;
-mod ticket;
 mod tree;
 mod two_ways;
 mod upper;
@@ -77,6 +76,7 @@ pub use outside::{
     WhenUnsupported, filter, note_reached,
 };
 pub use partial::{Dependence, Why};
+pub use prewarm::prewarmed::{HandedOver, Remains, Spare};
 pub use read_set::{Watch, note_canary};
 pub use recover::{Recovered, recover, recover_in};
 pub use review::{Export, Exported, Look, PartReview, Reviewed};
@@ -85,7 +85,6 @@ pub use session::{
     BeginError, EndError, Ended, Looks, Rest, Running, StartError, Transaction, abort_open, changes_now, commit_open,
     doomed_open, end_processes_of_open, gate_of, processes, review_of_open,
 };
-pub use spare::{HandedOver, Remains, Spare};
 pub use state::directory::Home;
 pub use state::mount_path::Crossing;
 pub use state::name::{BadName, TxName};

@@ -6,8 +6,8 @@ use crate::commit_error::CommitError;
 use crate::crash::planted;
 use crate::gate;
 use crate::journal::{Journal, JournalFile};
+use crate::prewarm::prewarmed;
 use crate::session::end_holder;
-use crate::spare;
 use crate::state::commit_mark::Underway;
 use crate::state::directory::{Home, wait_for_lock};
 use crate::state::name::TxName;
@@ -54,7 +54,7 @@ pub fn recover_in(home: &Home, realm: Option<(&Path, u32)>) -> Result<Vec<Recove
         recovered.extend(recover_one(home, name, realm)?);
     }
     gate::open_again(home);
-    spare::clear(home);
+    prewarmed::clear(home);
     trash::sweep(home);
     Ok(recovered)
 }

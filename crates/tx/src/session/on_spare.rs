@@ -2,7 +2,7 @@
 
 use super::looking::Looking;
 use super::{Ahead, BeginError, Transaction};
-use crate::spare::{Spare, Taken};
+use crate::prewarm::prewarmed::{Spare, Taken};
 use crate::state::begin_timestamp::Grain;
 use crate::state::directory::Home;
 use crate::state::name::TxName;
