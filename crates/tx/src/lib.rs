@@ -40,7 +40,6 @@ mod journal;
 mod known_names;
 mod loss;
 mod order;
-mod outside;
 mod partial;
 mod prepare;
 mod prewarm;
@@ -53,6 +52,7 @@ mod second_look;
 mod selection;
 mod session;
 mod state;
+mod supervise;
 mod sync_ahead;
 mod tree;
 mod two_ways;
@@ -71,10 +71,6 @@ pub use gate::Exclusive;
 pub use in_memory::Memory;
 pub use known_names::KnownNames;
 pub use loss::Loss;
-pub use outside::{
-    Answered, Bystanders, HeldSignals, Listener, Network, Passed, Reached, Still, Supervisor, Unsupported,
-    WhenUnsupported, filter, note_reached,
-};
 pub use partial::{Dependence, Why};
 pub use prewarm::prewarmed::{HandedOver, Remains, Spare};
 pub use read_set::{Watch, note_canary};
@@ -92,6 +88,10 @@ pub use state::overlay_part::Part;
 pub use state::record::Record;
 pub use state::target::{Realm, RealmRoot};
 pub use state::trash::{Sweep, mounted_in_trash, rubbish, sweep, sweep_mounts};
+pub use supervise::{
+    Answered, Bystanders, HeldSignals, Listener, Network, Passed, Reached, Still, Supervisor, Unsupported,
+    WhenUnsupported, filter, note_reached,
+};
 pub use tree::attributes::Moment;
 pub use tree::path::TreePath;
 pub use validate::Conflict;

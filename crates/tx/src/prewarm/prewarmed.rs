@@ -13,7 +13,6 @@
 //!
 //! On disk a spare is a transaction under a name that none can have. Its lock travels with it: where it is held by nobody, a crash has left it.
 
-use crate::outside::Still;
 use crate::prewarm::ticket::Ticket;
 use crate::read_set::{Walker, Watch, digest, load_ahead};
 use crate::state::begin_timestamp::{self, Grain};
@@ -24,6 +23,7 @@ use crate::state::overlay_part::Part;
 use crate::state::record::Record;
 use crate::state::scope::Scope;
 use crate::state::trash::{self, Sweep};
+use crate::supervise::Still;
 use crate::tree::attributes::Moment;
 use crate::view::{View, ViewNamespaces, ViewPlan, listening};
 use pando_kernel::lock::FileLock;

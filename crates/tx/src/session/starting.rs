@@ -1,9 +1,9 @@
 //! The start of a command, by a thread that is in its transaction's view.
 
 use super::StartError;
-use crate::outside::{self, Bystanders, Network, Supervisor};
 use crate::read_set::{Canary, Watch};
 use crate::state::overlay_part::Part;
+use crate::supervise::{self, Bystanders, Network, Supervisor};
 use pando_kernel::born_in_group::{Program, Started};
 use pando_kernel::{CallError, Context, inheritance, pidfd, seccomp_notify};
 use rustix::process::Signal;
@@ -83,7 +83,7 @@ impl Beginning {
 
 /// Catches the calls of this thread, and of all that it starts, that would reach outside.
 fn supervisor(group: &Path, network: Network) -> Result<Supervisor, CallError> {
-    let (numbers, with, older) = outside::numbers(network);
+    let (numbers, with, older) = supervise::numbers(network);
     let listener = seccomp_notify::listen(&numbers, &with, &older);
     listener.and_then(|listener| Supervisor::new(listener, group, network)).context(|| "catching system calls".into())
 }
