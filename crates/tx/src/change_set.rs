@@ -3,15 +3,8 @@
 use crate::change::{Change, Steps, changes, plan};
 use crate::commit_error::CommitError;
 use crate::disputed::Disputed;
-use crate::gone;
-use crate::in_use::{mount_in_the_way, swap_in_the_way};
-use crate::known_names::KnownNames;
 use crate::partial::restrict;
-use crate::reach::obstacle;
-use crate::read_set::{Known, ReadSet, check};
-use crate::removed::changed_within;
 use crate::review::{PartReview, collect};
-use crate::second_look::changed_since;
 use crate::selection::Selection;
 use crate::state::overlay_part::Part;
 use crate::sync_ahead;
@@ -19,7 +12,14 @@ use crate::tree::attributes::Moment;
 use crate::tree::confined::{Tree, is_missing, leads_elsewhere};
 use crate::tree::path::TreePath;
 use crate::upper::{Beginning, Indexed, Node, WalkError, replace_executed, untouched, walk};
-use crate::validate::{Conflict, conflict};
+use crate::validate::changes::{Conflict, conflict};
+use crate::validate::in_use::{mount_in_the_way, swap_in_the_way};
+use crate::validate::known_names::KnownNames;
+use crate::validate::reach::obstacle;
+use crate::validate::read_set::{Known, ReadSet, check};
+use crate::validate::removed::changed_within;
+use crate::validate::revalidation::changed_since;
+use crate::validate::unmounted;
 use pando_kernel::mount::{mounts, mounts_of};
 use rustix::io::Errno;
 use std::collections::HashSet;
@@ -187,7 +187,7 @@ pub(crate) fn read(parts: &[Part], begun: Moment, basis: Option<&Basis>) -> Resu
 
 /// The same of one part; nothing where others have unmounted it, which is no matter to the transaction.
 fn read_if_there(part: &Part, begun: Moment, basis: Option<&Basis>) -> Result<Option<PartChanges>, CommitError> {
-    let is_there = |basis| !part.is_unmounted() && !gone::is_left_alone(part, basis);
+    let is_there = |basis| !part.is_unmounted() && !unmounted::is_left_alone(part, basis);
     let Some(basis) = basis else {
         return if is_there(None) { read_part(part, begun, None).map(Some) } else { Ok(None) };
     };
@@ -196,7 +196,7 @@ fn read_if_there(part: &Part, begun: Moment, basis: Option<&Basis>) -> Result<Op
     if !part.is_unmounted() && !part.is_gone() {
         return found.transpose();
     }
-    gone::is_left_alone(part, Some(basis)).then_some(None).ok_or_else(|| unmounted(part))
+    unmounted::is_left_alone(part, Some(basis)).then_some(None).ok_or_else(|| unmounted(part))
 }
 
 /// What is changed, or was read, on a part that others have unmounted cannot be committed.
@@ -283,7 +283,7 @@ pub(crate) fn look_again(found: &[(Part, Source)], begun: Moment, basis: &Basis)
         let failed =
             |source| CommitError::Prepare { what: format!("looking once more at {}", part.live.display()), source };
         let Some(live) = still_there(part, *file_system).map_err(failed)? else {
-            if gone::was_untouched(part, basis) {
+            if unmounted::was_untouched(part, basis) {
                 continue;
             }
             return Err(unmounted(part));

@@ -3,7 +3,7 @@
 use crate::apply::ApplyError;
 use crate::partial::Dependence;
 use crate::upper::WalkError;
-use crate::validate::Conflict;
+use crate::validate::changes::Conflict;
 use std::io;
 
 /// Why a transaction was not committed, or not wholly.

@@ -6,7 +6,7 @@
 //! while it is written, for example.
 //!
 //! The transaction then comes before what others did to that file, and what it saw of it is as old: nobody can tell whether it looked at the file's size before it set the
-//! mode, or at the mode before it wrote. Content that others changed is another matter: a transaction that has opened the file [may have read it](crate::read_set).
+//! mode, or at the mode before it wrote. Content that others changed is another matter: a transaction that has opened the file [may have read it](crate::validate::read_set).
 
 use crate::state::overlay_part::Part;
 use crate::tree::attributes::Attributes;

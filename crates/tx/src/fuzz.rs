@@ -4,12 +4,12 @@ use crate::change::{Op, Steps};
 use crate::journal::Journal;
 use crate::prewarm::prewarmed::State;
 use crate::prewarm::ticket::Ticket;
-use crate::read_set;
 use crate::state::name::TxName;
 use crate::state::overlay_part::Part;
 use crate::state::record::Record;
 use crate::tree::path::TreePath;
 use crate::upper::marks_of;
+use crate::validate::read_set;
 use std::collections::BTreeMap;
 
 /// A journal behind a checksum that is right: it is refused, or says the same when it is written again, of no place outside of its trees.

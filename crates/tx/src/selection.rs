@@ -3,9 +3,9 @@
 //! Paths are those of the view. What was *read* below an ignored path is not validated. What is not *selected* is neither committed nor validated: a transaction that is in
 //! conflict with others can be committed without what is.
 
-use crate::read_set::ReadSet;
 use crate::state::overlay_part::Part;
 use crate::tree::path::TreePath;
+use crate::validate::read_set::ReadSet;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 

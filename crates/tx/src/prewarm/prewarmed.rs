@@ -14,7 +14,6 @@
 //! On disk a spare is a transaction under a name that none can have. Its lock travels with it: where it is held by nobody, a crash has left it.
 
 use crate::prewarm::ticket::Ticket;
-use crate::read_set::{Walker, Watch, digest, load_ahead};
 use crate::state::begin_timestamp::{self, Grain};
 use crate::state::clock::Clock;
 use crate::state::directory::Home;
@@ -25,6 +24,7 @@ use crate::state::scope::Scope;
 use crate::state::trash::{self, Sweep};
 use crate::supervise::Still;
 use crate::tree::attributes::Moment;
+use crate::validate::read_set::{Walker, Watch, digest, load_ahead};
 use crate::view::{View, ViewNamespaces, ViewPlan, listening};
 use pando_kernel::lock::FileLock;
 use pando_kernel::mount_watch::MountWatch;

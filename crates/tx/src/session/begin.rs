@@ -2,7 +2,6 @@
 
 use super::Transaction;
 use crate::in_memory::Memory;
-use crate::read_set::Watch;
 use crate::recover::finish_published;
 use crate::state::begin_timestamp;
 use crate::state::clock::Clock;
@@ -12,6 +11,7 @@ use crate::state::record::Record;
 use crate::state::scope::Scope;
 use crate::state::target::Realm;
 use crate::tree::attributes::Moment;
+use crate::validate::read_set::Watch;
 use crate::view::ViewPlan;
 use pando_kernel::lock::FileLock;
 use pando_kernel::mount_watch::MountWatch;

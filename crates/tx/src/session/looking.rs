@@ -1,8 +1,8 @@
 //! The look at who is outside, between a transaction's beginning and its command. It takes a thread: meanwhile a view is made, or it is found out whether one that was made
 //! ahead is current.
 
-use crate::read_set::Walker;
 use crate::supervise::{Bystanders, Holders, Still};
+use crate::validate::read_set::Walker;
 use pando_kernel::{CallError, Context, process};
 use std::collections::BTreeSet;
 use std::sync::mpsc::{Receiver, Sender, channel};

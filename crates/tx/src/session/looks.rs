@@ -1,9 +1,9 @@
 //! Looks at whether a transaction can still be committed, before something of it passes outside. One that takes long is not taken again at once.
 
 use super::end::{loss_now, watch_of_holder};
-use crate::loss::Loss;
 use crate::state::directory::Home;
 use crate::state::record::Record;
+use crate::validate::abort_reason::Loss;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

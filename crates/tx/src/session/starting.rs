@@ -1,9 +1,9 @@
 //! The start of a command, by a thread that is in its transaction's view.
 
 use super::StartError;
-use crate::read_set::{Canary, Watch};
 use crate::state::overlay_part::Part;
 use crate::supervise::{self, Bystanders, Network, Supervisor};
+use crate::validate::read_set::{Canary, Watch};
 use pando_kernel::born_in_group::{Program, Started};
 use pando_kernel::{CallError, Context, inheritance, pidfd, seccomp_notify};
 use rustix::process::Signal;

@@ -1,12 +1,12 @@
 //! What is known of a transaction on disk, from before its first directory is made until its last is gone.
 
 use crate::disputed::Disputed;
-use crate::known_names::KnownNames;
 use crate::state::clock::Clock;
 use crate::state::name::TxName;
 use crate::state::overlay_part::Part;
 use crate::state::target::Realm;
 use crate::tree::attributes::Moment;
+use crate::validate::known_names::KnownNames;
 use pando_kernel::{CallError, Context};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;

@@ -1,7 +1,7 @@
 //! Processes that were looked at when a transaction's beginning was made ahead, and wrote to no file through their memory. As long as their maps are those that they
 //! were nobody need look again: on a machine with hundreds of guests that would take longer than a short command.
 
-use crate::read_set::{Tenant, Walker};
+use crate::validate::read_set::{Tenant, Walker};
 use pando_kernel::{memory_map, process};
 use std::collections::HashSet;
 use std::io;
@@ -45,7 +45,7 @@ impl Still {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::read_set::load_ahead;
+    use crate::validate::read_set::load_ahead;
     use std::io::{BufRead, BufReader, Write};
     use std::process::{Command, Stdio};
 

@@ -10,7 +10,7 @@ use crate::tree::attributes::Moment;
 use crate::tree::confined::{Tree, leads_elsewhere};
 use crate::tree::path::TreePath;
 use crate::upper::{Directory, DirectorySource, Node, What};
-use crate::validate::{Conflict, MAY_BE_REMOVED};
+use crate::validate::changes::{Conflict, MAY_BE_REMOVED};
 use std::ffi::OsStr;
 use std::io;
 

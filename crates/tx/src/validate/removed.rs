@@ -6,7 +6,7 @@ use crate::tree::attributes::Moment;
 use crate::tree::confined::{Tree, is_missing, leads_elsewhere};
 use crate::tree::path::TreePath;
 use crate::upper::{Directory, DirectorySource, Node, What};
-use crate::validate::{CHANGED, Conflict};
+use crate::validate::changes::{CHANGED, Conflict};
 use rustix::fs::FileType;
 use std::collections::HashSet;
 use std::io;

@@ -6,7 +6,7 @@ use crate::tree::attributes::Moment;
 use crate::tree::confined::{Tree, leads_elsewhere};
 use crate::tree::path::TreePath;
 use crate::upper::{DirectorySource, File, Node, What};
-use crate::validate::Conflict;
+use crate::validate::changes::Conflict;
 use rustix::fs::Stat;
 use std::collections::HashSet;
 use std::io;

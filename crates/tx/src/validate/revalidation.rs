@@ -10,7 +10,7 @@ use crate::tree::confined::{CallPath, Tree, leads_elsewhere};
 use crate::tree::identity::is_gone;
 use crate::tree::path::TreePath;
 use crate::upper::{Directory, DirectorySource, File, Indexed, Node, What};
-use crate::validate::{CHANGED, CREATED, Conflict, REMOVED, of_several_names};
+use crate::validate::changes::{CHANGED, CREATED, Conflict, REMOVED, of_several_names};
 use std::io;
 
 /// The first thing that is not as it was when the change set was read, of all that this is about to replace, remove or create.

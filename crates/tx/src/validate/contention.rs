@@ -9,14 +9,14 @@
 
 use crate::change::Sign;
 use crate::change_set::PartChanges;
-use crate::loss::Loss;
-use crate::read_set::{Looked, looked_so_far, pandos_own};
 use crate::state::directory::{Home, wait_for_lock};
 use crate::state::overlay_part::Part;
 use crate::state::record::Record;
 use crate::state::scope::Scope;
 use crate::tree::confined::Tree;
 use crate::tree::path::TreePath;
+use crate::validate::abort_reason::Loss;
+use crate::validate::read_set::{Looked, looked_so_far, pandos_own};
 use pando_kernel::lock::FileLock;
 use pando_kernel::process;
 use serde::Deserialize;

@@ -1,6 +1,6 @@
 //! Why a transaction cannot be committed any more, though its command may have done well: it has to be run again.
 
-use crate::validate::Conflict;
+use crate::validate::changes::Conflict;
 use std::fmt;
 use std::path::{Path, PathBuf};
 

@@ -44,7 +44,7 @@ use crate::tree::attributes::Moment;
 use crate::tree::confined::Tree;
 use crate::tree::path::TreePath;
 use crate::upper::Node;
-use crate::validate::Conflict;
+use crate::validate::changes::Conflict;
 use replaced::Replaced;
 use std::collections::{BTreeSet, HashSet};
 use std::ffi::OsStr;

@@ -2,10 +2,10 @@
 //! which never looked there.
 
 use crate::change_set::Basis;
-use crate::read_set::{CANARY, pandos_own};
 use crate::selection::Selection;
 use crate::state::overlay_part::Part;
 use crate::tree::path::TreePath;
+use crate::validate::read_set::{CANARY, pandos_own};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -39,7 +39,7 @@ fn was_read(part: &Part, basis: &Basis) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::read_set::{Looked, ReadSet};
+    use crate::validate::read_set::{Looked, ReadSet};
 
     #[test]
     fn what_pando_itself_looked_up_was_not_read() {
