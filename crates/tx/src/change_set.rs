@@ -1,8 +1,8 @@
 //! What a transaction changed, as its directories and the live tree tell it, and whether somebody else is in conflict with that.
 
 use crate::change::{Change, Steps, changes, plan};
-use crate::commit_error::CommitError;
 use crate::disputed::Disputed;
+use crate::journal::commit_error::CommitError;
 use crate::partial::restrict;
 use crate::review::{PartReview, collect};
 use crate::selection::Selection;

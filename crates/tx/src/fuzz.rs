@@ -1,7 +1,7 @@
 //! What a fuzzer calls. Each takes any bytes, and panics where what is promised of them is broken.
 
 use crate::change::{Op, Steps};
-use crate::journal::Journal;
+use crate::journal::file::Journal;
 use crate::prewarm::prewarmed::State;
 use crate::prewarm::ticket::Ticket;
 use crate::state::name::TxName;

@@ -10,8 +10,8 @@
 //!
 //! The tmpfs belongs to the process that runs the command, and is gone with it. What outgrows it has to be begun anew, on the disk.
 
-use crate::commit_error::CommitError;
 use crate::crash::step;
+use crate::journal::commit_error::CommitError;
 use crate::state::directory::Home;
 use crate::state::overlay_part::Part;
 use crate::tree::attributes::Attributes;

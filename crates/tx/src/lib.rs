@@ -20,12 +20,8 @@
 //!
 //! The crate works on plain paths, processes and control groups. It knows no guests and needs no daemon.
 
-mod apply;
-mod aside;
 mod change;
 mod change_set;
-mod commit;
-mod commit_error;
 mod crash;
 mod daemons;
 mod disputed;
@@ -34,11 +30,8 @@ pub mod fuzz;
 mod gate;
 mod in_memory;
 mod journal;
-mod order;
 mod partial;
-mod prepare;
 mod prewarm;
-mod recover;
 mod review;
 mod selection;
 mod session;
@@ -54,14 +47,14 @@ mod written_through;
 
 pub use change::{Change, Sign};
 pub use change_set::{Figures, PartChanges};
-pub use commit_error::CommitError;
 pub use daemons::Settled;
 pub use disputed::Disputed;
 pub use gate::Exclusive;
 pub use in_memory::Memory;
+pub use journal::commit_error::CommitError;
+pub use journal::recover::{Recovered, recover, recover_in};
 pub use partial::{Dependence, Why};
 pub use prewarm::prewarmed::{HandedOver, Remains, Spare};
-pub use recover::{Recovered, recover, recover_in};
 pub use review::{Export, Exported, Look, PartReview, Reviewed};
 pub use selection::Selection;
 pub use session::{

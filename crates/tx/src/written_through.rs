@@ -7,7 +7,7 @@
 //!
 //! Before it is committed what is new loses the flag again, which is not told from one that the command itself has set.
 
-use crate::commit_error::CommitError;
+use crate::journal::commit_error::CommitError;
 use crate::state::overlay_part::Part;
 use crate::tree::confined::Tree;
 use crate::tree::inode_flags::change_flags;

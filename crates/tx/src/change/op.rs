@@ -80,7 +80,7 @@ pub(crate) enum Target {
     Brought {
         /// Its place.
         at: TreePath,
-        /// Its inode. None if it is a directory that is made only when the commit is [prepared](crate::prepare), or in a realm, where nobody else runs.
+        /// Its inode. None if it is a directory that is made only when the commit is [prepared](crate::journal::prepare), or in a realm, where nobody else runs.
         ino: Option<u64>,
     },
     /// The one that was put aside under a number.

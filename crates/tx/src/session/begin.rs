@@ -2,7 +2,7 @@
 
 use super::Transaction;
 use crate::in_memory::Memory;
-use crate::recover::finish_published;
+use crate::journal::recover::finish_published;
 use crate::state::begin_timestamp;
 use crate::state::clock::Clock;
 use crate::state::directory::Home;

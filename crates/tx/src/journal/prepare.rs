@@ -1,12 +1,12 @@
 //! What a commit does ahead of its commit point: all that can fail for want of room or of a disk that works fails here, and nothing of it is seen by others.
 
-use crate::aside::Aside;
 use crate::change::{Change, Op, Sign};
 use crate::change_set::{Basis, PartChanges, Source, leaves_what_is_in_use, look_again};
-use crate::commit_error::CommitError;
 use crate::crash::{planted, step};
-use crate::journal::{Journal, JournalFile};
-use crate::order;
+use crate::journal::commit_error::CommitError;
+use crate::journal::file::{Journal, JournalFile};
+use crate::journal::order;
+use crate::journal::staging::Aside;
 use crate::state::overlay_part::Part;
 use crate::tree::attributes::Moment;
 use crate::tree::confined::Tree;
@@ -34,7 +34,7 @@ const NAMES_ASIDE: u64 = 8;
 pub(crate) struct Prepared {
     pub(crate) file: JournalFile,
     pub(crate) journal: Journal,
-    /// Whether the [order](crate::order) of all that it does is kept.
+    /// Whether the [order](crate::journal::order) of all that it does is kept.
     pub(crate) ordered: bool,
     /// What was found on each part.
     found: Vec<(Part, Source)>,

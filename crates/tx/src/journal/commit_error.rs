@@ -1,6 +1,6 @@
 //! Why a transaction was not committed.
 
-use crate::apply::ApplyError;
+use crate::journal::apply::ApplyError;
 use crate::partial::Dependence;
 use crate::upper::WalkError;
 use crate::validate::changes::Conflict;

@@ -1,11 +1,11 @@
 //! What a crash left: finished if it was committed, removed if it was not.
 
-use crate::aside::Aside;
-use crate::commit::finish;
-use crate::commit_error::CommitError;
 use crate::crash::planted;
 use crate::gate;
-use crate::journal::{Journal, JournalFile};
+use crate::journal::commit::finish;
+use crate::journal::commit_error::CommitError;
+use crate::journal::file::{Journal, JournalFile};
+use crate::journal::staging::Aside;
 use crate::prewarm::prewarmed;
 use crate::session::end_holder;
 use crate::state::commit_mark::Underway;

@@ -5,12 +5,12 @@
 //!   └───────────────── change_set ────────────────────┘ └─ prepare ─┘                └── a crash from here on is finished by `recover` ──┘
 //! ```
 
-use crate::apply::{Apply, ApplyError};
 use crate::change::Steps;
-use crate::commit_error::CommitError;
 use crate::crash::step;
-use crate::journal::{Journal, JournalFile};
-use crate::prepare::{Prepared, sync};
+use crate::journal::apply::{Apply, ApplyError};
+use crate::journal::commit_error::CommitError;
+use crate::journal::file::{Journal, JournalFile};
+use crate::journal::prepare::{Prepared, sync};
 use crate::state::overlay_part::Part;
 use crate::state::private_place;
 use crate::state::target::Realm;
@@ -32,7 +32,7 @@ pub(crate) fn commit(prepared: &Prepared) -> Result<(), CommitError> {
 struct Circumstances {
     /// Whether some of it may have been done before.
     again: bool,
-    /// Whether the [order](crate::order) of all that it does is kept, also that of its journal's closing.
+    /// Whether the [order](crate::journal::order) of all that it does is kept, also that of its journal's closing.
     ordered: bool,
 }
 

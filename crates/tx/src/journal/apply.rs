@@ -2,9 +2,9 @@
 
 mod names;
 
-use crate::aside::{Aside, BringIn};
 use crate::change::{Op, Replaced, Source, Steps, Target};
 use crate::crash::{planted, step};
+use crate::journal::staging::{Aside, BringIn};
 use crate::state::overlay_part::Part;
 use crate::state::private_place;
 use crate::tree::attributes::{Attributes, Moment, Which};
