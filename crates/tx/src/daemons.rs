@@ -9,7 +9,7 @@
 //! is in the live tree by now, the same inode. What a daemon holds of the view in any other way would be lost without a sign, so that such a one is ended. In a
 //! realm the live tree is that of its first process; a new file there is a copy, so that one that is open to be written to is lost as well. So are those of a transaction whose changes were kept in memory.
 
-use crate::change_set::PartChanges;
+use crate::change::change_set::PartChanges;
 use crate::state::directory::Home;
 use crate::state::scope::Scope;
 use crate::state::target::Realm;

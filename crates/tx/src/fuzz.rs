@@ -1,5 +1,6 @@
 //! What a fuzzer calls. Each takes any bytes, and panics where what is promised of them is broken.
 
+use crate::change::upper::marks_of;
 use crate::change::{Op, Steps};
 use crate::journal::file::Journal;
 use crate::prewarm::prewarmed::State;
@@ -8,7 +9,6 @@ use crate::state::name::TxName;
 use crate::state::overlay_part::Part;
 use crate::state::record::Record;
 use crate::tree::path::TreePath;
-use crate::upper::marks_of;
 use crate::validate::read_set;
 use std::collections::BTreeMap;
 

@@ -21,42 +21,34 @@
 //! The crate works on plain paths, processes and control groups. It knows no guests and needs no daemon.
 
 mod change;
-mod change_set;
 mod crash;
 mod daemons;
-mod disputed;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
 mod gate;
 mod in_memory;
 mod journal;
-mod partial;
 mod prewarm;
-mod review;
-mod selection;
 mod session;
 mod state;
 mod supervise;
-mod sync_ahead;
 mod tree;
-mod two_ways;
-mod upper;
 mod validate;
 mod view;
 mod written_through;
 
+pub use change::change_set::{Figures, PartChanges};
+pub use change::partial::{Dependence, Why};
+pub use change::review::{Export, Exported, Look, PartReview, Reviewed};
+pub use change::selection::Selection;
+pub use change::split_attribution::Disputed;
 pub use change::{Change, Sign};
-pub use change_set::{Figures, PartChanges};
 pub use daemons::Settled;
-pub use disputed::Disputed;
 pub use gate::Exclusive;
 pub use in_memory::Memory;
 pub use journal::commit_error::CommitError;
 pub use journal::recover::{Recovered, recover, recover_in};
-pub use partial::{Dependence, Why};
 pub use prewarm::prewarmed::{HandedOver, Remains, Spare};
-pub use review::{Export, Exported, Look, PartReview, Reviewed};
-pub use selection::Selection;
 pub use session::{
     BeginError, EndError, Ended, Looks, Rest, Running, StartError, Transaction, abort_open, changes_now, commit_open,
     doomed_open, end_processes_of_open, gate_of, processes, review_of_open,

@@ -7,11 +7,11 @@
 //!
 //! Before it is committed what is new loses the flag again, which is not told from one that the command itself has set.
 
+use crate::change::upper::{DirectorySource, Node, What};
 use crate::journal::commit_error::CommitError;
 use crate::state::overlay_part::Part;
 use crate::tree::confined::Tree;
 use crate::tree::inode_flags::change_flags;
-use crate::upper::{DirectorySource, Node, What};
 use rustix::fs::{IFlags, Mode, OFlags};
 use std::io;
 use std::os::fd::AsFd;

@@ -4,11 +4,11 @@
 //! something else it was done before. That is safe because no inode that an operation names can be freed, and its number used again, before the
 //! journal is gone: what is removed goes into a trash directory, what is moved waits in a stage directory, and both live until then.
 
+use crate::change::upper::Origin;
 use crate::tree::attributes::{Moment, Which};
 use crate::tree::identity::Identity;
 use crate::tree::path::TreePath;
 use crate::tree::protection::Protection;
-use crate::upper::Origin;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 

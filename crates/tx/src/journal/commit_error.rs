@@ -1,8 +1,8 @@
 //! Why a transaction was not committed.
 
+use crate::change::partial::Dependence;
+use crate::change::upper::WalkError;
 use crate::journal::apply::ApplyError;
-use crate::partial::Dependence;
-use crate::upper::WalkError;
 use crate::validate::changes::Conflict;
 use std::io;
 

@@ -7,8 +7,8 @@
 //!
 //! Content that is written in place is not ordered, so that a commit with any has its journal on the disk before.
 
+use crate::change::change_set::PartChanges;
 use crate::change::{Op, Sign};
-use crate::change_set::PartChanges;
 use pando_kernel::{ext4, page_cache};
 use rustix::fs::{Mode, OFlags};
 use std::fs::File;

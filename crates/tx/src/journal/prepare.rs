@@ -1,7 +1,7 @@
 //! What a commit does ahead of its commit point: all that can fail for want of room or of a disk that works fails here, and nothing of it is seen by others.
 
+use crate::change::change_set::{Basis, PartChanges, Source, leaves_what_is_in_use, look_again};
 use crate::change::{Change, Op, Sign};
-use crate::change_set::{Basis, PartChanges, Source, leaves_what_is_in_use, look_again};
 use crate::crash::{planted, step};
 use crate::journal::commit_error::CommitError;
 use crate::journal::file::{Journal, JournalFile};

@@ -18,7 +18,7 @@ pub use looks::Looks;
 pub use running::{Ended, Rest, Running, StartError};
 
 use self::looking::Looking;
-use crate::disputed::Disputed;
+use crate::change::split_attribution::Disputed;
 use crate::in_memory::Memory;
 use crate::state::directory::Home;
 use crate::state::record::Record;

@@ -1,6 +1,6 @@
 //! What is known of a transaction on disk, from before its first directory is made until its last is gone.
 
-use crate::disputed::Disputed;
+use crate::change::split_attribution::Disputed;
 use crate::state::clock::Clock;
 use crate::state::name::TxName;
 use crate::state::overlay_part::Part;

@@ -1,6 +1,6 @@
 //! Deleting what is not needed any more: out of the way by one rename, and gone later.
 
-use crate::change_set::PartChanges;
+use crate::change::change_set::PartChanges;
 use crate::state::directory::Home;
 use crate::state::overlay_part::Part;
 use crate::state::private_place;

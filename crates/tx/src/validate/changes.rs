@@ -3,9 +3,9 @@
 //! What is checked here is everything that the change set touches: the names that it replaces, removes and creates, the files that it changes, the
 //! directories that it does so in. All of it must be older than the transaction, or the two of them changed the same thing.
 
+use crate::change::upper::{Directory, DirectorySource, File, Indexed, LiveName, Node, What};
 use crate::crash::planted;
 use crate::tree::attributes::Moment;
-use crate::upper::{Directory, DirectorySource, File, Indexed, LiveName, Node, What};
 use std::fmt;
 
 /// Something that others changed while the transaction ran.
@@ -119,8 +119,8 @@ fn of_directory(node: &Node, directory: &Directory, begun: Moment) -> Option<Con
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::change::upper::Origin;
     use crate::tree::path::TreePath;
-    use crate::upper::Origin;
     use pando_kernel::file_handle::FileHandle;
 
     const BEFORE: Moment = Moment { seconds: 9, nanoseconds: 0 };

@@ -8,7 +8,7 @@
 //! TxOS's paper, section 4.5: a policy that the administrator sets, by default in favour of the higher scheduling priority.
 
 use crate::change::Sign;
-use crate::change_set::PartChanges;
+use crate::change::change_set::PartChanges;
 use crate::state::directory::{Home, wait_for_lock};
 use crate::state::overlay_part::Part;
 use crate::state::record::Record;

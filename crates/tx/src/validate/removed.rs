@@ -1,11 +1,11 @@
 //! What others have changed in a directory that a transaction has removed, or put something else in the place of. The view tells of nothing that was in it: what is to go, and
 //! was changed since the transaction began, goes with a change that nobody has seen.
 
+use crate::change::upper::{Directory, DirectorySource, Node, What};
 use crate::crash::planted;
 use crate::tree::attributes::Moment;
 use crate::tree::confined::{Tree, is_missing, leads_elsewhere};
 use crate::tree::path::TreePath;
-use crate::upper::{Directory, DirectorySource, Node, What};
 use crate::validate::changes::{CHANGED, Conflict};
 use rustix::fs::FileType;
 use std::collections::HashSet;
@@ -98,7 +98,7 @@ fn newer_below(live: &Tree, top: TreePath, begun: Moment, kept: &HashSet<u64>) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::upper::LiveName;
+    use crate::change::upper::LiveName;
 
     fn path(text: &str) -> TreePath {
         TreePath::new(text.as_bytes()).unwrap()

@@ -3,13 +3,13 @@
 //! To bring what is new to the disk takes from a millisecond to minutes, in which a host's other processes go on. What they do to anything that the commit is about to
 //! replace, remove or create is found by looking at the same names and files once more, and at nothing of what the transaction wrote.
 
+use crate::change::split_attribution::Theirs;
+use crate::change::upper::{Directory, DirectorySource, File, Indexed, Node, What};
 use crate::crash::planted;
-use crate::disputed::Theirs;
 use crate::tree::attributes::{Attributes, Moment};
 use crate::tree::confined::{CallPath, Tree, leads_elsewhere};
 use crate::tree::identity::is_gone;
 use crate::tree::path::TreePath;
-use crate::upper::{Directory, DirectorySource, File, Indexed, Node, What};
 use crate::validate::changes::{CHANGED, CREATED, Conflict, REMOVED, of_several_names};
 use std::io;
 
@@ -98,8 +98,8 @@ fn is_touched(live: &Tree, file: &File) -> io::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::change::upper::{LiveName, Origin};
     use crate::tree::identity::Identity;
-    use crate::upper::{LiveName, Origin};
     use std::path::Path;
     use std::time::Duration;
 

@@ -1,8 +1,8 @@
 //! Parts whose file system others have unmounted since the view was made of it. A stick that was pulled out, or the files of a user who has left, are no matter to a transaction
 //! which never looked there.
 
-use crate::change_set::Basis;
-use crate::selection::Selection;
+use crate::change::change_set::Basis;
+use crate::change::selection::Selection;
 use crate::state::overlay_part::Part;
 use crate::tree::path::TreePath;
 use crate::validate::read_set::{CANARY, pandos_own};

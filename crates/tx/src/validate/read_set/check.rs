@@ -1,11 +1,11 @@
 //! Whether the live tree would answer today as it answered the transaction.
 
 use super::{Looked, ReadSet};
+use crate::change::upper::{DirectorySource, File, Node, What};
 use crate::crash::planted;
 use crate::tree::attributes::Moment;
 use crate::tree::confined::{Tree, leads_elsewhere};
 use crate::tree::path::TreePath;
-use crate::upper::{DirectorySource, File, Node, What};
 use crate::validate::changes::Conflict;
 use rustix::fs::Stat;
 use std::collections::HashSet;
@@ -175,7 +175,7 @@ impl Changed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::upper::Directory;
+    use crate::change::upper::Directory;
 
     fn path(text: &str) -> TreePath {
         TreePath::new(text.as_bytes()).unwrap()

@@ -18,7 +18,7 @@
 //! while it runs. And nobody can be made to hold on to a name that leads to nothing. What can be done is to have it not come to that: see `written_through`.
 //!
 //! What is kept of a name does not say whether content, mode or nothing but the name was asked for, nor what a file's attributes were before. So one that is
-//! changed in any way counts as changed, unless it is known to be [disputed](crate::disputed): of such a file it is also known whether it was opened.
+//! changed in any way counts as changed, unless it is known to be [disputed](crate::change::split_attribution): of such a file it is also known whether it was opened.
 
 mod check;
 mod dentries;
@@ -40,10 +40,10 @@ pub(crate) use watch::Canary;
 pub(crate) use watch::looked_so_far;
 pub use watch::{Watch, note_canary};
 
+use crate::change::upper::Node;
 use crate::tree::attributes::Moment;
 use crate::tree::confined::Tree;
 use crate::tree::path::TreePath;
-use crate::upper::Node;
 use crate::validate::changes::Conflict;
 use replaced::Replaced;
 use std::collections::{BTreeSet, HashSet};

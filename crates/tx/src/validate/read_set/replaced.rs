@@ -5,11 +5,11 @@
 //! it. What was made at its place, and not brought there by a rename or by link(2), is known to have been made where nothing was.
 
 use super::ReadSet;
+use crate::change::upper::{Directory, DirectorySource, Node, What};
 use crate::crash::planted;
 use crate::tree::attributes::Moment;
 use crate::tree::confined::{Tree, leads_elsewhere};
 use crate::tree::path::TreePath;
-use crate::upper::{Directory, DirectorySource, Node, What};
 use crate::validate::changes::{Conflict, MAY_BE_REMOVED};
 use std::ffi::OsStr;
 use std::io;
@@ -80,7 +80,7 @@ impl Replaced<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::upper::{File, LiveName};
+    use crate::change::upper::{File, LiveName};
     use std::collections::HashSet;
 
     fn path(text: &str) -> TreePath {

@@ -3,10 +3,10 @@
 //! Nodes that are not selected are taken out. What a selected one cannot be without has to be selected as well: the directory that it is in, if that is new or was moved; the
 //! other names of its file, where one takes the place of another; what is taken away along with a directory.
 
-use crate::selection::PartSelection;
+use crate::change::selection::PartSelection;
+use crate::change::upper::{Directory, DirectorySource, Indexed, Node, What};
 use crate::tree::confined::{Tree, is_missing, leads_elsewhere};
 use crate::tree::path::TreePath;
-use crate::upper::{Directory, DirectorySource, Indexed, Node, What};
 use rustix::fs::FileType;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -264,10 +264,10 @@ fn has_children(node: &Node) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::selection::Selection;
+    use crate::change::selection::Selection;
+    use crate::change::upper::{File, LiveName, Origin};
     use crate::state::overlay_part::Part;
     use crate::tree::identity::Identity;
-    use crate::upper::{File, LiveName, Origin};
 
     fn path(text: &str) -> TreePath {
         TreePath::new(text.as_bytes()).unwrap()

@@ -3,8 +3,8 @@
 //! A directory that is mounted at a second place (`mount --bind`) has a part of its own there: inside, neither sees what is done by way of the other, and of two changes of one
 //! file, or of one name, the commit would keep the later part's alone.
 
-use crate::change_set::PartChanges;
-use crate::upper::{Directory, DirectorySource, Node, What};
+use crate::change::change_set::PartChanges;
+use crate::change::upper::{Directory, DirectorySource, Node, What};
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io;

@@ -3,13 +3,13 @@
 use super::look::{Ids, Look};
 use super::reviewed::{Before, Reviewed};
 use crate::change::Sign;
+use crate::change::upper::{Directory, DirectorySource, File, Indexed, Node, Origin, What};
 use crate::state::overlay_part::Part;
 use crate::tree::attributes::Moment;
 use crate::tree::confined::{CallPath, Tree, is_missing, leads_elsewhere};
 use crate::tree::content::same_content;
 use crate::tree::path::TreePath;
 use crate::tree::protection::Protection;
-use crate::upper::{Directory, DirectorySource, File, Indexed, Node, Origin, What};
 use rustix::fs::FileType;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::{OsStr, OsString};

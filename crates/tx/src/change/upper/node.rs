@@ -1,6 +1,6 @@
 //! The names that a transaction changed, and how.
 
-use crate::disputed::Theirs;
+use crate::change::split_attribution::Theirs;
 use crate::tree::attributes::Moment;
 use crate::tree::identity::Identity;
 use crate::tree::path::TreePath;

@@ -2,9 +2,9 @@
 
 use super::marks::Marks;
 use super::node::{Directory, DirectorySource, File, Indexed, LiveName, Node, Origin, What};
-use crate::disputed::{Disputed, Mine, Now, Theirs};
-use crate::selection::PartSelection;
-use crate::sync_ahead::MANY;
+use crate::change::selection::PartSelection;
+use crate::change::split_attribution::{Disputed, Mine, Now, Theirs};
+use crate::change::sync_ahead::MANY;
 use crate::tree::attributes::{Attributes, Moment};
 use crate::tree::confined::{CallPath, Tree};
 use crate::tree::content::same_content;

@@ -1,17 +1,17 @@
 //! What a transaction changed, as its directories and the live tree tell it, and whether somebody else is in conflict with that.
 
+use crate::change::partial::restrict;
+use crate::change::review::{PartReview, collect};
+use crate::change::selection::Selection;
+use crate::change::split_attribution::Disputed;
+use crate::change::sync_ahead;
+use crate::change::upper::{Beginning, Indexed, Node, WalkError, replace_executed, untouched, walk};
 use crate::change::{Change, Steps, changes, plan};
-use crate::disputed::Disputed;
 use crate::journal::commit_error::CommitError;
-use crate::partial::restrict;
-use crate::review::{PartReview, collect};
-use crate::selection::Selection;
 use crate::state::overlay_part::Part;
-use crate::sync_ahead;
 use crate::tree::attributes::Moment;
 use crate::tree::confined::{Tree, is_missing, leads_elsewhere};
 use crate::tree::path::TreePath;
-use crate::upper::{Beginning, Indexed, Node, WalkError, replace_executed, untouched, walk};
 use crate::validate::changes::{Conflict, conflict};
 use crate::validate::in_use::{mount_in_the_way, swap_in_the_way};
 use crate::validate::known_names::KnownNames;
