@@ -22,20 +22,16 @@
 
 mod change;
 mod crash;
-mod daemons;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
-mod gate;
-mod in_memory;
 mod journal;
 mod prewarm;
-mod session;
 mod state;
 mod supervise;
+mod transaction;
 mod tree;
 mod validate;
 mod view;
-mod written_through;
 
 pub use change::change_set::{Figures, PartChanges};
 pub use change::partial::{Dependence, Why};
@@ -43,16 +39,9 @@ pub use change::review::{Export, Exported, Look, PartReview, Reviewed};
 pub use change::selection::Selection;
 pub use change::split_attribution::Disputed;
 pub use change::{Change, Sign};
-pub use daemons::Settled;
-pub use gate::Exclusive;
-pub use in_memory::Memory;
 pub use journal::commit_error::CommitError;
 pub use journal::recover::{Recovered, recover, recover_in};
 pub use prewarm::prewarmed::{HandedOver, Remains, Spare};
-pub use session::{
-    BeginError, EndError, Ended, Looks, Rest, Running, StartError, Transaction, abort_open, changes_now, commit_open,
-    doomed_open, end_processes_of_open, gate_of, processes, review_of_open,
-};
 pub use state::directory::Home;
 pub use state::mount_path::Crossing;
 pub use state::name::{BadName, TxName};
@@ -63,6 +52,13 @@ pub use state::trash::{Sweep, mounted_in_trash, rubbish, sweep, sweep_mounts};
 pub use supervise::{
     Answered, Bystanders, HeldSignals, Listener, Network, Passed, Reached, Still, Supervisor, Unsupported,
     WhenUnsupported, filter, note_reached,
+};
+pub use transaction::daemons::Settled;
+pub use transaction::gate::Exclusive;
+pub use transaction::in_memory::Memory;
+pub use transaction::{
+    BeginError, EndError, Ended, Looks, Rest, Running, StartError, Transaction, abort_open, changes_now, commit_open,
+    doomed_open, end_processes_of_open, gate_of, processes, review_of_open,
 };
 pub use tree::attributes::Moment;
 pub use tree::path::TreePath;

@@ -1,13 +1,11 @@
 //! What a crash left: finished if it was committed, removed if it was not.
 
 use crate::crash::planted;
-use crate::gate;
 use crate::journal::commit::finish;
 use crate::journal::commit_error::CommitError;
 use crate::journal::file::{Journal, JournalFile};
 use crate::journal::staging::Aside;
 use crate::prewarm::prewarmed;
-use crate::session::end_holder;
 use crate::state::commit_mark::Underway;
 use crate::state::directory::{Home, wait_for_lock};
 use crate::state::name::TxName;
@@ -16,6 +14,8 @@ use crate::state::record::Record;
 use crate::state::scope::Scope;
 use crate::state::target::Realm;
 use crate::state::trash;
+use crate::transaction::end_holder;
+use crate::transaction::gate;
 use pando_kernel::{CallError, Context};
 use std::io::ErrorKind;
 use std::path::Path;

@@ -24,7 +24,7 @@ pub struct Part {
     /// The way to it from that realm's root directory; none to that itself.
     #[serde(default)]
     pub way: Vec<Crossing>,
-    /// Where its changes are kept [in memory](crate::in_memory), if they are.
+    /// Where its changes are kept [in memory](crate::transaction::in_memory), if they are.
     #[serde(default)]
     pub memory: Option<PathBuf>,
 }

@@ -43,7 +43,7 @@ pub struct Record {
     pub places: Vec<PathBuf>,
     /// The descriptor, in that process, by which the kernel tells what is opened in it.
     pub listener: Option<i32>,
-    /// Whether its changes are [on the disk as soon as they are made](crate::written_through).
+    /// Whether its changes are [on the disk as soon as they are made](crate::transaction::synchronous_writes).
     #[serde(default)]
     pub(crate) written_through: bool,
     /// Files that others are known to change too, as they were before it began. Whoever takes it over knows of none.

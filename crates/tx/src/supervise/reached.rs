@@ -1,7 +1,7 @@
 //! What commands that were entered have reached outside, written down for whoever ends their transaction.
 
 use super::bystanders::note_places;
-use super::supervise::Passed;
+use super::supervisor::Passed;
 use crate::state::directory::Home;
 use crate::state::name::TxName;
 use crate::state::record::Record;

@@ -7,7 +7,7 @@ use super::namespace::{Entered, namespace_of};
 use super::policy::{Caught, Network, Receiver, Rule};
 use super::receiver::{Meant, is_unheard, pid_of_descriptor};
 use super::rights::{holds, may_signal, may_take_from};
-use super::supervise::Supervisor;
+use super::supervisor::Supervisor;
 use super::system_v::Kind;
 use pando_kernel::seccomp_notify::Call;
 use pando_kernel::{pidfd, proc_file, process};

@@ -1,7 +1,6 @@
 //! The beginning of a transaction.
 
 use super::Transaction;
-use crate::in_memory::Memory;
 use crate::journal::recover::finish_published;
 use crate::state::begin_timestamp;
 use crate::state::clock::Clock;
@@ -10,6 +9,7 @@ use crate::state::name::TxName;
 use crate::state::record::Record;
 use crate::state::scope::Scope;
 use crate::state::target::Realm;
+use crate::transaction::in_memory::Memory;
 use crate::tree::attributes::Moment;
 use crate::validate::read_set::Watch;
 use crate::view::ViewPlan;

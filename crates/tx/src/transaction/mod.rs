@@ -1,12 +1,16 @@
 //! The life of a transaction: begun, entered by commands, committed or aborted.
 
 mod begin;
+pub(crate) mod daemons;
 mod end;
+pub(crate) mod gate;
+pub(crate) mod in_memory;
 mod looking;
 mod looks;
-mod on_spare;
+mod on_prewarmed;
 mod running;
 mod starting;
+pub(crate) mod synchronous_writes;
 
 pub use begin::BeginError;
 pub(crate) use end::end_holder;
@@ -19,14 +23,13 @@ pub use running::{Ended, Rest, Running, StartError};
 
 use self::looking::Looking;
 use crate::change::split_attribution::Disputed;
-use crate::in_memory::Memory;
 use crate::state::directory::Home;
 use crate::state::record::Record;
 use crate::state::scope::Scope;
+use crate::transaction::in_memory::Memory;
 use crate::validate::known_names::KnownNames;
 use crate::validate::read_set::Watch;
 use crate::view::ViewNamespaces;
-use crate::written_through;
 use pando_kernel::CallError;
 use pando_kernel::lock::FileLock;
 use pando_kernel::mount_watch::MountWatch;
@@ -88,7 +91,7 @@ impl Transaction {
     /// Has what its command writes be on the disk as soon as it is written, where file systems do that: it is slow, and leaves the kernel memory to keep in mind what is read.
     pub fn write_through(&mut self) {
         self.record.written_through = true;
-        self.record.parts.iter().for_each(written_through::begin);
+        self.record.parts.iter().for_each(synchronous_writes::begin);
     }
 
     /// Tells who changes what of files that others are known to change too.

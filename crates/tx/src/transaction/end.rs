@@ -7,9 +7,6 @@ use crate::change::review::PartReview;
 use crate::change::selection::Selection;
 use crate::change::split_attribution::Disputed;
 use crate::change::twice_changed::twice_changed;
-use crate::daemons::{Daemons, Lost, Settled, rewritten};
-use crate::gate::{self, Closed, Exclusive};
-use crate::in_memory;
 use crate::journal::commit::commit;
 use crate::journal::commit_error::CommitError;
 use crate::journal::file::JournalFile;
@@ -23,11 +20,14 @@ use crate::state::record::Record;
 use crate::state::scope::Scope;
 use crate::state::trash;
 use crate::supervise::HeldSignals;
+use crate::transaction::daemons::{Daemons, Lost, Settled, rewritten};
+use crate::transaction::gate::{self, Closed, Exclusive};
+use crate::transaction::in_memory;
+use crate::transaction::synchronous_writes;
 use crate::validate::abort_reason::Loss;
 use crate::validate::changes::Conflict;
 use crate::validate::contention::{self, Changed, Contention, Rival};
 use crate::validate::read_set::{ReadSetError, Watch};
-use crate::written_through;
 use pando_kernel::lock::FileLock;
 use pando_kernel::{CallError, Context};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, Signal, WaitOptions, kill_process, waitpid};
@@ -208,7 +208,7 @@ fn ready(
     changed().try_for_each(PartChanges::is_in_reach)?;
     by_one_way(&changes)?;
     if record.written_through {
-        changed().try_for_each(|part| written_through::end(&part.part, part.root()))?;
+        changed().try_for_each(|part| synchronous_writes::end(&part.part, part.root()))?;
     }
     let (figures, rewritten) = (Figures { read: basis.names(), ..Figures::of(&changes) }, rewritten(&changes));
     let prepared = Prepared::new(directory, changes, basis.durable)?;
