@@ -62,8 +62,8 @@ pub use transaction::{
 };
 pub use tree::attributes::Moment;
 pub use tree::path::TreePath;
-pub use validate::abort_reason::Loss;
-pub use validate::changes::Conflict;
+pub use validate::abort_reason::AbortReason;
+pub use validate::conflict::{Conflict, Interference};
 pub use validate::contention::Contention;
 pub use validate::known_names::KnownNames;
 pub use validate::read_set::{Watch, note_canary};

@@ -12,7 +12,8 @@ use crate::state::overlay_part::Part;
 use crate::tree::attributes::Moment;
 use crate::tree::confined::{Tree, is_missing, leads_elsewhere};
 use crate::tree::path::TreePath;
-use crate::validate::changes::{Conflict, conflict};
+use crate::validate::changes::conflict;
+use crate::validate::conflict::{Conflict, Interference};
 use crate::validate::in_use::{mount_in_the_way, swap_in_the_way};
 use crate::validate::known_names::KnownNames;
 use crate::validate::reach::obstacle;
@@ -201,7 +202,7 @@ fn read_if_there(part: &Part, begun: Moment, basis: Option<&Basis>) -> Result<Op
 
 /// What is changed, or was read, on a part that others have unmounted cannot be committed.
 fn unmounted(part: &Part) -> CommitError {
-    CommitError::Conflict(Conflict { path: part.live.display().to_string(), what: "was unmounted by others" })
+    CommitError::Conflict(Conflict::at(&part.live, Interference::Unmounted))
 }
 
 /// Where anything is mounted around a part.
@@ -217,7 +218,7 @@ fn mounts_around(part: &Part) -> io::Result<Vec<PathBuf>> {
 /// What cannot be found any more others have moved or removed.
 fn lost_is_a_conflict(error: WalkError) -> CommitError {
     match error {
-        WalkError::Lost(path) => CommitError::Conflict(Conflict { path, what: "was moved or removed by others" }),
+        WalkError::Lost(path) => CommitError::Conflict(Conflict::at(path, Interference::MovedOrRemoved)),
         error => error.into(),
     }
 }
@@ -324,16 +325,12 @@ pub(crate) fn leaves_what_is_in_use(part: &Part, steps: &Steps) -> Result<(), Co
         return Err(CommitError::Prepare { what: format!("changing {}", path.display()), source });
     }
     let found = mount_in_the_way(part, steps, || mounts_around(part)).map_err(failed)?;
-    none_on(part, found.map(|at| Conflict { path: at.to_string(), what: "was mounted over by others" }))
+    none_on(part, found.map(|at| Conflict::at(at.as_path(), Interference::MountedOver)))
 }
 
 /// Fails where there is a conflict.
 fn none_on(part: &Part, found: Option<Conflict>) -> Result<(), CommitError> {
-    let Some(found) = found else { return Ok(()) };
-    // That of the root itself is empty.
-    let path: PathBuf = part.live.join(found.path.trim_start_matches('/')).components().collect();
-    let path = path.display().to_string();
-    Err(CommitError::Conflict(Conflict { path, ..found }))
+    found.map_or(Ok(()), |found| Err(CommitError::Conflict(found.below(&part.live))))
 }
 
 /// A conflict about what was only read.

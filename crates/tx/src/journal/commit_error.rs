@@ -3,7 +3,7 @@
 use crate::change::partial::Dependence;
 use crate::change::upper::WalkError;
 use crate::journal::apply::ApplyError;
-use crate::validate::changes::Conflict;
+use crate::validate::conflict::Conflict;
 use std::io;
 
 /// Why a transaction was not committed, or not wholly.

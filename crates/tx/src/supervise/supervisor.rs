@@ -10,7 +10,7 @@ use super::surroundings::Surroundings;
 use super::verdict::{Outside, Verdict};
 use super::writes::KernelWrites;
 use crate::state::record::Record;
-use crate::validate::abort_reason::Loss;
+use crate::validate::abort_reason::AbortReason;
 use pando_kernel::process;
 use pando_kernel::seccomp_notify::{Answer, Listener};
 use std::collections::BTreeSet;
@@ -71,7 +71,7 @@ pub enum Answered {
     /// It cannot be a part of the transaction.
     Unsupported(Unsupported),
     /// It would have reached outside, and the transaction cannot be committed any more.
-    Lost(Loss),
+    Lost(AbortReason),
 }
 
 /// Answers the calls that are caught.
@@ -171,7 +171,7 @@ impl Supervisor {
     pub fn answer_one(
         &mut self,
         when: WhenUnsupported,
-        lost: &mut dyn FnMut(&BTreeSet<PathBuf>) -> Option<Loss>,
+        lost: &mut dyn FnMut(&BTreeSet<PathBuf>) -> Option<AbortReason>,
     ) -> io::Result<Answered> {
         let Some(call) = self.listener.receive()? else { return Ok(Answered::Done) };
         let Some(caught) = of(call.number, call.older) else {

@@ -24,8 +24,8 @@ use crate::transaction::daemons::{Daemons, Lost, Settled, rewritten};
 use crate::transaction::gate::{self, Closed, Exclusive};
 use crate::transaction::in_memory;
 use crate::transaction::synchronous_writes;
-use crate::validate::abort_reason::Loss;
-use crate::validate::changes::Conflict;
+use crate::validate::abort_reason::AbortReason;
+use crate::validate::conflict::Conflict;
 use crate::validate::contention::{self, Changed, Contention, Rival};
 use crate::validate::read_set::{ReadSetError, Watch};
 use pando_kernel::lock::FileLock;
@@ -147,12 +147,12 @@ impl Transaction {
     }
 
     /// What others have changed so that it could not be committed now. Nobody may be changing more of it.
-    pub fn loss(&self, watch: Option<&Watch>) -> Option<Loss> {
+    pub fn loss(&self, watch: Option<&Watch>) -> Option<AbortReason> {
         loss_now(&self.record, watch)
     }
 
     /// What others changed so that it cannot be committed any more, as far as somebody has said so.
-    pub fn doomed(&self) -> Option<Loss> {
+    pub fn doomed(&self) -> Option<AbortReason> {
         contention::doomed(&self.directory)
     }
 
@@ -218,7 +218,7 @@ fn ready(
         prepared.look_again(record.begun, || basis.again(now()))?;
         // Behind the last look: before that it may have been set back as well.
         if !record.has_sound_times() {
-            return Err(CommitError::Conflict(Conflict::of_the_clock()));
+            return Err(CommitError::Conflict(Conflict::ClockSetBack));
         }
     }
     Ok(Ready { prepared, figures, rewritten })
@@ -233,7 +233,7 @@ fn by_one_way(changes: &[PartChanges]) -> Result<(), CommitError> {
 }
 
 /// Why a transaction which goes on cannot be committed any more. Where that cannot be told, nothing.
-pub(super) fn loss_now(record: &Record, watch: Option<&Watch>) -> Option<Loss> {
+pub(super) fn loss_now(record: &Record, watch: Option<&Watch>) -> Option<AbortReason> {
     let basis = basis(record, watch, false, false, &Selection::default());
     match basis.and_then(|basis| read(&record.parts, record.begun, Some(&basis))) {
         Err(CommitError::Conflict(conflict)) => Some(conflict.into()),
@@ -252,13 +252,13 @@ fn basis(
 ) -> Result<Basis, CommitError> {
     let sound_times = record.has_sound_times();
     if !sound_times && !alone {
-        return Err(CommitError::Conflict(Conflict::of_the_clock()));
+        return Err(CommitError::Conflict(Conflict::ClockSetBack));
     }
     let selection = selection.clone().ignoring(&record.ignored);
     let read = match watch.map(|watch| watch.read_sets(record.begun)) {
         Some(Ok(sets)) => Some(selection.reduce(sets)),
         Some(Err(ReadSetError::Forgotten)) if !alone => {
-            return Err(CommitError::Conflict(Conflict::of_memory()));
+            return Err(CommitError::Conflict(Conflict::Forgotten));
         }
         Some(Err(ReadSetError::Forgotten | ReadSetError::Refused(_))) | None => None,
     };
@@ -396,7 +396,7 @@ pub fn gate_of(home: &Home, record: &Record) -> &'static str {
 }
 
 /// What others changed so that an open transaction cannot be committed any more, as far as somebody has said so.
-pub fn doomed_open(home: &Home, name: &TxName) -> Option<Loss> {
+pub fn doomed_open(home: &Home, name: &TxName) -> Option<AbortReason> {
     contention::doomed(&home.of(name))
 }
 

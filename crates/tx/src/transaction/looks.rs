@@ -3,7 +3,7 @@
 use super::end::{loss_now, watch_of_holder};
 use crate::state::directory::Home;
 use crate::state::record::Record;
-use crate::validate::abort_reason::Loss;
+use crate::validate::abort_reason::AbortReason;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ pub struct Looks {
 
 impl Looks {
     /// Looks, unless that was done just now: why it cannot be committed any more.
-    pub(super) fn look(&mut self, loss: impl FnOnce() -> Option<Loss>) -> Option<Loss> {
+    pub(super) fn look(&mut self, loss: impl FnOnce() -> Option<AbortReason>) -> Option<AbortReason> {
         if self.last.is_some_and(|(end, took)| end.elapsed() < took * PAUSE) {
             return None;
         }
@@ -32,7 +32,7 @@ impl Looks {
 
     /// The same for a transaction that another process holds, in whose view Pando itself has looked up `places`. What the kernel tells of its reads is kept for whoever
     /// commits it.
-    pub fn look_at_open(&mut self, home: &Home, record: &Record, places: &BTreeSet<PathBuf>) -> Option<Loss> {
+    pub fn look_at_open(&mut self, home: &Home, record: &Record, places: &BTreeSet<PathBuf>) -> Option<AbortReason> {
         self.look(|| {
             // Where that cannot be looked into there is nothing to be told.
             let watch = watch_of_holder(home, record).ok()?;
@@ -44,6 +44,7 @@ impl Looks {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::validate::conflict::{Conflict, Interference};
 
     #[test]
     fn one_that_took_long_is_not_taken_again_at_once() {
@@ -53,7 +54,7 @@ mod tests {
             None
         };
         assert_eq!(looks.look(long), None);
-        let changed = || Some(Loss::to_others("changed"));
+        let changed = || Some(AbortReason::from(Conflict::at("/f", Interference::Changed)));
         assert_eq!(looks.look(changed), None);
         looks.last = looks.last.map(|(end, _)| (end, Duration::ZERO));
         assert_eq!(looks.look(changed), changed());

@@ -1,70 +1,64 @@
 //! Why a transaction cannot be committed any more, though its command may have done well: it has to be run again.
 
-use crate::validate::changes::Conflict;
+use crate::validate::conflict::Conflict;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-/// Why.
+/// The reason why a run is aborted that says nothing about its command. Another run may succeed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Loss {
-    words: String,
-    of_memory: bool,
-    to_a_commit: bool,
-    file: Option<PathBuf>,
-    directory: Option<PathBuf>,
+#[non_exhaustive]
+pub enum AbortReason {
+    /// Others did something to what it has read or changed.
+    Conflict(Conflict),
+    /// Another transaction has committed, and said with these words what that changed.
+    CommittedBefore(String),
+    /// Something was mounted or unmounted while its view was made, before its command began.
+    MountsChanged,
 }
 
-impl Loss {
-    /// To others, who have done something.
-    pub fn to_others(what: impl Into<String>) -> Self {
-        Self { words: what.into(), of_memory: false, to_a_commit: false, file: None, directory: None }
+impl AbortReason {
+    /// Whether the transaction that was in its way has ended: then there is nothing to wait for.
+    pub fn is_over(&self) -> bool {
+        matches!(self, Self::CommittedBefore(_))
     }
 
-    /// To another transaction, which has committed.
-    pub(crate) fn to_a_commit(what: String) -> Self {
-        Self { to_a_commit: true, ..Self::to_others(what) }
+    /// Whether memory ran short, so that it is not known any more what was read. Another run may be helped by
+    /// [synchronous writes](crate::Transaction::write_through).
+    pub fn is_lack_of_memory(&self) -> bool {
+        matches!(self, Self::Conflict(Conflict::Forgotten))
     }
 
-    /// Whether whoever it is lost to has ended: then there is nothing to wait for.
-    pub fn is_to_a_commit(&self) -> bool {
-        self.to_a_commit
+    /// The object that others have changed, if it is there still. Another run may be helped by
+    /// [telling who changes what of it](crate::Transaction::tell_apart).
+    pub fn changed_object(&self) -> Option<&Path> {
+        match self {
+            Self::Conflict(conflict) => conflict.changed_object(),
+            Self::CommittedBefore(_) | Self::MountsChanged => None,
+        }
     }
 
-    /// As a sentence has it.
-    pub fn words(&self) -> &str {
-        &self.words
-    }
-
-    /// Whether it is that memory ran short, so that it is not known any more what was read. Another run may be helped by
-    /// [writing through](crate::Transaction::write_through).
-    pub fn is_of_memory(&self) -> bool {
-        self.of_memory
-    }
-
-    /// What others have changed, if it is there still. Another run may be helped by [telling who changes what of it](crate::Transaction::tell_apart).
-    pub fn file(&self) -> Option<&Path> {
-        self.file.as_deref()
-    }
-}
-
-impl Loss {
-    /// The directory in which others have changed names, where it is not known which. Another run may be helped by [knowing the names](crate::Transaction::know_names) in it.
-    pub fn directory(&self) -> Option<&Path> {
-        self.directory.as_deref()
+    /// The directory in which others have changed names, where it is not known which. Another run may be helped by
+    /// [knowing the names](crate::Transaction::know_names) in it.
+    pub fn directory_of_names(&self) -> Option<&Path> {
+        match self {
+            Self::Conflict(conflict) => conflict.directory_of_names(),
+            Self::CommittedBefore(_) | Self::MountsChanged => None,
+        }
     }
 }
 
-impl From<Conflict> for Loss {
+impl From<Conflict> for AbortReason {
     fn from(conflict: Conflict) -> Self {
-        let file = conflict.is_of_a_change().then(|| PathBuf::from(&conflict.path));
-        let directory = conflict.is_of_a_name().then(|| Path::new(&conflict.path).parent().map(Path::to_owned));
-        let (words, directory) = (conflict.to_string(), directory.flatten());
-        Self { words, of_memory: conflict.is_of_memory(), to_a_commit: false, file, directory }
+        Self::Conflict(conflict)
     }
 }
 
-impl fmt::Display for Loss {
+impl fmt::Display for AbortReason {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(&self.words)
+        match self {
+            Self::Conflict(conflict) => conflict.fmt(out),
+            Self::CommittedBefore(words) => out.write_str(words),
+            Self::MountsChanged => out.write_str("what is mounted was changed while the view was made"),
+        }
     }
 }

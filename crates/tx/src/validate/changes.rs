@@ -6,55 +6,8 @@
 use crate::change::upper::{Directory, DirectorySource, File, Indexed, LiveName, Node, What};
 use crate::crash::planted;
 use crate::tree::attributes::Moment;
-use std::fmt;
-
-/// Something that others changed while the transaction ran.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Conflict {
-    /// Its path, or as much as is known of it.
-    pub path: String,
-    /// What happened to it.
-    pub what: &'static str,
-}
-
-impl Conflict {
-    /// What others have changed since a transaction began cannot be told from what they changed before.
-    pub(crate) fn of_the_clock() -> Self {
-        Self { path: "the clock".to_owned(), what: "was set back by others" }
-    }
-
-    /// What a transaction has read is not known any more, so that any change of it may be one.
-    pub(crate) fn of_memory() -> Self {
-        Self { path: "what it read".to_owned(), what: FORGOTTEN }
-    }
-
-    /// Whether it is that something is there still, and not what it was.
-    pub(crate) fn is_of_a_change(&self) -> bool {
-        self.what == CHANGED
-    }
-
-    /// Whether it is that something may have been at a name, which nothing is at.
-    pub(crate) fn is_of_a_name(&self) -> bool {
-        self.what == MAY_BE_REMOVED
-    }
-
-    /// Whether it is that what was read is not known any more.
-    pub(crate) fn is_of_memory(&self) -> bool {
-        self.what == FORGOTTEN
-    }
-}
-
-impl fmt::Display for Conflict {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{} {}", self.path, self.what)
-    }
-}
-
-const FORGOTTEN: &str = "was forgotten by the kernel, for the lack of memory";
-pub(crate) const MAY_BE_REMOVED: &str = "may have been removed by others";
-pub(crate) const CHANGED: &str = "was changed by others";
-pub(crate) const REMOVED: &str = "was removed by others";
-pub(crate) const CREATED: &str = "was created by others";
+use crate::validate::conflict::{Conflict, Interference};
+use std::path::PathBuf;
 
 /// The first conflict of a transaction that began at `begun`, if there is one.
 pub(crate) fn conflict(root: &Node, indexed: &[Indexed], begun: Moment) -> Option<Conflict> {
@@ -70,16 +23,16 @@ pub(crate) fn conflict(root: &Node, indexed: &[Indexed], begun: Moment) -> Optio
 
 /// What is wrong with a file that only the index knows.
 pub(crate) fn of_several_names(file: &Indexed) -> Conflict {
-    Conflict { path: format!("a file with several names ({})", file.path), what: CHANGED }
+    Conflict::SeveralNames { mount: PathBuf::new(), index: file.path.to_string() }
 }
 
 fn of_node(node: &Node, begun: Moment) -> Option<Conflict> {
-    let conflict = |what| Some(Conflict { path: node.path.to_string(), what });
+    let conflict = |what| Some(Conflict::at(node.path.as_path(), what));
     match &node.what {
         What::Gone => match &node.live {
-            None => conflict(REMOVED),
+            None => conflict(Interference::Removed),
             // What is in a directory that was emptied and removed is not looked at: a name created in it since changes its time.
-            Some(live) if live.changed.is_since(begun) => conflict(CHANGED),
+            Some(live) if live.changed.is_since(begun) => conflict(Interference::Changed),
             Some(_) => None,
         },
         What::File(file) => of_file(node, file, begun),
@@ -88,11 +41,11 @@ fn of_node(node: &Node, begun: Moment) -> Option<Conflict> {
 }
 
 fn of_file(node: &Node, file: &File, begun: Moment) -> Option<Conflict> {
-    let conflict = |what| Some(Conflict { path: node.path.to_string(), what });
+    let conflict = |what| Some(Conflict::at(node.path.as_path(), what));
     let replaced = |live: &LiveName| file.origin.as_ref().is_none_or(|origin| origin.ino != live.ino);
     match &node.live {
-        Some(live) if replaced(live) && live.changed.is_since(begun) => conflict(CREATED),
-        _ if is_changed_by_others(file, begun) => conflict(CHANGED),
+        Some(live) if replaced(live) && live.changed.is_since(begun) => conflict(Interference::Created),
+        _ if is_changed_by_others(file, begun) => conflict(Interference::Changed),
         _ => None,
     }
 }
@@ -105,11 +58,11 @@ fn is_changed_by_others(file: &File, begun: Moment) -> bool {
 fn of_directory(node: &Node, directory: &Directory, begun: Moment) -> Option<Conflict> {
     let newer = node.live.as_ref().is_some_and(|live| live.changed.is_since(begun));
     let of_itself = match directory.source {
-        _ if directory.attributes_clash => Some(Conflict { path: node.path.to_string(), what: CHANGED }),
+        _ if directory.attributes_clash => Some(Conflict::at(node.path.as_path(), Interference::Changed)),
         // Names that come and go in a directory are no matter to one who uses others in it.
         DirectorySource::SamePlace => None,
         DirectorySource::New | DirectorySource::Moved { .. } if newer => {
-            Some(Conflict { path: node.path.to_string(), what: CREATED })
+            Some(Conflict::at(node.path.as_path(), Interference::Created))
         }
         DirectorySource::New | DirectorySource::Moved { .. } => None,
     };
@@ -127,7 +80,7 @@ mod tests {
     const BEGUN: Moment = Moment { seconds: 10, nanoseconds: 0 };
     const SINCE: Moment = Moment { seconds: 11, nanoseconds: 0 };
 
-    fn found(live: Option<Moment>, what: What) -> Option<&'static str> {
+    fn found(live: Option<Moment>, what: What) -> Option<Interference> {
         let live = live.map(|changed| LiveName { ino: 5, directory: false, changed });
         let child = Node { path: TreePath::new(b"a").unwrap(), ino: 9, live, marked: false, what };
         let top = Directory {
@@ -137,7 +90,10 @@ mod tests {
         };
         let live = Some(LiveName { ino: 2, directory: true, changed: SINCE });
         let root = Node { path: TreePath::ROOT, ino: 1, live, marked: false, what: What::Directory(top) };
-        conflict(&root, &[], BEGUN).map(|conflict| conflict.what)
+        conflict(&root, &[], BEGUN).map(|found| match found {
+            Conflict::At { what, .. } => what,
+            other => panic!("{other}"),
+        })
     }
 
     fn file(origin: Option<(u64, Moment)>) -> What {
@@ -159,10 +115,10 @@ mod tests {
 
     #[test]
     fn what_others_did_since_is_one() {
-        assert_eq!(found(None, What::Gone), Some(REMOVED));
-        assert_eq!(found(Some(SINCE), What::Gone), Some(CHANGED));
-        assert_eq!(found(Some(BEGUN), file(None)), Some(CREATED));
-        assert_eq!(found(Some(SINCE), file(Some((5, SINCE)))), Some(CHANGED));
-        assert_eq!(found(Some(SINCE), file(Some((6, BEFORE)))), Some(CREATED));
+        assert_eq!(found(None, What::Gone), Some(Interference::Removed));
+        assert_eq!(found(Some(SINCE), What::Gone), Some(Interference::Changed));
+        assert_eq!(found(Some(BEGUN), file(None)), Some(Interference::Created));
+        assert_eq!(found(Some(SINCE), file(Some((5, SINCE)))), Some(Interference::Changed));
+        assert_eq!(found(Some(SINCE), file(Some((6, BEFORE)))), Some(Interference::Created));
     }
 }

@@ -15,7 +15,7 @@ use crate::state::record::Record;
 use crate::state::scope::Scope;
 use crate::tree::confined::Tree;
 use crate::tree::path::TreePath;
-use crate::validate::abort_reason::Loss;
+use crate::validate::abort_reason::AbortReason;
 use crate::validate::read_set::{Looked, looked_so_far, pandos_own};
 use pando_kernel::lock::FileLock;
 use pando_kernel::process;
@@ -103,8 +103,8 @@ pub(crate) fn doom(home: &Home, changed: &Changed, rivals: &[Rival]) {
 }
 
 /// Why a transaction was stopped, if it was.
-pub(crate) fn doomed(directory: &Path) -> Option<Loss> {
-    std::fs::read_to_string(doomed_mark(directory)).ok().map(Loss::to_a_commit)
+pub(crate) fn doomed(directory: &Path) -> Option<AbortReason> {
+    std::fs::read_to_string(doomed_mark(directory)).ok().map(AbortReason::CommittedBefore)
 }
 
 fn doomed_mark(directory: &Path) -> PathBuf {

@@ -2,6 +2,7 @@
 
 pub(crate) mod abort_reason;
 pub(crate) mod changes;
+pub(crate) mod conflict;
 pub(crate) mod contention;
 pub(crate) mod in_use;
 pub(crate) mod known_names;

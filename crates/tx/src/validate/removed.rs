@@ -6,7 +6,7 @@ use crate::crash::planted;
 use crate::tree::attributes::Moment;
 use crate::tree::confined::{Tree, is_missing, leads_elsewhere};
 use crate::tree::path::TreePath;
-use crate::validate::changes::{CHANGED, Conflict};
+use crate::validate::conflict::{Conflict, Interference};
 use rustix::fs::FileType;
 use std::collections::HashSet;
 use std::io;
@@ -25,7 +25,7 @@ pub(crate) fn changed_within(live: &Tree, root: &Node, begun: Moment) -> io::Res
             continue;
         }
         if let Some(path) = newer_below(live, at, begun, &kept)? {
-            return Ok(Some(Conflict { path: path.to_string(), what: CHANGED }));
+            return Ok(Some(Conflict::at(path.as_path(), Interference::Changed)));
         }
     }
     Ok(None)
@@ -123,14 +123,17 @@ mod tests {
         let mut children = vec![node("d", name("d"), what)];
         children.extend(away.then(|| node("away", None, directory(moved, vec![]))));
         let root = node("", name(""), directory(DirectorySource::SamePlace, children));
-        changed_within(&live, &root, begun).unwrap().map(|conflict| conflict.path)
+        changed_within(&live, &root, begun).unwrap().map(|conflict| conflict.to_string())
     }
 
     #[test]
     fn what_goes_must_be_what_it_was() {
         let (before, later) = (Moment { seconds: 1, nanoseconds: 0 }, Moment { seconds: i64::MAX, nanoseconds: 0 });
-        assert_eq!(found(What::Gone, before, false), Some("/d/e".to_owned()));
-        assert_eq!(found(directory(DirectorySource::New, vec![]), before, false), Some("/d/e".to_owned()));
+        assert_eq!(found(What::Gone, before, false), Some("d/e was changed by others".to_owned()));
+        assert_eq!(
+            found(directory(DirectorySource::New, vec![]), before, false),
+            Some("d/e was changed by others".to_owned())
+        );
         assert_eq!(found(What::Gone, later, false), None);
         assert_eq!(found(directory(DirectorySource::SamePlace, vec![]), before, false), None, "it stays");
         assert_eq!(found(What::Gone, before, true), None, "what was in it goes on elsewhere");

@@ -10,7 +10,8 @@ use crate::tree::attributes::{Attributes, Moment};
 use crate::tree::confined::{CallPath, Tree, leads_elsewhere};
 use crate::tree::identity::is_gone;
 use crate::tree::path::TreePath;
-use crate::validate::changes::{CHANGED, CREATED, Conflict, REMOVED, of_several_names};
+use crate::validate::changes::of_several_names;
+use crate::validate::conflict::{Conflict, Interference};
 use std::io;
 
 /// The first thing that is not as it was when the change set was read, of all that this is about to replace, remove or create.
@@ -40,7 +41,7 @@ fn below(live: &Tree, node: &Node, at: Option<&TreePath>) -> io::Result<Option<C
     for child in &directory.children {
         let at = at.and_then(|at| Some(at.join(child.path.split()?.1)));
         let found = match touched(live, child, at.as_ref())? {
-            Some(what) => Some(Conflict { path: child.path.to_string(), what }),
+            Some(what) => Some(Conflict::at(child.path.as_path(), what)),
             None => below(live, child, at.as_ref())?,
         };
         if found.is_some() {
@@ -51,7 +52,7 @@ fn below(live: &Tree, node: &Node, at: Option<&TreePath>) -> io::Result<Option<C
 }
 
 /// What has happened to a name, or to the file that is about to be there.
-fn touched(live: &Tree, node: &Node, at: Option<&TreePath>) -> io::Result<Option<&'static str>> {
+fn touched(live: &Tree, node: &Node, at: Option<&TreePath>) -> io::Result<Option<Interference>> {
     // Names come and go in a directory that both go on to use.
     let shared = matches!(&node.what, What::Directory(Directory { source: DirectorySource::SamePlace, .. }));
     let now = match at.map(|at| live.look_ident(at)).transpose() {
@@ -60,17 +61,17 @@ fn touched(live: &Tree, node: &Node, at: Option<&TreePath>) -> io::Result<Option
     };
     match (&node.live, now) {
         (None, None) => {}
-        (None, Some(_)) => return Ok(Some(CREATED)),
-        (Some(_), None) => return Ok(Some(REMOVED)),
+        (None, Some(_)) => return Ok(Some(Interference::Created)),
+        (Some(_), None) => return Ok(Some(Interference::Removed)),
         (Some(then), Some((now, ino))) => {
             let is_as_it_was = shared || has_their_content(&node.what) || then.changed == Moment::changed(&now);
             if then.ino != ino || !is_as_it_was {
-                return Ok(Some(CHANGED));
+                return Ok(Some(Interference::Changed));
             }
         }
     }
     match &node.what {
-        What::File(file) => Ok(is_touched(live, file)?.then_some(CHANGED)),
+        What::File(file) => Ok(is_touched(live, file)?.then_some(Interference::Changed)),
         What::Gone | What::Directory(_) => Ok(None),
     }
 }
@@ -104,7 +105,7 @@ mod tests {
     use std::time::Duration;
 
     /// What `meanwhile` does to a tree with the directory `d` and the file `d/f` in it, both of which stay what they are, between two looks at the transaction's change.
-    fn found_since(name: &str, what: impl Fn(&Tree) -> What, meanwhile: impl Fn(&Path)) -> Option<&'static str> {
+    fn found_since(name: &str, what: impl Fn(&Tree) -> What, meanwhile: impl Fn(&Path)) -> Option<Interference> {
         let temporary = tempfile::tempdir().unwrap();
         let at = |name: &str| temporary.path().join(name);
         std::fs::create_dir(at("d")).unwrap();
@@ -139,7 +140,10 @@ mod tests {
         // A clock that ticks too slowly would hide what is done at once.
         std::thread::sleep(Duration::from_millis(20));
         meanwhile(temporary.path());
-        changed_since(&live, &root, &[]).unwrap().map(|conflict| conflict.what)
+        changed_since(&live, &root, &[]).unwrap().map(|found| match found {
+            Conflict::At { what, .. } => what,
+            other => panic!("{other}"),
+        })
     }
 
     /// The file `d/f`, changed.
@@ -161,13 +165,13 @@ mod tests {
         let write = |at: &Path| std::fs::write(at.join("d/f"), "after").unwrap();
         let create = |at: &Path| std::fs::write(at.join("d/g"), "new").unwrap();
         let remove = |at: &Path| std::fs::remove_file(at.join("d/f")).unwrap();
-        assert_eq!(found_since("d/f", |_| What::Gone, write), Some(CHANGED));
-        assert_eq!(found_since("d/f", of_the_live_one, write), Some(CHANGED));
-        assert_eq!(found_since("d/f", |_| What::Gone, remove), Some(REMOVED));
-        assert_eq!(found_since("d/g", |_| made(), create), Some(CREATED));
+        assert_eq!(found_since("d/f", |_| What::Gone, write), Some(Interference::Changed));
+        assert_eq!(found_since("d/f", of_the_live_one, write), Some(Interference::Changed));
+        assert_eq!(found_since("d/f", |_| What::Gone, remove), Some(Interference::Removed));
+        assert_eq!(found_since("d/g", |_| made(), create), Some(Interference::Created));
         // Under another name, that has nothing in its way.
-        assert_eq!(found_since("d/g", of_the_live_one, write), Some(CHANGED));
-        assert_eq!(found_since("d/g", of_the_live_one, remove), Some(CHANGED));
+        assert_eq!(found_since("d/g", of_the_live_one, write), Some(Interference::Changed));
+        assert_eq!(found_since("d/g", of_the_live_one, remove), Some(Interference::Changed));
         // Names beside it are nobody's matter.
         assert_eq!(found_since("d/f", of_the_live_one, create), None);
         assert_eq!(found_since("d/f", |_| What::Gone, create), None);

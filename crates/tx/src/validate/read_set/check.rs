@@ -6,7 +6,7 @@ use crate::crash::planted;
 use crate::tree::attributes::Moment;
 use crate::tree::confined::{Tree, leads_elsewhere};
 use crate::tree::path::TreePath;
-use crate::validate::changes::Conflict;
+use crate::validate::conflict::{Conflict, Interference};
 use rustix::fs::Stat;
 use std::collections::HashSet;
 use std::io;
@@ -51,7 +51,7 @@ pub(crate) fn check(
     for directory in listed {
         let path = changed.live(directory);
         if look(live, &path)?.is_some_and(|now| is_new(&now, known)) && !changed.made.contains(directory) {
-            return Ok(Some(Conflict { path: path.to_string(), what: "was listed, and changed by others" }));
+            return Ok(Some(Conflict::at(path.as_path(), Interference::ChangedAfterListing)));
         }
     }
     Ok(None)
@@ -68,19 +68,19 @@ fn of_name(live: &Tree, one: &Looked, changed: &Changed, known: &Known) -> io::R
     }
     let what = match (look(live, &path)?, one.found) {
         (None, None) => return Ok(None),
-        (Some(_), None) => "was created by others",
-        (None, Some(_)) => "was removed by others",
+        (Some(_), None) => Interference::Created,
+        (None, Some(_)) => Interference::Removed,
         // Numbers of a realm's inodes do not last; what has come in the place of another is younger than the transaction.
         (Some(now), Some(ino)) if now.st_ino != ino && (!live.is_by_handle() || is_new(&now, known)) => {
-            "was replaced by others"
+            Interference::Replaced
         }
         // What is younger than the transaction may have been read before or after: only its content could tell.
         (Some(now), Some(ino)) if !one.directory && !known.output.contains(&ino) && is_new(&now, known) => {
-            "was changed by others"
+            Interference::Changed
         }
         _ => return Ok(None),
     };
-    Ok(Some(Conflict { path: path.to_string(), what }))
+    Ok(Some(Conflict::at(path.as_path(), what)))
 }
 
 /// Names that only the making of the view looked up: those on the way to its mounts and sockets, below which the transaction itself looked nothing up.
@@ -187,7 +187,7 @@ mod tests {
     }
 
     /// Looks at a name of a tree with the directory `a` and the file `a/f` in it, before which `new` was made of `a`.
-    fn found(at: &str, found: impl Fn(u64) -> Option<u64>, begun: Moment) -> Option<&'static str> {
+    fn found(at: &str, found: impl Fn(u64) -> Option<u64>, begun: Moment) -> Option<Interference> {
         let temporary = tempfile::tempdir().unwrap();
         std::fs::create_dir(temporary.path().join("a")).unwrap();
         std::fs::write(temporary.path().join("a/f"), "").unwrap();
@@ -198,19 +198,20 @@ mod tests {
         let looked = vec![Looked { path: path(at), found: found(ino), directory: false, settled: false }];
         let known = || Ok(Known { begun, covered: HashSet::new(), output: HashSet::new() });
         let read = ReadSet { looked, ..ReadSet::default() };
-        check(&live, &read, &[path("socket/deep"), path("a/socket")], &root, known)
-            .unwrap()
-            .map(|conflict| conflict.what)
+        check(&live, &read, &[path("socket/deep"), path("a/socket")], &root, known).unwrap().map(|found| match found {
+            Conflict::At { what, .. } => what,
+            other => panic!("{other}"),
+        })
     }
 
     #[test]
     fn an_answer_must_be_what_it_was() {
         let (before, later) = (Moment { seconds: 1, nanoseconds: 0 }, Moment { seconds: i64::MAX, nanoseconds: 0 });
         assert_eq!(found("a/f", Some, later), None);
-        assert_eq!(found("a/f", Some, before), Some("was changed by others"));
-        assert_eq!(found("a/f", |ino| Some(ino + 1), later), Some("was replaced by others"));
-        assert_eq!(found("a/f", |_| None, later), Some("was created by others"));
-        assert_eq!(found("a/g", Some, later), Some("was removed by others"));
+        assert_eq!(found("a/f", Some, before), Some(Interference::Changed));
+        assert_eq!(found("a/f", |ino| Some(ino + 1), later), Some(Interference::Replaced));
+        assert_eq!(found("a/f", |_| None, later), Some(Interference::Created));
+        assert_eq!(found("a/g", Some, later), Some(Interference::Removed));
         assert_eq!(found("a/g", |_| None, later), None);
     }
 
@@ -219,14 +220,14 @@ mod tests {
         let later = Moment { seconds: i64::MAX, nanoseconds: 0 };
         assert_eq!(found("socket", Some, later), None);
         assert_eq!(found("socket/deep", Some, later), None);
-        assert_eq!(found("socket/other", Some, later), Some("was removed by others"));
+        assert_eq!(found("socket/other", Some, later), Some(Interference::Removed));
     }
 
     #[test]
     fn in_a_moved_directory_it_is_asked_at_its_old_place() {
         let later = Moment { seconds: i64::MAX, nanoseconds: 0 };
         assert_eq!(found("new/f", Some, later), None);
-        assert_eq!(found("new/g", Some, later), Some("was removed by others"));
+        assert_eq!(found("new/g", Some, later), Some(Interference::Removed));
         assert_eq!(found("new", |_| None, later), None, "it is in the change set");
     }
 }

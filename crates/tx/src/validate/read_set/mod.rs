@@ -44,7 +44,7 @@ use crate::change::upper::Node;
 use crate::tree::attributes::Moment;
 use crate::tree::confined::Tree;
 use crate::tree::path::TreePath;
-use crate::validate::changes::Conflict;
+use crate::validate::conflict::Conflict;
 use replaced::Replaced;
 use std::collections::{BTreeSet, HashSet};
 use std::ffi::OsStr;

@@ -10,7 +10,7 @@ use crate::crash::planted;
 use crate::tree::attributes::Moment;
 use crate::tree::confined::{Tree, leads_elsewhere};
 use crate::tree::path::TreePath;
-use crate::validate::changes::{Conflict, MAY_BE_REMOVED};
+use crate::validate::conflict::{Conflict, Interference};
 use std::ffi::OsStr;
 use std::io;
 
@@ -42,7 +42,7 @@ impl Replaced<'_> {
             && let Some(child) = children.iter().find(|child| self.may_replace(child) && !self.is_known(at, child))
             && self.is_changed(at)?
         {
-            return Ok(Some(Conflict { path: child.path.to_string(), what: MAY_BE_REMOVED }));
+            return Ok(Some(Conflict::at(child.path.as_path(), Interference::MayBeRemoved)));
         }
         for child in children {
             let at = at.and_then(|at| Some(at.join(child.path.split()?.1)));
