@@ -1,15 +1,15 @@
 //! What a fuzzer calls. Each takes any bytes, and panics where what is promised of them is broken.
 
+use crate::change::upper::marks_of;
 use crate::change::{Op, Steps};
-use crate::journal::Journal;
-use crate::name::TxName;
-use crate::part::Part;
-use crate::read_set;
-use crate::record::Record;
-use crate::spare::State;
-use crate::ticket::Ticket;
-use crate::tree_path::TreePath;
-use crate::upper::marks_of;
+use crate::journal::file::Journal;
+use crate::prewarm::prewarmed::State;
+use crate::prewarm::ticket::Ticket;
+use crate::state::name::TxName;
+use crate::state::overlay_part::Part;
+use crate::state::record::Record;
+use crate::tree::path::TreePath;
+use crate::validate::read_set;
 use std::collections::BTreeMap;
 
 /// A journal behind a checksum that is right: it is refused, or says the same when it is written again, of no place outside of its trees.

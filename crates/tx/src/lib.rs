@@ -20,100 +20,51 @@
 //!
 //! The crate works on plain paths, processes and control groups. It knows no guests and needs no daemon.
 
-mod apply;
-mod aside;
-mod attributes;
 mod change;
-mod change_set;
-mod clock;
-mod commit;
-mod commit_error;
-mod content;
-mod contention;
-mod copying;
 mod crash;
-mod daemons;
-mod disputed;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
-mod gate;
-mod gone;
-mod home;
-mod identity;
-mod in_memory;
-mod in_use;
-mod inner_ids;
-mod inode_flags;
 mod journal;
-mod known_names;
-mod loss;
-mod name;
-mod order;
-mod outside;
-mod part;
-mod partial;
-mod prepare;
-mod private_place;
-mod protection;
-mod reach;
-mod read_set;
-mod realm;
-mod record;
-mod recover;
-mod removed;
-mod review;
-mod scope;
-mod second_look;
-mod selection;
-mod session;
-mod spare;
-mod sync_ahead;
-mod ticket;
-mod trash;
+mod prewarm;
+mod state;
+mod supervise;
+mod transaction;
 mod tree;
-mod tree_path;
-mod two_ways;
-mod underway;
-mod upper;
 mod validate;
 mod view;
-mod watershed;
-mod way;
-mod written_through;
-mod xattr;
 
-pub use attributes::Moment;
+pub use change::change_set::{Figures, PartChanges};
+pub use change::partial::{Dependence, Why};
+pub use change::review::{Export, Exported, Look, PartReview, Reviewed};
+pub use change::selection::Selection;
+pub use change::split_attribution::Disputed;
 pub use change::{Change, Sign};
-pub use change_set::{Figures, PartChanges};
-pub use commit_error::CommitError;
-pub use contention::Contention;
-pub use daemons::Settled;
-pub use disputed::Disputed;
-pub use gate::Exclusive;
-pub use home::Home;
-pub use in_memory::Memory;
-pub use known_names::KnownNames;
-pub use loss::Loss;
-pub use name::{BadName, TxName};
-pub use outside::{
+pub use journal::commit_error::CommitError;
+pub use journal::recover::{Recovered, recover, recover_in};
+pub use prewarm::prewarmed::{HandedOver, Remains, Spare};
+pub use state::directory::Home;
+pub use state::mount_path::Crossing;
+pub use state::name::{BadName, TxName};
+pub use state::overlay_part::Part;
+pub use state::record::Record;
+pub use state::target::{Realm, RealmRoot};
+pub use state::trash::{Sweep, mounted_in_trash, rubbish, sweep, sweep_mounts};
+pub use supervise::{
     Answered, Bystanders, HeldSignals, Listener, Network, Passed, Reached, Still, Supervisor, Unsupported,
     WhenUnsupported, filter, note_reached,
 };
-pub use part::Part;
-pub use partial::{Dependence, Why};
-pub use read_set::{Watch, note_canary};
-pub use realm::{Realm, RealmRoot};
-pub use record::Record;
-pub use recover::{Recovered, recover, recover_in};
-pub use review::{Export, Exported, Look, PartReview, Reviewed};
-pub use selection::Selection;
-pub use session::{
+pub use transaction::daemons::Settled;
+pub use transaction::gate::Exclusive;
+pub use transaction::in_memory::Memory;
+pub use transaction::{
     BeginError, EndError, Ended, Looks, Rest, Running, StartError, Transaction, abort_open, changes_now, commit_open,
     doomed_open, end_processes_of_open, gate_of, processes, review_of_open,
 };
-pub use spare::{HandedOver, Remains, Spare};
-pub use trash::{Sweep, mounted_in_trash, rubbish, sweep, sweep_mounts};
-pub use tree_path::TreePath;
-pub use validate::Conflict;
+pub use tree::attributes::Moment;
+pub use tree::path::TreePath;
+pub use validate::abort_reason::AbortReason;
+pub use validate::conflict::{Conflict, Interference};
+pub use validate::contention::Contention;
+pub use validate::known_names::KnownNames;
+pub use validate::read_set::{Watch, note_canary};
 pub use view::{How, ViewPlan};
-pub use way::Crossing;

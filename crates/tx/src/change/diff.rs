@@ -1,7 +1,7 @@
 //! The change set for people: which paths come, go and change.
 
-use crate::tree_path::TreePath;
-use crate::upper::{Directory, DirectorySource, File, Node, What};
+use crate::change::upper::{Directory, DirectorySource, File, Node, What};
+use crate::tree::path::TreePath;
 use serde::Serialize;
 use std::fmt;
 
@@ -100,8 +100,8 @@ fn sign_of_directory(node: &Node, directory: &Directory) -> Option<Sign> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attributes::Moment;
-    use crate::upper::LiveName;
+    use crate::change::upper::LiveName;
+    use crate::tree::attributes::Moment;
 
     const MOMENT: Moment = Moment { seconds: 1, nanoseconds: 0 };
 

@@ -1,8 +1,16 @@
 //! The change set: what a commit has to do to the live tree, as plain data.
 
+pub(crate) mod change_set;
 mod diff;
 mod op;
+pub(crate) mod partial;
 mod plan;
+pub(crate) mod review;
+pub(crate) mod selection;
+pub(crate) mod split_attribution;
+pub(crate) mod sync_ahead;
+pub(crate) mod twice_changed;
+pub(crate) mod upper;
 
 pub(crate) use diff::changes;
 pub use diff::{Change, Sign};

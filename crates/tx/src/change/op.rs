@@ -4,11 +4,11 @@
 //! something else it was done before. That is safe because no inode that an operation names can be freed, and its number used again, before the
 //! journal is gone: what is removed goes into a trash directory, what is moved waits in a stage directory, and both live until then.
 
-use crate::attributes::{Moment, Which};
-use crate::identity::Identity;
-use crate::protection::Protection;
-use crate::tree_path::TreePath;
-use crate::upper::Origin;
+use crate::change::upper::Origin;
+use crate::tree::attributes::{Moment, Which};
+use crate::tree::identity::Identity;
+use crate::tree::path::TreePath;
+use crate::tree::protection::Protection;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 
@@ -80,7 +80,7 @@ pub(crate) enum Target {
     Brought {
         /// Its place.
         at: TreePath,
-        /// Its inode. None if it is a directory that is made only when the commit is [prepared](crate::prepare), or in a realm, where nobody else runs.
+        /// Its inode. None if it is a directory that is made only when the commit is [prepared](crate::journal::prepare), or in a realm, where nobody else runs.
         ino: Option<u64>,
     },
     /// The one that was put aside under a number.

@@ -1,11 +1,11 @@
 //! From what a transaction did to the operations that do it to the live tree.
 
 use super::op::{Op, Replaced, Source, Steps, Target};
-use crate::attributes::Which;
-use crate::disputed::Theirs;
-use crate::protection::Protection;
-use crate::tree_path::TreePath;
-use crate::upper::{Directory, DirectorySource, File, Indexed, LiveName, Node, Origin, What};
+use crate::change::split_attribution::Theirs;
+use crate::change::upper::{Directory, DirectorySource, File, Indexed, LiveName, Node, Origin, What};
+use crate::tree::attributes::Which;
+use crate::tree::path::TreePath;
+use crate::tree::protection::Protection;
 use std::collections::{HashMap, HashSet};
 
 /// Plans the commit of a tree whose root's node is `root`.

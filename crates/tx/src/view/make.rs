@@ -2,11 +2,11 @@
 
 use super::plan::{Fixture, How, Use, ViewPlan};
 use super::sockets;
-use crate::home::Home;
-use crate::name::TxName;
-use crate::part::Part;
-use crate::read_set::Watch;
-use crate::trash;
+use crate::state::directory::Home;
+use crate::state::name::TxName;
+use crate::state::overlay_part::Part;
+use crate::state::trash;
+use crate::validate::read_set::Watch;
 use nix::sched::{CloneFlags, setns, unshare};
 use pando_kernel::file_handle::FileHandle;
 use pando_kernel::mount::{Attributes, MountEntry, Tree, mounts};

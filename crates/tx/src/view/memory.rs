@@ -5,8 +5,8 @@
 
 use super::in_reach::InReach;
 use super::plan::KERNELS;
-use crate::tree_path::TreePath;
-use crate::way::{self, Crossing};
+use crate::state::mount_path::{self, Crossing};
+use crate::tree::path::TreePath;
 use pando_kernel::mount::MountEntry;
 use rustix::fs::{FileType, StatVfsMountFlags, fstatvfs};
 use std::collections::{HashMap, HashSet};
@@ -34,7 +34,7 @@ struct Candidate {
 
 /// The ways to them, by the numbers of their mounts: what of these `mounts` of a realm, whose root directory is open, an overlay can lie over.
 pub(super) fn ways(root: impl AsFd, mounts: &InReach<'_>, machines: &[MountEntry]) -> HashMap<u64, Vec<Crossing>> {
-    let Ok(about) = way::what_is_known(&root) else { return HashMap::new() };
+    let Ok(about) = mount_path::what_is_known(&root) else { return HashMap::new() };
     let machines: HashSet<&str> = machines.iter().map(|mount| mount.device.as_str()).collect();
     let mut ways: HashMap<u64, Vec<Crossing>> = HashMap::new();
     for candidate in candidates(about.stx_mnt_id, mounts, &machines) {
@@ -86,15 +86,15 @@ fn is_one(mount: &MountEntry, machines: &HashSet<&str>) -> bool {
 
 /// How a candidate is told from all others; nothing if it is not what its path leads to, or no overlay can lie over it.
 fn crossing(root: impl AsFd, around: &[Crossing], candidate: &Candidate) -> io::Result<Option<Crossing>> {
-    let around = way::follow(root.as_fd().try_clone_to_owned()?, around)?;
-    let found = way::found(around, &candidate.at)?;
+    let around = mount_path::follow(root.as_fd().try_clone_to_owned()?, around)?;
+    let found = mount_path::found(around, &candidate.at)?;
     let is_directory =
-        FileType::from_raw_mode(way::what_is_known(&found.place)?.stx_mode.into()) == FileType::Directory;
+        FileType::from_raw_mode(mount_path::what_is_known(&found.place)?.stx_mode.into()) == FileType::Directory;
     if found.mount != candidate.mount || !is_directory {
         return Ok(None);
     }
     let can_be_written = !fstatvfs(&found.place)?.f_flag.contains(StatVfsMountFlags::RDONLY);
-    let root = way::ident_of_root(&found.place)?;
+    let root = mount_path::ident_of_root(&found.place)?;
     Ok(can_be_written.then(|| Crossing { at: candidate.at.clone(), device: found.device, root }))
 }
 

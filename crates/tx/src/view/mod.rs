@@ -9,8 +9,8 @@ mod in_reach;
 mod make;
 mod memory;
 mod plan;
-mod realm;
 mod sockets;
+mod target;
 
 pub(crate) use make::{View, ViewNamespaces, enter_root, join};
 pub use plan::{How, ViewPlan};

@@ -1,11 +1,12 @@
 //! What becomes of each mount in a view.
 
 use super::make::is_fit;
-use crate::home::{HIDDEN, Home};
-use crate::name::TxName;
-use crate::part::{LiveRoot, Part};
-use crate::trash;
-use crate::watershed::Grain;
+use crate::state::begin_timestamp::Grain;
+use crate::state::directory::Home;
+use crate::state::name::TxName;
+use crate::state::overlay_part::{LiveRoot, Part};
+use crate::state::private_place::HIDDEN;
+use crate::state::trash;
 use pando_kernel::mount::MountEntry;
 use pando_kernel::{CallError, Context};
 use serde::{Deserialize, Serialize};

@@ -3,7 +3,7 @@
 use super::heed::Stopped;
 use super::report::Outcome;
 use crate::complaint::OWN_FAILURE;
-use pando_tx::{Figures, Loss, Settled};
+use pando_tx::{AbortReason, Figures, Settled};
 
 /// How it ended.
 pub(super) enum Attempt {
@@ -11,11 +11,11 @@ pub(super) enum Attempt {
     /// The exit code, and why.
     Aborted(u8, String),
     /// It cannot be committed any more.
-    Lost(Loss),
+    Lost(AbortReason),
     /// The command has failed, with this exit code, and what others were doing may be why: it cannot have been told all that it was told at any one moment.
-    Misled(u8, String, Loss),
-    /// Something was mounted or unmounted while its view was made: its command has not begun.
-    NotBegun(Loss),
+    Misled(u8, String, AbortReason),
+    /// What is mounted was changed while its view was made: its command has not begun.
+    NotBegun,
     /// What it changes takes more memory than there is for that.
     Outgrown,
 }
@@ -29,9 +29,10 @@ impl Attempt {
     pub(super) fn outcome(&self) -> (Outcome<'_>, u8) {
         match self {
             Self::Committed(figures, settled) => (Outcome::Committed(*figures, settled), 0),
-            Self::Aborted(code, why) | Self::Misled(code, why, _) => (Outcome::Aborted(why), *code),
-            Self::Lost(loss) | Self::NotBegun(loss) => (Outcome::Aborted(loss.words()), OWN_FAILURE),
-            Self::Outgrown => (Outcome::Aborted(OUTGROWN), OWN_FAILURE),
+            Self::Aborted(code, why) | Self::Misled(code, why, _) => (Outcome::Aborted(why.into()), *code),
+            Self::Lost(reason) => (Outcome::Aborted(reason.to_string().into()), OWN_FAILURE),
+            Self::NotBegun => (Outcome::Aborted(AbortReason::MountsChanged.to_string().into()), OWN_FAILURE),
+            Self::Outgrown => (Outcome::Aborted(OUTGROWN.into()), OWN_FAILURE),
         }
     }
 }
@@ -40,7 +41,7 @@ impl From<&Stopped> for Attempt {
     fn from(stopped: &Stopped) -> Self {
         match stopped {
             Stopped::Unsupported(unsupported) => Self::Aborted(OWN_FAILURE, unsupported.to_string()),
-            Stopped::Lost(loss) => Self::Lost(loss.clone()),
+            Stopped::Lost(reason) => Self::Lost(reason.clone()),
             Stopped::Outgrown => Self::Outgrown,
         }
     }

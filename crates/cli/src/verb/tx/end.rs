@@ -103,7 +103,7 @@ impl Abort {
         tell_of_mounts(home);
         sweep_soon(home, None, None);
         let report = Report {
-            outcome: Outcome::Aborted("as asked"),
+            outcome: Outcome::Aborted("as asked".into()),
             time: begun.elapsed(),
             retries: 0,
             gate: "",

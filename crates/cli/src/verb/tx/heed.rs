@@ -1,6 +1,6 @@
 //! What a call that reaches outside comes to, for the command that made it.
 
-use pando_tx::{Answered, Loss, Unsupported, WhenUnsupported};
+use pando_tx::{AbortReason, Answered, Unsupported, WhenUnsupported};
 
 /// Why a command is not let go on.
 #[derive(Debug)]
@@ -8,7 +8,7 @@ pub(super) enum Stopped {
     /// It did what cannot be undone.
     Unsupported(Unsupported),
     /// It would have reached outside, and cannot be committed any more.
-    Lost(Loss),
+    Lost(AbortReason),
     /// What it changes takes more memory than there is for that.
     Outgrown,
 }
@@ -24,7 +24,7 @@ pub(super) fn heed(answered: Answered, when: WhenUnsupported) -> Option<Stopped>
             let done = if was_done { "done" } else { "not done" };
             eprintln!("pando: warning: {unsupported}; it was {done}");
         }
-        Answered::Lost(what) => return Some(Stopped::Lost(what)),
+        Answered::Lost(reason) => return Some(Stopped::Lost(reason)),
         Answered::Done => {}
     }
     None

@@ -1,6 +1,7 @@
 //! What became of a transaction, in a line.
 
 use pando_tx::{Figures, Reached, Settled};
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::SocketAddr;
@@ -49,7 +50,7 @@ const NAMED: usize = 5;
 pub(super) enum Outcome<'a> {
     Committed(Figures, &'a Settled),
     /// Why.
-    Aborted(&'a str),
+    Aborted(Cow<'a, str>),
 }
 
 impl fmt::Display for Report<'_> {
@@ -171,7 +172,7 @@ mod tests {
             report.to_string(),
             "committed: 1 path, 1.5 KiB, 2 paths left out; 1.500 s, 2 retries, gate none, 7 names validated, reads below /var/log not validated, 1 process left in it ended, 1 process goes on: sshd, pid 7; read-only inside: /boot/efi; 1 connection had passed: 10.0.0.1:80; 1 local connection had passed: /dev/log"
         );
-        let (outcome, nothing) = (Outcome::Aborted("exit code 1"), &Reached::default());
+        let (outcome, nothing) = (Outcome::Aborted("exit code 1".into()), &Reached::default());
         let settled = &Settled { moved: Vec::new(), ended: vec!["sh, pid 7 (its root is /x)".into()] };
         let report = Report { ended: 0, outcome: Outcome::Committed(figures, settled), ..report };
         assert!(report.to_string().contains("1 process left in it ended: sh, pid 7 (its root is /x); start again"));

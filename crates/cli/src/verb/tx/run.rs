@@ -17,8 +17,8 @@ use crate::complaint::Usage;
 use crate::state_root::StateRoot;
 use anyhow::Context;
 use pando_tx::{
-    CommitError, Contention, EndError, Ended, HeldSignals, Home, Loss, Network, Passed, Reached, Rest, Transaction,
-    TxName, Watch, WhenUnsupported,
+    AbortReason, CommitError, Contention, EndError, Ended, HeldSignals, Home, Network, Passed, Reached, Rest,
+    Transaction, TxName, Watch, WhenUnsupported,
 };
 use std::ffi::OsString;
 use std::io::ErrorKind;
@@ -166,7 +166,7 @@ impl Run {
             let started = Instant::now();
             let tried = self.attempt(&mut trial, retries + views)?;
             let took = started.elapsed();
-            if matches!(tried.attempt, Attempt::NotBegun(_)) && views < VIEWS {
+            if matches!(tried.attempt, Attempt::NotBegun) && views < VIEWS {
                 views += 1;
                 continue;
             }
@@ -179,9 +179,9 @@ impl Run {
             retries += 1;
             eprintln!("pando: {what}; running it again{how} ({retries} of {})", self.retry);
             // Whoever it was lost to goes on, but for a transaction that has committed. What has outgrown its memory is in its own way.
-            let goes_on = |loss: &Loss| !loss.is_of_memory() && !loss.is_to_a_commit();
+            let goes_on = |reason: &AbortReason| !reason.is_lack_of_memory() && !reason.is_over();
             let is_in_the_way =
-                matches!(&tried.attempt, Attempt::Lost(loss) | Attempt::Misled(.., loss) if goes_on(loss));
+                matches!(&tried.attempt, Attempt::Lost(reason) | Attempt::Misled(.., reason) if goes_on(reason));
             let pause = if is_in_the_way { backoff.after(took) } else { Duration::ZERO };
             if let Some(signal) = trial.waiting.rest(pause)? {
                 let attempt =
@@ -193,7 +193,7 @@ impl Run {
 
     fn conclude(&self, tried: &Tried, time: Duration, retries: u32) -> u8 {
         let (outcome, code) = tried.attempt.outcome();
-        let failed = matches!(tried.attempt, Attempt::Lost(_) | Attempt::NotBegun(_) | Attempt::Outgrown);
+        let failed = matches!(tried.attempt, Attempt::Lost(_) | Attempt::NotBegun | Attempt::Outgrown);
         if !self.quiet || failed {
             let Tried { ended, read_only, reached, .. } = tried;
             let (ended, passed) = (*ended, PassedOutside::of(reached));
@@ -277,8 +277,8 @@ impl Run {
                 if self.retry > 0 =>
             {
                 transaction.knows(&passed.places);
-                match transaction.loss(watch.as_ref()).filter(|loss| !loss.is_of_memory()) {
-                    Some(loss) => Attempt::Misled(code, words, loss),
+                match transaction.loss(watch.as_ref()).filter(|reason| !reason.is_lack_of_memory()) {
+                    Some(reason) => Attempt::Misled(code, words, reason),
                     None => Attempt::Aborted(code, words),
                 }
             }
@@ -357,7 +357,7 @@ fn cannot_start(
             let why = crate::complaint::sentences(&error.into());
             Ok(not_run(Attempt::Aborted(code, why)))
         }
-        error @ pando_tx::StartError::Shifted => Ok(not_run(Attempt::NotBegun(Loss::to_others(error.to_string())))),
+        pando_tx::StartError::Shifted => Ok(not_run(Attempt::NotBegun)),
         pando_tx::StartError::View(error) => {
             Err(anyhow::Error::new(error).context("cannot make the transaction's view"))
         }

@@ -20,7 +20,8 @@ use crate::state_root::StateRoot;
 use anyhow::Context;
 use pando_api::Method;
 use pando_tx::{
-    CommitError, Contention, EndError, Exclusive, Home, Looks, Loss, Moment, Passed, Reached, Realm, Selection, TxName,
+    AbortReason, CommitError, Contention, EndError, Exclusive, Home, Looks, Moment, Passed, Reached, Realm, Selection,
+    TxName,
 };
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::ffi::OsString;
@@ -73,7 +74,7 @@ impl Run {
             let alone = alone.context("cannot have the guest's other processes wait")?;
             let started = Instant::now();
             let tried = self.attempt_in_guest(&mut trial, retries + views, alone.as_ref())?;
-            if matches!(tried.attempt, Attempt::NotBegun(_)) && views < VIEWS {
+            if matches!(tried.attempt, Attempt::NotBegun) && views < VIEWS {
                 views += 1;
                 continue;
             }
@@ -81,17 +82,20 @@ impl Run {
             reached.add(tried.reached.clone());
             // One whose command has failed by itself needs no run that cannot be misled.
             let is_left = alone.is_none() && (retries < self.retry || !matches!(tried.attempt, Attempt::Misled(..)));
-            if let Attempt::Lost(what) | Attempt::NotBegun(what) | Attempt::Misled(.., what) = &tried.attempt
-                && is_left
-            {
+            let reason = match &tried.attempt {
+                Attempt::Lost(reason) | Attempt::Misled(.., reason) => Some(reason),
+                Attempt::NotBegun => Some(&AbortReason::MountsChanged),
+                Attempt::Committed(..) | Attempt::Aborted(..) | Attempt::Outgrown => None,
+            };
+            if let Some(reason) = reason.filter(|_| is_left) {
                 retries += 1;
                 let how = if retries > self.retry {
                     "with the guest's other processes frozen".to_owned()
                 } else {
                     format!("{retries} of {}", self.retry)
                 };
-                eprintln!("pando: {what}; running it again ({how})");
-                if retries <= self.retry && !what.is_to_a_commit() {
+                eprintln!("pando: {reason}; running it again ({how})");
+                if retries <= self.retry && !reason.is_over() {
                     std::thread::sleep(backoff.after(started.elapsed()));
                 }
                 continue;
@@ -102,7 +106,7 @@ impl Run {
 
     fn conclude_in_guest(&self, tried: &Tried, time: Duration, retries: u32, alone: bool) -> u8 {
         let (outcome, code) = tried.attempt.outcome();
-        if !self.quiet || matches!(tried.attempt, Attempt::Lost(_) | Attempt::NotBegun(_)) {
+        if !self.quiet || matches!(tried.attempt, Attempt::Lost(_) | Attempt::NotBegun) {
             let gate = if alone { "freeze for the whole run" } else { "freeze" };
             let read_only = &tried.read_only[..];
             let passed = PassedOutside::of(&tried.reached);
@@ -120,7 +124,7 @@ impl Run {
         let holder = match Holder::start(trial.root, &name, Some((trial.guest, trial.realm)), Some(&purpose)) {
             Err(error) if error.is::<Shifted>() => {
                 pando_tx::abort_open(trial.home, &name, alone)?;
-                let (attempt, reached) = (Attempt::NotBegun(Loss::to_others(error.to_string())), Reached::default());
+                let (attempt, reached) = (Attempt::NotBegun, Reached::default());
                 return Ok(Tried { attempt, ended: 0, read_only: Vec::new(), reached });
             }
             started => started?,
@@ -194,8 +198,8 @@ impl Run {
                 let words = format!("exit code {code}");
                 let looked = || Looks::default().look_at_open(home, &record, &passed.places);
                 let loss = if alone.is_none() && self.retry > 0 { looked() } else { None };
-                match loss.filter(|loss| !loss.is_of_memory()) {
-                    Some(loss) => Attempt::Misled(code, words, loss),
+                match loss.filter(|reason| !reason.is_lack_of_memory()) {
+                    Some(reason) => Attempt::Misled(code, words, reason),
                     None => Attempt::Aborted(code, words),
                 }
             }

@@ -5,7 +5,9 @@ use super::replayed_input::ReplayedInput;
 use super::spare::{self, Clearer};
 use super::wait::Waiting;
 use crate::state_root::StateRoot;
-use pando_tx::{BeginError, Contention, Disputed, Home, Memory, Moment, Part, Transaction, TxName, ViewPlan};
+use pando_tx::{
+    AbortReason, BeginError, Contention, Disputed, Home, Memory, Moment, Part, Transaction, TxName, ViewPlan,
+};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -43,22 +45,22 @@ pub(super) struct Lesson {
 
 impl Trial<'_> {
     /// Why the command is to be run again after an attempt, if it is, and how.
-    pub(super) fn learn<'b>(&mut self, attempt: &'b Attempt) -> Option<(&'b str, &'static str)> {
+    pub(super) fn learn(&mut self, attempt: &Attempt) -> Option<(String, &'static str)> {
         match attempt {
-            Attempt::Lost(loss) if loss.is_of_memory() => {
+            Attempt::Lost(reason) if reason.is_lack_of_memory() => {
                 (self.memory, self.lesson.written_through) = (None, true);
-                Some((loss.words(), ", each write to the disk at once"))
+                Some((reason.to_string(), ", each write to the disk at once"))
             }
-            Attempt::Lost(loss) | Attempt::Misled(.., loss) => {
-                self.lesson.disputed.extend(loss.file().map(Path::to_owned));
-                self.lesson.directories.extend(loss.directory().map(Path::to_owned));
-                Some((loss.words(), ""))
+            Attempt::Lost(reason) | Attempt::Misled(.., reason) => {
+                self.lesson.disputed.extend(reason.changed_object().map(Path::to_owned));
+                self.lesson.directories.extend(reason.directory_of_names().map(Path::to_owned));
+                Some((reason.to_string(), ""))
             }
             Attempt::Outgrown => {
                 self.memory = None;
-                Some((OUTGROWN, " on the disk"))
+                Some((OUTGROWN.to_owned(), " on the disk"))
             }
-            Attempt::NotBegun(loss) => Some((loss.words(), "")),
+            Attempt::NotBegun => Some((AbortReason::MountsChanged.to_string(), "")),
             Attempt::Committed(..) | Attempt::Aborted(..) => None,
         }
     }

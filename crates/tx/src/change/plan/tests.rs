@@ -1,6 +1,6 @@
 use super::*;
-use crate::attributes::Moment;
-use crate::identity::Identity;
+use crate::tree::attributes::Moment;
+use crate::tree::identity::Identity;
 use pando_kernel::file_handle::FileHandle;
 
 const MOMENT: Moment = Moment { seconds: 1, nanoseconds: 2 };

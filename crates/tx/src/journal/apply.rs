@@ -1,0 +1,415 @@
+//! Doing what a journal says: idempotent, so that it is done again from the start after a crash at any point.
+
+mod names;
+
+use crate::change::{Op, Replaced, Source, Steps, Target};
+use crate::crash::{planted, step};
+use crate::journal::staging::{Aside, BringIn};
+use crate::state::overlay_part::Part;
+use crate::state::private_place;
+use crate::tree::attributes::{Attributes, Moment, Which};
+use crate::tree::confined::{CallPath, Tree, is_missing, leads_elsewhere};
+use crate::tree::content::bring;
+use crate::tree::identity::{Identity, is_gone};
+use crate::tree::path::TreePath;
+use crate::tree::protection::Protection;
+use crate::tree::xattr;
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use rustix::io::Errno;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+/// How what is only looked at is opened.
+const PLACE: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// An operation that could not be done.
+#[derive(Debug, thiserror::Error)]
+#[error("{what}: {source}")]
+pub struct ApplyError {
+    /// What was tried, on what.
+    what: String,
+    #[source]
+    source: io::Error,
+}
+
+impl ApplyError {
+    pub(crate) fn new(what: impl Into<String>, source: io::Error) -> Self {
+        Self { what: what.into(), source }
+    }
+}
+
+/// The trees that the operations on one part work on.
+pub(crate) struct Apply {
+    live: Tree,
+    upper: Tree,
+    index: Option<Tree>,
+    /// Where the steps put things aside, if they do.
+    stage: Option<Tree>,
+    /// Where what they remove goes, if they remove anything.
+    trash: Option<Tree>,
+    /// In a realm nothing can be moved from the upper directory.
+    realm: Option<Aside>,
+    /// Whether some of it may have been done before.
+    again: bool,
+}
+
+fn make(directory: &Path) -> io::Result<()> {
+    match std::fs::create_dir(directory) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(()),
+    }
+}
+
+impl Apply {
+    /// Opens them. `again` tells that an earlier run, or a part of one, may have come before a crash.
+    pub(crate) fn new(part: &Part, steps: &Steps, again: bool) -> Result<Self, ApplyError> {
+        if !private_place::is_private(&part.base) {
+            let what = format!("using {}, which others can write to: move away what lies there", part.base.display());
+            return Err(ApplyError::new(what, io::ErrorKind::PermissionDenied.into()));
+        }
+        let open = |path: &Path| {
+            Tree::open(path).map_err(|source| ApplyError::new(format!("opening {}", path.display()), source))
+        };
+        let failed = |source| ApplyError::new(format!("reaching {}", part.live.display()), source);
+        let live = part.live_tree().map_err(failed)?;
+        let (realm, stage, trash) = match &part.realm {
+            Some(realm) => {
+                let (aside, stage, trash) = Aside::prepare(realm, &live).map_err(failed)?;
+                (Some(aside), Some(stage), Some(trash))
+            }
+            None => {
+                let made = |path: PathBuf| {
+                    make(&path).map_err(|error| ApplyError::new(format!("making {}", path.display()), error))?;
+                    open(&path)
+                };
+                let makes = steps.change.iter().any(|op| matches!(op, Op::MakeDirectory { .. }));
+                let removes = steps.change.iter().any(|op| matches!(op, Op::Remove { .. }));
+                let stage = (makes || !steps.stage.is_empty()).then(|| made(part.stage())).transpose()?;
+                (None, stage, removes.then(|| made(part.trash())).transpose()?)
+            }
+        };
+        let index = part.index();
+        Ok(Self {
+            live,
+            upper: open(&part.upper())?,
+            index: index.exists().then(|| open(&index)).transpose()?,
+            stage,
+            trash,
+            realm,
+            again,
+        })
+    }
+
+    fn stage_tree(&self) -> io::Result<&Tree> {
+        self.stage.as_ref().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    fn trash_tree(&self) -> io::Result<&Tree> {
+        self.trash.as_ref().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    /// Takes away the further names that files were given aside: they would change those files' times later, when somebody else has read them already. Nothing of the steps is
+    /// needed any more.
+    pub(crate) fn unlink_staged(&self, steps: &Steps) {
+        let Some(stage) = self.stage.as_ref().filter(|_| self.realm.is_none()) else { return };
+        for op in &steps.stage {
+            if let Op::StageLink { slot, .. } = op {
+                // What is left goes with the directory.
+                let _ = rustix::fs::unlinkat(stage.root(), slot_name(*slot), AtFlags::empty());
+            }
+        }
+    }
+
+    /// Removes what was put aside where others could come across it.
+    pub(crate) fn clear(&self, steps: &Steps) -> Result<(), ApplyError> {
+        let Some(aside) = &self.realm else { return Ok(()) };
+        aside.clear(&self.live, steps).map_err(|source| ApplyError::new("removing what was put aside", source))
+    }
+
+    /// Puts aside.
+    pub(crate) fn stage(&self, steps: &Steps) -> Result<(), ApplyError> {
+        steps.stage.iter().try_for_each(|op| self.operate(op))
+    }
+
+    /// Everything else.
+    pub(crate) fn change(&self, steps: &Steps) -> Result<(), ApplyError> {
+        if planted("wrong-order") {
+            return steps.finish.iter().chain(&steps.change).try_for_each(|op| self.operate(op));
+        }
+        steps.change.iter().chain(&steps.finish).try_for_each(|op| self.operate(op))
+    }
+
+    fn operate(&self, op: &Op) -> Result<(), ApplyError> {
+        step();
+        let mut done = self.try_to(op);
+        // Nothing is protected but where that was to be asked for, so that it is found out by trying.
+        if done.as_ref().is_err_and(|error| error.raw_os_error() == Some(Errno::PERM.raw_os_error())) {
+            done = self.lift_for(op).and_then(|()| self.try_to(op));
+        }
+        done.map_err(|source| ApplyError::new(self.words(op), source))
+    }
+
+    /// Lifts the protection of all that an operation has to do with in the live tree. What is to be protected is again behind all else.
+    fn lift_for(&self, op: &Op) -> io::Result<()> {
+        let at = match op {
+            Op::StageDirectory { from: at, .. }
+            | Op::Remove { at, .. }
+            | Op::Place { at, .. }
+            | Op::MakeDirectory { at, .. }
+            | Op::Move { at, .. } => at,
+            Op::StageLink { origin, .. } => {
+                return Protection::default().give(origin.identity.open(&self.live)?.as_fd());
+            }
+            Op::Update { target, .. } | Op::Attributes { target, .. } => {
+                let object = self.object(target)?;
+                return object.map_or(Ok(()), |object| Protection::default().give(object.as_fd()));
+            }
+            Op::Protect { .. } => return Ok(()),
+        };
+        let parent = at.split().map(|(parent, _)| parent);
+        for path in [Some(at), parent.as_ref()].into_iter().flatten() {
+            match self.live.object(path) {
+                Err(error) if is_missing(&error) => {}
+                object => Protection::default().give(object?.as_fd())?,
+            }
+        }
+        Ok(())
+    }
+
+    fn try_to(&self, op: &Op) -> io::Result<()> {
+        match op {
+            Op::StageDirectory { from, ino, slot } => self.stage_directory(from, *ino, *slot),
+            Op::StageLink { origin, slot } => self.stage_link(&origin.identity, *slot),
+            Op::Remove { at, ino, changed, slot } => self.remove(at, *ino, *changed, *slot),
+            Op::Place { slot, ino, at, directory, over } => self.place((*slot, *ino), at, *directory, *over),
+            Op::MakeDirectory { at, slot } => self.make_directory(at, *slot),
+            Op::Move { at, ino, directory, marked, over } => self.bring_up(at, *ino, (*directory, *marked), *over),
+            Op::Update { source, target, .. } => self.update(source, target),
+            Op::Attributes { source, target, modified, which } => self.attributes(source, target, *modified, *which),
+            Op::Protect { target, protection, slot } => self.protect(target, *protection, *slot),
+        }
+    }
+
+    fn words(&self, op: &Op) -> String {
+        let target = |target: &Target| match target {
+            Target::Staged(slot) => format!("file {slot}, which was put aside,"),
+            Target::Root => self.live.path().display().to_string(),
+            Target::Known { at, .. } | Target::Brought { at, .. } => self.live.shown(at),
+        };
+        match op {
+            Op::StageDirectory { from, .. } => format!("putting {} aside", self.live.shown(from)),
+            Op::StageLink { slot, .. } => format!("putting file {slot} aside on {}", self.live.path().display()),
+            Op::Remove { at, .. } => format!("removing {}", self.live.shown(at)),
+            Op::Place { at, .. } | Op::Move { at, .. } => format!("putting {} in place", self.live.shown(at)),
+            Op::MakeDirectory { at, .. } => format!("making {}", self.live.shown(at)),
+            Op::Update { target: file, .. } => format!("writing {}", target(file)),
+            Op::Attributes { target: file, .. } => format!("setting the attributes of {}", target(file)),
+            Op::Protect { target: file, .. } => format!("protecting {}", target(file)),
+        }
+    }
+
+    fn stage_directory(&self, from: &TreePath, ino: u64, slot: u32) -> io::Result<()> {
+        if self.live.look_ident(from)?.is_none_or(|(_, found)| found != ino) {
+            return Ok(());
+        }
+        self.take_away(from, ino, self.stage_tree()?, slot)
+    }
+
+    fn stage_link(&self, file: &Identity, slot: u32) -> io::Result<()> {
+        // Linked and, in an earlier run, done with? Then it would still be in the stage directory, and not be gone.
+        let object = file.open(&self.live)?;
+        match rustix::fs::linkat(&object, "", self.stage_tree()?.root(), slot_name(slot), AtFlags::EMPTY_PATH) {
+            Ok(()) | Err(Errno::EXIST) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    fn remove(&self, at: &TreePath, ino: u64, changed: Moment, slot: u32) -> io::Result<()> {
+        let is_it = |ino_now: u64| ino_now == ino || planted("replay-not-idempotent");
+        let Some((stat, _)) = self.live.look_ident(at)?.filter(|(_, found)| is_it(*found)) else { return Ok(()) };
+        if self.again && self.is_younger(at, changed)? || planted("lost-removal") {
+            return Ok(());
+        }
+        if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
+            return self.take_away(at, ino, self.trash_tree()?, slot);
+        }
+        let (directory, name) = self.live.place(at)?;
+        Ok(rustix::fs::renameat(&*directory, name, self.trash_tree()?.root(), slot_name(slot))?)
+    }
+
+    fn place(
+        &self,
+        (slot, ino): (u32, u64),
+        at: &TreePath,
+        is_directory: bool,
+        over: Option<Replaced>,
+    ) -> io::Result<()> {
+        if self.live.look_ident(at)?.is_some_and(|(_, found)| found == ino) {
+            return Ok(());
+        }
+        if is_directory {
+            self.put(self.stage_tree()?.root(), &slot_name(slot), at, over)?;
+            self.live.forget();
+            return Ok(());
+        }
+        // The file stays in the stage directory: it may have more places to go to.
+        let mut copy = slot_name(slot);
+        copy.push("-link");
+        match rustix::fs::unlinkat(self.stage_tree()?.root(), &*copy, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        rustix::fs::linkat(
+            self.stage_tree()?.root(),
+            slot_name(slot),
+            self.stage_tree()?.root(),
+            &*copy,
+            AtFlags::empty(),
+        )?;
+        step();
+        self.put(self.stage_tree()?.root(), &copy, at, over)
+    }
+
+    fn make_directory(&self, at: &TreePath, slot: u32) -> io::Result<()> {
+        if self.realm.is_none() {
+            // It has its place already?
+            if self.stage_tree()?.look(&TreePath::ROOT.join(&slot_name(slot)))?.is_some() {
+                self.put(self.stage_tree()?.root(), &slot_name(slot), at, None)?;
+                self.live.forget();
+            }
+            return Ok(());
+        }
+        let (directory, name) = self.live.place(at)?;
+        match rustix::fs::mkdirat(&*directory, name, Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    fn bring_up(
+        &self,
+        at: &TreePath,
+        ino: u64,
+        (is_directory, is_marked): (bool, bool),
+        over: Option<Replaced>,
+    ) -> io::Result<()> {
+        // Nobody else writes to the upper directory: where it was read a moment ago, everything is there.
+        if self.again || self.realm.is_some() {
+            let Some(stat) = self.upper.look(at)?.filter(|stat| stat.st_ino == ino) else { return Ok(()) };
+            if let Some(aside) = &self.realm {
+                return BringIn { upper: &self.upper, stage: self.stage_tree()?, live: &self.live, aside }
+                    .bring(at, &stat);
+            }
+        }
+        if is_marked {
+            self.strip(at, is_directory)?;
+        }
+        let (from, name) = self.upper.place(at)?;
+        self.put(from.as_fd(), name, at, over)?;
+        if is_directory {
+            self.live.forget();
+            self.upper.forget();
+        }
+        Ok(())
+    }
+
+    /// Takes the overlay's marks off what leaves it.
+    fn strip(&self, at: &TreePath, is_directory: bool) -> io::Result<()> {
+        xattr::strip(&self.upper.call_path(at)?)?;
+        if !is_directory {
+            return Ok(());
+        }
+        for name in self.upper.names(at)? {
+            let child = at.join(&name);
+            let kind = FileType::from_raw_mode(self.upper.stat(&child)?.st_mode);
+            self.strip(&child, kind == FileType::Directory)?;
+        }
+        Ok(())
+    }
+
+    fn source(&self, source: &Source) -> io::Result<(&Tree, TreePath)> {
+        match source {
+            Source::Upper(path) => Ok((&self.upper, path.clone())),
+            Source::Index(path) => Ok((self.index.as_ref().ok_or(io::ErrorKind::NotFound)?, path.clone())),
+        }
+    }
+
+    /// Opens what is to be changed as a mere place; nothing where others have removed or replaced it since the commit point.
+    fn object(&self, target: &Target) -> io::Result<Option<OwnedFd>> {
+        let found = match target {
+            Target::Root => self.live.object(&TreePath::ROOT),
+            Target::Staged(slot) => self.stage_tree()?.object(&TreePath::ROOT.join(&slot_name(*slot))),
+            Target::Known { at, .. } if planted("by-name") => self.live.object(at),
+            Target::Known { identity, .. } => match identity.open(&self.live) {
+                Err(error) if is_gone(&error) && self.realm.is_none() => return Ok(None),
+                object => object,
+            },
+            Target::Brought { at, .. } if self.realm.is_some() => self.live.object(at),
+            Target::Brought { at, ino } => match self.live.object(at) {
+                Err(error) if is_missing(&error) || leads_elsewhere(&error) => return Ok(None),
+                object => {
+                    let object = object?;
+                    let now = self.live.ident_of(&object, &rustix::fs::fstat(&object)?)?;
+                    return Ok((*ino == Some(now)).then_some(object));
+                }
+            },
+        };
+        found.map(Some)
+    }
+
+    /// Whether an operation on what was put aside was done before, and all that comes behind it: it is not there any more.
+    fn was_done(&self, target: &Target) -> io::Result<bool> {
+        let Target::Staged(slot) = target else { return Ok(false) };
+        Ok(self.again && self.stage_tree()?.look(&TreePath::ROOT.join(&slot_name(*slot)))?.is_none())
+    }
+
+    fn protect(&self, target: &Target, protection: Protection, slot: Option<u32>) -> io::Result<()> {
+        if self.was_done(target)? {
+            return Ok(());
+        }
+        let object = self.object(target)?;
+        if let Some(slot) = slot {
+            match rustix::fs::unlinkat(self.stage_tree()?.root(), slot_name(slot), AtFlags::empty()) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+            step();
+        }
+        object.map_or(Ok(()), |object| protection.give(object.as_fd()))
+    }
+
+    fn update(&self, source: &Source, target: &Target) -> io::Result<()> {
+        if self.was_done(target)? {
+            return Ok(());
+        }
+        let (from, path) = self.source(source)?;
+        let from: File = from.file(&path, false)?;
+        let Some(object) = self.object(target)? else { return Ok(()) };
+        let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        bring(&from, &rustix::fs::open(CallPath::of(object)?.text, flags, Mode::empty())?.into())
+    }
+
+    fn attributes(&self, source: &Source, target: &Target, modified: Option<Moment>, which: Which) -> io::Result<()> {
+        if self.was_done(target)? {
+            return Ok(());
+        }
+        let (from, path) = self.source(source)?;
+        let stat = from.stat(&path)?;
+        let mut attributes = Attributes::new(&stat, xattr::read(&from.call_path(&path)?)?.own);
+        if let Some(aside) = &self.realm {
+            aside.translate(&mut attributes);
+        }
+        if let Some(modified) = modified {
+            attributes.modified = modified;
+        }
+        let Some(object) = self.object(target)? else { return Ok(()) };
+        attributes.give(&CallPath::of(object)?, which, step)
+    }
+}
+
+fn slot_name(slot: u32) -> OsString {
+    slot.to_string().into()
+}

@@ -1,0 +1,104 @@
+//! From the directories that a transaction leaves to the live tree.
+//!
+//! ```text
+//!   upper, index ─walk─▶ Node ─validate─▶ ─plan─▶ Steps ─▶ sync ─▶ look again ─▶ journal (the commit point) ─▶ apply ─▶ sync ─▶ journal closed
+//!   └───────────────── change_set ────────────────────┘ └─ prepare ─┘                └── a crash from here on is finished by `recover` ──┘
+//! ```
+
+use crate::change::Steps;
+use crate::crash::step;
+use crate::journal::apply::{Apply, ApplyError};
+use crate::journal::commit_error::CommitError;
+use crate::journal::file::{Journal, JournalFile};
+use crate::journal::prepare::{Prepared, sync};
+use crate::state::overlay_part::Part;
+use crate::state::private_place;
+use crate::state::target::Realm;
+
+/// Commits what was prepared.
+pub(crate) fn commit(prepared: &Prepared) -> Result<(), CommitError> {
+    let Prepared { file, journal, ordered, .. } = prepared;
+    if journal.parts.is_empty() {
+        return Ok(());
+    }
+    step();
+    let failed = |source| CommitError::Prepare { what: "writing the journal".into(), source };
+    file.publish(journal.durable && !ordered).map_err(failed)?;
+    apply(file, journal, Circumstances { again: false, ordered: *ordered })
+}
+
+/// What a commit can rely on when it is applied.
+#[derive(Clone, Copy, Debug)]
+struct Circumstances {
+    /// Whether some of it may have been done before.
+    again: bool,
+    /// Whether the [order](crate::journal::order) of all that it does is kept, also that of its journal's closing.
+    ordered: bool,
+}
+
+/// Does what a journal that was found says, from the start, and closes it.
+pub(crate) fn finish(file: &JournalFile, journal: &Journal) -> Result<(), CommitError> {
+    apply(file, journal, Circumstances { again: true, ordered: false })
+}
+
+fn apply(file: &JournalFile, journal: &Journal, circumstances: Circumstances) -> Result<(), CommitError> {
+    let Circumstances { again, ordered } = circumstances;
+    let realm = journal.parts.iter().find_map(|(part, _)| part.realm.as_ref());
+    let owner = realm.map(Realm::owner).transpose();
+    let _as_its_owner = owner.map_err(|source| ApplyError::new("taking on the ids of its owner", source))?;
+    let trees: Vec<_> = journal
+        .parts
+        .iter()
+        .filter(|(part, _)| !is_lost_memory(part) && !part.is_gone())
+        .map(|(part, steps)| Ok((Apply::new(part, steps, again)?, part, steps)))
+        .collect::<Result<_, ApplyError>>()?;
+    if !file.is_applied() {
+        do_all(file, &trees)?;
+        if journal.durable && !ordered {
+            sync(trees.iter().map(|(_, part, _)| *part))?;
+        }
+        // What was put aside in a realm must be gone before the realm goes on, and must not be looked for after that.
+        if realm.is_some() {
+            let marked = file.mark_applied(journal.durable);
+            marked.map_err(|source| ApplyError::new("noting how far the commit is", source))?;
+        }
+    }
+    for (apply, _, steps) in &trees {
+        apply.clear(steps)?;
+    }
+    step();
+    // Parts on other file systems are thrown away next: the journal must not come back and look for them. Where the order is kept, to wait for this is to wait for
+    // everything, and for nothing that others have written.
+    let elsewhere = journal.parts.iter().any(|(part, _)| !file.is_beside(&part.base));
+    file.mark_done(journal.durable && (elsewhere || ordered))
+        .map_err(|source| ApplyError::new("closing the journal", source))?;
+    trees.iter().for_each(|(apply, _, steps)| apply.unlink_staged(steps));
+    step();
+    Ok(())
+}
+
+fn do_all(file: &JournalFile, trees: &[(Apply, &Part, &Steps)]) -> Result<(), CommitError> {
+    if !file.is_staged() {
+        for (apply, part, steps) in trees {
+            // Whatever it kept free is needed from now on. Where it is gone already, this is a recovery.
+            let _ = std::fs::remove_file(part.room());
+            apply.stage(steps)?;
+        }
+        step();
+        if trees.iter().any(|(_, _, steps)| !steps.stage.is_empty()) {
+            file.mark_staged().map_err(|source| ApplyError::new("noting how far the commit is", source))?;
+        }
+    }
+    for (apply, _, steps) in trees {
+        apply.change(steps)?;
+    }
+    step();
+    Ok(())
+}
+
+/// Whether a part was on a file system in memory that is gone, with all that was on it: the machine has lost its power since. Any other file system whose
+/// part is missing is one that is not mounted yet. What somebody else has put in its place is not the part.
+fn is_lost_memory(part: &Part) -> bool {
+    !(private_place::is_private(&part.base) && part.base.exists())
+        && rustix::fs::statfs(&part.live).is_ok_and(|found| found.f_type == libc::TMPFS_MAGIC)
+}

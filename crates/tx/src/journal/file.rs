@@ -1,0 +1,255 @@
+//! The journal: what a commit does, on disk before the first of it is done. Its appearing under its name is the commit point.
+
+use crate::change::Steps;
+use crate::crash::{planted, step};
+use crate::state::overlay_part::Part;
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+/// How a journal begins; the last byte is the version of its format.
+const MAGIC: &[u8; 8] = b"PandoTx\x07";
+
+/// What is said of one in another version of the format.
+const OTHERS: &str = "the journal is one of another version of Pando, which has to finish it (pando tx recover)";
+
+/// No journal is longer: 16 million operations of 256 bytes.
+const LONGEST: u64 = 4 << 30;
+
+/// The operations on every part.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Journal {
+    /// Whether it has to survive a loss of power.
+    pub durable: bool,
+    /// What is done where.
+    pub parts: Vec<(Part, Steps)>,
+}
+
+impl Journal {
+    /// Understands a whole file.
+    ///
+    /// # Errors
+    ///
+    /// InvalidData for one that is damaged: it was complete once, so that what it says must not be guessed.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> io::Result<Self> {
+        let damaged = || io::Error::new(io::ErrorKind::InvalidData, "the journal is damaged");
+        let rest = bytes.strip_prefix(MAGIC).ok_or_else(|| {
+            let others = bytes.starts_with(&MAGIC[..MAGIC.len() - 1]);
+            if others { io::Error::new(io::ErrorKind::InvalidData, OTHERS) } else { damaged() }
+        })?;
+        let (sum, rest) = rest.split_first_chunk::<4>().ok_or_else(damaged)?;
+        let (length, body) = rest.split_first_chunk::<8>().ok_or_else(damaged)?;
+        let whole =
+            u64::from_le_bytes(*length) == body.len() as u64 && u32::from_le_bytes(*sum) == crc32fast::hash(body);
+        if !whole {
+            return Err(damaged());
+        }
+        postcard::from_bytes(body).map_err(|_| damaged())
+    }
+
+    /// What stands before a body.
+    fn head(body: &[u8]) -> [u8; 20] {
+        let mut head = [0; 20];
+        head[..8].copy_from_slice(MAGIC);
+        head[8..12].copy_from_slice(&crc32fast::hash(body).to_le_bytes());
+        head[12..].copy_from_slice(&(body.len() as u64).to_le_bytes());
+        head
+    }
+
+    /// A whole file with a body.
+    #[cfg(feature = "fuzz")]
+    pub(crate) fn around(body: &[u8]) -> Vec<u8> {
+        [&Self::head(body), body].concat()
+    }
+
+    /// The same for a realm that lives again, under other ids perhaps.
+    pub(crate) fn moved_to(mut self, root: &Path, first_id: u32) -> Self {
+        for realm in self.parts.iter_mut().filter_map(|(part, _)| part.realm.as_mut()) {
+            realm.live_again(root, first_id);
+        }
+        self
+    }
+}
+
+/// Where the journal of a transaction lies.
+#[derive(Clone, Debug)]
+pub(crate) struct JournalFile {
+    directory: PathBuf,
+}
+
+impl JournalFile {
+    /// The one in a transaction's directory.
+    pub(crate) fn of(directory: &Path) -> Self {
+        Self { directory: directory.to_owned() }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.directory.join("journal")
+    }
+
+    fn done(&self) -> PathBuf {
+        self.directory.join("done")
+    }
+
+    fn applied_mark(&self) -> PathBuf {
+        self.directory.join("applied")
+    }
+
+    fn staged_mark(&self) -> PathBuf {
+        self.directory.join("staged")
+    }
+
+    fn next(&self) -> PathBuf {
+        self.directory.join("journal.next")
+    }
+
+    /// Writes it, under a name that is none yet.
+    pub(crate) fn write(&self, journal: &Journal) -> io::Result<File> {
+        let body = postcard::to_stdvec(journal).map_err(io::Error::other)?;
+        let mut file = File::create(self.next())?;
+        file.write_all(&Journal::head(&body))?;
+        step();
+        file.write_all(&body)?;
+        step();
+        Ok(file)
+    }
+
+    /// Deletes one that is written and has not got its name.
+    pub(crate) fn discard(&self) {
+        // There need be none.
+        let _ = std::fs::remove_file(self.next());
+    }
+
+    /// Gives it its name. When this returns, the transaction is committed. With `sync` that is on the disk then, where what was written must be before.
+    pub(crate) fn publish(&self, sync: bool) -> io::Result<()> {
+        std::fs::rename(self.next(), self.path())?;
+        step();
+        if sync && !planted("no-directory-fsync") {
+            File::open(&self.directory)?.sync_all()?;
+        }
+        Ok(())
+    }
+
+    /// Reads it, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// InvalidData for one that is damaged: it was complete once, so that what it says must not be guessed.
+    pub(crate) fn read(&self) -> io::Result<Option<Journal>> {
+        let file = match File::open(self.path()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            file => file?,
+        };
+        let mut bytes = Vec::new();
+        file.take(LONGEST).read_to_end(&mut bytes)?;
+        Journal::from_bytes(&bytes).map(Some)
+    }
+
+    /// Whether it is there: what it says is committed, and may not be in place yet.
+    pub(crate) fn is_published(&self) -> bool {
+        self.path().exists()
+    }
+
+    /// Whether everything was put aside already.
+    pub(crate) fn is_staged(&self) -> bool {
+        self.staged_mark().exists()
+    }
+
+    /// Notes that everything was put aside.
+    pub(crate) fn mark_staged(&self) -> io::Result<()> {
+        File::create(self.staged_mark()).map(drop)
+    }
+
+    /// Whether everything was done in a realm, and only what was put aside there may be left.
+    pub(crate) fn is_applied(&self) -> bool {
+        self.applied_mark().exists()
+    }
+
+    /// Notes that.
+    pub(crate) fn mark_applied(&self, sync: bool) -> io::Result<()> {
+        File::create(self.applied_mark())?;
+        if sync { File::open(&self.directory)?.sync_all() } else { Ok(()) }
+    }
+
+    /// Takes its name away: everything that it says is in place. It keeps another, which tells this from never having been committed.
+    ///
+    /// With `sync` that is on the disk when this returns. Else, after a loss of power, what it says may be done once more.
+    pub(crate) fn mark_done(&self, sync: bool) -> io::Result<()> {
+        std::fs::rename(self.path(), self.done())?;
+        if sync { File::open(&self.directory)?.sync_all() } else { Ok(()) }
+    }
+
+    /// Whether a directory lies in the one that the journal lies in.
+    pub(crate) fn is_beside(&self, directory: &Path) -> bool {
+        directory.starts_with(&self.directory)
+    }
+
+    /// Whether everything that it said was done.
+    pub(crate) fn is_done(&self) -> bool {
+        self.done().exists()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::change::Op;
+    use crate::tree::path::TreePath;
+
+    fn journal() -> Journal {
+        let steps = Steps {
+            change: vec![Op::Move {
+                at: TreePath::new(b"a/\xff").unwrap(),
+                ino: 7,
+                directory: false,
+                marked: true,
+                over: None,
+            }],
+            ..Steps::default()
+        };
+        let part = Part::new("/".into(), "/base".into());
+        Journal { durable: true, parts: vec![(part, steps)] }
+    }
+
+    #[test]
+    fn what_was_written_is_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = JournalFile::of(directory.path());
+        assert!(file.read().unwrap().is_none());
+        file.write(&journal()).unwrap();
+        assert!(file.read().unwrap().is_none());
+        file.publish(true).unwrap();
+        assert_eq!(file.read().unwrap(), Some(journal()));
+        assert!(!file.is_done());
+        file.mark_done(true).unwrap();
+        assert!(file.read().unwrap().is_none() && file.is_done());
+    }
+
+    #[test]
+    fn any_damage_is_found() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = JournalFile::of(directory.path());
+        file.write(&journal()).unwrap();
+        file.publish(true).unwrap();
+        let whole = std::fs::read(file.path()).unwrap();
+        for at in 0..whole.len() {
+            let mut damaged = whole.clone();
+            damaged[at] ^= 1;
+            std::fs::write(file.path(), &damaged).unwrap();
+            assert!(file.read().is_err(), "byte {at}");
+            std::fs::write(file.path(), &whole[..at]).unwrap();
+            assert!(file.read().is_err(), "cut at {at}");
+        }
+    }
+
+    #[test]
+    fn one_of_another_version_is_not_called_damaged() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = JournalFile::of(directory.path());
+        std::fs::write(file.path(), b"PandoTx\x02and so on").unwrap();
+        assert_eq!(file.read().unwrap_err().to_string(), OTHERS);
+        std::fs::write(file.path(), b"PandoTy\x05and so on").unwrap();
+        assert_eq!(file.read().unwrap_err().to_string(), "the journal is damaged");
+    }
+}

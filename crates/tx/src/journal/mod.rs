@@ -1,0 +1,10 @@
+//! The way of a change set into the live tree: prepared, written to the journal, applied, and finished after a crash.
+
+pub(crate) mod apply;
+pub(crate) mod commit;
+pub(crate) mod commit_error;
+pub(crate) mod file;
+pub(crate) mod order;
+pub(crate) mod prepare;
+pub(crate) mod recover;
+pub(crate) mod staging;

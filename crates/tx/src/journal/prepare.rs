@@ -1,0 +1,237 @@
+//! What a commit does ahead of its commit point: all that can fail for want of room or of a disk that works fails here, and nothing of it is seen by others.
+
+use crate::change::change_set::{Basis, PartChanges, Source, leaves_what_is_in_use, look_again};
+use crate::change::{Change, Op, Sign};
+use crate::crash::{planted, step};
+use crate::journal::commit_error::CommitError;
+use crate::journal::file::{Journal, JournalFile};
+use crate::journal::order;
+use crate::journal::staging::Aside;
+use crate::state::overlay_part::Part;
+use crate::tree::attributes::Moment;
+use crate::tree::confined::Tree;
+use crate::tree::identity::Identity;
+use crate::tree::path::TreePath;
+use rustix::fs::{AtFlags, FallocateFlags, Mode, fallocate};
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// Kept free beside the content of changed files, for directories that grow.
+const SLACK: u64 = 256 << 10;
+
+/// Nobody fills so much within a commit: then none is kept free.
+const PLENTY: u64 = 1 << 30;
+
+/// The directories where a commit in a realm puts things aside, and what lies in them for a moment.
+const NAMES_ASIDE: u64 = 8;
+
+/// A commit that is ready: its journal is written, and lacks nothing but its name.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    pub(crate) file: JournalFile,
+    pub(crate) journal: Journal,
+    /// Whether the [order](crate::journal::order) of all that it does is kept.
+    pub(crate) ordered: bool,
+    /// What was found on each part.
+    found: Vec<(Part, Source)>,
+}
+
+impl Prepared {
+    /// Prepares the commit of what was read. `directory` is the transaction's; the lock of its home must be held until it is committed.
+    pub(crate) fn new(directory: &Path, parts: Vec<PartChanges>, durable: bool) -> Result<Self, CommitError> {
+        let (mut parts, untouched): (Vec<_>, Vec<_>) = parts.into_iter().partition(|part| !part.steps.is_empty());
+        let mut found: Vec<_> = untouched.into_iter().map(|one| (one.part, one.source)).collect();
+        let mut journal = Journal { durable, parts: Vec::new() };
+        let file = JournalFile::of(directory);
+        if parts.is_empty() {
+            return Ok(Self { file, journal, ordered: false, found });
+        }
+        parts.iter().try_for_each(make_room)?;
+        parts.iter_mut().filter(|part| part.part.realm.is_none()).try_for_each(make_directories)?;
+        step();
+        let ordered = if durable { order::new_files(directory, &parts) } else { None };
+        for PartChanges { part, steps, source, .. } in parts {
+            found.push((part.clone(), source));
+            journal.parts.push((part, steps));
+        }
+        let failed = |source| CommitError::Prepare { what: "writing the journal".into(), source };
+        // A bug for the tests to find: everything is on the disk before the journal gets its name, but not the journal itself.
+        let forgets = durable && planted("no-fdatasync");
+        if forgets {
+            sync(journal.parts.iter().map(|(part, _)| part))?;
+        }
+        let written = file.write(&journal).map_err(failed)?;
+        match &ordered {
+            _ if !durable || forgets => {}
+            Some(files) => {
+                // A bug for the tests to find: new files have their names before their content.
+                let files = if planted("no-write-out") { &[] } else { &files[..] };
+                order::write_out(files, written).map_err(failed)?;
+            }
+            None => sync_all(&journal, &written)?,
+        }
+        Ok(Self { file, journal, ordered: ordered.is_some(), found })
+    }
+
+    /// Gives back what preparing took, where the commit is not to be.
+    pub(crate) fn discard(directory: &Path, parts: &[Part]) {
+        JournalFile::of(directory).discard();
+        for part in parts {
+            // There need be none.
+            let _ = std::fs::remove_file(part.room());
+            let made = Tree::open(&part.stage()).and_then(|stage| {
+                let names = stage.names(&TreePath::ROOT)?;
+                names.iter().try_for_each(|name| Ok(rustix::fs::unlinkat(stage.root(), name, AtFlags::REMOVEDIR)?))
+            });
+            drop(made);
+        }
+    }
+
+    /// Fails where it would take away what is in use.
+    pub(crate) fn leaves_what_is_in_use(&self) -> Result<(), CommitError> {
+        self.journal.parts.iter().try_for_each(|(part, steps)| leaves_what_is_in_use(part, steps))
+    }
+
+    /// Whether still nobody is in conflict with it.
+    pub(crate) fn look_again(&self, begun: Moment, basis: impl FnOnce() -> Basis) -> Result<(), CommitError> {
+        // One that changes nothing was over when it was validated.
+        if self.journal.parts.is_empty() { Ok(()) } else { look_again(&self.found, begun, &basis()) }
+    }
+}
+
+/// Makes the directories that are to come, aside: it is known which ones they are before anybody else can come across them.
+fn make_directories(part: &mut PartChanges) -> Result<(), CommitError> {
+    let slots: Vec<_> = part
+        .steps
+        .change
+        .iter()
+        .filter_map(|op| match op {
+            Op::MakeDirectory { at, slot } => Some((at.clone(), *slot)),
+            _ => None,
+        })
+        .collect();
+    if slots.is_empty() {
+        return Ok(());
+    }
+    let made = make_aside(&part.part, &slots);
+    let made = made.map_err(|source| CommitError::Prepare {
+        what: format!("making directories in {}", part.part.stage().display()),
+        source,
+    })?;
+    part.steps.identify(&made);
+    Ok(())
+}
+
+fn make_aside(part: &Part, slots: &[(TreePath, u32)]) -> io::Result<HashMap<TreePath, Identity>> {
+    let private = |error: Errno| if error == Errno::EXIST { Ok(()) } else { Err(error) };
+    rustix::fs::mkdir(part.stage(), Mode::RWXU).or_else(private)?;
+    let stage = Tree::open(&part.stage())?;
+    let make = |(at, slot): &(TreePath, u32)| -> io::Result<_> {
+        let name = slot.to_string();
+        rustix::fs::mkdirat(stage.root(), &*name, Mode::RWXU).or_else(private)?;
+        Ok((at.clone(), Identity::of(stage.object(&TreePath::ROOT.join(name.as_ref()))?)?))
+    };
+    slots.iter().map(make).collect()
+}
+
+/// Makes sure that a part can take what is to come.
+fn make_room(part: &PartChanges) -> Result<(), CommitError> {
+    let at = part.part.live.display();
+    keep_room(part).map_err(|source| CommitError::Prepare { what: format!("keeping room free on {at}"), source })?;
+    let Some(realm) = &part.part.realm else { return Ok(()) };
+    if !part.part.way.is_empty() {
+        let room = is_room_in_memory(part);
+        room.map_err(|source| CommitError::Prepare { what: format!("looking for room on {at}"), source })?;
+    }
+    let tried = realm.owner().and_then(|_owner| Aside::try_out(&part.part.live_tree()?));
+    tried.map_err(|source| CommitError::Prepare {
+        what: format!("making a directory in {at} for what comes and goes"),
+        source,
+    })
+}
+
+/// Brings everything new to the disk, and the journal that is written: together with what is new on its own file system, or by itself.
+fn sync_all(journal: &Journal, written: &File) -> Result<(), CommitError> {
+    let failed = |source| CommitError::Prepare { what: "syncing the journal".into(), source };
+    let device = written.metadata().map_err(failed)?.dev();
+    let beside = |part: &Part| std::fs::metadata(&part.base).is_ok_and(|base| base.dev() == device);
+    let parts = || journal.parts.iter().map(|(part, _)| part);
+    sync(parts())?;
+    if !parts().any(beside) {
+        written.sync_data().map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// What new names may take in directories, amply: where one is full it is split, and half of it is free then.
+fn names(part: &PartChanges) -> u64 {
+    const BESIDES: u64 = 32;
+    let name = |at: &TreePath| at.split().map_or(0, |(_, name)| name.len() as u64);
+    let room = |op: &Op| match op {
+        Op::Move { at, .. } | Op::Place { at, .. } | Op::MakeDirectory { at, .. } => 3 * (name(at) + BESIDES),
+        _ => 0,
+    };
+    part.steps.change.iter().map(room).sum()
+}
+
+/// Takes the room that the commit will need, so that a full disk is known before the commit point.
+fn keep_room(part: &PartChanges) -> io::Result<()> {
+    let rewritten = part.steps.change.iter().any(|op| matches!(op, Op::Update { .. }));
+    let content = |change: &&Change| change.sign == Sign::Changed && change.content;
+    // Into a realm everything is copied.
+    let copied = |change: &&Change| part.part.realm.is_some() || content(change);
+    let bytes: u64 = part.changes.iter().filter(copied).map(|change| change.bytes).sum();
+    let free = rustix::fs::statvfs(&part.part.base)?;
+    let names = names(part);
+    let is_plenty = |wanted: u64| free.f_bavail.saturating_mul(free.f_frsize) > PLENTY.saturating_add(wanted);
+    if is_plenty(SLACK + names + bytes) {
+        return Ok(());
+    }
+    let held = if rewritten || part.part.realm.is_some() { held(part, copied)? } else { 0 };
+    let wanted = SLACK + names + held;
+    if is_plenty(wanted) {
+        return Ok(());
+    }
+    let room = File::create(part.part.room())?;
+    match fallocate(&room, FallocateFlags::empty(), 0, wanted) {
+        Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// How many bytes of the disk the content of some changes takes: a file may be larger than any disk, and nearly all of it hole.
+fn held(part: &PartChanges, wanted: impl Fn(&&Change) -> bool) -> io::Result<u64> {
+    /// What the kernel counts blocks in.
+    const BLOCK: u64 = 512;
+    let upper = Tree::open(&part.part.upper())?;
+    let of_one = |change: &Change| Ok(upper.stat(&change.path)?.st_blocks.cast_unsigned() * BLOCK);
+    part.changes.iter().filter(|change| wanted(change) && change.bytes > 0).map(of_one).sum()
+}
+
+/// Makes sure that a file system in memory has room for what comes. It is a realm's, where nobody takes any of that meanwhile.
+fn is_room_in_memory(part: &PartChanges) -> io::Result<()> {
+    let free = rustix::fs::fstatvfs(part.part.open()?)?;
+    let comes = || part.changes.iter().filter(|change| change.sign != Sign::Removed);
+    let blocks = held(part, |change| change.sign != Sign::Removed && change.content)?.div_ceil(free.f_frsize.max(1));
+    // Each name takes an inode there, and so do those for what comes and goes.
+    let names = comes().count() as u64 + NAMES_ASIDE;
+    // Zero in all is said by one without a limit.
+    let is_room = (free.f_blocks == 0 || blocks <= free.f_bavail) && (free.f_files == 0 || names <= free.f_favail);
+    if is_room { Ok(()) } else { Err(Errno::NOSPC.into()) }
+}
+
+/// Brings everything of the parts' file systems to the disk.
+pub(crate) fn sync<'a>(parts: impl Iterator<Item = &'a Part>) -> Result<(), CommitError> {
+    for part in parts {
+        let sync = |path: &Path| File::open(path).and_then(|base| Ok(rustix::fs::syncfs(&base)?));
+        let live = || if part.realm.is_some() { Ok(rustix::fs::syncfs(part.open()?)?) } else { Ok(()) };
+        sync(&part.base)
+            .and_then(|()| live())
+            .map_err(|source| CommitError::Prepare { what: format!("syncing {}", part.live.display()), source })?;
+    }
+    Ok(())
+}

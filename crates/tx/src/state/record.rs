@@ -1,0 +1,121 @@
+//! What is known of a transaction on disk, from before its first directory is made until its last is gone.
+
+use crate::change::split_attribution::Disputed;
+use crate::state::clock::Clock;
+use crate::state::name::TxName;
+use crate::state::overlay_part::Part;
+use crate::state::target::Realm;
+use crate::tree::attributes::Moment;
+use crate::validate::known_names::KnownNames;
+use pando_kernel::{CallError, Context};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The record.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// Its name.
+    pub name: TxName,
+    /// When it began, by the file systems' clock.
+    pub begun: Moment,
+    /// What that clock was like right before.
+    #[serde(default)]
+    pub(crate) clock: Option<Clock>,
+    /// When its first run began, where this is a later one.
+    #[serde(default)]
+    pub first_begun: Option<Moment>,
+    /// Its parts, one a mount.
+    pub parts: Vec<Part>,
+    /// What each part's root was like when it began, by the [digest](crate::tree::attributes::Attributes::digest) of its attributes.
+    #[serde(default)]
+    pub(crate) roots: Vec<u64>,
+    /// The realm that it is about, if that is not the host.
+    #[serde(default)]
+    pub realm: Option<Realm>,
+    /// The group of its processes.
+    pub group: PathBuf,
+    /// The pid of the process that it lives with.
+    pub holder: i32,
+    /// Paths that its view was made of, looked up in it by Pando itself.
+    pub places: Vec<PathBuf>,
+    /// The descriptor, in that process, by which the kernel tells what is opened in it.
+    pub listener: Option<i32>,
+    /// Whether its changes are [on the disk as soon as they are made](crate::transaction::synchronous_writes).
+    #[serde(default)]
+    pub(crate) written_through: bool,
+    /// Files that others are known to change too, as they were before it began. Whoever takes it over knows of none.
+    #[serde(skip)]
+    pub(crate) disputed: Vec<Disputed>,
+    /// The names in directories that others are known to change. Whoever takes it over knows of none.
+    #[serde(skip)]
+    pub(crate) known_names: Vec<KnownNames>,
+    /// Paths that what it reads there and below is not validated.
+    #[serde(default)]
+    pub ignored: Vec<PathBuf>,
+    /// What others changed so that it cannot be committed any more.
+    pub lost: Option<String>,
+    /// What runs in it; empty for one that is entered.
+    pub command: Vec<String>,
+}
+
+impl Record {
+    /// Since when it has been tried.
+    pub(crate) fn age(&self) -> Moment {
+        self.first_begun.unwrap_or(self.begun)
+    }
+
+    /// Whether the times of files tell what was changed since it began.
+    pub(crate) fn has_sound_times(&self) -> bool {
+        !self.clock.is_some_and(Clock::was_set_back)
+    }
+
+    /// The same with more paths that Pando itself looked up.
+    pub(crate) fn with_places<'a>(mut self, more: impl IntoIterator<Item = &'a PathBuf>) -> Self {
+        for path in more.into_iter() {
+            if !self.places.contains(path) {
+                self.places.push(path.clone());
+            }
+        }
+        self
+    }
+
+    fn path(directory: &Path) -> PathBuf {
+        directory.join("record.json")
+    }
+
+    /// The lock that a transaction's process holds as long as the transaction lives.
+    pub(crate) fn lock(directory: &Path) -> PathBuf {
+        directory.join("lock")
+    }
+
+    /// Writes it into the transaction's directory. It need not survive a loss of power: then its processes do not either.
+    pub(crate) fn write(&self, directory: &Path) -> Result<(), CallError> {
+        let (path, next) = (Self::path(directory), directory.join("record.next"));
+        let text = serde_json::to_vec(self).map_err(io::Error::other);
+        text.and_then(|text| std::fs::write(&next, text))
+            .and_then(|()| put_in_place(&next, &path))
+            .context(|| format!("writing {}", path.display()))
+    }
+
+    /// Reads it from a transaction's directory.
+    pub(crate) fn read(directory: &Path) -> Result<Self, CallError> {
+        let path = Self::path(directory);
+        std::fs::read(&path)
+            .and_then(|text| serde_json::from_slice(&text).map_err(io::Error::other))
+            .context(|| format!("reading {}", path.display()))
+    }
+}
+
+/// Gives what is written its name. Where there was one before, the two change places: to take the place of a file has ext4 bring the new one's content on its way to the
+/// disk first (`auto_da_alloc`), which takes ten times as long.
+fn put_in_place(next: &Path, path: &Path) -> io::Result<()> {
+    match renameat_with(CWD, next, CWD, path, RenameFlags::EXCHANGE) {
+        Ok(()) => Ok(()),
+        // There was none, or the file system cannot.
+        Err(Errno::NOENT | Errno::INVAL) => std::fs::rename(next, path),
+        Err(errno) => Err(errno.into()),
+    }
+}

@@ -1,0 +1,184 @@
+//! What becomes of a call, by its rule and by what it is about.
+
+use super::connection::{self, Packed};
+use super::local_socket::LocalSocket;
+use super::message::{self, At};
+use super::namespace::{Entered, namespace_of};
+use super::policy::{Caught, Network, Receiver, Rule};
+use super::receiver::{Meant, is_unheard, pid_of_descriptor};
+use super::rights::{holds, may_signal, may_take_from};
+use super::supervisor::Supervisor;
+use super::system_v::Kind;
+use pando_kernel::seccomp_notify::Call;
+use pando_kernel::{pidfd, proc_file, process};
+use std::fs::File;
+use std::io::Seek;
+use std::net::SocketAddr;
+
+/// What a call reaches outside.
+pub(super) enum Outside {
+    Machine(SocketAddr),
+    Socket(String),
+}
+
+/// What is done about one call.
+pub(super) enum Verdict {
+    Inside,
+    /// It happens, and is told.
+    Outside(Vec<Outside>),
+    Hold {
+        process: std::os::fd::OwnedFd,
+        pid: i32,
+        signal: i32,
+    },
+    /// It would fail with this error number.
+    Fails(i32),
+    /// What it is about, where that is known already.
+    Unsupported(Option<String>),
+}
+
+impl Supervisor {
+    pub(super) fn verdict(&self, call: &Call, caught: &Caught) -> Verdict {
+        match caught.rule {
+            Rule::Signal { to, signal } => self.signal(call, to, call.arguments[signal] as i32),
+            Rule::Mounts if self.is_elsewhere(call.pid) => Verdict::Inside,
+            Rule::Key(kind) => self.object(call.pid, kind, call.arguments[0] as i32),
+            Rule::ManyKeys => match Kind::of_many(call.arguments[0]) {
+                Some(kind) => self.object(call.pid, kind, call.arguments[1] as i32),
+                None => Verdict::Inside,
+            },
+            Rule::Connect => self.connect(call, call.arguments[1], call.arguments[2]),
+            Rule::Send if call.arguments[4] == 0 => Verdict::Inside,
+            Rule::Send => self.connect(call, call.arguments[4], call.arguments[5]),
+            Rule::Message { several } => self.messages(call, if several { call.arguments[2] } else { 1 }),
+            Rule::Descriptor => self.descriptor(call),
+            Rule::Socket => self.socket(call.arguments[0]),
+            Rule::ManySockets => match connection::unpacked(call) {
+                Some(Packed::Connect { at, length }) if at != 0 => self.connect(call, at, length),
+                Some(Packed::Messages { at, count }) => self.all(call, message::addresses(call.pid, at, count, true)),
+                Some(Packed::Socket { family }) => self.socket(family),
+                Some(Packed::Connect { .. }) | None => Verdict::Inside,
+            },
+            // The kernel refuses what it has not the right to; until it is answered, it gets none.
+            Rule::Mounts | Rule::Machine(_) | Rule::Namespace
+                if caught.rule.needs().is_some_and(|one| !holds(call.pid, one)) =>
+            {
+                Verdict::Inside
+            }
+            Rule::Mounts | Rule::Machine(_) => Verdict::Unsupported(None),
+            Rule::Ring => Verdict::Fails(libc::ENOSYS),
+            Rule::Namespace => self.namespace(call),
+        }
+    }
+
+    /// Whether a process has mounts of its own.
+    fn is_elsewhere(&self, pid: i32) -> bool {
+        std::fs::read_link(format!("/proc/{pid}/ns/mnt")).is_ok_and(|namespace| namespace != self.view)
+    }
+
+    /// Whether something of a device is mounted in the view. Where that cannot be told it is.
+    fn has_mounted(&self, (major, minor): (u32, u32)) -> bool {
+        let read = |mut mounts: &File| mounts.rewind().and_then(|()| proc_file::text_of(mounts));
+        let text = self.mounts.as_ref().and_then(|mounts| read(mounts).ok());
+        let device = format!("{major}:{minor}");
+        text.is_none_or(|text| text.lines().any(|line| line.split(' ').nth(2) == Some(device.as_str())))
+    }
+
+    /// With the key 0 it is nobody else's in any case (IPC_PRIVATE).
+    fn object(&self, pid: i32, kind: Kind, key: i32) -> Verdict {
+        let own = std::fs::read_link(format!("/proc/{pid}/ns/ipc")).ok();
+        let is_private = own.is_some() && self.surroundings.objects().is_ok_and(|outside| own != Some(outside));
+        let reaches_out = key != 0 && (!is_private || self.surroundings.has(kind, key));
+        if reaches_out { Verdict::Unsupported(None) } else { Verdict::Inside }
+    }
+
+    fn socket(&self, family: u64) -> Verdict {
+        let refused = self.network == Network::Refuse && connection::is_outward(family);
+        if refused { Verdict::Unsupported(None) } else { Verdict::Inside }
+    }
+
+    fn messages(&self, call: &Call, count: u64) -> Verdict {
+        // The lower half is the number: the kernel takes no more of the argument.
+        self.all(call, message::addresses(call.pid, call.arguments[1], count & 0xffff_ffff, call.older))
+    }
+
+    /// Several addresses of one call, which is carried out or not as a whole.
+    fn all(&self, call: &Call, addresses: Vec<At>) -> Verdict {
+        let mut outside = Vec::new();
+        for (at, length) in addresses {
+            match self.connect(call, at, length) {
+                Verdict::Outside(more) => outside.extend(more),
+                Verdict::Inside => {}
+                refused => return refused,
+            }
+        }
+        if outside.is_empty() { Verdict::Inside } else { Verdict::Outside(outside) }
+    }
+
+    /// What a process outside has open may be a file of the live tree, or lead to others.
+    fn descriptor(&self, call: &Call) -> Verdict {
+        match pid_of_descriptor(call.pid, call.arguments[0] as i32) {
+            Some(owner) if !self.is_inside(owner) && may_take_from(call.pid, owner) => Verdict::Unsupported(None),
+            // The kernel says that there is none, or that it may not.
+            _ => Verdict::Inside,
+        }
+    }
+
+    /// The namespaces of processes outside lead to the live tree, and to its objects of System V; those that the transaction itself has made are its own.
+    fn namespace(&self, call: &Call) -> Verdict {
+        let own = || process::all().unwrap_or_default().into_iter().filter(|pid| self.is_inside(*pid));
+        let outside = match Entered::by(call) {
+            Some(Entered::OfProcess(pid)) => !self.is_inside(pid),
+            Some(Entered::Namespace { kind, link }) => {
+                link != self.view && !own().any(|pid| namespace_of(pid, kind).is_ok_and(|its| its == link))
+            }
+            None => false,
+        };
+        if outside { Verdict::Unsupported(None) } else { Verdict::Inside }
+    }
+
+    /// Where the network is refused, there is no socket that could be connected to another machine.
+    fn connect(&self, call: &Call, at: u64, length: u64) -> Verdict {
+        if let Some(address) = connection::address(call.pid, at, length) {
+            return Verdict::Outside(vec![Outside::Machine(address)]);
+        }
+        // Mounts of its own show a process the servers of the view as well; what it has mounted itself is the transaction's.
+        let is_own = |device| self.is_elsewhere(call.pid) && !self.has_mounted(device);
+        match LocalSocket::at(call.pid, at, length, &self.bystanders.listening, is_own) {
+            Some(LocalSocket::Log(path)) => Verdict::Outside(vec![Outside::Socket(path)]),
+            Some(LocalSocket::Server(name)) => Verdict::Unsupported(Some(format!("socket {name}"))),
+            None => Verdict::Inside,
+        }
+    }
+
+    fn signal(&self, call: &Call, to: Receiver, signal: i32) -> Verdict {
+        // By the signal 0 it is only asked whether there is somebody. What is no signal the kernel refuses.
+        if !(1..=libc::SIGRTMAX()).contains(&signal) {
+            return Verdict::Inside;
+        }
+        let receiver = match Meant::by(call, to) {
+            Meant::Nobody => return Verdict::Inside,
+            Meant::All => return Verdict::Unsupported(None),
+            Meant::Group(members) if members.iter().all(|pid| self.is_inside(*pid)) => return Verdict::Inside,
+            Meant::Group(_) => return Verdict::Unsupported(None),
+            Meant::One(receiver) => receiver,
+        };
+        if receiver == call.pid || self.is_inside(receiver) || is_unheard(call.pid, receiver, signal) {
+            return Verdict::Inside;
+        }
+        match pidfd::open(receiver) {
+            Ok(_) if !may_signal(call.pid, receiver, signal) => Verdict::Fails(libc::EPERM),
+            Ok(process) => Verdict::Hold { process, pid: receiver, signal },
+            // There is none: the kernel says so to the caller. Or it is a thread, of which no descriptor can be had.
+            Err(_) if process::start_time(receiver).is_err() => Verdict::Inside,
+            Err(_) => Verdict::Unsupported(None),
+        }
+    }
+
+    pub(super) fn is_inside(&self, pid: i32) -> bool {
+        let is_ours =
+            |path: &str| path.split_once(&self.group).is_some_and(|(_, rest)| rest.is_empty() || rest.starts_with('/'));
+        process::read(pid, "cgroup")
+            .is_ok_and(|text| text.lines().filter_map(|line| line.strip_prefix("0::")).any(is_ours))
+    }
+}

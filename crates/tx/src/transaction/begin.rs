@@ -1,0 +1,152 @@
+//! The beginning of a transaction.
+
+use super::Transaction;
+use crate::journal::recover::finish_published;
+use crate::state::begin_timestamp;
+use crate::state::clock::Clock;
+use crate::state::directory::Home;
+use crate::state::name::TxName;
+use crate::state::record::Record;
+use crate::state::scope::Scope;
+use crate::state::target::Realm;
+use crate::transaction::in_memory::Memory;
+use crate::tree::attributes::Moment;
+use crate::validate::read_set::Watch;
+use crate::view::ViewPlan;
+use pando_kernel::lock::FileLock;
+use pando_kernel::mount_watch::MountWatch;
+use pando_kernel::tree_removal::remove_tree;
+use pando_kernel::{CallError, Context};
+use rustix::fs::{CWD, RenameFlags};
+use rustix::io::Errno;
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
+
+/// Why a transaction could not begin.
+#[derive(Debug, thiserror::Error)]
+pub enum BeginError {
+    /// There is one of that name.
+    #[error("there is a transaction '{0}' already")]
+    Exists(TxName),
+    /// The kernel refused something.
+    #[error(transparent)]
+    Call(#[from] CallError),
+}
+
+impl Transaction {
+    /// Begins one: its directory, its record, its group. Its view is planned, and made by the first that enters it.
+    /// `first_begun` is when its first run began, where this is a later one.
+    pub fn begin(
+        home: &Home,
+        name: &TxName,
+        command: &[String],
+        first_begun: Option<Moment>,
+    ) -> Result<(Self, ViewPlan), BeginError> {
+        Self::begin_with(home, name, command, first_begun, None, None)
+    }
+
+    /// Begins one whose changes are kept in memory until it commits. No other process can go on with it.
+    pub fn begin_in_memory(
+        home: &Home,
+        name: &TxName,
+        command: &[String],
+        first_begun: Option<Moment>,
+        memory: Memory,
+    ) -> Result<(Self, ViewPlan), BeginError> {
+        Self::begin_with(home, name, command, first_begun, None, Some(memory))
+    }
+
+    /// Begins one that is about a realm.
+    pub fn begin_in(
+        home: &Home,
+        name: &TxName,
+        command: &[String],
+        first_begun: Option<Moment>,
+        realm: Option<Realm>,
+    ) -> Result<(Self, ViewPlan), BeginError> {
+        Self::begin_with(home, name, command, first_begun, realm, None)
+    }
+
+    fn begin_with(
+        home: &Home,
+        name: &TxName,
+        command: &[String],
+        first_begun: Option<Moment>,
+        realm: Option<Realm>,
+        memory: Option<Memory>,
+    ) -> Result<(Self, ViewPlan), BeginError> {
+        home.prepare()?;
+        if realm.is_none() {
+            // What cannot be finished now is told by whoever commits.
+            let _ = finish_published(home);
+        }
+        let (lock, directory) = claimed(home, name)?;
+        let mounts = match &realm {
+            None => Some(MountWatch::begin().context(|| "listening to what is mounted".into())?),
+            Some(_) => None,
+        };
+        let mut plan = match &realm {
+            None => ViewPlan::of_now(home, name)?,
+            Some(realm) => ViewPlan::of_realm(home, name, realm)?,
+        };
+        if let Some(memory) = &memory {
+            plan.parts_mut().enumerate().for_each(|(number, part)| memory.keep(part, number));
+        }
+        let watch = Watch::new(home).ok();
+        let mut record = Record {
+            name: name.clone(),
+            begun: Moment::exactly_now(),
+            clock: Some(Clock::now()),
+            first_begun,
+            parts: plan.parts().cloned().collect(),
+            roots: Vec::new(),
+            group: match &realm {
+                None => home.group(name)?,
+                Some(realm) => realm.group(name),
+            },
+            realm,
+            holder: std::process::id().cast_signed(),
+            places: plan.places(),
+            listener: watch.as_ref().map(|watch| watch.listener().as_raw_fd()),
+            written_through: false,
+            disputed: Vec::new(),
+            known_names: Vec::new(),
+            ignored: Vec::new(),
+            lost: None,
+            command: command.to_vec(),
+        };
+        // What is made is known before, so that a crash leaves nothing unknown.
+        record.write(&directory)?;
+        record.roots = plan.make_parts()?.iter().map(|root| root.digest).collect();
+        record.parts = plan.parts().cloned().collect();
+        // It begins only now: whoever lists the root of a mount must not be told that it was changed, when Pando itself has made its hidden directory there. As
+        // long as this transaction has a part in that, nobody else makes it or removes it either.
+        record.begun = begin_timestamp::now(&directory, plan.grain).context(|| "taking the time".into())?;
+        record.write(&directory)?;
+        let scope = Scope::make(&record.group)?;
+        if let Some(realm) = &record.realm {
+            scope.hand_to(realm.first_id)?;
+        }
+        Ok((Self { watch, memory, mounts, ..Self::of(home, directory, record, scope, lock) }, plan))
+    }
+}
+
+/// Makes a transaction's directory, and locks it.
+fn claimed(home: &Home, name: &TxName) -> Result<(FileLock, PathBuf), BeginError> {
+    // Under a name that nobody looks at until the lock is held: what is not locked is taken for what a crash left.
+    let new = home.directory().join(format!(".new-{name}-{}", std::process::id()));
+    let lock = home.claim(&new)?;
+    let directory = home.of(name);
+    match rustix::fs::renameat_with(CWD, &new, CWD, &directory, RenameFlags::NOREPLACE) {
+        Ok(()) => {}
+        Err(errno) => {
+            // It holds nothing but its lock.
+            let _ = remove_tree(&new);
+            return match errno {
+                Errno::EXIST => Err(BeginError::Exists(name.clone())),
+                errno => Err(errno).context(|| format!("making {}", directory.display()))?,
+            };
+        }
+    }
+    Ok((lock, directory))
+}

@@ -1,0 +1,323 @@
+//! What a command leaves running: processes that go on when their transaction has committed.
+//!
+//! ```text
+//!   left in the scope ─▶ frozen ─▶ commit ─▶ a clone of the live tree becomes the root of their mount namespace ─▶ out of the scope, and on
+//!                                        └─▶ what cannot be moved is ended, and named
+//! ```
+//!
+//! To pivot the root moves every process of the namespace that has the old one as its root and its working directory. What is open stays open: a new file
+//! is in the live tree by now, the same inode. What a daemon holds of the view in any other way would be lost without a sign, so that such a one is ended. In a
+//! realm the live tree is that of its first process; a new file there is a copy, so that one that is open to be written to is lost as well. So are those of a transaction whose changes were kept in memory.
+
+use crate::change::change_set::PartChanges;
+use crate::state::directory::Home;
+use crate::state::scope::Scope;
+use crate::state::target::Realm;
+use crate::view::enter_root;
+use nix::sched::{CloneFlags, setns, unshare};
+use pando_kernel::cgroup::Hierarchies;
+use pando_kernel::mount::Tree;
+use pando_kernel::{CallError, Context, proc_file, process};
+use rustix::fs::{Mode, OFlags, fstatfs};
+use rustix::mount::{MountPropagationFlags, MoveMountFlags};
+use std::collections::{BTreeSet, HashMap};
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// `__SO_ACCEPTCON`: somebody listens.
+const LISTENING: u64 = 0x1_0000;
+
+/// What became of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settled {
+    /// Those that go on.
+    pub moved: Vec<String>,
+    /// Those that were ended, and why.
+    pub ended: Vec<String>,
+}
+
+/// Processes that stand still, to be moved.
+#[derive(Debug)]
+pub(crate) struct Daemons {
+    pids: Vec<i32>,
+}
+
+/// Files of the view that are other files than the live tree's.
+pub(crate) struct Lost {
+    /// Whether all that are new are: the commit has copied them.
+    pub(crate) copied: bool,
+    /// Those that the commit writes to in place.
+    pub(crate) rewritten: BTreeSet<PathBuf>,
+}
+
+/// What a process must not hold.
+struct Obstacles {
+    lost: Lost,
+    /// Sockets that are listened on, by their inodes.
+    sockets: HashMap<u64, String>,
+}
+
+impl Daemons {
+    /// Stops what is left in a scope.
+    pub(crate) fn stop(scope: &Scope) -> Result<Self, CallError> {
+        if scope.processes().is_empty() {
+            return Ok(Self { pids: Vec::new() });
+        }
+        scope.freeze(true)?;
+        Ok(Self { pids: scope.processes() })
+    }
+
+    /// Moves them to the live tree, which has by now what they were started in, and ends those that cannot be. The scope is empty afterwards.
+    pub(crate) fn settle(
+        &self,
+        scope: &Scope,
+        home: &Home,
+        realm: Option<&Realm>,
+        lost: Lost,
+    ) -> Result<Settled, CallError> {
+        let mut settled = Settled::default();
+        if self.pids.is_empty() {
+            scope.kill()?;
+            return Ok(settled);
+        }
+        let obstacles = Obstacles { lost, sockets: listening(realm) };
+        // Those of one namespace move together.
+        let mut namespaces: HashMap<u64, Vec<i32>> = HashMap::new();
+        for pid in &self.pids {
+            let view = std::fs::metadata(format!("/proc/{pid}/ns/mnt")).map(|found| found.ino());
+            match (view, obstacles.of(*pid)) {
+                (Ok(view), None) => namespaces.entry(view).or_default().push(*pid),
+                (_, Some(why)) => settled.ended.push(format!("{} ({why})", named(*pid))),
+                // It has ended.
+                (Err(_), None) => {}
+            }
+        }
+        let mut go_on = Vec::new();
+        for pids in namespaces.into_values() {
+            match pids.first().map(|first| on_live_tree(*first, home, realm)) {
+                None => {}
+                Some(Ok(())) => go_on.extend(pids),
+                Some(Err(error)) => settled.ended.extend(pids.iter().map(|pid| format!("{} ({error})", named(*pid)))),
+            }
+        }
+        if !go_on.is_empty() {
+            let group = realm.map_or_else(own_group, group_of_realm)?;
+            for pid in &go_on {
+                // One that has ended meanwhile needs no group.
+                let _ = std::fs::write(&group, pid.to_string());
+            }
+        }
+        let left = scope.processes();
+        for pid in go_on {
+            match left.contains(&pid) {
+                true => {
+                    settled.ended.push(format!("{} (the control group of the others does not take it)", named(pid)))
+                }
+                false => settled.moved.push(named(pid)),
+            }
+        }
+        scope.kill()?;
+        Ok(settled)
+    }
+}
+
+/// Files of the live tree that a commit writes to.
+pub(crate) fn rewritten(changes: &[PartChanges]) -> BTreeSet<PathBuf> {
+    let of_part = |part: &PartChanges| {
+        let content = part.changes.iter().filter(|one| one.content && one.sign == crate::change::Sign::Changed);
+        content.map(|one| part.part.live.join(one.path.as_path())).collect::<Vec<_>>()
+    };
+    changes.iter().flat_map(of_part).collect()
+}
+
+fn named(pid: i32) -> String {
+    // Anything may be in a name.
+    let name = process::read(pid, "comm").unwrap_or_default();
+    format!("{}, pid {pid}", name.trim_end().escape_debug())
+}
+
+impl Obstacles {
+    /// Why a process cannot be moved.
+    fn of(&self, pid: i32) -> Option<String> {
+        let identity = |name: &str| {
+            let found = std::fs::metadata(format!("/proc/{pid}/{name}/.")).ok()?;
+            Some((found.dev(), found.ino()))
+        };
+        let root = std::fs::read_link(format!("/proc/{pid}/root")).ok()?;
+        if root != Path::new("/") {
+            return Some(format!("its root is {}", root.display()));
+        }
+        if identity("root") != identity("cwd") {
+            let at = std::fs::read_link(format!("/proc/{pid}/cwd")).ok()?;
+            return Some(format!("its working directory is {}", at.display()));
+        }
+        let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten();
+        descriptors.into_iter().find_map(|entry| self.held(pid, entry.file_name())).or_else(|| self.mapped(pid))
+    }
+
+    /// A file that a process writes to through its memory, whether it has it open or not.
+    fn mapped(&self, pid: i32) -> Option<String> {
+        let Lost { copied, rewritten } = &self.lost;
+        // All of it: large programs have more than fits any bound that suits other files.
+        let maps = proc_file::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+        let path = maps.split(|byte| *byte == b'\n').filter_map(written_through).find(|path| {
+            let is_other = || *copied && is_overlays(Path::new(&format!("/proc/{pid}/root{}", path.display())));
+            rewritten.contains(*path) || is_other()
+        })?;
+        Some(format!("what it writes to {}, which is mapped, would be lost", path.display()))
+    }
+
+    fn held(&self, pid: i32, descriptor: OsString) -> Option<String> {
+        let number = descriptor.into_string().ok()?;
+        let target = std::fs::read_link(format!("/proc/{pid}/fd/{number}")).ok()?;
+        let text = target.to_string_lossy();
+        if let Some(inode) = text.strip_prefix("socket:[").and_then(|rest| rest.strip_suffix(']')) {
+            let path = self.sockets.get(&inode.parse().ok()?)?;
+            return Some(format!("nobody outside could reach its socket {path}"));
+        }
+        let Lost { copied, rewritten } = &self.lost;
+        let is_other = || rewritten.contains(&target) || *copied && is_of_view(pid, &number);
+        let is_held = is_other() && is_writable(pid, &number);
+        is_held.then(|| format!("what it writes to {text} would be lost"))
+    }
+}
+
+/// The file of a line of `/proc/PID/maps`, if it can be written to through that: address, rights, offset, device, inode, path.
+fn written_through(line: &[u8]) -> Option<&Path> {
+    let rights = line.split(|byte| *byte == b' ').nth(1)?;
+    let is_written = rights.get(1) == Some(&b'w') && rights.get(3) == Some(&b's');
+    let path = line.iter().position(|byte| *byte == b'/').filter(|_| is_written)?;
+    Some(Path::new(OsStr::from_bytes(&line[path..])))
+}
+
+/// Whether a descriptor is of a file in the view's overlay.
+fn is_of_view(pid: i32, descriptor: &str) -> bool {
+    is_overlays(Path::new(&format!("/proc/{pid}/fd/{descriptor}")))
+}
+
+fn is_overlays(path: &Path) -> bool {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let file = rustix::fs::open(path, flags, Mode::empty());
+    file.is_ok_and(|file| fstatfs(&file).is_ok_and(|found| found.f_type == libc::OVERLAYFS_SUPER_MAGIC))
+}
+
+fn is_writable(pid: i32, descriptor: &str) -> bool {
+    let flags = process::read(pid, &format!("fdinfo/{descriptor}")).unwrap_or_default();
+    let flags = flags.lines().find_map(|line| line.strip_prefix("flags:")).map(str::trim);
+    // Octal; the last two bits are the way in which it was opened.
+    flags
+        .and_then(|flags| i32::from_str_radix(flags, 8).ok())
+        .is_some_and(|flags| flags & libc::O_ACCMODE != libc::O_RDONLY)
+}
+
+/// Sockets with a path that somebody listens on, by their inodes.
+fn listening(realm: Option<&Realm>) -> HashMap<u64, String> {
+    let process = realm.and_then(Realm::first_process).map_or_else(|| "self".to_owned(), |pid| pid.to_string());
+    let text = proc_file::text(format!("/proc/{process}/net/unix")).unwrap_or_default();
+    let socket = |line: &str| {
+        // Num RefCount Protocol Flags Type St Inode Path
+        let mut fields = line.split_ascii_whitespace().skip(3);
+        let flags = u64::from_str_radix(fields.next()?, 16).ok()?;
+        let inode = fields.nth(2)?.parse().ok()?;
+        let path = fields.next().filter(|path| !path.starts_with('@'))?;
+        (flags & LISTENING != 0).then(|| (inode, path.to_owned()))
+    };
+    text.lines().skip(1).filter_map(socket).collect()
+}
+
+/// Where a process is put to be in the control group that this one is in.
+fn own_group() -> Result<PathBuf, CallError> {
+    let what = || "looking for the own control group".to_owned();
+    let unified = Hierarchies::detect()?.unified.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound));
+    let own = proc_file::text("/proc/self/cgroup").context(what)?;
+    let own = own.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default().to_owned();
+    Ok(unified.context(what)?.join(own).join("cgroup.procs"))
+}
+
+/// Where a process is put to be in the control group that the first process of a realm is in: an init that manages groups leaves the top one empty, and the
+/// kernel takes no process there.
+fn group_of_realm(realm: &Realm) -> Result<PathBuf, CallError> {
+    let first = realm.process().context(|| "looking for the realm's control group".into())?;
+    let text = process::read(first, "cgroup").unwrap_or_default();
+    let inner = text.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or_default();
+    // The last two names tell the group from every other; what stands before them depends on where the hierarchy is mounted.
+    let tail: PathBuf = realm.others.components().rev().take(2).collect::<Vec<_>>().into_iter().rev().collect();
+    let rest = inner.split_once(&format!("/{}", tail.display())).map(|(_, rest)| Path::new(rest));
+    let rest = rest.and_then(|rest| rest.strip_prefix("/").ok()).unwrap_or(Path::new(""));
+    let is_below = rest.components().all(|part| matches!(part, std::path::Component::Normal(_)));
+    Ok(realm.others.join(if is_below { rest } else { Path::new("") }).join("cgroup.procs"))
+}
+
+/// Takes this thread, alone, to the mounts of a process.
+fn join(pid: i32) -> Result<(), CallError> {
+    let path = format!("/proc/{pid}/ns/mnt");
+    let namespace = File::open(&path).context(|| format!("opening {path}"))?;
+    setns(namespace, CloneFlags::CLONE_NEWNS).context(|| format!("joining the mount namespace of process {pid}"))
+}
+
+/// Makes the live tree the root of the mount namespace that a process is in. They must stand still.
+fn on_live_tree(pid: i32, home: &Home, realm: Option<&Realm>) -> Result<(), CallError> {
+    let first = realm.map(Realm::process).transpose().context(|| "looking for the live tree".into())?;
+    // On the host it is hidden in every view by a mount of its own, so that it is a directory there; in a realm no path but this one is anybody's but the realm's.
+    let place = if realm.is_some() { PathBuf::from("/") } else { home.directory().to_owned() };
+    let moved = std::thread::Builder::new().name("pando-daemons".into()).spawn(move || {
+        unshare(CloneFlags::CLONE_FS).context(|| "taking a thread's own root".into())?;
+        let theirs = format!("/proc/{pid}/ns/mnt");
+        let theirs = File::open(&theirs).context(|| format!("opening {theirs}"))?;
+        first.map_or(Ok(()), join)?;
+        let live = Tree::clone_of(Path::new("/"), true)?;
+        setns(theirs, CloneFlags::CLONE_NEWNS).context(|| format!("joining the mount namespace of process {pid}"))?;
+        rustix::mount::move_mount(&live, "", rustix::fs::CWD, &place, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+            .context(|| format!("attaching the live tree at {}", place.display()))?;
+        // What is mounted outside later shows there too, as in any service's namespace; a root that is shared cannot be pivoted to.
+        let downstream = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
+        rustix::process::fchdir(&live).context(|| "entering the live tree".into())?;
+        rustix::mount::mount_change(".", downstream).context(|| "parting the mounts".into())?;
+        enter_root(&live).context(|| "entering the live tree".into())
+    });
+    let moved = moved.context(|| "starting a thread".into())?;
+    moved.join().unwrap_or_else(|_| Err(io::Error::other("it panicked")).context(|| "moving daemons".into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::ffi::OsStringExt;
+
+    #[test]
+    fn what_is_written_to_through_memory_is_found() {
+        let path = |line: &str| written_through(line.as_bytes()).map(|path| path.display().to_string());
+        let odd = written_through(b"7f0-7f1 rw-s 00000000 08:01 12      /\xff").map(|path| path.as_os_str().as_bytes());
+        assert_eq!(odd, Some(&b"/\xff"[..]));
+        assert_eq!(path("7f0-7f1 rw-s 00000000 08:01 12      /var/lib/a b"), Some("/var/lib/a b".to_owned()));
+        for line in [
+            "7f0-7f1 r--s 00000000 08:01 12 /x",
+            "7f0-7f1 rw-p 00000000 08:01 12 /x",
+            "7f0-7f1 rw-s 00000000 00:00 0",
+            "",
+        ] {
+            assert_eq!(path(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn this_process_cannot_be_moved_and_why_is_said() {
+        let me = std::process::id().cast_signed();
+        let lost = |rewritten| Lost { copied: false, rewritten };
+        let obstacles = Obstacles { lost: lost(BTreeSet::new()), sockets: listening(None) };
+        let why = obstacles.of(me).unwrap();
+        assert!(why.starts_with("its working directory is "), "{why}");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("log");
+        let file = File::create(&path).unwrap();
+        let obstacles = Obstacles { lost: lost(BTreeSet::from([path.clone()])), sockets: HashMap::new() };
+        let held =
+            |fd: &File| obstacles.held(me, OsString::from_vec(std::os::fd::AsRawFd::as_raw_fd(fd).to_string().into()));
+        assert!(held(&file).is_some_and(|why| why.contains("would be lost")));
+        assert_eq!(held(&File::open(&path).unwrap()), None);
+    }
+}

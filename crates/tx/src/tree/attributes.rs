@@ -1,0 +1,139 @@
+//! What a file has beside its name and its content: owner, mode, time of change, extended attributes.
+
+use crate::crash::planted;
+use crate::tree::confined::{CallPath, fnv1a};
+use crate::tree::xattr::{self, Xattrs};
+use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, Stat, Timespec, Timestamps, UTIME_OMIT, Uid};
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::time::Duration;
+
+/// A moment as file systems keep it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Moment {
+    /// Since 1970.
+    pub seconds: i64,
+    /// 0 to 999,999,999.
+    pub nanoseconds: u32,
+}
+
+impl Moment {
+    /// Before anything.
+    pub(crate) const EPOCH: Self = Self { seconds: 0, nanoseconds: 0 };
+
+    /// When the content of a file last changed.
+    pub(crate) fn modified(stat: &Stat) -> Self {
+        Self { seconds: stat.st_mtime, nanoseconds: stat.st_mtime_nsec as u32 }
+    }
+
+    /// When anything of a file last changed.
+    pub(crate) fn changed(stat: &Stat) -> Self {
+        Self { seconds: stat.st_ctime, nanoseconds: stat.st_ctime_nsec as u32 }
+    }
+
+    /// Whether what bears this time may have been changed since another. A whole second may be all that a file system keeps (ext4 with inodes of 128 bytes, as those that
+    /// were ext3 have; any that keeps no more), and stands for every moment in it.
+    pub(crate) fn is_since(self, other: Self) -> bool {
+        self >= other || self.is_whole_second() && self.seconds == other.seconds
+    }
+
+    /// Whether it may be a part of a second less than it was.
+    pub(crate) fn is_whole_second(self) -> bool {
+        self.nanoseconds == 0
+    }
+
+    /// Now, by the clock that file systems take their times from, which moves once a timer tick.
+    pub fn now() -> Self {
+        Self::by(rustix::time::ClockId::RealtimeCoarse)
+    }
+
+    /// Now, by the clock that the former is a rounded one of.
+    pub(crate) fn exactly_now() -> Self {
+        Self::by(rustix::time::ClockId::Realtime)
+    }
+
+    /// How long it is from this to a later one.
+    pub(crate) fn until(self, later: Self) -> Option<Duration> {
+        let since_the_epoch =
+            |moment: Self| Some(Duration::new(u64::try_from(moment.seconds).ok()?, moment.nanoseconds));
+        since_the_epoch(later)?.checked_sub(since_the_epoch(self)?).filter(|rest| !rest.is_zero())
+    }
+
+    fn by(clock: rustix::time::ClockId) -> Self {
+        let now = rustix::time::clock_gettime(clock);
+        Self { seconds: now.tv_sec, nanoseconds: now.tv_nsec as u32 }
+    }
+}
+
+/// Which attributes are meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Which {
+    /// All of them.
+    All,
+    /// All but the time of the last change of content.
+    ButTime,
+    /// That time alone.
+    TimeAlone,
+}
+
+/// Everything of a file but name and content.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Attributes {
+    /// With the kind.
+    mode: u32,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) modified: Moment,
+    pub(crate) xattrs: Xattrs,
+}
+
+impl Attributes {
+    pub(crate) fn new(stat: &Stat, xattrs: Xattrs) -> Self {
+        Self { mode: stat.st_mode, uid: stat.st_uid, gid: stat.st_gid, modified: Moment::modified(stat), xattrs }
+    }
+
+    /// Those of what is at a path.
+    pub(crate) fn of(path: &CallPath) -> io::Result<Self> {
+        Ok(Self::new(&rustix::fs::stat(path.text.as_c_str())?, xattr::read(path)?.own))
+    }
+
+    /// Whether they are those of another but for the time.
+    pub(crate) fn is_same_but_for_time(&self, other: &Self) -> bool {
+        let all = |one: &Self| (one.mode, one.uid, one.gid);
+        all(self) == all(other) && self.xattrs == other.xattrs
+    }
+
+    /// A number that any other attributes have another of.
+    pub(crate) fn digest(&self) -> io::Result<u64> {
+        Ok(fnv1a(&postcard::to_stdvec(self).map_err(io::Error::other)?))
+    }
+
+    /// Gives them to an open object. Times come last, since everything else changes them, and the mode after owner and access lists, since a new
+    /// owner takes setuid away and an access list sets the group's bits. `between` is called where it is half done.
+    pub(crate) fn give(&self, object: &CallPath, which: Which, between: fn()) -> io::Result<()> {
+        assert!(object.follow, "only the kernel's own links lead to one object for sure");
+        let path = object.text.as_c_str();
+        if which != Which::TimeAlone {
+            let now = rustix::fs::stat(path)?;
+            if (now.st_uid, now.st_gid) != (self.uid, self.gid) {
+                let (uid, gid) = (Uid::from_raw(self.uid), Gid::from_raw(self.gid));
+                rustix::fs::chownat(CWD, path, Some(uid), Some(gid), AtFlags::empty())?;
+            }
+            between();
+            if !planted("lost-attribute") {
+                xattr::write(object, &self.xattrs)?;
+            }
+            if FileType::from_raw_mode(self.mode) != FileType::Symlink && !planted("lost-mode") {
+                rustix::fs::chmodat(CWD, path, Mode::from_raw_mode(self.mode & 0o7777), AtFlags::empty())?;
+            }
+            between();
+        }
+        if which != Which::ButTime && !planted("lost-time") {
+            let omit = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
+            let modified = Timespec { tv_sec: self.modified.seconds, tv_nsec: self.modified.nanoseconds.into() };
+            let times = Timestamps { last_access: omit, last_modification: modified };
+            rustix::fs::utimensat(CWD, path, &times, AtFlags::empty())?;
+        }
+        Ok(())
+    }
+}
