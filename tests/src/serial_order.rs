@@ -8,7 +8,7 @@
 //!   Scene of the beginning ──▶ search: whose unit may come next? ──▶ Scene of the end
 //! ```
 //!
-//! One thing no transaction does, since it is known not to be noticed (docs/transactions.md): what it has made or put at a name it does not take away from there again.
+//! One thing no transaction does, since it is known not to be noticed (docs/transactions-guarantees.md): what it has made or put at a name it does not take away from there again.
 //!
 //! A transaction goes by what it has read: it counts on, in place or by a rename; it makes what was missing; it decides by what is listed; it renames along a chain. Contents and
 //! times are often the same, so that nothing but the order tells.

@@ -1,4 +1,4 @@
-//! SECURITY.md names for each thing that somebody must not get the test that tries it, and docs/transactions.md for each guarantee the test that shows it. The names are held
+//! SECURITY.md names for each thing that somebody must not get the test that tries it, and docs/transactions-guarantees.md for each guarantee the test that shows it. The names are held
 //! against the list of tests.
 
 #[cfg(test)]
@@ -24,7 +24,7 @@ mod tests {
             rows: 20,
         },
         Table {
-            page: include_str!("../../docs/transactions.md"),
+            page: include_str!("../../docs/transactions-guarantees.md"),
             heading: "## What is guaranteed",
             columns: "| what is guaranteed",
             rows: 35,
