@@ -1,15 +1,16 @@
 //! Fuzz targets: all that parses what a guest, an image, an archive, a neighbour or a client can write.
 //!
-//! A target takes any bytes. It panics where a promise is broken: that damage is refused, that what is understood is the same when it is written again, that what two
-//! programs read is the same. Time and memory are bounded from outside. The targets stand beside the code that they are about, in each crate's `fuzz.rs`.
+//! A target takes any bytes. It panics where a promise is broken: that damage is refused, that what is understood is
+//! the same when it is written again, that what two programs read is the same. Time and memory are bounded from
+//! outside. The targets stand beside the code that they are about, in each crate's `fuzz.rs`.
 //!
 //! ```text
 //!   ./x test        corpus/TARGET/*  ─▶ plain tests (tests/replay.rs)
 //!   ./x test slow   corpus, seeds    ─▶ libFuzzer, which follows coverage, a minute each ─▶ what is found goes to the corpus with its fix
 //! ```
 //!
-//! Seeds are made by the code that writes the formats, so that they stay right when a format changes. The corpus has what libFuzzer found beyond them, made small, and
-//! each input that once broke a promise.
+//! Seeds are made by the code that writes the formats, so that they stay right when a format changes. The corpus has
+//! what libFuzzer found beyond them, made small, and each input that once broke a promise.
 
 mod requests;
 mod steps;
